@@ -1,0 +1,48 @@
+# `make demo` and `make test` are all that a fresh machine needs; each sets up what it lacks.
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := .venv/.argus-setup
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := all
+.PHONY: all help setup torch demo test verify lint fmt generate golden clean
+
+all: fmt generate lint test  ## format, generate, lint, test
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
+
+setup: $(SETUP)  ## virtual environment, packages, Prometheus tools (once)
+$(SETUP): pyproject.toml tools/setup.sh native/CMakeLists.txt $(wildcard native/*/*.cpp native/*/*.h native/*/CMakeLists.txt)
+	@PYTHON=$(PYTHON) tools/setup.sh
+	@touch $@
+
+torch: setup  ## PyTorch, for the training demo and the training tests
+	@tools/setup.sh --torch
+
+demo: setup $(if $(filter torch,$(TRAINING)),torch)  ## a slow rank found, routed and explained (KEEP=1, DEMO_SEED=n, TRAINING=torch)
+	@argus-simulator demo --seed $(or $(DEMO_SEED),0) $(if $(KEEP),--keep) $(if $(TRAINING),--training $(TRAINING))
+
+test: setup lint  ## everything that CI checks
+	@pytest -q $(PYTEST_ARGS)
+
+verify: setup  ## the long proofs and all benchmarks, ending in one table
+	@python -m bench.verify
+
+lint: setup  ## ruff, mypy, jsonnet format, generated files up to date
+	@ruff check . && ruff format --check .
+	@mypy
+	@tools/lint-generated.sh
+
+fmt: setup  ## format Python and jsonnet
+	@ruff format . && ruff check --fix --quiet .
+	@jsonnetfmt -i $$(git ls-files '*.jsonnet' '*.libsonnet')
+
+generate: setup  ## rules, dashboards, wire header and metric reference from their sources
+	@python -m tools.generate
+
+golden: setup  ## rewrite the golden files of the tests; review the diff
+	@pytest -q --update-golden tests
+
+clean:  ## remove what the build made
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .run

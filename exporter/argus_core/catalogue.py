@@ -1,0 +1,256 @@
+"""Every metric family ARGUS publishes: the only place where one is named, typed, labelled and explained.
+
+Collectors, `docs/metrics.md`, and the test that reads every name used in rules, dashboards and the worker
+all come from here. Label values must be bounded; topology stays on `argus_rank_info`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+MetricType = Literal["gauge", "counter", "summary"]
+Component = Literal["exporter", "worker", "exporter-self", "worker-self"]
+
+RANK: tuple[str, ...] = ("training_job", "rank")
+"""Base labels of every series that describes one rank."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One metric family.
+
+    `name` is the exposed name of a gauge or counter (counters end in `_total`), or the base of a summary,
+    which is exposed as `<name>_sum` and `<name>_count`. `optional_labels` appear only where they exist.
+    """
+
+    name: str
+    type: MetricType
+    labels: tuple[str, ...]
+    help: str
+    component: Component = "exporter"
+    optional_labels: tuple[str, ...] = ()
+
+    @property
+    def sample_names(self) -> tuple[str, ...]:
+        """The series names under which the family's samples appear."""
+        return (f"{self.name}_sum", f"{self.name}_count") if self.type == "summary" else (self.name,)
+
+
+def _gauge(name: str, labels: tuple[str, ...], help_: str, optional: tuple[str, ...] = ()) -> Family:
+    return Family(name, "gauge", RANK + labels, help_, optional_labels=optional)
+
+
+def _counter(name: str, labels: tuple[str, ...], help_: str) -> Family:
+    return Family(name, "counter", RANK + labels, help_)
+
+
+def _summary(name: str, labels: tuple[str, ...], help_: str) -> Family:
+    return Family(name, "summary", RANK + labels, help_)
+
+
+_PHASE = ("phase", "kind", "group")
+_KERNEL = ("kernel", "stream")
+
+RANK_INFO = _gauge(
+    "argus_rank_info",
+    (),
+    "Who this rank is: host, GPU and parallel coordinates. role: ranks that should run the same kernels.",
+    optional=("node", "gpu_uuid", "dp", "tp", "pp", "ep", "role"),
+)
+RANK_UP = _gauge(
+    "argus_rank_up",
+    (),
+    "1 while the rank's producer is connected, 0 once it was lost without saying goodbye.",
+)
+GROUP_EXPECTED_RANKS = _gauge(
+    "argus_group_expected_ranks",
+    ("group",),
+    "Size of the comparison group by topology; the base of coverage.",
+)
+ACTIVITY = _gauge(
+    "argus_activity", ("activity",), "1 for what the rank does now; rules abstain outside activity train."
+)
+ITERATION_DURATION = _summary(
+    "argus_iteration_duration_seconds",
+    (),
+    "Duration of training iterations, as running totals kept by the training process.",
+)
+ITERATION_DURATION_SQUARED = _counter(
+    "argus_iteration_duration_seconds_squared_total",
+    (),
+    "Sum of squared iteration durations (s^2): with _sum and _count it makes the change-point scan exact.",
+)
+ITERATION_WINDOW_MIN = _gauge(
+    "argus_iteration_window_min_seconds", (), "Shortest iteration that ended within the trailing window."
+)
+ITERATION_WINDOW_MAX = _gauge(
+    "argus_iteration_window_max_seconds", (), "Longest iteration that ended within the trailing window."
+)
+ITERATION_LAST_STEP = _gauge("argus_iteration_last_step", (), "Index of the last finished iteration.")
+ITERATION_LAST_TIMESTAMP = _gauge(
+    "argus_iteration_last_timestamp_seconds", (), "Unix time at which the last iteration finished."
+)
+PHASE_DURATION = _summary(
+    "argus_phase_duration_seconds",
+    (*_PHASE, "source"),
+    "Duration of phase spans. source: event (CUDA events), host (host clock) or kernel (from NCCL kernels).",
+)
+PHASE_WINDOW_MAX = _gauge(
+    "argus_phase_window_max_seconds",
+    _PHASE,
+    "Longest span of the phase in the trailing window, so that rare spikes survive averaging.",
+)
+WORK_UNITS = _counter(
+    "argus_work_units_total", ("unit",), "Work done, as reported by the user: tokens, samples or pixels."
+)
+KERNEL_MODE_EVENTS = _gauge(
+    "argus_kernel_mode_events",
+    (*_KERNEL, "mode"),
+    "Events in one mode of the kernel's duration distribution, last complete window.",
+)
+KERNEL_MODE_P50 = _gauge(
+    "argus_kernel_mode_p50_seconds", (*_KERNEL, "mode"), "Median duration in the mode, last complete window."
+)
+KERNEL_MODE_P99 = _gauge(
+    "argus_kernel_mode_p99_seconds",
+    (*_KERNEL, "mode"),
+    "99th percentile of the duration in the mode, last complete window.",
+)
+KERNEL_TAIL_EVENTS = _gauge(
+    "argus_kernel_tail_events", _KERNEL, "Events of the last complete window that lie outside every mode."
+)
+KERNEL_WINDOW_LAST_STEP = _gauge(
+    "argus_kernel_window_last_step", (), "Step that closed the window which the kernel modes describe."
+)
+KERNEL_WINDOW_STEPS = _gauge(
+    "argus_kernel_window_steps", (), "Steps in the window which the kernel modes describe; 0 without marks."
+)
+KERNEL_LAUNCHES = _counter("argus_kernel_launches_total", _KERNEL, "Kernels, copies and memory sets that ran.")
+KERNEL_DURATION_TOTAL = _counter(
+    "argus_kernel_duration_seconds_total", _KERNEL, "Time spent in the kernel on the stream."
+)
+KERNEL_CUTOFF = _gauge(
+    "argus_kernel_cutoff_ratio",
+    (),
+    "Time share of the smallest published pair: an unpublished pair took at most this.",
+)
+KERNEL_COVERAGE = _gauge(
+    "argus_kernel_coverage_ratio",
+    (),
+    "Share of kernel time that the published (kernel, stream) pairs cover.",
+)
+KERNEL_INFO = _gauge("argus_kernel_info", ("kernel", "name"), "Short kernel id to its full name, cut at 256.")
+GC_PAUSE = _summary("argus_gc_pause_seconds", ("generation",), "Python garbage collection pauses.")
+CHANNEL_UP = _gauge(
+    "argus_channel_up",
+    ("channel",),
+    "1 while the channel observes; 0 when it could not start or was lost. channel: phases, kernels, stacks.",
+)
+CHANNEL_INFO = _gauge("argus_channel_info", ("channel", "reason"), "Why a channel is down.")
+RECORDS = _counter("argus_records_total", ("channel",), "Records received from the rank's producer.")
+RECORDS_DROPPED = _counter(
+    "argus_records_dropped_total", ("channel", "reason"), "Records lost on the way, by reason."
+)
+PRODUCER_CPU = _counter(
+    "argus_producer_cpu_seconds_total",
+    ("channel",),
+    "CPU time that ARGUS itself took inside the training process.",
+)
+
+EXPORTER_COLLECTOR_STATE = Family(
+    "argus_exporter_collector_state",
+    "gauge",
+    ("collector", "state"),
+    "1 for the state of each collector at this scrape: ok, no_data or error.",
+    "exporter-self",
+)
+EXPORTER_COLLECTOR_SECONDS = Family(
+    "argus_exporter_collector_duration_seconds",
+    "gauge",
+    ("collector",),
+    "Time the collector took at this scrape.",
+    "exporter-self",
+)
+EXPORTER_CONNECTIONS = Family(
+    "argus_exporter_connections", "gauge", (), "Producers connected now.", "exporter-self"
+)
+EXPORTER_REJECTED = Family(
+    "argus_exporter_rejected_connections_total",
+    "counter",
+    ("reason",),
+    "Connections ended because of what they sent, by reason.",
+    "exporter-self",
+)
+EXPORTER_BUILD_INFO = Family(
+    "argus_exporter_build_info", "gauge", ("version",), "Version of the running exporter.", "exporter-self"
+)
+
+
+def _worker(name: str, labels: tuple[str, ...], help_: str, *, rank: bool = True) -> Family:
+    base = RANK if rank else ("training_job",)
+    return Family(name, "gauge", base + labels, help_, "worker", optional_labels=("replica",))
+
+
+L3_KERNEL_W1 = _worker(
+    "argus_l3_kernel_w1_seconds",
+    _KERNEL,
+    "Mean Wasserstein-1 distance of the rank's duration distribution to those of its role.",
+)
+L3_KERNEL_W1_FENCE = _worker(
+    "argus_l3_kernel_w1_fence_seconds",
+    ("role", *_KERNEL),
+    "Upper Tukey fence of the role's W1 scores: Q3 + alpha (Q3 - Q1).",
+    rank=False,
+)
+L3_KERNEL_SHIFT = _worker(
+    "argus_l3_kernel_shift_ratio",
+    _KERNEL,
+    "Signed shift of the kernel's modes against the role's median; 0.1 is 10 % slower.",
+)
+L3_ANOMALY = _worker(
+    "argus_l3_anomaly",
+    (*_KERNEL, "cause", "verdict", "team"),
+    "A kernel whose distribution has left its role's; the value is the signed shift.",
+)
+L3_GROUP_SHIFT = _worker(
+    "argus_l3_group_shift",
+    ("role", *_KERNEL, "coordinate", "value"),
+    "Shift between two clusters of ranks of one role, with the topology coordinate that explains it.",
+    rank=False,
+)
+L3_RANK_SHIFT = _worker(
+    "argus_l3_rank_shift_ratio", (), "Time-weighted signed shift of all the rank's compute kernels."
+)
+L3_ABSTAIN = _worker(
+    "argus_l3_abstain",
+    ("role", "reason"),
+    "1 where the worker did not judge a role in its last cycle, and why.",
+    rank=False,
+)
+L3_CYCLE_SECONDS = Family(
+    "argus_l3_cycle_seconds",
+    "gauge",
+    (),
+    "Duration of the last cycle.",
+    "worker",
+    optional_labels=("replica",),
+)
+L3_LAST_SUCCESS = Family(
+    "argus_l3_last_success_timestamp_seconds",
+    "gauge",
+    (),
+    "Unix time of the last cycle whose results Prometheus took.",
+    "worker",
+    optional_labels=("replica",),
+)
+
+CATALOGUE: tuple[Family, ...] = tuple(
+    value for key, value in list(globals().items()) if isinstance(value, Family) and not key.startswith("_")
+)
+"""All families, in the order of this file."""
+
+BY_NAME: dict[str, Family] = {family.name: family for family in CATALOGUE}
+
+SAMPLE_NAMES: frozenset[str] = frozenset(name for family in CATALOGUE for name in family.sample_names)
+"""Every series name that a query may use without a recording rule behind it."""

@@ -1,0 +1,121 @@
+"""Configuration files of all components: one YAML file into nested frozen dataclasses.
+
+A wrong file is refused at start with the file, the key, the value and what is allowed (DESIGN section 8).
+The dataclass is the documentation: every field carries `metadata={"help": ...}`, and a class may check itself
+in `__post_init__` by raising `ValueError("field: what is wrong and what is allowed")`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+T = TypeVar("T")
+
+
+class SettingsError(Exception):
+    """The configuration is not usable; the message names file, key, value and what is allowed."""
+
+
+def setting(default: Any, help_: str) -> Any:
+    """A documented field."""
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=lambda: dict(default), metadata={"help": help_})
+    return dataclasses.field(default=default, metadata={"help": help_})
+
+
+def section(cls: type[T], help_: str) -> T:
+    """A documented nested section with its own defaults."""
+    field: T = dataclasses.field(default_factory=cls, metadata={"help": help_})
+    return field
+
+
+def load(cls: type[T], path: Path | None) -> T:
+    """Read `path` into `cls`; no path gives the defaults.
+
+    Raises:
+        SettingsError: unreadable file, not YAML, unknown key, wrong type, or a value out of range.
+    """
+    if path is None:
+        return from_mapping(cls, {}, "defaults")
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot read the configuration: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        detail = " ".join(str(error).split())
+        raise SettingsError(f"{path}: not valid YAML: {detail}") from error
+    return from_mapping(cls, {} if content is None else content, str(path))
+
+
+def from_mapping(cls: type[T], content: object, where: str, prefix: str = "") -> T:
+    """Check and convert a parsed mapping; `where` is named in errors."""
+    if not isinstance(content, Mapping):
+        raise SettingsError(f"{where}: {prefix or 'the file'} must be a mapping of keys, not {content!r}")
+    hints = typing.get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in content.items():
+        if key not in fields:
+            close = difflib.get_close_matches(str(key), fields, n=1)
+            hint = f"; did you mean {prefix}{close[0]}?" if close else ""
+            allowed = ", ".join(fields)
+            raise SettingsError(f"{where}: unknown key {prefix}{key}{hint} (allowed here: {allowed})")
+        values[key] = _convert(hints[key], value, where, f"{prefix}{key}")
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise SettingsError(f"{where}: {prefix}{error}") from error
+
+
+def document(cls: type[Any], prefix: str = "") -> Iterator[tuple[str, str, Any, str]]:
+    """(key, type, default, help) of every setting, for `--help` texts and docs."""
+    hints = typing.get_type_hints(cls)
+    defaults = cls()
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            yield from document(hint, f"{prefix}{field.name}.")
+        else:
+            name = getattr(hint, "__name__", str(hint)) if not typing.get_origin(hint) else str(hint)
+            yield f"{prefix}{field.name}", name, getattr(defaults, field.name), field.metadata.get("help", "")
+
+
+def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return from_mapping(hint, value, where, f"{key}.")
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in typing.get_args(hint):
+            return None
+        (inner,) = (argument for argument in typing.get_args(hint) if argument is not type(None))
+        return _convert(inner, value, where, key)
+    if origin is Literal:
+        allowed = typing.get_args(hint)
+        if value not in allowed:
+            raise SettingsError(f"{where}: {key} is {value!r}; allowed: {', '.join(map(str, allowed))}")
+        return value
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise SettingsError(f"{where}: {key} must be a mapping, not {value!r}")
+        _, item = typing.get_args(hint)
+        return {str(k): _convert(item, v, where, f"{key}.{k}") for k, v in value.items()}
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise SettingsError(f"{where}: {key} is {value!r}; allowed: {_describe(hint)}")
+    return value
+
+
+def _describe(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", Path: "a path"}
+    return names.get(hint, str(hint))

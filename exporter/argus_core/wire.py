@@ -1,0 +1,344 @@
+"""The records that travel from a training process to the exporter of its host.
+
+Transport is `AF_UNIX SOCK_SEQPACKET`: one message is one packet, so a torn write cannot desynchronise the
+stream. A message is one header and `count` records of one type, packed, little-endian, of fixed size.
+This file is the single definition: `python -m tools.generate` writes `native/injector/argus_wire.h` from it and
+a test compares the two. It imports only the standard library, because the training process loads it.
+
+Times are Unix times in nanoseconds. Names are interned: a NAMES record binds an id to a text for the rest of
+the connection, so a producer repeats its names after it reconnects.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from typing import Any, ClassVar, Final, TypeVar
+
+MAGIC: Final = 0x53475241  # "ARGS" on the wire
+VERSION: Final = 1
+MAX_MESSAGE_BYTES: Final = 64 * 1024
+"""Largest packet. Below the default socket buffer (208 KiB), so that several fit before a sender must drop."""
+
+HEADER: Final = struct.Struct("<IHHIIQ")
+"""magic, version, message type, record count, sequence number, records dropped by the sender so far."""
+
+
+class MessageType(enum.IntEnum):
+    HELLO = 1
+    NAMES = 2
+    SPANS = 3
+    KERNELS = 4
+    ITERATIONS = 5
+    ACTIVITY = 6
+    WORK = 7
+    CHANNELS = 8
+    BYE = 9
+
+
+class Kind(enum.IntEnum):
+    """What a phase spends its time on."""
+
+    COMPUTE = 0
+    COMM = 1
+    HOST = 2
+
+
+class Source(enum.IntEnum):
+    """Which clock measured a phase."""
+
+    EVENT = 0
+    HOST = 1
+    KERNEL = 2
+
+
+class Operation(enum.IntEnum):
+    """What a GPU record is."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+
+
+class Activity(enum.IntEnum):
+    """What the rank does; rules abstain outside TRAIN."""
+
+    TRAIN = 0
+    WARMUP = 1
+    CHECKPOINT = 2
+    EVALUATION = 3
+    COMPILE = 4
+
+
+class Channel(enum.IntEnum):
+    """The three independent ways of observing."""
+
+    PHASES = 0
+    KERNELS = 1
+    STACKS = 2
+
+
+class WireError(Exception):
+    """A packet is not one of ours. `reason` is a bounded set of words, fit for a label."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+R = TypeVar("R", bound="Record")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Base of the fixed-size records: field order and FORMAT agree."""
+
+    TYPE: ClassVar[MessageType]
+    FORMAT: ClassVar[struct.Struct]
+
+    def pack(self) -> bytes:
+        return self.FORMAT.pack(*astuple(self))
+
+    @classmethod
+    def unpack_all(cls: type[R], payload: bytes | memoryview) -> Iterator[R]:
+        """Records of a checked payload (see `parse_header`)."""
+        return (cls(*fields) for fields in cls.FORMAT.iter_unpack(payload))
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Record):
+    """First message of a connection: who speaks.
+
+    Parallel coordinates and sizes are -1 where the dimension does not exist. Texts are UTF-8, zero-padded.
+    `monotonic_ns` and `realtime_ns` were read together and tie the producer's clocks.
+    """
+
+    TYPE: ClassVar = MessageType.HELLO
+    FORMAT: ClassVar = struct.Struct("<Ii ii iiii iiii QQ 64s64s48s32s")
+
+    pid: int
+    rank: int
+    local_rank: int
+    world_size: int
+    dp: int
+    tp: int
+    pp: int
+    ep: int
+    dp_size: int
+    tp_size: int
+    pp_size: int
+    ep_size: int
+    monotonic_ns: int
+    realtime_ns: int
+    training_job: bytes
+    node: bytes
+    gpu_uuid: bytes
+    role: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Record):
+    """Binds `name_id` to a text of at most 256 bytes of UTF-8."""
+
+    TYPE: ClassVar = MessageType.NAMES
+    FORMAT: ClassVar = struct.Struct("<I256s")
+
+    name_id: int
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Span(Record):
+    """One finished phase span. `group_id` names a group such as `dp:pp0.tp1`; 0 lets the exporter route it."""
+
+    TYPE: ClassVar = MessageType.SPANS
+    FORMAT: ClassVar = struct.Struct("<QQQIIBBHI")
+
+    start_ns: int
+    duration_ns: int
+    step: int
+    phase_id: int
+    group_id: int
+    kind: int
+    source: int
+    microbatch: int
+    reserved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel(Record):
+    """One kernel, copy or memory set. `issue_ns`: start minus launch, -1 when unknown. `bytes`: of a copy."""
+
+    TYPE: ClassVar = MessageType.KERNELS
+    FORMAT: ClassVar = struct.Struct("<QQqIIIBBH")
+
+    start_ns: int
+    duration_ns: int
+    issue_ns: int
+    name_id: int
+    stream: int
+    kilobytes: int
+    operation: int
+    device: int
+    reserved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration(Record):
+    """One finished iteration with the producer's running totals, so that an exporter restart is no reset."""
+
+    TYPE: ClassVar = MessageType.ITERATIONS
+    FORMAT: ClassVar = struct.Struct("<QQQQdd")
+
+    step: int
+    end_ns: int
+    duration_ns: int
+    total_count: int
+    total_seconds: float
+    total_squared: float
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityChange(Record):
+    TYPE: ClassVar = MessageType.ACTIVITY
+    FORMAT: ClassVar = struct.Struct("<QB7x")
+
+    time_ns: int
+    activity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Record):
+    """Running total of work units (tokens, samples, pixels), named by `unit_id`."""
+
+    TYPE: ClassVar = MessageType.WORK
+    FORMAT: ClassVar = struct.Struct("<dI4x")
+
+    total: float
+    unit_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelState(Record):
+    """State and own cost of a channel inside the training process. `reason_id` 0: none."""
+
+    TYPE: ClassVar = MessageType.CHANNELS
+    FORMAT: ClassVar = struct.Struct("<QQIBB2x")
+
+    cpu_ns: int
+    dropped: int
+    reason_id: int
+    channel: int
+    up: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bye(Record):
+    """Last message: the process ends on purpose, with this exit status."""
+
+    TYPE: ClassVar = MessageType.BYE
+    FORMAT: ClassVar = struct.Struct("<i4x")
+
+    exit_status: int
+
+
+RECORDS: Final[dict[MessageType, type[Record]]] = {
+    record.TYPE: record
+    for record in (Hello, Name, Span, Kernel, Iteration, ActivityChange, Work, ChannelState, Bye)
+}
+
+
+def records_per_message(record: type[Record]) -> int:
+    """How many records of a type fit one packet."""
+    return (MAX_MESSAGE_BYTES - HEADER.size) // record.FORMAT.size
+
+
+def pack_message(type_: MessageType, payload: bytes, count: int, sequence: int, dropped: int) -> bytes:
+    """One packet: header and already packed records."""
+    return HEADER.pack(MAGIC, VERSION, type_, count, sequence & 0xFFFFFFFF, dropped) + payload
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    type: MessageType
+    count: int
+    sequence: int
+    dropped: int
+
+
+def parse_header(packet: bytes | memoryview) -> Header:
+    """Check a packet's header against its length.
+
+    Raises:
+        WireError: bad magic, version, type, or a length that `count` records do not explain.
+    """
+    if len(packet) < HEADER.size:
+        raise WireError("length", f"packet of {len(packet)} bytes is shorter than a header of {HEADER.size}")
+    magic, version, type_, count, sequence, dropped = HEADER.unpack_from(packet)
+    if magic != MAGIC:
+        raise WireError("magic", f"magic 0x{magic:08x} is not 0x{MAGIC:08x}")
+    if version != VERSION:
+        raise WireError("version", f"wire version {version} is not {VERSION}: update the producer or the exporter")
+    if type_ not in MessageType.__members__.values():
+        raise WireError("type", f"message type {type_} is unknown")
+    message_type = MessageType(type_)
+    expected = HEADER.size + count * RECORDS[message_type].FORMAT.size
+    if len(packet) != expected:
+        raise WireError(
+            "length", f"{message_type.name} with {count} records has {len(packet)} bytes, not {expected}"
+        )
+    return Header(message_type, count, sequence, dropped)
+
+
+def encode_text(text: str, size: int) -> bytes:
+    """UTF-8 cut to `size` bytes at a character boundary; struct pads it with zeros."""
+    raw = text.encode("utf-8", "replace")
+    return raw if len(raw) <= size else raw[:size].decode("utf-8", "ignore").encode()
+
+
+def decode_text(raw: bytes) -> str:
+    """Inverse of `encode_text`; bytes that are not UTF-8 become U+FFFD, control characters are dropped."""
+    text = raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+    return "".join(character for character in text if character.isprintable())
+
+
+def hello(
+    *,
+    pid: int,
+    rank: int,
+    training_job: str,
+    monotonic_ns: int,
+    realtime_ns: int,
+    local_rank: int = -1,
+    world_size: int = -1,
+    coordinates: dict[str, int] | None = None,
+    sizes: dict[str, int] | None = None,
+    node: str = "",
+    gpu_uuid: str = "",
+    role: str = "",
+) -> Hello:
+    """A HELLO from plain values; `coordinates` and `sizes` are keyed by `dp`, `tp`, `pp`, `ep`."""
+    at: dict[str, Any] = coordinates or {}
+    of: dict[str, Any] = sizes or {}
+    return Hello(
+        pid=pid,
+        rank=rank,
+        local_rank=local_rank,
+        world_size=world_size,
+        dp=at.get("dp", -1),
+        tp=at.get("tp", -1),
+        pp=at.get("pp", -1),
+        ep=at.get("ep", -1),
+        dp_size=of.get("dp", -1),
+        tp_size=of.get("tp", -1),
+        pp_size=of.get("pp", -1),
+        ep_size=of.get("ep", -1),
+        monotonic_ns=monotonic_ns,
+        realtime_ns=realtime_ns,
+        training_job=encode_text(training_job, 64),
+        node=encode_text(node, 64),
+        gpu_uuid=encode_text(gpu_uuid, 48),
+        role=encode_text(role, 32),
+    )

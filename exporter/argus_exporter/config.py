@@ -1,0 +1,86 @@
+"""Configuration of the exporter. Each key is documented where it is declared; `serve --help-config` prints all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from argus_core.settings import section, setting
+from argus_exporter.topology import DIMENSIONS
+
+
+def _positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} is {value!r}; allowed: a number above 0")
+
+
+@dataclass(frozen=True)
+class WebConfig:
+    listen_address: str = setting(":9877", "HOST:PORT to serve /metrics on; empty host: all interfaces; port 0: any")
+
+
+@dataclass(frozen=True)
+class SocketConfig:
+    path: Path | None = setting(
+        None, "socket that producers connect to; default: $ARGUS_SOCKET, else a private folder of the user"
+    )
+
+
+@dataclass(frozen=True)
+class WindowsConfig:
+    seconds: float = setting(60.0, "length that a kernel window aims at; it ends at a power-of-two step")
+    settle_seconds: float = setting(2.0, "how long a closed window waits for late kernel records")
+    extremes_seconds: float = setting(
+        60.0, "trailing window of the min and max gauges; at least two scrape intervals"
+    )
+
+    def __post_init__(self) -> None:
+        _positive("seconds", self.seconds)
+        _positive("extremes_seconds", self.extremes_seconds)
+        if self.settle_seconds < 0:
+            raise ValueError(f"settle_seconds is {self.settle_seconds!r}; allowed: 0 or more")
+
+
+@dataclass(frozen=True)
+class KernelsConfig:
+    top_pairs: int = setting(20, "(kernel, stream) pairs published a rank, by time share")
+    method: Literal["recursive", "scott"] = setting(
+        "recursive", "mode clustering: recursive (default) or scott, the paper's literal formula"
+    )
+    tick_seconds: float = setting(0.0, "clock tick of the durations, spread before clustering; 0: continuous")
+
+    def __post_init__(self) -> None:
+        if self.top_pairs < 1:
+            raise ValueError(f"top_pairs is {self.top_pairs!r}; allowed: 1 or more")
+        if self.tick_seconds < 0:
+            raise ValueError(f"tick_seconds is {self.tick_seconds!r}; allowed: 0 or more")
+
+
+@dataclass(frozen=True)
+class RanksConfig:
+    forget_seconds: float = setting(300.0, "how long a lost rank stays visible with argus_rank_up 0")
+
+    def __post_init__(self) -> None:
+        _positive("forget_seconds", self.forget_seconds)
+
+
+@dataclass(frozen=True)
+class ExporterConfig:
+    """The whole file."""
+
+    web: WebConfig = section(WebConfig, "HTTP server")
+    socket: SocketConfig = section(SocketConfig, "where producers connect")
+    windows: WindowsConfig = section(WindowsConfig, "time windows")
+    kernels: KernelsConfig = section(KernelsConfig, "kernel statistics")
+    ranks: RanksConfig = section(RanksConfig, "life of a rank")
+    routing: dict[str, str] = setting(
+        {}, f"phase name pattern to comparison dimension ({', '.join(DIMENSIONS)}), before the built-in table"
+    )
+
+    def __post_init__(self) -> None:
+        for pattern, dimension in self.routing.items():
+            if dimension not in DIMENSIONS:
+                raise ValueError(
+                    f"routing.{pattern} is {dimension!r}; allowed: {', '.join(DIMENSIONS)}"
+                )

@@ -1,0 +1,138 @@
+"""Who a rank is, and with whom its phases are compared.
+
+Comparison groups follow the paper's parallelism-aware routing (ARGUS table 3), extended to the phases that the
+producer reports. A group is resolved here, once, so that no rule needs a join.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from argus_core import wire
+
+DIMENSIONS = ("dp", "tp", "pp", "ep", "edp", "world")
+"""What a phase may be compared along. ep and edp split the data-parallel ranks of one pp and tp index."""
+
+_COORDINATES = ("dp", "tp", "pp", "ep")
+
+# First match wins. Patterns are fnmatch globs on the phase name.
+DEFAULT_ROUTING: tuple[tuple[str, str], ...] = (
+    ("ep-*", "ep"),
+    ("moe*", "ep"),
+    ("edp-*", "edp"),
+    ("tp-*", "tp"),
+    ("pp-*", "pp"),
+    ("dp-*", "dp"),
+    ("world-*", "world"),
+    ("*", "dp"),  # attention, mlp, forward, backward, optimizer, data, ...: peers at the same pp and tp index
+)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One rank of one training job, from its HELLO. Absent dimensions are missing keys."""
+
+    training_job: str
+    rank: int
+    pid: int = 0
+    local_rank: int = -1
+    world_size: int = -1
+    coordinates: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    node: str = ""
+    gpu_uuid: str = ""
+    role: str = ""
+
+    @classmethod
+    def from_hello(cls, hello: wire.Hello) -> Identity:
+        """Absent coordinates of a plain data-parallel job are filled in: dp = rank."""
+        coordinates = {name: getattr(hello, name) for name in _COORDINATES if getattr(hello, name) >= 0}
+        sizes = {name: getattr(hello, f"{name}_size") for name in _COORDINATES if getattr(hello, f"{name}_size") > 0}
+        if not coordinates:
+            coordinates = {"dp": hello.rank}
+            if hello.world_size > 0:
+                sizes = {"dp": hello.world_size}
+        role = wire.decode_text(hello.role) or _default_role(coordinates)
+        return cls(
+            training_job=wire.decode_text(hello.training_job) or "unnamed",
+            rank=hello.rank,
+            pid=hello.pid,
+            local_rank=hello.local_rank,
+            world_size=hello.world_size,
+            coordinates=coordinates,
+            sizes=sizes,
+            node=wire.decode_text(hello.node),
+            gpu_uuid=wire.decode_text(hello.gpu_uuid),
+            role=role,
+        )
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.training_job, self.rank
+
+    @property
+    def info_labels(self) -> dict[str, str]:
+        """Labels of `argus_rank_info` beside the base labels; only those that exist."""
+        labels = {name: str(value) for name, value in self.coordinates.items()}
+        labels |= {"node": self.node, "gpu_uuid": self.gpu_uuid, "role": self.role}
+        return {name: value for name, value in labels.items() if value}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A comparison group and how many ranks it should have; `size` 0 where the topology does not say."""
+
+    name: str
+    size: int
+
+
+class RoutingTable:
+    """Phase name to comparison group of one rank."""
+
+    def __init__(self, identity: Identity, overrides: dict[str, str] | None = None) -> None:
+        self._identity = identity
+        self._patterns = (*(overrides or {}).items(), *DEFAULT_ROUTING)
+        self.group_of_phase = lru_cache(maxsize=1024)(self._group_of_phase)
+
+    def _group_of_phase(self, phase: str, named: str = "") -> Group:
+        """Group for a phase; `named` is what the producer said: a dimension, a full group name, or nothing."""
+        if named in DIMENSIONS:
+            return group_along(self._identity, named)
+        if named:
+            return Group(named, 0)
+        dimension = next(dim for pattern, dim in self._patterns if fnmatch.fnmatchcase(phase, pattern))
+        return group_along(self._identity, dimension)
+
+
+def group_along(identity: Identity, dimension: str) -> Group:
+    """The ranks that differ from `identity` only along `dimension`, named by what they share.
+
+    `dp:pp0.tp1` is every data-parallel replica of pipeline stage 0, tensor index 1. A job without the other
+    dimensions has the plain group `dp`. Where `dimension` itself does not exist, dp stands in.
+    """
+    at, of = identity.coordinates, identity.sizes
+    if dimension == "world":
+        return Group("world", max(identity.world_size, 0))
+    if dimension in ("ep", "edp") and ("ep" not in at or "dp" not in at or "ep" not in of):
+        dimension = "dp"
+    if dimension not in ("ep", "edp") and dimension not in at:
+        dimension = "dp"
+    shared = [(name, at[name]) for name in ("dp", "pp", "tp") if name in at and name != dimension]
+    size = of.get(dimension, 0)
+    if dimension in ("ep", "edp"):
+        shared = [(name, value) for name, value in shared if name != "dp"]
+        # EP lies inside DP: consecutive blocks of ep_size data-parallel ranks hold one set of experts.
+        if dimension == "ep":
+            shared.append(("block", at["dp"] // of["ep"]))
+        else:
+            shared.append(("ep", at["ep"]))
+            size = of.get("dp", 0) // of["ep"]
+    name = ".".join(f"{label}{value}" for label, value in shared)
+    return Group(f"{dimension}:{name}" if name else dimension, size)
+
+
+def _default_role(coordinates: dict[str, int]) -> str:
+    """Ranks with the same pipeline and tensor index run the same kernels."""
+    return ".".join(f"{name}{coordinates[name]}" for name in ("pp", "tp") if name in coordinates) or "all"

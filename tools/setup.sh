@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Prepares this checkout once: .venv with the packages, and the Prometheus tools from Debian.
+# Usage: tools/setup.sh [--torch]   (--torch adds the PyTorch that the training tests use)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+VENV=.venv
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 2; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo -n "$@"; else return 1; fi
+}
+
+# apt_install PACKAGE...: Debian starts a service when it installs one; policy-rc.d is its documented veto,
+# and ours is only put where none is and taken away again.
+apt_install() {
+  local veto=/usr/sbin/policy-rc.d placed=no status=0
+  command -v apt-get >/dev/null || return 1
+  if [ ! -e "$veto" ]; then
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$veto" >/dev/null || return 1
+    as_root chmod 755 "$veto"; placed=yes
+  fi
+  { as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y -qq --no-install-recommends "$@"; } >.setup.log 2>&1 || status=1
+  [ "$placed" = no ] || as_root rm -f "$veto"
+  [ "$status" = 0 ] && rm -f .setup.log
+  return "$status"
+}
+
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+  die "$PYTHON is missing or older than 3.11; install Python 3.11 or newer, or name one: make setup PYTHON=python3.11"
+
+missing=()
+need() { command -v "$1" >/dev/null || command -v "${3:-$1}" >/dev/null || missing+=("$2"); }
+need prometheus prometheus
+need promtool prometheus
+need alertmanager prometheus-alertmanager prometheus-alertmanager
+need amtool prometheus-alertmanager
+need jsonnetfmt jsonnet
+"$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+if [ ${#missing[@]} -gt 0 ]; then
+  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+  say "installing Debian packages: ${missing[*]}"
+  apt_install "${missing[@]}" || die "could not install ${missing[*]} (log: .setup.log). Install them yourself
+       (Debian/Ubuntu: sudo apt-get install ${missing[*]}; elsewhere put prometheus, promtool, alertmanager, amtool
+       and jsonnetfmt on PATH), then run the command again."
+fi
+
+if ! command -v c++ >/dev/null; then
+  say "no C++ compiler: installing without the native library (the numpy twins take its place)"
+  export ARGUS_NO_NATIVE=1
+fi
+[ -x "$VENV/bin/python" ] || { say "creating $VENV"; "$PYTHON" -m venv "$VENV"; }
+say "installing Python packages into $VENV"
+"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+if [ "${1:-}" = --torch ] && ! "$VENV/bin/python" -c 'import torch' 2>/dev/null; then
+  say "installing torch==2.13.0"
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check torch==2.13.0
+fi
+say "ready"
