@@ -110,7 +110,7 @@ class Link:
                 self._send(type_, buffer)
 
     def close(self, exit_status: int | None = None) -> None:
-        """Flush and hang up; with an exit status say BYE first, so that the rank leaves instead of being lost."""
+        """Flush and hang up; with an exit status say BYE first, so that the rank leaves and is not lost."""
         if os.getpid() != self._owner:
             return
         self.flush()

@@ -2,8 +2,8 @@
 
 Transport is `AF_UNIX SOCK_SEQPACKET`: one message is one packet, so a torn write cannot desynchronise the
 stream. A message is one header and `count` records of one type, packed, little-endian, of fixed size.
-This file is the single definition: `python -m tools.generate` writes `native/injector/argus_wire.h` from it and
-a test compares the two. It imports only the standard library, because the training process loads it.
+This file is the single definition. It imports only the standard library, because the training process loads
+it.
 
 Times are Unix times in nanoseconds. Names are interned: a NAMES record binds an id to a text for the rest of
 the connection, so a producer repeats its names after it reconnects.
@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, TypeVar
 MAGIC: Final = 0x53475241  # "ARGS" on the wire
 VERSION: Final = 1
 MAX_MESSAGE_BYTES: Final = 64 * 1024
-"""Largest packet. Below the default socket buffer (208 KiB), so that several fit before a sender must drop."""
+"""Largest packet: below the default socket buffer (208 KiB), so that a sender need not drop at once."""
 
 HEADER: Final = struct.Struct("<IHHIIQ")
 """magic, version, message type, record count, sequence number, records dropped by the sender so far."""
@@ -151,7 +151,7 @@ class Name(Record):
 
 @dataclass(frozen=True, slots=True)
 class Span(Record):
-    """One finished phase span. `group_id` names a group such as `dp:pp0.tp1`; 0 lets the exporter route it."""
+    """One finished phase span. `group_id` names a dimension or a group; 0 lets the exporter route it."""
 
     TYPE: ClassVar = MessageType.SPANS
     FORMAT: ClassVar = struct.Struct("<QQQIIBBHI")
@@ -280,7 +280,9 @@ def parse_header(packet: bytes | memoryview) -> Header:
     if magic != MAGIC:
         raise WireError("magic", f"magic 0x{magic:08x} is not 0x{MAGIC:08x}")
     if version != VERSION:
-        raise WireError("version", f"wire version {version} is not {VERSION}: update the producer or the exporter")
+        raise WireError(
+            "version", f"wire version {version} is not {VERSION}: update the producer or the exporter"
+        )
     if type_ not in MessageType.__members__.values():
         raise WireError("type", f"message type {type_} is unknown")
     message_type = MessageType(type_)

@@ -1,4 +1,4 @@
-"""Configuration of the exporter. Each key is documented where it is declared; `serve --help-config` prints all."""
+"""Configuration of the exporter. Each key is documented where it is declared (`serve --help-config`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def _positive(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class WebConfig:
-    listen_address: str = setting(":9877", "HOST:PORT to serve /metrics on; empty host: all interfaces; port 0: any")
+    listen_address: str = setting(
+        ":9877", "HOST:PORT to serve /metrics on; empty host: all interfaces; port 0: any"
+    )
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,4 @@ class ExporterConfig:
     def __post_init__(self) -> None:
         for pattern, dimension in self.routing.items():
             if dimension not in DIMENSIONS:
-                raise ValueError(
-                    f"routing.{pattern} is {dimension!r}; allowed: {', '.join(DIMENSIONS)}"
-                )
+                raise ValueError(f"routing.{pattern} is {dimension!r}; allowed: {', '.join(DIMENSIONS)}")

@@ -1,7 +1,7 @@
 """Who a rank is, and with whom its phases are compared.
 
-Comparison groups follow the paper's parallelism-aware routing (ARGUS table 3), extended to the phases that the
-producer reports. A group is resolved here, once, so that no rule needs a join.
+Comparison groups follow the paper's parallelism-aware routing (ARGUS table 3), extended to the phases that
+the producer reports. A group is resolved here, once, so that no rule needs a join.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ class Identity:
     def from_hello(cls, hello: wire.Hello) -> Identity:
         """Absent coordinates of a plain data-parallel job are filled in: dp = rank."""
         coordinates = {name: getattr(hello, name) for name in _COORDINATES if getattr(hello, name) >= 0}
-        sizes = {name: getattr(hello, f"{name}_size") for name in _COORDINATES if getattr(hello, f"{name}_size") > 0}
+        sizes = {
+            name: getattr(hello, f"{name}_size")
+            for name in _COORDINATES
+            if getattr(hello, f"{name}_size") > 0
+        }
         if not coordinates:
             coordinates = {"dp": hello.rank}
             if hello.world_size > 0:
@@ -97,7 +101,7 @@ class RoutingTable:
         self.group_of_phase = lru_cache(maxsize=1024)(self._group_of_phase)
 
     def _group_of_phase(self, phase: str, named: str = "") -> Group:
-        """Group for a phase; `named` is what the producer said: a dimension, a full group name, or nothing."""
+        """Group for a phase; `named` is what the producer said: a dimension, a group name, or nothing."""
         if named in DIMENSIONS:
             return group_along(self._identity, named)
         if named:
@@ -119,7 +123,9 @@ def group_along(identity: Identity, dimension: str) -> Group:
         dimension = "dp"
     if dimension not in ("ep", "edp") and dimension not in at:
         dimension = "dp"
-    shared = [(name, at[name]) for name in ("dp", "pp", "tp") if name in at and name != dimension]
+    shared: list[tuple[str, int]] = [
+        (name, at[name]) for name in ("dp", "pp", "tp") if name in at and name != dimension
+    ]
     size = of.get(dimension, 0)
     if dimension in ("ep", "edp"):
         shared = [(name, value) for name, value in shared if name != "dp"]

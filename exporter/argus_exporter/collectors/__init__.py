@@ -1,0 +1,25 @@
+"""One collector a file: each turns the state of the ranks into metric families of the catalogue."""
+
+from __future__ import annotations
+
+from argus_exporter.collectors.activity import ActivityCollector
+from argus_exporter.collectors.base import Collector, NoData
+from argus_exporter.collectors.channel import ChannelCollector
+from argus_exporter.collectors.iteration import IterationCollector
+from argus_exporter.collectors.kernel import KernelCollector
+from argus_exporter.collectors.phase import PhaseCollector
+from argus_exporter.collectors.rank import RankCollector
+from argus_exporter.collectors.runner import CollectorRunner
+from argus_exporter.collectors.work import WorkCollector
+
+ALL_COLLECTORS: tuple[Collector, ...] = (
+    RankCollector(),
+    ActivityCollector(),
+    IterationCollector(),
+    PhaseCollector(),
+    WorkCollector(),
+    KernelCollector(),
+    ChannelCollector(),
+)
+
+__all__ = ["ALL_COLLECTORS", "Collector", "CollectorRunner", "NoData"]

@@ -1,0 +1,27 @@
+"""Who the ranks are, whether they live, and how many their groups should have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.metrics_core import Metric
+
+from argus_core import catalogue
+from argus_exporter.collectors.base import FamilyBuilder, rank_labels, with_samples
+from argus_exporter.ranks import RankState
+
+
+class RankCollector:
+    name = "rank"
+
+    def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:  # noqa: ARG002
+        info = FamilyBuilder(catalogue.RANK_INFO)
+        up = FamilyBuilder(catalogue.RANK_UP)
+        expected = FamilyBuilder(catalogue.GROUP_EXPECTED_RANKS)
+        for state in ranks:
+            base = rank_labels(state)
+            info.add(base | state.identity.info_labels, 1)
+            up.add(base, 1 if state.connected else 0)
+            for group, size in state.groups.items():
+                expected.add(base | {"group": group}, size)
+        return with_samples((info, up, expected), "no rank has connected")

@@ -1,0 +1,242 @@
+"""Kernel records of one rank to windows, and windows to the modes of the top (kernel, stream) pairs.
+
+A window ends at a step divisible by `window_steps`, a power of two chosen so that it lasts about
+`windows.seconds`; a window that cut a step would move counts between modes and can hide a slow rank (DESIGN
+section 4). Without iteration marks windows are cut by plain time. A kernel belongs to the window in which it
+started, so one that straddles a boundary is counted once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from argus_core import wire
+from argus_core.kernel_names import is_collective
+from argus_core.modes import ModeConfig, Modes, find_modes
+
+KERNEL_DTYPE = np.dtype(
+    [
+        ("start_ns", "<u8"),
+        ("duration_ns", "<u8"),
+        ("issue_ns", "<i8"),
+        ("name_id", "<u4"),
+        ("stream", "<u4"),
+        ("kilobytes", "<u4"),
+        ("operation", "u1"),
+        ("device", "u1"),
+        ("reserved", "<u2"),
+    ]
+)
+"""`wire.Kernel` as numpy sees it."""
+
+_MEDIAN_OF_STEPS = 16
+_PENDING_LIMIT = 4_000_000
+"""Kernel records kept for one open window (160 MB); 1e5 events a minute need 1e5."""
+
+KernelArray = NDArray[np.void]
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The end of a window: the step that closed it, its length in steps (0: by time), and when it ended."""
+
+    last_step: int
+    steps: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class ClosedWindow:
+    """Records of one complete window, ready to be clustered (in another thread)."""
+
+    boundary: Boundary
+    records: KernelArray
+    names: dict[int, str]
+    streams: dict[int, str]
+
+
+@dataclass(frozen=True)
+class PairStatistics:
+    """One (kernel, stream) pair in one window. Times in seconds."""
+
+    kernel: str
+    name: str
+    stream: str
+    count: int
+    seconds: float
+    modes: Modes | None
+    """None where the pair is not among the top pairs."""
+
+
+@dataclass(frozen=True)
+class WindowStatistics:
+    boundary: Boundary
+    pairs: tuple[PairStatistics, ...]
+    """By time share, largest first."""
+    coverage: float
+    cutoff: float
+
+
+class WindowLength:
+    """Chooses the window length in steps from the median step time; every rank derives the same alike.
+
+    The length changes only when the step time has moved by more than 1.5x from what the current length was
+    chosen for, so that noise at a power-of-two edge cannot make it alternate.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._durations: deque[float] = deque(maxlen=_MEDIAN_OF_STEPS)
+        self._chosen_for: float | None = None
+        self.steps = 0
+
+    def add(self, duration_s: float) -> int:
+        """Window length in steps after one more iteration; 0 until enough were seen."""
+        self._durations.append(duration_s)
+        if len(self._durations) < 4:
+            return self.steps
+        median = float(np.median(self._durations))
+        if median <= 0:
+            return self.steps
+        if self._chosen_for is None or not 1 / 1.5 < median / self._chosen_for < 1.5:
+            self._chosen_for = median
+            self.steps = 2 ** max(0, round(math.log2(self._seconds / median)))
+        return self.steps
+
+
+@dataclass
+class KernelWindows:
+    """Collects the kernel records of one rank and hands out complete windows."""
+
+    seconds: float
+    settle_seconds: float
+    names: dict[int, str]
+    dropped: int = 0
+    _length: WindowLength = field(init=False)
+    _records: list[KernelArray] = field(default_factory=list)
+    _pending: int = 0
+    _boundaries: deque[tuple[Boundary, float]] = field(default_factory=deque)
+    _opened_at: int | None = None
+    _newest_ns: int = 0
+    _marked: bool = False
+    _streams: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._length = WindowLength(self.seconds)
+
+    def add(self, records: KernelArray, now: float) -> None:
+        """Take kernel records; `now` is monotonic seconds."""
+        if self._pending + len(records) > _PENDING_LIMIT:
+            self.dropped += len(records)
+            return
+        self._records.append(records)
+        self._pending += len(records)
+        self._newest_ns = max(self._newest_ns, int(records["start_ns"].max()))
+        if not self._marked:
+            self._mark_by_time(now)
+
+    def restart(self) -> None:
+        """Forget the open window: the producer reconnected, so records are missing."""
+        self._records, self._pending = [], 0
+        self._boundaries.clear()
+        self._opened_at = None
+
+    def iteration(self, record: wire.Iteration, now: float) -> None:
+        """Take an iteration mark."""
+        self._marked = True
+        steps = self._length.add(record.duration_ns / 1e9)
+        if steps and record.step % steps == 0:
+            self._boundaries.append((Boundary(record.step, steps, record.end_ns), now))
+
+    def _mark_by_time(self, now: float) -> None:
+        length_ns = int(self.seconds * 1e9)
+        index = self._newest_ns // length_ns
+        if not self._boundaries or self._boundaries[-1][0].last_step < index:
+            self._boundaries.append((Boundary(index, 0, index * length_ns), now))
+
+    def take_complete(self, now: float) -> list[ClosedWindow]:
+        """Windows whose records have arrived: a later kernel was seen, or the settling time has passed."""
+        complete: list[ClosedWindow] = []
+        while self._boundaries:
+            boundary, arrived = self._boundaries[0]
+            if self._newest_ns <= boundary.end_ns and now - arrived < self.settle_seconds:
+                break
+            self._boundaries.popleft()
+            records = self._cut(boundary.end_ns)
+            # Complete only if we saw it from its first step on: not before the first boundary, and not where
+            # the window length changed or a mark was lost.
+            length = boundary.steps or 1
+            if self._opened_at == boundary.last_step - length and len(records):
+                self._name_streams(records)
+                complete.append(ClosedWindow(boundary, records, dict(self.names), dict(self._streams)))
+            self._opened_at = boundary.last_step
+        return complete
+
+    def _cut(self, end_ns: int) -> KernelArray:
+        everything = np.concatenate(self._records) if self._records else np.empty(0, KERNEL_DTYPE)
+        before = everything["start_ns"] <= end_ns
+        rest = everything[~before]
+        self._records = [rest] if len(rest) else []
+        self._pending = len(rest)
+        window: KernelArray = everything[before]
+        return window
+
+    def _name_streams(self, records: KernelArray) -> None:
+        """Name each new stream by what it mostly does, for good: `nccl0`, `copy0` or `compute0`."""
+        for raw in np.unique(records["stream"]):
+            if int(raw) in self._streams:
+                continue
+            of_stream = records[records["stream"] == raw]
+            duration = of_stream["duration_ns"].astype(np.float64)
+            total = duration.sum()
+            copies = duration[of_stream["operation"] != wire.Operation.KERNEL].sum()
+            name_ids = [int(name_id) for name_id in np.unique(of_stream["name_id"])]
+            collective_ids = [name_id for name_id in name_ids if is_collective(self.names.get(name_id, ""))]
+            collectives = duration[np.isin(of_stream["name_id"], collective_ids)].sum()
+            kind = "nccl" if collectives * 2 > total else "copy" if copies * 2 > total else "compute"
+            taken = sum(1 for label in self._streams.values() if label.startswith(kind))
+            self._streams[int(raw)] = f"{kind}{taken}"
+
+
+def summarise(
+    window: ClosedWindow, top_pairs: int, config: ModeConfig, kernel_ids: dict[str, str]
+) -> WindowStatistics:
+    """Cluster the top pairs of a window by time share. `kernel_ids` caches full name to label value."""
+    records = window.records
+    pair = records["name_id"].astype(np.uint64) << np.uint64(32) | records["stream"].astype(np.uint64)
+    keys, inverse, counts = np.unique(pair, return_inverse=True, return_counts=True)
+    seconds = np.bincount(inverse, weights=records["duration_ns"].astype(np.float64)) / 1e9
+    by_share = np.argsort(-seconds, kind="stable")
+    total = float(seconds.sum())
+    order = np.argsort(inverse, kind="stable")
+    starts = np.concatenate(([0], np.cumsum(counts)))
+    durations = records["duration_ns"][order].astype(np.float64) / 1e9
+    pairs: list[PairStatistics] = []
+    for place, index in enumerate(by_share):
+        name_id, raw = int(keys[index] >> np.uint64(32)), int(keys[index] & np.uint64(0xFFFFFFFF))
+        name = window.names.get(name_id, f"unknown_{name_id}")
+        top = place < top_pairs and seconds[index] > 0
+        modes = find_modes(durations[starts[index] : starts[index + 1]], config) if top else None
+        pairs.append(
+            PairStatistics(
+                kernel=kernel_ids[name],
+                name=name,
+                stream=window.streams[raw],
+                count=int(counts[index]),
+                seconds=float(seconds[index]),
+                modes=modes,
+            )
+        )
+    published = [p for p in pairs if p.modes is not None]
+    covered = sum(p.seconds for p in published)
+    return WindowStatistics(
+        boundary=window.boundary,
+        pairs=tuple(pairs),
+        coverage=covered / total if total else 0.0,
+        cutoff=published[-1].seconds / total if published and total else 0.0,
+    )

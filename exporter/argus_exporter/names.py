@@ -1,0 +1,60 @@
+"""Interned names: texts of a rank, and what the ids of one connection mean.
+
+Ids on the wire belong to a connection; a rank keeps ids of its own, so that kernel records of two connections
+(phases and kernels come from different parts of a process) and of a reconnect meet.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from argus_core import wire
+
+_LIMIT = 16_384
+"""Distinct names a rank may intern. A real job has hundreds; a producer in a loop must not eat the memory."""
+
+
+class Texts:
+    """All texts of one rank, by a dense id; 0 is the empty text."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, str] = {0: ""}
+        self._ids: dict[str, int] = {"": 0}
+
+    def intern(self, text: str) -> int:
+        known = self._ids.get(text)
+        if known is None:
+            if len(self._ids) >= _LIMIT:
+                raise wire.WireError("names", f"more than {_LIMIT} distinct names")
+            known = self._ids[text] = len(self._ids)
+            self.by_id[known] = text
+        return known
+
+
+class NameTable:
+    """Ids of one connection."""
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+        self._bound: dict[int, int] = {0: 0}
+
+    def bind(self, record: wire.Name) -> None:
+        if len(self._bound) > _LIMIT:
+            raise wire.WireError("names", f"more than {_LIMIT} name ids on one connection")
+        self._bound[record.name_id] = self._texts.intern(wire.decode_text(record.text))
+
+    def text(self, wire_id: int) -> str:
+        return self._texts.by_id[self._internal(wire_id)]
+
+    def internal_ids(self, wire_ids: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """The rank's ids for an array of wire ids, same shape."""
+        distinct, inverse = np.unique(wire_ids, return_inverse=True)
+        internal = np.array([self._internal(int(wire_id)) for wire_id in distinct], np.uint32)
+        return internal[inverse]
+
+    def _internal(self, wire_id: int) -> int:
+        internal = self._bound.get(wire_id)
+        if internal is None:
+            raise wire.WireError("name_id", f"a record uses name id {wire_id}, which was never bound")
+        return internal

@@ -1,0 +1,276 @@
+"""The state that the exporter keeps of each rank, and the life of a rank.
+
+HELLO makes a rank (or brings it back); BYE lets it leave; a connection that ends without BYE leaves it lost,
+visible with `argus_rank_up 0` for `ranks.forget_seconds`. Everything here is plain data in, plain data out:
+no sockets, no HTTP; the clock is passed in.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from argus_core import wire
+from argus_core.kernel_names import kernel_id
+from argus_core.modes import Mode, ModeConfig
+from argus_exporter.config import ExporterConfig
+from argus_exporter.extremes import TrailingExtreme
+from argus_exporter.kernel_windows import (
+    ClosedWindow,
+    KernelArray,
+    KernelWindows,
+    PairStatistics,
+    WindowStatistics,
+    summarise,
+)
+from argus_exporter.mode_tracking import ModeTracker
+from argus_exporter.names import NameTable, Texts
+from argus_exporter.topology import Group, Identity, RoutingTable
+
+_PHASES_LIMIT = 256
+"""Distinct (phase, kind, group, source) of one rank: users choose phase names, which must stay bounded."""
+
+
+class KernelIds(dict[str, str]):
+    """Full name to label value, computed once a name."""
+
+    def __missing__(self, name: str) -> str:
+        self[name] = kernel_id(name)
+        return self[name]
+
+
+@dataclass(frozen=True)
+class PhaseKey:
+    phase: str
+    kind: str
+    group: str
+    source: str
+
+
+@dataclass
+class PhaseTotals:
+    count: int = 0
+    seconds: float = 0.0
+    longest: TrailingExtreme = field(default_factory=lambda: TrailingExtreme(60.0))
+
+
+@dataclass
+class ChannelTotals:
+    up: bool = False
+    reason: str = ""
+    cpu_seconds: float = 0.0
+    records: int = 0
+    dropped: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+@dataclass
+class PairTotals:
+    name: str
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class PublishedPair:
+    statistics: PairStatistics
+    modes: dict[int, Mode]
+
+
+@dataclass
+class Iterations:
+    last: wire.Iteration
+    shortest: TrailingExtreme
+    longest: TrailingExtreme
+
+
+class RankState:
+    """What is known of one rank. One thread (the event loop) calls it, except `summarise_window`."""
+
+    def __init__(self, identity: Identity, config: ExporterConfig, clock: Callable[[], float]) -> None:
+        self._config = config
+        self._clock = clock
+        self.identity = identity
+        self.connections = 0
+        self.lost_at: float | None = None
+        self.activity: wire.Activity | None = None
+        self.iterations: Iterations | None = None
+        self.phases: dict[PhaseKey, PhaseTotals] = {}
+        self.groups: dict[str, int] = {}
+        self.work: dict[str, float] = {}
+        self.channels: dict[wire.Channel, ChannelTotals] = {}
+        self.window: WindowStatistics | None = None
+        self.published: dict[tuple[str, str], PublishedPair] = {}
+        self.pair_totals: dict[tuple[str, str], PairTotals] = {}
+        self.texts = Texts()
+        self._routing = RoutingTable(identity, config.routing)
+        self._kernels = KernelWindows(config.windows.seconds, config.windows.settle_seconds, self.texts.by_id)
+        self._trackers: dict[tuple[str, str], ModeTracker] = {}
+        self._mode_config = ModeConfig(method=config.kernels.method, tick_seconds=config.kernels.tick_seconds)
+        self._kernel_ids = KernelIds()
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        return self.connections > 0
+
+    def attach(self, identity: Identity) -> None:
+        """A connection speaks for this rank. Records are missing where nobody spoke, or another process."""
+        if not self.connected or identity.pid != self.identity.pid:
+            self._kernels.restart()
+        if identity != self.identity:
+            self.identity = identity
+            self._routing = RoutingTable(identity, self._config.routing)
+        self.connections += 1
+        self.lost_at = None
+
+    def detach(self) -> None:
+        """A connection ended without BYE; the last one leaves the rank lost."""
+        self.connections -= 1
+        if not self.connected:
+            self.lost_at = self._clock()
+
+    # -- records --------------------------------------------------------------------------------------------
+
+    def span(self, record: wire.Span, names: NameTable) -> None:
+        phase = names.text(record.phase_id)
+        group = self._routing.group_of_phase(phase, names.text(record.group_id))
+        try:
+            kind, source = wire.Kind(record.kind).name.lower(), wire.Source(record.source).name.lower()
+        except ValueError as error:
+            raise wire.WireError("value", f"span of {phase!r}: {error}") from error
+        key = PhaseKey(phase, kind, group.name, source)
+        totals = self.phases.get(key)
+        channel = self.channel(wire.Channel.PHASES)
+        channel.records += 1
+        if totals is None:
+            if len(self.phases) >= _PHASES_LIMIT:
+                channel.dropped["phases_limit"] += 1
+                return
+            longest = TrailingExtreme(self._config.windows.extremes_seconds)
+            totals = self.phases[key] = PhaseTotals(longest=longest)
+            self._expect(group)
+        seconds = record.duration_ns / 1e9
+        totals.count += 1
+        totals.seconds += seconds
+        totals.longest.add(self._clock(), seconds)
+
+    def iteration(self, record: wire.Iteration) -> None:
+        if not (math.isfinite(record.total_seconds) and math.isfinite(record.total_squared)):
+            raise wire.WireError("value", "iteration totals are not finite")
+        now = self._clock()
+        if self.iterations is None:
+            window = self._config.windows.extremes_seconds
+            self.iterations = Iterations(record, TrailingExtreme(window), TrailingExtreme(window))
+        self.iterations.last = record
+        seconds = record.duration_ns / 1e9
+        self.iterations.shortest.add(now, -seconds)
+        self.iterations.longest.add(now, seconds)
+        self.channel(wire.Channel.PHASES).records += 1
+        self._kernels.iteration(record, now)
+
+    def kernels(self, records: KernelArray, names: NameTable) -> None:
+        channel = self.channel(wire.Channel.KERNELS)
+        channel.records += len(records)
+        own = records.copy()  # the packet's memory is not ours to keep
+        own["name_id"] = names.internal_ids(records["name_id"])
+        before = self._kernels.dropped
+        self._kernels.add(own, self._clock())
+        if self._kernels.dropped > before:
+            channel.dropped["window_limit"] += self._kernels.dropped - before
+
+    def work_done(self, record: wire.Work, names: NameTable) -> None:
+        if not math.isfinite(record.total) or record.total < 0:
+            raise wire.WireError("value", f"work total {record.total} is not a finite number of 0 or more")
+        self.work[names.text(record.unit_id)] = record.total
+
+    def activity_changed(self, record: wire.ActivityChange) -> None:
+        try:
+            self.activity = wire.Activity(record.activity)
+        except ValueError as error:
+            raise wire.WireError("value", str(error)) from error
+
+    def channel_state(self, record: wire.ChannelState, names: NameTable) -> None:
+        try:
+            channel = self.channel(wire.Channel(record.channel))
+        except ValueError as error:
+            raise wire.WireError("value", str(error)) from error
+        channel.up = bool(record.up)
+        channel.reason = "" if channel.up else names.text(record.reason_id) or "unknown"
+        channel.cpu_seconds = record.cpu_ns / 1e9
+        channel.dropped["source"] = record.dropped
+
+    def sender_dropped(self, count: int) -> None:
+        """Records that the sending end could not deliver."""
+        self.channel(wire.Channel.PHASES).dropped["socket"] += count
+
+    def channel(self, channel: wire.Channel) -> ChannelTotals:
+        return self.channels.setdefault(channel, ChannelTotals(up=True))
+
+    def _expect(self, group: Group) -> None:
+        if group.size > 0:
+            self.groups[group.name] = group.size
+
+    # -- windows --------------------------------------------------------------------------------------------
+
+    def complete_windows(self) -> list[ClosedWindow]:
+        return self._kernels.take_complete(self._clock())
+
+    def summarise_window(self, window: ClosedWindow) -> WindowStatistics:
+        """The expensive part, free of shared state: runs in a worker thread."""
+        return summarise(window, self._config.kernels.top_pairs, self._mode_config, self._kernel_ids)
+
+    def publish(self, statistics: WindowStatistics) -> None:
+        """Make a window the one that scrapes see."""
+        published: dict[tuple[str, str], PublishedPair] = {}
+        for pair in statistics.pairs:
+            key = pair.kernel, pair.stream
+            if pair.modes is not None:
+                modes = self._trackers.setdefault(key, ModeTracker()).assign(pair.modes.modes)
+                published[key] = PublishedPair(pair, modes)
+            if pair.modes is not None or key in self.pair_totals:
+                totals = self.pair_totals.setdefault(key, PairTotals(pair.name))
+                totals.count += pair.count
+                totals.seconds += pair.seconds
+        self.window, self.published = statistics, published
+
+
+class Ranks:
+    """All ranks that this host's exporter knows."""
+
+    def __init__(self, config: ExporterConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._clock = clock
+        self._ranks: dict[tuple[str, int], RankState] = {}
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        return self._clock
+
+    def hello(self, identity: Identity) -> RankState:
+        state = self._ranks.get(identity.key)
+        if state is None:
+            state = self._ranks[identity.key] = RankState(identity, self._config, self._clock)
+        state.attach(identity)
+        return state
+
+    def bye(self, state: RankState) -> None:
+        """The rank ended on purpose: its series end with the next scrape."""
+        if self._ranks.get(state.identity.key) is state:
+            del self._ranks[state.identity.key]
+
+    def forget_lost(self) -> None:
+        """Drop ranks that were lost `ranks.forget_seconds` ago."""
+        limit = self._clock() - self._config.ranks.forget_seconds
+        for key, state in list(self._ranks.items()):
+            if state.lost_at is not None and state.lost_at <= limit:
+                del self._ranks[key]
+
+    def __iter__(self) -> Iterator[RankState]:
+        return iter(sorted(self._ranks.values(), key=lambda state: state.identity.key))
+
+    def __len__(self) -> int:
+        return len(self._ranks)
