@@ -26,6 +26,9 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from argus_core import native
+from argus_core.settings import setting
+
 Floats = NDArray[np.float64]
 
 # A leaf needs about 256 points to draw its density; 8192 covers a window with far outliers at h / 3.
@@ -72,37 +75,32 @@ class Modes:
 class ModeConfig:
     """How modes are told apart. Measurements behind the defaults: research/numerics.md A3 and A4.
 
-    Attributes:
-        method: `recursive`, or `scott` for the paper's literal method (see the module docstring).
-            `scott` uses only tick_seconds, min_events, min_share and min_boundary_ratio.
-        tick_seconds: resolution of the clock; equal durations are spread evenly over one tick, since
-            spikes a tick apart would each become a mode. 0: durations are continuous.
-        prominence: a valley stays if it is at most this share of the lower of its two peaks.
-        min_events, min_share: a mode has at least this many events, and this share of all events.
-        min_boundary_ratio: neighbouring boundaries lie at least this factor apart.
-        max_depth: how often a segment may be cut again.
-        bandwidth_floor: least bandwidth, in log units: finer structure is not worth a mode.
-        bandwidth_floor_ticks: least bandwidth in clock ticks, whichever is larger.
-        tail_ratio: an event within this factor of its mode's median is never tail.
-        tail_deviations: nor is one within this many robust standard deviations (IQR / 1.349).
+    `scott` uses only tick_seconds, min_events, min_share and min_boundary_ratio.
     """
 
-    method: Literal["recursive", "scott"] = "recursive"
-    tick_seconds: float = 0.0
-    prominence: float = 0.85
-    min_events: int = 5
-    min_share: float = 0.005
-    min_boundary_ratio: float = 1.05
-    max_depth: int = 6
-    bandwidth_floor: float = 0.002
-    bandwidth_floor_ticks: float = 0.6
-    tail_ratio: float = 1.5
-    tail_deviations: float = 6.0
+    method: Literal["recursive", "scott"] = setting(
+        "recursive", "recursive, or scott for the literal method of the ARGUS paper"
+    )
+    tick_seconds: float = setting(
+        0.0,
+        "resolution of the clock: equal durations are spread evenly over one tick, since spikes a tick "
+        "apart would each become a mode; 0 where durations are continuous",
+    )
+    prominence: float = setting(0.85, "a valley stays if it is at most this share of its lower peak")
+    min_events: int = setting(5, "a mode has at least this many events")
+    min_share: float = setting(0.005, "a mode has at least this share of the window's events")
+    min_boundary_ratio: float = setting(1.05, "neighbouring boundaries lie at least this factor apart")
+    max_depth: int = setting(6, "how often a segment may be cut again")
+    bandwidth_floor: float = setting(0.002, "least bandwidth in log units: finer structure is no mode")
+    bandwidth_floor_ticks: float = setting(0.6, "least bandwidth in clock ticks, whichever is larger")
+    tail_ratio: float = setting(1.5, "an event within this factor of its mode's median is never tail")
+    tail_deviations: float = setting(
+        6.0, "nor is one within this many robust standard deviations (IQR / 1.349) of the logarithms"
+    )
 
     def __post_init__(self) -> None:
-        if self.method not in ("recursive", "scott"):
-            raise ValueError(f"modes.method is {self.method!r}: allowed are 'recursive' and 'scott'")
         for key, allowed, meets in (
+            ("method", "recursive, scott", self.method in ("recursive", "scott")),
             ("tick_seconds", "0 or a positive number", 0.0 <= self.tick_seconds < math.inf),
             ("prominence", "over 0, under 1", 0.0 < self.prominence < 1.0),
             ("min_events", "1 or more", self.min_events >= 1),
@@ -112,10 +110,10 @@ class ModeConfig:
             ("bandwidth_floor", "0 or a positive number", 0.0 <= self.bandwidth_floor < math.inf),
             ("bandwidth_floor_ticks", "0 or a positive number", 0.0 <= self.bandwidth_floor_ticks < math.inf),
             ("tail_ratio", "over 1, infinity to cut no tail", self.tail_ratio > 1.0),
-            ("tail_deviations", "0 or more", self.tail_deviations >= 0.0),
+            ("tail_deviations", "0 or a positive number", 0.0 <= self.tail_deviations < math.inf),
         ):
             if not meets:
-                raise ValueError(f"modes.{key} is {getattr(self, key)}: allowed is {allowed}")
+                raise ValueError(f"{key} is {getattr(self, key)!r}; allowed: {allowed}")
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,12 @@ def find_modes(durations: Floats, config: ModeConfig = DEFAULT_CONFIG) -> Modes:
         return Modes((Mode(count, value, value),), 0, dropped)
     if config.tick_seconds > 0.0:
         events = spread_ties(events, config.tick_seconds)
-    modes = _split_into_modes(events, np.log(events), _resolve(config, count))
+    logs, tuning = np.log(events), _resolve(config, count)
+    compiled = native.library()
+    if compiled is None:
+        modes = _split_into_modes(events, logs, tuning)
+    else:
+        modes = tuple(Mode(*triple) for triple in compiled.split_modes(events, logs, tuning))
     return Modes(modes, count - sum(mode.count for mode in modes), dropped)
 
 

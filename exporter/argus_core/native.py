@@ -1,0 +1,211 @@
+"""The compiled hot loops of argus_core: libargus_numeric, loaded by ctypes where it was built.
+
+Sources and contracts: native/numeric. Each function has a numpy twin, which is its test oracle and
+its fallback: callers ask `library()` and keep to numpy when it answers None. Calls release the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import sysconfig
+import threading
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from argus_core.modes import Tuning
+
+Floats = NDArray[np.float64]
+
+_NAME: Final = "libargus_numeric.so"
+_ABI: Final = 1
+
+_log = logging.getLogger(__name__)
+
+
+class NativeError(RuntimeError):
+    """The library refused a call: a mistake of the wrapper here, never of the data."""
+
+
+def library() -> Library | None:
+    """The compiled library, loaded once a process; None where it is absent or ARGUS_NO_NATIVE is set."""
+    if os.environ.get("ARGUS_NO_NATIVE", "0") not in ("", "0"):
+        return None
+    return _installed()
+
+
+class Library:
+    """Typed calls into one loaded libargus_numeric. Any thread; workspaces are kept per thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Load `path`.
+
+        Raises:
+            OSError: not a loadable library.
+            NativeError: a library of another interface version.
+        """
+        self.path = path
+        self._dll = ctypes.CDLL(str(path))
+        abi = self._function("argus_numeric_abi")()
+        if abi != _ABI:
+            raise NativeError(
+                f"{path} has interface {abi}, this Python needs {_ABI}: "
+                "install the package again so that both come from one source"
+            )
+        pointer, integer = ctypes.c_void_p, ctypes.c_int64
+        self._modes_bytes = self._function("argus_modes_workspace_bytes", integer)
+        self._modes_split = self._function(
+            "argus_modes_split",
+            *(pointer, pointer, integer, ctypes.POINTER(_Tuning), pointer, integer, pointer, integer),
+        )
+        self._w1_bytes = self._function("argus_w1_workspace_bytes", integer)
+        self._w1_mean = self._function(
+            "argus_w1_mean_by_ranking",
+            *(pointer, integer, integer, pointer, integer, pointer, integer, pointer),
+        )
+        self._local = threading.local()
+
+    def split_modes(self, events: Floats, logs: Floats, tuning: Tuning) -> list[tuple[int, float, float]]:
+        """Modes of one window as (count, p50, p99), ascending; twin of modes._split_into_modes.
+
+        Args:
+            events: seconds, ascending, finite, > 0, shape (n,), n >= 1.
+            logs: their natural logarithms.
+            tuning: resolved configuration.
+        """
+        events = np.ascontiguousarray(events, dtype=np.float64)
+        logs = np.ascontiguousarray(logs, dtype=np.float64)
+        if logs.shape != events.shape or events.ndim != 1:
+            raise ValueError(f"events {events.shape} and logs {logs.shape} must be vectors of one length")
+        capacity = events.size // tuning.min_count + 1
+        modes = np.empty(capacity, dtype=_MODE)
+        needed = self._modes_bytes(capacity)
+        found = self._modes_split(
+            events.ctypes.data,
+            logs.ctypes.data,
+            events.size,
+            ctypes.byref(_Tuning.of(tuning)),
+            self._workspace(needed),
+            needed,
+            modes.ctypes.data,
+            capacity,
+        )
+        rows: list[tuple[int, float, float]] = modes[: _checked(found, "argus_modes_split")].tolist()
+        return rows
+
+    def w1_mean_by_ranking(self, cdf: Floats, weights: Floats) -> Floats:
+        """Mean W1 distance of each rank to all others, for several quadratures at once.
+
+        scores[w, i] = sum_g weights[w, g] * mean over j != i of |cdf[g, i] - cdf[g, j]|, by one
+        ranking a grid point instead of all pairs: O(G R). Exact up to 1.2e-10 in F.
+
+        Args:
+            cdf: F of each rank at each grid point, in [0, 1], shape (G, R), R >= 1. C order
+                saves a copy.
+            weights: quadrature weights of the grid points, shape (W, G): interval lengths in seconds
+                for W1, in log units for log-W1.
+
+        Returns:
+            Shape (W, R), in the units of the weights; 0 where R is 1.
+
+        Source: ARGUS section 6.2 (W1 between reconstructed CDFs); research/numerics.md B1.
+        """
+        cdf = np.ascontiguousarray(cdf, dtype=np.float64)
+        weights = np.ascontiguousarray(weights, dtype=np.float64)
+        if cdf.ndim != 2 or weights.ndim != 2 or weights.shape[1] != cdf.shape[0] or cdf.shape[1] < 1:
+            raise ValueError(f"cdf {cdf.shape} and weights {weights.shape} must be (G, R >= 1) and (W, G)")
+        grid, ranks = cdf.shape
+        scores = np.empty((weights.shape[0], ranks))
+        needed = self._w1_bytes(ranks)
+        answer = self._w1_mean(
+            cdf.ctypes.data,
+            grid,
+            ranks,
+            weights.ctypes.data,
+            weights.shape[0],
+            self._workspace(needed),
+            needed,
+            scores.ctypes.data,
+        )
+        _checked(answer, "argus_w1_mean_by_ranking")
+        return scores
+
+    def _function(self, name: str, *arguments: type[ctypes._CDataType]) -> ctypes._NamedFuncPointer:
+        function = self._dll[name]
+        function.argtypes = arguments
+        function.restype = ctypes.c_int64
+        return function
+
+    def _workspace(self, size: int) -> int:
+        """Address of this thread's scratch memory, grown to `size` bytes and then kept."""
+        held: NDArray[np.int64] | None = getattr(self._local, "workspace", None)
+        if held is None or held.nbytes < size:
+            held = np.empty(-(-size // 8), dtype=np.int64)
+            self._local.workspace = held
+        return held.ctypes.data
+
+
+class _Tuning(ctypes.Structure):
+    """struct ArgusModeTuning of native/numeric/modes.hpp."""
+
+    _fields_ = (
+        ("min_count", ctypes.c_int64),
+        ("max_depth", ctypes.c_int64),
+        ("grid_points_fewest", ctypes.c_int64),
+        ("grid_points_most", ctypes.c_int64),
+        ("prominence", ctypes.c_double),
+        ("boundary_spacing", ctypes.c_double),
+        ("bandwidth_floor", ctypes.c_double),
+        ("bandwidth_floor_seconds", ctypes.c_double),
+        ("tail_log_ratio", ctypes.c_double),
+        ("tail_deviations", ctypes.c_double),
+    )
+
+    @classmethod
+    def of(cls, tuning: Tuning) -> _Tuning:
+        return cls(
+            tuning.min_count,
+            tuning.max_depth,
+            *tuning.grid_points,
+            tuning.prominence,
+            tuning.boundary_spacing,
+            tuning.bandwidth_floor,
+            tuning.bandwidth_floor_seconds,
+            tuning.tail_log_ratio,
+            tuning.tail_deviations,
+        )
+
+
+# struct ArgusMode of native/numeric/modes.hpp.
+_MODE: Final = np.dtype([("count", np.int64), ("p50", np.float64), ("p99", np.float64)])
+
+
+def _checked(answer: int, function: str) -> int:
+    if answer < 0:
+        raise NativeError(f"{function} answered {answer}; see ArgusNumericError in native/numeric/export.hpp")
+    return answer
+
+
+@cache
+def _installed() -> Library | None:
+    for path in _places():
+        if not path.is_file():
+            continue
+        try:
+            return Library(path)
+        except (OSError, NativeError, AttributeError) as error:
+            _log.warning("compiled numerics are not used, numpy does the work (slower): %s", error)
+            return None
+    return None
+
+
+def _places() -> list[Path]:
+    """Beside this file in a wheel; in site-packages where an editable install keeps what it compiled."""
+    installed = (sysconfig.get_path(key) for key in ("platlib", "purelib"))
+    return [Path(__file__).parent / _NAME, *(Path(folder) / "argus_core" / _NAME for folder in installed)]

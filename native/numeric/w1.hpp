@@ -1,0 +1,27 @@
+#pragma once
+
+#include "export.hpp"
+
+/// Bytes of workspace for `ranks`: 24 a rank. Any thread, O(1).
+ARGUS_EXPORT std::int64_t argus_w1_workspace_bytes(std::int64_t ranks) noexcept;
+
+/// Mean Wasserstein-1 distance of each rank to all others, without the matrix of pairs.
+///
+/// W1 is the area between two CDFs. At one grid point, with the ranks' F ascending,
+/// sum_j |F_i - F_j| = F_i (2 k_i - R) + T - 2 P_(k_i), where T is the row's sum and P its prefix
+/// sums; so one ranking of a row serves all pairs (numerics.md B1).
+///
+/// `cdf`: grid x ranks, row-major, each value in [0, 1] (anything else is ranked as the nearer end).
+/// `weights`: weightings x grid, quadrature weights of the grid points (seconds for W1, log units for
+/// log-W1): several weightings share one ranking.
+/// `scores`: weightings x ranks, overwritten; in the unit of the weights. `ranks` >= 1; one rank: 0.
+///
+/// Ranked by 33 bits of F: F closer than 1.2e-10 may be swapped, which moves a score by no more.
+/// Returns 0 or an ArgusNumericError. Keeps no state, allocates nothing, throws nothing; any number
+/// of threads, each with its own workspace (aligned to 8 bytes).
+/// Cost: O(grid * ranks), a radix sort of three passes a row; about 10 ms for 256 x 10,000.
+ARGUS_EXPORT std::int64_t argus_w1_mean_by_ranking(const double* cdf, std::int64_t grid,
+                                                   std::int64_t ranks, const double* weights,
+                                                   std::int64_t weightings, void* workspace,
+                                                   std::int64_t workspace_bytes,
+                                                   double* scores) noexcept;
