@@ -182,19 +182,17 @@ def spread_ties(events: Floats, tick: float) -> Floats:
     Returns:
         Seconds, ascending, > 0, shape (n,).
     """
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(events)) + 1))
+    starts = np.concatenate(([0], np.flatnonzero(events[1:] != events[:-1]) + 1))
     if starts.size == events.size:
         return events
     sizes = np.diff(starts, append=events.size)
     values = events[starts]
-    gaps = np.diff(values)
-    below = 0.5 * np.minimum(np.minimum(tick, values), np.concatenate(([tick], gaps)))
-    above = 0.5 * np.minimum(tick, np.concatenate((gaps, [tick])))
-    # Midpoints of equal parts of (-1, 1): a group of one stays where it is.
+    gaps = np.concatenate(([tick], np.diff(values), [tick]))
+    reach = 0.5 * np.minimum(np.minimum(tick, values), np.minimum(gaps[:-1], gaps[1:]))
+    # Midpoints of equal parts of (-reach, reach): a group of one stays where it is.
+    lowest, step = np.repeat(np.stack((reach * (1.0 / sizes - 1.0), 2.0 * reach / sizes)), sizes, axis=1)
     within = np.arange(events.size) - np.repeat(starts, sizes)
-    place = (2.0 * within + 1.0) / np.repeat(sizes, sizes) - 1.0
-    reach = np.where(place < 0.0, np.repeat(below, sizes), np.repeat(above, sizes))
-    return np.asarray(np.repeat(values, sizes) + place * reach)
+    return np.asarray(events + lowest + step * within)
 
 
 def _resolve(config: ModeConfig, count: int) -> Tuning:

@@ -1,0 +1,110 @@
+"""The compiled library: found, refused when it does not fit, and W1 by ranking against all pairs."""
+
+import logging
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from argus_core import native
+from argus_core.modes import find_modes
+
+LIBRARY = native.library()
+needs_library = pytest.mark.skipif(LIBRARY is None, reason="libargus_numeric is not built here")
+
+
+def all_pairs(cdf: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The naive twin: every pair of ranks."""
+    others = cdf.shape[1] - 1
+    return np.stack(
+        [(weights @ np.abs(cdf - cdf[:, [rank]])).sum(axis=1) / others for rank in range(others + 1)], axis=1
+    )
+
+
+@needs_library
+@pytest.mark.parametrize(("grid", "ranks"), [(1, 2), (7, 3), (64, 257)])
+def test_w1_by_ranking_equals_all_pairs(grid, ranks):
+    """Linear and log weights from one ranking, both as the pairs have them."""
+    rng = np.random.default_rng(grid)
+    cdf, weights = np.sort(rng.random((grid, ranks)), axis=0), rng.random((2, grid))
+    assert LIBRARY.w1_mean_by_ranking(cdf, weights) == pytest.approx(all_pairs(cdf, weights), rel=1e-8)
+
+
+@needs_library
+def test_w1_of_ties_and_of_one_rank_is_zero():
+    """Equal ranks are at no distance; a lone rank has no others."""
+    assert not LIBRARY.w1_mean_by_ranking(np.full((4, 9), 0.25), np.ones((1, 4))).any()
+    assert LIBRARY.w1_mean_by_ranking(np.ones((4, 1)), np.ones((1, 4))).tolist() == [[0.0]]
+
+
+@needs_library
+def test_w1_of_one_step_by_hand():
+    """One rank of three ahead by a whole step of 2 s: mean 2 s for it, 1 s for the others."""
+    cdf = np.array([[1.0, 0.0, 0.0]])
+    assert LIBRARY.w1_mean_by_ranking(cdf, np.array([[2.0]])).tolist() == [[2.0, 1.0, 1.0]]
+
+
+@needs_library
+def test_wrong_shapes_are_refused_before_the_library_reads():
+    """A weight for a grid point that does not exist is an error, not a read past the end."""
+    with pytest.raises(ValueError, match=r"cdf \(3, 4\) and weights \(1, 5\)"):
+        LIBRARY.w1_mean_by_ranking(np.zeros((3, 4)), np.zeros((1, 5)))
+
+
+@needs_library
+def test_threads_do_not_disturb_each_other():
+    """Each thread has its own scratch memory."""
+    windows = [np.random.default_rng(seed).lognormal(-9.0, 0.5, 2000) for seed in range(32)]
+    expected = [find_modes(window) for window in windows]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(find_modes, windows)) == expected
+
+
+def test_environment_switches_it_off(monkeypatch):
+    """ARGUS_NO_NATIVE=1 keeps to numpy, at any time; 0 and empty do not."""
+    monkeypatch.setenv("ARGUS_NO_NATIVE", "1")
+    assert native.library() is None
+    monkeypatch.setenv("ARGUS_NO_NATIVE", "0")
+    assert native.library() is LIBRARY
+
+
+@pytest.fixture
+def only_place(monkeypatch):
+    """Let the loader look at one path alone."""
+
+    def look_at(path: Path) -> None:
+        monkeypatch.setattr(native, "_places", lambda: [path])
+        native._installed.cache_clear()
+
+    yield look_at
+    monkeypatch.undo()
+    native._installed.cache_clear()
+
+
+def test_absent_library_is_no_event(only_place, tmp_path, caplog):
+    """Installed without a compiler: numpy, and nothing in the log."""
+    only_place(tmp_path / "libargus_numeric.so")
+    assert native._installed() is None
+    assert not caplog.records
+
+
+def test_broken_library_falls_back_and_says_so(only_place, tmp_path, caplog):
+    """A file that is no library is one warning, and numpy."""
+    (tmp_path / "libargus_numeric.so").write_text("not ELF")
+    only_place(tmp_path / "libargus_numeric.so")
+    with caplog.at_level(logging.WARNING):
+        assert native._installed() is None
+    assert "compiled numerics are not used" in caplog.text
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+def test_library_of_another_interface_is_refused(tmp_path):
+    """An older library beside newer Python is named, with the cure."""
+    source, built = tmp_path / "old.cpp", tmp_path / "old.so"
+    source.write_text('extern "C" long argus_numeric_abi() { return 0; }')
+    subprocess.run(["c++", "-shared", "-fPIC", str(source), "-o", str(built)], check=True)
+    with pytest.raises(native.NativeError, match=r"has interface 0.*install the package again"):
+        native.Library(built)
