@@ -124,6 +124,7 @@ class KernelWindows:
     _opened_at: int | None = None
     _newest_ns: int = 0
     _marked: bool = False
+    _time_index: int | None = None
     _streams: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -148,7 +149,10 @@ class KernelWindows:
 
     def iteration(self, record: wire.Iteration, now: float) -> None:
         """Take an iteration mark."""
-        self._marked = True
+        if not self._marked:  # until now windows were cut by time
+            self._marked = True
+            self._boundaries.clear()
+            self._opened_at = None
         steps = self._length.add(record.duration_ns / 1e9)
         if steps and record.step % steps == 0:
             self._boundaries.append((Boundary(record.step, steps, record.end_ns), now))
@@ -156,8 +160,9 @@ class KernelWindows:
     def _mark_by_time(self, now: float) -> None:
         length_ns = int(self.seconds * 1e9)
         index = self._newest_ns // length_ns
-        if not self._boundaries or self._boundaries[-1][0].last_step < index:
+        if self._time_index is not None and index > self._time_index:
             self._boundaries.append((Boundary(index, 0, index * length_ns), now))
+        self._time_index = index
 
     def take_complete(self, now: float) -> list[ClosedWindow]:
         """Windows whose records have arrived: a later kernel was seen, or the settling time has passed."""

@@ -98,10 +98,10 @@ class _Site:
 
 async def _start_http(listen_address: str, application: web.Application) -> _Site:
     host, port = parse_listen_address(listen_address)
-    runner = web.AppRunner(application, access_log=None, handler_cancellation=True)
+    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=2)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, shutdown_timeout=2).start()
+        await web.TCPSite(runner, host, port).start()
     except (OSError, socket_module.gaierror) as error:
         await runner.cleanup()
         raise ArgusExporterError(

@@ -1,0 +1,28 @@
+"""What all tests share: where real traces lie, and the golden-file switch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files; review the diff")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="session")
+def traces() -> Path:
+    """Folder of the real GPU traces; skips where they are absent."""
+    folder = Path(os.environ.get("ARGUS_TRACES", REPOSITORY.parent / "shared" / "traces"))
+    if not folder.is_dir():
+        pytest.skip(f"real GPU traces are absent: no folder {folder} (set ARGUS_TRACES)")
+    return folder
