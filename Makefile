@@ -32,13 +32,14 @@ verify: setup  ## the long proofs and all benchmarks, ending in one table
 lint: setup  ## ruff, mypy, jsonnet format, generated files up to date
 	@ruff check . && ruff format --check .
 	@mypy
-	@tools/lint-generated.sh
+	@jsonnetfmt --test $$(git ls-files '*.jsonnet' '*.libsonnet')
+	@python -m tools.generate --check
 
 fmt: setup  ## format Python and jsonnet
 	@ruff format . && ruff check --fix --quiet .
 	@jsonnetfmt -i $$(git ls-files '*.jsonnet' '*.libsonnet')
 
-generate: setup  ## rules, dashboards, wire header and metric reference from their sources
+generate: setup  ## rules, dashboards and reference pages from their sources
 	@python -m tools.generate
 
 golden: setup  ## rewrite the golden files of the tests; review the diff
