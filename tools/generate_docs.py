@@ -54,10 +54,10 @@ def configuration_page() -> str:
         "Each component reads one YAML file (`--config FILE`); flags override it. Unknown keys are refused.",
     ]
     for title, cls in (("argus-exporter", ExporterConfig), ("argus-l3-worker", WorkerConfig)):
-        lines += ["", f"## {title}", "", "| key | type | default | meaning |", "|---|---|---|---|"]
-        for key, type_, default, help_ in document(cls):
+        lines += ["", f"## {title}", "", "| key | allowed | default | meaning |", "|---|---|---|---|"]
+        for key, allowed, default, help_ in document(cls):
             shown = "" if default in (None, "", {}) else f"`{default}`"
-            lines.append(f"| `{key}` | {type_.replace('|', 'or')} | {shown} | {help_} |")
+            lines.append(f"| `{key}` | {allowed} | {shown} | {help_} |")
     return "\n".join(lines) + "\n"
 
 

@@ -76,7 +76,7 @@ def from_mapping(cls: type[T], content: object, where: str, prefix: str = "") ->
 
 
 def document(cls: type[Any], prefix: str = "") -> Iterator[tuple[str, str, Any, str]]:
-    """(key, type, default, help) of every setting, for `--help` texts and docs."""
+    """(key, allowed values, default, help) of every setting, for `--help` texts and docs."""
     hints = typing.get_type_hints(cls)
     defaults = cls()
     for field in dataclasses.fields(cls):
@@ -84,8 +84,8 @@ def document(cls: type[Any], prefix: str = "") -> Iterator[tuple[str, str, Any, 
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             yield from document(hint, f"{prefix}{field.name}.")
         else:
-            name = getattr(hint, "__name__", str(hint)) if not typing.get_origin(hint) else str(hint)
-            yield f"{prefix}{field.name}", name, getattr(defaults, field.name), field.metadata.get("help", "")
+            default, help_ = getattr(defaults, field.name), field.metadata.get("help", "")
+            yield f"{prefix}{field.name}", _describe(hint), default, help_
 
 
 def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
@@ -117,5 +117,21 @@ def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
 
 
 def _describe(hint: Any) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", Path: "a path"}
+    """What a value may be, in words."""
+    arguments = typing.get_args(hint)
+    match typing.get_origin(hint):
+        case origin if origin is Literal:
+            return " or ".join(map(str, arguments))
+        case typing.Union | types.UnionType:
+            return " or ".join(_describe(argument) for argument in arguments)
+        case origin if origin is dict:
+            return f"a mapping of names to {_describe(arguments[1])}"
+    names: dict[Any, str] = {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "true or false",
+        Path: "a path",
+        type(None): "nothing",
+    }
     return names.get(hint, str(hint))

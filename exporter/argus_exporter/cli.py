@@ -141,8 +141,8 @@ def _server_config(args: argparse.Namespace) -> ExporterConfig:
 
 def _serve(args: argparse.Namespace) -> int:
     if args.help_config:
-        for key, type_, default, help_ in document(ExporterConfig):
-            print(f"{key} ({type_}, default {default if default is not None else 'none'})\n    {help_}")
+        for key, allowed, default, help_ in document(ExporterConfig):
+            print(f"{key} ({allowed}; default {default if default is not None else 'none'})\n    {help_}")
         return 0
     config = _server_config(args)
 

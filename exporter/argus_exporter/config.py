@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from argus_core.modes import ModeConfig
 from argus_core.settings import section, setting
 from argus_exporter.topology import DIMENSIONS
 
@@ -47,16 +47,10 @@ class WindowsConfig:
 @dataclass(frozen=True)
 class KernelsConfig:
     top_pairs: int = setting(20, "(kernel, stream) pairs published a rank, by time share")
-    method: Literal["recursive", "scott"] = setting(
-        "recursive", "mode clustering: recursive (default) or scott, the paper's literal formula"
-    )
-    tick_seconds: float = setting(0.0, "clock tick of the durations, spread before clustering; 0: continuous")
 
     def __post_init__(self) -> None:
         if self.top_pairs < 1:
             raise ValueError(f"top_pairs is {self.top_pairs!r}; allowed: 1 or more")
-        if self.tick_seconds < 0:
-            raise ValueError(f"tick_seconds is {self.tick_seconds!r}; allowed: 0 or more")
 
 
 @dataclass(frozen=True)
@@ -75,6 +69,7 @@ class ExporterConfig:
     socket: SocketConfig = section(SocketConfig, "where producers connect")
     windows: WindowsConfig = section(WindowsConfig, "time windows")
     kernels: KernelsConfig = section(KernelsConfig, "kernel statistics")
+    modes: ModeConfig = section(ModeConfig, "how the durations of a kernel are clustered")
     ranks: RanksConfig = section(RanksConfig, "life of a rank")
     routing: dict[str, str] = setting(
         {}, f"phase name pattern to comparison dimension ({', '.join(DIMENSIONS)}), before the built-in table"

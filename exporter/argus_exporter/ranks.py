@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from argus_core import wire
 from argus_core.kernel_names import kernel_id
-from argus_core.modes import Mode, ModeConfig
+from argus_core.modes import Mode
 from argus_exporter.config import ExporterConfig
 from argus_exporter.extremes import TrailingExtreme
 from argus_exporter.kernel_windows import (
@@ -108,7 +108,6 @@ class RankState:
         self._routing = RoutingTable(identity, config.routing)
         self._kernels = KernelWindows(config.windows.seconds, config.windows.settle_seconds, self.texts.by_id)
         self._trackers: dict[tuple[str, str], ModeTracker] = {}
-        self._mode_config = ModeConfig(method=config.kernels.method, tick_seconds=config.kernels.tick_seconds)
         self._kernel_ids = KernelIds()
 
     # -- life -----------------------------------------------------------------------------------------------
@@ -221,7 +220,7 @@ class RankState:
 
     def summarise_window(self, window: ClosedWindow) -> WindowStatistics:
         """The expensive part, free of shared state: runs in a worker thread."""
-        return summarise(window, self._config.kernels.top_pairs, self._mode_config, self._kernel_ids)
+        return summarise(window, self._config.kernels.top_pairs, self._config.modes, self._kernel_ids)
 
     def publish(self, statistics: WindowStatistics) -> None:
         """Make a window the one that scrapes see."""
