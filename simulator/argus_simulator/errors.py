@@ -1,0 +1,7 @@
+"""The root of what the simulator raises for its user."""
+
+from __future__ import annotations
+
+
+class ArgusSimulatorError(Exception):
+    """Something the user can act on; the message says what is so, why it matters and what to do."""
