@@ -25,9 +25,13 @@ constexpr double kBandwidthMinimum = 1e-12;
 constexpr Index kTailMinEvents = 5;
 constexpr double kNormalIqr = 1.349;
 
+/// Part of the window between two cuts. Its core, in which cuts are sought, leaves out the islands:
+/// events at either end beyond a valley, too few for a mode (see _cuts in argus_core/modes.py).
 struct Segment {
   Index begin;
   Index end;
+  Index core_begin;
+  Index core_end;
   Index depth;
 };
 
@@ -141,11 +145,13 @@ void for_each_valley(const double* density, Index points, F found) {
   }
 }
 
-/// The valleys in question: candidates[0, size), and the peak right of the last one.
+/// The valleys in question: at[0, size), the peak right of the last one, and the core [from, to).
 struct Candidates {
   Candidate* at;
   Index size;
   double last_peak;
+  Index from;
+  Index to;
 
   double& peak(Index i) { return i < size ? at[i].peak : last_peak; }
 
@@ -209,10 +215,10 @@ struct Candidates {
   }
 };
 
-/// The valleys that cut one segment; `count` events.
+/// The valleys that cut one segment's core of `count` events, and the core without its islands.
 Candidates find_cuts(const double* events, const double* logs, Index count,
                      const ArgusModeTuning& tuning, Workspace& work) {
-  Candidates candidates{work.candidates, 0, 0.0};
+  Candidates candidates{work.candidates, 0, 0.0, 0, count};
   if (count < 2 * tuning.min_count || count < 2) return candidates;
   double bandwidth =
       1.06 * deviation(logs, count) * std::pow(static_cast<double>(count), -0.2);
@@ -234,7 +240,14 @@ Candidates find_cuts(const double* events, const double* logs, Index count,
   for_each_valley(work.density, points, [&](Index valley) {
     const double place = static_cast<double>(valley) * step;
     const Index cut = std::lower_bound(logs, logs + count, origin + place) - logs;
-    if (cut < tuning.min_count || count - cut < tuning.min_count) return;
+    if (cut < tuning.min_count) {
+      candidates.from = cut;
+      return;
+    }
+    if (count - cut < tuning.min_count) {
+      candidates.to = std::min(candidates.to, cut);
+      return;
+    }
     const double peak = *std::max_element(work.density + from, work.density + valley);
     candidates.at[candidates.size++] = {cut, place, work.density[valley], peak};
     from = valley;
@@ -291,26 +304,28 @@ std::int64_t argus_modes_split(const double* events, const double* logs, std::in
   Segment* const pending = work.pending;
   Index waiting = 0;
   Index found = 0;
-  pending[waiting++] = {0, count, 0};
+  pending[waiting++] = {0, count, 0, count, 0};
   while (waiting > 0) {
     const Segment segment = pending[--waiting];
-    Candidates cuts{nullptr, 0, 0.0};
+    const Index origin = segment.core_begin;
+    const Index size = segment.core_end - origin;
+    Candidates cuts{nullptr, 0, 0.0, 0, size};
     if (segment.depth <= tuning->max_depth) {
-      cuts = find_cuts(events + segment.begin, logs + segment.begin, segment.end - segment.begin,
-                       *tuning, work);
+      cuts = find_cuts(events + origin, logs + origin, size, *tuning, work);
     }
-    if (cuts.size == 0) {
+    if (cuts.size == 0 && cuts.from == 0 && cuts.to == size) {
       modes[found++] = describe(events, logs, segment, *tuning);
       continue;
     }
     // Rightmost first, so that leaves come out ascending.
     Index end = segment.end;
+    Index core_end = origin + cuts.to;
     for (Index i = cuts.size; i-- > 0;) {
-      const Index begin = segment.begin + cuts.at[i].cut;
-      pending[waiting++] = {begin, end, segment.depth + 1};
-      end = begin;
+      const Index begin = origin + cuts.at[i].cut;
+      pending[waiting++] = {begin, end, begin, core_end, segment.depth + 1};
+      end = core_end = begin;
     }
-    pending[waiting++] = {segment.begin, end, segment.depth + 1};
+    pending[waiting++] = {segment.begin, end, origin + cuts.from, core_end, segment.depth + 1};
   }
   return found;
 }

@@ -101,6 +101,14 @@ def test_one_outlier_is_tail_and_leaves_the_triple_alone(size):
     assert found.modes == find_modes(window).modes
 
 
+@pytest.mark.parametrize("outlier", [1e-2, 1e-6])
+def test_one_far_event_hides_no_mode(outlier):
+    """One event 100x away widens the first bandwidth over 100 and 200 us; without it they are two modes."""
+    window = lognormal(11, (1e-4, 0.03, 40), (2e-4, 0.03, 10))
+    found = find_modes(np.append(window, outlier))
+    assert (counts(found), found.tail_events) == ([40, 10], 1)
+
+
 def test_under_five_events_an_outlier_stays():
     """Among four, nobody can say which one is the outlier."""
     found = find_modes(np.array([1e-4, 1e-4, 1e-4, 5e-4]))
