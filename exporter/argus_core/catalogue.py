@@ -126,7 +126,9 @@ KERNEL_WINDOW_LAST_STEP = _gauge(
 KERNEL_WINDOW_STEPS = _gauge(
     "argus_kernel_window_steps", (), "Steps in the window which the kernel modes describe; 0 without marks."
 )
-KERNEL_LAUNCHES = _counter("argus_kernel_launches_total", _KERNEL, "Kernels, copies and memory sets that ran.")
+KERNEL_LAUNCHES = _counter(
+    "argus_kernel_launches_total", _KERNEL, "Kernels, copies and memory sets that ran."
+)
 KERNEL_DURATION_TOTAL = _counter(
     "argus_kernel_duration_seconds_total", _KERNEL, "Time spent in the kernel on the stream."
 )
@@ -243,6 +245,48 @@ L3_LAST_SUCCESS = Family(
     "Unix time of the last cycle whose results Prometheus took.",
     "worker",
     optional_labels=("replica",),
+)
+
+
+def _worker_self(name: str, type_: MetricType, labels: tuple[str, ...], help_: str) -> Family:
+    return Family(name, type_, labels, help_, "worker-self")
+
+
+WORKER_CYCLES = _worker_self(
+    "argus_l3_worker_cycles_total", "counter", ("result",), "Cycles run, by result: success or failure."
+)
+WORKER_CYCLE_SECONDS = _worker_self(
+    "argus_l3_worker_cycle_duration_seconds", "gauge", (), "Duration of the last cycle, delivery included."
+)
+WORKER_LAST_SUCCESS = _worker_self(
+    "argus_l3_worker_last_success_timestamp_seconds",
+    "gauge",
+    (),
+    "Unix time of the last cycle that judged and whose results the receiver took.",
+)
+WORKER_QUERIES = _worker_self(
+    "argus_l3_worker_queries_total", "counter", ("result",), "PromQL queries, by result: success or failure."
+)
+WORKER_SAMPLES = _worker_self(
+    "argus_l3_worker_samples_total",
+    "counter",
+    ("result",),
+    "Samples sent, by result: written, or refused by the receiver for themselves and dropped.",
+)
+WORKER_SPOOL_DROPPED = _worker_self(
+    "argus_l3_worker_spool_dropped_requests_total",
+    "counter",
+    (),
+    "Undelivered requests dropped because the spool was full or they were too old.",
+)
+WORKER_SPOOLED_REQUESTS = _worker_self(
+    "argus_l3_worker_spooled_requests", "gauge", (), "Requests that wait for the receiver."
+)
+WORKER_SPOOLED_BYTES = _worker_self(
+    "argus_l3_worker_spooled_bytes", "gauge", (), "Bytes of requests that wait for the receiver."
+)
+WORKER_ANOMALIES = _worker_self(
+    "argus_l3_worker_anomalies", "gauge", ("verdict",), "Verdicts of the last cycle, by verdict."
 )
 
 CATALOGUE: tuple[Family, ...] = tuple(

@@ -1,0 +1,296 @@
+"""One cycle: query, judge, write back. Keeps what must be known from one cycle to the next."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from argus_core import catalogue
+from argus_l3_worker import remote_write, results
+from argus_l3_worker.assemble import JobSamples, JobWindow, NotJudged, assemble, roles_of
+from argus_l3_worker.config import Config
+from argus_l3_worker.delivery import Delivery
+from argus_l3_worker.errors import ArgusWorkerError
+from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
+from argus_l3_worker.log import LOGGER, fields
+from argus_l3_worker.prometheus import Prometheus, Sample, selector
+from argus_l3_worker.remote_write import Labels
+from argus_l3_worker.telemetry import Telemetry
+from argus_l3_worker.verdicts import History, Verdict, decide
+from argus_l3_worker.windows import Sighting, due, sightings
+
+# Finest useful sampling of the window timeline, and its size bound (Prometheus refuses over 11,000 points).
+_TIMELINE_STEP_LIMITS = (0.25, 5.0)
+_TIMELINE_POINTS = 2_400
+_REMEMBERED_WINDOWS = 64
+
+
+@dataclass
+class _RoleState:
+    history: History
+    latest: RoleJudgement | Abstention | None = None
+
+
+@dataclass
+class _JobState:
+    """What is known of one job between cycles."""
+
+    roles: dict[str, _RoleState] = field(default_factory=dict)
+    judged: deque[int] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_WINDOWS))
+    not_judged: tuple[NotJudged, ...] = ()
+    unmarked_until: float = 0.0
+    job_abstention: Abstention | None = None
+
+
+@dataclass(frozen=True)
+class CycleReport:
+    """What a cycle found: the newest judgement of each role, and the verdicts over the last windows.
+
+    `delivered` is None where nothing was to be written.
+    """
+
+    time: float
+    judgements: tuple[RoleJudgement, ...]
+    abstentions: tuple[Abstention, ...]
+    not_judged: tuple[NotJudged, ...]
+    verdicts: tuple[Verdict, ...]
+    windows_judged: int
+    seconds: float
+    delivered: bool | None = None
+
+
+class Worker:
+    """Judges all jobs that Prometheus knows.
+
+    Args:
+        delivery: None judges without writing.
+        monotonic: clock for durations.
+    """
+
+    def __init__(
+        self,
+        prometheus: Prometheus,
+        delivery: Delivery | None,
+        config: Config,
+        telemetry: Telemetry,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._prometheus = prometheus
+        self._delivery = delivery
+        self._config = config
+        self._telemetry = telemetry
+        self._monotonic = monotonic
+        self._jobs: dict[str, _JobState] = {}
+        self._live: set[Labels] | None = None
+        self._last_success: float | None = None
+
+    async def cycle(self, stamp: float, at: float) -> CycleReport:
+        """Judge what Prometheus held at Unix time `at` and write results stamped `stamp`.
+
+        Raises:
+            QueryError: Prometheus could not be asked; nothing is concluded, and nothing ends.
+        """
+        begun = self._monotonic()
+        try:
+            if self._delivery is not None and self._live is None:
+                self._live = await self._series_of_earlier_workers(at)
+            report = await self._judge(at, begun)
+        except ArgusWorkerError:
+            self._telemetry.cycles.labels("failure").inc()
+            self._telemetry.cycle_seconds.set(self._monotonic() - begun)
+            raise
+        delivered = None
+        if self._delivery is not None:
+            delivered = await self._delivery.send(self._encode(report, stamp))
+        self._telemetry.cycles.labels("success" if delivered is not False else "failure").inc()
+        self._telemetry.cycle_seconds.set(self._monotonic() - begun)
+        if delivered is not False:
+            self._last_success = stamp
+            self._telemetry.last_success.set(stamp)
+        counts = {"culprit": 0, "victim": 0}
+        for verdict in report.verdicts:
+            counts[verdict.verdict] = counts.get(verdict.verdict, 0) + 1
+        for verdict_name, count in counts.items():
+            self._telemetry.anomalies.labels(verdict_name).set(count)
+        return CycleReport(**{**report.__dict__, "delivered": delivered})
+
+    async def report_failure(self, stamp: float) -> None:
+        """After a failed cycle: say when the last good one was, so that rules know how old verdicts are."""
+        if self._delivery is not None and self._last_success is not None:
+            series = results.of_cycle(0.0, self._last_success, self._config.replica)
+            stamp_ms = round(stamp * 1000)
+            await self._delivery.send(
+                [
+                    remote_write.encode_series(labels, value, stamp_ms)
+                    for labels, value in series
+                    if ("__name__", catalogue.L3_LAST_SUCCESS.name) in labels
+                ]
+            )
+
+    async def _judge(self, at: float, begun: float) -> CycleReport:
+        matchers = {"training_job": self._config.training_job} if self._config.training_job else {}
+        info = await self._prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
+        jobs = sorted({sample.labels.get("training_job", "") for sample in info} - {""})
+        for gone in self._jobs.keys() - set(jobs):
+            del self._jobs[gone]
+        windows_judged = 0
+        for job in jobs:
+            state = self._jobs.setdefault(job, _JobState())
+            of_job = [sample for sample in info if sample.labels.get("training_job") == job]
+            windows_judged += await self._judge_job(job, state, of_job, at)
+        judgements: list[RoleJudgement] = []
+        abstentions: list[Abstention] = []
+        not_judged: list[NotJudged] = []
+        verdicts: list[Verdict] = []
+        for job in jobs:
+            state = self._jobs[job]
+            not_judged += state.not_judged
+            if state.job_abstention is not None:
+                abstentions.append(state.job_abstention)
+            for role_state in state.roles.values():
+                if isinstance(role_state.latest, Abstention):
+                    abstentions.append(role_state.latest)
+                elif role_state.latest is not None:
+                    judgements.append(role_state.latest)
+            verdicts += decide(job, [(role, role_state.history) for role, role_state in state.roles.items()])
+        return CycleReport(
+            at,
+            tuple(judgements),
+            tuple(abstentions),
+            tuple(not_judged),
+            tuple(verdicts),
+            windows_judged,
+            self._monotonic() - begun,
+        )
+
+    async def _judge_job(self, job: str, state: _JobState, info: Sequence[Sample], at: float) -> int:
+        """Judge the job's windows that are new; return how many."""
+        times = await self._times_to_judge(job, state, at)
+        state.job_abstention = None
+        if not times and not state.roles:
+            roles = set(roles_of(info).values())
+            state.job_abstention = Abstention(
+                job,
+                roles.pop() if len(roles) == 1 else "all",
+                "no-kernels",
+                f"none of {len(info)} ranks publishes kernel modes: is the kernel channel on?",
+            )
+        for when in times:
+            samples = await self._fetch(job, when)
+            window = await asyncio.to_thread(assemble, job, samples)
+            await asyncio.to_thread(self._take, state, window)
+        return len(times)
+
+    def _take(self, state: _JobState, window: JobWindow) -> None:
+        judge = self._config.judge
+        outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
+        for role in window.roles:
+            outcomes[role.role] = judge_role(role, judge)
+        for gone in state.roles.keys() - outcomes.keys():
+            del state.roles[gone]
+        for name, outcome in outcomes.items():
+            role_state = state.roles.setdefault(
+                name, _RoleState(History(judge.windows, judge.windows_needed))
+            )
+            role_state.latest = outcome
+            role_state.history.add(None if isinstance(outcome, Abstention) else outcome)
+        state.not_judged = window.not_judged
+
+    async def _times_to_judge(self, job: str, state: _JobState, at: float) -> list[float]:
+        config = self._config
+        in_job = {"training_job": job}
+        steps = await self._prometheus.instant(selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job), at)
+        if not steps:
+            return []
+        if all(sample.value == 0 for sample in steps):
+            return self._unmarked_times(state, at)
+        low, high = _TIMELINE_STEP_LIMITS
+        step = min(max(config.cycle_seconds / 4.0, low), high)
+        step = max(step, config.history_seconds / _TIMELINE_POINTS)
+        last_step = selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, in_job)
+        timeline = await self._prometheus.range(
+            f'count_values("last_step", {last_step})', at - config.history_seconds, at, step
+        )
+        seen = sightings(timeline)
+        if seen and state.judged and seen[-1].last_step < max(state.judged):
+            LOGGER.info(fields("job restarted, its history is forgotten", training_job=job))
+            state.judged.clear()
+            state.roles.clear()
+        windows: list[Sighting] = due(
+            seen, frozenset(state.judged), len(steps), at, config.cycle_seconds, config.judge.windows
+        )
+        state.judged.extend(sighting.last_step for sighting in seen if sighting in windows)
+        return [window.time for window in windows]
+
+    def _unmarked_times(self, state: _JobState, at: float) -> list[float]:
+        """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""
+        spacing = self._config.unmarked_window_seconds
+        times = [at - back * spacing for back in reversed(range(self._config.judge.windows))]
+        fresh = [time for time in times if time >= state.unmarked_until]
+        if fresh:
+            state.unmarked_until = fresh[-1] + spacing
+        return fresh
+
+    async def _fetch(self, job: str, at: float) -> JobSamples:
+        ask, in_job = self._prometheus.instant, {"training_job": job}
+        info, last_step, steps, sizes = await asyncio.gather(
+            ask(selector(catalogue.RANK_INFO.name, in_job), at),
+            ask(selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, in_job), at),
+            ask(selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job), at),
+            ask(f"count by (kernel) ({selector(catalogue.KERNEL_MODE_EVENTS.name, in_job)})", at),
+        )
+        shards = _shards(sizes, self._config.prometheus.shard_series)
+        families = (catalogue.KERNEL_MODE_EVENTS, catalogue.KERNEL_MODE_P50, catalogue.KERNEL_MODE_P99)
+
+        async def whole(name: str) -> list[Sample]:
+            parts = await asyncio.gather(
+                *(ask(selector(name, in_job, **({"kernel": shard} if shard else {})), at) for shard in shards)
+            )
+            return [sample for part in parts for sample in part]
+
+        events, p50, p99 = await asyncio.gather(*(whole(family.name) for family in families))
+        return JobSamples(info, last_step, steps, events, p50, p99)
+
+    async def _series_of_earlier_workers(self, at: float) -> set[Labels]:
+        """Series that a worker before this one left: this one ends them when they no longer hold."""
+        replica = {"replica": self._config.replica}
+        found = await asyncio.gather(
+            *(self._prometheus.instant(selector(name, replica), at) for name in results.ENDED_BY_ANY_WORKER)
+        )
+        return {tuple(sorted(sample.labels.items())) for samples in found for sample in samples}
+
+    def _encode(self, report: CycleReport, stamp: float) -> list[bytes]:
+        replica, stamp_ms = self._config.replica, round(stamp * 1000)
+        series: dict[Labels, float] = {}
+        for judgement in report.judgements:
+            series.update(results.of_judgement(judgement, replica))
+        series.update(results.of_verdicts(report.verdicts, replica))
+        series.update(results.of_abstentions(report.abstentions, replica))
+        series.update(results.of_cycle(report.seconds, stamp, replica))
+        ended = (self._live or set()) - series.keys()
+        self._live = set(series)
+        return [
+            *(remote_write.encode_stale_marker(labels, stamp_ms) for labels in sorted(ended)),
+            *(
+                remote_write.encode_series(labels, value, stamp_ms)
+                for labels, value in results.rounded(series).items()
+            ),
+        ]
+
+
+def _shards(sizes: Sequence[Sample], limit: int) -> list[list[str]]:
+    """Kernels in groups of at most `limit` series (a kernel with more stands alone); [[]] asks for all."""
+    if sum(sample.value for sample in sizes) <= limit:
+        return [[]]
+    shards: list[list[str]] = []
+    room = 0.0
+    for sample in sorted(sizes, key=lambda sample: sample.labels.get("kernel", "")):
+        if sample.value > room or not shards:
+            shards.append([])
+            room = limit
+        shards[-1].append(sample.labels.get("kernel", ""))
+        room -= sample.value
+    return shards

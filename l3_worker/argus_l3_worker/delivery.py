@@ -1,0 +1,153 @@
+"""Deliver requests to the remote write receiver: retry, keep, replay, and sort out what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import aiohttp
+
+from argus_l3_worker import remote_write
+from argus_l3_worker.config import WriteConfig
+from argus_l3_worker.errors import DeliveryError, RequestRefused
+from argus_l3_worker.log import LOGGER, fields
+from argus_l3_worker.spool import Spool
+from argus_l3_worker.telemetry import Telemetry
+
+# Refused for what is in the request; every other failure may pass (401 and 404 once somebody repairs them).
+_CONTENT_REFUSED: Final = frozenset({400, 413, 422})
+_LONGEST_BACKOFF_SECONDS: Final = 10.0
+# Requests spent on finding the bad series of one request. One bad of 2,000 takes 22.
+_BISECTION_LIMIT: Final = 200
+
+
+class Delivery:
+    """Sends encoded series in order. Not safe for concurrent use."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        config: WriteConfig,
+        spool: Spool,
+        telemetry: Telemetry,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._session = session
+        self._url = url
+        self._config = config
+        self._spool = spool
+        self._telemetry = telemetry
+        self._clock = clock
+
+    async def send(self, series: Sequence[bytes]) -> bool:
+        """Queue `series` and deliver all that is queued, oldest first; False if some must wait."""
+        for batch in remote_write.batches(series, self._config.series_per_request):
+            self._expire(self._spool.append(remote_write.pack(batch), self._now_ms()))
+        return await self.drain()
+
+    async def drain(self) -> bool:
+        """Deliver what is queued; False if the receiver is away."""
+        self._expire(self._spool.trim(self._now_ms()))
+        try:
+            while (body := self._spool.oldest()) is not None:
+                await self._deliver(body)
+                self._spool.remove_oldest()
+        except DeliveryError as error:
+            LOGGER.warning(
+                fields(
+                    "results kept for later",
+                    reason=error,
+                    requests=len(self._spool),
+                    bytes=self._spool.size_bytes,
+                )
+            )
+            return False
+        finally:
+            self._telemetry.spooled_requests.set(len(self._spool))
+            self._telemetry.spooled_bytes.set(self._spool.size_bytes)
+        return True
+
+    async def _deliver(self, body: bytes) -> None:
+        series = remote_write.unpack(body)
+        try:
+            await self._post_patiently(body)
+            self._telemetry.samples.labels("written").inc(len(series))
+        except RequestRefused as error:
+            await self._bisect(series, error)
+
+    async def _bisect(self, series: Sequence[bytes], reason: RequestRefused) -> None:
+        """Deliver all but the series that are refused for themselves; those are dropped, counted, logged."""
+        pending: list[tuple[Sequence[bytes], RequestRefused]] = [(series, reason)]
+        requests = 0
+        while pending:
+            part, why = pending.pop()
+            if len(part) == 1 or requests >= _BISECTION_LIMIT:
+                self._telemetry.samples.labels("refused").inc(len(part))
+                first = remote_write.describe(remote_write.decode_labels(part[0]))
+                LOGGER.error(fields("series refused and dropped", series=first, count=len(part), reason=why))
+                continue
+            middle = len(part) // 2
+            for half in (part[middle:], part[:middle]):
+                requests += 1
+                try:
+                    await self._post_patiently(remote_write.pack(half))
+                    self._telemetry.samples.labels("written").inc(len(half))
+                except RequestRefused as error:
+                    pending.append((half, error))
+
+    async def _post_patiently(self, body: bytes) -> None:
+        backoff = self._config.backoff_seconds
+        for attempt in range(1, self._config.attempts + 1):
+            try:
+                await self._post(body)
+                return
+            except DeliveryError as error:
+                if attempt == self._config.attempts:
+                    raise
+                wait = error.retry_after_seconds if error.retry_after_seconds is not None else backoff
+                await asyncio.sleep(min(wait, _LONGEST_BACKOFF_SECONDS))
+                backoff *= 2.0
+
+    async def _post(self, body: bytes) -> None:
+        timeout = aiohttp.ClientTimeout(total=self._config.timeout_seconds)
+        try:
+            async with self._session.post(
+                self._url, data=body, headers=remote_write.HEADERS, timeout=timeout
+            ) as response:
+                if response.status < 300:
+                    return
+                text = " ".join((await response.text(errors="replace")).split())[:300]
+                retry_after = response.headers.get("Retry-After", "")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise DeliveryError(
+                f"{self._url} cannot be reached ({error or type(error).__name__}), so verdicts are not "
+                "stored: check --remote-write.url and that Prometheus runs"
+            ) from error
+        if response.status in _CONTENT_REFUSED:
+            raise RequestRefused(f"HTTP {response.status}: {text}")
+        hint = (
+            "start Prometheus with --web.enable-remote-write-receiver"
+            if response.status == 404
+            else "the requests are kept and tried again"
+        )
+        raise DeliveryError(
+            f"{self._url} answered HTTP {response.status}: {text}: {hint}",
+            float(retry_after) if retry_after.isdigit() else None,
+        )
+
+    def _expire(self, dropped: int) -> None:
+        if dropped:
+            self._telemetry.spool_dropped.inc(dropped)
+            LOGGER.error(
+                fields(
+                    "undelivered requests dropped",
+                    requests=dropped,
+                    reason="beyond write.spool_bytes or write.spool_age_seconds",
+                )
+            )
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)

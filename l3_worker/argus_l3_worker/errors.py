@@ -1,0 +1,27 @@
+"""What can go wrong in the worker. Every message says what is so, why it matters and what to do."""
+
+from __future__ import annotations
+
+
+class ArgusWorkerError(Exception):
+    """Root of all errors that the worker raises on purpose."""
+
+
+class ConfigError(ArgusWorkerError):
+    """The worker cannot start with these settings (exit 2)."""
+
+
+class QueryError(ArgusWorkerError):
+    """Prometheus did not answer a query, or not with what was asked; the cycle is tried again."""
+
+
+class DeliveryError(ArgusWorkerError):
+    """The receiver did not take a request now, but may later: network fault, 5xx or 429."""
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class RequestRefused(ArgusWorkerError):
+    """The receiver refuses the request for what is in it (4xx); sending it again cannot help."""

@@ -1,0 +1,259 @@
+"""Judge one window of one role: which rank's kernels moved, by how much, and is that evidence.
+
+Evidence needs an effect size and a robust deviation, never a fence alone: on a null bootstrap of a real trace
+IQR alone flags 24-93 % of kernels. Whether evidence becomes a verdict is decided over windows (verdicts.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from argus_l3_worker.config import JudgeConfig
+from argus_l3_worker.shifts import mode_shifts, pair_shift, robust_deviation
+from argus_l3_worker.triples import Bools, Floats, Ints, Kind, PairTriples, RoleTriples, Window
+from argus_l3_worker.wasserstein import Mixtures, mean_distances, upper_fence
+
+AbstainReason = Literal["too-few-ranks", "too-few-events", "windows-disagree", "no-kernels", "no-windows"]
+
+# Collectives weigh half: they must shift twice as far to say anything.
+_COLLECTIVE_WEIGHT = 0.5
+# A mode that holds less of its kernel's time proves nothing about the kernel; with less of its events it is
+# at times taken for its neighbour, as counts vary by chance.
+_MODE_TIME_SHARE = 0.05
+_MODE_EVENT_SHARE = 0.1
+# Sample size from which a p99 is more than one or two outliers.
+_P99_MIN_EVENTS = 200
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """A role that was not judged, and why."""
+
+    training_job: str
+    role: str
+    reason: AbstainReason
+    detail: str
+
+
+@dataclass(frozen=True)
+class PairJudgement:
+    """One (kernel, stream) of a role; arrays of shape (ranks that publish it,).
+
+    Attributes:
+        ranks: positions in the role's ranks.
+        share: the pair's share of the rank's kernel time.
+        w1_seconds, w1_log: mean W1 to all others; NaN in roles too small for them.
+        fence_seconds, fence_log: upper Tukey fences of these; NaN likewise.
+        shift: signed log shift of all modes, weighted by time; NaN where too little can be compared.
+        evidence: signed log shift that counts as an anomaly in this window, 0 where there is none.
+    """
+
+    kernel: str
+    stream: str
+    kind: Kind
+    ranks: Ints
+    share: Floats
+    w1_seconds: Floats
+    w1_log: Floats
+    fence_seconds: float
+    fence_log: float
+    shift: Floats
+    evidence: Floats
+
+    @property
+    def beyond_fence(self) -> Bools:
+        """The paper's flag: mean W1 above the fence."""
+        flags: Bools = self.w1_seconds > self.fence_seconds
+        return flags
+
+
+@dataclass(frozen=True)
+class RoleJudgement:
+    """One window of one role.
+
+    Attributes:
+        rank_shift: time-weighted signed log shift of the rank's compute kernels, NaN where unknown.
+        rank_evidence: the shifts that count as an anomaly in this window, 0 where there is none.
+        not_compared: pairs that were not compared, with the reason.
+    """
+
+    training_job: str
+    role: str
+    window: Window
+    ranks: tuple[str, ...]
+    pairs: tuple[PairJudgement, ...]
+    rank_shift: Floats
+    rank_evidence: Floats
+    not_compared: tuple[tuple[str, str, str], ...]
+
+
+def judge_role(role: RoleTriples, config: JudgeConfig) -> RoleJudgement | Abstention:
+    """Compare every pair over the role's ranks, then the ranks as a whole."""
+
+    def abstain(reason: AbstainReason, detail: str) -> Abstention:
+        return Abstention(role.training_job, role.role, reason, detail)
+
+    ranks = len(role.ranks)
+    if not role.pairs:
+        return abstain("no-kernels", f"none of {ranks} ranks publishes kernel modes")
+    if ranks < 2:
+        return abstain("too-few-ranks", "one rank has no peers to be compared with")
+    rank_seconds = np.zeros(ranks)
+    for pair in role.pairs:
+        rank_seconds[pair.ranks] += pair.seconds
+
+    judged: list[PairJudgement] = []
+    not_compared: list[tuple[str, str, str]] = []
+    for pair in role.pairs:
+        if 2 * len(pair.ranks) <= ranks:
+            reason = f"published by {len(pair.ranks)} of {ranks} ranks"
+            not_compared.append((pair.kernel, pair.stream, reason))
+            continue
+        result = _judge_pair(pair, rank_seconds[pair.ranks], ranks, config)
+        if isinstance(result, str):
+            not_compared.append((pair.kernel, pair.stream, result))
+        else:
+            judged.append(result)
+
+    compute_seconds = sum(_typical_seconds(pair, ranks) for pair in role.pairs if pair.kind == "compute")
+    weights, shifts = _compute_shifts(judged, role)
+    known = np.where(np.isnan(shifts), 0.0, weights[:, None]).sum(axis=0)
+    coverage = float(np.median(known)) / compute_seconds if compute_seconds > 0 else 0.0
+    if coverage < config.min_coverage:
+        return abstain(
+            "too-few-events",
+            f"kernels with {config.min_events} events a mode and more hold {coverage:.0%} of compute time, "
+            f"{config.min_coverage:.0%} are needed: wait for a window with more steps",
+        )
+    rank_shift = np.full(ranks, np.nan)
+    enough = known >= config.min_coverage * compute_seconds
+    summed = (weights[:, None] * np.nan_to_num(shifts)).sum(axis=0)
+    rank_shift[enough] = summed[enough] / known[enough]
+    rank_evidence = _rank_evidence(rank_shift, weights, shifts, config)
+    return RoleJudgement(
+        role.training_job,
+        role.role,
+        role.window,
+        role.ranks,
+        tuple(judged),
+        rank_shift,
+        rank_evidence,
+        tuple(not_compared),
+    )
+
+
+def _judge_pair(
+    pair: PairTriples, rank_seconds: Floats, role_ranks: int, config: JudgeConfig
+) -> PairJudgement | str:
+    if float(np.median(pair.events)) < config.min_events:
+        return f"{np.median(pair.events):.0f} events a rank, {config.min_events} are needed"
+    small = role_ranks < config.min_ranks
+    none = np.full(len(pair.ranks), np.nan)
+    w1_seconds, w1_log, fence_seconds, fence_log = none, none, np.nan, np.nan
+    if not small and len(pair.ranks) >= config.min_ranks:
+        distances = mean_distances(Mixtures(*pair.components()))
+        w1_seconds, w1_log = distances.seconds, distances.log
+        fence_seconds = upper_fence(w1_seconds, config.alpha)
+        fence_log = upper_fence(w1_log, config.alpha)
+    modes = mode_shifts(pair, config.min_events)
+    shift, error = pair_shift(modes)
+    share = pair.seconds / np.maximum(rank_seconds, 1e-300)
+
+    effect = float(np.log1p(config.small_role_effect if small else config.kernel_effect))
+    tail_effect = float(np.log1p(config.tail_effect))
+    if pair.kind == "collective":
+        effect, tail_effect = effect / _COLLECTIVE_WEIGHT, np.inf
+    candidates = [significant(shift, error, effect, config, small)]
+    for mode in np.flatnonzero(
+        (modes.time_share >= _MODE_TIME_SHARE) & (modes.event_share >= _MODE_EVENT_SHARE)
+    ):
+        candidates.append(significant(modes.whole[:, mode], modes.p50_error[:, mode], effect, config, small))
+        if not small:
+            tail = significant(modes.p99[:, mode], modes.p99_error[:, mode], tail_effect, config)
+            candidates.append(np.where(modes.count[:, mode] >= _P99_MIN_EVENTS, tail, 0.0))
+    stacked = np.stack(candidates)
+    largest = np.abs(stacked).argmax(axis=0)
+    evidence: Floats = np.take_along_axis(stacked, largest[None, :], axis=0)[0]
+    mean_seconds = pair.seconds / pair.events
+    quiet = (share < config.min_share) | (mean_seconds < config.min_duration_seconds)
+    evidence[quiet] = 0.0
+    return PairJudgement(
+        pair.kernel,
+        pair.stream,
+        pair.kind,
+        pair.ranks,
+        share,
+        w1_seconds,
+        w1_log,
+        fence_seconds,
+        fence_log,
+        shift,
+        evidence,
+    )
+
+
+def significant(
+    values: Floats, errors: Floats, floor: float, config: JudgeConfig, small: bool = False
+) -> Floats:
+    """`values` where they exceed the floor and the noise, else 0; NaN counts as 0.
+
+    Noise is the larger of the robust deviation over ranks (their true spread) and the rank's own standard
+    error: among few ranks the median absolute deviation is at times tiny by chance. In a `small` role (two or
+    three ranks) deviations mean nothing and the floor decides alone.
+
+    Args:
+        values: log shifts against the role's median, shape (ranks,).
+        errors: their standard errors, shape (ranks,).
+        floor: least log shift.
+    """
+    known = ~np.isnan(values)
+    if not small and known.sum() < config.min_ranks:
+        return np.zeros_like(values)
+    noise = np.nan_to_num(errors) if small else np.maximum(np.nan_to_num(errors), robust_deviation(values))
+    clear = known & (np.abs(np.nan_to_num(values)) > np.maximum(floor, config.deviations * noise))
+    return np.where(clear, values, 0.0)
+
+
+def _typical_seconds(pair: PairTriples, ranks: int) -> float:
+    """The pair's time on the role's median rank; a rank that does not publish it counts as 0."""
+    seconds = np.zeros(ranks)
+    seconds[pair.ranks] = pair.seconds
+    return float(np.median(seconds))
+
+
+def _compute_shifts(judged: Sequence[PairJudgement], role: RoleTriples) -> tuple[Floats, Floats]:
+    """(time on the median rank of each compute pair, its shifts over all ranks with NaN for unknown)."""
+    by_key = {(pair.kernel, pair.stream): pair for pair in role.pairs}
+    compute = [pair for pair in judged if pair.kind == "compute"]
+    weights = np.array([_typical_seconds(by_key[p.kernel, p.stream], len(role.ranks)) for p in compute])
+    shifts = np.full((len(compute), len(role.ranks)), np.nan)
+    for row, pair in enumerate(compute):
+        shifts[row, pair.ranks] = pair.shift
+    return weights, shifts
+
+
+def _rank_evidence(rank_shift: Floats, weights: Floats, shifts: Floats, config: JudgeConfig) -> Floats:
+    """Ranks of which all compute kernels are slower, as a throttled GPU's are.
+
+    The time-weighted mean must be significant, and the time-weighted median must have moved by half of it:
+    one very slow kernel is that kernel's fault, not the GPU's.
+    """
+    small = len(rank_shift) < config.min_ranks
+    floor = float(np.log1p(config.small_role_effect if small else config.rank_effect))
+    evidence = significant(rank_shift, np.zeros_like(rank_shift), floor, config, small)
+    for rank in np.flatnonzero(evidence):
+        known = ~np.isnan(shifts[:, rank])
+        middle = _weighted_median(shifts[known, rank], weights[known])
+        if middle / evidence[rank] < 0.5:
+            evidence[rank] = 0.0
+    return evidence
+
+
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    order = np.argsort(values)
+    cumulated = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(cumulated, cumulated[-1] / 2.0)])

@@ -1,0 +1,131 @@
+"""Prometheus remote write 1.0: series to bytes and back. No I/O.
+
+Source: prometheus/prompb/remote.proto and types.proto; snappy block format, as the specification asks:
+    WriteRequest { repeated TimeSeries timeseries = 1 }
+    TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2 }
+    Label        { string name = 1; string value = 2 }
+    Sample       { double value = 1; int64 timestamp = 2 }   // milliseconds
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import cramjam
+
+Labels = tuple[tuple[str, str], ...]
+"""(name, value) pairs sorted by name, `__name__` among them; no empty values."""
+
+HEADERS: Final = {
+    "Content-Encoding": "snappy",
+    "Content-Type": "application/x-protobuf",
+    "X-Prometheus-Remote-Write-Version": "0.1.0",
+}
+
+STALE_NAN: Final = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
+"""The NaN that ends a series. Keep it a double: arithmetic may change its bits."""
+
+
+def labels_of(name: str, **values: str) -> Labels:
+    """Sorted labels of the series `name`; empty values are left out, as Prometheus would."""
+    pairs = {"__name__": name, **values}
+    return tuple(sorted((key, value) for key, value in pairs.items() if value))
+
+
+def encode_series(labels: Labels, value: float, timestamp_ms: int) -> bytes:
+    """One TimeSeries message with one sample."""
+    return encode_series_bits(labels, struct.pack("<d", value), timestamp_ms)
+
+
+def encode_stale_marker(labels: Labels, timestamp_ms: int) -> bytes:
+    """One TimeSeries message whose sample ends the series."""
+    return encode_series_bits(labels, struct.pack("<Q", 0x7FF0000000000002), timestamp_ms)
+
+
+def encode_series_bits(labels: Labels, value: bytes, timestamp_ms: int) -> bytes:
+    """As `encode_series`, with the eight little-endian bytes of the value."""
+    parts = bytearray()
+    for name, text in labels:
+        label = _delimited(1, name.encode()) + _delimited(2, text.encode())
+        parts += _delimited(1, label)
+    sample = b"\x09" + value + b"\x10" + _varint(timestamp_ms & 0xFFFFFFFFFFFFFFFF)
+    return bytes(parts + _delimited(2, sample))
+
+
+def pack(series: Iterable[bytes]) -> bytes:
+    """Body of one request: encoded series as a WriteRequest, compressed as one snappy block."""
+    request = b"".join(_delimited(1, one) for one in series)
+    return bytes(cramjam.snappy.compress_raw(request))
+
+
+def unpack(body: bytes) -> list[bytes]:
+    """The encoded series of a request body that `pack` made."""
+    request = bytes(cramjam.snappy.decompress_raw(body))
+    return [field for number, field in _fields(request) if number == 1 and isinstance(field, bytes)]
+
+
+def decode_labels(series: bytes) -> Labels:
+    """Labels of an encoded series, to name it in a log line."""
+    labels: list[tuple[str, str]] = []
+    for number, field in _fields(series):
+        if number == 1 and isinstance(field, bytes):
+            values = [part.decode() for _, part in _fields(field) if isinstance(part, bytes)]
+            labels.append((values[0], values[1]))
+    return tuple(labels)
+
+
+def describe(labels: Labels) -> str:
+    """`name{label="value",...}`."""
+    name = next((value for key, value in labels if key == "__name__"), "")
+    inner = ",".join(f'{key}="{value}"' for key, value in labels if key != "__name__")
+    return f"{name}{{{inner}}}"
+
+
+def batches(series: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
+    """`series` in runs of at most `size`."""
+    for begin in range(0, len(series), size):
+        yield series[begin : begin + size]
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _delimited(number: int, payload: bytes) -> bytes:
+    return bytes((number << 3 | 2,)) + _varint(len(payload)) + payload
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """(field number, payload) of a protobuf message of the four kinds above."""
+    position = 0
+    while position < len(message):
+        key, position = _read_varint(message, position)
+        number, wire = key >> 3, key & 7
+        if wire == 2:
+            length, position = _read_varint(message, position)
+            yield number, message[position : position + length]
+            position += length
+        elif wire == 1:
+            yield number, message[position : position + 8]
+            position += 8
+        else:
+            value, position = _read_varint(message, position)
+            yield number, value
+
+
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7

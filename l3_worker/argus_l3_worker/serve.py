@@ -1,0 +1,162 @@
+"""Run cycles on the grid and serve /metrics and /healthz until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+
+import aiohttp
+from aiohttp import web
+
+from argus_l3_worker.config import Config, WebConfig
+from argus_l3_worker.cycle import CycleReport, Worker
+from argus_l3_worker.delivery import Delivery
+from argus_l3_worker.errors import ArgusWorkerError, ConfigError
+from argus_l3_worker.log import LOGGER, fields
+from argus_l3_worker.prometheus import Prometheus
+from argus_l3_worker.spool import Spool
+from argus_l3_worker.telemetry import CONTENT_TYPE, Telemetry
+
+# Cycles that may pass without a finished attempt before /healthz says that the loop hangs.
+_MISSED_CYCLES = 5
+_LEAST_PATIENCE_SECONDS = 120.0
+
+
+class Health:
+    """Whether the loop turns. A Prometheus that is down is no reason to restart the worker."""
+
+    def __init__(self, config: Config, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._last_turn = monotonic()
+        self._patience = max(_MISSED_CYCLES * config.cycle_seconds, _LEAST_PATIENCE_SECONDS)
+
+    def turned(self) -> None:
+        """A cycle ended, well or badly."""
+        self._last_turn = self._monotonic()
+
+    def problem(self) -> str | None:
+        """What is wrong, None if nothing is."""
+        silent = self._monotonic() - self._last_turn
+        return f"no cycle has ended for {silent:.0f} s" if silent > self._patience else None
+
+
+async def once(config: Config, at: float, telemetry: Telemetry, write: bool) -> CycleReport:
+    """One cycle at Unix time `at`; undelivered results are not kept."""
+    async with aiohttp.ClientSession() as session:
+        delivery = None
+        if write:
+            spool = Spool(None, config.write.spool_bytes, _age_ms(config))
+            delivery = Delivery(session, config.write_url, config.write, spool, telemetry)
+        prometheus = Prometheus(session, config.prometheus, telemetry)
+        return await Worker(prometheus, delivery, config, telemetry).cycle(at, at)
+
+
+async def serve(config: Config, telemetry: Telemetry, stop: asyncio.Event) -> None:
+    """Cycle until `stop` is set.
+
+    Raises:
+        ConfigError: the address is taken or the spool folder cannot be used.
+    """
+    health = Health(config)
+    spool = Spool(config.write.spool_dir, config.write.spool_bytes, _age_ms(config))
+    try:
+        runner = await _listen(config.web, telemetry, health)
+        try:
+            async with aiohttp.ClientSession() as session:
+                delivery = Delivery(session, config.write_url, config.write, spool, telemetry)
+                worker = Worker(
+                    Prometheus(session, config.prometheus, telemetry), delivery, config, telemetry
+                )
+                LOGGER.info(
+                    fields(
+                        "worker started",
+                        prometheus=config.prometheus.url,
+                        remote_write=config.write_url,
+                        cycle_seconds=config.cycle_seconds,
+                        settle_seconds=config.settle_seconds,
+                        spool=config.write.spool_dir or "memory",
+                        spooled_requests=len(spool),
+                    )
+                )
+                await _turn(worker, config, health, stop)
+        finally:
+            await runner.cleanup()
+    finally:
+        spool.close()
+
+
+async def _turn(worker: Worker, config: Config, health: Health, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        stamp = next_tick(time.time(), config.cycle_seconds)
+        try:
+            await asyncio.wait_for(stop.wait(), stamp - time.time())
+        except TimeoutError:
+            await _cycle(worker, config, stamp)
+            health.turned()
+    LOGGER.info(fields("worker stopped"))
+
+
+async def _cycle(worker: Worker, config: Config, stamp: float) -> None:
+    try:
+        report = await worker.cycle(stamp, stamp - config.settle_seconds)
+    except ArgusWorkerError as error:
+        LOGGER.error(fields("cycle failed", reason=error))
+        await worker.report_failure(stamp)
+        return
+    except Exception:
+        # The worker watches many jobs: one surprise must not end the watch over all of them.
+        LOGGER.exception(fields("cycle failed unexpectedly, please report this"))
+        return
+    for abstention in report.abstentions:
+        LOGGER.warning(fields("role not judged", **abstention.__dict__))
+    for verdict in report.verdicts:
+        LOGGER.info(fields("anomaly", **verdict.__dict__))
+    LOGGER.info(
+        fields(
+            "cycle done",
+            seconds=report.seconds,
+            windows=report.windows_judged,
+            roles=len(report.judgements),
+            abstentions=len(report.abstentions),
+            ranks_not_judged=len(report.not_judged),
+            anomalies=len(report.verdicts),
+            delivered=report.delivered,
+        )
+    )
+
+
+def next_tick(now: float, cycle: float) -> float:
+    """The first grid time after `now`; ticks missed by a long cycle are skipped."""
+    return (math.floor(now / cycle) + 1) * cycle
+
+
+async def _listen(config: WebConfig, telemetry: Telemetry, health: Health) -> web.AppRunner:
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=telemetry.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def healthz(_: web.Request) -> web.Response:
+        problem = health.problem()
+        return web.Response(text=problem or "ok", status=503 if problem else 200)
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/healthz", healthz)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, config.host, config.port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise ConfigError(
+            f"cannot listen on {config.listen_address} ({error.strerror}), so /metrics would be missing: "
+            "stop what uses the port, or choose another with --web.listen-address (port 0 takes a free one)"
+        ) from error
+    host, port = runner.addresses[0][:2]
+    LOGGER.info(fields("listening", url=f"http://{host}:{port}"))
+    return runner
+
+
+def _age_ms(config: Config) -> int:
+    return int(config.write.spool_age_seconds * 1000)

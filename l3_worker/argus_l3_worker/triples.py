@@ -1,0 +1,98 @@
+"""The published triples of one window, by role: what the statistics work on. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from argus_core import kernel_names
+from argus_core.lognormal import lognormal_parameters
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+Bools = NDArray[np.bool_]
+
+Kind = Literal["compute", "transfer", "collective"]
+
+
+def kind_of(kernel: str) -> Kind:
+    """What a kernel's duration says: `collective` waits for peers, `transfer` for a link, the rest computes.
+
+    Memory sets count as compute: they run at the speed of the GPU's own memory.
+    """
+    if kernel_names.is_collective(kernel):
+        return "collective"
+    # By prefix: an id such as Memcpy_HtoD has no word boundary after memcpy.
+    return "transfer" if kernel.lower().startswith("memcpy") else "compute"
+
+
+@dataclass(frozen=True)
+class Window:
+    """One window of training steps: the same steps on every rank that is compared.
+
+    `steps` is 0 where the job marks no steps; such windows are told apart by time alone.
+    """
+
+    last_step: int
+    steps: int
+
+    def __str__(self) -> str:
+        if self.steps == 0:
+            return "unmarked window"
+        return f"steps {self.last_step - self.steps + 1}..{self.last_step}"
+
+
+@dataclass(frozen=True)
+class PairTriples:
+    """The modes of one (kernel, stream) on the ranks that publish it.
+
+    Attributes:
+        ranks: positions in `RoleTriples.ranks`, ascending, shape (r,).
+        count, p50, p99: shape (r, k), modes ascending by p50; where a rank has fewer than k modes, count is 0
+            and p50 and p99 repeat its last mode. Every rank has an event. Durations in seconds, > 0.
+    """
+
+    kernel: str
+    stream: str
+    ranks: Ints
+    count: Floats
+    p50: Floats
+    p99: Floats
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.kernel)
+
+    @property
+    def events(self) -> Floats:
+        """Events a rank, shape (r,)."""
+        total: Floats = self.count.sum(axis=1)
+        return total
+
+    @property
+    def seconds(self) -> Floats:
+        """Time a rank spent in the pair, shape (r,): sum of count x median, the tail excluded."""
+        total: Floats = (self.count * self.p50).sum(axis=1)
+        return total
+
+    def components(self) -> tuple[Floats, Floats, Floats]:
+        """(weight, mu, sigma) of each rank's log-normal mixture, each of shape (r, k); weights sum to 1.
+
+        Source: ARGUS equation 2, with the small-sample z_n of argus_core.lognormal.
+        """
+        mu, sigma = lognormal_parameters(self.p50, self.p99, self.count)
+        return self.count / self.events[:, None], mu, sigma
+
+
+@dataclass(frozen=True)
+class RoleTriples:
+    """Everything that one role of one job published about one window."""
+
+    training_job: str
+    role: str
+    window: Window
+    ranks: tuple[str, ...]
+    pairs: tuple[PairTriples, ...]

@@ -1,0 +1,132 @@
+"""A real Prometheus for tests, and a fleet that publishes kernel modes to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from argus_core import catalogue
+from argus_l3_worker import remote_write
+
+_READY_SECONDS = 30.0
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class PrometheusServer:
+    """One Prometheus with the remote write receiver on, storing under `folder`."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    receiver: bool = True
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> PrometheusServer:
+        """Start and wait until it is ready."""
+        config = self.folder / "prometheus.yml"
+        config.write_text("global: {scrape_interval: 1h}\n")
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    "prometheus",
+                    f"--config.file={config}",
+                    f"--storage.tsdb.path={self.folder / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{self.port}",
+                    *(["--web.enable-remote-write-receiver"] if self.receiver else []),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < deadline:
+            assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/-/ready", timeout=1):
+                return self
+            time.sleep(0.05)
+        raise AssertionError(f"Prometheus is not ready after {_READY_SECONDS} s")
+
+    def stop(self) -> None:
+        """Stop this process, by its id, and wait for it."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(20)
+            self._process = None
+
+    def write(self, series: Sequence[bytes]) -> None:
+        """Store encoded series."""
+        request = urllib.request.Request(
+            f"{self.url}/api/v1/write", data=remote_write.pack(series), headers=dict(remote_write.HEADERS)
+        )
+        with urllib.request.urlopen(request, timeout=20):
+            pass
+
+    def query(self, query: str, at: float) -> list[tuple[dict[str, str], float]]:
+        """(labels without the name, value) of an instant query."""
+        arguments = urllib.parse.urlencode({"query": query, "time": at})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{arguments}", timeout=20) as answer:
+            result: Any = json.load(answer)["data"]["result"]
+        return [
+            ({k: v for k, v in element["metric"].items() if k != "__name__"}, float(element["value"][1]))
+            for element in result
+        ]
+
+
+Modes = Sequence[tuple[float, float, float]]  # (p50 seconds, p99 seconds, events)
+
+
+@dataclass
+class Fleet:
+    """Publishes what exporters would: rank identities, windows, modes."""
+
+    server: PrometheusServer
+    training_job: str = "llm"
+    role: str = "pp0.tp0"
+
+    def publish(
+        self,
+        at: float,
+        last_step: int,
+        modes: Mapping[str, Mapping[tuple[str, str], Modes]],
+        steps: int = 64,
+        last_steps: Mapping[str, int] | None = None,
+    ) -> None:
+        """Store one scrape at Unix time `at`: modes by rank and (kernel, stream)."""
+        stamp = round(at * 1000)
+        series = []
+
+        def add(family: catalogue.Family, value: float, **labels: str) -> None:
+            named = remote_write.labels_of(family.name, training_job=self.training_job, **labels)
+            series.append(remote_write.encode_series(named, value, stamp))
+
+        for rank, pairs in modes.items():
+            add(catalogue.RANK_INFO, 1.0, rank=rank, role=self.role)
+            if pairs:
+                add(catalogue.KERNEL_WINDOW_LAST_STEP, (last_steps or {}).get(rank, last_step), rank=rank)
+                add(catalogue.KERNEL_WINDOW_STEPS, steps, rank=rank)
+            for (kernel, stream), of_pair in pairs.items():
+                for mode, (p50, p99, events) in enumerate(of_pair):
+                    where = {"rank": rank, "kernel": kernel, "stream": stream, "mode": str(mode)}
+                    add(catalogue.KERNEL_MODE_EVENTS, events, **where)
+                    add(catalogue.KERNEL_MODE_P50, p50, **where)
+                    add(catalogue.KERNEL_MODE_P99, p99, **where)
+        self.server.write(series)
