@@ -1,0 +1,75 @@
+// L3: what the worker found in the kernels. It has judged effect and persistence; here it gets a severity.
+local alert = import '../lib/alert.libsonnet';
+local duration = import '../lib/duration.libsonnet';
+local labels = import '../lib/labels.libsonnet';
+
+{
+  local c = $._config,
+  local anomaly = 'max by (training_job, rank, kernel, stream, cause, team) (%s)'
+                  % labels.selector('argus_l3_anomaly', [c.argusSelector, 'verdict="culprit"']),
+  local cost = 'max by (training_job, rank, kernel, stream) (rank:argus_verdict:lost_ratio{level="L3", verdict="culprit"})',
+  local notStalled = 'unless on (training_job) job:argus_stalled:seconds',
+  local degraded = {
+    alert: 'ArgusKernelDegraded',
+    keep_firing_for: duration.of(c.l3KeepFiringFor),
+    labels: { level: 'L3' },
+    annotations: {
+      summary: 'Kernel {{ $labels.kernel }} on rank {{ $labels.rank }} of {{ $labels.training_job }} is slow '
+               + '({{ $labels.cause }}).',
+      description: 'Kernel {{ $labels.kernel }} on stream {{ $labels.stream }} takes {{ $value | humanizePercentage }} '
+                   + 'longer than on the ranks that do the same work.',
+    },
+  },
+  local pages = |||
+    and on (training_job, rank, kernel, stream) (
+      %(cost)s >= %(lost)g
+      and on (training_job, rank, kernel, stream) (
+        %(cost)s >= on (training_job) group_left ()
+          %(share)g * max by (training_job) (rank:argus_verdict:lost_ratio{verdict="culprit"})
+      )
+    )
+  ||| % { cost: cost, lost: c.kernelPageLostRatio, share: c.pageCostliestShare },
+
+  prometheusAlerts+:: {
+    groups+: [
+      alert.group(c, 'kernels', [
+        degraded {
+          expr: '%s > %g\n%s' % [anomaly, c.kernelInfoShiftRatio, notStalled],
+          labels+: { severity: 'info' },
+        },
+        degraded {
+          expr: '(\n  %s > %g\n  %s\n)\nunless on (training_job, rank, kernel, stream) (\n  %s\n  %s)'
+                % [anomaly, c.kernelShiftRatio, notStalled, anomaly, pages],
+          'for': duration.of(c.persistence),
+          labels+: { severity: 'ticket' },
+        },
+        degraded {
+          expr: '%s > %g\n%s%s' % [anomaly, c.kernelShiftRatio, pages, notStalled],
+          'for': duration.of(c.persistence),
+          labels+: { severity: 'page' },
+        },
+        {
+          alert: 'ArgusKernelGroupShift',
+          expr: |||
+            max by (training_job, role, kernel, stream, coordinate, value) (%(shift)s) > %(ratio)g
+            %(notStalled)s
+          ||| % {
+            shift: labels.selector('argus_l3_group_shift', [c.argusSelector]),
+            ratio: c.kernelShiftRatio,
+            notStalled: notStalled,
+          },
+          'for': duration.of(c.persistence),
+          keep_firing_for: duration.of(c.l3KeepFiringFor),
+          labels: { severity: 'ticket', team: 'operations', level: 'L3' },
+          annotations: {
+            summary: 'Kernel {{ $labels.kernel }} of {{ $labels.training_job }} is slow on all ranks with '
+                     + '{{ $labels.coordinate }} {{ $labels.value }}.',
+            description: 'The ranks of role {{ $labels.role }} fall into two groups '
+                         + '{{ $value | humanizePercentage }} apart, and {{ $labels.coordinate }} '
+                         + '{{ $labels.value }} tells them apart: look for what those ranks share.',
+          },
+        },
+      ]),
+    ],
+  },
+}

@@ -1,0 +1,161 @@
+// Every tunable of the mixin: its unit, what it does and where its value comes from.
+// Durations are numbers of seconds; override them with `_config+::`.
+{
+  _config+:: {
+    local c = self,
+
+    // PromQL matchers put into every first-level selector, for example 'cluster="a"'. Empty: every argus series.
+    argusSelector: '',
+    // Where the links in alerts lead. %s is the alert name; the dashboard link ends in the job (and the rank).
+    runbookUrl: 'https://github.com/argus-for-prometheus/argus/blob/main/docs/runbooks/%s.md',
+    dashboardUrl: '/d/argus-job/argus-job',
+
+    // ---- cadence --------------------------------------------------------------------------------------------
+    // Seconds between scrapes of the exporters; every window below is a multiple of it.
+    scrapeInterval: 15,
+    // Seconds between evaluations of the statistics.
+    evaluationInterval: 15,
+    // Seconds between evaluations of verdicts and alerts, which read few series. A third of the statistics'
+    // interval: statistics -> verdict -> alert then takes less than the two evaluations promised.
+    verdictInterval: 5,
+    // Seconds between choices of the window and of the span rate, which change slowly and read every series.
+    slowInterval: 60,
+    // Persistence of a finding before it leaves `info`: three evaluations.
+    persistence: 3 * c.evaluationInterval,
+    // Ranges are W minus this, so that 2.x (closed) and 3.x or VictoriaMetrics (left-open) hold the same samples.
+    rangeEpsilon: 1,
+    // Age in seconds at which a scrape is surely committed: the three iteration counters are recorded at this
+    // offset, because a scrape that lands between two of the rules would bend every later split of the scan.
+    settle: 5,
+
+    // ---- L1: the job's iteration time -----------------------------------------------------------------------
+    // The job's series is that of the lowest live rank among these: the ranks of the first host.
+    canonicalRanks: ['0', '1', '2', '3', '4', '5', '6', '7'],
+    // Windows of the change-point scan, seconds. The short one recovers soonest after a counter reset.
+    scanWindows: [600, 1800, 3600],
+    // Smallest mu_R / mu_L that is a regression (paper: "minimum threshold", no value given).
+    regressionRatio: 1.05,
+    // Largest standard deviation over mean of either side (paper: "upper limit", no value given).
+    regressionRelativeStddev: 0.1,
+    // Smallest segment on either side, in iterations.
+    regressionMinIterations: 8,
+    // The shift in standard errors of the two means: the maximum over 240 splits of plain noise at a relative
+    // deviation of 0.08 passes a bare ratio of 1.05 nearly always; at 5 errors it does not.
+    regressionMinErrors: 5,
+    // theta: max/min of the iteration time inside the exporter's extremes window that makes a jitter candidate.
+    jitterRatio: 1.5,
+    // k: an iteration "significantly exceeds" the baseline above k times; it must clear the noise
+    // (1.2 counted normal steps on 4/5 s noise, research/promql.md 1.1).
+    jitterExceedRatio: 1.5,
+    // Seconds of history for the baseline (a median outside candidate intervals) and longest run reported.
+    baselineWindow: 3600,
+    // Share of `jitterTicketWindow` seconds spent in candidate intervals that turns info into a ticket.
+    jitterTicketShare: 0.25,
+    jitterTicketWindow: 600,
+
+    // ---- L2: phases -----------------------------------------------------------------------------------------
+    // One rule group each (they run in parallel and fail alone: 12 groups of 0.5 s instead of one of 8 s at
+    // 10,240 ranks); every other phase name falls into the group `argus-l2-other`.
+    phases: ['data', 'forward', 'backward', 'optimizer'],
+    // The mean's windows, seconds, shortest first: the first that holds `minSpans` on `minCoverage` of the group.
+    meanWindows: [120, 600, 1800],
+    minSpans: 3,
+    // Share of the group's expected ranks below which rules abstain.
+    minCoverage: 0.8,
+    // The paper's levels of imbalance (coefficient of variation).
+    cvMild: 0.02,
+    cvSevere: 0.05,
+    // z and ratios are computed for groups with cv >= cvMild or an extreme this far from the mean: cv dilutes
+    // as 1/sqrt(n), one 1.4x rank among 640 has cv 0.016.
+    gateRatio: 1.1,
+    // z threshold, scaled to what n ranks can reach: min(zMax, zAttainable (n-1)/sqrt(n)).
+    zMax: 3,
+    zAttainable: 0.9,
+    // Ranks from which z is used; below, the ratio to the median decides alone.
+    zMinRanks: 4,
+    // Effect a culprit needs beside z: ratio to the group's median. Host-clock means of four ranks on shared
+    // cores wander by 5-10 %.
+    culpritRatio: 1.15,
+    // Effect that needs no z: finds what z masks (two 2x ranks of eight reach z 1.62 of a possible 2.47).
+    robustRatio: 1.3,
+    // The slower of two against the faster; there is no majority, so this is the only evidence.
+    pairRatio: 1.5,
+    // Smallest share of wall time that a finding costs the job: a data phase of 0.1 ms may double unnoticed.
+    minLostRatio: 0.02,
+    // Fast path: mean over this many seconds, with `fastMinSpans`, without the longest span in the exporter's
+    // extremes window (a single spike is jitter, not a straggler).
+    fastWindow: c.scrapeInterval,
+    fastMinSpans: 3,
+    // Measured ratio that counts as "1.5x and more": 1.5 less the noise of three spans.
+    fastRatio: 1.4,
+    // Phases (regular expression) whose span may contain a synchronous collective, so that ranks which wait for
+    // a late peer look slow in it: the gradient all-reduce of DDP, the reduce-scatter of ZeRO.
+    waitingPhases: 'backward.*|optimizer.*',
+    // A wait is explained by a culprit that costs at least the wait divided by this.
+    explainedRatio: 1.5,
+    // Slow link: the group's shortest mean against the median of the peer groups', and the peers it needs.
+    linkRatio: 1.5,
+    linkMinGroups: 3,
+
+    // ---- causes and teams -----------------------------------------------------------------------------------
+    // Names follow the fault catalogue; the first line whose phases match a host phase wins, the rest is hostCpu.
+    causes: {
+      compute: { cause: 'gpu-compute', team: 'operations' },
+      late: { cause: 'collective-late', team: 'operations' },
+      link: { cause: 'link-slow', team: 'operations' },
+      hostCpu: { cause: 'host-cpu', team: 'operations' },
+      host: [
+        { phases: 'data', cause: 'data-input', team: 'algorithm' },
+        { phases: 'gc', cause: 'host-gc', team: 'algorithm' },
+        { phases: 'compile|jit', cause: 'host-jit', team: 'infrastructure' },
+      ],
+    },
+
+    // ---- severities -----------------------------------------------------------------------------------------
+    // Share of wall time below which a persistent finding is a ticket.
+    pageLostRatio: 0.05,
+    // A finding pages if it costs at least this share of the job's costliest one. Not 1: the noise of two
+    // equally slow ranks would swap them and restart each other's persistence.
+    pageCostliestShare: 0.8,
+    // Imbalance without a culprit: cost and persistence that make it worth a ticket.
+    imbalanceLostRatio: 0.05,
+    imbalanceFor: 600,
+
+    // ---- stall ----------------------------------------------------------------------------------------------
+    // No iteration for this many usual durations, and at least so many seconds.
+    stallFactor: 5,
+    stallMinSeconds: 60,
+    // Iterations before the usual duration is known: compilation comes before.
+    stallMinIterations: 3,
+    // Outside `train` (a checkpoint, an evaluation) a stall is this many seconds without an iteration.
+    stallOutsideTrainSeconds: 1800,
+
+    // ---- L3 -------------------------------------------------------------------------------------------------
+    // Smallest signed shift (ratio - 1) that alerts; the worker has judged persistence (2 of 3 windows).
+    kernelShiftRatio: 0.03,
+    // Shift that is `info` at once.
+    kernelInfoShiftRatio: 0.5,
+    // Share of wall time of a kernel's excess that may page.
+    kernelPageLostRatio: 0.01,
+    // Seconds a worker restart may take before an L3 alert resolves.
+    l3KeepFiringFor: 180,
+    // Seconds without a successful cycle: five of 60 s.
+    l3BehindSeconds: 300,
+    // How far back the last success is looked for: remote-written series vanish 5 minutes after the last sample.
+    l3LookbackSeconds: 3600,
+
+    // ---- health of ARGUS itself -----------------------------------------------------------------------------
+    rankMissingFor: 120,
+    channelDownFor: 300,
+    // Channels that are off on purpose raise nothing (regular expression over `reason`).
+    channelIgnoredReasons: 'disabled|not_configured',
+    // Rate window of the health counters, seconds.
+    healthWindow: 300,
+    // Share of records lost on a channel.
+    droppedRatio: 0.01,
+    droppedFor: 300,
+    // CPU seconds per second that ARGUS may use inside a training process.
+    overheadRatio: 0.01,
+    overheadFor: 600,
+  },
+}

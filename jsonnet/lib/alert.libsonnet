@@ -1,0 +1,67 @@
+// Alerts: the links every alert carries, and the severities of a finding.
+local duration = import 'duration.libsonnet';
+
+{
+  // Runbook, dashboard and trace links, added here so that no alert can forget them. `trace_key` is the prefix of
+  // the rank's traces of that day in the object store: training_job/date/rank/.
+  withLinks(config, alert):: alert {
+    annotations+: {
+      runbook_url: config.runbookUrl % alert.alert,
+      dashboard_url: config.dashboardUrl + '?var-training_job={{ $labels.training_job }}'
+                     + '{{ with $labels.rank }}&var-rank={{ . }}{{ end }}',
+      trace_key: '{{ $labels.training_job }}/{{ with query "vector(time())" }}{{ . | first | value | humanizeTimestamp'
+                 + ' | reReplaceAll " .*" "" }}{{ end }}/{{ with $labels.rank }}{{ . }}/{{ end }}',
+    },
+  },
+
+  group(config, name, alerts):: {
+    name: 'argus-alerts-' + name,
+    interval: duration.of(config.verdictInterval),
+    rules: [$.withLinks(config, alert) for alert in alerts],
+  },
+
+  // The three severities of one finding. `finding` selects culprits in rank:argus_verdict:lost_ratio.
+  //   info: at once, for effects of 1.5x and more; ticket and page: after persistence; page: only a finding that
+  //   costs enough, is about the job's costliest, and has a majority to compare with.
+  severities(config, name, matchers, annotations)::
+    local culprits = 'rank:argus_verdict:lost_ratio{verdict="culprit"}';
+    local finding = 'rank:argus_verdict:lost_ratio{verdict="culprit", level="L2", %s}' % matchers;
+    local effect = |||
+      (
+        rank:argus_phase_duration_seconds:fast_ratio
+        or rank:argus_phase_duration_seconds:median_ratio >= %(ratio)g
+        or rank:argus_phase_duration_seconds:median_ratio{kind="comm"} <= %(inverse)g
+      )
+    ||| % { ratio: config.fastRatio, inverse: 1 / config.fastRatio };
+    local paging = |||
+      (
+        %(finding)s >= %(lost)g
+        and on (training_job, rank, phase, group, cause) (
+          %(finding)s >= on (training_job) group_left () %(share)g * max by (training_job) (%(culprits)s)
+        )
+        unless on (training_job, phase, group) group:argus_phase_ranks:count < 3
+      )
+    ||| % { finding: finding, lost: config.pageLostRatio, share: config.pageCostliestShare, culprits: culprits };
+    [
+      {
+        alert: name,
+        expr: '%s\nand on (training_job, rank) %s' % [finding, effect],
+        labels: { severity: 'info' },
+        annotations: annotations,
+      },
+      {
+        alert: name,
+        expr: '%s\nunless on (training_job, rank, phase, group, cause) %s' % [finding, paging],
+        'for': duration.of(config.persistence),
+        labels: { severity: 'ticket' },
+        annotations: annotations,
+      },
+      {
+        alert: name,
+        expr: paging,
+        'for': duration.of(config.persistence),
+        labels: { severity: 'page' },
+        annotations: annotations,
+      },
+    ],
+}

@@ -1,0 +1,52 @@
+// The full change-point scan (ARGUS appendix B) as one expression over prefix sums.
+//
+// S, N and Q are running totals of durations, iterations and squared durations, so the mean and the variance on
+// either side of any split are differences of two samples; `@ end()` pins both ends of the window while the
+// subquery walks the splits. Equal to numpy within 1 ulp (research/promql.md 1.2).
+local duration = import 'duration.libsonnet';
+
+{
+  // S, N, Q: names of recorded series. window: seconds.
+  new(config, window, S, N, Q):: {
+    local end(x) = '%s @ end()' % x,
+    local start(x) = '%s @ end() offset %s' % [x, duration.of(window)],
+    local right(x) = '(%s - %s)' % [end(x), x],
+    local left(x) = '(%s - %s)' % [x, start(x)],
+    local mean(side) = '(%s / %s)' % [side(S), side(N)],
+    // Variance over squared mean. Cancellation may leave it a hair below zero.
+    local relativeVariance(side) = 'clamp_min(%s / %s / %s ^ 2 - 1, 0)' % [side(Q), side(N), mean(side)],
+    local subquery = '[%s:%s]' % [duration.range(config, window), duration.of(config.scrapeInterval)],
+
+    local splits = |||
+      %(muR)s / %(muL)s > %(ratio)g
+      and %(nR)s >= %(minimum)d
+      and %(nL)s >= %(minimum)d
+      and %(vR)s < %(limit)g
+      and %(vL)s < %(limit)g
+      and %(muR)s / %(muL)s - 1 > %(errors)g * sqrt(%(vR)s / %(nR)s + %(vL)s / %(nL)s)
+    ||| % {
+      muR: mean(right),
+      muL: mean(left),
+      nR: right(N),
+      nL: left(N),
+      vR: relativeVariance(right),
+      vL: relativeVariance(left),
+      ratio: config.regressionRatio,
+      minimum: config.regressionMinIterations,
+      limit: config.regressionRelativeStddev * config.regressionRelativeStddev,
+      errors: config.regressionMinErrors,
+    },
+    // A restart inside the window makes a difference of two totals meaningless (1.56 for a true 1.25).
+    local guard = 'unless resets(%s[%s]) > 0' % [N, duration.range(config, window)],
+
+    // The largest valid mu_R / mu_L.
+    ratio:: 'max_over_time((\n%s)%s)\n%s' % [splits, subquery, guard],
+    // Unix time of the split with that ratio; `best` is the series that recorded it.
+    split(best):: |||
+      max_over_time((
+        time() + 0 * ((
+      %(splits)s) >= on (training_job, rank) (%(best)s @ end() * (1 - 1e-9)))
+      )%(at)s)
+    ||| % { splits: splits, best: best, at: subquery },
+  },
+}

@@ -1,0 +1,15 @@
+// The ARGUS monitoring mixin: hidden roots that users extend, as in the Prometheus monitoring mixins.
+//
+//   local argus = (import 'mixin.libsonnet') + { _config+:: { argusSelector: 'cluster="a"' } };
+//   { 'argus.rules.yaml': std.manifestYamlDoc(argus.prometheusRules) }
+(import 'config.libsonnet')
++ (import 'rules/job.libsonnet')
++ (import 'rules/iteration.libsonnet')
++ (import 'rules/phases.libsonnet')
++ (import 'rules/verdicts.libsonnet')
++ (import 'rules/cost.libsonnet')
++ (import 'alerts/iteration.libsonnet')
++ (import 'alerts/ranks.libsonnet')
++ (import 'alerts/collectives.libsonnet')
++ (import 'alerts/kernels.libsonnet')
++ (import 'alerts/health.libsonnet')

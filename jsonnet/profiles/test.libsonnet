@@ -1,0 +1,41 @@
+// For demos and tests: a scrape and an evaluation each second, and every window shrunk to match.
+{
+  _config+:: {
+    scrapeInterval: 1,
+    evaluationInterval: 1,
+    verdictInterval: 1,
+    slowInterval: 2,
+    rangeEpsilon: 0.1,
+    settle: 0.2,
+
+    scanWindows: [30, 90, 180],
+    // Four ranks on the host clock of a shared machine: single iterations spread far more than on a GPU.
+    regressionRatio: 1.1,
+    regressionRelativeStddev: 0.3,
+    jitterRatio: 3,
+    jitterExceedRatio: 2,
+    baselineWindow: 120,
+    jitterTicketWindow: 60,
+
+    meanWindows: [10, 30, 90],
+    // One group for all phases: a demo has a few ranks.
+    phases: [],
+    fastWindow: 2,
+
+    imbalanceFor: 30,
+    stallMinSeconds: 10,
+    stallOutsideTrainSeconds: 60,
+
+    l3KeepFiringFor: 10,
+    l3BehindSeconds: 30,
+    l3LookbackSeconds: 120,
+
+    rankMissingFor: 5,
+    channelDownFor: 5,
+    healthWindow: 20,
+    droppedFor: 5,
+    // Steps of some milliseconds make the fixed cost of a step a larger share than it is in production.
+    overheadRatio: 0.05,
+    overheadFor: 20,
+  },
+}

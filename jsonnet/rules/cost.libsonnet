@@ -1,0 +1,37 @@
+// What a fault costs: GPUs that produce nothing because the job waits. Dashboards integrate it to GPU-hours.
+local duration = import '../lib/duration.libsonnet';
+
+{
+  local c = $._config,
+  local culprits = 'rank:argus_verdict:lost_ratio{verdict="culprit"}',
+  local lost(share) = |||
+    clamp_max(%s, 1)
+    * on (training_job) group_left () job:argus_ranks:count
+  ||| % share,
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        name: 'argus-cost',
+        interval: duration.of(c.evaluationInterval),
+        rules: [
+          {
+            // Culprits of one cause delay the same step, so the slowest counts, not the sum.
+            record: 'job:argus_lost_gpus:current',
+            expr: lost('max by (training_job, cause) (%s)' % culprits),
+          },
+          {
+            record: 'job:argus_lost_gpus:current',
+            labels: { cause: 'unexplained' },
+            expr: lost(|||
+              (
+                1 - 1 / max by (training_job) (job:argus_iteration:regression_ratio)
+                unless on (training_job) %s
+              )
+            ||| % culprits),
+          },
+        ],
+      },
+    ],
+  },
+}

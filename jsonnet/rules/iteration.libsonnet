@@ -1,0 +1,132 @@
+// L1: does the job's iteration time jitter, has it regressed, has it stopped?
+local changepoint = import '../lib/changepoint.libsonnet';
+local duration = import '../lib/duration.libsonnet';
+local labels = import '../lib/labels.libsonnet';
+
+{
+  local c = $._config,
+  local S = 'job:argus_iteration_duration_seconds:sum',
+  local N = 'job:argus_iteration_duration_seconds:count',
+  local Q = 'job:argus_iteration_duration_seconds:squared',
+  local training = 'unless on (training_job) (job:argus_train:seconds < %g)' % c.meanWindows[0],
+  local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
+
+  local regressionRules = std.flattenArrays([
+    local name = duration.of(window);
+    local scan = changepoint.new(c, window, S, N, Q);
+    [
+      {
+        record: 'job:argus_iteration:regression_ratio',
+        labels: { window: name },
+        expr: scan.ratio,
+      },
+      {
+        record: 'job:argus_iteration:regression_split_timestamp_seconds',
+        labels: { window: name },
+        expr: scan.split('job:argus_iteration:regression_ratio{window="%s"}' % name),
+      },
+    ]
+    for window in c.scanWindows
+  ]),
+
+  local jitterRules = [
+    {
+      record: 'job:argus_iteration:jitter_ratio',
+      expr: |||
+        max by (training_job) (
+          job:argus_iteration_seconds:window_max / (job:argus_iteration_seconds:window_min > 0)
+        )
+        %s
+      ||| % training,
+    },
+    {
+      // The mean of the last two scrape intervals; the baseline is its median outside candidate intervals.
+      record: 'job:argus_iteration_seconds:recent',
+      expr: 'max by (training_job) ((%(S)s - %(S)s offset %(w)s) / (%(N)s - %(N)s offset %(w)s > 0))'
+            % { S: S, N: N, w: duration.of(2 * c.scrapeInterval) },
+    },
+    {
+      record: 'job:argus_iteration_seconds:baseline',
+      expr: |||
+        quantile_over_time(0.5, (
+          job:argus_iteration_seconds:recent unless on (training_job) job:argus_iteration:jitter_ratio > %g
+        )[%s:%s])
+      ||| % [c.jitterRatio, duration.range(c, c.baselineWindow), duration.of(c.evaluationInterval)],
+    },
+    {
+      // Seconds since the longest iteration of the trailing window was last normal. The extremes window smears:
+      // this is an upper bound of the run's length.
+      record: 'job:argus_iteration:jitter_run_seconds',
+      expr: |||
+        time() - max_over_time((
+          time() + 0 * (%(max)s <= on (training_job) %(k)g * job:argus_iteration_seconds:baseline)
+        )[%(range)s:%(step)s])
+        and on (training_job) (
+          %(max)s > on (training_job) %(k)g * job:argus_iteration_seconds:baseline
+        )
+      ||| % {
+        max: 'max by (training_job) (job:argus_iteration_seconds:window_max)',
+        k: c.jitterExceedRatio,
+        range: duration.range(c, c.baselineWindow),
+        step: duration.of(c.evaluationInterval),
+      },
+    },
+  ],
+
+  local classRules =
+    local regression = 'max by (training_job) (job:argus_iteration:regression_ratio)';
+    local jitter = '(job:argus_iteration:jitter_ratio > %g)' % c.jitterRatio;
+    local running = 'max by (training_job) (%s > 0)' % N;
+    [
+      { record: 'job:argus_iteration:class', labels: { class: class }, expr: '(%s) ^ 0' % classes[class] }
+      for classes in [{
+        both: '%s and on (training_job) %s' % [regression, jitter],
+        regression: '%s unless on (training_job) %s' % [regression, jitter],
+        jitter: '%s unless on (training_job) %s' % [jitter, regression],
+        stable: '%s unless on (training_job) %s unless on (training_job) %s' % [running, regression, jitter],
+      }]
+      for class in std.objectFields(classes)
+    ],
+
+  local stallRules = [
+    {
+      record: 'job:argus_iteration:age_seconds',
+      expr: 'time() - max by (training_job) (%s > 0)' % series('argus_iteration_last_timestamp_seconds'),
+    },
+    {
+      // Seconds since the last iteration, only while that is far beyond the usual duration.
+      record: 'job:argus_stalled:seconds',
+      expr: |||
+        (
+          job:argus_iteration:age_seconds
+            > on (training_job) clamp_min(%(factor)g * max by (training_job) (%(S)s / (%(N)s >= %(minimum)d)), %(floor)g)
+          unless on (training_job) (job:argus_train:seconds < %(floor)g)
+        )
+        or job:argus_iteration:age_seconds > %(outside)g
+      ||| % {
+        factor: c.stallFactor,
+        S: S,
+        N: N,
+        minimum: c.stallMinIterations,
+        floor: c.stallMinSeconds,
+        outside: c.stallOutsideTrainSeconds,
+      },
+    },
+  ],
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        name: 'argus-l1-' + part.name,
+        interval: duration.of(c.evaluationInterval),
+        rules: part.rules,
+      }
+      for part in [
+        { name: 'regression', rules: regressionRules },
+        { name: 'jitter', rules: jitterRules },
+        { name: 'class', rules: classRules },
+        { name: 'stall', rules: stallRules },
+      ]
+    ],
+  },
+}

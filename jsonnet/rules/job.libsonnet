@@ -1,0 +1,77 @@
+// What is known about a job as a whole: its size, its activity, and the iteration counters of its lowest live rank.
+local duration = import '../lib/duration.libsonnet';
+local labels = import '../lib/labels.libsonnet';
+
+{
+  local c = $._config,
+  local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
+
+  // The series of the lowest live rank among `canonicalRanks`. It keeps its rank label, so that a change of rank
+  // starts a new series and every scan abstains until its window is filled again.
+  local canonical(metric) =
+    std.join('\nor on (training_job)\n', [
+      |||
+        max by (training_job, rank) (
+          (%(metric)s offset %(settle)s) unless on (training_job, rank, instance) (%(up)s == 0)
+        )
+      ||| % {
+        metric: series(metric, ['rank="%s"' % rank]),
+        settle: duration.of(c.settle),
+        up: series('argus_rank_up', ['rank="%s"' % rank]),
+      }
+      for rank in c.canonicalRanks
+    ]),
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        name: 'argus-job',
+        interval: duration.of(c.evaluationInterval),
+        rules: [
+          {
+            record: 'job:argus_ranks:count',
+            expr: 'count by (training_job) (max by (training_job, rank) (%s) == 1)' % series('argus_rank_up'),
+          },
+          {
+            record: 'group:argus_ranks:expected',
+            expr: 'max by (training_job, group) (%s)' % series('argus_group_expected_ranks'),
+          },
+          {
+            // Ranks whose exporter speaks for them, lost or not.
+            record: 'group:argus_ranks:reporting',
+            expr: 'count by (training_job, group) (max by (training_job, group, rank) (%s))'
+                  % series('argus_group_expected_ranks'),
+          },
+          {
+            // Seconds since a rank was last seen doing anything but training; no series if none in the longest
+            // window, or where no activity is published.
+            record: 'job:argus_train:seconds',
+            expr: |||
+              time() - max_over_time(
+                (max by (training_job) (timestamp(%(other)s)))[%(range)s:%(step)s]
+              )
+            ||| % {
+              other: series('argus_activity', ['activity!="train"']),
+              range: duration.range(c, c.meanWindows[std.length(c.meanWindows) - 1]),
+              step: duration.of(c.scrapeInterval),
+            },
+          },
+          {
+            record: 'job:argus_iteration_duration_seconds:sum',
+            expr: canonical('argus_iteration_duration_seconds_sum'),
+          },
+          {
+            record: 'job:argus_iteration_duration_seconds:count',
+            expr: canonical('argus_iteration_duration_seconds_count'),
+          },
+          {
+            record: 'job:argus_iteration_duration_seconds:squared',
+            expr: canonical('argus_iteration_duration_seconds_squared_total'),
+          },
+          { record: 'job:argus_iteration_seconds:window_min', expr: canonical('argus_iteration_window_min_seconds') },
+          { record: 'job:argus_iteration_seconds:window_max', expr: canonical('argus_iteration_window_max_seconds') },
+        ],
+      },
+    ],
+  },
+}

@@ -1,0 +1,175 @@
+// From suspects of single phases to verdicts: who is to blame, who waits, and where we do not know.
+//
+// `rank:argus_verdict:lost_ratio` is the share of wall time that a verdict costs the job, by the verdict's labels;
+// `rank:argus_verdict:active` is 1 with the same labels, and has the abstentions too.
+local duration = import '../lib/duration.libsonnet';
+local labels = import '../lib/labels.libsonnet';
+
+{
+  local c = $._config,
+  local suspect(matchers) = labels.selector('rank:argus_phase_suspect:lost_ratio', matchers),
+  local culprits(matchers=[]) = labels.selector('rank:argus_verdict:lost_ratio', ['verdict="culprit"'] + matchers),
+  local byVerdict(expr) = 'max by (%s) (\n%s\n)' % [labels.verdict, expr],
+  local mostIn(job) = 'max by (training_job) (%s)' % job,
+
+  // `who` less those whose cost is explained by `other`: a wait costs about what its culprit does.
+  local unexplained(who, on, other) =
+    '%s\nunless on (%s) (%s <= on (%s) group_left () %g * %s)'
+    % [who, labels.verdict, who, on, c.explainedRatio, other],
+
+  local waitingPhase = 'phase=~"%s"' % c.waitingPhases,
+  local compute = suspect(['kind="compute"']),
+  local host = suspect(['kind="host"']),
+  local late = suspect(['kind="comm"']),
+  local own = suspect(['kind!="comm"']),
+  // Suspects whose span cannot contain a wait for a peer.
+  local direct = suspect(['kind!="comm"', 'phase!~"%s"' % c.waitingPhases]),
+  local directCompute = suspect(['kind="compute"', 'phase!~"%s"' % c.waitingPhases]),
+  local inWaitingPhase = suspect(['kind="compute"', waitingPhase]),
+  local unexcused = 'rank:argus_collective_late:unexcused_lost_ratio',
+  local excused = 'rank:argus_phase_suspect:excused_lost_ratio',
+
+  // Slow in compute and on the host alike: the host is slow (contention), not the GPU.
+  local slowHost = '(%s and on (%s) %s)' % [directCompute, labels.rank, host],
+  local notSlowHost = 'unless on (%s) %s' % [labels.rank, slowHost],
+
+  local evidence = [
+    {
+      // Late arrivers without an excuse: their own phases are normal, and they were not kept waiting elsewhere
+      // (the tensor-parallel mates of a slow rank enter the data-parallel collective late with it).
+      record: unexcused,
+      expr: unexplained(
+        '(%s unless on (%s) %s)' % [late, labels.rank, own],
+        labels.rank,
+        'max by (%s) (rank:argus_collective_waiting:lost_ratio)' % labels.rank
+      ),
+    },
+    {
+      // Ranks that look slow in a phase which may contain the wait for a culprit found elsewhere.
+      record: excused,
+      expr: std.join('\nor ', [
+        '(%s unless on (%s) %s) <= on (training_job) group_left () %g * %s'
+        % [inWaitingPhase, labels.rank, direct, c.explainedRatio, mostIn(other)]
+        for other in [direct, unexcused]
+      ]),
+    },
+  ],
+
+  local verdict(name, kind, expr, level='L2') = {
+    record: 'rank:argus_verdict:lost_ratio',
+    labels: { verdict: name, cause: kind.cause, team: kind.team, level: level },
+    expr: expr,
+  },
+
+  local culpritRules =
+    local named = c.causes.host;
+    local otherHost = suspect(['kind="host"', 'phase!~"%s"' % std.join('|', [kind.phases for kind in named])]);
+    [
+      verdict('culprit', c.causes.hostCpu, |||
+        label_replace(max by (training_job, rank) (%s), "phase", "all", "", "")
+        or %s
+        %s
+      ||| % [slowHost, byVerdict(otherHost), notSlowHost]),
+    ] + [
+      verdict('culprit', kind, '%s\n%s' % [byVerdict(suspect(['kind="host"', 'phase=~"%s"' % kind.phases])), notSlowHost])
+      for kind in named
+    ] + [
+      // Of two ranks, the longer span in a waiting phase is as likely the one that waits: no verdict.
+      verdict('culprit', c.causes.compute, '%s\n%s' % [
+        byVerdict(|||
+          %(compute)s
+          unless on (%(phaseRank)s) %(excused)s
+          unless on (%(phaseGroup)s) group:argus_phase_ranks:count{%(waitingPhase)s} < 3
+        ||| % {
+          compute: compute,
+          phaseRank: labels.phaseRank,
+          excused: excused,
+          phaseGroup: labels.phaseGroup,
+          waitingPhase: waitingPhase,
+        }),
+        notSlowHost,
+      ]),
+      verdict('culprit', c.causes.late, byVerdict(unexplained(
+        unexcused,
+        'training_job',
+        mostIn(culprits(['cause!~"%s|%s"' % [c.causes.late.cause, c.causes.link.cause]]))
+      ))),
+      // Without a counter of the link itself the right answer is the group: no rank is named.
+      verdict('culprit', c.causes.link, 'max by (training_job, phase, group) (group:argus_collective_slow_link:lost_ratio)'),
+      {
+        // Cause and team are the worker's own.
+        record: 'rank:argus_verdict:lost_ratio',
+        labels: { level: 'L3' },
+        expr: 'rank:argus_kernel_anomaly:lost_ratio{verdict="culprit"}',
+      },
+    ],
+
+  local victimRule = verdict('victim', { cause: 'waiting', team: 'none' }, '(\n%s\n)\nunless on (%s) %s' % [
+    byVerdict(|||
+      rank:argus_collective_waiting:lost_ratio
+      or %(late)s
+      or %(excused)s
+      or (
+        (%(mean)s - on (%(group)s) group_left () min by (%(group)s) (%(mean)s and on (%(rank)s) %(direct)s))
+        * on (%(group)s) group_left () group:argus_phase_spans:rate >= %(lost)g
+      )
+    ||| % {
+      late: late,
+      excused: excused,
+      mean: labels.selector('rank:argus_phase_duration_seconds:mean', ['kind="compute"', waitingPhase]),
+      group: labels.phaseGroup,
+      rank: labels.rank,
+      direct: direct,
+      lost: c.minLostRatio,
+    }),
+    labels.rank,
+    culprits(['rank!=""']),
+  ]),
+
+  local abstain(cause, expr) = {
+    record: 'rank:argus_verdict:active',
+    labels: { verdict: 'abstain', cause: cause, team: 'none', level: 'L2' },
+    expr: '(%s) ^ 0' % expr,
+  },
+  local activeRules = [
+    { record: 'rank:argus_verdict:active', expr: 'rank:argus_verdict:lost_ratio * 0 + 1' },
+    // Abstentions name no rank.
+    abstain('coverage', 'min by (training_job, phase, group) (group:argus_phase_coverage:ratio) < %g' % c.minCoverage),
+    abstain('activity', 'max by (training_job) (job:argus_train:seconds) < %g' % c.meanWindows[0]),
+    abstain('pair', |||
+      max by (training_job, phase, group) (
+        %s and on (%s) group:argus_phase_ranks:count{%s} < 3
+      )
+    ||| % [inWaitingPhase, labels.phaseGroup, waitingPhase]),
+  ],
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        // The only rule that reads every kernel series, so it is slow and alone.
+        name: 'argus-l3-cost',
+        interval: duration.of(c.slowInterval),
+        rules: [{
+          // The share of wall time that the kernel's shift adds. Two workers publish under `replica`.
+          record: 'rank:argus_kernel_anomaly:lost_ratio',
+          expr: |||
+            clamp_min(1 - 1 / (1 + %(anomaly)s), 0)
+              * on (training_job, rank, kernel, stream) group_left ()
+              sum by (training_job, rank, kernel, stream) (rate(%(seconds)s[%(range)s]))
+            or clamp_max(%(anomaly)s, 0)
+          ||| % {
+            anomaly: 'max by (training_job, rank, kernel, stream, cause, verdict, team) (%s)'
+                     % labels.selector('argus_l3_anomaly', [c.argusSelector]),
+            seconds: labels.selector('argus_kernel_duration_seconds_total', [c.argusSelector]),
+            range: duration.range(c, c.meanWindows[0]),
+          },
+        }],
+      },
+      {
+        name: 'argus-verdicts',
+        interval: duration.of(c.verdictInterval),
+        rules: evidence + culpritRules + [victimRule] + activeRules,
+      },
+    ],
+  },
+}
