@@ -184,6 +184,13 @@ EXPORTER_REJECTED = Family(
     "Connections ended because of what they sent, by reason.",
     "exporter-self",
 )
+EXPORTER_RELOAD = Family(
+    "argus_exporter_config_last_reload_successful",
+    "gauge",
+    (),
+    "1 unless the last SIGHUP brought a configuration that was refused.",
+    "exporter-self",
+)
 EXPORTER_BUILD_INFO = Family(
     "argus_exporter_build_info", "gauge", ("version",), "Version of the running exporter.", "exporter-self"
 )

@@ -7,7 +7,6 @@ import asyncio
 import dataclasses
 import json
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +14,9 @@ from pathlib import Path
 from argus_core import catalogue
 from argus_core.link import default_socket_path
 from argus_core.settings import SettingsError, document, load
-from argus_exporter.config import ExporterConfig, SocketConfig, WebConfig
+from argus_exporter.config import ExporterConfig, SocketConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.server import installed_version, parse_listen_address, serve
-
 
 try:  # TEMPORARY until both land
     from argus_exporter import run
@@ -79,8 +77,8 @@ def _parser() -> argparse.ArgumentParser:
         "run",
         help="run a training command with ARGUS attached",
         usage="argus-exporter run [options] -- COMMAND [ARGUMENT ...]",
-        description="Runs COMMAND with ARGUS attached to every rank it starts. Uses the exporter that listens on "
-        "the socket, or starts one for the time of the command. Returns COMMAND's exit status.",
+        description="Runs COMMAND with ARGUS attached to every rank it starts. Uses the exporter that "
+        "listens on the socket, or starts one for the time of the command. Returns COMMAND's exit status.",
     )
     run_parser.add_argument(
         "--socket", type=Path, help="socket of the exporter (default: $ARGUS_SOCKET or a private folder)"
@@ -101,8 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     replay_parser = commands.add_parser(
         "replay",
         help="read recorded traces: print a summary, or serve them as if they happened now",
-        description="Reads PyTorch profiler (Kineto) JSON, plain or gzip, one file a rank, or the ARGUS event log "
-        "(docs/event-log.md), and prints a summary or serves it.",
+        description="Reads PyTorch profiler (Kineto) JSON, plain or gzip, one file a rank, or the ARGUS "
+        "event log (docs/event-log.md), and prints a summary or serves it.",
     )
     if replay is not None:
         replay.add_arguments(replay_parser)
@@ -127,14 +125,28 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="overrides web.listen_address",
     )
+    parser.add_argument(
+        "--web.config.file", dest="web_config", type=Path, metavar="FILE", help="overrides web.config_file"
+    )
+    parser.add_argument(
+        "--sd.file", dest="sd_file", type=Path, metavar="FILE", help="overrides discovery.file"
+    )
 
 
 def _server_config(args: argparse.Namespace) -> ExporterConfig:
     config = load(ExporterConfig, args.config)
     if args.socket is not None:
         config = dataclasses.replace(config, socket=SocketConfig(args.socket))
+    web = config.web
     if args.listen_address is not None:
-        config = dataclasses.replace(config, web=WebConfig(args.listen_address))
+        web = dataclasses.replace(web, listen_address=args.listen_address)
+    if args.web_config is not None:
+        web = dataclasses.replace(web, config_file=args.web_config)
+    config = dataclasses.replace(config, web=web)
+    if args.sd_file is not None:
+        config = dataclasses.replace(
+            config, discovery=dataclasses.replace(config.discovery, file=args.sd_file)
+        )
     parse_listen_address(config.web.listen_address)
     return config
 
@@ -144,16 +156,7 @@ def _serve(args: argparse.Namespace) -> int:
         for key, allowed, default, help_ in document(ExporterConfig):
             print(f"{key} ({allowed}; default {default if default is not None else 'none'})\n    {help_}")
         return 0
-    config = _server_config(args)
-
-    async def until_signal() -> None:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        await serve(config, stop)
-
-    asyncio.run(until_signal())
+    asyncio.run(serve(_server_config(args), lambda: _server_config(args)))
     return 0
 
 

@@ -20,6 +20,9 @@ class WebConfig:
     listen_address: str = setting(
         ":9877", "HOST:PORT to serve /metrics on; empty host: all interfaces; port 0: any"
     )
+    config_file: Path | None = setting(
+        None, "TLS and basic auth, in the format of the Prometheus exporter toolkit"
+    )
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,12 @@ class SocketConfig:
     path: Path | None = setting(
         None, "socket that producers connect to; default: $ARGUS_SOCKET, else a private folder of the user"
     )
+
+
+@dataclass(frozen=True)
+class DiscoveryConfig:
+    file: Path | None = setting(None, "file_sd file (JSON) to keep while serving, for this host's target")
+    address: str = setting("", "HOST:PORT to write into it; default: this host's name and the port served")
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,7 @@ class ExporterConfig:
 
     web: WebConfig = section(WebConfig, "HTTP server")
     socket: SocketConfig = section(SocketConfig, "where producers connect")
+    discovery: DiscoveryConfig = section(DiscoveryConfig, "how Prometheus finds this exporter")
     windows: WindowsConfig = section(WindowsConfig, "time windows")
     kernels: KernelsConfig = section(KernelsConfig, "kernel statistics")
     modes: ModeConfig = section(ModeConfig, "how the durations of a kernel are clustered")

@@ -89,23 +89,25 @@ class WindowLength:
     chosen for, so that noise at a power-of-two edge cannot make it alternate.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._durations: deque[float] = deque(maxlen=_MEDIAN_OF_STEPS)
-        self._chosen_for: float | None = None
+        self._chosen_for: tuple[float, float] | None = None
         self.steps = 0
 
-    def add(self, duration_s: float) -> int:
-        """Window length in steps after one more iteration; 0 until enough were seen."""
+    def add(self, duration_s: float, window_s: float) -> int:
+        """Steps in a window of about `window_s` after one more iteration; 0 until enough were seen."""
         self._durations.append(duration_s)
         if len(self._durations) < 4:
             return self.steps
         median = float(np.median(self._durations))
         if median <= 0:
             return self.steps
-        if self._chosen_for is None or not 1 / 1.5 < median / self._chosen_for < 1.5:
-            self._chosen_for = median
-            self.steps = 2 ** max(0, round(math.log2(self._seconds / median)))
+        if self._chosen_for is not None:
+            moved = median / self._chosen_for[0]
+            if window_s == self._chosen_for[1] and 1 / 1.5 < moved < 1.5:
+                return self.steps
+        self._chosen_for = median, window_s
+        self.steps = 2 ** max(0, round(math.log2(window_s / median)))
         return self.steps
 
 
@@ -117,7 +119,7 @@ class KernelWindows:
     settle_seconds: float
     names: dict[int, str]
     dropped: int = 0
-    _length: WindowLength = field(init=False)
+    _length: WindowLength = field(default_factory=WindowLength)
     _records: list[KernelArray] = field(default_factory=list)
     _pending: int = 0
     _boundaries: deque[tuple[Boundary, float]] = field(default_factory=deque)
@@ -126,9 +128,6 @@ class KernelWindows:
     _marked: bool = False
     _time_index: int | None = None
     _streams: dict[int, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._length = WindowLength(self.seconds)
 
     def add(self, records: KernelArray, now: float) -> None:
         """Take kernel records; `now` is monotonic seconds."""
@@ -153,7 +152,7 @@ class KernelWindows:
             self._marked = True
             self._boundaries.clear()
             self._opened_at = None
-        steps = self._length.add(record.duration_ns / 1e9)
+        steps = self._length.add(record.duration_ns / 1e9, self.seconds)
         if steps and record.step % steps == 0:
             self._boundaries.append((Boundary(record.step, steps, record.end_ns), now))
 

@@ -213,6 +213,13 @@ class RankState:
         if group.size > 0:
             self.groups[group.name] = group.size
 
+    def reconfigure(self, config: ExporterConfig) -> None:
+        """Take new windows, kernels, modes and routing; trailing extremes keep the length they began with."""
+        self._config = config
+        self._routing = RoutingTable(self.identity, config.routing)
+        self._kernels.seconds = config.windows.seconds
+        self._kernels.settle_seconds = config.windows.settle_seconds
+
     # -- windows --------------------------------------------------------------------------------------------
 
     def complete_windows(self) -> list[ClosedWindow]:
@@ -248,6 +255,12 @@ class Ranks:
     @property
     def clock(self) -> Callable[[], float]:
         return self._clock
+
+    def reconfigure(self, config: ExporterConfig) -> None:
+        """Take a new configuration, for the ranks that are here and for those to come."""
+        self._config = config
+        for state in self._ranks.values():
+            state.reconfigure(config)
 
     def hello(self, identity: Identity) -> RankState:
         state = self._ranks.get(identity.key)

@@ -7,8 +7,10 @@ import contextlib
 import gzip
 import html
 import logging
+import signal
 import socket as socket_module
-from collections.abc import AsyncIterator, Iterator
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -21,12 +23,15 @@ from prometheus_client.metrics_core import Metric
 
 from argus_core import catalogue
 from argus_core.link import default_socket_path
+from argus_core.settings import SettingsError
 from argus_exporter.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.collectors.base import FamilyBuilder
 from argus_exporter.config import ExporterConfig
+from argus_exporter.discovery import discoverable
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake import Intake, SocketTaken
 from argus_exporter.ranks import Ranks
+from argus_exporter.web_config import WebSecurity, authentication, load_web_security, ssl_context
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +57,13 @@ def parse_listen_address(address: str) -> tuple[str | None, int]:
     return host.strip("[]") or None, int(port)
 
 
+@dataclass
+class Reloads:
+    """What became of the last change of configuration."""
+
+    successful: bool = True
+
+
 @dataclass(frozen=True)
 class RunningExporter:
     """A started exporter: where producers connect and where it serves."""
@@ -59,6 +71,7 @@ class RunningExporter:
     socket: Path
     url: str
     ranks: Ranks
+    reloads: Reloads
 
 
 @contextlib.asynccontextmanager
@@ -69,6 +82,7 @@ async def running_exporter(config: ExporterConfig) -> AsyncIterator[RunningExpor
         ArgusExporterError: the port is taken, or the socket cannot be had.
     """
     ranks = Ranks(config)
+    reloads = Reloads()
     path = config.socket.path or default_socket_path()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-modes") as executor:
         intake = Intake(path, ranks, executor)
@@ -81,9 +95,14 @@ async def running_exporter(config: ExporterConfig) -> AsyncIterator[RunningExpor
                 f"cannot listen on socket {path}: {error.strerror or error}; name another with --socket"
             ) from error
         try:
-            site = await _start_http(config.web.listen_address, _application(ranks, intake))
+            security = load_web_security(config.web.config_file)
+            application = _application(ranks, intake, security, reloads)
+            context = ssl_context(security, config.web.config_file)
+            site = await _start_http(config.web.listen_address, application, context)
+            everywhere = parse_listen_address(config.web.listen_address)[0] in (None, "0.0.0.0", "::")
             try:
-                yield RunningExporter(path, site.url, ranks)
+                with discoverable(config.discovery, site.url, everywhere=everywhere):
+                    yield RunningExporter(path, site.url, ranks, reloads)
             finally:
                 await site.runner.cleanup()
         finally:
@@ -96,12 +115,14 @@ class _Site:
     url: str
 
 
-async def _start_http(listen_address: str, application: web.Application) -> _Site:
+async def _start_http(
+    listen_address: str, application: web.Application, context: ssl.SSLContext | None
+) -> _Site:
     host, port = parse_listen_address(listen_address)
     runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=2)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host, port, ssl_context=context).start()
     except (OSError, socket_module.gaierror) as error:
         await runner.cleanup()
         raise ArgusExporterError(
@@ -110,11 +131,11 @@ async def _start_http(listen_address: str, application: web.Application) -> _Sit
         ) from error
     bound_host, bound_port = runner.addresses[0][:2]
     shown = "127.0.0.1" if bound_host in ("0.0.0.0", "::") else bound_host
-    url = f"http://[{shown}]:{bound_port}" if ":" in shown else f"http://{shown}:{bound_port}"
-    return _Site(runner, url)
+    scheme = "https" if context is not None else "http"
+    return _Site(runner, f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{bound_port}")
 
 
-def _application(ranks: Ranks, intake: Intake) -> web.Application:
+def _application(ranks: Ranks, intake: Intake, security: WebSecurity, reloads: Reloads) -> web.Application:
     process = CollectorRegistry()
     ProcessCollector(registry=process)
     PlatformCollector(registry=process)
@@ -128,6 +149,9 @@ def _application(ranks: Ranks, intake: Intake) -> web.Application:
         for reason, count in sorted(intake.rejected.items()):
             rejected.add({"reason": reason}, count)
         yield rejected.metric
+        reload = FamilyBuilder(catalogue.EXPORTER_RELOAD)
+        reload.add({}, 1 if reloads.successful else 0)
+        yield reload.metric
         build = FamilyBuilder(catalogue.EXPORTER_BUILD_INFO)
         build.add({"version": installed_version()}, 1)
         yield build.metric
@@ -155,7 +179,7 @@ def _application(ranks: Ranks, intake: Intake) -> web.Application:
     async def index(_: web.Request) -> web.Response:
         return web.Response(text=_index_page(ranks), content_type="text/html")
 
-    application = web.Application()
+    application = web.Application(middlewares=[authentication(security.basic_auth_users)])
     application.router.add_get("/metrics", metrics)
     application.router.add_get("/healthz", healthy)
     application.router.add_get("/readyz", healthy)
@@ -180,9 +204,28 @@ def _index_page(ranks: Ranks) -> str:
     )
 
 
-async def serve(config: ExporterConfig, stop: asyncio.Event) -> None:
-    """Run until `stop` is set."""
+async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig]) -> None:
+    """Run until SIGTERM or SIGINT; SIGHUP reads the configuration again and keeps the old one if it is wrong.
+
+    Addresses, the socket and the discovery file keep what they were started with.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     async with running_exporter(config) as exporter:
+
+        def reload() -> None:
+            try:
+                exporter.ranks.reconfigure(read_config())
+            except SettingsError as error:
+                exporter.reloads.successful = False
+                log.error("configuration kept, the new one is refused: %s", error)
+            else:
+                exporter.reloads.successful = True
+                log.info("configuration reloaded")
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, reload)
         log.info("serving metrics url=%s/metrics", exporter.url)
         await stop.wait()
         log.info("stopping")

@@ -42,26 +42,26 @@ def test_numpy_reads_the_record_that_the_wire_packs():
 @pytest.mark.parametrize(("step_s", "steps"), [(0.25, 256), (1.0, 64), (4.0, 16), (50.0, 1), (500.0, 1)])
 def test_a_window_is_a_power_of_two_of_steps_near_its_length(step_s: float, steps: int):
     """60 s at 4 s a step is 16 steps; a step longer than the window is a window of its own."""
-    length = WindowLength(60.0)
+    length = WindowLength()
     for _ in range(8):
-        length.add(step_s)
+        length.add(step_s, 60.0)
     assert length.steps == steps
 
 
 def test_noise_at_the_edge_does_not_change_the_length():
     """A median that wanders around a power-of-two boundary keeps the first choice."""
-    length, rng = WindowLength(60.0), np.random.default_rng(2)
-    chosen = {length.add(60 / 2**3.5 * np.exp(rng.normal(0, 0.1))) for _ in range(500)}
+    length, rng = WindowLength(), np.random.default_rng(2)
+    chosen = {length.add(60 / 2**3.5 * np.exp(rng.normal(0, 0.1)), 60.0) for _ in range(500)}
     assert len(chosen - {0}) == 1
 
 
 def test_a_step_that_became_twice_as_long_changes_the_length():
     """The window follows a real change."""
-    length = WindowLength(60.0)
+    length = WindowLength()
     for _ in range(20):
-        length.add(1.0)
+        length.add(1.0, 60.0)
     for _ in range(20):
-        length.add(2.0)
+        length.add(2.0, 60.0)
     assert length.steps == 32
 
 

@@ -1,0 +1,116 @@
+"""TLS and basic auth, as a user of the Prometheus exporter toolkit configures them."""
+
+from __future__ import annotations
+
+import dataclasses
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from argus_core.settings import SettingsError
+from argus_exporter.config import ExporterConfig
+from argus_exporter.web_config import load_web_security
+from exporter.exporter_process import config, exporter
+
+REFUSED = "certificate required|reset|closed|refused|disconnected|EOF"
+
+
+def certificate(folder: Path, name: str, issuer: str | None = None) -> None:
+    """NAME.pem and NAME.key for 127.0.0.1; self-signed without an issuer."""
+    request = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    signer = ["-CA", f"{issuer}.pem", "-CAkey", f"{issuer}.key"] if issuer else []
+    command = [*request, *subject, *signer, "-keyout", f"{name}.key", "-out", f"{name}.pem"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+def secured(tmp_path: Path, text: str) -> ExporterConfig:
+    file = tmp_path / "web.yaml"
+    file.write_text(text)
+    plain = config(tmp_path / "exporter.sock")
+    return dataclasses.replace(plain, web=dataclasses.replace(plain.web, config_file=file))
+
+
+def fetch(url: str, context: ssl.SSLContext | None = None, login: str | None = None) -> int:
+    request = urllib.request.Request(f"{url}/metrics")
+    if login is not None:
+        request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_basic_auth_lets_in_who_knows_the_password(tmp_path: Path):
+    """Right password twice (the second from memory), wrong password, unknown user, nothing."""
+    hashed = bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()
+    with exporter(secured(tmp_path, f"basic_auth_users:\n  alice: {hashed}\n")) as running:
+        assert fetch(running.url, login="alice:s3cret") == 200
+        assert fetch(running.url, login="alice:s3cret") == 200
+        assert fetch(running.url, login="alice:wrong") == 401
+        assert fetch(running.url, login="bob:s3cret") == 401
+        assert fetch(running.url) == 401
+
+
+def test_tls_serves_https_only(tmp_path: Path):
+    """A client that trusts the certificate is served; plain HTTP is not."""
+    certificate(tmp_path, "server")
+    text = "tls_server_config: {cert_file: server.pem, key_file: server.key}"
+    with exporter(secured(tmp_path, text)) as running:
+        assert running.url.startswith("https://")
+        assert fetch(running.url, ssl.create_default_context(cafile=str(tmp_path / "server.pem"))) == 200
+        with pytest.raises(OSError, match=REFUSED):
+            fetch(running.url.replace("https", "http"))
+
+
+def test_mutual_tls_asks_for_a_certificate_of_the_authority(tmp_path: Path):
+    """Without one the handshake fails."""
+    certificate(tmp_path, "server")
+    certificate(tmp_path, "authority")
+    certificate(tmp_path, "client", issuer="authority")
+    text = (
+        "tls_server_config: {cert_file: server.pem, key_file: server.key, client_ca_file: authority.pem,"
+        " client_auth_type: RequireAndVerifyClientCert}"
+    )
+    with exporter(secured(tmp_path, text)) as running:
+        context = ssl.create_default_context(cafile=str(tmp_path / "server.pem"))
+        with pytest.raises(OSError, match=REFUSED):
+            fetch(running.url, context)
+        context.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
+        assert fetch(running.url, context) == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tls_server_config: {cert_file: a.pem}", "cert_file and key_file belong together"),
+        ("tls_server_config: {cert_file: a.pem, key_file: b.key}", "cannot use the certificate"),
+        ("tls_server_config: {client_auth_type: RequireAnyClientCert}", "allowed: NoClientCert"),
+        ("tls_server_config: {client_auth_type: VerifyClientCertIfGiven}", "client_ca_file is missing"),
+        ("basic_auth_users: {alice: plain}", "basic_auth_users.alice is not a bcrypt hash"),
+        ("basic_auth: {}", r"did you mean basic_auth_users\?"),
+    ],
+)
+def test_a_file_that_cannot_be_honoured_is_refused(tmp_path: Path, text: str, says: str):
+    """Never read over: a wrong security file must not serve in the open."""
+    file = tmp_path / "web.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=says) as caught:
+        load_web_security(file)
+    assert str(file) in str(caught.value)
