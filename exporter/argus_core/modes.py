@@ -44,6 +44,8 @@ _BANDWIDTH_MINIMUM: Final = 1e-12
 _SCOTT_PROMINENCE: Final = 1.0 - 1e-9
 # From five events on, one outlier cannot touch the quartiles that its cut is judged by.
 _TAIL_MIN_EVENTS: Final = 5
+# Log units. On a coarse clock 2 and 3 ticks are a ratio of exactly 1.5: not for rounding to decide.
+_ROUNDING: Final = 1e-9
 # Interquartile range of a standard normal: turns an IQR into a standard deviation.
 _NORMAL_IQR: Final = 1.349
 
@@ -387,7 +389,7 @@ def _without_tail(logs: Floats, begin: int, end: int, tuning: Tuning) -> tuple[i
         return begin, end
     middle = _quantile(logs, begin, end, 0.5)
     iqr = _quantile(logs, begin, end, 0.75) - _quantile(logs, begin, end, 0.25)
-    reach = max(tuning.tail_log_ratio, tuning.tail_deviations * iqr / _NORMAL_IQR)
+    reach = max(tuning.tail_log_ratio, tuning.tail_deviations * iqr / _NORMAL_IQR) + _ROUNDING
     segment = logs[begin:end]
     return (
         begin + int(np.searchsorted(segment, middle - reach)),

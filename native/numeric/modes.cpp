@@ -23,6 +23,7 @@ constexpr double kKernelReach = 4.0;  // bandwidths
 constexpr double kGridMargin = 3.0;   // bandwidths
 constexpr double kBandwidthMinimum = 1e-12;
 constexpr Index kTailMinEvents = 5;
+constexpr double kRounding = 1e-9;  // log units
 constexpr double kNormalIqr = 1.349;
 
 /// Part of the window between two cuts. Its core, in which cuts are sought, leaves out the islands:
@@ -268,7 +269,8 @@ ArgusMode describe(const double* events, const double* logs, Segment leaf,
   if (end - begin >= kTailMinEvents && std::isfinite(tuning.tail_log_ratio)) {
     const double middle = quantile(logs, begin, end, 0.5);
     const double iqr = quantile(logs, begin, end, 0.75) - quantile(logs, begin, end, 0.25);
-    const double reach = std::max(tuning.tail_log_ratio, tuning.tail_deviations * iqr / kNormalIqr);
+    const double reach =
+        std::max(tuning.tail_log_ratio, tuning.tail_deviations * iqr / kNormalIqr) + kRounding;
     const double* first = logs + begin;
     const double* last = logs + end;
     begin = std::lower_bound(first, last, middle - reach) - logs;

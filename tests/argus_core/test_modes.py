@@ -115,6 +115,13 @@ def test_under_five_events_an_outlier_stays():
     assert (counts(found), found.tail_events) == ([4], 0)
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e-9, 7e-7])
+def test_an_event_at_exactly_the_tail_ratio_stays(unit):
+    """2 ticks beside a median of 3 are within the factor 1.5, in whatever unit."""
+    found = find_modes(np.array([2.0] + [3.0] * 20) * unit)
+    assert (counts(found), found.tail_events) == ([21], 0)
+
+
 def test_an_early_outlier_is_tail_too():
     """The cut has two sides."""
     found = find_modes(np.append(lognormal(5, (1e-4, 0.02, 200)), 1e-5))

@@ -54,6 +54,7 @@ def by_numpy(window: np.ndarray, config: ModeConfig) -> Modes:
         return find_modes(window, config)
 
 
+@settings(deadline=None)
 @given(windows(), CONFIGS)
 def test_every_event_is_counted_once(window, config):
     """Modes, tail and dropped add up to the window."""
@@ -62,6 +63,7 @@ def test_every_event_is_counted_once(window, config):
     assert min((mode.count for mode in found.modes), default=1) >= 1
 
 
+@settings(deadline=None)
 @given(windows(), CONFIGS)
 def test_modes_ascend_and_p99_is_never_under_p50(window, config):
     """Neighbours in the answer are neighbours in time: p50 <= p99 < next p50."""
@@ -69,6 +71,7 @@ def test_modes_ascend_and_p99_is_never_under_p50(window, config):
     assert flat == sorted(flat)
 
 
+@settings(deadline=None)
 @given(windows(), CONFIGS, st.integers(0, 2**32 - 1))
 def test_order_of_events_changes_nothing(window, config, seed):
     """The answer belongs to the multiset: bit for bit equal after any permutation."""
@@ -76,6 +79,7 @@ def test_order_of_events_changes_nothing(window, config, seed):
     assert find_modes(shuffled, config) == find_modes(window, config)
 
 
+@settings(deadline=None)
 @given(windows(), CONFIGS, st.integers(-20, 20))
 def test_scaling_the_unit_scales_the_modes(window, config, exponent):
     """Seconds or other units: the same modes, scaled. Powers of two, so that the input is exact."""
@@ -85,7 +89,7 @@ def test_scaling_the_unit_scales_the_modes(window, config, exponent):
 
 
 @pytest.mark.skipif(native.library() is None, reason="libargus_numeric is not built here")
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(windows(), CONFIGS)
 @example(np.full(50, 1e-5), ModeConfig())
 @example(np.repeat([1e-300, 1e300], 50), ModeConfig())
