@@ -1,0 +1,95 @@
+"""Judgements on kernels of real GPU traces. Faults are injected into a real trace: none is public."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from argus_core.modes import ModeConfig, find_modes
+from argus_l3_worker.assemble import pair_triples
+from argus_l3_worker.config import JudgeConfig
+from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
+from argus_l3_worker.triples import Floats, RoleTriples, Window, kind_of
+from argus_l3_worker.verdicts import History, culprits, decide
+from l3_worker.kineto import durations
+
+pytestmark = pytest.mark.traces
+
+RANKS, SICK, WINDOWS, TOP_PAIRS = 8, 3, 3, 20
+CLOCK = ModeConfig(tick_seconds=1e-6)
+CONFIG = JudgeConfig()
+
+Events = dict[tuple[str, str], Floats]
+
+
+def role(by_rank: list[Events], last_step: int) -> RoleTriples:
+    """What exporters would publish: the modes of the pairs with the most time."""
+    total: dict[tuple[str, str], float] = {}
+    for events in by_rank:
+        for key, values in events.items():
+            total[key] = total.get(key, 0.0) + float(values.sum())
+    pairs = []
+    for key in sorted(total, key=lambda key: -total[key])[:TOP_PAIRS]:
+        modes = []
+        for rank, events in enumerate(by_rank):
+            found = find_modes(events[key], CLOCK).modes if key in events else ()
+            if found:
+                modes.append((rank, [(mode.p50, mode.p99, float(mode.count)) for mode in found]))
+        if modes:
+            pairs.append(pair_triples(*key, modes))
+    ranks = tuple(str(rank) for rank in range(len(by_rank)))
+    return RoleTriples("trace", "all", Window(last_step, 64), ranks, tuple(pairs))
+
+
+def resampled(trace: Events, random: np.random.Generator, factor: float, repeats: int) -> list[Events]:
+    """Ranks that draw their events from one trace with replacement; one has its compute kernels stretched."""
+    return [
+        {
+            key: random.choice(values, len(values) * repeats)
+            * (factor if rank == SICK and kind_of(key[0]) == "compute" else 1.0)
+            for key, values in trace.items()
+        }
+        for rank in range(RANKS)
+    ]
+
+
+def accused(trace: Events, seed: int, factor: float, repeats: int) -> list[str]:
+    random = np.random.default_rng(seed)
+    history = History(CONFIG.windows, CONFIG.windows_needed)
+    for window in range(WINDOWS):
+        result = judge_role(role(resampled(trace, random, factor, repeats), 64 * (window + 1)), CONFIG)
+        assert isinstance(result, RoleJudgement), result
+        history.add(result)
+    return culprits(decide("trace", [("all", history)]))
+
+
+@pytest.fixture(scope="module")
+def resnet(traces: Path) -> Events:
+    """The pairs with the most time of one real ResNet-50 trace of six steps."""
+    events = durations(min((traces / "resnet50_kineto").glob("*.gz")))
+    top = sorted(events, key=lambda key: -float(events[key].sum()))[:TOP_PAIRS]
+    return {key: events[key] for key in top}
+
+
+@pytest.mark.parametrize("repeats", [1, 5])
+def test_nobody_is_accused_in_a_resampled_healthy_job(resnet: Events, repeats: int) -> None:
+    """Eight ranks of 6 or 30 steps, 20 seeds x 3 windows: no verdict."""
+    assert [accused(resnet, seed, 1.0, repeats) for seed in range(20)] == [[]] * 20
+
+
+@pytest.mark.parametrize("factor", [1.2, 1.07])
+def test_the_stretched_rank_and_only_it_is_accused(resnet: Events, factor: float) -> None:
+    """Compute kernels x1.2, and x1.07 by the rank as a whole, injected into one rank of a real trace."""
+    found = [accused(resnet, seed, factor, repeats=2) for seed in range(20)]
+    assert found == [[str(SICK)]] * 20
+
+
+def test_one_short_step_of_eight_real_ranks_is_not_judged(traces: Path) -> None:
+    """Eight real DLRM ranks, one step, four events a pair: too few, said so, nobody accused."""
+    files = sorted((traces / "dlrm_kineto").glob("worker*.gz"))
+    assert len(files) == 8
+    result = judge_role(role([durations(file) for file in files], 12), CONFIG)
+    assert isinstance(result, Abstention)
+    assert result.reason == "too-few-events"
