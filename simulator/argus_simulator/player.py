@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,9 +34,8 @@ class Progress:
     steps: int = 0
     lag_seconds: float = 0.0
     """How much later than real time the last step was sent."""
-    step_ends: dict[int, float] = field(default_factory=dict)
-    """Unix time at which the last rank finished a step, of the steps asked for by `watch`."""
-    watch: frozenset[int] = frozenset()
+    step_ends: array[float] = field(default_factory=lambda: array("d"))
+    """Unix time at which the last rank finished each step."""
     dropped: int = 0
 
 
@@ -93,8 +93,7 @@ class Player:
                     return
                 self.progress.lag_seconds = max(0.0, late_s)
                 self._send(steps, epoch_ns)
-                if self.progress.steps in self.progress.watch:
-                    self.progress.step_ends[self.progress.steps] = (epoch_ns + end_ns) / 1e9
+                self.progress.step_ends.append((epoch_ns + end_ns) / 1e9)
                 self.progress.steps += 1
         except BaseException:
             status = 1

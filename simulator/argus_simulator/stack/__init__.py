@@ -1,0 +1,20 @@
+"""The real stack, started for a demo or a test: see `Stack`."""
+
+from argus_simulator.stack.assembly import EXPORTER_CONFIG, Stack, StackOptions
+from argus_simulator.stack.errors import PortTaken, StackError, WaitTimeout
+from argus_simulator.stack.prometheus import Alert, Samples
+from argus_simulator.stack.waiting import wait_for
+from argus_simulator.stack.webhook import Notification
+
+__all__ = [
+    "EXPORTER_CONFIG",
+    "Alert",
+    "Notification",
+    "PortTaken",
+    "Samples",
+    "Stack",
+    "StackError",
+    "StackOptions",
+    "WaitTimeout",
+    "wait_for",
+]
