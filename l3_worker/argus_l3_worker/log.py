@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import TextIO
 
 LOGGER = logging.getLogger("argus_l3_worker")
 
@@ -30,9 +31,17 @@ class _KeyValueFormatter(logging.Formatter):
         return f"{line} error={_quoted(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to what is sys.stderr then, which a caller of main() may have replaced since."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def configure(level: str) -> None:
     """Send the worker's log to stderr at `level`."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StderrHandler()
     handler.setFormatter(_KeyValueFormatter())
     LOGGER.handlers[:] = [handler]
     LOGGER.setLevel(level.upper())

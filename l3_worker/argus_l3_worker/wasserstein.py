@@ -16,7 +16,8 @@ from argus_l3_worker.triples import Floats
 
 # 3 sigma loses 0.3-3 % of the distance; beyond 5 sigma lies 6e-7 of it (numerics.md B2).
 _REACH_SIGMAS: Final = 5.0
-# Nodes per sigma. Step = sigma has 2e-4 error; a quarter keeps closed forms to 1e-4.
+# Nodes per sigma: pairs of equal width meet the closed form to 1e-4, pairs that cross inside (a kink in
+# |F - G| between two nodes) to 1e-3.
 _NODES_PER_SIGMA: Final = 4.0
 # Log units. The trapezoid rule on the time axis errs by step^2 / 6: 1.5e-4 at the 0.03 of numerics.md B2.
 _LARGEST_STEP: Final = 0.02
@@ -55,8 +56,8 @@ class Mixtures:
 def grid(mixtures: Mixtures) -> Floats:
     """Points in log(seconds), ascending, dense where some distribution rises and absent where all are flat.
 
-    The paper's log-uniform grid errs by 10 % where two modes lie 1000x apart; here the local step is a quarter
-    of the smallest sigma nearby and at most 0.02, and a gap between modes costs nothing, because the
+    The paper's log-uniform grid errs by 10 % where two modes lie 1000x apart; here the local step is a
+    quarter of the smallest sigma nearby and at most 0.02, and a gap between modes costs nothing, because the
     trapezoid rule is exact where every F is constant. One outlying rank only adds its own points.
     """
     used = mixtures.weight > 0.0

@@ -49,15 +49,31 @@ def closed_form(mu: tuple[float, float], sigma: tuple[float, float]) -> tuple[fl
     return abs(a[0] - b[0]) + abs(a[1] - b[1]), abs(a[2] - b[2]) + abs(a[3] - b[3])
 
 
-@pytest.mark.parametrize("sigma", [(0.002, 0.002), (0.005, 0.005), (0.03, 0.05), (0.2, 0.1), (0.8, 0.5)])
-@pytest.mark.parametrize("factor", [1.07, 1.5, 50.0])
-def test_one_component_pairs_meet_the_closed_form(sigma: tuple[float, float], factor: float) -> None:
-    """Linear and log W1 agree with the crossing-point formula to 1e-4."""
+@pytest.mark.parametrize("sigma", [0.002, 0.005, 0.03, 0.1, 0.5])
+@pytest.mark.parametrize("factor", [1.03, 1.07, 1.5, 50.0])
+def test_a_shifted_distribution_meets_the_closed_form(sigma: float, factor: float) -> None:
+    """Same width, another median: linear and log W1 are right to 1e-4."""
     mu = (math.log(1e-4), math.log(1e-4 * factor))
-    distances = mean_distances(one_component(list(mu), list(sigma)))
-    linear, log = closed_form(mu, sigma)
+    distances = mean_distances(one_component(list(mu), [sigma, sigma]))
+    linear, log = closed_form(mu, (sigma, sigma))
     assert distances.seconds[0] == pytest.approx(linear, rel=1e-4)
     assert distances.log[0] == pytest.approx(log, rel=1e-4)
+
+
+@pytest.mark.parametrize("sigma", [(0.03, 0.05), (0.2, 0.1), (0.8, 0.5)])
+@pytest.mark.parametrize("factor", [1.0, 1.07, 1.5, 50.0])
+def test_distributions_that_cross_meet_the_closed_form(sigma: tuple[float, float], factor: float) -> None:
+    """Other widths: right to 1e-3 on the worker's grid, and to 1e-6 on a fine one."""
+    mu = (math.log(1e-4), math.log(1e-4 * factor))
+    mixtures = one_component(list(mu), list(sigma))
+    linear, log = closed_form(mu, sigma)
+    distances = mean_distances(mixtures)
+    assert distances.seconds[0] == pytest.approx(linear, rel=1e-3)
+    assert distances.log[0] == pytest.approx(log, rel=1e-3)
+    wide = 8.0 * max(sigma)
+    fine = mean_distances(mixtures, np.linspace(min(mu) - wide, max(mu) + wide, 100_001))
+    assert fine.seconds[0] == pytest.approx(linear, rel=1e-6)
+    assert fine.log[0] == pytest.approx(log, rel=1e-6)
 
 
 def test_modes_a_thousandfold_apart_meet_fine_quadrature() -> None:

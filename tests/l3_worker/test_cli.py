@@ -1,0 +1,205 @@
+"""The command line: usage errors, configuration, and `serve` as a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from argus_core import catalogue
+from argus_l3_worker.cli import main
+from argus_l3_worker.serve import next_tick
+from l3_worker.fleets import fleet
+from l3_worker.prometheus_server import Fleet, PrometheusServer
+
+
+def test_an_unknown_key_is_refused_with_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """File, key, what was probably meant; exit 2; no traceback."""
+    file = tmp_path / "l3.yaml"
+    file.write_text("judge:\n  alfa: 2\n")
+    assert main(["once", "--config", str(file)]) == 2
+    message = capsys.readouterr().err
+    assert str(file) in message and "judge.alfa" in message and "did you mean judge.alpha?" in message
+    assert "Traceback" not in message
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("judge: {windows_needed: 9}", "windows_needed is 9"),
+        ("cycle_seconds: -1", "cycle_seconds is -1"),
+        ("prometheus: {url: localhost}", "http://"),
+        ("web: {listen_address: '9878'}", "HOST:PORT"),
+        ("cycle_seconds: soon", "cycle_seconds is 'soon'"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_is_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, named: str
+) -> None:
+    """Exit 2 and a line that names file and value."""
+    file = tmp_path / "l3.yaml"
+    file.write_text(content)
+    assert main(["once", "--config", str(file)]) == 2
+    message = capsys.readouterr().err
+    assert str(file) in message and named in message
+
+
+def test_a_flag_is_checked_like_its_key(capsys: pytest.CaptureFixture[str]) -> None:
+    """A cycle of no length: exit 2."""
+    assert main(["once", "--cycle", "0s"]) == 2
+    assert "command line: cycle_seconds" in capsys.readouterr().err
+
+
+def test_prometheus_away_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is so, why it matters, what to do."""
+    assert main(["once", "--prometheus.url", "http://127.0.0.1:1"]) == 1
+    message = capsys.readouterr().err
+    assert "127.0.0.1:1" in message and "--prometheus.url" in message and "Traceback" not in message
+
+
+def test_a_taken_port_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2 and a line with the address."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["serve", "--web.listen-address", address]) == 2
+    assert f"cannot listen on {address}" in capsys.readouterr().err
+
+
+def test_missed_ticks_are_skipped() -> None:
+    """A cycle that took 130 s of a 60 s grid goes on at the next grid time."""
+    assert next_tick(1000.0, 60.0) == 1020.0
+    assert next_tick(1020.0 + 130.0, 60.0) == 1200.0
+
+
+_RUN = "import sys; from argus_l3_worker.cli import main; sys.exit(main())"
+
+
+class Worker:
+    """`argus-l3-worker serve` as a process."""
+
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        self._log = log
+        with log.open("ab") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _RUN, "serve", "--web.listen-address", "127.0.0.1:0", *arguments],
+                stdout=stream,
+                stderr=stream,
+                env={key: value for key, value in os.environ.items() if key != "XDG_STATE_HOME"},
+            )
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def url(self) -> str:
+        """The chosen address, from the log line that announces it."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if found := re.search(r"event=listening url=(\S+)", self.log):
+                return found[1]
+            time.sleep(0.05)
+        raise AssertionError(f"no address within 20 s: {self.log}")
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def value(self, name: str, **labels: str) -> float:
+        for family in text_string_to_metric_families(self.get("/metrics")):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return float(sample.value)
+        raise AssertionError(f"no {name}{labels}")
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+
+@pytest.fixture
+def worker(prometheus: PrometheusServer, tmp_path: Path) -> Iterator[Worker]:
+    """A worker with a cycle of one second."""
+    arguments = ["--prometheus.url", prometheus.url, "--cycle", "1s", "--settle", "0s", "--history", "60s"]
+    running = Worker(arguments, tmp_path / "worker.log")
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait(10)
+
+
+def wait_for(condition: str, prometheus: PrometheusServer, present: bool, seconds: float = 20.0) -> None:
+    """Until `condition` has (or has no) result now."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if bool(prometheus.query(condition, time.time())) == present:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{condition} still {'absent' if present else 'present'} after {seconds} s")
+
+
+@pytest.mark.e2e
+def test_serve_raises_and_ends_a_verdict(prometheus: PrometheusServer, worker: Worker) -> None:
+    """Two slow windows raise the anomaly, two healthy ones end it by a stale marker; SIGTERM exits 0."""
+    job = Fleet(prometheus)
+    anomaly = 'argus_l3_anomaly{rank="3",verdict="culprit",cause="gpu-compute",kernel="all"}'
+    judged = "argus_l3_rank_shift_ratio"
+    slow = {"3": 1.5}
+    job.publish(time.time(), 64, fleet(8, 1, slow))
+    wait_for(judged, prometheus, present=True)
+    job.publish(time.time(), 128, fleet(8, 2, slow))
+    wait_for(anomaly, prometheus, present=True)
+    job.publish(time.time(), 192, fleet(8, 3))
+    wait_for(f'{judged}{{rank="3"}} < 0.1', prometheus, present=True)
+    job.publish(time.time(), 256, fleet(8, 4))
+    wait_for(anomaly, prometheus, present=False)
+
+    assert worker.get("/healthz") == "ok"
+    assert worker.value("argus_l3_worker_cycles_total", result="success") > 0
+    assert worker.value("argus_l3_worker_cycles_total", result="failure") == 0
+    assert worker.value("argus_l3_worker_samples_total", result="refused") == 0
+    assert worker.stop() == 0
+    assert "Traceback" not in worker.log
+
+
+@pytest.mark.e2e
+def test_serve_goes_on_after_an_outage(prometheus: PrometheusServer, worker: Worker) -> None:
+    """Prometheus gone: cycles fail with a log line. Back again: cycles succeed, and age is published."""
+    assert worker.url
+    wait_for("argus_l3_last_success_timestamp_seconds", prometheus, present=True)
+    before = worker.value("argus_l3_worker_cycles_total", result="success")
+    prometheus.stop()
+    deadline = time.monotonic() + 20
+    while worker.value("argus_l3_worker_cycles_total", result="failure") == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    prometheus.start()
+    while worker.value("argus_l3_worker_cycles_total", result="success") <= before:
+        assert time.monotonic() < deadline + 20
+        time.sleep(0.1)
+    assert "cycle failed" in worker.log
+    assert worker.get("/healthz") == "ok"
+
+
+@pytest.mark.e2e
+def test_metrics_are_those_of_the_catalogue(worker: Worker) -> None:
+    """Every family on /metrics is in the catalogue, with its type and help."""
+    for family in text_string_to_metric_families(worker.get("/metrics")):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        if not name.endswith("_created"):
+            known = catalogue.BY_NAME[name]
+            assert (known.type, known.help) == (family.type, family.documentation)

@@ -1,0 +1,263 @@
+"""Remote write: bytes against Google's protobuf, and delivery against a real Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+import cramjam
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import Message
+from prometheus_client import CollectorRegistry
+
+from argus_l3_worker.config import WriteConfig
+from argus_l3_worker.delivery import Delivery
+from argus_l3_worker.errors import ConfigError
+from argus_l3_worker.remote_write import (
+    STALE_NAN,
+    decode_labels,
+    describe,
+    encode_series,
+    encode_stale_marker,
+    labels_of,
+    pack,
+    unpack,
+)
+from argus_l3_worker.spool import Spool
+from argus_l3_worker.telemetry import Telemetry
+from l3_worker.prometheus_server import PrometheusServer
+
+HOUR_MS = 3_600_000
+LABELS = labels_of("argus_l3_anomaly", training_job="llm", rank="3", kernel='naïve "k"\n', team="")
+
+
+def write_request() -> type[Message]:
+    """prompb.WriteRequest as Google's library builds it from the published field numbers."""
+    file = descriptor_pb2.FileDescriptorProto(name="argus_test.proto", package="prompb", syntax="proto3")
+    kind = descriptor_pb2.FieldDescriptorProto
+    for name, fields in {
+        "Label": [("name", 1, kind.TYPE_STRING, ""), ("value", 2, kind.TYPE_STRING, "")],
+        "Sample": [("value", 1, kind.TYPE_DOUBLE, ""), ("timestamp", 2, kind.TYPE_INT64, "")],
+        "TimeSeries": [
+            ("labels", 1, kind.TYPE_MESSAGE, "Label"),
+            ("samples", 2, kind.TYPE_MESSAGE, "Sample"),
+        ],
+        "WriteRequest": [("timeseries", 1, kind.TYPE_MESSAGE, "TimeSeries")],
+    }.items():
+        message = file.message_type.add(name=name)
+        for field, number, type_, of in fields:
+            message.field.add(
+                name=field,
+                number=number,
+                type=type_,
+                label=kind.LABEL_REPEATED if of else kind.LABEL_OPTIONAL,
+                type_name=f".prompb.{of}" if of else None,
+            )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found = message_factory.GetMessageClass(pool.FindMessageTypeByName("prompb.WriteRequest"))
+    assert isinstance(found, type)
+    return found
+
+
+# Bytes
+
+
+def test_a_request_decodes_to_what_was_encoded() -> None:
+    """Labels sorted, empty ones left out, value and milliseconds whole: as Google's protobuf reads it."""
+    body = pack([encode_series(LABELS, -0.125, 1_700_000_000_123)] * 2)
+    request = write_request()()
+    request.ParseFromString(bytes(cramjam.snappy.decompress_raw(body)))
+    series = request.timeseries
+    assert len(series) == 2
+    assert [(label.name, label.value) for label in series[0].labels] == [
+        ("__name__", "argus_l3_anomaly"),
+        ("kernel", 'naïve "k"\n'),
+        ("rank", "3"),
+        ("training_job", "llm"),
+    ]
+    assert [(sample.value, sample.timestamp) for sample in series[0].samples] == [(-0.125, 1_700_000_000_123)]
+
+
+def test_stale_marker_keeps_its_bits() -> None:
+    """0x7ff0000000000002, which any arithmetic would make an ordinary NaN."""
+    request = write_request()()
+    request.ParseFromString(bytes(cramjam.snappy.decompress_raw(pack([encode_stale_marker(LABELS, 1)]))))
+    value = request.timeseries[0].samples[0].value
+    assert struct.pack("<d", value).hex() == "020000000000f07f"
+    assert struct.pack("<d", STALE_NAN).hex() == "020000000000f07f"
+
+
+def test_a_packed_request_comes_apart_into_its_series() -> None:
+    """unpack undoes pack, and a series names itself."""
+    series = [encode_series(labels_of("a", rank=str(rank)), rank, 10**12) for rank in range(300)]
+    assert unpack(pack(series)) == series
+    assert describe(decode_labels(series[7])) == 'a{rank="7"}'
+
+
+# Spool
+
+
+def test_the_spool_survives_a_restart_oldest_first(tmp_path: Path) -> None:
+    """What one worker queued, the next one finds, in order."""
+    first = Spool(tmp_path, 1000, HOUR_MS)
+    for number in (1, 2, 3):
+        first.append(b"%d" % number, 1_000 + number)
+    first.close()
+    second = Spool(tmp_path, 1000, HOUR_MS)
+    found = []
+    while (body := second.oldest()) is not None:
+        found.append(body)
+        second.remove_oldest()
+    assert found == [b"1", b"2", b"3"]
+    assert list(tmp_path.glob("*.rw")) == []
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_full_spool_drops_the_oldest(tmp_path: Path, on_disk: bool) -> None:
+    """Ten bytes hold two requests of five; the third pushes the first out, and says so."""
+    spool = Spool(tmp_path if on_disk else None, 10, HOUR_MS)
+    assert [spool.append(b"12345", 1), spool.append(b"23456", 2), spool.append(b"34567", 3)] == [0, 0, 1]
+    assert spool.oldest() == b"23456"
+
+
+def test_requests_beyond_the_receivers_window_are_dropped() -> None:
+    """Prometheus refuses samples over an hour old, so they need not wait."""
+    spool = Spool(None, 1000, HOUR_MS)
+    spool.append(b"old", 0)
+    assert spool.trim(HOUR_MS + 1) == 1
+    assert spool.oldest() is None
+
+
+def test_two_workers_do_not_share_a_spool(tmp_path: Path) -> None:
+    """The second is refused with what to do."""
+    first = Spool(tmp_path, 10, HOUR_MS)
+    with pytest.raises(ConfigError, match=r"another worker.*--spool\.dir"):
+        Spool(tmp_path, 10, HOUR_MS)
+    first.close()
+
+
+# Delivery to a real Prometheus
+
+
+def deliver(
+    url: str,
+    work: Callable[[Delivery], Awaitable[object]],
+    spool: Spool | None = None,
+    telemetry: Telemetry | None = None,
+) -> Telemetry:
+    """Run `work` with a delivery to the Prometheus at `url`."""
+    telemetry = telemetry or Telemetry()
+    config = WriteConfig(attempts=2, backoff_seconds=0.01)
+    queue = Spool(None, 1 << 20, HOUR_MS) if spool is None else spool
+
+    async def run() -> None:
+        async with aiohttp.ClientSession() as session:
+            await work(Delivery(session, f"{url}/api/v1/write", config, queue, telemetry))
+
+    asyncio.run(run())
+    return telemetry
+
+
+def counted(registry: CollectorRegistry, name: str, **labels: str) -> float:
+    value = registry.get_sample_value(name, labels)
+    assert value is not None
+    return value
+
+
+def now_ms() -> int:
+    return int(time.time()) * 1000
+
+
+def sample(rank: int, value: float, timestamp_ms: int) -> bytes:
+    return encode_series(labels_of("argus_l3_rank_shift_ratio", rank=str(rank)), value, timestamp_ms)
+
+
+@pytest.mark.e2e
+def test_a_stale_marker_ends_the_series(prometheus: PrometheusServer) -> None:
+    """The value is there until the marker, and gone from it on, without the lookback of five minutes."""
+    then, now = now_ms() - 10_000, now_ms()
+    labels = labels_of("argus_l3_anomaly", rank="3")
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send([encode_series(labels, 0.25, then)])
+        assert await delivery.send([encode_stale_marker(labels, now)])
+
+    deliver(prometheus.url, work)
+    assert prometheus.query("argus_l3_anomaly", now / 1000 - 1) == [({"rank": "3"}, 0.25)]
+    assert prometheus.query("argus_l3_anomaly", now / 1000) == []
+
+
+@pytest.mark.e2e
+def test_one_refused_series_does_not_take_the_others_with_it(prometheus: PrometheusServer) -> None:
+    """Prometheus refuses a whole request for one sample; the sample is found, dropped and counted."""
+    now = now_ms()
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send([sample(500, 1.0, now)])
+        batch = [sample(rank, 2.0, now + 1000) for rank in range(1000)]
+        batch[500] = sample(500, 2.0, now - 5_000)  # older than what is stored: out of order
+        assert await delivery.send(batch)
+
+    telemetry = deliver(prometheus.url, work)
+    stored = prometheus.query("argus_l3_rank_shift_ratio == 2", now / 1000 + 1)
+    assert len(stored) == 999
+    assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="refused") == 1.0
+    assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="written") == 1000.0
+
+
+@pytest.mark.e2e
+def test_results_outlast_an_outage_of_receiver_and_worker(
+    prometheus: PrometheusServer, tmp_path: Path
+) -> None:
+    """Prometheus is down, results are spooled; a new worker delivers them, before live data."""
+    folder = tmp_path / "spool"
+    now = now_ms()
+    prometheus.stop()
+
+    async def during(delivery: Delivery) -> None:
+        assert not await delivery.send([sample(1, 1.0, now - 2_000)])
+        assert not await delivery.send([sample(1, 2.0, now - 1_000)])
+
+    first = Spool(folder, 1 << 20, HOUR_MS)
+    telemetry = deliver(prometheus.url, during, first)
+    assert counted(telemetry.registry, "argus_l3_worker_spooled_requests") == 2.0
+    first.close()
+    prometheus.start()
+
+    async def after(delivery: Delivery) -> None:
+        assert await delivery.send([sample(1, 3.0, now)])
+
+    second = Spool(folder, 1 << 20, HOUR_MS)
+    telemetry = deliver(prometheus.url, after, second)
+    second.close()
+    assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="written") == 3.0
+    assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="refused") == 0.0
+    values = [prometheus.query("argus_l3_rank_shift_ratio", now / 1000 - back)[0][1] for back in (2, 1, 0)]
+    assert values == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.e2e
+def test_a_receiver_that_is_switched_off_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --web.enable-remote-write-receiver nothing is lost, and the log says which flag is missing."""
+    monkeypatch.setattr("argus_l3_worker.log.LOGGER.propagate", True)
+    server = PrometheusServer(tmp_path, receiver=False)
+    try:
+        server.start()
+        spool = Spool(None, 1 << 20, HOUR_MS)
+
+        async def work(delivery: Delivery) -> None:
+            assert not await delivery.send([sample(1, 1.0, now_ms())])
+
+        deliver(server.url, work, spool)
+    finally:
+        server.stop()
+    assert len(spool) == 1
+    assert "--web.enable-remote-write-receiver" in caplog.text

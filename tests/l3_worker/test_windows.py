@@ -1,0 +1,142 @@
+"""Which windows are judged, and which ranks take part."""
+
+from __future__ import annotations
+
+import pytest
+
+from argus_l3_worker.assemble import JobSamples, assemble
+from argus_l3_worker.errors import QueryError
+from argus_l3_worker.prometheus import Sample, Series, decode_matrix, decode_vector, selector
+from argus_l3_worker.triples import Window
+from argus_l3_worker.windows import due, sightings
+
+
+def line(last_step: int, *counts: float, start: float = 0.0) -> Series:
+    points = tuple((start + 5.0 * i, count) for i, count in enumerate(counts))
+    return Series({"last_step": str(last_step)}, points)
+
+
+def test_each_window_is_looked_at_when_most_ranks_publish_it() -> None:
+    """Ranks are scraped one after another; the latest time with all eight is taken."""
+    seen = sightings([line(64, 5, 8, 8, 3), line(128, 5, 8, start=15.0)])
+    assert [(one.last_step, one.time, one.ranks) for one in seen] == [(64, 10.0, 8), (128, 20.0, 8)]
+
+
+def test_a_window_that_is_still_coming_in_waits() -> None:
+    """Three of eight ranks publish it: not yet, unless it has been so for a whole cycle."""
+    seen = sightings([line(64, 8, 8), line(128, 3, start=10.0)])
+    assert [one.last_step for one in due(seen, frozenset(), 8, 10.0, 60.0, 3)] == [64]
+    assert [one.last_step for one in due(seen, frozenset(), 8, 70.0, 60.0, 3)] == [64, 128]
+
+
+def test_windows_are_judged_once_and_the_last_few_only() -> None:
+    """64 was judged before; of the four others the last three are left."""
+    seen = sightings([line(64 * i, 8, start=60.0 * i) for i in range(1, 6)])
+    assert [one.last_step for one in due(seen, frozenset({64}), 8, 400.0, 60.0, 3)] == [192, 256, 320]
+
+
+def test_a_restarted_job_forgets_the_windows_before() -> None:
+    """Steps went back: windows of the former run say nothing about this one."""
+    seen = sightings([line(640, 8), line(704, 8, start=60.0), line(64, 8, start=120.0)])
+    assert [one.last_step for one in seen] == [64]
+
+
+# Decoding
+
+
+def vector(*values: str) -> bytes:
+    elements = ",".join(f'{{"metric":{{"rank":"{i}"}},"value":[1,"{v}"]}}' for i, v in enumerate(values))
+    return f'{{"status":"success","data":{{"resultType":"vector","result":[{elements}]}}}}'.encode()
+
+
+def test_values_that_are_no_numbers_do_not_pass_the_decoder() -> None:
+    """NaN and both infinities are dropped; a finite value stays."""
+    assert [(s.labels["rank"], s.value) for s in decode_vector(vector("NaN", "+Inf", "-Inf", "2.5"))] == [
+        ("3", 2.5)
+    ]
+    assert decode_vector(vector()) == []
+
+
+def test_series_without_a_finite_point_are_no_series() -> None:
+    """A matrix row of NaN alone is left out."""
+    answer = (
+        b'{"status":"success","data":{"resultType":"matrix","result":['
+        b'{"metric":{"a":"1"},"values":[[1,"NaN"]]},{"metric":{"a":"2"},"values":[[1,"NaN"],[2,"3"]]}]}}'
+    )
+    assert decode_matrix(answer) == [Series({"a": "2"}, ((2.0, 3.0),))]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"<html>",
+        b"[]",
+        b'{"status":"success","data":{"resultType":"scalar","result":[]}}',
+        b'{"status":"error","errorType":"bad_data","error":"parse error"}',
+    ],
+)
+def test_other_answers_are_errors(answer: bytes) -> None:
+    """What is not an instant vector is refused, not guessed at."""
+    with pytest.raises(QueryError):
+        decode_vector(answer)
+
+
+def test_selectors_escape_what_kernels_are_called() -> None:
+    """Quotes in matchers, regular expression signs in alternatives."""
+    assert selector("m", {"job": 'a"b'}) == 'm{job="a\\"b"}'
+    assert selector("m", kernel=["f+g", "h.i"]) == 'm{kernel=~"f\\\\+g|h\\\\.i"}'
+
+
+# Assembling
+
+
+def samples(last_steps: dict[str, int], roles: dict[str, str] | None = None) -> JobSamples:
+    names = {"kernel": "gemm", "stream": "compute0", "mode": "0"}
+
+    def each(value: float, **more: str) -> list[Sample]:
+        return [Sample({"rank": rank, **more}, value) for rank in last_steps]
+
+    return JobSamples(
+        rank_info=[
+            Sample({"rank": rank, **({"role": roles[rank]} if roles else {})}, 1.0) for rank in last_steps
+        ],
+        last_step=[Sample({"rank": rank}, float(step)) for rank, step in last_steps.items() if step],
+        steps=[Sample({"rank": rank}, 64.0) for rank, step in last_steps.items() if step],
+        events=each(100.0, **names),
+        p50=each(1e-3, **names),
+        p99=each(2e-3, **names),
+    )
+
+
+def test_ranks_of_another_window_are_left_out_by_name() -> None:
+    """The most common window is judged; the rank that is behind and the one without kernels are listed."""
+    found = assemble("llm", samples({"0": 128, "1": 128, "2": 64, "3": 128, "10": 0}))
+    (role,) = found.roles
+    assert role.ranks == ("0", "1", "3")
+    assert role.window == Window(128, 64)
+    assert {(one.rank, one.reason) for one in found.not_judged} == {
+        ("10", "no kernel window"),
+        ("2", "other window: steps 1..64 instead of steps 65..128"),
+    }
+
+
+def test_a_role_whose_ranks_all_differ_is_not_judged() -> None:
+    """Abstains with windows-disagree."""
+    found = assemble("llm", samples({"0": 64, "1": 128, "2": 192, "3": 256}))
+    assert [one.reason for one in found.abstentions] == ["windows-disagree"]
+
+
+def test_roles_are_compared_apart() -> None:
+    """Ranks of two pipeline stages never meet in one table."""
+    found = assemble(
+        "llm", samples(dict.fromkeys("0123", 64), {"0": "pp0", "1": "pp0", "2": "pp1", "3": "pp1"})
+    )
+    assert {role.role: role.ranks for role in found.roles} == {"pp0": ("0", "1"), "pp1": ("2", "3")}
+
+
+def test_an_incomplete_triple_is_no_mode() -> None:
+    """A count without p50, or with a p50 of zero, is left out."""
+    whole = samples(dict.fromkeys("0123", 64))
+    zero = [Sample(one.labels, 0.0) if one.labels["rank"] == "2" else one for one in whole.p50]
+    (role,) = assemble("llm", JobSamples(**{**whole.__dict__, "p50": zero[1:]})).roles
+    assert role.pairs[0].ranks.tolist() == [1, 3]
