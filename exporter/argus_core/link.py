@@ -118,6 +118,14 @@ class Link:
             self._send(wire.MessageType.BYE, bytearray(wire.Bye(exit_status).pack()))
         self._disconnect()
 
+    def abandon(self) -> None:
+        """In a forked child: close our copy of the parent's socket without a word.
+
+        A copy that stays open in a child (a data loader's worker) would hide the parent's end.
+        """
+        self._disconnect()
+        self._buffers.clear()
+
     def _buffer(self, type_: wire.MessageType) -> bytearray:
         buffer = self._buffers.get(type_)
         if buffer is None:

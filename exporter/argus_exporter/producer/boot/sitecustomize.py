@@ -1,0 +1,126 @@
+"""Runs at the start of every Python process below `argus-exporter run`, because its folder is on PYTHONPATH.
+
+It costs a few ms in a rank of a training job and next to nothing anywhere else: no torch, no argus before
+the process imports torch by itself. Two finders go in front of `sys.meta_path`: one finds argus_core and
+argus_exporter where this file lies (and nothing else: the training process may use another environment, so
+our site-packages must not leak into it), the other attaches ARGUS when the import of torch has ended. Then
+the next `sitecustomize` on the path runs, as if this one were not there.
+"""
+
+# It must cost little in every Python process and parse in old ones: os.path, open and % formats are meant.
+# ruff: noqa: PTH100, PTH120, PTH123, UP031, ARG003
+# mypy: allow-untyped-defs, allow-untyped-calls
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
+_OURS = ("argus_core", "argus_exporter")
+_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+# Launchers, and helpers of a rank that inherit its environment: none of them trains.
+_HELPERS = (
+    b"torchrun",
+    b"torch.distributed.run",
+    b"torch/distributed/run.py",
+    b"torch.distributed.launch",
+    b"torch/distributed/launch.py",
+    b"argus-exporter",
+    b"argus_exporter.cli",
+    b"compile_worker",
+    b"multiprocessing.spawn",
+    b"multiprocessing.forkserver",
+    b"resource_tracker",
+)
+_OLDEST_PYTHON = (3, 11)
+
+
+class _OwnPackages:
+    """Finds our two packages beside this file; every other name is none of its business."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if path is not None or name not in _OURS:
+            return None
+        from importlib.machinery import PathFinder
+
+        return PathFinder.find_spec(name, [_ROOT], target)
+
+
+class _AttachAfterTorch:
+    """Lets the other finders find torch, and has ARGUS attach once its import has ended. Works once."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name != "torch" or path is not None:
+            return None
+        sys.meta_path.remove(cls)
+        import importlib.util
+
+        spec = importlib.util.find_spec(name)
+        loader = getattr(spec, "loader", None)
+        if loader is None:
+            return spec
+        execute = loader.exec_module
+
+        def exec_module(module):
+            del loader.exec_module
+            execute(module)
+            _attach(module)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _attach(torch):
+    try:
+        from argus_exporter.producer.attach import attach
+
+        attach(torch)
+    except Exception as error:
+        sys.stderr.write("argus: not attached, the training goes on without it: %r\n" % (error,))
+
+
+def _is_rank():
+    """Whether this process is a rank of a job, and none of the helpers that inherit its environment."""
+    environ = os.environ
+    if environ.get("ARGUS_DISABLE", "").strip().lower() in ("1", "true", "yes", "on"):
+        return False
+    if not any(environ.get(name) for name in _RANK_VARIABLES):
+        return False
+    observed = environ.get("ARGUS_PRODUCER_PID")
+    if observed and observed != str(os.getpid()):
+        return False  # started by a rank that is observed already
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return True
+    # Only the program and its own switches: an argument of the script may say anything.
+    head = b" ".join(words[:6]) if b"-c" in words[:6] or b"-m" in words[:6] else b" ".join(words[:2])
+    return not any(helper in head for helper in _HELPERS)
+
+
+def _chain():
+    """Run the sitecustomize that this one hides; its exceptions are its own."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+try:
+    if _is_rank():
+        if sys.version_info >= _OLDEST_PYTHON:
+            sys.meta_path[:0] = [_OwnPackages, _AttachAfterTorch]
+        else:
+            sys.stderr.write("argus: not attached, it needs Python %d.%d or newer\n" % _OLDEST_PYTHON)
+except Exception as error:
+    sys.stderr.write("argus: not attached: %r\n" % (error,))
+_chain()

@@ -1,0 +1,149 @@
+"""What all hooks share: a failure of ours is contained and counted; after a few the hook takes itself out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from argus_core import wire
+from argus_exporter.producer.iterations import IterationDetector
+from argus_exporter.producer.spans import Recorder, now
+from argus_exporter.producer.stopwatch import Stopwatch
+
+FAILURES_LIMIT: Final = 3
+
+
+class Observer:
+    """What hooks report to, and what they learn from one another.
+
+    Args:
+        recorder: takes spans and iterations.
+        stopwatch: times work that may be on a GPU.
+        use_events: called with the stopwatch once a model on a GPU is seen.
+        coordinates: parallel coordinates of a rank; empty where the job has not told.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        stopwatch: Stopwatch,
+        *,
+        use_events: Callable[[Stopwatch], None] = lambda _: None,
+        coordinates: Callable[[int], dict[str, int]] = lambda _: {},
+        world_size: int = -1,
+    ) -> None:
+        self.recorder = recorder
+        self.stopwatch = stopwatch
+        self.coordinates = coordinates
+        self.world_size = world_size
+        self.iterations = IterationDetector(self._iteration_ended)
+        self.on_new_optimizer: list[Callable[[Any], None]] = []
+        self.on_optimizer_step: list[Callable[[], None]] = []
+        self.gradient_phase = "dp-allreduce"
+        self._use_events = use_events
+        self._wrappers: list[Any] = []
+
+    def _iteration_ended(self, start_ns: int, end_ns: int) -> None:
+        self.stopwatch.poll()
+        self.recorder.iteration(start_ns, end_ns)
+
+    def new_optimizer(self, optimizer: Any) -> None:
+        """An optimizer steps for the first time: its parameters tell where the model is."""
+        if not self.stopwatch.on_events and any(
+            parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"]
+        ):
+            self._use_events(self.stopwatch)
+        for listener in self.on_new_optimizer:
+            listener(optimizer)
+
+    def optimizer_stepped(self) -> None:
+        for listener in self.on_optimizer_step:
+            listener()
+
+    def note_root(self, module: Any) -> None:
+        """An outermost module; DDP and FSDP ones reduce gradients at the end of the backward."""
+        kinds = {kind.__name__ for kind in type(module).__mro__}
+        if "DistributedDataParallel" in kinds:
+            self._wrappers.append(module)
+        elif kinds & {"FullyShardedDataParallel", "FSDPModule"}:
+            self.gradient_phase = "dp-reduce-scatter"
+            self._wrappers.append(module)
+
+    def synchronises_gradients(self) -> bool:
+        """Whether the next backward ends with a wait for peers; not within DDP's `no_sync`."""
+        return any(getattr(module, "require_backward_grad_sync", True) for module in self._wrappers)
+
+    def close(self, exit_status: int | None) -> None:
+        """The process ends: what is complete is sent, then BYE."""
+        if self.recorder.alive:
+            self.iterations.finish()
+            self.stopwatch.poll()
+            self.recorder.close(exit_status)
+
+
+class Hook:
+    """One subject that is hooked. Subclasses implement `attach` and name themselves.
+
+    Every entry from torch or the user's code looks at `alive` first and hands exceptions to `failed`.
+    """
+
+    name = ""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self.recorder = observer.recorder
+        self.attached = True
+        self.failures = 0
+        self._undo: list[Callable[[], object]] = []
+
+    @property
+    def alive(self) -> bool:
+        return self.attached and self.recorder.alive
+
+    def attach(self, torch: Any) -> None:
+        """Put the hook in place.
+
+        Raises:
+            Exception: this torch lacks what the hook needs; the others go on.
+        """
+        raise NotImplementedError
+
+    def failed(self, error: Exception) -> None:
+        """Count a failure of ours; the last one detaches the hook and says so once."""
+        self.failures += 1
+        if self.failures >= FAILURES_LIMIT and self.attached:
+            self.detach()
+            self.recorder.degraded(f"hook_{self.name}")
+            self.recorder.say(
+                f"hook {self.name} detached after {self.failures} failures, training goes on: {error!r}"
+            )
+
+    def detach(self) -> None:
+        """Take the hook out again."""
+        self.attached = False
+        for undo in reversed(self._undo):
+            try:
+                undo()
+            except Exception as error:
+                self.recorder.say(f"hook {self.name} could not be taken out: {error!r}")
+        self._undo.clear()
+
+    def replace(self, owner: Any, attribute: str, replacement: Any) -> None:
+        """Set `owner.attribute`, and back at detach unless someone else has replaced it since."""
+        original = getattr(owner, attribute)
+        setattr(owner, attribute, replacement)
+
+        def undo() -> None:
+            if getattr(owner, attribute, None) is replacement:
+                setattr(owner, attribute, original)
+
+        self._undo.append(undo)
+
+    def remove_at_detach(self, handle: Any) -> None:
+        """Call `handle.remove()` at detach."""
+        self._undo.append(handle.remove)
+
+
+def host_span(recorder: Recorder, name: str, start_ns: int, kind: wire.Kind = wire.Kind.HOST) -> None:
+    """A span on the host clock that ends now."""
+    recorder.span(recorder.phase(name, kind), start_ns, now() - start_ns)

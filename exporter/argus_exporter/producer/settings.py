@@ -1,0 +1,123 @@
+"""Every ARGUS_* variable that the producer reads, declared once: parsing, warnings and docs read this table.
+
+A wrong value never stops a training process: it is said once on stderr, and the default is used.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+PREFIX: Final = "ARGUS_"
+HOOKS: Final = ("data", "forward", "backward", "optimizer", "collectives", "gc")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable; `type` is bool, int, str or tuple (comma-separated, of `allowed`)."""
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    minimum: int = 0
+    allowed: tuple[str, ...] = ()
+
+
+TABLE: Final = (
+    Variable("ARGUS_DISABLE", bool, False, "switch all of ARGUS off in the training process"),
+    Variable("ARGUS_DISABLE_PHASES", bool, False, "switch the phases channel off"),
+    Variable(
+        "ARGUS_DISABLE_HOOKS",
+        tuple,
+        (),
+        "phase hooks to leave out, comma-separated: " + ", ".join(HOOKS),
+        allowed=HOOKS,
+    ),
+    Variable(
+        "ARGUS_DISABLE_CUDA_EVENTS", bool, False, "time GPU phases on the host clock, not with CUDA events"
+    ),
+    Variable("ARGUS_SOCKET", str, "", "socket of the exporter; default: a private folder of the user"),
+    Variable("ARGUS_JOB", str, "", "name of the training job; default: from the scheduler or the script"),
+    Variable(
+        "ARGUS_PARALLEL",
+        str,
+        "",
+        "parallel sizes in Megatron's order, such as tp=2,pp=4,ep=8; dp is the rest",
+    ),
+    Variable(
+        "ARGUS_EVENT_POOL", int, 512, "CUDA events that may be in flight; spans beyond are dropped", minimum=2
+    ),
+    Variable(
+        "ARGUS_WARMUP_ITERATIONS", int, 3, "first iterations that count as warm-up: no verdicts from them"
+    ),
+    Variable("ARGUS_DEBUG", bool, False, "say on stderr what was attached"),
+    Variable("ARGUS_PRODUCER_PID", int, 0, "set by ARGUS itself: the process that reports for this rank"),
+)
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off", "")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parsed table; fields are the variables' names without prefix, in lower case."""
+
+    disable: bool
+    disable_phases: bool
+    disable_hooks: tuple[str, ...]
+    disable_cuda_events: bool
+    socket: str
+    job: str
+    parallel: str
+    event_pool: int
+    warmup_iterations: int
+    debug: bool
+    producer_pid: int
+
+
+def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
+    """Settings of an environment, and a sentence for each value that cannot be used or looks mistyped."""
+    warnings: list[str] = []
+    values: dict[str, Any] = {}
+    for variable in TABLE:
+        field = variable.name.removeprefix(PREFIX).lower()
+        values[field] = variable.default
+        if variable.name in environ:
+            try:
+                values[field] = _parse(variable, environ[variable.name])
+            except ValueError as error:
+                shown = ",".join(variable.default) if variable.type is tuple else variable.default
+                warnings.append(
+                    f"{variable.name} is {environ[variable.name]!r}; allowed: {error}; using {shown!r}"
+                )
+    names = [variable.name for variable in TABLE]
+    for name in sorted(environ):
+        # Other components have variables of their own: only what is almost one of ours is worth a word.
+        if name.startswith(PREFIX) and name not in names:
+            close = difflib.get_close_matches(name, names, n=1, cutoff=0.9)
+            if close:
+                warnings.append(f"{name} is no variable of ARGUS; did you mean {close[0]}?")
+    return Settings(**values), warnings
+
+
+def _parse(variable: Variable, text: str) -> Any:
+    text = text.strip()
+    if variable.type is bool:
+        if text.lower() in _TRUE:
+            return True
+        if text.lower() in _FALSE:
+            return False
+        raise ValueError("1 or 0")
+    if variable.type is int:
+        if not text.isdecimal() or int(text) < variable.minimum:
+            raise ValueError(f"a whole number of {variable.minimum} or more")
+        return int(text)
+    if variable.type is tuple:
+        items = tuple(item.strip() for item in text.split(",") if item.strip())
+        if not set(items) <= set(variable.allowed):
+            raise ValueError(f"a comma-separated list of {', '.join(variable.allowed)}")
+        return items
+    return text

@@ -1,0 +1,20 @@
+"""One file per subject that is hooked in torch. `ALL` is the order in which they are attached."""
+
+from __future__ import annotations
+
+from argus_exporter.producer.garbage import GarbageHook
+from argus_exporter.producer.hook import Hook
+from argus_exporter.producer.torch_hooks.backward import BackwardHook
+from argus_exporter.producer.torch_hooks.collectives import CollectivesHook
+from argus_exporter.producer.torch_hooks.dataloader import DataHook
+from argus_exporter.producer.torch_hooks.forward import ForwardHook
+from argus_exporter.producer.torch_hooks.optimizer import OptimizerHook
+
+ALL: tuple[type[Hook], ...] = (
+    DataHook,
+    ForwardHook,
+    BackwardHook,
+    OptimizerHook,
+    CollectivesHook,
+    GarbageHook,
+)

@@ -1,0 +1,146 @@
+"""Collectives that the user's Python calls: phase named after the operation, kind comm.
+
+Patched: the functions of `torch.distributed` that are listed here and exist in the installed torch, both
+where they are defined and where they are re-exported. One that calls another is one span. Asynchronous
+calls (`async_op=True`) return at once, so their host time says nothing: they are left to the kernel
+channel. So are functional collectives and those that DDP and FSDP issue from C++ (`backward.py` times the
+wait for them).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+from argus_core import wire
+from argus_exporter.producer.hook import Hook, Observer
+
+# Each torch has some of these. all_gather_single and reduce_scatter_single are 2.13's names for the
+# *_into_tensor and *_tensor forms; a test names what the installed torch has and neither list knows.
+COLLECTIVES: Final = (
+    "all_gather",
+    "all_gather_coalesced",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_gather_single",
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "monitored_barrier",
+    "recv",
+    "recv_object_list",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+    "send",
+    "send_object_list",
+)
+LEFT_OUT: Final = ("isend", "irecv", "batch_isend_irecv")
+"""Asynchronous by nature."""
+
+_GROUPS_LIMIT: Final = 1024
+
+
+class CollectivesHook(Hook):
+    name = "collectives"
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self._inside = False
+        self._distributed: Any = None
+        self._groups: dict[str, str] = {}
+
+    def attach(self, torch: Any) -> None:
+        if not torch.distributed.is_available():
+            return
+        from torch.distributed import distributed_c10d
+
+        self._distributed = distributed_c10d
+        for name in COLLECTIVES:
+            original = getattr(distributed_c10d, name, None)
+            if original is None:
+                continue
+            wrapper = self._wrap(name, original)
+            exported = getattr(torch.distributed, name, None) is original
+            self.replace(distributed_c10d, name, wrapper)
+            if exported:
+                self.replace(torch.distributed, name, wrapper)
+
+    def _wrap(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        stopwatch = self.observer.stopwatch
+
+        @functools.wraps(original)
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            if self._inside or not self.alive or kwargs.get("async_op"):
+                return original(*args, **kwargs)
+            self._inside = True
+            begin = None
+            try:
+                begin = stopwatch.mark()
+            except Exception as error:
+                self.failed(error)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                self._inside = False
+                stopwatch.discard(begin)
+                raise
+            self._inside = False
+            try:
+                if result is not None and hasattr(result, "wait"):  # async_op was given by position
+                    stopwatch.discard(begin)
+                else:
+                    group = kwargs.get("group") or next((a for a in args if self._is_group(a)), None)
+                    stopwatch.span(name, wire.Kind.COMM, begin, self._group_name(group))
+            except Exception as error:
+                self.failed(error)
+            return result
+
+        return collective
+
+    def _is_group(self, argument: Any) -> bool:
+        return isinstance(argument, self._distributed.ProcessGroup)
+
+    def _group_name(self, group: Any) -> str:
+        """A dimension where the job's layout explains the group, else a name that its members share."""
+        if group is None or group is self._distributed.GroupMember.WORLD:
+            return "world"
+        key = str(group.group_name)
+        known = self._groups.get(key)
+        if known is None:
+            if len(self._groups) >= _GROUPS_LIMIT:
+                return "other"
+            ranks = sorted(self._distributed.get_process_group_ranks(group))
+            known = self._groups[key] = group_name(ranks, self.observer.coordinates, self.observer.world_size)
+        return known
+
+
+def group_name(ranks: list[int], coordinates: Callable[[int], dict[str, int]], world_size: int) -> str:
+    """Name of a process group: `world`, a dimension (`tp`: its ranks differ in tp only), or `ranks:0-6.4`."""
+    if len(ranks) == world_size:
+        return "world"
+    at = [coordinates(rank) for rank in ranks]
+    varying = [name for name in ("tp", "dp", "pp") if len({where.get(name) for where in at}) > 1]
+    if len(varying) == 1:
+        (name,) = varying
+        peers = sum(
+            all(
+                coordinates(rank).get(other) == at[0].get(other)
+                for other in ("tp", "dp", "pp")
+                if other != name
+            )
+            for rank in range(world_size)
+        )
+        if peers == len(ranks):
+            return name
+    return f"ranks:{ranks[0]}-{ranks[-1]}.{len(ranks)}"

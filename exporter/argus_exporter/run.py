@@ -1,0 +1,195 @@
+"""`argus-exporter run -- COMMAND`: a training command with ARGUS attached to every rank it starts.
+
+The command's environment gets our boot folder in front of PYTHONPATH (see producer/boot). Where an exporter
+listens on the socket already, the command replaces this process; else one is started for the time of the
+command. The training process is sacred: whatever fails here, the command runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket as sockets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from argus_core.link import default_socket_path
+from argus_exporter.producer import boot_directory
+
+NOT_USABLE = 2
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+
+_START_LIMIT_S = 20.0
+"""How long an exporter may take until it listens: its imports from a cold network disk."""
+_STOP_LIMIT_S = 5.0
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_SI_KERNEL = 0x80
+_PR_SET_PDEATHSIG = 1
+
+
+def run(argv: list[str], *, socket: Path | None, listen_address: str, job: str | None) -> int:
+    """Run the command; its exit status is the result, 128 + n when signal n ended it."""
+    if not argv:
+        return _refuse(
+            "no command given; write it after --, as in: argus-exporter run -- torchrun train.py", NOT_USABLE
+        )
+    path = (socket or default_socket_path()).absolute()
+    environment = child_environment(os.environ, path, job)
+    program = shutil.which(argv[0])
+    if program is None:
+        there = os.sep in argv[0] and Path(argv[0]).exists()
+        return (
+            _refuse(f"{argv[0]} is not executable; check its mode", NOT_EXECUTABLE)
+            if there
+            else _refuse(f"command {argv[0]!r} not found; check the spelling and PATH", NOT_FOUND)
+        )
+    if _is_listening(path):
+        _say(f"reporting to the exporter on {path}")
+        try:
+            os.execve(program, argv, environment)
+        except OSError as error:
+            return _refuse(f"cannot run {program}: {error.strerror}", NOT_EXECUTABLE)
+    with _exporter(path, listen_address):
+        return _supervise(program, argv, environment)
+
+
+def child_environment(environ: Mapping[str, str], socket: Path, job: str | None) -> dict[str, str]:
+    """The command's environment: ours in front of PYTHONPATH, and where to report."""
+    boot = str(boot_directory())
+    paths = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != boot]
+    environment = {**environ, "PYTHONPATH": os.pathsep.join((boot, *paths)), "ARGUS_SOCKET": str(socket)}
+    environment.pop("ARGUS_PRODUCER_PID", None)
+    if job:
+        environment["ARGUS_JOB"] = job
+    return environment
+
+
+@contextlib.contextmanager
+def _exporter(path: Path, listen_address: str) -> Iterator[None]:
+    """An exporter of our own while the block runs; a warning instead where it cannot start."""
+    try:
+        path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        log = path.with_suffix(".log")
+        exporter = _start_exporter(path, listen_address, log)
+    except OSError as error:
+        _say(f"no exporter, the command runs without one: {error}")
+        yield
+        return
+    try:
+        yield
+    finally:
+        _stop(exporter)
+
+
+def _start_exporter(path: Path, listen_address: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start the exporter and wait until it serves.
+
+    Raises:
+        OSError: it cannot be started, ended at once, or did not get ready in time.
+    """
+    command = [sys.executable, "-m", "argus_exporter.cli", "serve", "--socket", str(path)]
+    command += ["--web.listen-address", listen_address]
+    with log.open("wb") as output:
+        exporter = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # A session of its own: Ctrl-C is for the training, which still reports while it ends.
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+    limit = time.monotonic() + _START_LIMIT_S
+    while time.monotonic() < limit:
+        if exporter.poll() is not None:
+            lines = log.read_text(errors="replace").strip().splitlines()
+            reason = lines[-1] if lines else f"it ended with status {exporter.returncode}"
+            raise OSError(reason.removeprefix("argus-exporter: "))
+        url = re.search(r"\burl=(\S+)", log.read_text(errors="replace"))
+        if url and _is_listening(path):
+            _say(f"serving {url[1]} while the command runs (log: {log})")
+            return exporter
+        time.sleep(0.02)
+    _stop(exporter)
+    raise OSError(f"it was not ready after {_START_LIMIT_S:.0f} s; see {log}")
+
+
+@dataclass
+class _Command:
+    process: subprocess.Popen[bytes]
+
+    def status(self) -> int | None:
+        code = self.process.poll()
+        return None if code is None else code if code >= 0 else 128 - code
+
+
+def _supervise(program: str, argv: list[str], environment: dict[str, str]) -> int:
+    """Run the command as a child, hand signals on, return its status."""
+    watched = {*_FORWARDED, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    try:
+        try:
+            command = _Command(
+                subprocess.Popen(
+                    argv,
+                    executable=program,
+                    env=environment,
+                    preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+                )
+            )
+        except OSError as error:
+            return _refuse(f"cannot run {program}: {error.strerror}", NOT_EXECUTABLE)
+        while (status := command.status()) is None:
+            received = signal.sigwaitinfo(watched)
+            number = signal.Signals(received.si_signo)
+            # Ctrl-C reaches the whole foreground group: the command has it already, a second one would cut
+            # torchrun's orderly shutdown short.
+            if number is not signal.SIGCHLD and received.si_code != _SI_KERNEL:
+                command.process.send_signal(number)
+        return status
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _stop(exporter: subprocess.Popen[bytes]) -> None:
+    exporter.terminate()
+    try:
+        exporter.wait(_STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        exporter.kill()
+        exporter.wait()
+
+
+def _die_with_parent() -> None:
+    """In the exporter, before exec: end when `run` is killed."""
+    with contextlib.suppress(Exception):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _is_listening(path: Path) -> bool:
+    """Whether a live exporter has the socket."""
+    # As intake.is_listening, without the exporter's imports in a process that will be the training command.
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _say(text: str) -> None:
+    print(f"argus-exporter: {text}", file=sys.stderr, flush=True)
+
+
+def _refuse(text: str, status: int) -> int:
+    _say(text)
+    return status
