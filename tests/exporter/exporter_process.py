@@ -108,8 +108,8 @@ def greeting(rank: int, **extra: object) -> Callable[[], wire.Hello]:
 class Rank:
     """A small training process: iterations of spans and kernels on the wire."""
 
-    def __init__(self, socket: Path, rank: int, **extra: object) -> None:
-        self.link = Link(socket, greeting(rank, **extra), patience_s=5.0)
+    def __init__(self, socket: Path, rank: int, *, patience_s: float = 5.0, **extra: object) -> None:
+        self.link = Link(socket, greeting(rank, **extra), patience_s=patience_s)
         self.step = 0
         self.seconds = 0.0
         self.squared = 0.0

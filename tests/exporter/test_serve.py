@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,38 @@ def test_a_wrong_configuration_is_refused_and_the_old_one_kept(config_file: Path
     wait_for(lambda: value(scrape(serving.url), metric) == 0, "refusal")
     assert "unknown key routng; did you mean routing?" in serving.log.read_text()
     assert "Traceback" not in serving.log.read_text()
+
+
+def test_kill_9_neither_blocks_producers_nor_hides_the_loss(tmp_path: Path, serving: Serving):
+    """Steps go on at once without an exporter; the next one gets the totals, the names and the count lost."""
+    rank = Rank(serving.socket, 0, patience_s=0.0)
+    rank.iterate(kernels=50)
+    wait_for(lambda: value(scrape(serving.url), "argus_rank_up", rank="0") == 1, "rank 0")
+    serving.process.kill()
+    serving.process.wait()
+    slowest = 0.0
+    for _ in range(200):
+        began = time.perf_counter()
+        rank.iterate(kernels=50)
+        slowest = max(slowest, time.perf_counter() - began)
+    assert slowest < 0.5  # a blocked send would wait for a reader that never comes
+    second = Serving(tmp_path)
+    try:
+
+        def back() -> bool:
+            rank.iterate(kernels=50)
+            return value(scrape(second.url), "argus_rank_up", rank="0") == 1
+
+        wait_for(back, "rank 0 reconnected")
+        count = "argus_iteration_duration_seconds_count"
+        wait_for(lambda: value(scrape(second.url), count, rank="0") == rank.step, "the producer's totals")
+        dropped = "argus_records_dropped_total"
+        lost = value(scrape(second.url), dropped, rank="0", reason="socket")
+        assert lost is not None
+        assert lost >= 200 * 50
+    finally:
+        second.process.kill()
+        second.process.wait()
 
 
 @pytest.mark.parametrize(
