@@ -12,6 +12,7 @@ from pathlib import Path
 
 from argus_core.link import default_socket_path
 from argus_core.settings import SettingsError
+from argus_simulator.demo.command import demo
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.player import Player
 from argus_simulator.scenario import load_scenario, shipped
@@ -51,6 +52,24 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--truth", type=Path, default=None, metavar="FILE", help="write the ground truth here")
     run.set_defaults(handler=_run)
 
+    story = commands.add_parser(
+        "demo", help="a slow rank found, routed and explained, in front of the whole stack"
+    )
+    story.add_argument(
+        "--seed", type=_whole, default=0, help="chooses rank, phase and factor (default: %(default)s)"
+    )
+    story.add_argument("--keep", action="store_true", help="leave everything up until Ctrl-C")
+    story.add_argument(
+        "--training",
+        choices=("simulated", "torch"),
+        default="simulated",
+        help="what to watch: the simulated job, or real PyTorch on 4 processes (default: %(default)s)",
+    )
+    story.add_argument(
+        "--json", action="store_true", help="nothing but the last line on stdout; the story goes to stderr"
+    )
+    story.set_defaults(handler=_demo)
+
     return parser
 
 
@@ -76,6 +95,10 @@ def _run(args: argparse.Namespace) -> int:
     if progress.dropped:
         print(f"{progress.dropped} records could not be delivered", file=sys.stderr)
     return 0
+
+
+def _demo(args: argparse.Namespace) -> int:
+    return demo(seed=args.seed, keep=args.keep, training=args.training, json_only=args.json)
 
 
 def _whole(text: str) -> int:

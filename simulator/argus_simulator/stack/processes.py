@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argus_simulator.stack.errors import PortTaken, StackError, WaitTimeout
+from argus_simulator.stack.family import descendants
 from argus_simulator.stack.ports import free_port, listens
 from argus_simulator.stack.waiting import wait_for
 
@@ -49,12 +50,14 @@ class Child:
         *,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
-        death_signal: signal.Signals = signal.SIGKILL,
+        orderly_death: bool = False,
     ) -> None:
         self.name = name
         self.command = tuple(command)
         self.log = log
         parent = os.getpid()
+        # One that has children of its own must get the chance to end them when we are killed.
+        death_signal = signal.SIGTERM if orderly_death else signal.SIGKILL
 
         def tie_to_parent() -> None:
             _libc.prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
@@ -101,15 +104,18 @@ class Child:
         return "\n".join(f"  {line}" for line in lines) or "  (empty)"
 
     def stop(self) -> None:
-        """End the child and its process group: SIGTERM, and after a bounded wait SIGKILL."""
+        """End the child and all it started: SIGTERM to the child, and after a bounded wait SIGKILL to all."""
+        started = descendants(self.pid)
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_S)
-        # Whatever it started itself and left behind is in its group; the leader is not reaped before this.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait(_KILL_S)
+        if self._process.poll() is None:
+            started |= descendants(self.pid)
+            self._process.kill()
+            self._process.wait(_KILL_S)
+        for process in started:
+            process.kill()
 
 
 @dataclass(frozen=True)

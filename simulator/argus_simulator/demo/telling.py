@@ -1,0 +1,68 @@
+"""What a demo found, in a few lines for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from argus_simulator.demo.story import Outcome
+from argus_simulator.demo.training import Training
+from argus_simulator.stack import Stack
+from argus_simulator.truth import Accusation
+
+_KERNELS_SHOWN = 3
+
+
+def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
+    """The result, the truth, and where to look further."""
+    truth, expected = training.truth, training.truth.expected
+    yield ""
+    if outcome.page is None:
+        yield f"Not found: no page named rank {expected.rank}, phase {expected.phase}."
+    else:
+        yield f"Found: rank {expected.rank} is slow in phase {expected.phase}."
+        yield f"  who knows  team {expected.team}, paged by {expected.alert} on {outcome.page.path}"
+        yield f"  how slow   {_how_slow(stack, expected)}"
+        yield f"  how fast   {_how_fast(outcome, training)}"
+    if outcome.verdict.supporting:
+        kernels = sorted(
+            {notification.labels.get("kernel", "") for notification in outcome.verdict.supporting}
+        )
+        more = f" and {len(kernels) - _KERNELS_SHOWN} more" if len(kernels) > _KERNELS_SHOWN else ""
+        yield f"  kernels    slow on rank {expected.rank}: {', '.join(kernels[:_KERNELS_SHOWN])}{more}"
+    wrong = [made for made in (*outcome.early, *outcome.verdict.found) if made != expected]
+    yield f"  accused wrongly: {_names(wrong)}" if wrong else "  nobody else was accused"
+    yield (
+        f"Truth: rank {truth.rank} takes {truth.factor:g} times as long in {expected.phase} "
+        f"from step {truth.onset_step} on."
+    )
+    yield ""
+    yield f"Prometheus    {stack.prometheus.url}/alerts"
+    yield f"Alertmanager  {stack.alertmanager.url}"
+    yield f"exporter      {stack.exporter.url}/metrics"
+
+
+def _how_slow(stack: Stack, made: Accusation) -> str:
+    """From the recorded rules, as a dashboard would show it."""
+    which = f'{{rank="{made.rank}", phase="{made.phase}"}}'
+    ratio = stack.query(f"max(rank:argus_phase_duration_seconds:median_ratio{which})")
+    lost = stack.query(f"max(rank:argus_verdict:lost_ratio{which})")
+    parts = [f"{value:.2f} times the median of its group" for _, value in ratio]
+    parts += [f"costs the job {value:.0%} of its time" for _, value in lost]
+    return "; ".join(parts) or "no longer known"
+
+
+def _how_fast(outcome: Outcome, training: Training) -> str:
+    onset = training.onset() or 0.0
+    return ", ".join(
+        f"{severity} delivered {notification.received - onset:.1f} s "
+        f"({training.steps_since_onset(notification.received)} steps) after the fault began"
+        for severity, notification in (("info", outcome.info), ("page", outcome.page))
+        if notification is not None
+    )
+
+
+def _names(accusations: Iterable[Accusation]) -> str:
+    return "; ".join(
+        " ".join(part for part in (made.alert, made.rank and f"rank {made.rank}", made.phase) if part)
+        for made in accusations
+    )

@@ -1,0 +1,68 @@
+"""Who was accused: from what Alertmanager delivered to the accusations in it, compared with the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from argus_simulator.stack import Notification
+from argus_simulator.truth import Accusation, Truth
+
+ACCUSING = frozenset(
+    {
+        "ArgusStragglerRank",
+        "ArgusHostStall",
+        "ArgusCollectiveLateRank",
+        "ArgusCollectiveSlowLink",
+        "ArgusKernelDegraded",
+        "ArgusKernelGroupShift",
+    }
+)
+"""Alerts that blame a rank or a group; the others tell the state of the job or of ARGUS itself."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found. `supporting`: the same rank, rightly, by another channel (its kernels)."""
+
+    expected: Accusation
+    found: tuple[Accusation, ...]
+    supporting: tuple[Notification, ...]
+    other: tuple[str, ...]
+    """Alerts that accuse nobody."""
+
+    @property
+    def ok(self) -> bool:
+        return self.found == (self.expected,)
+
+
+def accusation(notification: Notification) -> Accusation:
+    labels = notification.labels
+    return Accusation(
+        notification.alert, labels.get("rank", ""), labels.get("phase", ""), labels.get("team", "")
+    )
+
+
+def judge(truth: Truth, delivered: Iterable[Notification]) -> Verdict:
+    """Sort deliveries of any severity; one accusation for each alert, rank and phase."""
+    found: dict[tuple[str, str, str], Accusation] = {}
+    supporting: dict[tuple[tuple[str, str], ...], Notification] = {}
+    other: set[str] = set()
+    for notification in delivered:
+        if notification.status != "firing":
+            continue
+        made = accusation(notification)
+        if made.alert not in ACCUSING:
+            other.add(made.alert)
+        elif supports(made, truth):
+            supporting.setdefault(tuple(sorted(notification.labels.items())), notification)
+        else:
+            found.setdefault((made.alert, made.rank, made.phase), made)
+    ordered = tuple(sorted(found.values(), key=lambda made: (made.alert, made.rank, made.phase)))
+    return Verdict(truth.expected, ordered, tuple(supporting.values()), tuple(sorted(other)))
+
+
+def supports(made: Accusation, truth: Truth) -> bool:
+    """Whether another channel says the same of the true rank, for the right team."""
+    same = made.rank == truth.expected.rank and made.team == truth.expected.team
+    return same and made.alert in truth.also_true
