@@ -1,0 +1,101 @@
+"""Hostile bytes: whatever arrives on a connection, only that connection ends, and always with a reason."""
+
+from __future__ import annotations
+
+import socket
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from argus_core import wire
+from argus_exporter.collectors import ALL_COLLECTORS, CollectorRunner
+from argus_exporter.config import ExporterConfig
+from argus_exporter.intake import Connection
+from argus_exporter.ranks import Ranks
+
+U64 = st.integers(0, 2**64 - 1)
+SMALL = st.integers(0, 5)
+
+
+@st.composite
+def records(draw: DrawFn) -> bytes:
+    """One message of a valid type whose fields are arbitrary bits."""
+    record = draw(st.sampled_from(list(wire.RECORDS.values())))
+    count = draw(st.integers(0, 3))
+    payload = draw(st.binary(min_size=record.FORMAT.size * count, max_size=record.FORMAT.size * count))
+    return wire.pack_message(record.TYPE, payload, count, draw(SMALL), draw(U64))
+
+
+@st.composite
+def plausible(draw: DrawFn) -> bytes:
+    """A message that a confused but honest producer might send."""
+    record: wire.Record = draw(
+        st.one_of(
+            st.builds(wire.Name, st.integers(0, 3), st.binary(max_size=256)),
+            st.builds(wire.Span, U64, U64, U64, SMALL, SMALL, SMALL, SMALL, st.integers(0, 9)),
+            st.builds(wire.Kernel, U64, U64, st.just(-1), SMALL, SMALL, SMALL, SMALL, SMALL),
+            st.builds(wire.Iteration, U64, U64, U64, U64, st.floats(), st.floats()),
+            st.builds(wire.Work, st.floats(), SMALL),
+            st.builds(wire.ChannelState, U64, U64, SMALL, SMALL, SMALL),
+            st.builds(wire.ActivityChange, U64, st.integers(0, 255)),
+            st.builds(wire.Bye, st.integers(-(2**31), 2**31 - 1)),
+        )
+    )
+    return wire.pack_message(record.TYPE, record.pack(), 1, 1, 0)
+
+
+@st.composite
+def mutated(draw: DrawFn) -> bytes:
+    """A plausible message with some bytes changed, cut or added."""
+    message = bytearray(draw(plausible()))
+    for _ in range(draw(st.integers(1, 4))):
+        message[draw(st.integers(0, len(message) - 1))] = draw(st.integers(0, 255))
+    return bytes(message[: draw(st.integers(1, len(message)))]) + draw(st.binary(max_size=8))
+
+
+HELLO = wire.hello(pid=1, rank=0, training_job="job", monotonic_ns=1, realtime_ns=1)
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=400), records(), plausible(), mutated()), max_size=12),
+    st.booleans(),
+)
+def test_any_packets_end_in_a_reason_and_leave_a_scrape_that_works(packets: list[bytes], greets: bool):
+    """No exception but WireError escapes, and what was taken in can be published."""
+    ranks = Ranks(ExporterConfig())
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    connection = Connection(ours, ranks)
+    opening = [wire.pack_message(wire.MessageType.HELLO, HELLO.pack(), 1, 1, 0)] if greets else []
+    with theirs:
+        for packet in opening + [packet for packet in packets if packet]:
+            theirs.send(packet)
+            try:
+                alive = connection.read()
+            except wire.WireError as error:
+                assert error.reason in {
+                    "length",
+                    "magic",
+                    "version",
+                    "type",
+                    "hello",
+                    "name_id",
+                    "names",
+                    "value",
+                }
+                break
+            if not alive:
+                break
+        for state in ranks:
+            for window in state.complete_windows():
+                state.publish(state.summarise_window(window))
+        families = list(CollectorRunner(ALL_COLLECTORS, ranks, own=lambda: iter(())).collect())
+        failed = [
+            sample.labels["collector"]
+            for family in families
+            for sample in family.samples
+            if sample.labels.get("state") == "error" and sample.value
+        ]
+        assert failed == []
+        connection.close()
