@@ -36,19 +36,20 @@ local labels = import '../lib/labels.libsonnet';
         {
           alert: 'ArgusChannelDown',
           expr: |||
-            (
-              count by (training_job, channel, reason) (
+            count by (training_job, channel, reason) (
+              (
+                max by (training_job, rank, channel, reason) (%(reason)s)
+                and on (training_job, rank, channel) %(up)s == 0
+              )
+              or (
                 max by (training_job, rank, channel) (%(up)s) == 0
-                and on (training_job, rank, channel) %(info)s
-                or on (training_job, rank, channel) (
-                  max by (training_job, rank, channel, reason) (%(info)s)
-                  and on (training_job, rank, channel) %(up)s == 0
-                )
+                unless on (training_job, rank, channel) %(info)s
               )
             )
           ||| % {
             up: series('argus_channel_up'),
-            info: series('argus_channel_info', ['reason=~"%s"' % c.channelIgnoredReasons]),
+            info: series('argus_channel_info'),
+            reason: series('argus_channel_info', ['reason!~"%s"' % c.channelIgnoredReasons]),
           },
           'for': duration.of(c.channelDownFor),
           labels: { severity: 'ticket', team: 'infrastructure', level: 'L1' },

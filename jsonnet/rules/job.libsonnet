@@ -8,15 +8,15 @@ local labels = import '../lib/labels.libsonnet';
 
   // The series of the lowest live rank among `canonicalRanks`. It keeps its rank label, so that a change of rank
   // starts a new series and every scan abstains until its window is filled again.
-  local canonical(metric) =
+  local canonical(metric, age=0) =
     std.join('\nor on (training_job)\n', [
       |||
         max by (training_job, rank) (
-          (%(metric)s offset %(settle)s) unless on (training_job, rank, instance) (%(up)s == 0)
+          %(metric)s unless on (training_job, rank, instance) (%(up)s == 0)
         )
       ||| % {
-        metric: series(metric, ['rank="%s"' % rank]),
-        settle: duration.of(c.settle),
+        metric: series(metric, ['rank="%s"' % rank])
+                + (if age > 0 then ' offset ' + duration.of(age) else ''),
         up: series('argus_rank_up', ['rank="%s"' % rank]),
       }
       for rank in c.canonicalRanks
@@ -58,15 +58,15 @@ local labels = import '../lib/labels.libsonnet';
           },
           {
             record: 'job:argus_iteration_duration_seconds:sum',
-            expr: canonical('argus_iteration_duration_seconds_sum'),
+            expr: canonical('argus_iteration_duration_seconds_sum', c.settle),
           },
           {
             record: 'job:argus_iteration_duration_seconds:count',
-            expr: canonical('argus_iteration_duration_seconds_count'),
+            expr: canonical('argus_iteration_duration_seconds_count', c.settle),
           },
           {
             record: 'job:argus_iteration_duration_seconds:squared',
-            expr: canonical('argus_iteration_duration_seconds_squared_total'),
+            expr: canonical('argus_iteration_duration_seconds_squared_total', c.settle),
           },
           { record: 'job:argus_iteration_seconds:window_min', expr: canonical('argus_iteration_window_min_seconds') },
           { record: 'job:argus_iteration_seconds:window_max', expr: canonical('argus_iteration_window_max_seconds') },
