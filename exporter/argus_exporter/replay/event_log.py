@@ -160,14 +160,14 @@ def parse_event_log(
 
 def _decode(line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line.decode("utf-8"))
+        record = json.loads(line.decode("utf-8").rstrip())
     except UnicodeDecodeError as error:
         raise _LineError(f"not UTF-8 at byte {error.start + 1}") from error
     except RecursionError as error:
         raise _LineError("nested too deeply; allowed: one flat JSON object") from error
     except json.JSONDecodeError as error:
         raise _LineError(
-            f"not JSON: {error.msg} at column {error.colno}; allowed: one JSON object a line"
+            f"not JSON: {error.msg} at column {error.pos + 1}; allowed: one JSON object a line"
         ) from error
     except ValueError as error:  # an integer of thousands of digits
         raise _LineError("a number has too many digits") from error

@@ -310,13 +310,15 @@ def _why_no_gpu_events(found: _Collected, source: Path) -> str:
 
 
 def _nanoseconds(microseconds: object, base_ns: int) -> int | None:
-    """Exact where the trace is exact: whole microseconds never pass through a float."""
+    """Exact where the trace is: whole microseconds never pass through a float."""
     if isinstance(microseconds, bool) or not isinstance(microseconds, int | float):
         return None
     if isinstance(microseconds, float):
         if not math.isfinite(microseconds):
             return None
-        value = base_ns + round(microseconds * 1000)
+        # Apart, because below 2^43 us (base times) a double tells whole nanoseconds, a thousandfold does not.
+        fraction, whole = math.modf(microseconds)
+        value = base_ns + int(whole) * 1000 + round(fraction * 1000)
     else:
         value = base_ns + microseconds * 1000
     return value if 0 <= value < TIME_LIMIT_NS else None

@@ -6,7 +6,8 @@ the compute kernels of chosen ranks last longer by a factor. Say so where it is 
 trace.
 
 The draw is a smoothed bootstrap. A trace holds a few dozen durations of a mode; a window of a minute draws
-each of them a hundred times, and clustering then rightly finds a mode at every one (25 where the trace has 4).
+each of them a hundred times, and clustering then rightly finds a mode at every one: 25 where the trace has 4.
+Source: Silverman & Young 1987, doi:10.1093/biomet/74.3.469, with their shrinkage, which keeps the variance.
 
 The ranks step together, as in synchronous training: a step ends for all when it has ended for the slowest.
 Collectives do not wait for the stretched rank, so their durations stay as recorded.
