@@ -1,0 +1,120 @@
+"""Does ARGUS itself see what it should, and what does it cost?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from argus_dashboards.job import columns
+from argus_dashboards.job.promql import JOB, RATE
+from argus_dashboards.layout import Line, Section
+from argus_dashboards.panels import lines, table
+from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, PER_SECOND, RATIO, SECONDS, steps
+
+_EXPORTERS_OF_JOB = f"and on (job, instance) argus_rank_up{{{JOB}}}"
+
+_CHANNELS = lines(
+    "Channels that observe",
+    """
+    Share of ranks on which each channel works. Below 100 % the channel is blind there, and the table on the
+    right says why; the other channels go on.
+    """,
+    [("{{channel}}", f"avg by (channel) (argus_channel_up{{{JOB}}})")],
+    unit=RATIO,
+    calcs=("lastNotNull", "min"),
+)
+
+_REASONS = table(
+    "Why channels are down",
+    """
+    Ranks by channel and reason. A channel that is off on purpose (disabled, not_configured) needs nobody;
+    any other reason does, since verdicts of that level are missing there.
+    """,
+    [
+        f"topk(20, count by (channel, reason) (argus_channel_info{{{JOB}}}"
+        f" and on (rank, channel) (argus_channel_up{{{JOB}}} == 0)))"
+    ],
+    {"channel": "Channel", "reason": "Reason", "Value": "Ranks"},
+    overrides=[columns.value("Ranks", COUNT, steps(FACT), 90)],
+    sort="Ranks",
+)
+
+_DROPPED = lines(
+    "Records lost",
+    """
+    Records dropped against those received, by channel and reason. Above 1 % what the channel says is
+    thinned out and its verdicts are weaker.
+    """,
+    [
+        (
+            "{{channel}}: {{reason}}",
+            f"sum by (channel, reason) (rate(argus_records_dropped_total{{{JOB}}}[{RATE}]))\n"
+            "/ on (channel) group_left ()"
+            f" (sum by (channel) (rate(argus_records_total{{{JOB}}}[{RATE}])) > 0)",
+        )
+    ],
+    unit=RATIO,
+    decimals=2,
+    limits=steps(GOOD, {BAD: 0.01}),
+)
+
+_RECEIVED = lines(
+    "Records received",
+    "Over all ranks. A channel that falls to zero while the job trains has stopped observing.",
+    [("{{channel}}", f"sum by (channel) (rate(argus_records_total{{{JOB}}}[{RATE}]))")],
+    unit=PER_SECOND,
+)
+
+_PRODUCER_CPU = lines(
+    "CPU inside the training process",
+    """
+    Share of a core that ARGUS takes on the worst rank, by channel. The budget for all together is 1 %;
+    above it switch off the costliest channel.
+    """,
+    [("{{channel}}", f"max by (channel) (rate(argus_producer_cpu_seconds_total{{{JOB}}}[{RATE}]))")],
+    unit=RATIO,
+    decimals=2,
+    limits=steps(GOOD, {BAD: 0.01}),
+)
+
+_EXPORTER_FAILURES = lines(
+    "Exporter failures",
+    """
+    Collectors in error, and connections refused for what they sent, over the exporters of this job.
+    Anything above zero is a fault of ARGUS: the exporter's log says more.
+    """,
+    [
+        (
+            "collector {{collector}} in error",
+            f'sum by (collector) (argus_exporter_collector_state{{state="error"}} {_EXPORTERS_OF_JOB})',
+        ),
+        (
+            "refused: {{reason}}",
+            "sum by (reason)"
+            f" (increase(argus_exporter_rejected_connections_total[{RATE}]) {_EXPORTERS_OF_JOB})",
+        ),
+    ],
+    unit=COUNT,
+)
+
+_WORKER = lines(
+    "L3 worker",
+    """
+    Age of the last cycle that reached Prometheus, and how long a cycle takes. An age beyond 5 minutes: the
+    worker is behind or down, and kernel anomalies are old or missing.
+    """,
+    [
+        ("age of last success", "time() - max(max_over_time(argus_l3_last_success_timestamp_seconds[1h]))"),
+        ("cycle", "max(argus_l3_cycle_seconds)"),
+    ],
+    unit=SECONDS,
+    limits=steps(GOOD, {BAD: 300}),
+)
+
+SECTION: Final = Section(
+    7,
+    "Does ARGUS see?",
+    [
+        Line(8, [(8, _CHANNELS), (8, _REASONS), (8, _DROPPED)]),
+        Line(8, [(6, _RECEIVED), (6, _PRODUCER_CPU), (6, _EXPORTER_FAILURES), (6, _WORKER)]),
+    ],
+)

@@ -1,0 +1,100 @@
+"""L3: which kernels have left the distribution of their role?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from argus_dashboards.job import columns
+from argus_dashboards.job.promql import CULPRITS_SHOWN, JOB, RANKS, with_kernel_name
+from argus_dashboards.layout import Line, Section
+from argus_dashboards.panels import lines, table
+from argus_dashboards.theme import GOOD, NOTICE, RATIO, SECONDS, steps
+
+# Two workers publish under `replica`; the aggregations drop it.
+_LABELS = "rank, kernel, stream, cause, verdict, team"
+_ALL = f"max by ({_LABELS}) (argus_l3_anomaly{{{JOB}}})"
+_WORST = f"{_ALL}\nand topk({CULPRITS_SHOWN}, abs({_ALL}))"
+_COST = f"max by ({_LABELS}) (rank:argus_kernel_anomaly:lost_ratio{{{JOB}}})\nand on ({_LABELS}) ({_WORST})"
+_FLAGGED = f"and on (kernel, stream) argus_l3_anomaly{{{RANKS}}}"
+
+_ANOMALIES = table(
+    "Kernel anomalies",
+    """
+    Kernels whose durations have left those of the rank's role. Shift: how much slower (negative: faster).
+    Wall time lost tells whether it matters: a large shift of a rare kernel does not. One rank with many
+    kernels: its GPU. Many ranks with one kernel: the kernel, or its input. Empty: none, or the worker does
+    not run (last section).
+    """,
+    [with_kernel_name(_WORST), with_kernel_name(_COST)],
+    {
+        "rank": "Rank",
+        "kernel": "Kernel",
+        "name": "Name",
+        "stream": "Stream",
+        "cause": "Cause",
+        "verdict": "Verdict",
+        "team": "Team",
+        "Value #A": columns.SHIFT,
+        "Value #B": columns.LOST,
+    },
+    overrides=[columns.RANK, columns.VERDICT, columns.TEAM, columns.SHIFT_RATIO, columns.LOST_SHARE],
+    sort=columns.SHIFT,
+)
+
+_RANK_SHIFT = lines(
+    "All compute kernels of a rank against its role",
+    """
+    Time-weighted shift over the rank's compute kernels, for the ranks chosen above. Steadily above 3 %:
+    this GPU is slow as a whole (clocks, power, heat).
+    """,
+    [("rank {{rank}}", f"max by (rank) (argus_l3_rank_shift_ratio{{{RANKS}}})")],
+    unit=RATIO,
+    decimals=1,
+    floor=None,
+    limits=steps(GOOD, {NOTICE: 0.03}),
+)
+
+_W1 = lines(
+    "W1 of flagged kernels and its fence",
+    """
+    Mean Wasserstein distance to the other ranks of the role, for kernels with an anomaly. Above its fence
+    the rank is an outlier of its role. Below it and still flagged: many ranks are bad at once and moved the
+    fence.
+    """,
+    [
+        (
+            "rank {{rank}} {{kernel}}",
+            f"topk(10, max by (rank, kernel, stream) (argus_l3_kernel_w1_seconds{{{RANKS}}} {_FLAGGED}))",
+        ),
+        (
+            "fence {{kernel}}",
+            f"topk(10, max by (kernel, stream) (argus_l3_kernel_w1_fence_seconds{{{JOB}}} {_FLAGGED}))",
+        ),
+    ],
+    unit=SECONDS,
+)
+
+_GROUP_SHIFTS = table(
+    "Shifts between groups of ranks",
+    """
+    One kernel is slower on a whole part of a role, and this coordinate divides the two parts: what the slow
+    ranks share (host, link, rail) is the place to look.
+    """,
+    [f"topk(20, max by (role, kernel, stream, coordinate, value) (argus_l3_group_shift{{{JOB}}}))"],
+    {
+        "coordinate": "Coordinate",
+        "value": "Slow at",
+        "kernel": "Kernel",
+        "stream": "Stream",
+        "role": "Role",
+        "Value": columns.SHIFT,
+    },
+    overrides=[columns.SHIFT_RATIO],
+    sort=columns.SHIFT,
+)
+
+SECTION: Final = Section(
+    6,
+    "Kernels (L3)",
+    [Line(9, [(24, _ANOMALIES)]), Line(8, [(8, _RANK_SHIFT), (8, _W1), (8, _GROUP_SHIFTS)])],
+)

@@ -1,0 +1,80 @@
+"""L2: which phase is uneven, over all ranks?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from argus_dashboards.job.promql import MEDIAN, PHASES
+from argus_dashboards.layout import Line, Section
+from argus_dashboards.panels import heatmap, lines
+from argus_dashboards.theme import BAD, COUNT, CV_MILD, CV_SEVERE, GOOD, NOTICE, RATIO, SECONDS, steps
+
+# Rules never mix sources (CUDA event, host clock, NCCL kernel) in one group, and neither do we.
+_BY = "phase, source"
+_LEGEND = "{{phase}} ({{source}})"
+_GROUP = "group:argus_phase_duration_seconds"
+
+_TYPICAL = lines(
+    "Phase duration: typical rank",
+    """
+    Median over groups of each group's median rank: what a healthy rank needs. A rise here is the whole
+    job's, not one rank's.
+    """,
+    [(_LEGEND, f"quantile by ({_BY}) (0.5, {MEDIAN}{{{PHASES}}})")],
+    unit=SECONDS,
+)
+
+_SLOWEST = lines(
+    "Phase duration: slowest rank",
+    """
+    The longest mean of any rank. Far above the panel on the left: somebody is slow in that phase or, in a
+    collective, waits for somebody.
+    """,
+    [(_LEGEND, f"max by ({_BY}) ({_GROUP}:max{{{PHASES}}})")],
+    unit=SECONDS,
+)
+
+_IMBALANCE = lines(
+    "Imbalance inside groups",
+    """
+    Highest coefficient of variation of any group, by phase. Under 2 %: balanced. Over 5 %: severe; the next
+    section shows which ranks. One slow rank among hundreds hardly moves it, so trust verdicts before this
+    line.
+    """,
+    [(_LEGEND, f"max by ({_BY}) ({_GROUP}:cv{{{PHASES}}})")],
+    unit=RATIO,
+    decimals=1,
+    limits=steps(GOOD, {NOTICE: CV_MILD, BAD: CV_SEVERE}),
+)
+
+_DISTRIBUTION = heatmap(
+    "Ranks by duration against their group's median",
+    """
+    How many (rank, phase) pairs lie how far from their group's median, in imbalanced groups only: empty is
+    good. A few cells far from 1 are stragglers (above) or late arrivals at a collective (below). Two bands
+    are two kinds of ranks: look for the topology that divides them. One broad band is uneven work.
+    """,
+    f"""count_values("ratio",
+  round(clamp(rank:argus_phase_duration_seconds:median_ratio{{{PHASES}}}, 0, 5), 0.1)
+)""",
+    legend="{{ratio}}",
+    axis="duration / median",
+    unit=COUNT,
+)
+
+_COVERAGE = lines(
+    "Coverage of the worst group",
+    "Share of a group's ranks that report the phase. Below 80 % verdicts abstain there.",
+    [("{{phase}}", f"min by (phase) (group:argus_phase_coverage:ratio{{{PHASES}}})")],
+    unit=RATIO,
+    calcs=("lastNotNull", "min"),
+)
+
+SECTION: Final = Section(
+    4,
+    "Phases (L2)",
+    [
+        Line(9, [(8, _TYPICAL), (8, _SLOWEST), (8, _IMBALANCE)]),
+        Line(8, [(16, _DISTRIBUTION), (8, _COVERAGE)]),
+    ],
+)

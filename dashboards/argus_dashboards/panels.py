@@ -1,0 +1,252 @@
+"""The kinds of panel that ARGUS dashboards use, each with its defaults set once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from grafanalib import core as grafana
+
+from argus_dashboards.current import (
+    DATA_SOURCE,
+    Heatmap,
+    Query,
+    Stat,
+    StateTimeline,
+    StatusHistory,
+    Table,
+    TimeSeries,
+    column,
+)
+from argus_dashboards.theme import BAD, FACT, GOOD, Json, steps
+
+MAX_POINTS: Final = 240
+"""Points of a time range: at 10,000 ranks each point costs a pass over the series that a query reads."""
+
+NOTHING: Final = "none"
+
+
+def _prose(text: str) -> str:
+    """A description as one line, however the source wraps it."""
+    return " ".join(text.split())
+
+
+def _queries(expressions: Sequence[tuple[str, str]], **kind: Any) -> list[Query]:
+    return [
+        Query(refId=chr(ord("A") + index), expr=expr, legendFormat=legend, **kind)
+        for index, (legend, expr) in enumerate(expressions)
+    ]
+
+
+def stat(
+    title: str,
+    description: str,
+    expr: str,
+    *,
+    unit: str,
+    thresholds: Sequence[Json] = (),
+    mappings: Sequence[Json] = (),
+    decimals: int | None = None,
+    no_value: str = NOTHING,
+    background: bool = False,
+) -> Stat:
+    """One number as it is now."""
+    return Stat(
+        title=title,
+        description=_prose(description),
+        dataSource=DATA_SOURCE,
+        targets=[Query(refId="A", expr=expr, instant=True)],
+        format=unit,
+        decimals=decimals,
+        thresholds=list(thresholds) or steps(FACT),
+        mappings=list(mappings),
+        noValue=no_value,
+        reduceCalc="lastNotNull",
+        graphMode="none",
+        colorMode="background" if background else "value",
+        maxDataPoints=None,
+    )
+
+
+def lines(
+    title: str,
+    description: str,
+    expressions: Sequence[tuple[str, str]],
+    *,
+    unit: str,
+    colours: Mapping[str, str] | None = None,
+    dashed: Sequence[str] = (),
+    limits: Sequence[Json] = (),
+    filled: bool = False,
+    decimals: int | None = None,
+    floor: int | None = 0,
+    calcs: Sequence[str] = ("lastNotNull", "max"),
+) -> TimeSeries:
+    """Lines over time from (legend, expression). A name keeps its colour on every panel."""
+    overrides = [
+        column(name, color={"mode": "fixed", "fixedColor": colour})
+        for name, colour in (colours or {}).items()
+    ] + [column(name, custom__lineStyle={"fill": "dash", "dash": [8, 6]}) for name in dashed]
+    return TimeSeries(
+        title=title,
+        description=_prose(description),
+        dataSource=DATA_SOURCE,
+        targets=_queries(expressions),
+        unit=unit,
+        valueDecimals=decimals,
+        axisSoftMin=floor,
+        colorMode="palette-classic-by-name",
+        overrides=overrides,
+        thresholds=list(limits) or steps(FACT),
+        thresholdsStyleMode="dashed" if limits else "off",
+        stacking={"mode": "none", "group": "A"},
+        fillOpacity=20 if filled else 0,
+        showPoints="never",
+        tooltipMode="multi",
+        tooltipSort="desc",
+        legendDisplayMode="table",
+        legendPlacement="bottom",
+        legendCalcs=list(calcs),
+        maxDataPoints=MAX_POINTS,
+        interval="15s",
+    )
+
+
+def table(
+    title: str,
+    description: str,
+    expressions: Sequence[str],
+    columns: Mapping[str, str],
+    *,
+    overrides: Sequence[Json] = (),
+    sort: str = "",
+    descending: bool = True,
+) -> Table:
+    """Rows as they are now. `columns` maps labels and values to headings, in order.
+
+    The values are `Value`, or `Value #A`, `Value #B`, ... where there are several expressions.
+    """
+    transformations: list[Json] = [{"id": "merge", "options": {}}] if len(expressions) > 1 else []
+    transformations += [
+        {"id": "filterFieldsByName", "options": {"include": {"names": list(columns)}}},
+        {
+            "id": "organize",
+            "options": {
+                "excludeByName": {},
+                "indexByName": {name: index for index, name in enumerate(columns)},
+                "renameByName": dict(columns),
+            },
+        },
+    ]
+    return Table(
+        title=title,
+        description=_prose(description),
+        dataSource=DATA_SOURCE,
+        targets=_queries([("", expr) for expr in expressions], table=True),
+        transformations=transformations,
+        thresholds=steps(FACT),
+        overrides=list(overrides),
+        filterable=True,
+        sortBy=[grafana.TableSortByField(displayName=sort, desc=descending)] if sort else [],
+        no_value="–",
+        maxDataPoints=None,
+    )
+
+
+def matrix(
+    title: str,
+    description: str,
+    expr: str,
+    *,
+    rows: str,
+    columns: str,
+    unit: str,
+    thresholds: Sequence[Json],
+    overrides: Sequence[Json] = (),
+    decimals: int = 2,
+) -> Table:
+    """The values of one expression now, by two labels, each cell in the colour of its value."""
+    return Table(
+        title=title,
+        description=_prose(description),
+        dataSource=DATA_SOURCE,
+        targets=_queries([("", expr)], table=True),
+        transformations=[
+            {
+                "id": "groupingToMatrix",
+                "options": {
+                    "rowField": rows,
+                    "columnField": columns,
+                    "valueField": "Value",
+                    "emptyValue": "null",
+                },
+            }
+        ],
+        thresholds=list(thresholds),
+        displayMode="color-background",
+        align="center",
+        unit=unit,
+        overrides=list(overrides),
+        no_value="–",
+        maxDataPoints=None,
+        extraJson={"fieldConfig": {"defaults": {"decimals": decimals}}},
+    )
+
+
+def states(
+    title: str, description: str, expressions: Sequence[tuple[str, str]], mappings: Sequence[Json]
+) -> StateTimeline:
+    """Periods of equal state over time."""
+    return StateTimeline(
+        title=title,
+        description=_prose(description),
+        dataSource=DATA_SOURCE,
+        targets=_queries(expressions),
+        mappings=list(mappings),
+        thresholds=steps(FACT),
+        mergeValues=True,
+        showValue="auto",
+        legendDisplayMode="hidden",
+        fillOpacity=80,
+        maxDataPoints=MAX_POINTS,
+        interval="15s",
+    )
+
+
+def history(
+    title: str,
+    description: str,
+    expressions: Sequence[tuple[str, str]],
+    *,
+    unit: str,
+    thresholds: Sequence[Json],
+) -> StatusHistory:
+    """One row a series, one cell a point in time, in the colour of its value."""
+    return StatusHistory(
+        title=title,
+        description=_prose(description),
+        dataSource=DATA_SOURCE,
+        targets=_queries(expressions),
+        unit=unit,
+        thresholds=list(thresholds),
+        showValue="never",
+        legendDisplayMode="hidden",
+        fillOpacity=90,
+        maxDataPoints=80,  # a cell is then wide enough to point at
+        interval="15s",
+    )
+
+
+def heatmap(title: str, description: str, expr: str, *, legend: str, axis: str, unit: str) -> Heatmap:
+    """How many are in each bucket over time; the query returns one series a bucket."""
+    return Heatmap(
+        title=title,
+        description=_prose(description),
+        dataSource=DATA_SOURCE,
+        targets=_queries([(legend, expr)]),
+        axis_label=axis,
+        unit=unit,
+        thresholds=steps(GOOD, {BAD: 1}),
+        maxDataPoints=120,
+        interval="15s",
+    )

@@ -1,0 +1,58 @@
+"""What colours and units mean, on every panel alike.
+
+Green: as it should be. Blue: a fact without judgement. Yellow: look when you have time. Orange: somebody's
+ticket. Red: costs the job GPUs now. Grey: we do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+GOOD: Final = "green"
+FACT: Final = "blue"
+NOTICE: Final = "yellow"
+TICKET: Final = "orange"
+BAD: Final = "red"
+UNKNOWN: Final = "#808080"
+
+SECONDS: Final = "s"
+RATIO: Final = "percentunit"
+TIMES: Final = "suffix: x"
+COUNT: Final = "short"
+PER_SECOND: Final = "cps"
+TIMESTAMP: Final = "dateTimeAsIso"
+
+# The mixin's levels (jsonnet/config.libsonnet): cvMild and cvSevere, culpritRatio and robustRatio.
+CV_MILD: Final = 0.02
+CV_SEVERE: Final = 0.05
+CULPRIT_RATIO: Final = 1.15
+ROBUST_RATIO: Final = 1.3
+
+CLASS_COLOURS: Final = {"stable": GOOD, "jitter": NOTICE, "regression": TICKET, "both": BAD}
+"""Order is the code under which the class timeline shows it: worse is higher."""
+VERDICT_COLOURS: Final = {"culprit": BAD, "victim": FACT, "abstain": UNKNOWN}
+SEVERITY_COLOURS: Final = {"page": BAD, "ticket": TICKET, "info": FACT}
+STATE_COLOURS: Final = {"firing": BAD, "pending": NOTICE}
+TEAM_COLOURS: Final = {"operations": "purple", "infrastructure": "#5794F2", "algorithm": "#37872D"}
+
+
+def steps(base: str, above: Mapping[str, float] | None = None) -> list[Json]:
+    """Threshold steps: `base` from minus infinity, then each colour from its value upwards."""
+    rising = [{"color": colour, "value": value} for colour, value in (above or {}).items()]
+    return [{"color": base, "value": None}, *rising]
+
+
+def codes(colours: Mapping[str, str]) -> list[Json]:
+    """Value mapping from 0, 1, 2, ... to the texts, in the order given."""
+    return [
+        {
+            "type": "value",
+            "options": {
+                str(code): {"text": text, "color": colour, "index": code}
+                for code, (text, colour) in enumerate(colours.items())
+            },
+        }
+    ]

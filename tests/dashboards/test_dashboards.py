@@ -1,0 +1,235 @@
+"""Generated dashboards: what Grafana accepts, what Prometheus can answer, what a reader needs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from argus_core.catalogue import SAMPLE_NAMES
+
+# First: it puts dashboards/ on the path.
+from tools.generate_dashboards import DASHBOARDS, FOLDER, main, render  # isort: skip
+from argus_dashboards.inspection import interpolate, metric_names, panels, queries
+
+REPOSITORY = FOLDER.parent
+SCHEMA = REPOSITORY.parent / "shared" / "prototypes" / "dashboards" / "grafana_dashboard.schema.json"
+RULES = REPOSITORY / "rules"
+
+PROMETHEUS_OWN = {"ALERTS", "ALERTS_FOR_STATE"}
+"""Series that Prometheus itself writes for alerting rules."""
+
+VALUES = {
+    "training_job": "llm",
+    "phase": ".+",
+    "rank": "0|1|2",
+    "window": "2m",
+    "__rate_interval": "1m",
+    "__range": "1h",
+}
+"""What Grafana would put in place of each variable."""
+
+GRID_WIDTH = 24
+
+every_dashboard = pytest.mark.parametrize("uid", sorted(DASHBOARDS))
+
+
+def generated(uid: str) -> dict[str, Any]:
+    dashboard: dict[str, Any] = json.loads(render(DASHBOARDS[uid]))
+    return dashboard
+
+
+def names(uid: str) -> set[str]:
+    return {variable["name"] for variable in generated(uid)["templating"]["list"]}
+
+
+def rule_files() -> list[Path]:
+    return sorted(RULES.glob("*.yaml"))
+
+
+def rules() -> Iterable[dict[str, Any]]:
+    for file in rule_files():
+        for group in yaml.safe_load(file.read_text())["groups"]:
+            yield from group["rules"]
+
+
+def test_committed_files_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--check` finds no difference between the sources and dashboards/generated."""
+    assert main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_changed_file_is_drift(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--check` names the file that differs, exits 1 and leaves it alone."""
+    file = tmp_path / "generated" / "argus-job.json"
+    file.parent.mkdir()
+    file.write_text("{}\n")
+    monkeypatch.setattr("tools.generate_dashboards.FOLDER", tmp_path)
+
+    assert main(["--check"]) == 1
+    assert "argus-job.json is out of date" in capsys.readouterr().err
+    assert file.read_text() == "{}\n"
+
+
+def test_nothing_but_generated_files_is_committed() -> None:
+    """A dashboard that was renamed leaves no old file behind."""
+    assert {file.stem for file in (FOLDER / "generated").glob("*.json")} == set(DASHBOARDS)
+
+
+@every_dashboard
+def test_grafana_accepts_it(uid: str) -> None:
+    """It is valid under the JSON schema made from the types of @grafana/schema."""
+    if not SCHEMA.exists():
+        pytest.skip(f"the schema of Grafana dashboards is absent: no file {SCHEMA}")
+    schema = json.loads(SCHEMA.read_text())
+
+    errors = [
+        f"{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
+        for error in jsonschema.Draft7Validator(schema).iter_errors(generated(uid))
+    ]
+
+    assert errors == []
+
+
+@every_dashboard
+def test_uid_is_the_file_name(uid: str) -> None:
+    """Alerts and other dashboards link to the uid."""
+    assert generated(uid)["uid"] == uid
+
+
+@every_dashboard
+def test_panel_ids_are_unique(uid: str) -> None:
+    """Rows included: Grafana drops one of two panels with the same id."""
+    dashboard = generated(uid)
+    rows = [panel for panel in dashboard["panels"] if panel["type"] == "row"]
+    ids = [panel["id"] for panel in [*rows, *panels(dashboard)]]
+
+    assert len(ids) == len(set(ids))
+
+
+@every_dashboard
+def test_panels_fill_the_grid_without_overlap(uid: str) -> None:
+    """Every cell of the grid belongs to one panel at most, and no panel leaves it."""
+    dashboard = generated(uid)
+    rows = [panel for panel in dashboard["panels"] if panel["type"] == "row"]
+    taken: dict[tuple[int, int], str] = {}
+    for panel in [*rows, *panels(dashboard)]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= GRID_WIDTH, panel["title"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert taken.setdefault((x, y), panel["title"]) == panel["title"]
+
+
+@every_dashboard
+def test_every_panel_says_what_to_conclude(uid: str) -> None:
+    """A title, and a description of whole sentences on one line."""
+    for panel in panels(generated(uid)):
+        assert panel["title"]
+        assert re.fullmatch(r"\S.{40,}\.", panel["description"]), panel["title"]
+
+
+@every_dashboard
+def test_every_number_has_a_unit(uid: str) -> None:
+    """Each value column of a table, and each other panel that shows numbers rather than states."""
+    for panel in panels(generated(uid)):
+        config = panel["fieldConfig"]
+        if panel["type"] == "state-timeline":
+            assert config["defaults"]["mappings"], panel["title"]
+        elif panel["type"] == "heatmap":
+            assert panel["options"]["cellValues"]["unit"], panel["title"]
+        elif panel["type"] == "table" and panel["transformations"][-1]["id"] == "organize":
+            headings = panel["transformations"][-1]["options"]["renameByName"]
+            with_unit = {
+                override["matcher"]["options"]
+                for override in config["overrides"]
+                for property_ in override["properties"]
+                if property_["id"] == "unit"
+            }
+            values = {heading for name, heading in headings.items() if name.startswith("Value")}
+            assert values <= with_unit, panel["title"]
+        else:
+            assert config["defaults"]["unit"], panel["title"]
+
+
+@every_dashboard
+def test_every_table_column_override_names_a_column(uid: str) -> None:
+    """An override of a heading that was renamed would silently do nothing."""
+    for panel in panels(generated(uid)):
+        if panel["type"] == "table" and panel["transformations"][-1]["id"] == "organize":
+            headings = set(panel["transformations"][-1]["options"]["renameByName"].values())
+            overridden = {override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]}
+            assert overridden <= headings, panel["title"]
+
+
+@every_dashboard
+def test_every_query_reads_known_series(uid: str) -> None:
+    """Each name is in the catalogue, recorded by a rule of rules/*.yaml, or Prometheus's own."""
+    if not rule_files():
+        pytest.skip(f"no generated rules in {RULES}: run `make generate`")
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    known = SAMPLE_NAMES | recorded | PROMETHEUS_OWN
+
+    unknown = {
+        (query.panel, name)
+        for query in queries(generated(uid))
+        for name in metric_names(interpolate(query.expr, VALUES)) - known
+    }
+
+    assert unknown == set()
+
+
+@every_dashboard
+def test_promtool_parses_every_query(uid: str, tmp_path: Path) -> None:
+    """As rules, with Grafana's variables replaced. A variable that does not exist fails here too."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is absent: apt-get install prometheus")
+    file = tmp_path / "queries.yaml"
+    recorded = [
+        {"record": f"dashboard:query{index}:value", "expr": interpolate(query.expr, VALUES)}
+        for index, query in enumerate(queries(generated(uid)))
+    ]
+    file.write_text(yaml.safe_dump({"groups": [{"name": uid, "rules": recorded}]}))
+
+    checked = subprocess.run([promtool, "check", "rules", str(file)], capture_output=True, text=True)
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@every_dashboard
+def test_every_query_is_of_one_job(uid: str) -> None:
+    """Each selector of a rank, group or job series names the job; only the L3 worker's own state has none."""
+    for query in queries(generated(uid)):
+        if query.panel in {"L3 worker", "variable training_job"}:
+            continue
+        assert "$training_job" in query.expr, query
+
+
+@every_dashboard
+def test_no_query_returns_a_series_per_rank_of_a_large_job(uid: str) -> None:
+    """Results by rank are cut by topk or by the variable `rank`, which holds a top-k itself."""
+    for query in queries(generated(uid)):
+        if re.search(r"\bby \([^)]*\brank\b", query.expr):
+            assert "topk(" in query.expr or 'rank=~"$rank"' in query.expr, query
+
+
+def test_alerts_link_to_a_dashboard_with_these_variables() -> None:
+    """Path and var-... parameters of each alert's dashboard_url exist."""
+    links = {rule["annotations"]["dashboard_url"] for rule in rules() if "alert" in rule}
+    if not links:
+        pytest.skip(f"no generated alerts in {RULES}: run `make generate`")
+    for link in links:
+        path = re.match(r"/d/([\w-]+)/", link)
+        assert path is not None, link
+        assert path[1] in DASHBOARDS, link
+        assert set(re.findall(r"var-(\w+)=", link)) <= names(path[1]), link
