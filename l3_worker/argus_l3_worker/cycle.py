@@ -13,7 +13,6 @@ from argus_l3_worker import remote_write, results
 from argus_l3_worker.assemble import JobSamples, JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.config import Config
 from argus_l3_worker.delivery import Delivery
-from argus_l3_worker.errors import ArgusWorkerError
 from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus, Sample, selector
@@ -98,7 +97,7 @@ class Worker:
             if self._delivery is not None and self._live is None:
                 self._live = await self._series_of_earlier_workers(at)
             report = await self._judge(at, begun)
-        except ArgusWorkerError:
+        except Exception:
             self._telemetry.cycles.labels("failure").inc()
             self._telemetry.cycle_seconds.set(self._monotonic() - begun)
             raise

@@ -42,6 +42,37 @@ class Health:
         return f"no cycle has ended for {silent:.0f} s" if silent > self._patience else None
 
 
+class Announcer:
+    """Logs verdicts and abstentions when they begin and end, not at every cycle between."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], str] = {}
+
+    def announce(self, report: CycleReport) -> None:
+        """Log what is new in `report` and what is no longer in it."""
+        now: dict[tuple[str, ...], str] = {}
+        key: tuple[str, ...]
+        for verdict in report.verdicts:
+            shown = {key: value for key, value in verdict.__dict__.items() if key != "shift"}
+            key = (
+                "anomaly",
+                verdict.training_job,
+                verdict.rank,
+                verdict.kernel,
+                verdict.stream,
+                verdict.cause,
+            )
+            now[key] = fields("anomaly", **shown, shift_ratio=math.expm1(verdict.shift))
+        for abstention in report.abstentions:
+            key = ("abstention", abstention.training_job, abstention.role, abstention.reason)
+            now[key] = fields("role not judged", **abstention.__dict__)
+        for key in now.keys() - self._known.keys():
+            LOGGER.warning(now[key])
+        for key in self._known.keys() - now.keys():
+            LOGGER.info(fields(f"{key[0]} ended", subject=" ".join(key[1:])))
+        self._known = now
+
+
 async def once(config: Config, at: float, telemetry: Telemetry, write: bool) -> CycleReport:
     """One cycle at Unix time `at`; undelivered results are not kept."""
     async with aiohttp.ClientSession() as session:
@@ -88,17 +119,18 @@ async def serve(config: Config, telemetry: Telemetry, stop: asyncio.Event) -> No
 
 
 async def _turn(worker: Worker, config: Config, health: Health, stop: asyncio.Event) -> None:
+    announcer = Announcer()
     while not stop.is_set():
         stamp = next_tick(time.time(), config.cycle_seconds)
         try:
             await asyncio.wait_for(stop.wait(), stamp - time.time())
         except TimeoutError:
-            await _cycle(worker, config, stamp)
+            await _cycle(worker, config, stamp, announcer)
             health.turned()
     LOGGER.info(fields("worker stopped"))
 
 
-async def _cycle(worker: Worker, config: Config, stamp: float) -> None:
+async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announcer) -> None:
     try:
         report = await worker.cycle(stamp, stamp - config.settle_seconds)
     except ArgusWorkerError as error:
@@ -109,10 +141,7 @@ async def _cycle(worker: Worker, config: Config, stamp: float) -> None:
         # The worker watches many jobs: one surprise must not end the watch over all of them.
         LOGGER.exception(fields("cycle failed unexpectedly, please report this"))
         return
-    for abstention in report.abstentions:
-        LOGGER.warning(fields("role not judged", **abstention.__dict__))
-    for verdict in report.verdicts:
-        LOGGER.info(fields("anomaly", **verdict.__dict__))
+    announcer.announce(report)
     LOGGER.info(
         fields(
             "cycle done",

@@ -174,6 +174,8 @@ def test_serve_raises_and_ends_a_verdict(prometheus: PrometheusServer, worker: W
     assert worker.value("argus_l3_worker_samples_total", result="refused") == 0
     assert worker.stop() == 0
     assert "Traceback" not in worker.log
+    assert len(re.findall(r"event=anomaly .*kernel=all", worker.log)) == 1
+    assert len(re.findall(r'event="anomaly ended" subject="llm 3 all all gpu-compute"', worker.log)) == 1
 
 
 @pytest.mark.e2e

@@ -86,6 +86,28 @@ def test_the_stretched_rank_and_only_it_is_accused(resnet: Events, factor: float
     assert found == [[str(SICK)]] * 20
 
 
+@pytest.mark.parametrize("repeats", [(0, 1), (2, 3)])
+def test_two_runs_of_one_healthy_job_are_alike(traces: Path, repeats: tuple[int, int]) -> None:
+    """Rank 3 draws from another real run than its peers: a healthy pair, so nobody is accused."""
+    files = sorted((traces / "resnet50_kineto").glob("*.gz"))
+    peers, own = (durations(files[repeat]) for repeat in repeats)
+    common = [key for key in sorted(peers, key=lambda key: -float(peers[key].sum())) if key in own][
+        :TOP_PAIRS
+    ]
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        history = History(CONFIG.windows, CONFIG.windows_needed)
+        for window in range(WINDOWS):
+            by_rank: list[Events] = []
+            for rank in range(RANKS):
+                source = own if rank == SICK else peers
+                by_rank.append({key: random.choice(source[key], len(source[key]) * 2) for key in common})
+            result = judge_role(role(by_rank, 64 * (window + 1)), CONFIG)
+            assert isinstance(result, RoleJudgement)
+            history.add(result)
+        assert decide("trace", [("all", history)]) == []
+
+
 def test_one_short_step_of_eight_real_ranks_is_not_judged(traces: Path) -> None:
     """Eight real DLRM ranks, one step, four events a pair: too few, said so, nobody accused."""
     files = sorted((traces / "dlrm_kineto").glob("worker*.gz"))
