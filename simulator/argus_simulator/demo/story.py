@@ -74,13 +74,17 @@ class Story:
 
         self._stack.wait_for(onset, _ONSET_S, "the fault to begin")
         # Alertmanager may have been told and not delivered yet: Prometheus knows first.
-        alerts = {alert.name for alert in self._stack.alerts() if alert.name in ACCUSING}
+        firing = {
+            Accusation(alert.name, *(alert.labels.get(name, "") for name in ("rank", "phase", "team")))
+            for alert in self._stack.alerts()
+            if alert.name in ACCUSING and alert.state == "firing"
+        }
         delivered = {
             accusation(notification)
             for notification in self._stack.notifications()
             if notification.alert in ACCUSING
         }
-        early = tuple(sorted(delivered | {Accusation(name, "", "", "") for name in alerts}, key=str))
+        early = tuple(sorted(delivered | firing, key=str))
         state = "yet somebody is accused" if early else "and nobody is accused"
         self._reporter.step(
             f"step {training.steps()}: all ranks were healthy, {state}; one rank slows down now"

@@ -14,7 +14,7 @@ _KERNELS_SHOWN = 3
 
 def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
     """The result, the truth, and where to look further."""
-    truth, expected = training.truth, training.truth.expected
+    expected = training.truth.expected
     yield ""
     if outcome.page is None:
         yield f"Not found: no page named rank {expected.rank}, phase {expected.phase}."
@@ -31,10 +31,7 @@ def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
         yield f"  kernels    slow on rank {expected.rank}: {', '.join(kernels[:_KERNELS_SHOWN])}{more}"
     wrong = [made for made in (*outcome.early, *outcome.verdict.found) if made != expected]
     yield f"  accused wrongly: {_names(wrong)}" if wrong else "  nobody else was accused"
-    yield (
-        f"Truth: rank {truth.rank} takes {truth.factor:g} times as long in {expected.phase} "
-        f"from step {truth.onset_step} on."
-    )
+    yield f"Truth: {training.confession}."
     yield ""
     yield f"Prometheus    {stack.prometheus.url}/alerts"
     yield f"Alertmanager  {stack.alertmanager.url}"

@@ -51,6 +51,13 @@ class TorchTraining:
             "slow-forward", self._rank, _FACTOR, 0.0, self._steps_at(self._onset), None, expected, ()
         )
 
+    @property
+    def confession(self) -> str:
+        return (
+            f"rank {self._rank} does {_FACTOR:g} times the work in the frozen layers of its forward pass "
+            f"from about step {self.truth.onset_step} on"
+        )
+
     def start(self, stack: Stack) -> None:
         self._stack = stack
         self._slow = stack.folder / "slow"

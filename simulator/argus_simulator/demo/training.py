@@ -23,6 +23,10 @@ class Training(Protocol):
     def truth(self) -> Truth:
         """Only for the judge at the end."""
 
+    @property
+    def confession(self) -> str:
+        """The truth in words, for the last lines."""
+
     def start(self, stack: Stack) -> None: ...
 
     def check(self) -> None:
@@ -46,6 +50,11 @@ class SimulatedTraining:
     def __init__(self, plan: Plan) -> None:
         self.truth = plan.truth
         self.description = f"a simulated job of {plan.scenario.topology.dp} ranks (data-parallel)"
+        truth = plan.truth
+        self.confession = (
+            f"rank {truth.rank} takes {truth.factor:g} times as long in {truth.expected.phase} "
+            f"from step {truth.onset_step} on"
+        )
         self._scenario = plan.scenario
         self._player: Player | None = None
         self._thread: threading.Thread | None = None

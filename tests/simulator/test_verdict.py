@@ -1,0 +1,105 @@
+"""How the demo judges what was delivered."""
+
+from __future__ import annotations
+
+import pytest
+
+from argus_simulator.demo.plan import plan
+from argus_simulator.demo.story import Outcome
+from argus_simulator.demo.verdict import judge
+from argus_simulator.faults import FAULT_PHASES, Fault
+from argus_simulator.stack import Notification
+from argus_simulator.truth import truth_of
+
+TRUTH = truth_of("f", Fault(rank=3, phase="forward", factor=2.0))
+DATA_TRUTH = truth_of("f", Fault(rank=3, phase="data", factor=2.0))
+RIGHT = {"alertname": "ArgusStragglerRank", "rank": "3", "phase": "forward", "team": "operations"}
+KERNEL = {"alertname": "ArgusKernelDegraded", "rank": "3", "kernel": "flash", "team": "operations"}
+
+
+def delivered(labels: dict[str, str], severity: str = "page", status: str = "firing") -> Notification:
+    labels = {**labels, "severity": severity}
+    return Notification(f"/{labels.get('team')}/{severity}", 1.0, status, labels, {}, 0.5)
+
+
+def test_every_severity_of_one_accusation_counts_once():
+    """info and page of the culprit are one finding."""
+    verdict = judge(TRUTH, [delivered(RIGHT, "info"), delivered(RIGHT, "page")])
+    assert verdict.found == (verdict.expected,)
+    assert verdict.ok
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {**RIGHT, "rank": "4"},
+        {**RIGHT, "phase": "backward"},
+        {**RIGHT, "alertname": "ArgusCollectiveLateRank", "phase": "dp-all-reduce"},
+        {"alertname": "ArgusCollectiveSlowLink", "phase": "dp-all-reduce", "team": "operations"},
+        {**KERNEL, "rank": "5"},
+        {**KERNEL, "team": "infrastructure"},
+    ],
+    ids=["rank", "phase", "late rank", "link", "kernel of another rank", "kernel to another team"],
+)
+@pytest.mark.parametrize("severity", ["info", "ticket", "page"])
+def test_any_other_accusation_spoils_the_verdict(wrong: dict[str, str], severity: str):
+    """However quiet, and beside the right one."""
+    assert not judge(TRUTH, [delivered(RIGHT), delivered(wrong, severity)]).ok
+
+
+def test_the_right_alert_to_the_wrong_team_is_wrong():
+    """Routing is part of the finding."""
+    assert not judge(TRUTH, [delivered({**RIGHT, "team": "algorithm"})]).ok
+
+
+def test_kernels_of_the_culprit_support_a_compute_verdict():
+    """Another channel that rightly names the same rank is evidence, not a second accusation."""
+    verdict = judge(TRUTH, [delivered(RIGHT), delivered(KERNEL, "ticket"), delivered(KERNEL, "ticket")])
+    assert verdict.ok
+    assert len(verdict.supporting) == 1
+
+
+def test_kernels_do_not_support_a_host_verdict():
+    """A slow loader slows no kernel: then a kernel alert accuses wrongly, the right rank or not."""
+    right = {"alertname": "ArgusHostStall", "rank": "3", "phase": "data", "team": "algorithm"}
+    assert judge(DATA_TRUTH, [delivered(right)]).ok
+    assert not judge(DATA_TRUTH, [delivered(right), delivered(KERNEL)]).ok
+
+
+def test_nothing_found_is_not_ok():
+    """Silence is a miss."""
+    assert not judge(TRUTH, []).ok
+
+
+def test_alerts_about_the_job_accuse_nobody():
+    """A regression of the iteration time tells that, not who."""
+    verdict = judge(TRUTH, [delivered(RIGHT), delivered({"alertname": "ArgusIterationRegression"}, "ticket")])
+    assert verdict.ok
+    assert verdict.other == ("ArgusIterationRegression",)
+
+
+def test_resolved_alerts_are_not_counted():
+    """Only what fires accuses."""
+    assert judge(TRUTH, [delivered(RIGHT), delivered({**RIGHT, "rank": "4"}, status="resolved")]).ok
+
+
+def test_the_last_line_has_found_expected_and_ok():
+    """Its shape is what scripts read."""
+    page = delivered(RIGHT)
+    outcome = Outcome(judge(TRUTH, [page]), (), None, page)
+    accusation = '{"alert": "ArgusStragglerRank", "rank": "3", "phase": "forward", "team": "operations"}'
+    assert outcome.as_json() == f'{{"found": [{accusation}], "expected": {accusation}, "ok": true}}'
+
+
+def test_an_accusation_in_the_healthy_part_is_not_ok():
+    """Even the right one came before there was anything to find."""
+    page = delivered(RIGHT)
+    assert not Outcome(judge(TRUTH, [page]), (TRUTH.expected,), None, page).ok
+
+
+def test_seeds_reach_every_phase_and_many_ranks():
+    """Twenty seeds tell different stories, and the same seed the same one."""
+    stories = [plan(seed) for seed in range(20)]
+    assert {story.truth.expected.phase for story in stories} == set(FAULT_PHASES)
+    assert len({story.truth.rank for story in stories}) >= 5
+    assert plan(11) == plan(11)
