@@ -18,6 +18,8 @@ class PanelQuery:
     ref: str
     expr: str
     instant: bool
+    points: int = 0
+    """At most so many over the time range; 0 for instant queries."""
 
 
 def panels(dashboard: Json) -> Iterator[Json]:
@@ -33,7 +35,8 @@ def queries(dashboard: Json) -> Iterator[PanelQuery]:
     """Queries of panels and of variables."""
     for panel in panels(dashboard):
         for target in panel.get("targets", ()):
-            yield PanelQuery(panel["title"], target["refId"], target["expr"], target["instant"])
+            points = 0 if target["instant"] else panel["maxDataPoints"]
+            yield PanelQuery(panel["title"], target["refId"], target["expr"], target["instant"], points)
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             yield PanelQuery(f"variable {variable['name']}", "", variable_expr(variable["query"]), True)

@@ -18,7 +18,7 @@ from argus_dashboards.current import (
     TimeSeries,
     column,
 )
-from argus_dashboards.theme import BAD, FACT, GOOD, Json, steps
+from argus_dashboards.theme import FACT, Json, steps
 
 MAX_POINTS: Final = 240
 """Points of a time range: at 10,000 ranks each point costs a pass over the series that a query reads."""
@@ -246,7 +246,7 @@ def heatmap(title: str, description: str, expr: str, *, legend: str, axis: str, 
         targets=_queries([(legend, expr)]),
         axis_label=axis,
         unit=unit,
-        thresholds=steps(GOOD, {BAD: 1}),
-        maxDataPoints=120,
-        interval="15s",
+        thresholds=steps(FACT),
+        maxDataPoints=60,  # each costs a count over all ranks
+        interval="1m",
     )

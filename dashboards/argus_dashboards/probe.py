@@ -22,7 +22,6 @@ from argus_dashboards.inspection import PanelQuery, interpolate, queries
 
 DASHBOARD: Final = Path(__file__).resolve().parent.parent / "generated" / "argus-job.json"
 _RANGE_S: Final = 3600
-_POINTS: Final = 240
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def ask(url: str, query: PanelQuery, values: Mapping[str, str]) -> tuple[list[An
         parameters["time"] = now
     else:
         path = "query_range"
-        parameters |= {"start": now - _RANGE_S, "end": now, "step": _RANGE_S / _POINTS}
+        parameters |= {"start": now - _RANGE_S, "end": now, "step": _RANGE_S / query.points}
     body = urllib.parse.urlencode(parameters).encode()
     try:
         with urllib.request.urlopen(f"{url}/api/v1/{path}", body, timeout=60) as response:
