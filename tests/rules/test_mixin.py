@@ -1,0 +1,136 @@
+"""Rules, alerts, runbooks, tests and the metric catalogue name the same things."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tools import generate_rules
+
+from argus_core.catalogue import SAMPLE_NAMES
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILES = ("rules", "rules/test")
+CONTRACT = {
+    "ArgusIterationJitter",
+    "ArgusIterationRegression",
+    "ArgusTrainingStalled",
+    "ArgusStragglerRank",
+    "ArgusGroupImbalance",
+    "ArgusCollectiveLateRank",
+    "ArgusCollectiveSlowLink",
+    "ArgusKernelDegraded",
+    "ArgusKernelGroupShift",
+    "ArgusHostStall",
+    "ArgusRankMissing",
+    "ArgusChannelDown",
+    "ArgusRecordsDropped",
+    "ArgusOverheadBudget",
+    "ArgusL3WorkerBehind",
+}
+"""Alert names of DESIGN section 5."""
+
+
+def rules_of(file: str) -> list[dict[str, Any]]:
+    document = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def alerts(profile: str = "rules") -> list[dict[str, Any]]:
+    return rules_of(f"{profile}/argus.alerts.yaml")
+
+
+def records(profile: str = "rules") -> list[dict[str, Any]]:
+    return rules_of(f"{profile}/argus.rules.yaml")
+
+
+def described(rule: dict[str, Any]) -> str:
+    return "-".join(str(part) for part in (rule["alert"], rule["labels"].get("severity")))
+
+
+def test_generated_files_are_current() -> None:
+    """`make generate` would change nothing."""
+    assert generate_rules.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_alert_names_are_the_contract(profile: str) -> None:
+    """No alert of the contract is missing and none was invented."""
+    assert {rule["alert"] for rule in alerts(profile)} == CONTRACT
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    """docs/runbooks holds one page an alert."""
+    assert {page.stem for page in ROOT.glob("docs/runbooks/Argus*.md")} == CONTRACT
+
+
+def test_runbooks_answer_the_same_questions() -> None:
+    """Meaning, impact, what to look at, causes, when it is wrong, how to silence."""
+    for name in sorted(CONTRACT):
+        text = (ROOT / f"docs/runbooks/{name}.md").read_text(encoding="utf-8")
+        headings = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
+        assert headings == [
+            "Meaning",
+            "Impact",
+            "What to look at, in order",
+            "Likely causes",
+            "When it is wrong",
+            "How to silence",
+        ], name
+
+
+def test_every_alert_fires_in_some_promtool_test() -> None:
+    """An alert that no test has seen firing is a guess."""
+    texts = [file.read_text(encoding="utf-8") for file in ROOT.glob("rules/tests/*.yaml")]
+    fired = {name for text in texts for name in re.findall(r'alertname="(\w+)", alertstate="firing"', text)}
+    assert fired == CONTRACT
+
+
+@pytest.mark.parametrize("rule", alerts(), ids=described)
+def test_alert_is_routable_and_readable(rule: dict[str, Any]) -> None:
+    """Severity, level, a team (its own, or the one that the expression carries), and all annotations."""
+    assert rule["labels"]["severity"] in {"page", "ticket", "info"}
+    allowed = {"level": {"L1", "L2", "L3"}, "team": {"operations", "infrastructure", "algorithm"}}
+    for label, values in allowed.items():
+        assert rule["labels"].get(label) in values or "verdict" in rule["expr"], f"no {label}"
+    assert set(rule["annotations"]) == {
+        "summary",
+        "description",
+        "runbook_url",
+        "dashboard_url",
+        "trace_key",
+    }
+    assert rule["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{rule['alert']}.md")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_metric_is_in_the_catalogue_or_recorded(profile: str) -> None:
+    """A misspelt name is an empty result for ever, which promtool does not notice."""
+    recorded = {rule["record"] for rule in records(profile)}
+    for rule in records(profile) + alerts(profile):
+        names = set(re.findall(r"\b(?:(?:rank|group|job):)?argus_[a-z0-9_]+(?::[a-z0-9_]+)?\b", rule["expr"]))
+        unknown = names - recorded - SAMPLE_NAMES
+        assert not unknown, f"{rule.get('record', rule.get('alert'))} reads {unknown}"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_no_rule_keeps_scrape_labels(profile: str) -> None:
+    """A rank that moves to another pod must not break a join: no aggregation keeps job, instance or pod."""
+    for rule in records(profile) + alerts(profile):
+        kept = re.findall(r"\bby \(([^)]*)\)", rule["expr"])
+        assert not {label.strip() for labels in kept for label in labels.split(",")} & {
+            "job",
+            "instance",
+            "pod",
+        }
+        assert "without (" not in rule["expr"]
+
+
+def test_profiles_differ_only_in_time_and_thresholds() -> None:
+    """The demo tests the rules that production runs."""
+    names = [{rule["record"] for rule in records(profile)} for profile in PROFILES]
+    assert names[0] == names[1]
+    assert [described(rule) for rule in alerts("rules")] == [described(rule) for rule in alerts("rules/test")]
