@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import re
 
-NAME_LIMIT = 256
-"""Longest full name published in `argus_kernel_info` and carried on the wire, in bytes."""
-
 _ID_LIMIT = 64
 _COLLECTIVE = re.compile(r"^(?:void )?(?:nccl|rccl|mscclpp?)(?:Dev)?Kernel", re.IGNORECASE)
 _MEMORY = re.compile(r"^mem(?:cpy|set)(?![a-z])", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_FUNDAMENTAL = frozenset(
+    ("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "true", "false")
+)
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9_:.\-]+")
 
 
@@ -35,29 +36,48 @@ def is_memory_operation(name: str) -> bool:
 def kernel_id(name: str) -> str:
     """Label value for the kernel called `name` (demangled): readable, at most 64 + 9 characters.
 
-    Return type, namespaces, template and call arguments are cut; a name that lost anything in this gets eight
-    hex digits of the SHA-256 of the full name, so that two instantiations never share an id.
+    Return type, namespaces and call arguments are cut; of the template arguments the first that names
+    something stays, because `Kernel2` or `elementwise_kernel` alone say little. A name that lost anything in
+    this gets eight hex digits of the SHA-256 of the full name, so that two instantiations never share an id.
     """
-    short = _strip_brackets(name.strip())
-    short = short.rsplit(" ", 1)[-1] if not is_memory_operation(name) else short
-    short = short.rsplit("::", 1)[-1] or short
-    short = _NOT_IN_ID.sub("_", short).strip("_")[:_ID_LIMIT] or "kernel"
+    if is_memory_operation(name):
+        return _label(name.replace("->", "to"))[:_ID_LIMIT]
+    base, arguments = _split(name)
+    telling = next(filter(None, map(_telling, arguments)), "")
+    short = (_label(f"{base}.{telling}" if telling else base) or "kernel")[:_ID_LIMIT]
     if short == name:
         return short
-    if is_memory_operation(name):
-        return _NOT_IN_ID.sub("_", name.replace("->", "to").strip()).strip("_")[:_ID_LIMIT]
-    return f"{short}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{short}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
-def _strip_brackets(name: str) -> str:
-    """Drop everything inside <...> and (...), keeping `(anonymous namespace)::f` as `f`."""
-    kept: list[str] = []
-    depth = 0
-    for character in name:
-        if character in "<(":
+def _label(text: str) -> str:
+    return _NOT_IN_ID.sub("_", text.strip()).strip("_.")
+
+
+def _split(name: str) -> tuple[str, list[str]]:
+    """Unqualified function name and its template arguments."""
+    signature = _top_level(name.replace("(anonymous namespace)::", ""), "(")[0]
+    qualified = _top_level(signature.strip(), " ")[-1]
+    component = _top_level(qualified, ":")[-1] or qualified
+    base, bracket, rest = component.partition("<")
+    return base, _top_level(rest.rpartition(">")[0], ",") if bracket else []
+
+
+def _telling(argument: str) -> str:
+    """Unqualified name of a template argument; empty for numbers, fundamental types and unnamed functions."""
+    base, _ = _split(argument)
+    return base if _NAME.fullmatch(base) and base not in _FUNDAMENTAL else ""
+
+
+def _top_level(text: str, separator: str) -> list[str]:
+    """Split at `separator` outside of angle brackets, and (but for itself) of round ones."""
+    parts, start, depth = [], 0, 0
+    for index, character in enumerate(text):
+        if character == separator and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+        elif character in "<(":
             depth += 1
         elif character in ">)":
             depth = max(depth - 1, 0)
-        elif depth == 0:
-            kept.append(character)
-    return "".join(kept).strip()
+    return [*parts, text[start:]]

@@ -82,7 +82,7 @@ class Link:
         known = self._names.get(text)
         if known is None:
             known = self._names[text] = len(self._names) + 1
-            self.add(wire.Name(known, wire.encode_text(text, 256)))
+            self.add(wire.Name(known, wire.encode_name(text)))
         return known
 
     def add(self, record: wire.Record) -> None:
@@ -156,9 +156,7 @@ class Link:
     def _resend_names(self) -> None:
         self._buffer(wire.MessageType.NAMES).clear()
         size = wire.Name.FORMAT.size * wire.records_per_message(wire.Name)
-        packed = b"".join(
-            wire.Name(id_, wire.encode_text(text, 256)).pack() for text, id_ in self._names.items()
-        )
+        packed = b"".join(wire.Name(id_, wire.encode_name(text)).pack() for text, id_ in self._names.items())
         for start in range(0, len(packed), size):
             self._send(wire.MessageType.NAMES, bytearray(packed[start : start + size]))
 

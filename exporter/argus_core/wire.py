@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import Any, ClassVar, Final, TypeVar
@@ -21,6 +22,8 @@ MAGIC: Final = 0x53475241  # "ARGS" on the wire
 VERSION: Final = 1
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 """Largest packet: below the default socket buffer (208 KiB), so that a sender need not drop at once."""
+
+NAME_BYTES: Final = 256
 
 HEADER: Final = struct.Struct("<IHHIIQ")
 """magic, version, message type, record count, sequence number, records dropped by the sender so far."""
@@ -140,10 +143,10 @@ class Hello(Record):
 
 @dataclass(frozen=True, slots=True)
 class Name(Record):
-    """Binds `name_id` to a text of at most 256 bytes of UTF-8."""
+    """Binds `name_id` to a text of at most 256 bytes of UTF-8 (see `encode_name`)."""
 
     TYPE: ClassVar = MessageType.NAMES
-    FORMAT: ClassVar = struct.Struct("<I256s")
+    FORMAT: ClassVar = struct.Struct(f"<I{NAME_BYTES}s")
 
     name_id: int
     text: bytes
@@ -298,6 +301,18 @@ def encode_text(text: str, size: int) -> bytes:
     """UTF-8 cut to `size` bytes at a character boundary; struct pads it with zeros."""
     raw = text.encode("utf-8", "replace")
     return raw if len(raw) <= size else raw[:size].decode("utf-8", "ignore").encode()
+
+
+def encode_name(text: str) -> bytes:
+    """Text of a NAMES record. What is too long is cut and marked by the CRC-32 of the whole.
+
+    Demangled CUTLASS names run to thousands of characters and often differ only near their end.
+    """
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= NAME_BYTES:
+        return raw
+    mark = b"~%08x" % zlib.crc32(raw)
+    return encode_text(text, NAME_BYTES - len(mark)) + mark
 
 
 def decode_text(raw: bytes) -> str:

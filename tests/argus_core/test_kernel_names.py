@@ -24,6 +24,29 @@ def test_template_and_call_arguments_are_cut_and_told_apart_by_a_hash():
     assert first != second
 
 
+@pytest.mark.parametrize(
+    ("name", "readable"),
+    [
+        (
+            "void at::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, float>(int)",
+            "vectorized_elementwise_kernel.CUDAFunctor_add",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm>(cutlass::Params)",
+            "Kernel2.cutlass_80_tensorop_s16816gemm",
+        ),
+        (
+            "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64>, true>(Params)",
+            "flash_fwd_kernel.Flash_fwd_kernel_traits",
+        ),
+        ("void reduce<int, 4>(float*)", "reduce"),
+    ],
+)
+def test_the_telling_template_argument_stays(name: str, readable: str):
+    """A generic kernel is recognised by the functor or traits it was made from."""
+    assert kernel_id(name).rsplit("-", 1)[0] == readable
+
+
 def test_a_copy_is_named_by_its_direction():
     """Profiler names of copies become label values that say the same."""
     assert kernel_id("Memcpy HtoD (Pageable -> Device)") == "Memcpy_HtoD_Pageable_to_Device"

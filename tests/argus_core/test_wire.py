@@ -70,6 +70,14 @@ def test_a_text_is_cut_at_a_character(text: str, size: int):
     raw.decode()
 
 
+def test_names_that_differ_only_near_their_end_stay_different():
+    """CUTLASS instantiations share their first kilobyte."""
+    first, second = (wire.encode_name("k" * 2000 + end) for end in "ab")
+    assert len(first) == len(second) == 256
+    assert first != second
+    assert first.startswith(b"k" * 247 + b"~")
+
+
 def test_control_characters_do_not_reach_a_label():
     """A name with a newline or an escape sequence loses it."""
     assert wire.decode_text(b"a\nb\x1b[31m\0junk") == "ab[31m"
