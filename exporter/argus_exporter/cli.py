@@ -14,18 +14,11 @@ from pathlib import Path
 from argus_core import catalogue
 from argus_core.link import default_socket_path
 from argus_core.settings import SettingsError, document, load
+from argus_exporter import run
 from argus_exporter.config import ExporterConfig, SocketConfig
 from argus_exporter.errors import ArgusExporterError
+from argus_exporter.replay import command as replay
 from argus_exporter.server import installed_version, parse_listen_address, serve
-
-try:  # TEMPORARY until both land
-    from argus_exporter import run
-except ImportError:
-    run = None  # type: ignore[assignment]
-try:
-    from argus_exporter.replay import command as replay
-except ImportError:
-    replay = None  # type: ignore[assignment]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,9 +95,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Reads PyTorch profiler (Kineto) JSON, plain or gzip, one file a rank, or the ARGUS "
         "event log (docs/event-log.md), and prints a summary or serves it.",
     )
-    if replay is not None:
-        replay.add_arguments(replay_parser)
-        replay_parser.set_defaults(handler=replay.run)
+    replay.add_arguments(replay_parser)
+    replay_parser.set_defaults(handler=replay.run)
 
     catalogue_parser = commands.add_parser(
         "catalogue", help="list every metric family, its type, labels and meaning"

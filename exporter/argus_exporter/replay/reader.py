@@ -25,6 +25,8 @@ from argus_exporter.replay.recording import (
 
 _GZIP: Final = b"\x1f\x8b"
 _FIRST_KEY: Final = re.compile(rb'\s*\{\s*"([^"\\]{1,32})"\s*:')
+_SHORTEST_TOKEN: Final = 8
+"""What JSON breaks off in, such as `fals` or `-Infin`, is shorter than this."""
 _FORMATS: Final = (
     "allowed: a PyTorch profiler trace (a JSON object with traceEvents) or an event log (docs/event-log.md), "
     "plain or gzip"
@@ -137,7 +139,8 @@ def _decode(content: bytes, path: Path) -> object:
     except json.JSONDecodeError as error:
         remaining = error.doc[error.pos :].strip()
         where = f"line {error.lineno}, column {error.colno}"
-        if not remaining or error.msg.startswith("Unterminated"):
+        begun = error.doc.lstrip().startswith(("{", "["))
+        if begun and (len(remaining) < _SHORTEST_TOKEN or error.msg.startswith("Unterminated")):
             raise RecordingError(
                 f"{path}: truncated: the JSON ends too early at {where}; copy the file again"
             ) from error

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import wire
-from argus_core.kernel_names import NAME_LIMIT, is_collective
+from argus_core.kernel_names import is_collective
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.kernel_windows import KERNEL_DTYPE, KernelArray
 from argus_exporter.topology import Identity
@@ -130,7 +130,7 @@ class TextTable:
         """Id of a text; two that agree in what the wire carries share one."""
         known = self._by_given.get(text)
         if known is None:
-            carried = clean_text(text)
+            carried = wire.decode_text(wire.encode_name(text))
             known = self._by_given[text] = self._ids.setdefault(carried, len(self._ids))
         return known
 
@@ -139,7 +139,7 @@ class TextTable:
         return tuple(self._ids)
 
 
-def clean_text(text: str, limit: int = NAME_LIMIT) -> str:
+def clean_text(text: str, limit: int) -> str:
     """The text as it arrives at the other end of the wire."""
     return wire.decode_text(wire.encode_text(text, limit))
 
@@ -172,20 +172,31 @@ def refuse_duplicates(recordings: Iterable[RankRecording]) -> None:
 
 
 def align(recordings: Sequence[RankRecording]) -> list[RankRecording]:
-    """Bring recordings that were not taken together to one time and first step.
+    """Bring files that were not recorded together to one time and first step.
 
-    Ranks of one run overlap in time and stay as they are. Where two have no instant in common (repeats of a
-    single-GPU job, ROCm uptime beside Unix time) every recording is moved to start with the first one.
+    Ranks of one run overlap in time and stay as they are, as do all ranks of one event log. Where two files
+    have no instant in common (repeats of a single-GPU job) every file is moved to start with the first one.
     """
-    if max(r.begin_ns for r in recordings) <= min(r.end_ns for r in recordings):
+    by_source: dict[Path, list[RankRecording]] = {}
+    for recording in recordings:
+        by_source.setdefault(recording.source, []).append(recording)
+    begins = {source: min(r.begin_ns for r in own) for source, own in by_source.items()}
+    ends = {source: max(r.end_ns for r in own) for source, own in by_source.items()}
+    if max(begins.values()) <= min(ends.values()):
         return list(recordings)
-    begin = recordings[0].begin_ns
-    steps = [int(r.iterations["step"][0]) if len(r.iterations) else 0 for r in recordings]
+    first = recordings[0].source
+    first_step = {source: _first_step(own) for source, own in by_source.items()}
     note = "recorded at another time than the first file: moved to start with it"
-    aligned = [recordings[0]]
-    for recording, step in zip(recordings[1:], steps[1:], strict=True):
-        moved = recording.shifted(
-            begin - recording.begin_ns, steps[0] - step if len(recording.iterations) else 0
-        )
-        aligned.append(dataclasses.replace(moved, notes=(*moved.notes, note)))
+    aligned = []
+    for recording in recordings:
+        source = recording.source
+        if source != first:
+            steps = first_step[first] - first_step[source]
+            moved = recording.shifted(begins[first] - begins[source], steps)
+            recording = dataclasses.replace(moved, notes=(*moved.notes, note))
+        aligned.append(recording)
     return aligned
+
+
+def _first_step(recordings: Sequence[RankRecording]) -> int:
+    return min((int(r.iterations["step"][0]) for r in recordings if len(r.iterations)), default=0)

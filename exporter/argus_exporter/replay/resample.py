@@ -35,6 +35,8 @@ from argus_exporter.topology import Identity
 
 _SHORTEST_NS: Final = 100.0
 """A duration that the clock recorded as 0 becomes at least this."""
+_LEAD_NS: Final = 10_000
+"""Before the first kernel of a step: one that starts with the step would belong to the window before."""
 _NORMAL_IQR: Final = 1.349
 
 Integers = NDArray[np.int64]
@@ -285,7 +287,7 @@ def _typical_step(recording: RankRecording) -> tuple[int, int]:
         return -1, recording.begin_ns
     step = int(steps[np.argsort(counts, kind="stable")[len(steps) // 2]])
     # GPU work of an asynchronous step starts long after the step: it is laid out from its own first kernel.
-    return step, int(recording.kernels["start_ns"][recording.kernel_steps == step].min())
+    return step, int(recording.kernels["start_ns"][recording.kernel_steps == step].min()) - _LEAD_NS
 
 
 def _durations_by_pair(recording: RankRecording) -> dict[tuple[str, int], Floats]:

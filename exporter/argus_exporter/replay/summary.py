@@ -13,7 +13,7 @@ from argus_core import wire
 from argus_core.kernel_names import is_collective, kernel_id
 from argus_core.modes import ModeConfig, Modes, find_modes
 from argus_exporter.kernel_windows import KernelArray
-from argus_exporter.replay.recording import RankRecording
+from argus_exporter.replay.recording import RankRecording, clean_text
 
 _CROSS_RANK_PAIRS = 10
 
@@ -84,7 +84,7 @@ def summarise_rank(recording: RankRecording, top: int) -> RankSummary:
     pairs = tuple(_pairs(recording, top))
     return RankSummary(
         rank=recording.rank,
-        source=str(recording.source),
+        source=clean_text(str(recording.source), 4096),
         training_job=recording.identity.training_job,
         steps=len(durations),
         iteration_mean_seconds=float(durations.mean()) if len(durations) else None,

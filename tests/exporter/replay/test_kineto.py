@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from argus_exporter.errors import ArgusExporterError
 from argus_exporter.replay.kineto import rank_from_name
 from argus_exporter.replay.reader import parse_bytes, read_files
 from argus_exporter.replay.recording import RankRecording, RecordingError
-from exporter.replay.synthetic import annotation, kernel, launch, trace, training_trace, write
+from exporter.replay.synthetic import annotation, dumps, kernel, launch, trace, training_trace, write
 
 
 def read(tmp_path: Path, content: object, name: str = "rank3.json") -> RankRecording:
@@ -172,9 +171,9 @@ def test_assume_ranks_numbers_files_in_order(tmp_path: Path):
 
 
 def test_names_are_as_the_wire_carries_them(tmp_path: Path):
-    """Cut at 256 bytes and printable, so that ids agree with those of the exporter."""
+    """Cut to 256 bytes with a mark of the whole, and printable: ids agree with those of the exporter."""
     recording = read(tmp_path, trace(kernel("k" * 300), kernel("a\nb\ud800"), kernel("")))
-    assert recording.texts == ("", "k" * 256, "ab?", "unnamed")
+    assert recording.texts == ("", wire.encode_name("k" * 300).decode(), "ab?", "unnamed")
 
 
 REFUSED = {
@@ -250,16 +249,12 @@ def test_any_field_may_hold_anything(changes: list[tuple[int, str, Any]]):
         inner = event.get("args")
         (inner if isinstance(inner, dict) and field in inner else event)[field] = value
     try:
-        (recording,) = parse_bytes(_dumps(content), Path("rank0.json"))
+        (recording,) = parse_bytes(dumps(content), Path("rank0.json"))
     except ArgusExporterError as error:
         assert re.match(r"rank0\.json: ", str(error))
     else:
         assert len(recording.kernels) == len(recording.kernel_steps) > 0
         assert recording.end_ns >= recording.begin_ns
-
-
-def _dumps(content: object) -> bytes:
-    return json.dumps(content).encode()
 
 
 @pytest.mark.traces
