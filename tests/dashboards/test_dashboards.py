@@ -207,6 +207,15 @@ def test_promtool_parses_every_query(uid: str, tmp_path: Path) -> None:
 
 
 @every_dashboard
+def test_grafana_recognises_every_variable_query(uid: str) -> None:
+    """By the patterns of its Prometheus data source, whose dot stops at a newline."""
+    patterns = (r"label_values\((?:(.+),\s*)?([a-zA-Z_$][\w|:]*)\)\s*", r"query_result\((.+)\)\s*")
+    for variable in generated(uid)["templating"]["list"]:
+        if variable["type"] == "query":
+            assert any(re.fullmatch(pattern, variable["query"]) for pattern in patterns), variable["name"]
+
+
+@every_dashboard
 def test_every_query_is_of_one_job(uid: str) -> None:
     """Each selector of a rank, group or job series names the job; only the L3 worker's own state has none."""
     for query in queries(generated(uid)):

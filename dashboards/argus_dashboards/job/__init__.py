@@ -84,7 +84,8 @@ def _variables() -> list[Any]:
             name="rank",
             label="Ranks",
             dataSource=DATA_SOURCE,
-            query=f"query_result({RANKS_OF_INTEREST})",
+            # On one line: Grafana does not recognise a query_result that spans several.
+            query=f"query_result({' '.join(RANKS_OF_INTEREST.split())})",
             regex='/rank="([^"]+)"/',
             refresh=_ON_TIME_RANGE_CHANGE,
             sort=_SORT_NUMERICALLY,
