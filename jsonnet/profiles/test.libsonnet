@@ -21,6 +21,9 @@
     // One group for all phases: a demo has a few ranks.
     phases: [],
     fastWindow: 2,
+    // Ten seconds hold few spans: one spike of 4x moves such a mean by 6 %.
+    culpritRatio: 1.25,
+    minLostRatio: 0.03,
 
     imbalanceFor: 30,
     stallMinSeconds: 10,

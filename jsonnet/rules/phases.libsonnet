@@ -154,25 +154,26 @@ local labels = import '../lib/labels.libsonnet';
     ],
 
     // The fast path: the last scrape interval alone, by subtraction.
-    local fastSum = delta(sum([compute]), c.fastWindow),
-    local fastCount = delta(count([compute]), c.fastWindow),
+    local fastSum(matchers=[]) = delta(sum(matchers), c.fastWindow),
+    local fastCount(matchers=[]) = delta(count(matchers), c.fastWindow),
     local fast = [
       record(
         'group:argus_phase_duration_seconds:fast_median',
         'quantile by (%s) (0.5, %s / (%s >= %d))\nand on (%s) (\n  count by (%s) (%s >= %d) >= %g * %s\n)' % [
           groupLabels,
-          fastSum,
-          fastCount,
+          fastSum(),
+          fastCount(),
           c.fastMinSpans,
           groupLabels,
           groupLabels,
-          fastCount,
+          fastCount(),
           c.fastMinSpans,
           c.minCoverage,
           ranks,
         ]
       ),
-      // Only ranks at or above the threshold; without their longest span, so that one spike is not a straggler.
+      // Only ranks beyond the threshold. Without their longest span, so that one spike is not a straggler; the
+      // shortness of a late rank's collective needs no such care.
       record('rank:argus_phase_duration_seconds:fast_ratio', |||
         (
           (%(sum)s - on (%(peak)s) group_left () max by (%(peak)s) (%(longest)s))
@@ -180,15 +181,22 @@ local labels = import '../lib/labels.libsonnet';
         )
         / %(toGroup)s (%(median)s > 0)
         >= %(ratio)g
+        or
+        (%(lateSum)s / (%(lateCount)s >= %(minimum)d))
+        / %(toGroup)s (%(median)s > 0)
+        <= %(late)g
       ||| % {
-        sum: fastSum,
-        count: fastCount,
+        sum: fastSum([compute]),
+        count: fastCount([compute]),
+        lateSum: fastSum([comm]),
+        lateCount: fastCount([comm]),
         peak: 'training_job, rank, phase, kind, group',
         longest: raw('argus_phase_window_max_seconds', [compute]),
         minimum: c.fastMinSpans,
         toGroup: toGroup,
         median: group('fast_median'),
         ratio: c.fastRatio,
+        late: 1 / c.fastRatio,
       }),
     ],
 
@@ -212,7 +220,6 @@ local labels = import '../lib/labels.libsonnet';
             or (%(ratio)s >= %(pair)g %(inPair)s)
           )
         ) * %(toGroup)s %(spans)s
-        or (%(fast)s - 1) * %(toGroup)s (%(fastMedian)s * on (%(group)s) %(spans)s)
         or (
           (%(toGroupRight)s)
           and on (%(rank)s) (
@@ -221,6 +228,7 @@ local labels = import '../lib/labels.libsonnet';
             or (%(late)s <= %(latePair)g %(inPair)s)
           )
         ) * %(toGroup)s %(spans)s
+        or abs(%(fast)s - 1) * %(toGroup)s (%(fastMedian)s * on (%(group)s) %(spans)s)
       ) >= %(lost)g
       %(judged)s
     ||| % {

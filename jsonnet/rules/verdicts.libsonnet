@@ -29,8 +29,17 @@ local labels = import '../lib/labels.libsonnet';
   local unexcused = 'rank:argus_collective_late:unexcused_lost_ratio',
   local excused = 'rank:argus_phase_suspect:excused_lost_ratio',
 
-  // Slow in compute and on the host alike: the host is slow (contention), not the GPU.
-  local slowHost = '(%s and on (%s) %s)' % [directCompute, labels.rank, host],
+  // Slow in compute and on the host alike: the host is slow (contention), not the GPU. Alike: the host's excess is
+  // at least half of the other, or the noise of a short data phase would turn a slow GPU into a slow host.
+  local excess(suspects) = '(max by (%s) (rank:argus_phase_duration_seconds:median_ratio and on (%s) %s) - 1)'
+                           % [labels.rank, labels.phaseRank, suspects],
+  local slowHost = '(%s and on (%s) %s >= %g * %s)' % [
+    directCompute,
+    labels.rank,
+    excess(host),
+    c.slowHostShare,
+    excess(directCompute),
+  ],
   local notSlowHost = 'unless on (%s) %s' % [labels.rank, slowHost],
 
   local evidence = [

@@ -80,7 +80,7 @@ def test_one_page_a_job() -> None:
 
 
 def inhibited(name: str, source: dict[str, str], target: dict[str, str]) -> bool:
-    """Whether `source` firing mutes `target`, by the inhibition rules; a missing label equals an empty one."""
+    """Whether `source` mutes `target`, by the inhibition rules. A missing label equals an empty one."""
 
     def matches(matchers: list[str], labels: dict[str, str]) -> bool:
         for matcher in matchers:
