@@ -84,13 +84,11 @@ def _begin(name: str, kind: str) -> Callable[[], None]:
         return _nothing
     try:
         from argus_core.wire import Kind
-        from argus_exporter.producer.hook import host_span
 
-        if kind == "host":
-            start_ns = time.perf_counter_ns()
-            return lambda: host_span(observer.recorder, name, start_ns)
-        begin = observer.stopwatch.mark()
-        return lambda: observer.stopwatch.span(name, Kind[kind.upper()], begin)
+        stopwatch = observer.stopwatch
+        task = stopwatch.task(name, Kind[kind.upper()])
+        begin = time.perf_counter_ns() if kind == "host" else stopwatch.mark()
+        return lambda: stopwatch.span(task, begin)
     except Exception:
         return _nothing
 

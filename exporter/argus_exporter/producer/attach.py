@@ -46,7 +46,7 @@ def attach(torch: Any) -> Observer | None:
         world_size=place.world_size,
     )
     hooks = attach_hooks(torch, observer, leave_out=config.disable_hooks)
-    os.register_at_fork(after_in_child=recorder.forked)
+    os.register_at_fork(after_in_child=observer.forked)
     last_exit = _watch_exit()
     atexit.register(lambda: observer.close(spans.exit_status(last_exit())))
     producer._observer = observer

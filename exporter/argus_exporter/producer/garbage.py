@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 from typing import Any, Final
 
-from argus_exporter.producer.hook import Hook, host_span
+from argus_core import wire
+from argus_exporter.producer.hook import Hook
 from argus_exporter.producer.spans import now
 
 _SHORTEST_NS: Final = 1_000_000  # young generations take microseconds, thousands of times a minute
@@ -19,15 +20,16 @@ class GarbageHook(Hook):
     name = "gc"
 
     def attach(self, torch: Any) -> None:  # noqa: ARG002  (no part of torch is needed)
+        phase_of_pause = self.recorder.phase("gc", wire.Kind.HOST)
         begin_ns = 0
 
         def callback(phase: str, _info: dict[str, int]) -> None:
             nonlocal begin_ns
             if phase == "start":
                 begin_ns = now()
-            elif begin_ns and now() - begin_ns >= _SHORTEST_NS and self.alive and self.recorder.training:
+            elif now() - begin_ns >= _SHORTEST_NS and self.alive and self.recorder.training:
                 try:
-                    host_span(self.recorder, "gc", begin_ns)
+                    self.recorder.ended(phase_of_pause, begin_ns)
                 except Exception as error:
                     self.failed(error)
 

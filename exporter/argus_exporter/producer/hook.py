@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from argus_core import wire
 from argus_exporter.producer.iterations import IterationDetector
-from argus_exporter.producer.spans import Recorder, now
+from argus_exporter.producer.spans import Recorder
 from argus_exporter.producer.stopwatch import Stopwatch
 
 FAILURES_LIMIT: Final = 3
@@ -39,12 +38,15 @@ class Observer:
         self.iterations = IterationDetector(self._iteration_ended)
         self.on_new_optimizer: list[Callable[[Any], None]] = []
         self.on_optimizer_step: list[Callable[[], None]] = []
-        self.gradient_phase = "dp-allreduce"
+        self.gradients_sharded = False
         self._use_events = use_events
-        self._wrappers: list[Any] = []
+        self.hooks: list[Hook] = []
+        self.reducers: list[Any] = []
+        """Outermost modules that reduce gradients at the end of the backward: DDP and FSDP."""
 
     def _iteration_ended(self, start_ns: int, end_ns: int) -> None:
-        self.stopwatch.poll()
+        if self.stopwatch.on_events:
+            self.stopwatch.poll()
         self.recorder.iteration(start_ns, end_ns)
 
     def new_optimizer(self, optimizer: Any) -> None:
@@ -56,22 +58,18 @@ class Observer:
         for listener in self.on_new_optimizer:
             listener(optimizer)
 
-    def optimizer_stepped(self) -> None:
-        for listener in self.on_optimizer_step:
-            listener()
-
     def note_root(self, module: Any) -> None:
-        """An outermost module; DDP and FSDP ones reduce gradients at the end of the backward."""
+        """An outermost module that is trained."""
         kinds = {kind.__name__ for kind in type(module).__mro__}
         if "DistributedDataParallel" in kinds:
-            self._wrappers.append(module)
+            self.reducers.append(module)
         elif kinds & {"FullyShardedDataParallel", "FSDPModule"}:
-            self.gradient_phase = "dp-reduce-scatter"
-            self._wrappers.append(module)
+            self.gradients_sharded = True
+            self.reducers.append(module)
 
-    def synchronises_gradients(self) -> bool:
+    def reduces_gradients(self) -> bool:
         """Whether the next backward ends with a wait for peers; not within DDP's `no_sync`."""
-        return any(getattr(module, "require_backward_grad_sync", True) for module in self._wrappers)
+        return any(getattr(module, "require_backward_grad_sync", True) for module in self.reducers)
 
     def close(self, exit_status: int | None) -> None:
         """The process ends: what is complete is sent, then BYE."""
@@ -79,6 +77,16 @@ class Observer:
             self.iterations.finish()
             self.stopwatch.poll()
             self.recorder.close(exit_status)
+            self._silence()
+
+    def forked(self) -> None:
+        """In a child of fork: nothing is observed, and the parent's connection is let go."""
+        self.recorder.forked()
+        self._silence()
+
+    def _silence(self) -> None:
+        for hook in self.hooks:
+            hook.alive = False
 
 
 class Hook:
@@ -91,14 +99,12 @@ class Hook:
 
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
+        observer.hooks.append(self)
         self.recorder = observer.recorder
-        self.attached = True
+        self.alive = True
+        """False: every entry of the hook does nothing. A plain attribute: it is read several times a step."""
         self.failures = 0
         self._undo: list[Callable[[], object]] = []
-
-    @property
-    def alive(self) -> bool:
-        return self.attached and self.recorder.alive
 
     def attach(self, torch: Any) -> None:
         """Put the hook in place.
@@ -111,7 +117,7 @@ class Hook:
     def failed(self, error: Exception) -> None:
         """Count a failure of ours; the last one detaches the hook and says so once."""
         self.failures += 1
-        if self.failures >= FAILURES_LIMIT and self.attached:
+        if self.failures >= FAILURES_LIMIT and self.alive:
             self.detach()
             self.recorder.degraded(f"hook_{self.name}")
             self.recorder.say(
@@ -120,7 +126,7 @@ class Hook:
 
     def detach(self) -> None:
         """Take the hook out again."""
-        self.attached = False
+        self.alive = False
         for undo in reversed(self._undo):
             try:
                 undo()
@@ -142,8 +148,3 @@ class Hook:
     def remove_at_detach(self, handle: Any) -> None:
         """Call `handle.remove()` at detach."""
         self._undo.append(handle.remove)
-
-
-def host_span(recorder: Recorder, name: str, start_ns: int, kind: wire.Kind = wire.Kind.HOST) -> None:
-    """A span on the host clock that ends now."""
-    recorder.span(recorder.phase(name, kind), start_ns, now() - start_ns)

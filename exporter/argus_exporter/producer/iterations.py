@@ -29,11 +29,13 @@ class IterationDetector:
         self._cycle: frozenset[int] = frozenset()
         self._opening_ns = 0
         """First fetch or forward since the last optimizer step: it may open the next iteration."""
+        self._trained = False
+        """A forward with gradients ran since the last optimizer step."""
         self.manual = False
         """The user marks iterations; what the hooks see is ignored."""
 
-    def opening(self, time_ns: int) -> None:
-        """A data fetch or a forward pass begins."""
+    def opening(self, time_ns: int, *, trains: bool = False) -> None:
+        """A data fetch begins, or a forward pass, which is certain to train."""
         if self.manual:
             return
         if not self._stepped:
@@ -42,12 +44,16 @@ class IterationDetector:
             self._close(time_ns)
         else:
             self._opening_ns = self._opening_ns or time_ns
+        if trains:
+            self._trained = True
 
     def void(self) -> None:
         """What opened was no training (evaluation, an exhausted loader): forget it."""
-        if not self._stepped:
-            self._start_ns = 0
-        self._opening_ns = 0
+        if not self._trained:
+            if self._stepped:
+                self._opening_ns = 0
+            else:
+                self._start_ns = 0
 
     def optimizer_begins(self, optimizer: int) -> None:
         """`optimizer` (its id) is about to step. One that steps again after a forward: a new iteration."""
@@ -59,6 +65,7 @@ class IterationDetector:
             return
         self._stepped.add(optimizer)
         self._end_ns = time_ns
+        self._trained = False
 
     def mark(self, start_ns: int, end_ns: int) -> None:
         """The user's own iteration."""

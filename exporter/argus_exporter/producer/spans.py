@@ -1,4 +1,4 @@
-"""The recorder: takes spans and iterations from the hooks and sends them, once an iteration.
+"""The recorder: takes spans and iterations from the hooks and sends them, at the end of an iteration.
 
 Hooks run in any thread (autograd, garbage collection, a user's own), so they only append to a deque;
 packing and sending happen at the end of an iteration, in whichever thread ends it, one at a time. Spans are
@@ -25,10 +25,9 @@ _PENDING_LIMIT: Final = 8192
 """Spans that may wait to be sent; more are dropped and counted (0.7 MB)."""
 _PENDING_FLUSH: Final = 512
 """Spans after which a flush does not wait for the end of the iteration."""
-_FLUSH_NS: Final = (
-    50_000_000  # steps faster than this share a flush: a send costs as much as all hooks of a step
-)
-_SILENCE_NS: Final = 1_000_000_000
+_FLUSH_NS: Final = 1_000_000_000
+"""Iterations that end sooner after a flush wait for the next: a flush costs as much as all hooks of a step."""
+_SILENCE_NS: Final = 2_000_000_000
 """After so long a span does not wait either: long steps, and the first span, which opens the connection."""
 _STATE_NS: Final = 5_000_000_000  # an exporter that restarted knows a rank's activity again after this
 _PHASES_LIMIT: Final = 200  # below the exporter's limit of 256 series keys a rank
@@ -123,8 +122,22 @@ class Recorder:
             self.dropped += 1
             return
         pending.append((phase, start_ns, duration_ns, self.step if step is None else step))
-        if len(pending) % _PENDING_FLUSH == 0 or start_ns - self._flushed_at >= _SILENCE_NS:
+        if len(pending) >= _PENDING_FLUSH or now() - self._flushed_at >= _SILENCE_NS:
             self.flush()
+
+    def ended(self, phase: Phase | None, start_ns: int) -> None:
+        """A span that ends now: the hot path of `span`."""
+        end_ns = now()
+        pending = self._pending
+        if (
+            phase is None
+            or len(pending) >= _PENDING_FLUSH
+            or end_ns - self._flushed_at >= _SILENCE_NS
+            or not self.alive
+        ):
+            self.span(phase, start_ns, end_ns - start_ns)
+        else:
+            pending.append((phase, start_ns, end_ns - start_ns, self.step))
 
     def iteration(self, start_ns: int, end_ns: int) -> None:
         """The running iteration has ended; the next one begins."""
@@ -182,6 +195,7 @@ class Recorder:
     def forked(self) -> None:
         """In a child of fork: fall silent, and let go of the parent's connection so that its end is seen."""
         self.alive = False
+        self._lock = threading.Lock()  # another thread of the parent may have held it
         self._pending.clear()
         self._iterations.clear()
         self._link.abandon()

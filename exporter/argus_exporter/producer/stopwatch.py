@@ -1,9 +1,9 @@
 """How work is timed: on the host clock, or with CUDA events where the model lives on a GPU.
 
 The host returns from a GPU call before the GPU has done the work, so a span's ends are events that the GPU
-passes by itself. They come from a bounded pool, are asked (never waited for) at the end of each iteration
-on the training thread, and are not touched while a CUDA graph is captured: there an event would become a
-node of the graph, and a query would break the capture (pytorch#104555, pytorch#148594).
+passes by itself. They come from a bounded pool, are asked (never waited for) at the end of each iteration on
+the training thread, and are not touched while a CUDA graph is captured: there an event would become a node of
+the graph, and a query would break the capture (pytorch#104555, pytorch#148594).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from argus_core import wire
-from argus_exporter.producer.spans import Recorder, now
+from argus_exporter.producer.spans import Phase, Recorder, now
 
 _POLL_LIMIT: Final = 256  # spans read at one iteration's end; the rest waits for the next
 
@@ -30,17 +30,26 @@ class Event(Protocol):
         ...
 
 
-class Mark(NamedTuple):
-    """One end of a span: host time, and the event that the GPU passes, if there is one."""
+class EventMark(NamedTuple):
+    """One end of a span on the GPU: the event that it passes, and when the host asked for it."""
 
     host_ns: int
-    event: Event | None
+    event: Event
+
+
+Mark = int | EventMark
+"""One end of a span; a plain int is host time."""
+
+
+class Task(NamedTuple):
+    """What a stopwatch times: the same phase with either clock as its source."""
+
+    on_host: Phase | None
+    on_gpu: Phase | None
 
 
 class _Running(NamedTuple):
-    name: str
-    kind: wire.Kind
-    group: str
+    phase: Phase | None
     host_ns: int
     begin: Event
     end: Event
@@ -55,10 +64,9 @@ class Stopwatch:
         self._pool: EventPool | None = None
         self._capturing: Callable[[], bool] = lambda: False
         self._running: deque[_Running] = deque()
-
-    @property
-    def on_events(self) -> bool:
-        return self._pool is not None
+        self.on_events = False
+        self.mark: Callable[[], Mark | None] = now
+        """One end of a span, now, on the current stream. None: no event is free, or a graph is captured."""
 
     def use_events(self, make: Callable[[], Event], capacity: int, capturing: Callable[[], bool]) -> None:
         """From here on, time with events.
@@ -70,41 +78,33 @@ class Stopwatch:
         """
         self._pool = EventPool(make, capacity)
         self._capturing = capturing
+        self.mark = self._mark_event
+        self.on_events = True
 
-    def mark(self) -> Mark | None:
-        """One end of a span, now, on the current stream. None: no event is free, or a graph is captured."""
-        pool = self._pool
-        if pool is None:
-            return Mark(now(), None)
-        if self._capturing():
-            return None
-        event = pool.take()
-        if event is None:
-            self._recorder.dropped += 1
-            return None
-        event.record()
-        return Mark(now(), event)
-
-    def span(self, name: str, kind: wire.Kind, begin: Mark | None, group: str = "") -> None:
-        """The span from `begin` to now. Takes `begin` over; no begin, no span."""
-        recorder = self._recorder
-        if begin is None:
-            return
-        if begin.event is None:  # host clock, also where a span began before events were in use
-            phase = recorder.phase(name, kind, wire.Source.HOST, group)
-            recorder.span(phase, begin.host_ns, now() - begin.host_ns)
-            return
-        end = self.mark()
-        if end is None or end.event is None:
-            self.discard(begin)
-            return
-        self._running.append(
-            _Running(name, kind, group, begin.host_ns, begin.event, end.event, recorder.step)
+    def task(self, name: str, kind: wire.Kind, group: str = "") -> Task:
+        """What `span` is to time; hooks keep theirs."""
+        phase = self._recorder.phase
+        return Task(
+            phase(name, kind, wire.Source.HOST, group),
+            phase(name, kind, wire.Source.EVENT, group),
         )
+
+    def span(self, task: Task, begin: Mark | None) -> None:
+        """The span from `begin` to now. Takes `begin` over; no begin, no span."""
+        if type(begin) is int:  # also where a span began before events were in use
+            self._recorder.ended(task.on_host, begin)
+        elif type(begin) is EventMark:
+            end = self.mark()
+            if type(end) is EventMark:
+                self._running.append(
+                    _Running(task.on_gpu, begin.host_ns, begin.event, end.event, self._recorder.step)
+                )
+            else:
+                self.discard(begin)
 
     def discard(self, mark: Mark | None) -> None:
         """Give back a mark that will have no span."""
-        if mark is not None and mark.event is not None and self._pool is not None:
+        if type(mark) is EventMark and self._pool is not None:
             self._pool.give(mark.event)
 
     def poll(self) -> int:
@@ -115,12 +115,21 @@ class Stopwatch:
         while self._running and done < _POLL_LIMIT and self._running[0].end.query():
             span = self._running.popleft()
             milliseconds = span.begin.elapsed_time(span.end)
-            phase = self._recorder.phase(span.name, span.kind, wire.Source.EVENT, span.group)
-            self._recorder.span(phase, span.host_ns, int(milliseconds * 1e6), span.step)
+            self._recorder.span(span.phase, span.host_ns, int(milliseconds * 1e6), span.step)
             self._pool.give(span.begin)
             self._pool.give(span.end)
             done += 1
         return done
+
+    def _mark_event(self) -> Mark | None:
+        if self._pool is None or self._capturing():
+            return None
+        event = self._pool.take()
+        if event is None:
+            self._recorder.dropped += 1
+            return None
+        event.record()
+        return EventMark(now(), event)
 
 
 class EventPool:

@@ -14,21 +14,24 @@ import functools
 from typing import Any
 
 from argus_core import wire
-from argus_exporter.producer.hook import Hook
+from argus_exporter.producer.hook import Hook, Observer
 from argus_exporter.producer.stopwatch import Mark
 
 
 class BackwardHook(Hook):
     name = "backward"
 
-    def attach(self, torch: Any) -> None:
-        from torch.autograd import Variable
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self.backward = observer.stopwatch.task("backward", wire.Kind.COMPUTE)
+        self.wait = observer.stopwatch.task("dp-allreduce", wire.Kind.COMM)
+        self.wait_sharded = observer.stopwatch.task("dp-reduce-scatter", wire.Kind.COMM)
 
+    def attach(self, torch: Any) -> None:
         autograd = torch.autograd
         original = autograd.backward
-        engine = Variable._execution_engine
-        queue_callback = engine.queue_callback
-        tensor_type = torch.Tensor
+        queue_callback = autograd.Variable._execution_engine.queue_callback
+        observer, stopwatch = self.observer, self.observer.stopwatch
         inside = False  # checkpointing runs a backward within the backward
 
         @functools.wraps(original)
@@ -37,80 +40,86 @@ class BackwardHook(Hook):
             if inside or not self.alive:
                 return original(*args, **kwargs)
             inside = True
-            run = self._begins(args, kwargs, tensor_type, queue_callback)
+            begin = run = None
+            try:
+                if observer.reducers and observer.reduces_gradients():
+                    run = _Run(self, args[0] if args else kwargs.get("tensors"), queue_callback, torch.Tensor)
+                begin = stopwatch.mark()
+                if run is not None:
+                    run.begin = begin
+            except Exception as error:
+                self.failed(error)
             try:
                 result = original(*args, **kwargs)
             except BaseException:
                 inside = False
-                self._ends(run, completed=False)
+                self._abandon(run, begin)
                 raise
             inside = False
-            self._ends(run, completed=True)
+            try:
+                if run is None or not run.end():
+                    stopwatch.span(self.backward, begin)
+            except Exception as error:
+                self.failed(error)
             return result
 
         self.replace(autograd, "backward", backward)
 
-    def _begins(self, args: Any, kwargs: Any, tensor_type: Any, queue_callback: Any) -> _Run | None:
+    def _abandon(self, run: _Run | None, begin: Mark | None) -> None:
+        """The user's backward raised."""
         try:
-            run = _Run(self, queue_callback)
-            tensor = args[0] if args else kwargs.get("tensors")
-            if (
-                self.observer.synchronises_gradients()
-                and isinstance(tensor, tensor_type)
-                and tensor.requires_grad
-            ):
-                run.handle = tensor.register_hook(run.engine_started)
-            run.begin = self.observer.stopwatch.mark()
-            return run
-        except Exception as error:
-            self.failed(error)
-            return None
-
-    def _ends(self, run: _Run | None, *, completed: bool) -> None:
-        if run is None:
-            return
-        try:
-            if run.handle is not None:
-                run.handle.remove()
-            stopwatch = self.observer.stopwatch
-            if not completed:
-                stopwatch.discard(run.begin)
-                stopwatch.discard(run.wait)
-            elif run.computed:
-                stopwatch.span(self.observer.gradient_phase, wire.Kind.COMM, run.wait)
+            if run is None:
+                self.observer.stopwatch.discard(begin)
             else:
-                stopwatch.span("backward", wire.Kind.COMPUTE, run.begin)
+                run.abandon()
         except Exception as error:
             self.failed(error)
 
 
 class _Run:
-    """One backward pass."""
+    """One backward pass that ends with a wait for peers."""
 
-    __slots__ = ("_hook", "_queue_callback", "begin", "computed", "handle", "wait")
+    __slots__ = ("_computed", "_handle", "_hook", "_queue_callback", "_wait", "begin")
 
-    def __init__(self, hook: BackwardHook, queue_callback: Any) -> None:
+    def __init__(self, hook: BackwardHook, tensor: Any, queue_callback: Any, tensor_type: Any) -> None:
         self._hook = hook
         self._queue_callback = queue_callback
+        self._computed = False
+        self._wait: Mark | None = None
+        self._handle: Any = None
         self.begin: Mark | None = None
-        self.wait: Mark | None = None
-        self.handle: Any = None
-        self.computed = False
+        if isinstance(tensor, tensor_type) and tensor.requires_grad:
+            self._handle = tensor.register_hook(self._engine_started)
 
-    def engine_started(self, _gradient: Any) -> None:
+    def _engine_started(self, _gradient: Any) -> None:
         """The engine begins with the loss: be the first to queue a final callback."""
         try:
-            self._queue_callback(self.gradients_computed)
+            self._queue_callback(self._gradients_computed)
         except Exception as error:
             self._hook.failed(error)
 
-    def gradients_computed(self) -> None:
+    def _gradients_computed(self) -> None:
         """All gradients are computed; the engine goes on to wait for their reduction."""
         try:
-            if not self.computed:
-                self.computed = True
+            if not self._computed:
+                self._computed = True
                 stopwatch = self._hook.observer.stopwatch
-                stopwatch.span("backward", wire.Kind.COMPUTE, self.begin)
-                self.wait = stopwatch.mark()
+                stopwatch.span(self._hook.backward, self.begin)
+                self._wait = stopwatch.mark()
         except Exception as error:
             self._hook.failed(error)
+
+    def end(self) -> bool:
+        """The call returned. False when the end of the computation was not seen: all of it is one span."""
+        if self._handle is not None:
+            self._handle.remove()
+        if self._computed:
+            hook = self._hook
+            sharded = hook.observer.gradients_sharded
+            hook.observer.stopwatch.span(hook.wait_sharded if sharded else hook.wait, self._wait)
+        return self._computed
+
+    def abandon(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+        self._hook.observer.stopwatch.discard(self._wait if self._computed else self.begin)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from argus_core import wire
 from argus_exporter.producer.hook import Hook, Observer
+from argus_exporter.producer.stopwatch import Task
 
 # Each torch has some of these. all_gather_single and reduce_scatter_single are 2.13's names for the
 # *_into_tensor and *_tensor forms; a test names what the installed torch has and neither list knows.
@@ -59,6 +60,7 @@ class CollectivesHook(Hook):
         self._inside = False
         self._distributed: Any = None
         self._groups: dict[str, str] = {}
+        self._tasks: dict[tuple[str, str], Task] = {}
 
     def attach(self, torch: Any) -> None:
         if not torch.distributed.is_available():
@@ -101,12 +103,18 @@ class CollectivesHook(Hook):
                     stopwatch.discard(begin)
                 else:
                     group = kwargs.get("group") or next((a for a in args if self._is_group(a)), None)
-                    stopwatch.span(name, wire.Kind.COMM, begin, self._group_name(group))
+                    stopwatch.span(self._task(name, self._group_name(group)), begin)
             except Exception as error:
                 self.failed(error)
             return result
 
         return collective
+
+    def _task(self, name: str, group: str) -> Task:
+        known = self._tasks.get((name, group))
+        if known is None:
+            known = self._tasks[name, group] = self.observer.stopwatch.task(name, wire.Kind.COMM, group)
+        return known
 
     def _is_group(self, argument: Any) -> bool:
         return isinstance(argument, self._distributed.ProcessGroup)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from argus_exporter.producer.hook import Hook, host_span
+from argus_core import wire
+from argus_exporter.producer.hook import Hook
 from argus_exporter.producer.spans import now
 
 
@@ -21,40 +22,36 @@ class DataHook(Hook):
 
         iterator = dataloader._BaseDataLoaderIter
         original = iterator.__next__
+        grad_enabled = torch.is_grad_enabled
+        opening, ended = self.observer.iterations.opening, self.recorder.ended
+        phase = self.recorder.phase("data", wire.Kind.HOST)
         inside = False  # a dataset may read from a DataLoader of its own
 
         @functools.wraps(original)
         def fetch(loader: Any) -> Any:
             nonlocal inside
-            if inside or not self.alive or not torch.is_grad_enabled():
+            if inside or not self.alive or not grad_enabled():
                 return original(loader)
             inside = True
-            begin_ns = self._begins()
+            begin_ns = now()
+            try:
+                opening(begin_ns)
+            except Exception as error:
+                self.failed(error)
             try:
                 batch = original(loader)
             except BaseException:
+                inside = False
                 self._void()
                 raise
-            finally:
-                inside = False
-            self._ends(begin_ns)
+            inside = False
+            try:
+                ended(phase, begin_ns)
+            except Exception as error:
+                self.failed(error)
             return batch
 
         self.replace(iterator, "__next__", fetch)
-
-    def _begins(self) -> int:
-        begin_ns = now()
-        try:
-            self.observer.iterations.opening(begin_ns)
-        except Exception as error:
-            self.failed(error)
-        return begin_ns
-
-    def _ends(self, begin_ns: int) -> None:
-        try:
-            host_span(self.recorder, "data", begin_ns)
-        except Exception as error:
-            self.failed(error)
 
     def _void(self) -> None:
         """The loader is exhausted (StopIteration), or the dataset raised."""

@@ -1,24 +1,40 @@
 """The forward pass: phase `forward`, kind compute: calls of the outermost modules that an optimizer trains.
 
 Found at an optimizer's first step: modules that no other module holds and that own one of its parameters.
-They get hooks of their own; global module hooks would cost 2 us for every submodule and make torch.compile
-warn. An outermost module that is never called itself (a Lightning module trains through `training_step`)
-hands over to its children. The forward before the first optimizer step is not seen.
+The `__call__` of their classes is wrapped; calls of other instances pass through. Nothing is put on an
+instance, so pickling and copying a model see nothing of us (hooks on the instance would go with it). Global
+module hooks would cost 2 us for every submodule and make torch.compile warn. An outermost module that is
+never called itself (a Lightning module trains through `training_step`) hands over to its children. The
+forward before the first optimizer step is not seen.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
-from collections.abc import Callable
+import weakref
 from typing import Any, Final
 
 from argus_core import wire
 from argus_exporter.producer.hook import Hook, Observer
 from argus_exporter.producer.spans import now
-from argus_exporter.producer.stopwatch import Mark
 
 _SCANS_LIMIT: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
 _DEPTH_LIMIT: Final = 3
+
+
+class _Root:
+    """One outermost module."""
+
+    __slots__ = ("calls", "depth", "module", "reviews", "settled")
+
+    def __init__(self, module: weakref.ref[Any], depth: int) -> None:
+        self.module = module
+        self.depth = depth
+        self.calls = 0
+        self.reviews = 0
+        self.settled = False
+        """It is called, or there is nothing to hand over to."""
 
 
 class ForwardHook(Hook):
@@ -27,116 +43,110 @@ class ForwardHook(Hook):
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
         self._torch: Any = None
-        self._compiling: Callable[[], bool] = lambda: False
         self._scans = 0
-        self._roots: list[_Root] = []
+        self._roots: dict[int, _Root] = {}
+        self._classes: set[type] = set()
         self._running = False
-        observer.on_new_optimizer.append(self._new_optimizer)
-        observer.on_optimizer_step.append(self._review)
 
     def attach(self, torch: Any) -> None:
         self._torch = torch
-        self._compiling = torch.compiler.is_compiling
-
-    def detach(self) -> None:
-        super().detach()
-        for root in self._roots:
-            root.remove()
+        self.observer.on_new_optimizer.append(self._new_optimizer)
 
     def _new_optimizer(self, optimizer: Any) -> None:
-        """Find and hook the roots of a new optimizer's parameters."""
+        """Find and wrap the roots of a new optimizer's parameters."""
         if not self.alive or self._scans >= _SCANS_LIMIT:
             return
         self._scans += 1
         try:
             parameters = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            known = {id(root.module) for root in self._roots}
             for module in find_roots(self._torch.nn.Module, parameters):
-                if id(module) not in known:
-                    self._hook(module, depth=0)
+                if id(module) not in self._roots:
+                    self._watch(module, depth=0)
         except Exception as error:
             self.failed(error)
 
-    def _hook(self, module: Any, depth: int) -> None:
-        if getattr(module, "_compiled_call_impl", None) is not None:
-            return  # module.compile() would trace our hooks and recompile
-        self._roots.append(_Root(self, module, depth))
+    def _watch(self, module: Any, depth: int) -> None:
+        key = id(module)
+        self._roots[key] = _Root(weakref.ref(module, lambda _: self._roots.pop(key, None)), depth)
         self.observer.note_root(module)
+        if type(module) not in self._classes:
+            self._classes.add(type(module))
+            self._wrap(type(module))
+        if self._review not in self.observer.on_optimizer_step:
+            self.observer.on_optimizer_step.append(self._review)
 
     def _review(self) -> None:
         """After a step: roots that were not called in it give way to their children."""
-        if not self.alive or all(root.settled for root in self._roots):
-            return
         try:
-            for root in list(self._roots):
-                if root.settled:
-                    continue
-                if root.calls or root.depth >= _DEPTH_LIMIT:
-                    root.settled = True
-                    continue
+            waiting = [(key, root) for key, root in self._roots.items() if not root.settled]
+            if not waiting:
+                self.observer.on_optimizer_step.remove(self._review)
+            for key, root in waiting:
                 root.reviews += 1
-                if root.reviews > 1:  # the first step ends right after the hooks were set
-                    root.remove()
-                    self._roots.remove(root)
-                    for child in root.module.children():
+                module = root.module()
+                if root.calls or root.depth >= _DEPTH_LIMIT or module is None:
+                    root.settled = True
+                elif root.reviews > 1:  # the first review comes in the very step that found the root
+                    del self._roots[key]
+                    for child in module.children():
                         if any(p.requires_grad for p in child.parameters()):
-                            self._hook(child, root.depth + 1)
+                            self._watch(child, root.depth + 1)
         except Exception as error:
             self.failed(error)
 
-    # -- called by torch ------------------------------------------------------------------------------------
-
-    def begins(self, root: _Root) -> None:
-        # A compiler that traces the user's function must see nothing of us: this is a constant to it.
-        if self._compiling() or self._running or not self.alive:
-            return
+    def _evaluates(self) -> None:
+        """A forward without gradients: what was fetched for it opened no iteration."""
         try:
-            if self._torch.is_grad_enabled():
-                self._running = True
-                root.running = True
-                root.calls += 1
-                root.begin = self.observer.stopwatch.mark()
-                self.observer.iterations.opening(now())
-            else:
-                self.observer.iterations.void()
+            self.observer.iterations.void()
         except Exception as error:
             self.failed(error)
 
-    def ends(self, root: _Root, completed: bool) -> None:
-        if self._compiling() or not root.running:
-            return
-        root.running = self._running = False
-        begin, root.begin = root.begin, None
-        try:
-            if completed:
-                self.observer.stopwatch.span("forward", wire.Kind.COMPUTE, begin)
-            else:
-                self.observer.stopwatch.discard(begin)
-        except Exception as error:
-            self.failed(error)
+    def _wrap(self, class_: Any) -> None:
+        original = class_.__call__
+        inherited = "__call__" not in vars(class_)
+        is_compiling, is_grad_enabled = self._torch.compiler.is_compiling, self._torch.is_grad_enabled
+        roots, stopwatch, iterations = self._roots, self.observer.stopwatch, self.observer.iterations
+        task = stopwatch.task("forward", wire.Kind.COMPUTE)
 
+        @functools.wraps(original)
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            # First: to a compiler that traces the user's function this is a constant, and it sees no more.
+            if is_compiling() or self._running or not self.alive or id(module) not in roots:
+                return original(module, *args, **kwargs)
+            if not is_grad_enabled():
+                self._evaluates()
+                return original(module, *args, **kwargs)
+            self._running = True
+            begin = None
+            try:
+                iterations.opening(now(), trains=True)
+                begin = stopwatch.mark()
+            except Exception as error:
+                self.failed(error)
+            try:
+                result = original(module, *args, **kwargs)
+            except BaseException:
+                self._running = False
+                stopwatch.discard(begin)
+                raise
+            self._running = False
+            try:
+                roots[id(module)].calls += 1
+                stopwatch.span(task, begin)
+            except Exception as error:
+                self.failed(error)
+            return result
 
-class _Root:
-    """The hooks of one outermost module."""
+        class_.__call__ = call
 
-    def __init__(self, hook: ForwardHook, module: Any, depth: int) -> None:
-        self.module = module
-        self.depth = depth
-        self.calls = 0
-        self.reviews = 0
-        self.settled = False
-        self.running = False
-        self.begin: Mark | None = None
-        self._handles = (
-            module.register_forward_pre_hook(lambda *_: hook.begins(self), prepend=True),
-            module.register_forward_hook(
-                lambda _module, _inputs, output: hook.ends(self, output is not None), always_call=True
-            ),
-        )
+        def undo() -> None:
+            if vars(class_).get("__call__") is call:
+                if inherited:
+                    del class_.__call__
+                else:
+                    class_.__call__ = original
 
-    def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+        self._undo.append(undo)
 
 
 def find_roots(module_type: type, parameters: set[int]) -> list[Any]:

@@ -20,7 +20,8 @@ class OptimizerHook(Hook):
 
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
-        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._task = observer.stopwatch.task("optimizer", wire.Kind.COMPUTE)
+        self._known: dict[int, weakref.ref[Any]] = {}
         self._stepping: Any = None
         self._begin: Mark | None = None
 
@@ -32,14 +33,15 @@ class OptimizerHook(Hook):
 
     def _before(self, optimizer: Any, *_: Any) -> None:
         # An optimizer whose last step raised is still noted as stepping: it begins anew.
-        if not self.alive or self._stepping not in (None, optimizer):
+        if not self.alive or (self._stepping is not None and self._stepping is not optimizer):
             return
         try:
             self._stepping = optimizer
-            if optimizer not in self._known:
-                self._known.add(optimizer)
+            key = id(optimizer)
+            if key not in self._known:
+                self._known[key] = weakref.ref(optimizer, lambda _: self._known.pop(key, None))
                 self.observer.new_optimizer(optimizer)
-            self.observer.iterations.optimizer_begins(id(optimizer))
+            self.observer.iterations.optimizer_begins(key)
             self._begin = self.observer.stopwatch.mark()
         except Exception as error:
             self.failed(error)
@@ -50,8 +52,11 @@ class OptimizerHook(Hook):
         try:
             self._stepping = None
             begin, self._begin = self._begin, None
-            self.observer.stopwatch.span("optimizer", wire.Kind.COMPUTE, begin)
-            self.observer.iterations.optimizer_ended(id(optimizer), now())
-            self.observer.optimizer_stepped()
+            observer = self.observer
+            observer.stopwatch.span(self._task, begin)
+            observer.iterations.optimizer_ended(id(optimizer), now())
+            if observer.on_optimizer_step:
+                for listener in observer.on_optimizer_step.copy():
+                    listener()
         except Exception as error:
             self.failed(error)
