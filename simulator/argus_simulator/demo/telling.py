@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from argus_simulator.demo.story import Outcome
 from argus_simulator.demo.training import Training
+from argus_simulator.demo.verdict import accusation
 from argus_simulator.stack import Stack
 from argus_simulator.truth import Accusation
 
@@ -29,8 +30,8 @@ def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
         )
         more = f" and {len(kernels) - _KERNELS_SHOWN} more" if len(kernels) > _KERNELS_SHOWN else ""
         yield f"  kernels    slow on rank {expected.rank}: {', '.join(kernels[:_KERNELS_SHOWN])}{more}"
-    wrong = [made for made in (*outcome.early, *outcome.verdict.found) if made != expected]
-    yield f"  accused wrongly: {_names(wrong)}" if wrong else "  nobody else was accused"
+    wrong = {*outcome.early, *outcome.verdict.found} - {expected}
+    yield from _wrong(wrong, stack, training) if wrong else ("  nobody else was accused",)
     yield f"Truth: {training.confession}."
     yield ""
     yield f"Prometheus    {stack.prometheus.url}/alerts"
@@ -58,8 +59,13 @@ def _how_fast(outcome: Outcome, training: Training) -> str:
     )
 
 
-def _names(accusations: Iterable[Accusation]) -> str:
-    return "; ".join(
-        " ".join(part for part in (made.alert, made.rank and f"rank {made.rank}", made.phase) if part)
-        for made in accusations
-    )
+def _wrong(wrong: Collection[Accusation], stack: Stack, training: Training) -> Iterator[str]:
+    onset = training.onset() or 0.0
+    for made in sorted(wrong, key=str):
+        who = " ".join(part for part in (made.alert, made.rank and f"rank {made.rank}", made.phase) if part)
+        heard = ", ".join(
+            f"{notification.labels.get('severity')} {notification.status} at {notification.received - onset:+.1f} s"
+            for notification in stack.notifications()
+            if accusation(notification) == made
+        )
+        yield f"  accused wrongly: {who} ({heard or 'not delivered'})"
