@@ -12,7 +12,7 @@ from pathlib import Path
 from argus_core.catalogue import CATALOGUE, Family
 from argus_core.settings import document
 from argus_exporter.config import ExporterConfig
-from argus_l3_worker.config import WorkerConfig
+from argus_l3_worker.config import Config
 from tools.generated import write_or_check
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -53,7 +53,7 @@ def configuration_page() -> str:
         "Generated from the configuration classes by `make generate`; do not edit.",
         "Each component reads one YAML file (`--config FILE`); flags override it. Unknown keys are refused.",
     ]
-    for title, cls in (("argus-exporter", ExporterConfig), ("argus-l3-worker", WorkerConfig)):
+    for title, cls in (("argus-exporter", ExporterConfig), ("argus-l3-worker", Config)):
         lines += ["", f"## {title}", "", "| key | allowed | default | meaning |", "|---|---|---|---|"]
         for key, allowed, default, help_ in document(cls):
             shown = "" if default in (None, "", {}) else f"`{default}`"

@@ -41,6 +41,9 @@ class DiscoveryConfig:
 @dataclass(frozen=True)
 class WindowsConfig:
     seconds: float = setting(60.0, "length that a kernel window aims at; it ends at a power-of-two step")
+    steps: int | None = setting(
+        None, "fixed window length in steps, the same on every rank; default: derived from windows.seconds"
+    )
     settle_seconds: float = setting(2.0, "how long a closed window waits for late kernel records")
     extremes_seconds: float = setting(
         60.0, "trailing window of the min and max gauges; at least two scrape intervals"
@@ -49,6 +52,8 @@ class WindowsConfig:
     def __post_init__(self) -> None:
         _positive("seconds", self.seconds)
         _positive("extremes_seconds", self.extremes_seconds)
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps is {self.steps!r}; allowed: 1 or more")
         if self.settle_seconds < 0:
             raise ValueError(f"settle_seconds is {self.settle_seconds!r}; allowed: 0 or more")
 

@@ -118,6 +118,8 @@ class KernelWindows:
     seconds: float
     settle_seconds: float
     names: dict[int, str]
+    steps: int | None = None
+    """Fixed window length; None derives it from `seconds`."""
     dropped: int = 0
     _length: WindowLength = field(default_factory=WindowLength)
     _records: list[KernelArray] = field(default_factory=list)
@@ -145,14 +147,16 @@ class KernelWindows:
         self._records, self._pending = [], 0
         self._boundaries.clear()
         self._opened_at = None
+        self._marked = False
 
     def iteration(self, record: wire.Iteration, now: float) -> None:
         """Take an iteration mark."""
         if not self._marked:  # until now windows were cut by time
             self._marked = True
             self._boundaries.clear()
-            self._opened_at = None
-        steps = self._length.add(record.duration_ns / 1e9, self.seconds)
+            # The producer's first iteration: everything that it ever sent lies in the window that it opens.
+            self._opened_at = record.step - 1 if record.total_count == 1 else None
+        steps = self.steps or self._length.add(record.duration_ns / 1e9, self.seconds)
         if steps and record.step % steps == 0:
             self._boundaries.append((Boundary(record.step, steps, record.end_ns), now))
 
@@ -172,8 +176,8 @@ class KernelWindows:
                 break
             self._boundaries.popleft()
             records = self._cut(boundary.end_ns)
-            # Complete only if we saw it from its first step on: not before the first boundary, and not where
-            # the window length changed or a mark was lost.
+            # Complete only if we saw it from its first step on: not before the first boundary of a job that
+            # ran already, and not where the window length changed or a mark was lost.
             length = boundary.steps or 1
             if self._opened_at == boundary.last_step - length and len(records):
                 self._name_streams(records)

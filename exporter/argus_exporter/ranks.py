@@ -106,7 +106,10 @@ class RankState:
         self.pair_totals: dict[tuple[str, str], PairTotals] = {}
         self.texts = Texts()
         self._routing = RoutingTable(identity, config.routing)
-        self._kernels = KernelWindows(config.windows.seconds, config.windows.settle_seconds, self.texts.by_id)
+        windows = config.windows
+        self._kernels = KernelWindows(
+            windows.seconds, windows.settle_seconds, self.texts.by_id, windows.steps
+        )
         self._trackers: dict[tuple[str, str], ModeTracker] = {}
         self._kernel_ids = KernelIds()
 
@@ -117,9 +120,8 @@ class RankState:
         return self.connections > 0
 
     def attach(self, identity: Identity) -> None:
-        """A connection speaks for this rank. Records are missing where nobody spoke, or another process."""
-        if not self.connected or identity.pid != self.identity.pid:
-            self._kernels.restart()
+        """A connection speaks for this rank; until it did, records may have been lost."""
+        self._kernels.restart()
         if identity != self.identity:
             self.identity = identity
             self._routing = RoutingTable(identity, self._config.routing)
@@ -219,6 +221,7 @@ class RankState:
         self._routing = RoutingTable(self.identity, config.routing)
         self._kernels.seconds = config.windows.seconds
         self._kernels.settle_seconds = config.windows.settle_seconds
+        self._kernels.steps = config.windows.steps
 
     # -- windows --------------------------------------------------------------------------------------------
 

@@ -24,8 +24,9 @@ def kernels(*rows: tuple[int, int, int, int]) -> KernelArray:
     return records
 
 
-def iteration(step: int, end_ns: int, seconds: float = 1.0) -> wire.Iteration:
-    return wire.Iteration(step, end_ns, int(seconds * 1e9), step, 0.0, 0.0)
+def iteration(step: int, end_ns: int, *, seen_before: int = 100) -> wire.Iteration:
+    """A second long; the producer had finished `seen_before` iterations before step 1."""
+    return wire.Iteration(step, end_ns, 10**9, seen_before + step, 0.0, 0.0)
 
 
 def windows(seconds: float = 4.0) -> KernelWindows:
@@ -75,6 +76,17 @@ def test_windows_end_at_divisible_steps_and_the_first_is_not_complete():
         complete += collect.take_complete(now=step)
     assert [(w.boundary.last_step, w.boundary.steps) for w in complete] == [(8, 4)]
     assert list(complete[0].records["start_ns"]) == [5000, 6000, 7000, 8000]
+
+
+def test_the_first_window_of_a_job_that_we_saw_begin_is_complete():
+    """The producer's own count says that nothing came before: a short recording is judged whole."""
+    collect = windows()
+    collect.steps = 2
+    for step in (1, 2):
+        collect.add(kernels((step * 1000, 10, 1, 7)), now=step)
+        collect.iteration(iteration(step, step * 1000 + 500, seen_before=0), now=step)
+    (window,) = collect.take_complete(now=100)
+    assert (window.boundary.last_step, window.boundary.steps, len(window.records)) == (2, 2, 2)
 
 
 def test_a_window_waits_for_late_records_until_it_settles():

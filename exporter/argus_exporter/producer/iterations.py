@@ -65,6 +65,7 @@ class IterationDetector:
             return
         self._stepped.add(optimizer)
         self._end_ns = time_ns
+        self._opening_ns = 0
         self._trained = False
 
     def mark(self, start_ns: int, end_ns: int) -> None:

@@ -26,7 +26,7 @@ _PENDING_LIMIT: Final = 8192
 _PENDING_FLUSH: Final = 512
 """Spans after which a flush does not wait for the end of the iteration."""
 _FLUSH_NS: Final = 1_000_000_000
-"""Iterations that end sooner after a flush wait for the next: a flush costs as much as all hooks of a step."""
+"""Iterations that end sooner after a flush wait for the next: a flush costs as much as a step's hooks."""
 _SILENCE_NS: Final = 2_000_000_000
 """After so long a span does not wait either: long steps, and the first span, which opens the connection."""
 _STATE_NS: Final = 5_000_000_000  # an exporter that restarted knows a rank's activity again after this

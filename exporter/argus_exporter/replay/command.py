@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from argus_core.settings import load
-from argus_exporter.config import ExporterConfig, SocketConfig, WebConfig
+from argus_exporter.config import ExporterConfig, SocketConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake import is_listening
 from argus_exporter.replay.player import Player, play
@@ -176,6 +176,19 @@ async def _serve(args: argparse.Namespace, recordings: Sequence[RankRecording]) 
         _say(f"ended after step {progress.step}, {progress.kernels:,} kernel records{dropped}")
 
 
+def _longest_window(recordings: Sequence[RankRecording], seconds: float) -> int | None:
+    """Steps of the longest aligned window inside a recording that is too short for a window of `seconds`.
+
+    A profiler trace holds a handful of steps; None where the usual length fits.
+    """
+    first = max((int(r.iterations["step"].min()) for r in recordings if len(r.iterations)), default=0)
+    last = min((int(r.iterations["step"].max()) for r in recordings if len(r.iterations)), default=-1)
+    if last < first or min(r.end_ns - r.begin_ns for r in recordings) > 3e9 * seconds:
+        return None
+    lengths = (1 << power for power in reversed(range((last - first + 1).bit_length())))
+    return next(length for length in lengths if last // length * length - length + 1 >= first)
+
+
 @contextlib.asynccontextmanager
 async def _exporter(
     args: argparse.Namespace, recordings: Sequence[RankRecording]
@@ -191,7 +204,12 @@ async def _exporter(
         return
     config = load(ExporterConfig, args.config)
     if args.listen_address is not None:
-        config = dataclasses.replace(config, web=WebConfig(args.listen_address))
+        config = dataclasses.replace(
+            config, web=dataclasses.replace(config.web, listen_address=args.listen_address)
+        )
+    if config.windows.steps is None and not args.loop and args.resample_ranks is None:
+        steps = _longest_window(recordings, config.windows.seconds)
+        config = dataclasses.replace(config, windows=dataclasses.replace(config.windows, steps=steps))
     tick = max(recording.tick_seconds for recording in recordings)
     if args.resample_ranks is None and tick > config.modes.tick_seconds:  # resampling spreads ticks itself
         config = dataclasses.replace(config, modes=dataclasses.replace(config.modes, tick_seconds=tick))

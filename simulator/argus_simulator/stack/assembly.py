@@ -59,6 +59,7 @@ class Stack:
         self._cleanup = contextlib.ExitStack()
         self._signals = StopSignals()
         self._children: list[Child] = []
+        self._exporters: list[str] = []
 
     def __enter__(self) -> Stack:
         self._signals.raise_them()
@@ -138,6 +139,11 @@ class Stack:
         """
         return wait_for(condition, timeout_s, what, every_s=0.2, meanwhile=self.check)
 
+    def scrape(self, address: str) -> None:
+        """Have Prometheus scrape another exporter, at host:port, beside the stack's own."""
+        self._exporters.append(address)
+        prometheus.write_target(self.folder / "targets", "argus-exporter", *self._exporters)
+
     def start_child(
         self,
         name: str,
@@ -175,7 +181,7 @@ class Stack:
         self.alertmanager = self._start_alertmanager()
         options.say("starting the exporter")
         self.exporter = self._start_exporter()
-        prometheus.write_target(targets, "argus-exporter", f"127.0.0.1:{self.exporter.port}")
+        self.scrape(f"127.0.0.1:{self.exporter.port}")
         options.say("starting Prometheus")
         self.prometheus = self._start_prometheus(rules, targets)
         self._api = PrometheusApi(self.prometheus.url)

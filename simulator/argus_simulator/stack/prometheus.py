@@ -59,9 +59,9 @@ def configuration(rules: Sequence[Path], targets: Path, alertmanager: str) -> st
     )
 
 
-def write_target(targets: Path, job: str, address: str) -> None:
-    """Point a scrape job at host:port. Prometheus watches the folder; a rename is seen as one change."""
-    content = json.dumps([{"targets": [address]}])
+def write_target(targets: Path, job: str, *addresses: str) -> None:
+    """Point a scrape job at each host:port. Prometheus watches the folder; a rename is seen as one change."""
+    content = json.dumps([{"targets": addresses}])
     draft = targets / f"{job}.draft"
     draft.write_text(content)
     draft.rename(targets / f"{job}.json")

@@ -62,3 +62,7 @@ def log(*lines: object) -> bytes:
     return b"".join(
         (line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines
     )
+
+
+def dumps(content: object) -> bytes:
+    return json.dumps(content).encode()
