@@ -64,8 +64,8 @@ def _wrong(wrong: Collection[Accusation], stack: Stack, training: Training) -> I
     for made in sorted(wrong, key=str):
         who = " ".join(part for part in (made.alert, made.rank and f"rank {made.rank}", made.phase) if part)
         heard = ", ".join(
-            f"{notification.labels.get('severity')} {notification.status} at {notification.received - onset:+.1f} s"
-            for notification in stack.notifications()
-            if accusation(notification) == made
+            f"{told.labels.get('severity')} {told.status} at {told.received - onset:+.1f} s"
+            for told in stack.notifications()
+            if accusation(told) == made
         )
         yield f"  accused wrongly: {who} ({heard or 'not delivered'})"
