@@ -5,8 +5,8 @@
 A small model trains on the CPU with a DataLoader; blocks of steps with the hooks alive alternate with blocks
 where they are not (a flag that every hook looks at first, so off blocks still pay for a call and a look).
 Thread CPU time per step, so that waiting for other processes does not count. Records go to a socket that
-another process reads. Steps of a second and more pay for a flush each, shorter ones share it: a step of 100 ms
-pays a tenth. The last line is JSON.
+another process reads. Steps of a second and more pay for a flush each, shorter ones share it: one of 100
+ms pays a tenth. The last line is JSON.
 """
 
 from __future__ import annotations

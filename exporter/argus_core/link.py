@@ -70,6 +70,8 @@ class Link:
         self._sequence = 0
         self._names: dict[str, int] = {}
         self._buffers: dict[wire.MessageType, bytearray] = {}
+        self.connects = 0
+        """Times that a connection was made: a new one may lead to an exporter that knows nothing."""
         self.dropped = 0
         """Records that could not be delivered, since the start."""
 
@@ -150,6 +152,7 @@ class Link:
             self._retry_s = min(self._retry_s * 2, _RECONNECT_LIMIT_S)
             return False
         self._retry_s = _RECONNECT_FIRST_S
+        self.connects += 1
         self._resend_names()
         return True
 

@@ -29,6 +29,8 @@ class IterationDetector:
         self._cycle: frozenset[int] = frozenset()
         self._opening_ns = 0
         """First fetch or forward since the last optimizer step: it may open the next iteration."""
+        self._fetches_open = False
+        """The running iteration began with a fetch: while the cycle is unknown, the next fetch ends it."""
         self._trained = False
         """A forward with gradients ran since the last optimizer step."""
         self.manual = False
@@ -39,9 +41,10 @@ class IterationDetector:
         if self.manual:
             return
         if not self._stepped:
-            self._start_ns = self._start_ns or time_ns
-        elif self._cycle and self._stepped >= self._cycle:
-            self._close(time_ns)
+            if not self._start_ns:
+                self._start_ns, self._fetches_open = time_ns, not trains
+        elif self._stepped >= self._cycle if self._cycle else self._fetches_open and not trains:
+            self._close(self._opening_ns or time_ns)
         else:
             self._opening_ns = self._opening_ns or time_ns
         if trains:

@@ -29,7 +29,7 @@ _FLUSH_NS: Final = 1_000_000_000
 """Iterations that end sooner after a flush wait for the next: a flush costs as much as a step's hooks."""
 _SILENCE_NS: Final = 2_000_000_000
 """After so long a span does not wait either: long steps, and the first span, which opens the connection."""
-_STATE_NS: Final = 5_000_000_000  # an exporter that restarted knows a rank's activity again after this
+_STATE_NS: Final = 5_000_000_000  # own cost and drops stay current within this
 _PHASES_LIMIT: Final = 200  # below the exporter's limit of 256 series keys a rank
 _SPAN_COST_NS: Final = 1_000
 """What a span costs outside flush: two clock reads, the guard and the append. Source: bench/overhead."""
@@ -83,6 +83,7 @@ class Recorder:
         self._state_at = 0
         self._state_changed = True
         self._reason = ""
+        self._connects = 0
         self._said: set[str] = set()
         self._offset = wall() - now()
         self.alive = True
@@ -212,8 +213,9 @@ class Recorder:
             self._announce()
             self._announce = None
         offset = self._offset = self._wall() - now()
-        if self._state_changed or self._flushed_at - self._state_at >= _STATE_NS:
-            self._send_state(self._flushed_at)
+        says_state = self._state_changed or self._flushed_at - self._state_at >= _STATE_NS
+        if says_state:
+            self._send_state()
         packed = []
         for _ in range(min(len(pending), _PENDING_LIMIT)):
             phase, start, duration, step = pending.popleft()
@@ -245,11 +247,16 @@ class Recorder:
         for unit, total in self._work.items():
             link.add(wire.Work(total, link.name_id(unit)))
         link.flush()
+        if link.connects != self._connects:
+            self._connects = link.connects
+            if not says_state:  # an exporter that has just started knows nothing of this rank
+                self._send_state()
+                link.flush()
         self.cost_ns += time.thread_time_ns() - began_ns
 
-    def _send_state(self, at_ns: int) -> None:
-        """Activity and channel: repeated, because an exporter that restarted knows neither."""
-        self._state_at, self._state_changed = at_ns, False
+    def _send_state(self) -> None:
+        """Activity and channel."""
+        self._state_at, self._state_changed = self._flushed_at, False
         link = self._link
         activity = wire.Activity.WARMUP if self.step <= self._warmup else wire.Activity.TRAIN
         link.add(wire.ActivityChange(self._wall(), activity))

@@ -1,0 +1,116 @@
+"""A bare exporter for producer tests: accepts producers on a socket and keeps what they say, by rank."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from argus_core import wire
+
+PATIENCE_S = 60.0
+"""Longest wait for a condition: a torch import on a busy core takes ten seconds."""
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition, bounded."""
+    limit = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > limit:
+            raise AssertionError(f"not within {PATIENCE_S:.0f} s: {what}")
+        time.sleep(0.01)
+
+
+class Said:
+    """What one rank has said, over all its connections."""
+
+    def __init__(self) -> None:
+        self.hellos: list[wire.Hello] = []
+        self.spans: list[tuple[str, str, wire.Span]] = []
+        self.iterations: list[wire.Iteration] = []
+        self.activities: list[wire.Activity] = []
+        self.channels: list[tuple[wire.ChannelState, str]] = []
+        self.work: dict[str, float] = {}
+        self.exit_status: int | None = None
+
+    def count(self) -> Counter[str]:
+        return Counter(phase for phase, _, _ in self.spans)
+
+    def seconds(self, phase: str) -> list[float]:
+        return [span.duration_ns / 1e9 for name, _, span in self.spans if name == phase]
+
+
+class Reader:
+    """Listens until closed; records are in `ranks`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ranks: dict[int, Said] = defaultdict(Said)
+        self._peers: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        """Vanish as a killed exporter does: connections reset, socket gone."""
+        self.path.unlink(missing_ok=True)
+        for one in (self._listener, *self._peers):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for thread in self._threads:
+            thread.join(5)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            self._peers.append(peer)
+            thread = threading.Thread(target=self._read, args=(peer,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _read(self, peer: socket.socket) -> None:
+        names = {0: ""}
+        said = Said()
+        while True:
+            try:
+                packet = peer.recv(wire.MAX_MESSAGE_BYTES + 1)
+            except OSError:
+                return
+            if not packet:
+                return
+            header = wire.parse_header(packet)
+            for record in wire.RECORDS[header.type].unpack_all(packet[wire.HEADER.size :]):
+                match record:
+                    case wire.Hello():
+                        said = self.ranks[record.rank]
+                        said.hellos.append(record)
+                    case wire.Name():
+                        names[record.name_id] = wire.decode_text(record.text)
+                    case wire.Span():
+                        said.spans.append((names[record.phase_id], names[record.group_id], record))
+                    case wire.Iteration():
+                        said.iterations.append(record)
+                    case wire.ActivityChange():
+                        said.activities.append(wire.Activity(record.activity))
+                    case wire.ChannelState():
+                        said.channels.append((record, names[record.reason_id]))
+                    case wire.Work():
+                        said.work[names[record.unit_id]] = record.total
+                    case wire.Bye():
+                        said.exit_status = record.exit_status

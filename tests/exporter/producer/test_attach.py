@@ -1,0 +1,317 @@
+"""ARGUS attached to real torch processes: what arrives, and that the training is never touched.
+
+The jobs are unmodified scripts; a bare reader stands for the exporter.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from argus_core import wire
+from argus_exporter.producer import boot_directory
+
+from .reader import Reader, until
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+TRAIN = Path(__file__).resolve().parents[2] / "training" / "train.py"
+SMALL = {"WIDTH": "32", "LENGTH": "8", "FROZEN": "1", "BATCH": "2"}
+
+LOOP = """
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.arange(800, dtype=torch.float32).view(100, 8) / 800, batch_size=10)
+def train():
+    for x in loader:
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.item()
+"""
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    with Reader(tmp_path / "s") as reader:
+        yield reader
+
+
+def environment(socket: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ARGUS_", "RANK"))}
+    ours = {"PYTHONPATH": str(boot_directory()), "ARGUS_SOCKET": str(socket), "OMP_NUM_THREADS": "1"}
+    return kept | ours | more
+
+
+def torchrun(ranks: int = 2) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), str(TRAIN)]
+
+
+def run(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+
+
+def run_rank(program: str, socket: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """One rank of a job of one, without a launcher."""
+    env = environment(socket, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", **more)
+    return run([sys.executable, "-c", program], env)
+
+
+def test_unmodified_job_reports_phases_and_iterations(reader: Reader) -> None:
+    """Every phase of every step of both ranks; the launcher, which Slurm gave a rank, does not attach."""
+    steps = 20
+    env = environment(reader.path, STEPS=str(steps), SLURM_PROCID="0", ARGUS_DEBUG="1", **SMALL)
+    result = run(torchrun(), env)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("argus: attached") == 2
+    until(lambda: all(reader.ranks[rank].exit_status is not None for rank in (0, 1)), "BYE")
+    assert sorted(reader.ranks) == [0, 1]
+    for rank, said in reader.ranks.items():
+        (hello,) = said.hellos
+        assert (hello.rank, hello.local_rank, hello.world_size) == (rank, rank, 2)
+        assert wire.decode_text(hello.training_job) == "train"
+        count = said.count()
+        assert {name: count[name] for name in ("data", "backward", "optimizer")} == dict.fromkeys(
+            ("data", "backward", "optimizer"), steps
+        )
+        # The first forward and its wait come before the first optimizer step, where the model is found.
+        assert {name: count[name] for name in ("forward", "dp-allreduce")} == dict.fromkeys(
+            ("forward", "dp-allreduce"), steps - 1
+        )
+        assert count["all_reduce"] == steps // 10
+        kinds = {(phase, wire.Kind(span.kind), group) for phase, group, span in said.spans}
+        assert kinds - {("gc", wire.Kind.HOST, "")} == {
+            ("data", wire.Kind.HOST, ""),
+            ("forward", wire.Kind.COMPUTE, ""),
+            ("backward", wire.Kind.COMPUTE, ""),
+            ("dp-allreduce", wire.Kind.COMM, ""),
+            ("optimizer", wire.Kind.COMPUTE, ""),
+            ("all_reduce", wire.Kind.COMM, "world"),
+        }
+        assert [iteration.step for iteration in said.iterations] == list(range(1, steps + 1))
+        assert said.iterations[-1].total_count == steps
+        assert {span.step for phase, _, span in said.spans if phase == "data"} == set(range(1, steps + 1))
+        assert all(state.up for state, _ in said.channels)
+        assert said.exit_status == 0
+
+
+def test_gradient_accumulation_is_one_iteration(reader: Reader) -> None:
+    """Four forwards a step; only the last backward waits for peers (the others are in DDP's no_sync)."""
+    result = run(torchrun(1), environment(reader.path, STEPS="6", ACCUMULATE="4", **SMALL))
+    assert result.returncode == 0, result.stderr
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    count = said.count()
+    assert len(said.iterations) == 6
+    assert (count["data"], count["backward"], count["optimizer"], count["dp-allreduce"]) == (24, 24, 6, 5)
+
+
+def test_slow_rank_is_told_from_those_that_wait(reader: Reader) -> None:
+    """Rank 1 does five times the forward work: its forward is long, and rank 0 waits for it."""
+    env = environment(
+        reader.path,
+        STEPS="30",
+        SLOW_RANK="1",
+        SLOW_FROM="0",
+        SLOW_FACTOR="5",
+        FROZEN="4",
+        TRAINED="1",
+        BATCH="2",
+    )
+    assert run(torchrun(), env).returncode == 0
+    until(lambda: all(reader.ranks[rank].exit_status is not None for rank in (0, 1)), "BYE")
+
+    def median(rank: int, phase: str) -> float:
+        values = sorted(reader.ranks[rank].seconds(phase))
+        return values[len(values) // 2]
+
+    assert median(1, "forward") > 1.5 * median(0, "forward")
+    assert median(0, "dp-allreduce") > 1.5 * median(1, "dp-allreduce")
+
+
+def test_user_exception_passes_through(reader: Reader) -> None:
+    """Same traceback and status as without ARGUS, and BYE says that it failed."""
+    program = LOOP + "train()\nraise ValueError('mine')\n"
+    observed = run_rank(program, reader.path)
+    plain = run_rank(program, reader.path, ARGUS_DISABLE="1")
+    assert (observed.returncode, observed.stderr) == (plain.returncode, plain.stderr)
+    assert observed.returncode == 1
+    assert "ValueError: mine" in observed.stderr
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert said.exit_status == 1
+    assert len(said.iterations) == 10
+
+
+def test_exception_inside_hooked_calls_reaches_the_user(reader: Reader) -> None:
+    """Forward, backward, data and optimizer raise: the user catches it, the next steps are observed."""
+    program = LOOP + (
+        "train()\n"
+        "caught = 0\n"
+        "def expect(call):\n"
+        "    global caught\n"
+        "    try: call()\n"
+        "    except (RuntimeError, ValueError, ZeroDivisionError, StopIteration): caught += 1\n"
+        "expect(lambda: model(torch.ones(1, 3)))\n"
+        "expect(lambda: torch.ones(1).backward())\n"
+        "class Broken(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 3\n"
+        "    def __getitem__(self, i): return 1 / 0\n"
+        "expect(lambda: next(iter(torch.utils.data.DataLoader(Broken()))))\n"
+        "def closure(): raise ValueError\n"
+        "expect(lambda: optimizer.step(closure))\n"
+        "train()\n"
+        "print(caught)\n"
+    )
+    result = run_rank(program, reader.path)
+    assert (result.stdout, result.stderr) == ("4\n", "")
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert len(said.iterations) == 20
+    assert said.count()["forward"] == 19
+
+
+def test_without_exporter_training_is_the_same(tmp_path: Path) -> None:
+    """Nobody listens: same result, nothing printed."""
+    program = LOOP + "print(train())"
+    observed = run_rank(program, tmp_path / "nobody")
+    plain = run_rank(program, tmp_path / "nobody", ARGUS_DISABLE="1")
+    assert (observed.stdout, observed.stderr, observed.returncode) == (plain.stdout, "", 0)
+
+
+def test_exporter_restart_is_survived(tmp_path: Path) -> None:
+    """The exporter dies in the middle: training goes on, and the next exporter learns all anew."""
+    stop = tmp_path / "stop"
+    env = environment(tmp_path / "s", STOP_FILE=str(stop), **SMALL)
+    first = Reader(tmp_path / "s")
+    job = subprocess.Popen(torchrun(1), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until(lambda: len(first.ranks[0].iterations) >= 20, "iterations at the first exporter")
+        first.close()
+        before = first.ranks[0].iterations[-1]
+        with Reader(tmp_path / "s") as second:
+            said = second.ranks[0]
+            until(lambda: len(said.iterations) >= 20, "iterations at the second exporter")
+            stop.touch()
+            out, err = job.communicate(timeout=60)
+            until(lambda: said.exit_status is not None, "BYE")
+            assert job.returncode == 0, err
+            assert "finished" in out
+            assert said.iterations[-1].total_count > before.total_count + 20
+            assert said.iterations[-1].total_seconds > before.total_seconds
+            assert {"data", "forward", "backward", "optimizer"} <= set(said.count())
+            assert said.activities[-1] is wire.Activity.TRAIN
+    finally:
+        job.kill()
+        job.wait()
+
+
+def test_throwing_hooks_are_contained(reader: Reader) -> None:
+    """Our own code raises in every hook: same result as without it, each hook says so once and is gone."""
+    broken = (
+        "from argus_exporter.producer import spans, stopwatch\n"
+        "def broken(*_, **__): raise RuntimeError('ours')\n"
+        "spans.Recorder.ended = stopwatch.Stopwatch.span = broken\n"
+    )
+    program = (
+        LOOP + "print(train(), torch.autograd.backward.__module__, model.__class__.__dict__.get('__call__'))"
+    )
+    observed = run_rank(broken + program, reader.path)
+    plain = run_rank(program, reader.path, ARGUS_DISABLE="1")
+    assert observed.returncode == 0
+    assert observed.stdout == plain.stdout
+    for hook in ("data", "forward", "backward", "optimizer"):
+        assert observed.stderr.count(f"argus: hook {hook} detached after 3 failures") == 1
+
+
+def test_model_is_pickled_and_copied_without_us(tmp_path: Path) -> None:
+    """Nothing of ours is on the user's objects."""
+    program = LOOP + (
+        "import copy, io, pickle\n"
+        "train()\n"
+        "copied = copy.deepcopy(model)\n"
+        "text = pickle.dumps(model)\n"
+        "torch.save(model, io.BytesIO())\n"
+        "pickle.loads(text)(torch.ones(1, 8)); copied(torch.ones(1, 8))\n"
+        "print(b'argus' in text)"
+    )
+    result = run_rank(program, tmp_path / "nobody")
+    assert (result.stdout, result.stderr) == ("False\n", "")
+
+
+def test_own_spans_work_and_iterations(reader: Reader) -> None:
+    """The public functions, for what hooks cannot see."""
+    program = (
+        "import torch\n"
+        "from argus_exporter import producer\n"
+        "for _ in range(3):\n"
+        "    with producer.iteration():\n"
+        "        with producer.span('tokenise'):\n"
+        "            producer.work('tokens', 7)\n"
+    )
+    assert run_rank(program, reader.path).returncode == 0
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert said.count()["tokenise"] == 3
+    assert len(said.iterations) == 3
+    assert said.work == {"tokens": 21.0}
+
+
+def test_data_loader_workers_are_silent(reader: Reader) -> None:
+    """Forked and spawned workers inherit the rank's environment and say nothing for it."""
+    program = (
+        LOOP
+        + "loader = torch.utils.data.DataLoader(torch.rand(40, 8), batch_size=4, num_workers=2)\n"
+        + "if __name__ == '__main__':\n    train()\n"
+    )
+    assert run_rank(program, reader.path).returncode == 0
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert len(said.hellos) == 1
+    assert len(said.iterations) == 10
+
+
+@pytest.mark.parametrize("switch", [{"ARGUS_DISABLE": "1"}, {"ARGUS_DISABLE_PHASES": "1"}])
+def test_switched_off_is_off(reader: Reader, switch: dict[str, str]) -> None:
+    """No hook is in place and nobody says HELLO."""
+    program = LOOP + "train(); print(hasattr(torch.autograd.backward, '__wrapped__'))"
+    result = run_rank(program, reader.path, **switch)
+    assert result.stdout == "False\n"
+    assert not reader.ranks
+
+
+def test_hook_can_be_left_out(reader: Reader) -> None:
+    """Each hook has a switch of its own."""
+    assert run_rank(LOOP + "train()", reader.path, ARGUS_DISABLE_HOOKS="backward,data").returncode == 0
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert set(said.count()) - {"gc"} == {"forward", "optimizer"}
+    assert len(said.iterations) == 9  # from the second on, whose forward is seen
+
+
+def test_installed_torch_has_no_unknown_collective() -> None:
+    """A new torch that names a collective anew must be noticed: it would be invisible."""
+    from torch.distributed import distributed_c10d
+
+    from argus_exporter.producer.torch_hooks.collectives import COLLECTIVES, LEFT_OUT
+
+    collectives = {
+        name
+        for name in distributed_c10d.__all__
+        if inspect.isfunction(function := getattr(distributed_c10d, name))
+        and "group" in (parameters := inspect.signature(function).parameters)
+        and {"async_op", "tensor", "obj", "object_list"} & set(parameters)
+    }
+    assert collectives <= {*COLLECTIVES, *LEFT_OUT}
+    assert "all_reduce" in collectives

@@ -1,0 +1,83 @@
+"""Sequences of fetches, forwards and optimizer steps, and the iterations they make."""
+
+from __future__ import annotations
+
+import re
+
+from argus_exporter.producer.iterations import IterationDetector
+
+
+def iterations(story: str) -> list[tuple[int, int]]:
+    """Play d (data fetch), f (forward), v (evaluation), A and B (optimizers' steps), one a tick from 1."""
+    ended: list[tuple[int, int]] = []
+    detector = IterationDetector(lambda start, end: ended.append((start, end)))
+    for time, event in enumerate(re.sub(r"\s", "", story), 1):
+        match event:
+            case "d":
+                detector.opening(time)
+            case "f":
+                detector.opening(time, trains=True)
+            case "v":
+                detector.void()
+            case optimizer:
+                detector.optimizer_begins(ord(optimizer))
+                detector.optimizer_ended(ord(optimizer), time)
+    detector.finish()
+    return ended
+
+
+def test_plain_loop() -> None:
+    """From fetch to optimizer step; the last one ends with the process."""
+    assert iterations("dfA dfA dfA") == [(1, 3), (4, 6), (7, 9)]
+
+
+def test_gradient_accumulation_is_one_iteration() -> None:
+    """Many forwards, one step."""
+    assert iterations("dfdfdfA dfdfdfA") == [(1, 7), (8, 14)]
+
+
+def test_several_optimizers_are_one_iteration() -> None:
+    """A generator and a discriminator, each with its own forward."""
+    assert iterations("dfAfB dfAfB dfAfB") == [(1, 5), (6, 10), (11, 15)]
+
+
+def test_two_optimizers_in_a_row() -> None:
+    """The end is that of the last."""
+    assert iterations("dfAB dfAB") == [(1, 4), (5, 8)]
+
+
+def test_data_without_loader() -> None:
+    """The forward opens."""
+    assert iterations("fA fA fA") == [(1, 2), (3, 4), (5, 6)]
+
+
+def test_prefetched_data() -> None:
+    """The next batch is fetched before the step: the forward opens."""
+    assert iterations("d fdA fdA fdA") == [(1, 4), (5, 7), (8, 10)]
+
+
+def test_evaluation_between_iterations_is_left_out() -> None:
+    """Fetches that a forward without gradients follows open nothing."""
+    assert iterations("dfA dfA dvdvdv dfA dfA") == [(1, 3), (4, 6), (13, 15), (16, 18)]
+
+
+def test_frozen_forward_within_an_iteration_changes_nothing() -> None:
+    """A forward without gradients after one with them (a teacher) is part of the iteration."""
+    assert iterations("dfvfA dfvfA") == [(1, 5), (6, 10)]
+
+
+def test_cycle_that_shrinks_is_learnt_again() -> None:
+    """The second optimizer stops stepping: after one late iteration the cycle is the first alone."""
+    assert iterations("dfAB dfAB dfA dfA dfA") == [(1, 4), (5, 8), (9, 11), (12, 14), (15, 17)]
+
+
+def test_own_marks_take_over() -> None:
+    """Where the user marks iterations, events are ignored."""
+    ended: list[tuple[int, int]] = []
+    detector = IterationDetector(lambda start, end: ended.append((start, end)))
+    detector.mark(10, 20)
+    detector.opening(21)
+    detector.optimizer_ended(1, 22)
+    detector.opening(23)
+    detector.finish()
+    assert ended == [(10, 20)]

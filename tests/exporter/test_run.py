@@ -1,0 +1,112 @@
+"""`argus-exporter run`: status and signals pass through; the command runs whatever the exporter does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from argus_exporter.producer import boot_directory
+from argus_exporter.run import child_environment
+
+from .producer.reader import Reader, until
+
+WAIT = (
+    "import signal, sys; signal.signal(15, lambda *_: sys.exit(9)); print('up', flush=True); signal.pause()"
+)
+
+
+def start(socket: Path, *command: str, address: str = "127.0.0.1:0") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "argus_exporter.cli", "run", "--socket", str(socket)),
+            *("--web.listen-address", address, "--", *command),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def python(program: str) -> tuple[str, ...]:
+    return sys.executable, "-c", program
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [("pass", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 128 + 9)],
+)
+def test_status_is_the_commands(tmp_path: Path, program: str, status: int) -> None:
+    """Also after a signal; one line says where /metrics is, and the exporter is gone afterwards."""
+    run = start(tmp_path / "s", *python(program))
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == status
+    (line,) = err.splitlines()
+    assert "http://127.0.0.1:" in line
+    assert not (tmp_path / "s").exists()
+
+
+def test_sigterm_is_forwarded(tmp_path: Path) -> None:
+    """The command decides how to end."""
+    run = start(tmp_path / "s", *python(WAIT))
+    assert run.stdout is not None
+    assert run.stdout.readline() == "up\n"
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    assert run.returncode == 9
+    assert not (tmp_path / "s").exists()
+
+
+def test_listening_exporter_is_used(tmp_path: Path) -> None:
+    """The command takes the place of `run`: same process."""
+    with Reader(tmp_path / "s"):
+        run = start(tmp_path / "s", *python("import os; print(os.getpid())"))
+        out, err = run.communicate(timeout=60)
+    assert out == f"{run.pid}\n"
+    assert err.count("\n") == 1
+
+
+def test_command_runs_without_exporter(tmp_path: Path) -> None:
+    """An exporter that cannot start is one warning."""
+    run = start(tmp_path / "s", *python("print('trained')"), address="nonsense")
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, "trained\n")
+    (line,) = err.splitlines()
+    assert "nonsense" in line
+
+
+def test_killed_run_takes_its_exporter_along(tmp_path: Path) -> None:
+    """No exporter is left behind by SIGKILL."""
+    run = start(tmp_path / "s", *python(WAIT))
+    assert run.stdout is not None
+    run.stdout.readline()
+    run.kill()
+    run.wait()
+    until(lambda: not (tmp_path / "s").exists(), "the exporter ends")
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "word"),
+    [((), 2, "no command"), (("no-such-command",), 127, "not found")],
+)
+def test_unusable_command_is_one_line(
+    tmp_path: Path, command: tuple[str, ...], status: int, word: str
+) -> None:
+    """2 for none, 127 for one that is not there, as a shell says it."""
+    run = start(tmp_path / "s", *command)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == status
+    (line,) = err.splitlines()
+    assert word in line
+
+
+def test_environment_keeps_the_users_path() -> None:
+    """Our folder leads, once; what was there stays in its order."""
+    environ = {"PYTHONPATH": os.pathsep.join(("/a", str(boot_directory()), "/b"))}
+    child = child_environment(environ, Path("/run/s"), "job")
+    assert child["PYTHONPATH"].split(os.pathsep) == [str(boot_directory()), "/a", "/b"]
+    assert (child["ARGUS_SOCKET"], child["ARGUS_JOB"]) == ("/run/s", "job")
