@@ -94,13 +94,15 @@ class Player:
         anchor_ns = self._clock()
         played_ns = 0
         next_step: int | None = None
-        for fleet in self._passes:
-            begin, end = min(r.begin_ns for r in fleet), max(r.end_ns for r in fleet)
+        passes = self._passes
+        if self._speed == 0:
+            passes = list(passes)
+            anchor_ns -= sum(end - begin for begin, end in map(_extent, passes))
+        for fleet in passes:
+            begin, end = _extent(fleet)
             first, last = _step_range(fleet)
             step_shift = 0 if next_step is None else next_step - first
             next_step = last + 1 + step_shift
-            if self._speed == 0:
-                anchor_ns = self._clock() - (end - begin) - played_ns
             tracks = []
             for recording in fleet:
                 rank = self._ranks.get(recording.rank)
@@ -270,6 +272,10 @@ async def serve(
     """Play recordings to the exporter at `socket_path`, once or until cancelled (`loop`)."""
     passes: Iterable[Fleet] = repeat(recordings) if loop else [recordings]
     return await play(Player(passes, socket_path, speed=speed, stay=stay))
+
+
+def _extent(fleet: Fleet) -> tuple[int, int]:
+    return min(r.begin_ns for r in fleet), max(r.end_ns for r in fleet)
 
 
 def _step_range(fleet: Fleet) -> tuple[int, int]:
