@@ -28,7 +28,7 @@ WIDTH = int(number("WIDTH", 128))
 FROZEN = int(number("FROZEN", 6))
 TRAINED = int(number("TRAINED", 1))
 BATCH = int(number("BATCH", 4))
-LENGTH = int(number("LENGTH", 64))
+LENGTH = int(number("LENGTH", 128))
 ACCUMULATE = int(number("ACCUMULATE", 1))
 CLASSES = 16
 
@@ -51,7 +51,7 @@ class Degradation(nn.Module):
     def __init__(self, rank: int) -> None:
         super().__init__()
         self.slow = rank == int(number("SLOW_RANK", -1))
-        self.factor = number("SLOW_FACTOR", 2.0)
+        self.factor = number("SLOW_FACTOR", 3.0)
         self.from_step = int(number("SLOW_FROM", -1))
         self.file = os.environ.get("SLOW_FILE")
         self.calls = 0

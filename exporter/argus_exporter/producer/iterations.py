@@ -59,9 +59,12 @@ class IterationDetector:
                 self._start_ns = 0
 
     def optimizer_begins(self, optimizer: int) -> None:
-        """`optimizer` (its id) is about to step. One that steps again after a forward: a new iteration."""
-        if not self.manual and optimizer in self._stepped and self._opening_ns:
-            self._close(self._opening_ns)
+        """`optimizer` (its id) is about to step. One that steps again does so in a new iteration.
+
+        Where neither fetch nor forward was seen between (a compiled step function), that began at the last end.
+        """
+        if not self.manual and optimizer in self._stepped:
+            self._close(self._opening_ns or self._end_ns)
 
     def optimizer_ended(self, optimizer: int, time_ns: int) -> None:
         if self.manual:

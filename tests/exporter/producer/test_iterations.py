@@ -71,6 +71,11 @@ def test_cycle_that_shrinks_is_learnt_again() -> None:
     assert iterations("dfAB dfAB dfA dfA dfA") == [(1, 4), (5, 8), (9, 11), (12, 14), (15, 17)]
 
 
+def test_steps_alone() -> None:
+    """Neither fetch nor forward is seen (a compiled step function): from step to step, after the first."""
+    assert iterations("A A A") == [(1, 2), (2, 3)]
+
+
 def test_own_marks_take_over() -> None:
     """Where the user marks iterations, events are ignored."""
     ended: list[tuple[int, int]] = []
