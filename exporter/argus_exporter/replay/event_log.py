@@ -61,6 +61,8 @@ FIRST_KEYS: Final = frozenset(key for keys in _KEYS.values() for key in keys)
 _DIMENSIONS: Final[tuple[str, ...]] = ("tp", "dp", "pp", "ep")
 _START_LIMIT_S: Final = 4e9  # the year 2096, where start is Unix time
 _DURATION_LIMIT_S: Final = 1e6
+_NAME_LIMIT: Final = 1 << 16
+"""Longest name read; what the wire cuts of it (`wire.encode_name`) still tells two long names apart."""
 _SHOWN: Final = 60
 """Longest piece of a bad value that an error repeats."""
 
@@ -338,7 +340,7 @@ def _seconds(record: Mapping[str, Any], key: str, limit: float) -> int:
     return round(value * 1_000_000_000)
 
 
-def _text(record: Mapping[str, Any], key: str, prefix: str = "", limit: int = 256) -> str:
+def _text(record: Mapping[str, Any], key: str, prefix: str = "", limit: int = _NAME_LIMIT) -> str:
     value = record[key]
     text = clean_text(value, limit) if isinstance(value, str) else ""
     if not text:

@@ -120,7 +120,7 @@ class RankRecording:
 
 
 class TextTable:
-    """Interns texts of one recording as the wire will carry them: cut at 256 bytes, printable."""
+    """Interns names of one recording as the wire will carry them (`wire.encode_name`), so that ids agree."""
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {"": 0}
