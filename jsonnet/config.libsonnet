@@ -137,6 +137,9 @@
     kernelShiftRatio: 0.03,
     // Shift that is `info` at once.
     kernelInfoShiftRatio: 0.5,
+    // Seconds over which a kernel's share of time is taken: five of the exporter's windows of 60 s, because
+    // the counters advance with each window.
+    kernelCostRange: 300,
     // Share of wall time of a kernel's excess that may page.
     kernelPageLostRatio: 0.01,
     // Seconds a worker restart may take before an L3 alert resolves.

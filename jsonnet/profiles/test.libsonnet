@@ -20,6 +20,7 @@
     meanWindows: [10, 30, 90],
     // One group for all phases: a demo has a few ranks.
     phases: [],
+    kernelCostRange: 20,
     fastWindow: 2,
     // Ten seconds hold few spans: one spike of 4x moves such a mean by 6 %.
     culpritRatio: 1.25,

@@ -159,18 +159,25 @@ local labels = import '../lib/labels.libsonnet';
         name: 'argus-l3-cost',
         interval: duration.of(c.slowInterval),
         rules: [{
-          // The share of wall time that the kernel's shift adds. Two workers publish under `replica`.
+          // The share of wall time that the shift adds. kernel="all" is the worker's name for a rank whose
+          // compute kernels are all slower. Two workers publish under `replica`. The counters advance with
+          // each kernel window, hence the longer range.
           record: 'rank:argus_kernel_anomaly:lost_ratio',
           expr: |||
             clamp_min(1 - 1 / (1 + %(anomaly)s), 0)
               * on (training_job, rank, kernel, stream) group_left ()
               sum by (training_job, rank, kernel, stream) (rate(%(seconds)s[%(range)s]))
+            or clamp_min(1 - 1 / (1 + %(whole)s), 0)
+              * on (training_job, rank) group_left ()
+              sum by (training_job, rank) (rate(%(compute)s[%(range)s]))
             or clamp_max(%(anomaly)s, 0)
           ||| % {
-            anomaly: 'max by (training_job, rank, kernel, stream, cause, verdict, team) (%s)'
-                     % labels.selector('argus_l3_anomaly', [c.argusSelector]),
+            local by = 'max by (training_job, rank, kernel, stream, cause, verdict, team) (%s)',
+            anomaly: by % labels.selector('argus_l3_anomaly', [c.argusSelector]),
+            whole: by % labels.selector('argus_l3_anomaly', [c.argusSelector, 'kernel="all"']),
             seconds: labels.selector('argus_kernel_duration_seconds_total', [c.argusSelector]),
-            range: duration.range(c, c.meanWindows[0]),
+            compute: labels.selector('argus_kernel_duration_seconds_total', [c.argusSelector, 'stream=~"compute.*"']),
+            range: duration.range(c, c.kernelCostRange),
           },
         }],
       },
