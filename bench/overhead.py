@@ -2,11 +2,11 @@
 
     python -m bench.overhead [--blocks N] [--steps N]
 
-A small model trains on the CPU with a DataLoader; blocks of steps with the hooks alive alternate with blocks
-where they are not (a flag that every hook looks at first, so off blocks still pay for a call and a look).
-Thread CPU time per step, so that waiting for other processes does not count. Records go to a socket that
-another process reads. Steps of a second and more pay for a flush each, shorter ones share it: one of 100
-ms pays a tenth. The last line is JSON.
+A small model trains on the CPU with a DataLoader and DDP; blocks of steps with the hooks alive alternate
+with blocks where they are not (a flag that every hook looks at first, so off blocks still pay for a call
+and a look). Thread CPU time per step, so that waiting for other processes does not count. Records go to a
+socket that another process reads. Steps of a second and more pay for a flush each, shorter ones share it:
+one of 100 ms pays a tenth. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -64,7 +64,11 @@ def main() -> None:
     recorder = observer.recorder
 
     torch.set_num_threads(1)
-    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    rendezvous = f"file://{folder.name}/rendezvous"
+    torch.distributed.init_process_group("gloo", init_method=rendezvous, rank=0, world_size=1)
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     data = torch.utils.data.TensorDataset(torch.randn(4096, 64), torch.randint(0, 8, (4096,)))
     loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=Endless())

@@ -61,7 +61,7 @@ class IterationDetector:
     def optimizer_begins(self, optimizer: int) -> None:
         """`optimizer` (its id) is about to step. One that steps again does so in a new iteration.
 
-        Where neither fetch nor forward was seen between (a compiled step function), that began at the last end.
+        Where no fetch or forward was seen between (a compiled step function), it began at the last end.
         """
         if not self.manual and optimizer in self._stepped:
             self._close(self._opening_ns or self._end_ns)

@@ -250,6 +250,22 @@ def test_model_is_pickled_and_copied_without_us(tmp_path: Path) -> None:
     assert (result.stdout, result.stderr) == ("False\n", "")
 
 
+def test_outer_module_that_is_not_called_hands_over(reader: Reader) -> None:
+    """As in Lightning, where training_step calls a child: its calls are the forward, from step 3 on."""
+    program = LOOP + (
+        "class Outer(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.inner = model\n"
+        "outer = Outer()\n"
+        "train()\n"
+    )
+    assert run_rank(program, reader.path).returncode == 0
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert said.count()["forward"] == 8
+
+
 def test_own_spans_work_and_iterations(reader: Reader) -> None:
     """The public functions, for what hooks cannot see."""
     program = (

@@ -11,6 +11,7 @@ built on `queue_callback`.)
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from argus_core import wire
@@ -23,103 +24,76 @@ class BackwardHook(Hook):
 
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
-        self.backward = observer.stopwatch.task("backward", wire.Kind.COMPUTE)
-        self.wait = observer.stopwatch.task("dp-allreduce", wire.Kind.COMM)
-        self.wait_sharded = observer.stopwatch.task("dp-reduce-scatter", wire.Kind.COMM)
+        self._stopwatch = observer.stopwatch
+        self._compute = observer.stopwatch.task("backward", wire.Kind.COMPUTE)
+        self._wait = observer.stopwatch.task("dp-allreduce", wire.Kind.COMM)
+        self._wait_sharded = observer.stopwatch.task("dp-reduce-scatter", wire.Kind.COMM)
+        self._queue_callback: Callable[[Callable[[], None]], None]
+        # The state of the one backward that runs.
+        self._running = False  # checkpointing runs a backward within the backward
+        self._waits = False  # gradients are computed, their reduction is waited for
+        self._begin: Mark | None = None
 
     def attach(self, torch: Any) -> None:
         autograd = torch.autograd
         original = autograd.backward
-        queue_callback = autograd.Variable._execution_engine.queue_callback
-        observer, stopwatch = self.observer, self.observer.stopwatch
-        inside = False  # checkpointing runs a backward within the backward
+        self._queue_callback = autograd.Variable._execution_engine.queue_callback
+        observer, tensor_type = self.observer, torch.Tensor
+        engine_starts = self._engine_starts
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            nonlocal inside
-            if inside or not self.alive:
+            if self._running or not self.alive:
                 return original(*args, **kwargs)
-            inside = True
-            begin = run = None
+            self._running = True
+            handle = None
             try:
                 if observer.reducers and observer.reduces_gradients():
-                    run = _Run(self, args[0] if args else kwargs.get("tensors"), queue_callback, torch.Tensor)
-                begin = stopwatch.mark()
-                if run is not None:
-                    run.begin = begin
+                    tensor = args[0] if args else kwargs.get("tensors")
+                    if isinstance(tensor, tensor_type) and tensor.requires_grad:
+                        handle = tensor.register_hook(engine_starts)
+                self._waits = False
+                self._begin = self._stopwatch.mark()
             except Exception as error:
                 self.failed(error)
+            completed = False
             try:
                 result = original(*args, **kwargs)
-            except BaseException:
-                inside = False
-                self._abandon(run, begin)
-                raise
-            inside = False
-            try:
-                if run is None or not run.end():
-                    stopwatch.span(self.backward, begin)
-            except Exception as error:
-                self.failed(error)
-            return result
+                completed = True
+                return result
+            finally:
+                self._running = False
+                try:
+                    if handle is not None:
+                        handle.remove()
+                    self._ends(completed)
+                except Exception as error:
+                    self.failed(error)
 
         self.replace(autograd, "backward", backward)
 
-    def _abandon(self, run: _Run | None, begin: Mark | None) -> None:
-        """The user's backward raised."""
-        try:
-            if run is None:
-                self.observer.stopwatch.discard(begin)
-            else:
-                run.abandon()
-        except Exception as error:
-            self.failed(error)
+    def _ends(self, completed: bool) -> None:
+        begin, self._begin = self._begin, None
+        if not completed:
+            self._stopwatch.discard(begin)
+        elif not self._waits:
+            self._stopwatch.span(self._compute, begin)
+        else:
+            self._stopwatch.span(self._wait_sharded if self.observer.gradients_sharded else self._wait, begin)
 
-
-class _Run:
-    """One backward pass that ends with a wait for peers."""
-
-    __slots__ = ("_computed", "_handle", "_hook", "_queue_callback", "_wait", "begin")
-
-    def __init__(self, hook: BackwardHook, tensor: Any, queue_callback: Any, tensor_type: Any) -> None:
-        self._hook = hook
-        self._queue_callback = queue_callback
-        self._computed = False
-        self._wait: Mark | None = None
-        self._handle: Any = None
-        self.begin: Mark | None = None
-        if isinstance(tensor, tensor_type) and tensor.requires_grad:
-            self._handle = tensor.register_hook(self._engine_started)
-
-    def _engine_started(self, _gradient: Any) -> None:
+    def _engine_starts(self, _gradient: Any) -> None:
         """The engine begins with the loss: be the first to queue a final callback."""
         try:
             self._queue_callback(self._gradients_computed)
         except Exception as error:
-            self._hook.failed(error)
+            self.failed(error)
 
     def _gradients_computed(self) -> None:
         """All gradients are computed; the engine goes on to wait for their reduction."""
         try:
-            if not self._computed:
-                self._computed = True
-                stopwatch = self._hook.observer.stopwatch
-                stopwatch.span(self._hook.backward, self.begin)
-                self._wait = stopwatch.mark()
+            if self._running and not self._waits:
+                self._waits = True
+                self._stopwatch.span(self._compute, self._begin)
+                self._begin = self._stopwatch.mark()
         except Exception as error:
-            self._hook.failed(error)
-
-    def end(self) -> bool:
-        """The call returned. False when the end of the computation was not seen: all of it is one span."""
-        if self._handle is not None:
-            self._handle.remove()
-        if self._computed:
-            hook = self._hook
-            sharded = hook.observer.gradients_sharded
-            hook.observer.stopwatch.span(hook.wait_sharded if sharded else hook.wait, self._wait)
-        return self._computed
-
-    def abandon(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-        self._hook.observer.stopwatch.discard(self._wait if self._computed else self.begin)
+            self.failed(error)
