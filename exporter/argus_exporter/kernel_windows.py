@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import wire
-from argus_core.kernel_names import is_collective
 from argus_core.modes import ModeConfig, Modes, find_modes
+from argus_exporter.streams import label_streams
 
 KERNEL_DTYPE = np.dtype(
     [
@@ -180,7 +180,7 @@ class KernelWindows:
             # ran already, and not where the window length changed or a mark was lost.
             length = boundary.steps or 1
             if self._opened_at == boundary.last_step - length and len(records):
-                self._name_streams(records)
+                self._streams = label_streams(records, self.names, self._streams)
                 complete.append(ClosedWindow(boundary, records, dict(self.names), dict(self._streams)))
             self._opened_at = boundary.last_step
         return complete
@@ -193,22 +193,6 @@ class KernelWindows:
         self._pending = len(rest)
         window: KernelArray = everything[before]
         return window
-
-    def _name_streams(self, records: KernelArray) -> None:
-        """Name each new stream by what it mostly does, for good: `nccl0`, `copy0` or `compute0`."""
-        for raw in np.unique(records["stream"]):
-            if int(raw) in self._streams:
-                continue
-            of_stream = records[records["stream"] == raw]
-            duration = of_stream["duration_ns"].astype(np.float64)
-            total = duration.sum()
-            copies = duration[of_stream["operation"] != wire.Operation.KERNEL].sum()
-            name_ids = [int(name_id) for name_id in np.unique(of_stream["name_id"])]
-            collective_ids = [name_id for name_id in name_ids if is_collective(self.names.get(name_id, ""))]
-            collectives = duration[np.isin(of_stream["name_id"], collective_ids)].sum()
-            kind = "nccl" if collectives * 2 > total else "copy" if copies * 2 > total else "compute"
-            taken = sum(1 for label in self._streams.values() if label.startswith(kind))
-            self._streams[int(raw)] = f"{kind}{taken}"
 
 
 def summarise(

@@ -14,6 +14,7 @@ from argus_core.kernel_names import is_collective, kernel_id
 from argus_core.modes import ModeConfig, Modes, find_modes
 from argus_exporter.kernel_windows import KernelArray
 from argus_exporter.replay.recording import RankRecording, clean_text
+from argus_exporter.streams import label_streams
 
 _CROSS_RANK_PAIRS = 10
 
@@ -145,22 +146,6 @@ def as_text(summaries: Sequence[RankSummary], top: int) -> str:
     return "\n\n".join(blocks)
 
 
-def stream_labels(recording: RankRecording) -> dict[int, str]:
-    """Raw stream to the label under which the exporter publishes it: what it mostly does, numbered."""
-    labels: dict[int, str] = {}
-    collective = recording.collective
-    for raw in np.unique(recording.kernels["stream"]):
-        of_stream = recording.kernels["stream"] == raw
-        duration = recording.kernels["duration_ns"][of_stream].astype(np.float64)
-        copies = duration[recording.kernels["operation"][of_stream] != wire.Operation.KERNEL].sum()
-        collectives = duration[collective[of_stream]].sum()
-        total = duration.sum()
-        kind = "nccl" if collectives * 2 > total else "copy" if copies * 2 > total else "compute"
-        taken = sum(1 for label in labels.values() if label.startswith(kind))
-        labels[int(raw)] = f"{kind}{taken}"
-    return labels
-
-
 def _pairs(recording: RankRecording, top: int) -> Iterator[PairSummary]:
     kernels: KernelArray = recording.kernels
     if not len(kernels):
@@ -170,7 +155,7 @@ def _pairs(recording: RankRecording, top: int) -> Iterator[PairSummary]:
     durations = kernels["duration_ns"].astype(np.float64) / 1e9
     seconds = np.bincount(inverse, weights=durations)
     total = float(seconds.sum())
-    labels = stream_labels(recording)
+    labels = label_streams(kernels, dict(enumerate(recording.texts)), {})
     config = ModeConfig(tick_seconds=recording.tick_seconds)
     for place, index in enumerate(np.argsort(-seconds, kind="stable")):
         name = recording.texts[int(keys[index] >> np.uint64(32))]

@@ -17,7 +17,7 @@ from argus_exporter.replay.player import Player, play, serve
 from argus_exporter.replay.reader import parse_bytes, read_files
 from argus_exporter.replay.recording import RankRecording
 from argus_exporter.replay.resample import resample
-from argus_exporter.replay.summary import stream_labels
+from argus_exporter.streams import label_streams
 from exporter.exporter_process import Samples, config, exporter, scrape, value, wait_for
 from exporter.replay.synthetic import dumps, log, training_trace
 
@@ -192,7 +192,11 @@ def test_real_trace_is_published_as_the_summary_says(socket: Path, traces: Path)
                 for (name, labels) in samples
                 if name == "argus_kernel_mode_p50_seconds"
             }
-            assert streams == set(stream_labels(recording).values()) == {"compute0"}
+            assert (
+                streams
+                == set(label_streams(recording.kernels, dict(enumerate(recording.texts)), {}).values())
+                == {"compute0"}
+            )
             coverage = value(samples, "argus_kernel_coverage_ratio", rank="0")
             assert coverage is not None
             assert 0.7 < coverage < 1
