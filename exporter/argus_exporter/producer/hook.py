@@ -38,6 +38,7 @@ class Observer:
         self.iterations = IterationDetector(self._iteration_ended)
         self.on_new_optimizer: list[Callable[[Any], None]] = []
         self.on_optimizer_step: list[Callable[[], None]] = []
+        self.on_reducer: list[Callable[[Any], None]] = []
         self.gradients_sharded = False
         self._use_events = use_events
         self.hooks: list[Hook] = []
@@ -61,11 +62,12 @@ class Observer:
     def note_root(self, module: Any) -> None:
         """An outermost module that is trained."""
         kinds = {kind.__name__ for kind in type(module).__mro__}
-        if "DistributedDataParallel" in kinds:
+        sharded = bool(kinds & {"FullyShardedDataParallel", "FSDPModule"})
+        if sharded or "DistributedDataParallel" in kinds:
+            self.gradients_sharded = sharded
             self.reducers.append(module)
-        elif kinds & {"FullyShardedDataParallel", "FSDPModule"}:
-            self.gradients_sharded = True
-            self.reducers.append(module)
+            for listener in self.on_reducer:
+                listener(module)
 
     def reduces_gradients(self) -> bool:
         """Whether the next backward ends with a wait for peers; not within DDP's `no_sync`."""

@@ -30,8 +30,11 @@ class BackwardHook(Hook):
         self._wait_sharded = observer.stopwatch.task("dp-reduce-scatter", wire.Kind.COMM)
         self._queue_callback: Callable[[Callable[[], None]], None]
         # The state of the one backward that runs.
-        self._running = False  # checkpointing runs a backward within the backward
+        self._running = False
+        self._nested = 0  # checkpointing runs a backward within the backward
+        self._splits = False  # it ends with a wait for peers, whose begin is to be found
         self._waits = False  # gradients are computed, their reduction is waited for
+        self._on_parameters = False
         self._begin: Mark | None = None
 
     def attach(self, torch: Any) -> None:
@@ -39,20 +42,27 @@ class BackwardHook(Hook):
         original = autograd.backward
         self._queue_callback = autograd.Variable._execution_engine.queue_callback
         observer, tensor_type = self.observer, torch.Tensor
-        engine_starts = self._engine_starts
+        observer.on_reducer.append(self._new_reducer)
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._running or not self.alive:
+            if not self.alive:
                 return original(*args, **kwargs)
+            if self._running:
+                self._nested += 1
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    self._nested -= 1
             self._running = True
             handle = None
             try:
-                if observer.reducers and observer.reduces_gradients():
+                self._waits = False
+                self._splits = bool(observer.reducers) and observer.reduces_gradients()
+                if self._splits and not self._on_parameters:
                     tensor = args[0] if args else kwargs.get("tensors")
                     if isinstance(tensor, tensor_type) and tensor.requires_grad:
-                        handle = tensor.register_hook(engine_starts)
-                self._waits = False
+                        handle = tensor.register_hook(self._gradients_begin)
                 self._begin = self._stopwatch.mark()
             except Exception as error:
                 self.failed(error)
@@ -81,10 +91,26 @@ class BackwardHook(Hook):
         else:
             self._stopwatch.span(self._wait_sharded if self.observer.gradients_sharded else self._wait, begin)
 
-    def _engine_starts(self, _gradient: Any) -> None:
-        """The engine begins with the loss: be the first to queue a final callback."""
+    def _new_reducer(self, module: Any) -> None:
+        """Under DDP one parameter's hook is enough, and cheaper than one on every loss (4 us against 9).
+
+        The last parameter that has a gradient: used by every step, first in the backward. DDP's own callback
+        is queued after the last gradient. Hooks of parameters are neither pickled nor copied with them.
+        """
+        if self.observer.gradients_sharded:
+            return  # what the engine sees there are not the module's parameters
+        with_gradient = [p for p in module.parameters() if p.requires_grad and p.grad is not None]
+        if with_gradient:
+            self.remove_at_detach(with_gradient[-1].register_hook(self._gradients_begin))
+            self._on_parameters = True
+
+    def _gradients_begin(self, _gradient: Any) -> None:
+        """The engine is at work: queue a final callback before DDP or FSDP do."""
         try:
-            self._queue_callback(self._gradients_computed)
+            # A callback that is queued in a nested backward would run at its end.
+            if self._splits and self._running and not self._nested:
+                self._splits = False
+                self._queue_callback(self._gradients_computed)
         except Exception as error:
             self.failed(error)
 
