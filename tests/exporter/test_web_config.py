@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import ssl
-import subprocess
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import bcrypt
 import pytest
+import trustme
 
 from argus_core.settings import SettingsError
 from argus_exporter.config import ExporterConfig
@@ -21,22 +21,12 @@ from exporter.exporter_process import config, exporter
 REFUSED = "certificate required|reset|closed|refused|disconnected|EOF"
 
 
-def certificate(folder: Path, name: str, issuer: str | None = None) -> None:
-    """NAME.pem and NAME.key for 127.0.0.1; self-signed without an issuer."""
-    request = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    signer = ["-CA", f"{issuer}.pem", "-CAkey", f"{issuer}.key"] if issuer else []
-    command = [*request, *subject, *signer, "-keyout", f"{name}.key", "-out", f"{name}.pem"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+def certificate(folder: Path, name: str, authority: trustme.CA) -> None:
+    """NAME.pem and NAME.key for 127.0.0.1, and the authority's own certificate beside them."""
+    issued = authority.issue_cert("127.0.0.1", common_name=name)
+    issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
+    issued.private_key_pem.write_to_path(folder / f"{name}.key")
+    authority.cert_pem.write_to_path(folder / "authority.pem")
 
 
 def secured(tmp_path: Path, text: str) -> ExporterConfig:
@@ -70,26 +60,26 @@ def test_basic_auth_lets_in_who_knows_the_password(tmp_path: Path):
 
 def test_tls_serves_https_only(tmp_path: Path):
     """A client that trusts the certificate is served; plain HTTP is not."""
-    certificate(tmp_path, "server")
+    certificate(tmp_path, "server", trustme.CA())
     text = "tls_server_config: {cert_file: server.pem, key_file: server.key}"
     with exporter(secured(tmp_path, text)) as running:
         assert running.url.startswith("https://")
-        assert fetch(running.url, ssl.create_default_context(cafile=str(tmp_path / "server.pem"))) == 200
+        assert fetch(running.url, ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))) == 200
         with pytest.raises(OSError, match=REFUSED):
             fetch(running.url.replace("https", "http"))
 
 
 def test_mutual_tls_asks_for_a_certificate_of_the_authority(tmp_path: Path):
     """Without one the handshake fails."""
-    certificate(tmp_path, "server")
-    certificate(tmp_path, "authority")
-    certificate(tmp_path, "client", issuer="authority")
+    authority = trustme.CA()
+    certificate(tmp_path, "server", authority)
+    certificate(tmp_path, "client", authority)
     text = (
         "tls_server_config: {cert_file: server.pem, key_file: server.key, client_ca_file: authority.pem,"
         " client_auth_type: RequireAndVerifyClientCert}"
     )
     with exporter(secured(tmp_path, text)) as running:
-        context = ssl.create_default_context(cafile=str(tmp_path / "server.pem"))
+        context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
         with pytest.raises(OSError, match=REFUSED):
             fetch(running.url, context)
         context.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
