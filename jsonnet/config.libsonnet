@@ -93,6 +93,10 @@
     waitingPhases: 'backward.*|optimizer.*',
     // A wait is explained by a culprit that costs at least the wait divided by this.
     explainedRatio: 1.5,
+    // A rank that is late by at most this factor of its own excess is slow, not late; excess below this share of
+    // wall time is not kept.
+    excuseRatio: 2,
+    excuseLeastRatio: 0.005,
     // A rank that is slow in compute has a slow host if a host phase is slow by this share of the excess.
     slowHostShare: 0.5,
     // Slow link: the group's shortest mean against the median of the peer groups', and the peers it needs.

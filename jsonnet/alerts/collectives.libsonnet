@@ -7,11 +7,16 @@ local alert = import '../lib/alert.libsonnet';
   prometheusAlerts+:: {
     groups+: [
       alert.group(c, 'collectives', alert.severities(
-        c, 'ArgusCollectiveLateRank', 'cause="%s"' % c.causes.late.cause, {
+        c,
+        'ArgusCollectiveLateRank',
+        'cause="%s"' % c.causes.late.cause,
+        {
           summary: 'Rank {{ $labels.rank }} of {{ $labels.training_job }} is late in {{ $labels.phase }}.',
           description: 'The other ranks of {{ $labels.group }} wait for rank {{ $labels.rank }}, and none of its own '
                        + 'phases explains it. The job loses {{ $value | humanizePercentage }} of its time to it.',
-        }
+        },
+        // That nothing else explains it must hold for a second evaluation: a slow phase may show a moment later.
+        infoFor=c.evaluationInterval
       ) + [
         // A whole group is judged against its peers: no rank ratio makes an `info`.
         rule {

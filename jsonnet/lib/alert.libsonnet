@@ -23,7 +23,8 @@ local duration = import 'duration.libsonnet';
   // The three severities of one finding. `finding` selects culprits in rank:argus_verdict:lost_ratio.
   //   info: at once, for effects of 1.5x and more; ticket and page: after persistence; page: only a finding that
   //   costs enough, is about the job's costliest, and has a majority to compare with.
-  severities(config, name, matchers, annotations)::
+  //   `infoFor`: seconds that `info` waits for a confirmation; 0 for direct evidence.
+  severities(config, name, matchers, annotations, infoFor=0)::
     local culprits = 'rank:argus_verdict:lost_ratio{verdict="culprit"}';
     local finding = 'rank:argus_verdict:lost_ratio{verdict="culprit", level="L2", %s}' % matchers;
     local effect = |||
@@ -46,6 +47,7 @@ local duration = import 'duration.libsonnet';
       {
         alert: name,
         expr: '%s\nand on (training_job, rank) %s' % [finding, effect],
+        [if infoFor > 0 then 'for']: duration.of(infoFor),
         labels: { severity: 'info' },
         annotations: annotations,
       },

@@ -258,6 +258,23 @@ local labels = import '../lib/labels.libsonnet';
       lost: c.minLostRatio,
       judged: judged,
     }),
+    // What a rank loses in its own phases, below every threshold of suspicion: it may explain that it is late.
+    local excess = record('rank:argus_phase_excess:lost_ratio', |||
+      (
+        (%(fastSum)s / (%(fastCount)s >= %(minimum)d) - %(toGroup)s %(fastMedian)s) * %(toGroup)s %(spans)s
+        or (%(mean)s - %(toGroup)s %(median)s) * %(toGroup)s %(spans)s
+      ) >= %(least)g
+    ||| % {
+      fastSum: fastSum([compute]),
+      fastCount: fastCount([compute]),
+      minimum: c.fastMinSpans,
+      fastMedian: group('fast_median'),
+      mean: mean([compute]),
+      median: group('median', [compute]),
+      toGroup: toGroup,
+      spans: spanRate,
+      least: c.excuseLeastRatio,
+    }),
     local late = rec('rank:argus_phase_suspect:lost_ratio', [comm]),
     local collective = [
       record('rank:argus_collective_waiting:lost_ratio', |||
@@ -308,7 +325,7 @@ local labels = import '../lib/labels.libsonnet';
       }),
     ],
 
-    statisticsRules: statistics + fast + [suspects] + collective,
+    statisticsRules: statistics + fast + [suspects, excess] + collective,
   },
 
   local subjects = [subject(phase) for phase in c.phases] + [rest],

@@ -44,11 +44,22 @@ local labels = import '../lib/labels.libsonnet';
 
   local evidence = [
     {
-      // Late arrivers without an excuse: their own phases are normal, and they were not kept waiting elsewhere
-      // (the tensor-parallel mates of a slow rank enter the data-parallel collective late with it).
+      // Late arrivers without an excuse: their own phases are normal (what they lose there, suspicious or not,
+      // does not come near to what they are late by), and they were not kept waiting elsewhere (the
+      // tensor-parallel mates of a slow rank enter the data-parallel collective late with it).
       record: unexcused,
       expr: unexplained(
-        '(%s unless on (%s) %s)' % [late, labels.rank, own],
+        '(%s unless on (%s) %s unless on (%s) (max by (%s) (%s) <= %g * sum by (%s) (%s)))' % [
+          late,
+          labels.rank,
+          own,
+          labels.rank,
+          labels.rank,
+          late,
+          c.excuseRatio,
+          labels.rank,
+          'rank:argus_phase_excess:lost_ratio',
+        ],
         labels.rank,
         'max by (%s) (rank:argus_collective_waiting:lost_ratio)' % labels.rank
       ),

@@ -37,7 +37,12 @@ def attach(torch: Any) -> Observer | None:
     socket = Path(config.socket) if config.socket else default_socket_path()
     job = identity.training_job(config.job, os.environ, sys.argv)
     link = Link(socket, lambda: identity.hello(place, job, parallel, _gpu_uuid(torch)))
-    recorder = spans.Recorder(link, warmup_iterations=config.warmup_iterations, announce=_mark_environment)
+    recorder = spans.Recorder(
+        link,
+        warmup_iterations=config.warmup_iterations,
+        flush_ms=config.flush_milliseconds,
+        announce=_mark_environment,
+    )
     observer = Observer(
         recorder,
         Stopwatch(recorder),

@@ -53,6 +53,12 @@ TABLE: Final = (
     Variable(
         "ARGUS_WARMUP_ITERATIONS", int, 3, "first iterations that count as warm-up: no verdicts from them"
     ),
+    Variable(
+        "ARGUS_FLUSH_MILLISECONDS",
+        int,
+        1000,
+        "records wait at most this long, and then for the iteration's end",
+    ),
     Variable("ARGUS_DEBUG", bool, False, "say on stderr what was attached"),
     Variable("ARGUS_PRODUCER_PID", int, 0, "set by ARGUS itself: the process that reports for this rank"),
 )
@@ -74,6 +80,7 @@ class Settings:
     parallel: str
     event_pool: int
     warmup_iterations: int
+    flush_milliseconds: int
     debug: bool
     producer_pid: int
 

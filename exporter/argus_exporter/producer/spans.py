@@ -25,8 +25,6 @@ _PENDING_LIMIT: Final = 8192
 """Spans that may wait to be sent; more are dropped and counted (0.7 MB)."""
 _PENDING_FLUSH: Final = 512
 """Spans after which a flush does not wait for the end of the iteration."""
-_FLUSH_NS: Final = 1_000_000_000
-"""Iterations that end sooner after a flush wait for the next: a flush costs as much as a step's hooks."""
 _SILENCE_NS: Final = 2_000_000_000
 """After so long a span does not wait either: long steps, and the first span, which opens the connection."""
 _STATE_NS: Final = 5_000_000_000  # own cost and drops stay current within this
@@ -58,6 +56,8 @@ class Recorder:
     Args:
         link: the connection; the recorder is its only user.
         warmup_iterations: activity is WARMUP until so many iterations have ended.
+        flush_ms: iterations that end sooner after a flush wait for the next one: a flush costs as much as
+            the hooks of a step.
         announce: called once, before the first record is sent: from here on this process trains.
         wall: Unix nanoseconds.
     """
@@ -67,11 +67,13 @@ class Recorder:
         link: Link,
         *,
         warmup_iterations: int = 0,
+        flush_ms: int = 1000,
         announce: Callable[[], None] = lambda: None,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self._link = link
         self._warmup = warmup_iterations
+        self._flush_ns = flush_ms * 1_000_000
         self._announce: Callable[[], None] | None = announce
         self._wall = wall
         self._pending: deque[tuple[Phase, int, int, int]] = deque()
@@ -152,7 +154,7 @@ class Recorder:
         if self.step == self._warmup:
             self._state_changed = True
         self.step += 1
-        if now() - self._flushed_at >= _FLUSH_NS or len(self._iterations) > _PENDING_FLUSH:
+        if now() - self._flushed_at >= self._flush_ns or len(self._iterations) > _PENDING_FLUSH:
             self.flush()
 
     def work(self, unit: str, amount: float) -> None:

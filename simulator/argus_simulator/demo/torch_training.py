@@ -81,6 +81,7 @@ class TorchTraining:
                 "SLOW_FILE": str(self._slow),
                 "STOP_FILE": str(self._end),
                 "OMP_NUM_THREADS": "1",
+                "ARGUS_FLUSH_MILLISECONDS": "100",  # the test profile's windows are of seconds
             },
             folder=self._script.parent,
             orderly_death=True,  # torchrun ends its workers, which lead sessions of their own
