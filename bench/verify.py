@@ -1,0 +1,160 @@
+"""The long proofs and all benchmarks, ending in one table: `make verify`.
+
+    python -m bench.verify [--only NAME ...] [--demo-seeds N] [--fuzz-examples N]
+
+Each line of the table is one promise of DESIGN section 7 with what was measured here beside it. A benchmark
+prints its own table while it runs. Exit status 1 when a promise was not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One measured number against its budget."""
+
+    what: str
+    measured: str
+    budget: str
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Options:
+    demo_seeds: int
+    fuzz_examples: int
+
+
+def at_most(what: str, value: float, limit: float, unit: str = "") -> Promise:
+    return Promise(what, f"{value:g}{unit}", f"<= {limit:g}{unit}", value <= limit)
+
+
+def at_least(what: str, value: float, limit: float, unit: str = "") -> Promise:
+    return Promise(what, f"{value:g}{unit}", f">= {limit:g}{unit}", value >= limit)
+
+
+def benchmark(module: str, *arguments: str) -> dict[str, Any]:
+    """Run `python -m module`, show its output, and read the JSON of its last line."""
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout, end="", flush=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{module} ended with status {done.returncode}")
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def modes(_: Options) -> Iterator[Promise]:
+    result = benchmark("bench.modes")
+    yield at_most("clustering a rank-window, compiled", result["rank_window_ms"], 25, " ms")
+    yield at_most("clustering a rank-window, numpy", result["rank_window_numpy_ms"], 80, " ms")
+    yield at_least("three modes counted exactly", result["exact_k_three_modes"], 0.90)
+    yield at_least("p25..p95 within 2 %", result["p25_p95_within_2pct"], 0.83)
+
+
+def exporter(_: Options) -> Iterator[Promise]:
+    result = benchmark("bench.exporter", "--seconds", "70")
+    yield at_most("exporter, 8 ranks x 1e5 events/min: share of a core", result["cpu_share"], 0.01)
+    yield at_most("exporter: memory", result["rss_mb"], 250, " MB")
+    yield at_most("exporter: memory growth", result["rss_growth_mb"], 5, " MB")
+    yield at_most("exporter: scrape p99", result["scrape_p99_ms"], 25, " ms")
+    yield at_most("all channels: bytes a rank and step", result["bytes_per_rank_step"], 18_700)
+
+
+def overhead(_: Options) -> Iterator[Promise]:
+    result = benchmark("bench.overhead")
+    yield at_most("phases: training-thread time, steps of 100 ms", result["us_per_step_of_100ms"], 20, " us")
+    yield at_most(
+        "phases: training-thread time, steps of 1 s", result["us_per_step_of_1s_and_more"], 20, " us"
+    )
+
+
+def fuzz(options: Options) -> Iterator[Promise]:
+    """Hostile bytes into the intake; a failure prints the packets."""
+    began = time.monotonic()
+    code = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "from hypothesis import HealthCheck, settings\n"
+        "from exporter.test_intake_fuzz import "
+        "test_any_packets_end_in_a_reason_and_leave_a_scrape_that_works as test\n"
+        f"settings(max_examples={options.fuzz_examples}, deadline=None, database=None,"
+        " suppress_health_check=list(HealthCheck))(test)()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False)
+    kept = done.returncode == 0
+    seconds = time.monotonic() - began
+    yield Promise(
+        "hostile packet sequences into the intake",
+        f"{options.fuzz_examples} in {seconds:.0f} s, {'no' if kept else 'an'} uncaught exception",
+        "no uncaught exception",
+        kept,
+    )
+
+
+def demo(options: Options) -> Iterator[Promise]:
+    """The whole chain, over seeds: which rank and phase is slow varies."""
+    command = [str(Path(sys.executable).with_name("argus-simulator")), "demo", "--json", "--seed"]
+    right = 0
+    for seed in range(options.demo_seeds):
+        done = subprocess.run([*command, str(seed)], capture_output=True, text=True, check=False)
+        right += done.returncode == 0
+        print(f"demo seed {seed}: {done.stdout.strip() or done.stderr.strip()[-500:]}", flush=True)
+    yield Promise(
+        "demo finds exactly the slow rank",
+        f"{right} of {options.demo_seeds}",
+        "all",
+        right == options.demo_seeds,
+    )
+
+
+PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
+    "modes": modes,
+    "exporter": exporter,
+    "overhead": overhead,
+    "fuzz": fuzz,
+    "demo": demo,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=PROOFS, default=list(PROOFS), help="run these alone")
+    parser.add_argument("--demo-seeds", type=int, default=16, help="demos to play (default: %(default)s)")
+    parser.add_argument(
+        "--fuzz-examples", type=int, default=20_000, help="packet sequences, some ten packets each"
+    )
+    args = parser.parse_args()
+    promises: list[Promise] = []
+    for name in args.only:
+        print(f"== {name}", flush=True)
+        try:
+            promises += PROOFS[name](Options(args.demo_seeds, args.fuzz_examples))
+        except (RuntimeError, KeyError, ValueError) as error:
+            promises.append(Promise(name, f"did not run: {error}", "runs", False))
+    print(f"\n{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    width = max(len(promise.what) for promise in promises)
+    measured = max(len(promise.measured) for promise in promises)
+    for promise in promises:
+        verdict = "kept" if promise.kept else "NOT KEPT"
+        print(f"{promise.what:{width}}  {promise.measured:{measured}}  {promise.budget:24}  {verdict}")
+    return 0 if all(promise.kept for promise in promises) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
