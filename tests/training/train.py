@@ -134,8 +134,8 @@ def main() -> None:
                 break
     if rank == 0:
         print(f"finished after {step} steps", flush=True)
-    # DistributedDataParallel lies in reference cycles; where it outlives its process group, gloo's threads end
-    # the process with `terminate called` about one time in seven (PyTorch 2.13, without any observer).
+    # DistributedDataParallel lies in reference cycles; where it outlives its process group, gloo ends the
+    # process with `terminate called` about one time in seven (PyTorch 2.13, without any observer).
     del model, optimizer, batches, loader
     gc.collect()
     dist.destroy_process_group()
