@@ -130,15 +130,16 @@ def test_stop_ends_an_endless_loop_at_once(socket: Path):
 def test_cancelling_serve_says_goodbye(socket: Path):
     """A cancelled task leaves no thread and no lost rank."""
 
-    async def cancelled() -> None:
+    async def cancelled(url: str) -> None:
         task = asyncio.create_task(serve(long_log(60.0), socket, speed=1, loop=True))
-        await asyncio.sleep(0.3)
+        is_up = lambda: value(scrape(url), "argus_rank_up", rank="0") == 1  # noqa: E731
+        await asyncio.to_thread(wait_for, is_up, "rank 0")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     with exporter(config(socket)) as running:
-        asyncio.run(cancelled())
+        asyncio.run(cancelled(running.url))
         wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") is None, "goodbye")
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("asyncio")]
 
