@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from argus_core import wire
+from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_core.link import Link
-from argus_exporter.kernel_windows import KERNEL_DTYPE, KernelArray
 from argus_exporter.server import installed_version
 
 PAIRS = 100

@@ -30,7 +30,8 @@ def metrics_page() -> str:
         "# Metrics",
         "",
         "Generated from `exporter/argus_core/catalogue.py` by `make generate`; do not edit.",
-        "Labels in brackets appear only where they exist. A summary is exposed as `_sum` and `_count`.",
+        "Labels in brackets appear only where they exist. A summary is exposed as `_sum` and `_count`; "
+        "one with quantiles also under its own name with the label `quantile`.",
         "",
     ]
     for component, title in _COMPONENTS.items():

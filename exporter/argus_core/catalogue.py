@@ -21,7 +21,8 @@ class Family:
     """One metric family.
 
     `name` is the exposed name of a gauge or counter (counters end in `_total`), or the base of a summary,
-    which is exposed as `<name>_sum` and `<name>_count`. `optional_labels` appear only where they exist.
+    which is exposed as `<name>_sum` and `<name>_count` (with `quantiles` also as `<name>{quantile}`).
+    `optional_labels` appear only where they exist.
     """
 
     name: str
@@ -30,11 +31,14 @@ class Family:
     help: str
     component: Component = "exporter"
     optional_labels: tuple[str, ...] = ()
+    quantiles: bool = False
 
     @property
     def sample_names(self) -> tuple[str, ...]:
         """The series names under which the family's samples appear."""
-        return (f"{self.name}_sum", f"{self.name}_count") if self.type == "summary" else (self.name,)
+        if self.type != "summary":
+            return (self.name,)
+        return (f"{self.name}_sum", f"{self.name}_count", *((self.name,) if self.quantiles else ()))
 
 
 def _gauge(name: str, labels: tuple[str, ...], help_: str, optional: tuple[str, ...] = ()) -> Family:
@@ -45,8 +49,8 @@ def _counter(name: str, labels: tuple[str, ...], help_: str) -> Family:
     return Family(name, "counter", RANK + labels, help_)
 
 
-def _summary(name: str, labels: tuple[str, ...], help_: str) -> Family:
-    return Family(name, "summary", RANK + labels, help_)
+def _summary(name: str, labels: tuple[str, ...], help_: str, *, quantiles: bool = False) -> Family:
+    return Family(name, "summary", RANK + labels, help_, quantiles=quantiles)
 
 
 _PHASE = ("phase", "kind", "group")
@@ -76,6 +80,11 @@ ITERATION_DURATION = _summary(
     (),
     "Duration of training iterations, as running totals kept by the training process.",
 )
+ITERATION_SECONDS = _gauge(
+    "argus_iteration_seconds",
+    (),
+    "Duration of each iteration, one sample a step stamped with its end; opt-in, by remote write only.",
+)
 ITERATION_DURATION_SQUARED = _counter(
     "argus_iteration_duration_seconds_squared_total",
     (),
@@ -100,6 +109,14 @@ PHASE_WINDOW_MAX = _gauge(
     "argus_phase_window_max_seconds",
     _PHASE,
     "Longest span of the phase in the trailing window, so that rare spikes survive averaging.",
+)
+PHASE_OPEN = _gauge(
+    "argus_phase_open_timestamp_seconds",
+    ("phase", "kind"),
+    "Unix time at which the span that is open now began; no series where none is. Tells who hangs where.",
+)
+COLLECTIVE_SEQUENCE = _gauge(
+    "argus_collective_sequence", ("group",), "Number of the last collective entered in the process group."
 )
 WORK_UNITS = _counter(
     "argus_work_units_total", ("unit",), "Work done, as reported by the user: tokens, samples or pixels."
@@ -144,6 +161,25 @@ KERNEL_COVERAGE = _gauge(
 )
 KERNEL_INFO = _gauge("argus_kernel_info", ("kernel", "name"), "Short kernel id to its full name, cut at 256.")
 GC_PAUSE = _summary("argus_gc_pause_seconds", ("generation",), "Python garbage collection pauses.")
+COMPILE = _summary(
+    "argus_compile_seconds", ("compiler",), "JIT compilation on the host: dynamo, triton, cute."
+)
+STACK_SAMPLES = _counter(
+    "argus_stack_samples_total",
+    ("thread", "frame"),
+    "Stack samples by innermost frame; the frames beyond the top ones count as other.",
+)
+ISSUE_LATENCY = _summary(
+    "argus_issue_latency_seconds",
+    ("kernel_class",),
+    "Start of a kernel minus its launch; quantiles describe the last complete window.",
+    quantiles=True,
+)
+VOID = _counter(
+    "argus_void_seconds_total",
+    ("void",),
+    "Idle time of the GPU: inter_step, between the kernels of two steps, and minority, gaps within a step.",
+)
 CHANNEL_UP = _gauge(
     "argus_channel_up",
     ("channel",),

@@ -21,6 +21,10 @@ _SEND_ORDER = (
     wire.MessageType.ACTIVITY,
     wire.MessageType.SPANS,
     wire.MessageType.KERNELS,
+    wire.MessageType.GARBAGE_COLLECTIONS,
+    wire.MessageType.COMPILATIONS,
+    wire.MessageType.STACK_NODES,
+    wire.MessageType.STACK_SAMPLES,
     wire.MessageType.WORK,
     wire.MessageType.ITERATIONS,  # last: an iteration closes the window of the records before it
 )
@@ -49,6 +53,7 @@ class Link:
         patience_s: how long a send may wait for room. 0 inside a training process; replay and simulator,
             which may produce faster than real time, wait instead of dropping.
         clock: monotonic seconds.
+        page_fd: descriptor of a shared page to hand over with HELLO; its HELLO says so in `shares_page`.
     """
 
     def __init__(
@@ -58,11 +63,13 @@ class Link:
         *,
         patience_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        page_fd: int | None = None,
     ) -> None:
         self._path = path
         self._hello = hello
         self._patience_s = patience_s
         self._clock = clock
+        self._page_fd = page_fd
         self._socket: socket.socket | None = None
         self._owner = os.getpid()
         self._retry_at = 0.0
@@ -174,7 +181,10 @@ class Link:
         message = wire.pack_message(type_, bytes(buffer), count, self._sequence, self.dropped)
         buffer.clear()
         try:
-            connection.send(message)
+            if type_ is wire.MessageType.HELLO and self._page_fd is not None:
+                socket.send_fds(connection, [message], [self._page_fd])
+            else:
+                connection.send(message)
         except (BlockingIOError, TimeoutError):
             self.dropped += count
             if type_ is wire.MessageType.NAMES or type_ is wire.MessageType.HELLO:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
 MAGIC: Final = 0x53475241  # "ARGS" on the wire
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 """Largest packet: below the default socket buffer (208 KiB), so that a sender need not drop at once."""
 
@@ -39,6 +39,10 @@ class MessageType(enum.IntEnum):
     WORK = 7
     CHANNELS = 8
     BYE = 9
+    GARBAGE_COLLECTIONS = 10
+    COMPILATIONS = 11
+    STACK_NODES = 12
+    STACK_SAMPLES = 13
 
 
 class Kind(enum.IntEnum):
@@ -112,14 +116,19 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Hello(Record):
-    """First message of a connection: who speaks.
+    """First message of a connection: who speaks, and of which channels.
+
+    `channels` is a mask of `1 << Channel`. A rank may have several connections, such as one of the phases and
+    one of `libargus_cupti`, which knows its rank from the environment but no topology: the identity that came
+    with PHASES stands, any other is provisional. Where `shares_page` is 1 the packet carries the descriptor
+    of a shared page (SCM_RIGHTS, see `shared_page`).
 
     Parallel coordinates and sizes are -1 where the dimension does not exist. Texts are UTF-8, zero-padded.
     `monotonic_ns` and `realtime_ns` were read together and tie the producer's clocks.
     """
 
     TYPE: ClassVar = MessageType.HELLO
-    FORMAT: ClassVar = struct.Struct("<Ii ii iiii iiii QQ 64s64s48s32s")
+    FORMAT: ClassVar = struct.Struct("<Ii ii iiii iiii QQ 64s64s48s32s BB6x")
 
     pid: int
     rank: int
@@ -139,6 +148,8 @@ class Hello(Record):
     node: bytes
     gpu_uuid: bytes
     role: bytes
+    channels: int
+    shares_page: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +249,59 @@ class ChannelState(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class GarbageCollection(Record):
+    """The latest pause of Python's collector, with the producer's running totals of that generation."""
+
+    TYPE: ClassVar = MessageType.GARBAGE_COLLECTIONS
+    FORMAT: ClassVar = struct.Struct("<QQQdB7x")
+
+    start_ns: int
+    duration_ns: int
+    total_count: int
+    total_seconds: float
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation(Record):
+    """The latest JIT compilation on the host, with the producer's running totals of that compiler."""
+
+    TYPE: ClassVar = MessageType.COMPILATIONS
+    FORMAT: ClassVar = struct.Struct("<QQQdI4x")
+
+    start_ns: int
+    duration_ns: int
+    total_count: int
+    total_seconds: float
+    compiler_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StackNode(Record):
+    """A node of the tree of call stacks: a frame below a caller. `parent_id` 0: the outermost frame."""
+
+    TYPE: ClassVar = MessageType.STACK_NODES
+    FORMAT: ClassVar = struct.Struct("<III4x")
+
+    node_id: int
+    parent_id: int
+    frame_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StackSample(Record):
+    """`count` samples of a thread (a name) whose innermost frame is the stack node `node_id`."""
+
+    TYPE: ClassVar = MessageType.STACK_SAMPLES
+    FORMAT: ClassVar = struct.Struct("<QIII4x")
+
+    time_ns: int
+    thread_id: int
+    node_id: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Bye(Record):
     """Last message: the process ends on purpose, with this exit status."""
 
@@ -249,7 +313,21 @@ class Bye(Record):
 
 RECORDS: Final[dict[MessageType, type[Record]]] = {
     record.TYPE: record
-    for record in (Hello, Name, Span, Kernel, Iteration, ActivityChange, Work, ChannelState, Bye)
+    for record in (
+        Hello,
+        Name,
+        Span,
+        Kernel,
+        Iteration,
+        ActivityChange,
+        Work,
+        ChannelState,
+        Bye,
+        GarbageCollection,
+        Compilation,
+        StackNode,
+        StackSample,
+    )
 }
 
 
@@ -335,6 +413,8 @@ def hello(
     node: str = "",
     gpu_uuid: str = "",
     role: str = "",
+    channels: Iterable[Channel] = (Channel.PHASES,),
+    shares_page: bool = False,
 ) -> Hello:
     """A HELLO from plain values; `coordinates` and `sizes` are keyed by `dp`, `tp`, `pp`, `ep`."""
     at: dict[str, Any] = coordinates or {}
@@ -358,4 +438,6 @@ def hello(
         node=encode_text(node, 64),
         gpu_uuid=encode_text(gpu_uuid, 48),
         role=encode_text(role, 32),
+        channels=sum(1 << channel for channel in set(channels)),
+        shares_page=int(shares_page),
     )

@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from argus_core import wire
-from argus_exporter.kernel_windows import KERNEL_DTYPE, ClosedWindow
+from argus_core.kernel_records import KERNEL_DTYPE
+from argus_exporter.kernel_windows import ClosedWindow
 from argus_exporter.names import NameTable
 from argus_exporter.ranks import Ranks, RankState
 from argus_exporter.topology import Identity

@@ -13,32 +13,15 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from argus_core import wire
+from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_core.modes import ModeConfig, Modes, find_modes
 from argus_exporter.streams import label_streams
-
-KERNEL_DTYPE = np.dtype(
-    [
-        ("start_ns", "<u8"),
-        ("duration_ns", "<u8"),
-        ("issue_ns", "<i8"),
-        ("name_id", "<u4"),
-        ("stream", "<u4"),
-        ("kilobytes", "<u4"),
-        ("operation", "u1"),
-        ("device", "u1"),
-        ("reserved", "<u2"),
-    ]
-)
-"""`wire.Kernel` as numpy sees it."""
 
 _MEDIAN_OF_STEPS = 16
 _PENDING_LIMIT = 4_000_000
 """Kernel records kept for one open window (160 MB); 1e5 events a minute need 1e5."""
-
-KernelArray = NDArray[np.void]
 
 
 @dataclass(frozen=True)

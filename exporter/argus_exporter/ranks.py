@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from argus_core import wire
 from argus_core.kernel_names import kernel_id
+from argus_core.kernel_records import KernelArray
 from argus_core.modes import Mode
 from argus_exporter.config import ExporterConfig
 from argus_exporter.extremes import TrailingExtreme
 from argus_exporter.kernel_windows import (
     ClosedWindow,
-    KernelArray,
     KernelWindows,
     PairStatistics,
     WindowStatistics,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from argus_core import wire
+from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.link import Link
 from argus_simulator import kernels
 from argus_simulator.job import RankStep
@@ -51,10 +52,10 @@ def send_step(link: Link, done: RankStep, step: int, epoch_ns: int, totals: Tota
             )
         )
     records = kernel_records(done, epoch_ns, link.name_id)
-    for start in range(0, len(records), _KERNELS_A_MESSAGE * kernels.KERNEL_DTYPE.itemsize):
+    for start in range(0, len(records), _KERNELS_A_MESSAGE * KERNEL_DTYPE.itemsize):
         link.add_packed(
             wire.MessageType.KERNELS,
-            records[start : start + _KERNELS_A_MESSAGE * kernels.KERNEL_DTYPE.itemsize],
+            records[start : start + _KERNELS_A_MESSAGE * KERNEL_DTYPE.itemsize],
         )
     duration_ns = done.end_ns - done.start_ns
     totals.add(duration_ns / 1e9)

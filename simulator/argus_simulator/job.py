@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.wire import Operation
 from argus_simulator import kernels, schedule
 from argus_simulator.faults import Damage, Fault, damage
@@ -169,7 +170,7 @@ class Job:
         else:
             starts = interval.start_ns + before + idle * np.arange(1, len(before) + 1) // (len(before) + 1)
         kinds = [plan.kinds[index] for index in plan.kind_of_launch]
-        records = np.zeros(len(before), kernels.KERNEL_DTYPE)
+        records = np.zeros(len(before), KERNEL_DTYPE)
         records["start_ns"] = starts
         records["duration_ns"] = run.durations_ns
         records["issue_ns"] = -1
@@ -179,7 +180,7 @@ class Job:
         return records
 
     def _collective(self, phase: schedule.Phase, interval: Interval) -> NDArray[np.void]:
-        records = np.zeros(1, kernels.KERNEL_DTYPE)
+        records = np.zeros(1, KERNEL_DTYPE)
         records["start_ns"] = interval.start_ns
         records["duration_ns"] = interval.duration_ns
         records["issue_ns"] = -1

@@ -19,21 +19,6 @@ from argus_simulator.noise import Floats
 COMPUTE_STREAM, COPY_STREAM, COMM_STREAM = 7, 13, 20
 """Raw CUDA stream ids, as CUPTI would report them."""
 
-KERNEL_DTYPE = np.dtype(
-    [
-        ("start_ns", "<u8"),
-        ("duration_ns", "<u8"),
-        ("issue_ns", "<i8"),
-        ("name_id", "<u4"),
-        ("stream", "<u4"),
-        ("kilobytes", "<u4"),
-        ("operation", "u1"),
-        ("device", "u1"),
-        ("reserved", "<u2"),
-    ]
-)
-"""`wire.Kernel` as numpy sees it; a test compares the two."""
-
 
 @dataclass(frozen=True)
 class KernelKind:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from argus_core import wire
+from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_core.modes import ModeConfig
-from argus_exporter.kernel_windows import KERNEL_DTYPE, KernelArray, KernelWindows, WindowLength, summarise
+from argus_exporter.kernel_windows import KernelWindows, WindowLength, summarise
 from argus_exporter.ranks import KernelIds
 
 NAMES = {0: "", 1: "gemm", 2: "ncclDevKernel_AllReduce", 3: "Memcpy HtoD"}

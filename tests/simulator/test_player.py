@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from argus_core import wire
+from argus_core.kernel_records import KERNEL_DTYPE
 from argus_simulator.job import Job, JobShape
-from argus_simulator.kernels import KERNEL_DTYPE, all_names
+from argus_simulator.kernels import all_names
 from argus_simulator.noise import NoiseLevels
 from argus_simulator.player import ExporterUnreachable, Player
 from argus_simulator.scenario import load_scenario

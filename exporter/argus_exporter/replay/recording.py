@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from argus_core import wire
 from argus_core.kernel_names import is_collective
+from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_exporter.errors import ArgusExporterError
-from argus_exporter.kernel_windows import KERNEL_DTYPE, KernelArray
 from argus_exporter.topology import Identity
 
 SPAN_DTYPE = np.dtype(

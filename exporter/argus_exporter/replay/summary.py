@@ -11,8 +11,8 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_names import is_collective, kernel_id
+from argus_core.kernel_records import KernelArray
 from argus_core.modes import ModeConfig, Modes, find_modes
-from argus_exporter.kernel_windows import KernelArray
 from argus_exporter.replay.recording import RankRecording, clean_text
 from argus_exporter.streams import label_streams
 

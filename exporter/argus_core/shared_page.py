@@ -1,0 +1,182 @@
+"""One page of memory that a producer keeps current and its exporter reads: what is going on right now.
+
+Records say what has finished; a rank that hangs sends none. So each producer keeps a sealed memfd of one page
+(handed over with HELLO) in which it marks, by plain aligned 8-byte stores, the step it is in, which phases
+are open and which collective it entered last in each process group. It costs nothing to read, and it survives
+a process whose threads are stopped. Standard library only: the training process loads this file.
+
+Layout, little-endian: a header, then slots of phases, then slots of process groups. A slot is claimed once,
+with its name written before its number, and never given back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import stat
+import struct
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from argus_core import wire
+
+SIZE: Final = 4096
+MAGIC: Final = 0x45474150  # "PAGE"
+VERSION: Final = 1
+PHASE_SLOTS: Final = 40
+GROUP_SLOTS: Final = 20
+NAME_BYTES: Final = 47
+"""Longest name in a slot; a longer one is cut."""
+
+_HEADER: Final = struct.Struct("<IIQQ40x")
+"""magic, version, step, start of the step (CLOCK_MONOTONIC, ns)."""
+_SLOT: Final = struct.Struct("<QQB47s")
+"""Phase: start of the open span (CLOCK_MONOTONIC ns, 0: none), spans opened so far, kind, name.
+Group: number of the last collective entered, when it was entered, unused, name."""
+_PHASES_AT: Final = _HEADER.size
+_GROUPS_AT: Final = _PHASES_AT + PHASE_SLOTS * _SLOT.size
+_STEP_WORD: Final = 1
+_WORD: Final = 8
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+assert _GROUPS_AT + GROUP_SLOTS * _SLOT.size <= SIZE
+
+
+class PageError(Exception):
+    """What a producer handed over is not a shared page."""
+
+
+class PageWriter:
+    """The producer's side. Stores are lock-free; a slot belongs to one phase or group name.
+
+    Hot paths write `words[slot] = time.monotonic_ns()` themselves and `words[slot] = 0` at the end.
+
+    Raises:
+        OSError: no memfd can be made.
+    """
+
+    def __init__(self) -> None:
+        self.fd = os.memfd_create("argus-page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self.fd, SIZE)
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
+            self._map = mmap.mmap(self.fd, SIZE)
+        except OSError:
+            os.close(self.fd)
+            raise
+        _HEADER.pack_into(self._map, 0, MAGIC, VERSION, 0, 0)
+        self.words = memoryview(self._map).cast("Q")
+        """The page as 8-byte words."""
+        self._phases: dict[tuple[str, int], int] = {}
+        self._groups: dict[str, int] = {}
+
+    def phase(self, name: str, kind: wire.Kind) -> int | None:
+        """Index in `words` of the start of the open span of this phase; None when the slots are used up."""
+        key = name, int(kind)
+        known = self._phases.get(key)
+        if known is None and len(self._phases) < PHASE_SLOTS:
+            known = self._claim(_PHASES_AT + len(self._phases) * _SLOT.size, name, int(kind))
+            self._phases[key] = known
+        return known
+
+    def group(self, name: str) -> int | None:
+        """Index in `words` of the collective counter of this group, its time of entry in the next word."""
+        known = self._groups.get(name)
+        if known is None and len(self._groups) < GROUP_SLOTS:
+            known = self._groups[name] = self._claim(_GROUPS_AT + len(self._groups) * _SLOT.size, name, 0)
+        return known
+
+    def enter_collective(self, name: str) -> None:
+        """The rank enters the next collective of this process group."""
+        slot = self.group(name)
+        if slot is not None:
+            self.words[slot + 1] = time.monotonic_ns()
+            self.words[slot] += 1
+
+    def step(self, number: int) -> None:
+        """The iteration of this number begins now."""
+        self.words[_STEP_WORD] = number
+        self.words[_STEP_WORD + 1] = time.monotonic_ns()
+
+    def close(self) -> None:
+        self.words.release()
+        self._map.close()
+        os.close(self.fd)
+
+    def _claim(self, offset: int, name: str, kind: int) -> int:
+        _SLOT.pack_into(self._map, offset, 0, 0, kind, wire.encode_text(name, NAME_BYTES))
+        return offset // _WORD
+
+
+@dataclass(frozen=True)
+class OpenSpan:
+    phase: str
+    kind: wire.Kind
+    start_monotonic_ns: int
+
+
+@dataclass(frozen=True)
+class CollectiveSequence:
+    group: str
+    number: int
+    entered_monotonic_ns: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page said at one moment. Its parts may be some nanoseconds apart."""
+
+    step: int
+    step_monotonic_ns: int
+    open_spans: tuple[OpenSpan, ...]
+    collectives: tuple[CollectiveSequence, ...]
+
+
+class PageReader:
+    """The exporter's side. Owns the descriptor.
+
+    It reads with pread, never through a mapping, and takes only a memfd sealed against shrinking: whatever a
+    peer hands over can neither block the exporter nor kill it by SIGBUS.
+
+    Raises:
+        PageError: the descriptor is no sealed memfd of the right size; it has been closed.
+    """
+
+    def __init__(self, fd: int) -> None:
+        try:
+            status = os.fstat(fd)
+            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        except OSError as error:
+            os.close(fd)
+            raise PageError(f"the shared page is no memfd: {error}") from error
+        if not stat.S_ISREG(status.st_mode) or status.st_size != SIZE or seals & _SEALS != _SEALS:
+            os.close(fd)
+            raise PageError(f"the shared page has {status.st_size} bytes and seals {seals:#x}")
+        self._fd = fd
+
+    def read(self) -> Page:
+        """The page as it is now.
+
+        Raises:
+            PageError: the bytes are not a page of this version.
+        """
+        raw = os.pread(self._fd, SIZE, 0)
+        magic, version, step, step_ns = _HEADER.unpack_from(raw)
+        if (magic, version) != (MAGIC, VERSION):
+            raise PageError(f"magic {magic:#x} version {version}, not {MAGIC:#x} version {VERSION}")
+        spans = []
+        for offset in range(_PHASES_AT, _GROUPS_AT, _SLOT.size):
+            start, _, kind, name = _SLOT.unpack_from(raw, offset)
+            if start and kind in wire.Kind.__members__.values():
+                spans.append(OpenSpan(wire.decode_text(name), wire.Kind(kind), start))
+        collectives = []
+        for offset in range(_GROUPS_AT, _GROUPS_AT + GROUP_SLOTS * _SLOT.size, _SLOT.size):
+            number, entered, _, name = _SLOT.unpack_from(raw, offset)
+            if number:
+                collectives.append(CollectiveSequence(wire.decode_text(name), number, entered))
+        return Page(step, step_ns, tuple(spans), tuple(collectives))
+
+    def close(self) -> None:
+        os.close(self._fd)

@@ -1,0 +1,114 @@
+"""The shared page: what a producer marks is what the exporter reads, whatever the peer hands over."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+
+import pytest
+
+from argus_core import wire
+from argus_core.link import Link
+from argus_core.shared_page import PHASE_SLOTS, SIZE, PageError, PageReader, PageWriter
+
+
+@pytest.fixture
+def writer():
+    page = PageWriter()
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def reader(writer):
+    page = PageReader(os.dup(writer.fd))
+    yield page
+    page.close()
+
+
+def test_an_open_span_is_seen_until_it_ends(writer, reader):
+    slot = writer.phase("forward", wire.Kind.COMPUTE)
+    writer.words[slot] = 123
+    (span,) = reader.read().open_spans
+    assert (span.phase, span.kind, span.start_monotonic_ns) == ("forward", wire.Kind.COMPUTE, 123)
+    writer.words[slot] = 0
+    assert reader.read().open_spans == ()
+
+
+def test_collectives_are_counted_a_group(writer, reader):
+    before = time.monotonic_ns()
+    for _ in range(3):
+        writer.enter_collective("dp:tp0")
+    writer.enter_collective("tp:dp0")
+    first, second = reader.read().collectives
+    assert (first.group, first.number) == ("dp:tp0", 3)
+    assert (second.group, second.number) == ("tp:dp0", 1)
+    assert before <= first.entered_monotonic_ns <= second.entered_monotonic_ns <= time.monotonic_ns()
+
+
+def test_the_step_and_its_start(writer, reader):
+    writer.step(17)
+    page = reader.read()
+    assert page.step == 17
+    assert 0 < page.step_monotonic_ns <= time.monotonic_ns()
+
+
+def test_a_phase_keeps_its_slot_and_slots_end(writer, reader):
+    slots = [writer.phase(f"phase{n}", wire.Kind.HOST) for n in range(PHASE_SLOTS)]
+    assert len(set(slots)) == PHASE_SLOTS
+    assert writer.phase("phase7", wire.Kind.HOST) == slots[7]
+    assert writer.phase("one more", wire.Kind.HOST) is None
+    writer.enter_collective("dp")
+    assert [collective.group for collective in reader.read().collectives] == ["dp"]
+
+
+def test_a_long_name_is_cut_at_a_character(writer, reader):
+    writer.words[writer.phase("é" * 40, wire.Kind.COMM)] = 1
+    assert reader.read().open_spans[0].phase == "é" * 23
+
+
+def test_what_is_no_memfd_is_refused_and_closed():
+    read_end, write_end = os.pipe()
+    with pytest.raises(PageError):
+        PageReader(read_end)
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(read_end)
+    os.close(write_end)
+    with tempfile.TemporaryFile() as file:
+        file.truncate(SIZE)
+        with pytest.raises(PageError):
+            PageReader(os.dup(file.fileno()))
+
+
+def test_a_memfd_that_may_shrink_is_refused():
+    fd = os.memfd_create("hostile", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, SIZE)
+    with pytest.raises(PageError, match="seals"):
+        PageReader(fd)
+
+
+def test_rubbish_in_a_page_is_an_error_not_a_crash(writer, reader):
+    writer.words[0] = 0xDEAD
+    with pytest.raises(PageError, match="magic"):
+        reader.read()
+
+
+def test_the_page_travels_with_hello(tmp_path, writer):
+    path = tmp_path / "exporter.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        hello = wire.hello(pid=1, rank=0, training_job="j", monotonic_ns=1, realtime_ns=2, shares_page=True)
+        link = Link(path, lambda: hello, page_fd=writer.fd)
+        writer.step(5)
+        link.flush()
+        peer, _ = listener.accept()
+        packet, fds, _, _ = socket.recv_fds(peer, wire.MAX_MESSAGE_BYTES, 1)
+        link.close()
+        peer.close()
+    assert wire.parse_header(packet).type is wire.MessageType.HELLO
+    received = PageReader(fds[0])
+    assert received.read().step == 5
+    received.close()
