@@ -57,7 +57,7 @@ def configuration_page() -> str:
     for title, cls in (("argus-exporter", ExporterConfig), ("argus-l3-worker", Config)):
         lines += ["", f"## {title}", "", "| key | allowed | default | meaning |", "|---|---|---|---|"]
         for key, allowed, default, help_ in document(cls):
-            shown = "" if default in (None, "", {}) else f"`{default}`"
+            shown = "" if default in (None, "", {}, ()) else f"`{default}`"
             lines.append(f"| `{key}` | {allowed} | {shown} | {help_} |")
     return "\n".join(lines) + "\n"
 

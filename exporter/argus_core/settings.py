@@ -7,6 +7,7 @@ in `__post_init__` by raising `ValueError("field: what is wrong and what is allo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import types
@@ -95,8 +96,13 @@ def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in typing.get_args(hint):
             return None
-        (inner,) = (argument for argument in typing.get_args(hint) if argument is not type(None))
-        return _convert(inner, value, where, key)
+        inner = [argument for argument in typing.get_args(hint) if argument is not type(None)]
+        if len(inner) == 1:
+            return _convert(inner[0], value, where, key)
+        for candidate in inner:
+            with contextlib.suppress(SettingsError):
+                return _convert(candidate, value, where, key)
+        raise SettingsError(f"{where}: {key} is {value!r}; allowed: {_describe(hint)}")
     if origin is Literal:
         allowed = typing.get_args(hint)
         if value not in allowed:
@@ -107,6 +113,11 @@ def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
             raise SettingsError(f"{where}: {key} must be a mapping, not {value!r}")
         _, item = typing.get_args(hint)
         return {str(k): _convert(item, v, where, f"{key}.{k}") for k, v in value.items()}
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise SettingsError(f"{where}: {key} must be a list, not {value!r}")
+        item = typing.get_args(hint)[0]
+        return tuple(_convert(item, v, where, f"{key}[{index}]") for index, v in enumerate(value))
     if hint is Path and isinstance(value, str):
         return Path(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
@@ -126,6 +137,8 @@ def _describe(hint: Any) -> str:
             return " or ".join(_describe(argument) for argument in arguments)
         case origin if origin is dict:
             return f"a mapping of names to {_describe(arguments[1])}"
+        case origin if origin is tuple:
+            return f"a list, each {_describe(arguments[0])}"
     names: dict[Any, str] = {
         int: "a whole number",
         float: "a number",

@@ -26,6 +26,7 @@ class Outer:
     inner: Inner = section(Inner, "a section")
     path: Path | None = setting(None, "a path")
     table: dict[str, str] = setting({}, "a table")
+    users: tuple[str | int, ...] = setting((), "a list")
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -45,6 +46,11 @@ def test_a_file_sets_what_it_names_and_leaves_the_rest(tmp_path: Path):
     assert load(Outer, file) == Outer(Inner(5.0), Path("/x"), {"a": "b"})
 
 
+def test_a_list_keeps_the_type_of_each_item(tmp_path: Path):
+    """User names and numeric ids may stand side by side."""
+    assert load(Outer, write(tmp_path, "users: [train, 1001]")).users == ("train", 1001)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -54,6 +60,8 @@ def test_a_file_sets_what_it_names_and_leaves_the_rest(tmp_path: Path):
         ("inner: {seconds: 0}", r"inner\.seconds is 0\.0; allowed: a number above 0"),
         ("inner: {method: c}", r"inner\.method is 'c'; allowed: a, b"),
         ("inner: 3", r"inner\. must be a mapping"),
+        ("users: root", r"users must be a list, not 'root'"),
+        ("users: [root, 1.5]", r"users\[1\] is 1\.5; allowed: a text or a whole number"),
         ("- 1", "must be a mapping"),
         ("a: [", "not valid YAML"),
         ("inner: {seconds: true}", r"inner\.seconds is True; allowed: a number"),

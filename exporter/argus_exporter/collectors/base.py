@@ -44,9 +44,23 @@ class FamilyBuilder:
         self._check(labels)
         self.metric.add_sample(self._family.name, dict(labels), value)
 
-    def add_summary(self, labels: Mapping[str, str], count: int, total: float) -> None:
-        """The two samples of a summary without quantiles."""
+    def add_summary(
+        self,
+        labels: Mapping[str, str],
+        count: int,
+        total: float,
+        quantiles: Mapping[float, float] | None = None,
+    ) -> None:
+        """The samples of a summary: `quantiles` (rank in 0..1 to value), where the family has any, first.
+
+        Raises:
+            ValueError: labels that the family lacks, or quantiles for a family without.
+        """
         self._check(labels)
+        if quantiles and not self._family.quantiles:
+            raise ValueError(f"{self._family.name} has no quantiles in the catalogue")
+        for rank, value in sorted((quantiles or {}).items()):
+            self.metric.add_sample(self._family.name, {**labels, "quantile": f"{rank:g}"}, value)
         self.metric.add_sample(f"{self._family.name}_count", dict(labels), float(count))
         self.metric.add_sample(f"{self._family.name}_sum", dict(labels), total)
 
