@@ -1,0 +1,118 @@
+"""Keys of traces: `training_job/date/rank/window.perfetto-trace`.
+
+`date` is the UTC day on which the window began; `window` is `FIRST-LAST-TIME`: first and last step, twelve
+digits each (`nosteps` where the records have no steps), and the UTC time of the window's begin in
+milliseconds, so that keys sort by step and time and a repeated step stays apart. Every character of a key
+stands in a URL path as it is: others are written `~` and two hex digits for each byte of their UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+SUFFIX = ".perfetto-trace"
+_KEY_LIMIT = 512
+_PART = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*")
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_NO_STEPS = "nosteps"
+_STEP_DIGITS = 12
+_WINDOW = re.compile(
+    rf"(?:(?P<first>\d{{{_STEP_DIGITS},20}})-(?P<last>\d{{{_STEP_DIGITS},20}})|{_NO_STEPS})"
+    r"-(?P<begin>\d{8}T\d{6}\.\d{3}Z)"
+)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIME = "%Y%m%dT%H%M%S"
+
+
+@dataclass(frozen=True)
+class TraceKey:
+    """What a key says. First and last step are None together; `begin_ns` is Unix time, in a key cut to ms."""
+
+    training_job: str
+    rank: int
+    first_step: int | None
+    last_step: int | None
+    begin_ns: int
+
+    def __str__(self) -> str:
+        begin = datetime.fromtimestamp(self.begin_ns // 1_000_000_000, UTC)
+        milliseconds = self.begin_ns // 1_000_000 % 1000
+        steps = (
+            _NO_STEPS
+            if self.first_step is None or self.last_step is None
+            else f"{self.first_step:0{_STEP_DIGITS}d}-{self.last_step:0{_STEP_DIGITS}d}"
+        )
+        window = f"{steps}-{begin.strftime(_TIME)}.{milliseconds:03d}Z"
+        return f"{job_prefix(self.training_job)}{begin:%Y-%m-%d}/{self.rank}/{window}{SUFFIX}"
+
+    @classmethod
+    def parse(cls, key: str) -> TraceKey:
+        """Inverse of `str`.
+
+        Raises:
+            ValueError: not the key of a trace.
+        """
+        parts = key.split("/")
+        window = _WINDOW.fullmatch(parts[-1].removesuffix(SUFFIX))
+        whole = len(parts) == 4 and key.endswith(SUFFIX) and window and _DATE.fullmatch(parts[1])
+        if not whole or window is None or not (parts[2].isascii() and parts[2].isdecimal()):
+            raise ValueError(
+                f"{key!r} is not the key of a trace; allowed: "
+                f"training_job/YYYY-MM-DD/rank/FIRST-LAST-TIME{SUFFIX}"
+            )
+        seconds, milliseconds = window["begin"].removesuffix("Z").split(".")
+        begin = datetime.strptime(seconds, _TIME).replace(tzinfo=UTC)
+        return cls(
+            training_job=decode_part(parts[0]),
+            rank=int(parts[2]),
+            first_step=int(window["first"]) if window["first"] else None,
+            last_step=int(window["last"]) if window["last"] else None,
+            begin_ns=int(begin.timestamp()) * 1_000_000_000 + int(milliseconds) * 1_000_000,
+        )
+
+
+def job_prefix(training_job: str) -> str:
+    """What the keys of all traces of a job begin with."""
+    return f"{encode_part(training_job)}/"
+
+
+def rank_prefix(training_job: str, date: str, rank: int) -> str:
+    """What the keys of a rank's traces of one UTC day (YYYY-MM-DD) begin with."""
+    return f"{job_prefix(training_job)}{date}/{rank}/"
+
+
+def encode_part(text: str) -> str:
+    """A text as one part of a key: one that is not empty and does not begin with a dot."""
+    raw = text.encode("utf-8", "replace")
+    part = "".join(chr(byte) if byte in _PLAIN else f"~{byte:02x}" for byte in raw) or "~"
+    return f"~2e{part[1:]}" if part.startswith(".") else part
+
+
+def decode_part(part: str) -> str:
+    """Inverse of `encode_part`."""
+    raw = bytearray()
+    at = 0
+    while at < len(part):
+        if part[at] == "~":
+            raw += bytes.fromhex(part[at + 1 : at + 3])
+            at += 3
+        else:
+            raw += part[at].encode()
+            at += 1
+    return raw.decode("utf-8", "replace")
+
+
+def check_key(key: str) -> None:
+    """Refuse what is not a key of any store.
+
+    Raises:
+        ValueError: not parts of URL-safe characters with `/` between them.
+    """
+    parts = key.split("/")
+    if len(key) > _KEY_LIMIT or not all(map(_PART.fullmatch, parts)):
+        raise ValueError(
+            f"key {key[:80]!r} is not allowed: parts of A-Z a-z 0-9 . _ ~ - that begin with no dot, "
+            f"/ between them, {_KEY_LIMIT} characters in all"
+        )

@@ -1,0 +1,39 @@
+"""The section that says where traces are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argus_core.settings import SettingsError, from_mapping
+from argus_core.store import StoreConfig, default_folder, open_store
+
+
+def test_the_default_is_a_folder_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Exporter and worker of one host meet there without configuration."""
+    monkeypatch.delenv("ARGUS_TRACE_STORE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert open_store(StoreConfig()).name == str(tmp_path / "argus" / "traces")
+    monkeypatch.setenv("ARGUS_TRACE_STORE", "/mnt/traces")
+    assert default_folder() == Path("/mnt/traces")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"type": "ftp"}, "store.type is 'ftp'; allowed: folder, s3"),
+        ({"type": "s3"}, "store.bucket is ''; type s3 needs the name of a bucket"),
+        ({"endpoint": "minio:9000"}, "store.endpoint is 'minio:9000'; allowed: a URL"),
+        ({"presign_endpoint": "x"}, "store.presign_endpoint is 'x'"),
+        ({"prefix": "/argus"}, "store.prefix is '/argus'; allowed: nothing, or a text that ends in /"),
+        ({"attempts": 0}, "store.attempts is 0"),
+        ({"timeout_seconds": 0}, "store.timeout_seconds is 0"),
+        ({"part_bytes": 1000}, "store.part_bytes is 1000; allowed: 5242880 or more"),
+    ],
+)
+def test_a_wrong_value_is_refused(content: dict[str, object], message: str) -> None:
+    """With the key, the value and what is allowed."""
+    with pytest.raises(SettingsError) as raised:
+        from_mapping(StoreConfig, content, "argus.yaml", "store.")
+    assert message in str(raised.value)

@@ -1,0 +1,75 @@
+"""Keys of traces: readable, sortable, safe in a URL, and reversible."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from argus_core.store.keys import TraceKey, check_key, decode_part, encode_part, rank_prefix
+
+BEGIN = 1_795_244_623_456_000_000  # 2026-11-21 07:03:43.456 UTC
+
+
+def test_a_key_names_job_date_rank_steps_and_time() -> None:
+    """The form that alerts and links carry."""
+    key = TraceKey("llama-70b", 3, 128, 191, BEGIN)
+    assert str(key) == (
+        "llama-70b/2026-11-21/3/000000000128-000000000191-20261121T070343.456Z.perfetto-trace"
+    )
+    assert str(key).startswith(rank_prefix("llama-70b", "2026-11-21", 3))
+
+
+def test_a_window_without_steps_says_so() -> None:
+    """Kernels of a job without iteration marks."""
+    key = TraceKey("j", 0, None, None, BEGIN)
+    assert str(key) == "j/2026-11-21/0/nosteps-20261121T070343.456Z.perfetto-trace"
+    assert TraceKey.parse(str(key)) == key
+
+
+def test_keys_of_a_rank_sort_by_step_then_time() -> None:
+    """As text, as stores list them."""
+    keys = [TraceKey("j", 0, step, step + 9, BEGIN + late) for step in (2, 10, 100) for late in (0, 10**9)]
+    assert sorted(map(str, keys)) == list(map(str, keys))
+
+
+@given(
+    job=st.text(min_size=1, max_size=40),
+    rank=st.integers(0, 2**31),
+    steps=st.none() | st.tuples(st.integers(0, 2**63), st.integers(0, 2**63)),
+    begin_ms=st.integers(0, 4_000_000_000_000),
+)
+def test_every_key_is_url_safe_and_read_back(job, rank, steps, begin_ms) -> None:
+    """Whatever a user calls a job."""
+    first, last = steps or (None, None)
+    key = TraceKey(job, rank, first, last, begin_ms * 1_000_000)
+    check_key(str(key))
+    assert quote(str(key)) == str(key)
+    assert TraceKey.parse(str(key)) == key
+
+
+@pytest.mark.parametrize("job", [".", "..", "", "a/b", "~", ".hidden", "größe", "a b\n"])
+def test_odd_job_names_stay_one_part(job: str) -> None:
+    """No name climbs out of its folder."""
+    part = encode_part(job)
+    check_key(part)
+    assert "/" not in part
+    assert decode_part(part) == job
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "job/2026-11-21/0/window",
+        "job/2026-11-21/x/nosteps-20261121T070343.456Z.perfetto-trace",
+        "job/yesterday/0/nosteps-20261121T070343.456Z.perfetto-trace",
+        "job/2026-11-21/0/1-2-20261121T070343.456Z.perfetto-trace",
+        "job/2026-11-21/0/nosteps-20261121T070343.456Z.perfetto-trace/more",
+    ],
+)
+def test_what_is_no_trace_key_is_refused(key: str) -> None:
+    """With the form that is allowed."""
+    with pytest.raises(ValueError, match="allowed: training_job/YYYY-MM-DD/rank"):
+        TraceKey.parse(key)
