@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 PREFIX: Final = "ARGUS_"
-HOOKS: Final = ("data", "forward", "backward", "optimizer", "collectives", "gc")
+HOOKS: Final = ("data", "forward", "backward", "optimizer", "collectives", "gc", "profiler")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Variable:
 TABLE: Final = (
     Variable("ARGUS_DISABLE", bool, False, "switch all of ARGUS off in the training process"),
     Variable("ARGUS_DISABLE_PHASES", bool, False, "switch the phases channel off"),
+    Variable("ARGUS_DISABLE_KERNELS", bool, False, "switch the kernels channel off"),
     Variable(
         "ARGUS_DISABLE_HOOKS",
         tuple,
@@ -61,7 +62,49 @@ TABLE: Final = (
     ),
     Variable("ARGUS_DEBUG", bool, False, "say on stderr what was attached"),
     Variable("ARGUS_PRODUCER_PID", int, 0, "set by ARGUS itself: the process that reports for this rank"),
+    Variable(
+        "ARGUS_COMMAND_INCLUDE",
+        str,
+        "",
+        "kernels only of processes whose command line matches this POSIX extended regular expression",
+    ),
+    Variable("ARGUS_COMMAND_EXCLUDE", str, "", "no kernels of processes whose command line matches this"),
+    Variable("ARGUS_ISSUE_LATENCY", bool, False, "record kernel launches too: start minus launch per kernel"),
+    Variable("ARGUS_CUPTI_LIBRARY", str, "", "libcupti to use; default: the one that is mapped, or by name"),
+    Variable(
+        "ARGUS_CUPTI_BUFFERS", int, 32, "buffers that CUPTI fills; more CUDA threads need more", minimum=2
+    ),
+    Variable("ARGUS_CUPTI_BUFFER_KIBIBYTES", int, 1024, "size of such a buffer", minimum=16),
+    Variable(
+        "ARGUS_RECORD", str, "", "record CUPTI's raw buffers into this path, with .rank<rank> behind it"
+    ),
+    Variable("ARGUS_RECORD_MEBIBYTES", int, 64, "such a recording ends at this size", minimum=1),
+    Variable(
+        "ARGUS_WATCHDOG_SECONDS",
+        int,
+        30,
+        "kernels that stay away so long while steps go on have CUPTI taken back; 0: never",
+    ),
 )
+
+READ_BY_INJECTOR: Final = (
+    "ARGUS_DISABLE",
+    "ARGUS_DISABLE_KERNELS",
+    "ARGUS_SOCKET",
+    "ARGUS_JOB",
+    "ARGUS_FLUSH_MILLISECONDS",
+    "ARGUS_DEBUG",
+    "ARGUS_PRODUCER_PID",
+    "ARGUS_COMMAND_INCLUDE",
+    "ARGUS_COMMAND_EXCLUDE",
+    "ARGUS_ISSUE_LATENCY",
+    "ARGUS_CUPTI_LIBRARY",
+    "ARGUS_CUPTI_BUFFERS",
+    "ARGUS_CUPTI_BUFFER_KIBIBYTES",
+    "ARGUS_RECORD",
+    "ARGUS_RECORD_MEBIBYTES",
+)
+"""What native/injector reads as well; its header of names and defaults is generated from the table."""
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
@@ -73,6 +116,7 @@ class Settings:
 
     disable: bool
     disable_phases: bool
+    disable_kernels: bool
     disable_hooks: tuple[str, ...]
     disable_cuda_events: bool
     socket: str
@@ -83,6 +127,15 @@ class Settings:
     flush_milliseconds: int
     debug: bool
     producer_pid: int
+    command_include: str
+    command_exclude: str
+    issue_latency: bool
+    cupti_library: str
+    cupti_buffers: int
+    cupti_buffer_kibibytes: int
+    record: str
+    record_mebibytes: int
+    watchdog_seconds: int
 
 
 def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:

@@ -1,0 +1,147 @@
+"""C++ headers of libargus_cupti from their Python sources: the wire, and the variables that it reads.
+
+`python -m tools.generate_native` writes them; `--check` exits 1 and names what is out of date.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from argus_core import wire
+from argus_exporter.producer import settings
+from tools.generated import write_or_check
+
+INJECTOR = Path(__file__).resolve().parent.parent / "native" / "injector"
+
+RECORDS = (wire.Hello, wire.Name, wire.Kernel, wire.ChannelState)
+"""What the library sends; the other records belong to the phases."""
+
+_C_TYPES = {
+    "b": "std::int8_t",
+    "B": "std::uint8_t",
+    "h": "std::int16_t",
+    "H": "std::uint16_t",
+    "i": "std::int32_t",
+    "I": "std::uint32_t",
+    "q": "std::int64_t",
+    "Q": "std::uint64_t",
+    "d": "double",
+}
+_NOTE = "// Generated from {source} by `make generate`; do not edit."
+
+
+def wire_header() -> str:
+    """native/injector/wire.hpp."""
+    lines = [
+        _NOTE.format(source="exporter/argus_core/wire.py"),
+        "#pragma once",
+        "",
+        "#include <cstddef>",
+        "#include <cstdint>",
+        "",
+        "namespace argus::wire {",
+        "",
+        f"inline constexpr std::uint32_t kMagic = 0x{wire.MAGIC:08x};",
+        f"inline constexpr std::uint16_t kVersion = {wire.VERSION};",
+        f"inline constexpr std::size_t kMaxMessageBytes = {wire.MAX_MESSAGE_BYTES};",
+        f"inline constexpr std::size_t kNameBytes = {wire.NAME_BYTES};",
+        "",
+    ]
+    for enumeration, underlying in (
+        (wire.MessageType, "std::uint16_t"),
+        (wire.Operation, "std::uint8_t"),
+        (wire.Channel, "std::uint8_t"),
+    ):
+        lines.append(f"enum class {enumeration.__name__} : {underlying} {{")
+        lines += [f"  k{_camel(member.name)} = {member.value}," for member in enumeration]
+        lines += ["};", ""]
+    lines += ["#pragma pack(push, 1)", ""]
+    names = ("magic", "version", "type", "count", "sequence", "dropped")
+    lines += _struct("Header", wire.HEADER.format, names, wire.HEADER.size, "Leads every message.")
+    for record in RECORDS:
+        fields = tuple(field.name for field in dataclasses.fields(record))
+        summary = (record.__doc__ or "").strip().splitlines()[0]
+        lines += _struct(record.__name__, record.FORMAT.format, fields, record.FORMAT.size, summary)
+    lines += ["#pragma pack(pop)", "", "}  // namespace argus::wire", ""]
+    return "\n".join(lines)
+
+
+def settings_header() -> str:
+    """native/injector/settings_table.hpp: names and defaults of the variables that the library reads."""
+    lines = [
+        _NOTE.format(source="exporter/argus_exporter/producer/settings.py"),
+        "#pragma once",
+        "",
+        "namespace argus::table {",
+        "",
+        "struct Switch {",
+        "  const char* name;",
+        "};",
+        "struct Text {",
+        "  const char* name;",
+        "};",
+        "struct Number {",
+        "  const char* name;",
+        "  long initial;",
+        "  long minimum;",
+        "};",
+        "",
+    ]
+    for variable in settings.TABLE:
+        if variable.name not in settings.READ_BY_INJECTOR:
+            continue
+        name = "k" + _camel(variable.name.removeprefix(settings.PREFIX))
+        lines.append(f"/// {variable.help}")
+        if variable.type is bool:
+            lines.append(f'inline constexpr Switch {name}{{"{variable.name}"}};')
+        elif variable.type is int:
+            values = f"{variable.default}, {variable.minimum}"
+            lines.append(f'inline constexpr Number {name}{{"{variable.name}", {values}}};')
+        else:
+            lines.append(f'inline constexpr Text {name}{{"{variable.name}"}};')
+    lines += ["", "}  // namespace argus::table", ""]
+    return "\n".join(lines)
+
+
+def _struct(name: str, format_: str, fields: Sequence[str], size: int, summary: str | None) -> list[str]:
+    """A packed struct for a little-endian `struct` format whose values are `fields`."""
+    lines = [f"/// {summary}"] if summary else []
+    lines.append(f"struct {name} {{")
+    remaining = iter(fields)
+    padding = 0
+    for count, code in _items(format_):
+        if code == "x":
+            lines.append(f"  std::uint8_t padding{padding or ''}[{count}] = {{}};")
+            padding += 1
+        elif code == "s":
+            lines.append(f"  char {next(remaining)}[{count}] = {{}};")
+        else:
+            lines += [f"  {_C_TYPES[code]} {next(remaining)} = 0;" for _ in range(count)]
+    if next(remaining, None) is not None:
+        raise ValueError(f"{name}: format {format_!r} has fewer values than fields {tuple(fields)}")
+    return [*lines, "};", f"static_assert(sizeof({name}) == {size});", ""]
+
+
+def _items(format_: str) -> Iterator[tuple[int, str]]:
+    if not format_.startswith("<"):
+        raise ValueError(f"format {format_!r} is not little-endian and packed (<)")
+    for count, code in re.findall(r"(\d*)([a-zA-Z])", format_):
+        yield int(count or 1), code
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """0: written or up to date; 1: out of date."""
+    files = {INJECTOR / "wire.hpp": wire_header(), INJECTOR / "settings_table.hpp": settings_header()}
+    return write_or_check(files, check="--check" in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
