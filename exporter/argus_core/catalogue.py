@@ -169,6 +169,16 @@ STACK_SAMPLES = _counter(
     ("thread", "frame"),
     "Stack samples by innermost frame; the frames beyond the top ones count as other.",
 )
+STACK_SAMPLING = _gauge(
+    "argus_stack_sampling_hertz",
+    (),
+    "Samples a second asked of py-spy, pauses counted in: lowers itself while it costs more than its budget.",
+)
+STACK_SAMPLER_CPU = _counter(
+    "argus_stack_sampler_cpu_seconds_total",
+    (),
+    "CPU time that py-spy and reading its output took for the rank, outside the training process.",
+)
 ISSUE_LATENCY = _summary(
     "argus_issue_latency_seconds",
     ("kernel_class",),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from argus_core.modes import ModeConfig
 from argus_core.settings import section, setting
+from argus_exporter.stacks.settings import StacksConfig
 from argus_exporter.topology import DIMENSIONS
 
 
@@ -84,6 +85,7 @@ class ExporterConfig:
     discovery: DiscoveryConfig = section(DiscoveryConfig, "how Prometheus finds this exporter")
     windows: WindowsConfig = section(WindowsConfig, "time windows")
     kernels: KernelsConfig = section(KernelsConfig, "kernel statistics")
+    stacks: StacksConfig = section(StacksConfig, "call stacks, sampled from outside")
     modes: ModeConfig = section(ModeConfig, "how the durations of a kernel are clustered")
     ranks: RanksConfig = section(RanksConfig, "life of a rank")
     routing: dict[str, str] = setting(

@@ -42,8 +42,9 @@ class SocketTaken(Exception):
 class Connection:
     """One producer's connection: reads packets, checks them, hands records to the rank."""
 
-    def __init__(self, peer: socket.socket, ranks: Ranks) -> None:
+    def __init__(self, peer: socket.socket, ranks: Ranks, peer_pid: int = 0) -> None:
         self._socket = peer
+        self._peer_pid = peer_pid
         self._ranks = ranks
         self._state: RankState | None = None
         self._names: NameTable | None = None
@@ -125,6 +126,8 @@ class Connection:
         identity = Identity.from_hello(hello)
         self._state = self._ranks.hello(identity)
         self._names = NameTable(self._state.texts)
+        if hello.channels & 1 << wire.Channel.PHASES:
+            self._state.peer_pid = self._peer_pid
         log.info("rank connected job=%s rank=%d pid=%d", identity.training_job, identity.rank, identity.pid)
 
 
@@ -184,13 +187,13 @@ class Intake:
                 log.error("cannot accept a producer error=%s", error)
             return
         peer.setblocking(False)
-        _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid not in (0, os.getuid()):
             self.rejected["peer_uid"] += 1
             log.warning("producer refused reason=peer_uid uid=%d", uid)
             peer.close()
             return
-        connection = Connection(peer, self._ranks)
+        connection = Connection(peer, self._ranks, pid)
         self._connections.add(connection)
         asyncio.get_running_loop().add_reader(peer, self._readable, connection)
 

@@ -28,6 +28,7 @@ from argus_exporter.kernel_windows import (
 )
 from argus_exporter.mode_tracking import ModeTracker
 from argus_exporter.names import NameTable, Texts
+from argus_exporter.stacks.state import StackState
 from argus_exporter.topology import Group, Identity, RoutingTable
 
 _PHASES_LIMIT = 256
@@ -105,6 +106,9 @@ class RankState:
         self.published: dict[tuple[str, str], PublishedPair] = {}
         self.pair_totals: dict[tuple[str, str], PairTotals] = {}
         self.texts = Texts()
+        self.stacks = StackState()
+        self.peer_pid: int | None = None
+        """The process that speaks for PHASES, as the kernel names it; 0: invisible from our namespace."""
         self._routing = RoutingTable(identity, config.routing)
         windows = config.windows
         self._kernels = KernelWindows(
@@ -203,10 +207,20 @@ class RankState:
         channel.reason = "" if channel.up else names.text(record.reason_id) or "unknown"
         channel.cpu_seconds = record.cpu_ns / 1e9
         channel.dropped["source"] = record.dropped
+        if record.channel == wire.Channel.STACKS:
+            self.stacks.inside = channel.up
+            self.settle_stacks()
 
     def sender_dropped(self, count: int) -> None:
         """Records that the sending end could not deliver."""
         self.channel(wire.Channel.PHASES).dropped["socket"] += count
+
+    def settle_stacks(self) -> None:
+        """Where stacks are sampled from outside, how that goes decides, not what the rank says of itself."""
+        reason = self.stacks.reason
+        if reason is not None:
+            channel = self.channel(wire.Channel.STACKS)
+            channel.up, channel.reason = not reason, reason
 
     def channel(self, channel: wire.Channel) -> ChannelTotals:
         return self.channels.setdefault(channel, ChannelTotals(up=True))

@@ -31,6 +31,7 @@ from argus_exporter.discovery import discoverable
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake import Intake, SocketTaken
 from argus_exporter.ranks import Ranks
+from argus_exporter.stacks.supervisor import StackSupervisor
 from argus_exporter.web_config import WebSecurity, authentication, load_web_security, ssl_context
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class RunningExporter:
     url: str
     ranks: Ranks
     reloads: Reloads
+    stacks: StackSupervisor
 
 
 @contextlib.asynccontextmanager
@@ -94,7 +96,9 @@ async def running_exporter(config: ExporterConfig) -> AsyncIterator[RunningExpor
             raise ArgusExporterError(
                 f"cannot listen on socket {path}: {error.strerror or error}; name another with --socket"
             ) from error
+        stacks = StackSupervisor(ranks, config.stacks, path)
         try:
+            stacks.start()
             security = load_web_security(config.web.config_file)
             application = _application(ranks, intake, security, reloads)
             context = ssl_context(security, config.web.config_file)
@@ -102,10 +106,11 @@ async def running_exporter(config: ExporterConfig) -> AsyncIterator[RunningExpor
             everywhere = parse_listen_address(config.web.listen_address)[0] in (None, "0.0.0.0", "::")
             try:
                 with discoverable(config.discovery, site.url, everywhere=everywhere):
-                    yield RunningExporter(path, site.url, ranks, reloads)
+                    yield RunningExporter(path, site.url, ranks, reloads, stacks)
             finally:
                 await site.runner.cleanup()
         finally:
+            await stacks.stop()
             await intake.stop()
 
 
@@ -215,7 +220,9 @@ async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig
 
         def reload() -> None:
             try:
-                exporter.ranks.reconfigure(read_config())
+                changed = read_config()
+                exporter.ranks.reconfigure(changed)
+                exporter.stacks.reconfigure(changed.stacks)
             except SettingsError as error:
                 exporter.reloads.successful = False
                 log.error("configuration kept, the new one is refused: %s", error)

@@ -10,6 +10,7 @@ from argus_exporter.collectors.kernel import KernelCollector
 from argus_exporter.collectors.phase import PhaseCollector
 from argus_exporter.collectors.rank import RankCollector
 from argus_exporter.collectors.runner import CollectorRunner
+from argus_exporter.collectors.stack import StackCollector
 from argus_exporter.collectors.work import WorkCollector
 
 ALL_COLLECTORS: tuple[Collector, ...] = (
@@ -19,6 +20,7 @@ ALL_COLLECTORS: tuple[Collector, ...] = (
     PhaseCollector(),
     WorkCollector(),
     KernelCollector(),
+    StackCollector(),
     ChannelCollector(),
 )
 
