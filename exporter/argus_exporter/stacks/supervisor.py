@@ -63,6 +63,11 @@ class StackSupervisor:
         self._watches.clear()
         self._refusals.clear()
 
+    @property
+    def watched(self) -> int:
+        """Ranks that have a watch."""
+        return len(self._watches)
+
     def reconfigure(self, config: StacksConfig) -> None:
         """Take a new configuration: watches begin anew with it."""
         if config != self._config:
