@@ -21,7 +21,8 @@ from argus_exporter.config import ExporterConfig, SocketConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake import is_listening
 from argus_exporter.replay.player import Player, play
-from argus_exporter.replay.reader import read_with_progress
+from argus_exporter.replay.progress import shown
+from argus_exporter.replay.reader import read_files
 from argus_exporter.replay.recording import RankRecording
 from argus_exporter.replay.resample import endless, resample
 from argus_exporter.replay.summary import as_json, as_text, summarise_rank
@@ -33,13 +34,21 @@ _TERMINAL_PROGRESS_S: Final = 1.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `replay`."""
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="trace of one rank, or event log")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="PyTorch profiler trace or Nsight Systems SQLite export of one rank, or event log; the content "
+        "tells which",
+    )
     parser.add_argument("--job", help="name of the training job (default: the log's, or the file's folder)")
     parser.add_argument(
         "--assume-ranks",
         action="store_true",
         help="number the traces 0, 1, ... in the order given, whatever they say themselves",
     )
+    parser.add_argument("--quiet", action="store_true", help="no progress; on stderr only what went wrong")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, for machines")
     parser.add_argument(
         "--top", type=_count, default=5, metavar="N", help="kernels a rank to show (default: %(default)s)"
@@ -110,7 +119,8 @@ def run(args: argparse.Namespace) -> int:
         ArgusExporterError: what cannot be used, in one line.
     """
     _check(args)
-    recordings = read_with_progress(args.files, job=args.job, assume_ranks=args.assume_ranks)
+    with shown(args.files, sys.stderr, quiet=args.quiet) as progress:
+        recordings = read_files(args.files, job=args.job, assume_ranks=args.assume_ranks, progress=progress)
     if args.serve:
         asyncio.run(_serve(args, recordings))
         return 0
@@ -164,8 +174,8 @@ async def _serve(args: argparse.Namespace, recordings: Sequence[RankRecording]) 
         for rank, factor in args.stretch:
             made += f", compute kernels of rank {rank} x{factor:g} (injected into a real trace)"
         speed = f"at speed {args.speed:g}" if args.speed else "at once"
-        _say(f"replaying {count} ranks of {job} {speed}{made}: {where}")
-        reporter = asyncio.create_task(_report(player, stay=stay))
+        _say(f"replaying {count} ranks of {job} {speed}{made}: {where}", quiet=args.quiet)
+        reporter = asyncio.create_task(_report(player, stay=stay, quiet=args.quiet))
         try:
             progress = await play(player)
         finally:
@@ -173,7 +183,10 @@ async def _serve(args: argparse.Namespace, recordings: Sequence[RankRecording]) 
             with contextlib.suppress(asyncio.CancelledError):
                 await reporter
         dropped = f", {progress.dropped:,} records dropped" if progress.dropped else ""
-        _say(f"ended after step {progress.step}, {progress.kernels:,} kernel records{dropped}")
+        _say(
+            f"ended after step {progress.step}, {progress.kernels:,} kernel records{dropped}",
+            quiet=args.quiet,
+        )
 
 
 def _longest_window(recordings: Sequence[RankRecording], seconds: float) -> int | None:
@@ -220,11 +233,11 @@ async def _exporter(
             yield exporter.socket, f"{exporter.url}/metrics"
 
 
-async def _report(player: Player, *, stay: bool) -> None:
+async def _report(player: Player, *, stay: bool, quiet: bool) -> None:
     """Say on stderr how far it is: often in one line on a terminal, seldom in a log."""
     terminal = sys.stderr.isatty()
     ended = False
-    while True:
+    while not quiet:
         await asyncio.sleep(_TERMINAL_PROGRESS_S if terminal else _PROGRESS_S)
         progress = player.progress
         if player.finished and stay:
@@ -242,7 +255,9 @@ async def _report(player: Player, *, stay: bool) -> None:
             _say(text)
 
 
-def _say(text: str) -> None:
+def _say(text: str, *, quiet: bool = False) -> None:
+    if quiet:
+        return
     start = "\r\x1b[K" if sys.stderr.isatty() else ""
     print(f"{start}argus-exporter: {text}", file=sys.stderr, flush=True)
 

@@ -27,9 +27,9 @@ from argus_exporter.replay.recording import (
     RecordingError,
     TextTable,
     clean_text,
-    kernel_array,
     kilobytes,
 )
+from argus_exporter.replay.rows import Rows, kernel_rows, sort_by_start
 from argus_exporter.topology import Identity
 
 _KEYS: Final = {
@@ -63,6 +63,8 @@ _START_LIMIT_S: Final = 4e9  # the year 2096, where start is Unix time
 _DURATION_LIMIT_S: Final = 1e6
 _NAME_LIMIT: Final = 1 << 16
 """Longest name read; what the wire cuts of it (`wire.encode_name`) still tells two long names apart."""
+LINE_LIMIT: Final = 1 << 26
+"""Longest line in bytes: a topology of 100,000 ranks fits."""
 _SHOWN: Final = 60
 """Longest piece of a bad value that an error repeats."""
 
@@ -113,9 +115,9 @@ class _Rank:
     """Rows of one rank so far."""
 
     texts: TextTable = field(default_factory=TextTable)
-    kernels: list[tuple[int, ...]] = field(default_factory=list)
-    kernel_steps: list[int] = field(default_factory=list)
-    spans: list[tuple[int, ...]] = field(default_factory=list)
+    kernels: Rows = field(default_factory=kernel_rows)
+    kernel_steps: Rows = field(default_factory=lambda: Rows(np.dtype("<i8")))
+    spans: Rows = field(default_factory=lambda: Rows(SPAN_DTYPE))
     iterations: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -125,7 +127,7 @@ def parse_event_log(
     """Recordings of all ranks in a log, ascending by rank.
 
     Args:
-        lines: the file, line by line; read once.
+        lines: the file, line by line, none longer than LINE_LIMIT; read once.
         source: named in errors.
         job: overrides the training job of the topology line.
         fallback_job: the training job where neither says one.
@@ -141,6 +143,8 @@ def parse_event_log(
             continue
         content += 1
         try:
+            if len(line) >= LINE_LIMIT:
+                raise _LineError(f"longer than {LINE_LIMIT >> 20} MiB; allowed: one JSON object a line")
             record = _decode(line)
             if _record_type(record) == "topology":
                 if content > 1:
@@ -208,7 +212,7 @@ def _add(ranks: dict[int, _Rank], record: dict[str, Any], topology: Topology) ->
         phase = rows.texts.intern(_text(record, "phase"))
         group = rows.texts.intern(_text(record, "group")) if "group" in record else 0
         microbatch = _whole(record, "microbatch", 1 << 16) if "microbatch" in record else 0
-        rows.spans.append((start, duration, step, phase, group, kind, source, microbatch, 0))
+        rows.spans.add(start, duration, step, phase, group, kind, source, microbatch, 0)
     elif "kernel" in record:
         operation = _word(record, "operation", wire.Operation, wire.Operation.KERNEL)
         issue = _seconds(record, "issue", _DURATION_LIMIT_S) if "issue" in record else -1
@@ -216,8 +220,8 @@ def _add(ranks: dict[int, _Rank], record: dict[str, Any], topology: Topology) ->
         device = _whole(record, "device", 256) if "device" in record else 0
         name = rows.texts.intern(_text(record, "kernel"))
         stream = _whole(record, "stream", 1 << 32)
-        rows.kernels.append((start, duration, issue, name, stream, kilobytes(size), operation, device))
-        rows.kernel_steps.append(step)
+        rows.kernels.add(start, duration, issue, name, stream, kilobytes(size), operation, device, 0)
+        rows.kernel_steps.add(step)
     else:
         if record["iteration"] is not True:
             raise _LineError(f"iteration is {_show(record['iteration'])}; allowed: true")
@@ -228,11 +232,9 @@ def _add(ranks: dict[int, _Rank], record: dict[str, Any], topology: Topology) ->
 
 
 def _recording(source: Path, identity: Identity, rows: _Rank) -> RankRecording:
-    kernels = kernel_array(rows.kernels)
-    order = np.argsort(kernels["start_ns"], kind="stable")
-    spans = np.array(rows.spans, SPAN_DTYPE)
-    spans = spans[np.argsort(spans["start_ns"], kind="stable")]
-    kernel_steps = np.array(rows.kernel_steps, np.int64)
+    kernels, kernel_steps, spans = rows.kernels.array(), rows.kernel_steps.array(), rows.spans.array()
+    sort_by_start(kernels, kernel_steps)
+    sort_by_start(spans)
     iterations = np.array(
         [(step, *times) for step, times in sorted(rows.iterations.items())], ITERATION_DTYPE
     )
@@ -244,8 +246,8 @@ def _recording(source: Path, identity: Identity, rows: _Rank) -> RankRecording:
         source=source,
         identity=identity,
         texts=rows.texts.texts,
-        kernels=kernels[order],
-        kernel_steps=kernel_steps[order],
+        kernels=kernels,
+        kernel_steps=kernel_steps,
         spans=spans,
         iterations=iterations,
     )

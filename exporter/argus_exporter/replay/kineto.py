@@ -1,9 +1,10 @@
-"""PyTorch profiler (Kineto) traces: the Chrome trace JSON of one rank.
+"""PyTorch profiler (Kineto) traces: the Chrome trace JSON of one rank, read event by event.
 
 Written to what real files hold, not to a specification; there is none. Releases differ:
 
 * GPU work has `cat` `Kernel`, `Memcpy`, `Memset` (2021) or `kernel`, `gpu_memcpy`, `gpu_memset`;
-* `ts` is microseconds, whole or fractional, since the epoch or since `baseTimeNanoseconds`;
+* `ts` is microseconds, whole or fractional, since the epoch or since `baseTimeNanoseconds`, which may stand
+  behind the events;
 * `ProfilerStep#N` has `cat` `Operator` (2021) or `user_annotation`; `gpu_user_annotation` repeats it;
 * `distributedInfo` may be absent, empty or without `rank` or `world_size`;
 * ROCm traces have no `grid`, `block` or `bytes`.
@@ -13,28 +14,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from argus_core import wire
+from argus_exporter.replay.assemble import Collected, Interval, Phase, assemble
+from argus_exporter.replay.json_stream import JsonStream
+from argus_exporter.replay.rank_names import RANK_HINT, rank_from_name
 from argus_exporter.replay.recording import (
-    ITERATION_DTYPE,
     RANK_LIMIT,
-    SPAN_DTYPE,
     STEP_LIMIT,
     TIME_LIMIT_NS,
-    Array,
     RankRecording,
     RecordingError,
-    TextTable,
     clean_text,
-    kernel_array,
     kilobytes,
 )
 from argus_exporter.topology import Identity
@@ -48,122 +42,56 @@ _OPERATIONS: Final = {
 }
 _LAUNCHES: Final = frozenset({"runtime", "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver"})
 _ANNOTATIONS: Final = frozenset({"operator", "user_annotation", "cpu_op"})
-_STEP: Final = re.compile(r"ProfilerStep#(\d{1,10})")
+_STEP: Final = re.compile(r"ProfilerStep#([0-9]{1,10})")
 
-# Phase, its kind, and the annotations that mark it; the first one that a trace holds is taken, because the
-# others lie inside it. They are host clocks: they tell when the host issued the work.
-_PHASES: Final = (
-    ("data", wire.Kind.HOST, ("enumerate(DataLoader)#", "## load_batch ##")),
-    ("forward", wire.Kind.COMPUTE, ("## forward ##", "DistributedDataParallel.forward")),
-    ("backward", wire.Kind.COMPUTE, ("## backward ##",)),
-    ("optimizer", wire.Kind.COMPUTE, ("Optimizer.step#", "## optimizer ##")),
+# They are host clocks: they tell when the host issued the work.
+PHASES: Final = (
+    Phase("data", wire.Kind.HOST, ("enumerate(DataLoader)#", "## load_batch ##")),
+    Phase("forward", wire.Kind.COMPUTE, ("## forward ##", "DistributedDataParallel.forward")),
+    Phase("backward", wire.Kind.COMPUTE, ("## backward ##",)),
+    Phase("optimizer", wire.Kind.COMPUTE, ("Optimizer.step#", "## optimizer ##")),
 )
-_MARKERS: Final = tuple(marker for _, _, markers in _PHASES for marker in markers)
+_MARKS: Final = tuple(mark for phase in PHASES for mark in phase.marks)
 
-# worker3_step_12.1694.pt.trace.json.gz, rank-0.Apr_03.json, rank12.json, trace_7.pt.trace.json. At most six
-# digits: more are a timestamp.
-_RANK_IN_NAME: Final = (
-    re.compile(r"(?:^|[._-])worker[_-]?(\d{1,6})(?=[._-])"),
-    re.compile(r"(?:^|[._-])rank[_-]?(\d{1,6})(?=[._-])"),
-    re.compile(r"_(\d{1,6})(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$"),
-)
-
-RANK_HINT: Final = (
-    "allowed: distributedInfo.rank in the trace, or a file name such as rank3.json, rank-3.*.json, "
-    "worker3_*.json or *_3.json; or pass --assume-ranks to number the files in the order given"
-)
+_HEADER: Final = frozenset({"baseTimeNanoseconds", "distributedInfo", "host_name"})
+"""What is kept of the top level; the rest (device properties, logs) is as large as a profiler likes."""
+_NAME_LIMIT: Final = 1 << 16
 
 
-@dataclass(frozen=True)
-class Interval:
-    name: str
-    start_ns: int
-    duration_ns: int
-
-
-@dataclass
-class _Collected:
-    """What one pass over the events found."""
-
-    kernels: list[tuple[int, ...]] = field(default_factory=list)
-    correlations: list[int] = field(default_factory=list)
-    launches: dict[int, int] = field(default_factory=dict)
-    steps: list[tuple[int, Interval]] = field(default_factory=list)
-    marks: list[Interval] = field(default_factory=list)
-    texts: TextTable = field(default_factory=TextTable)
-    events: int = 0
-    unusable: Counter[str] = field(default_factory=Counter)
-
-
-def parse_kineto(
-    header: Mapping[str, object], events: Iterable[object], source: Path, job: str, rank: int | None = None
-) -> RankRecording:
-    """One rank's recording.
+def read_kineto(json: JsonStream, source: Path, job: str, rank: int | None = None) -> RankRecording | None:
+    """One rank's recording from a trace whose cursor stands at its start; None where it has no `traceEvents`.
 
     Args:
-        header: the top level of the trace, beside `traceEvents`.
-        events: `traceEvents`, in any order; read once, so that a streaming reader can take this place.
+        json: an object with `traceEvents`, or the events alone (the array form of the Chrome format).
         source: named in errors; its name may tell the rank.
         job: training job of the identity.
         rank: overrides what the trace and its name say.
 
     Raises:
         RecordingError: no GPU events, no rank, or a header of the wrong type.
+        JsonError: the text is no JSON.
     """
-    found = _collect(events, _base_time(header, source))
-    if not found.kernels:
-        raise RecordingError(_why_no_gpu_events(found, source))
-    identity = _identity(header, source, job, rank)
-    notes = [f"{count} GPU events without {what} left out" for what, count in sorted(found.unusable.items())]
-    kernels = kernel_array(found.kernels)
-    correlations = np.array(found.correlations, np.int64)
-    launched = np.array([found.launches.get(int(c), -1) for c in correlations], np.int64)
-    order = np.argsort(kernels["start_ns"], kind="stable")
-    kernels, launched = kernels[order], launched[order]
-    starts = kernels["start_ns"].astype(np.int64)
-    kernels["issue_ns"] = np.where(launched >= 0, np.maximum(starts - launched, 0), -1)
-    iterations = _iterations(found.steps, notes)
-    steps = step_at(iterations, np.where(launched >= 0, launched, starts))
-    idle = ~np.isin(iterations["step"], steps)
-    if idle.any() and not idle.all():
-        # The profiler opens a step at its last call, which ends with the recording.
-        left_out = ", ".join(str(step) for step in iterations["step"][idle])
-        notes.append(f"steps without GPU events left out: {left_out}")
-        iterations = iterations[~idle]
-    spans = _spans(found.marks, iterations, found.texts)
-    return RankRecording(
-        source=source,
-        identity=identity,
-        texts=found.texts.texts,
-        kernels=kernels,
-        kernel_steps=steps,
-        spans=spans,
-        iterations=iterations,
-        notes=tuple(notes),
-    )
+    found = Collected()
+    header: dict[str, object] = {}
+    has_events = False
+    if json.peek() == "[":
+        has_events = True
+        collect(found, json.elements())
+    else:
+        for key in json.members():
+            if key == "traceEvents" and json.peek() == "[":
+                has_events = True
+                collect(found, json.elements())
+            else:
+                value = json.value()
+                if key in _HEADER:
+                    header[key] = value
+    json.end()
+    return build(found, header, source, job, rank) if has_events else None
 
 
-def step_at(iterations: Array, times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The step in which each time lies, -1 outside; the short gap after a step belongs to it."""
-    if not len(iterations):
-        return np.full(len(times), -1, np.int64)
-    ordered = iterations[np.argsort(iterations["start_ns"], kind="stable")]
-    place = np.searchsorted(ordered["start_ns"], times, side="right") - 1
-    end = int((ordered["start_ns"] + ordered["duration_ns"]).max())
-    return np.where((place >= 0) & (times <= end), ordered["step"][np.maximum(place, 0)], -1)
-
-
-def rank_from_name(name: str) -> int | None:
-    """The rank that a file name tells, by the habits of PyTorch's trace handlers."""
-    for pattern in _RANK_IN_NAME:
-        match = pattern.search(name)
-        if match:
-            return int(match[1])
-    return None
-
-
-def _collect(events: Iterable[object], base_ns: int) -> _Collected:
-    found = _Collected()
+def collect(found: Collected, events: Iterable[object]) -> None:
+    """Take what replay needs of some events, in any order."""
     for event in events:
         found.events += 1
         if not isinstance(event, dict):
@@ -172,94 +100,73 @@ def _collect(events: Iterable[object], base_ns: int) -> _Collected:
         if not isinstance(category, str) or not isinstance(name, str) or event.get("ph", "X") != "X":
             continue
         category = category.lower()
-        operation = _OPERATIONS.get(category)
-        if operation is not None:
-            _collect_gpu(found, event, name, operation, base_ns)
+        if category in _ANNOTATIONS:
+            if name.startswith(("ProfilerStep#", *_MARKS)):
+                _collect_annotation(found, event, name)
+        elif category in _OPERATIONS:
+            _collect_gpu(found, event, name, _OPERATIONS[category])
         elif category in _LAUNCHES:
             correlation = _argument(event, "correlation")
-            start = _nanoseconds(event.get("ts"), base_ns)
+            start = _nanoseconds(event.get("ts"))
             if correlation is not None and start is not None:
-                found.launches.setdefault(correlation, start)
-        elif category in _ANNOTATIONS:
-            _collect_annotation(found, event, name, base_ns)
-    return found
+                found.launches.add(correlation, start)
 
 
-def _collect_gpu(
-    found: _Collected, event: dict[str, object], name: str, operation: wire.Operation, base_ns: int
-) -> None:
-    start = _nanoseconds(event.get("ts"), base_ns)
-    duration = _nanoseconds(event.get("dur"), 0)
+def build(
+    found: Collected, header: Mapping[str, object], source: Path, job: str, rank: int | None
+) -> RankRecording:
+    """The recording of all collected events and the top level of the trace beside them.
+
+    Raises:
+        RecordingError: no GPU events, no rank, or a header of the wrong type.
+    """
+    base_ns = _base_time(header, source)
+    if not len(found.kernels):
+        raise RecordingError(_why_no_gpu_events(found, source))
+    identity = _identity(header, source, job, rank)
+    recording = assemble(found, base_ns=base_ns, source=source, identity=identity, phases=PHASES)
+    if recording is None:
+        raise RecordingError(_why_no_gpu_events(found, source))
+    return recording
+
+
+def _collect_gpu(found: Collected, event: dict[str, object], name: str, operation: wire.Operation) -> None:
+    start = _nanoseconds(event.get("ts"))
+    duration = _nanoseconds(event.get("dur"))
     if start is None:
-        found.unusable["a usable ts"] += 1
+        found.unusable["a usable start"] += 1
         return
-    if duration is None:
-        found.unusable["a usable dur"] += 1
+    if duration is None or duration < 0:
+        found.unusable["a usable duration"] += 1
         return
     stream = _argument(event, "stream")
     if stream is None:
         stream = _trailing_number(event.get("tid"))
-    device = _argument(event, "device")
-    size = _argument(event, "bytes")
-    name_id = found.texts.intern(name or "unnamed") or found.texts.intern("unnamed")
-    found.kernels.append(
-        (
-            start,
-            duration,
-            -1,
-            name_id,
-            min(max(stream or 0, 0), 0xFFFFFFFF),
-            kilobytes(size or 0) if operation is not wire.Operation.KERNEL else 0,
-            int(operation),
-            min(max(device or 0, 0), 255),
-        )
-    )
+    size = _argument(event, "bytes") if operation is not wire.Operation.KERNEL else None
     correlation = _argument(event, "correlation")
-    found.correlations.append(-1 if correlation is None else correlation)
+    found.kernel(
+        start,
+        duration,
+        name[:_NAME_LIMIT],
+        stream or 0,
+        kilobytes(size or 0),
+        operation,
+        _argument(event, "device") or 0,
+        -1 if correlation is None else correlation,
+    )
 
 
-def _collect_annotation(found: _Collected, event: dict[str, object], name: str, base_ns: int) -> None:
+def _collect_annotation(found: Collected, event: dict[str, object], name: str) -> None:
+    start, duration = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+    if start is None or duration is None or duration < 0:
+        return
     step = _STEP.fullmatch(name)
-    if step is None and not name.startswith(_MARKERS):
-        return
-    start, duration = _nanoseconds(event.get("ts"), base_ns), _nanoseconds(event.get("dur"), 0)
-    if start is None or duration is None:
-        return
     if step is None:
-        found.marks.append(Interval(name, start, duration))
+        mark = next((mark for mark in _MARKS if name.startswith(mark)), None)
+        if mark is not None:
+            found.marks.append(Interval(mark, start, duration))
     elif int(step[1]) < STEP_LIMIT:
         found.steps.append((int(step[1]), Interval(name, start, duration)))
-
-
-def _iterations(steps: list[tuple[int, Interval]], notes: list[str]) -> Array:
-    longest: dict[int, Interval] = {}
-    for step, interval in steps:
-        known = longest.get(step)
-        if known is None or interval.duration_ns > known.duration_ns:
-            longest[step] = interval
-    if len(steps) > len(longest):
-        notes.append(f"{len(steps) - len(longest)} repeated ProfilerStep marks left out, the longest kept")
-    rows = [(step, interval.start_ns, interval.duration_ns) for step, interval in sorted(longest.items())]
-    return np.array(rows, ITERATION_DTYPE)
-
-
-def _spans(marks: list[Interval], iterations: Array, texts: TextTable) -> Array:
-    chosen: list[tuple[Interval, str, wire.Kind]] = []
-    for phase, kind, markers in _PHASES:
-        for marker in markers:
-            matching = [mark for mark in marks if mark.name.startswith(marker)]
-            if matching:
-                chosen += [(mark, phase, kind) for mark in matching]
-                break
-    chosen.sort(key=lambda item: item[0].start_ns)
-    starts = np.array([mark.start_ns for mark, _, _ in chosen], np.int64)
-    steps = step_at(iterations, starts) if len(iterations) else np.zeros(len(chosen), np.int64)
-    rows = [
-        (mark.start_ns, mark.duration_ns, int(step), texts.intern(phase), 0, kind, wire.Source.HOST, 0, 0)
-        for (mark, phase, kind), step in zip(chosen, steps, strict=True)
-        if step >= 0
-    ]
-    return np.array(rows, SPAN_DTYPE)
 
 
 def _identity(header: Mapping[str, object], source: Path, job: str, rank: int | None) -> Identity:
@@ -296,7 +203,7 @@ def _base_time(header: Mapping[str, object], source: Path) -> int:
     return whole
 
 
-def _why_no_gpu_events(found: _Collected, source: Path) -> str:
+def _why_no_gpu_events(found: Collected, source: Path) -> str:
     if found.unusable:
         what = " or ".join(sorted(found.unusable))
         count = found.unusable.total()
@@ -309,19 +216,19 @@ def _why_no_gpu_events(found: _Collected, source: Path) -> str:
     )
 
 
-def _nanoseconds(microseconds: object, base_ns: int) -> int | None:
-    """Exact where the trace is: whole microseconds never pass through a float."""
-    if isinstance(microseconds, bool) or not isinstance(microseconds, int | float):
-        return None
+def _nanoseconds(microseconds: object) -> int | None:
+    """Exact where the trace is: whole microseconds never pass through a float. Smaller than TIME_LIMIT_NS."""
     if isinstance(microseconds, float):
         if not math.isfinite(microseconds):
             return None
         # Apart, because below 2^43 us (base times) a double tells whole nanoseconds, a thousandfold does not.
         fraction, whole = math.modf(microseconds)
-        value = base_ns + int(whole) * 1000 + round(fraction * 1000)
+        value = int(whole) * 1000 + round(fraction * 1000)
+    elif isinstance(microseconds, int) and not isinstance(microseconds, bool):
+        value = microseconds * 1000
     else:
-        value = base_ns + microseconds * 1000
-    return value if 0 <= value < TIME_LIMIT_NS else None
+        return None
+    return value if -TIME_LIMIT_NS < value < TIME_LIMIT_NS else None
 
 
 def _argument(event: dict[str, object], key: str) -> int | None:
@@ -339,7 +246,7 @@ def _whole(value: object, limit: int) -> int | None:
 def _trailing_number(tid: object) -> int | None:
     """`7` or `stream 7`."""
     if isinstance(tid, str):
-        match = re.search(r"(\d{1,9})$", tid)
+        match = re.search(r"([0-9]{1,9})$", tid)
         return int(match[1]) if match else None
     return _whole(tid, 1 << 32)
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import io
-import json
 import re
-import sys
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TextIO
+from typing import IO, Final
 
-from argus_exporter.replay.event_log import FIRST_KEYS, parse_event_log
-from argus_exporter.replay.kineto import parse_kineto
+from argus_exporter.replay import nsys
+from argus_exporter.replay.event_log import FIRST_KEYS, LINE_LIMIT, parse_event_log
+from argus_exporter.replay.json_stream import JsonError, JsonStream
+from argus_exporter.replay.kineto import read_kineto
+from argus_exporter.replay.progress import NoProgress, Progress
 from argus_exporter.replay.recording import (
     RankRecording,
     RecordingError,
@@ -22,18 +21,13 @@ from argus_exporter.replay.recording import (
     clean_text,
     refuse_duplicates,
 )
+from argus_exporter.replay.source import Advance, Source, damage_named
 
-_GZIP: Final = b"\x1f\x8b"
-_FIRST_KEY: Final = re.compile(rb'\s*\{\s*"([^"\\]{1,32})"\s*:')
-_SHORTEST_TOKEN: Final = 8
-"""What JSON breaks off in, such as `fals` or `-Infin`, is shorter than this."""
+_FIRST_KEY: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"([^"\\]{1,32})"\s*:')
 _FORMATS: Final = (
     "allowed: a PyTorch profiler trace (a JSON object with traceEvents) or an event log (docs/event-log.md), "
-    "plain or gzip"
+    "plain or gzip, or an Nsight Systems export to SQLite"
 )
-
-Progress = Callable[[int, Path], None]
-"""Called with the place in the list before a file is read."""
 
 
 def read_files(
@@ -46,23 +40,23 @@ def read_files(
     """Recordings of all files, ascending by rank, aligned in time.
 
     Args:
-        files: traces of one rank each, or event logs of any number of ranks.
+        files: traces of one rank each, Nsight Systems exports, or event logs of any number of ranks.
         job: training job; default: what an event log says, else the folder of the first file.
-        assume_ranks: number the traces 0, 1, ... in the order given, whatever they say themselves.
-        progress: told of each file before it is read.
+        assume_ranks: number the ranks 0, 1, ... in the order given, whatever the files say themselves.
+        progress: told of each file, and of the bytes read.
 
     Raises:
         RecordingError: the first file that cannot be used, and why.
     """
+    progress = progress or NoProgress()
     fallback_job = clean_text(files[0].absolute().parent.name, 64) or "replay"
     recordings: list[RankRecording] = []
-    for place, path in enumerate(files):
-        if progress is not None:
-            progress(place, path)
-        rank = place if assume_ranks else None
-        recordings += parse_bytes(_content(path), path, job=job, fallback_job=fallback_job, rank=rank)
+    for path in files:
+        progress.begin(path)
+        rank = len(recordings) if assume_ranks else None
+        recordings += _read_file(path, job, fallback_job, rank, progress.advance)
     if assume_ranks:
-        recordings = [_of_world(recording, len(files)) for recording in recordings]
+        recordings = [_of_world(recording, len(recordings)) for recording in recordings]
     refuse_duplicates(recordings)
     return align(sorted(recordings, key=lambda recording: recording.rank))
 
@@ -75,79 +69,67 @@ def parse_bytes(
     fallback_job: str = "replay",
     rank: int | None = None,
 ) -> list[RankRecording]:
-    """Recordings of one file's decompressed content, whose format is told by its first key."""
-    if not content.strip():
-        raise RecordingError(f"{path}: is empty; {_FORMATS}")
-    first = _FIRST_KEY.match(content)
+    """Recordings of a trace or event log in memory, plain or gzip; `path` is named in errors."""
+    with damage_named(path):
+        return _parse(io.BytesIO(content), path, job, fallback_job, rank, lambda _: None)
+
+
+def _read_file(
+    path: Path, job: str | None, fallback_job: str, rank: int | None, advance: Advance
+) -> list[RankRecording]:
+    try:
+        if path.is_dir():
+            raise RecordingError(f"{path}: is a folder; name its files, for example {path}/*.json.gz")
+        stream = path.open("rb", buffering=0)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise RecordingError(f"{path}: cannot be read: {why}") from error
+    with stream, damage_named(path):
+        return _parse(stream, path, job, fallback_job, rank, advance)
+
+
+def _parse(
+    stream: IO[bytes], path: Path, job: str | None, fallback_job: str, rank: int | None, advance: Advance
+) -> list[RankRecording]:
+    """Recordings of one stream; its format is told by its first bytes, never by its name."""
+    source = Source(stream, advance)
+    if nsys.is_sqlite(source.head):
+        if source.compressed:
+            raise RecordingError(
+                f"{path}: is a compressed SQLite file; decompress it first: gunzip -k {path}"
+            )
+        return nsys.read_nsys(path, job=job or fallback_job, first_rank=rank, advance=advance)
+    if nsys.is_report(path, source.head):
+        raise RecordingError(f"{path}: {nsys.how_to_export(path)}")
+    first = _FIRST_KEY.match(source.head)
     if first and first[1].decode("utf-8", "replace") in FIRST_KEYS:
         if rank is not None:
             raise RecordingError(f"{path}: an event log names its ranks; leave out --assume-ranks")
-        return parse_event_log(io.BytesIO(content), path, job, fallback_job)
-    trace = _decode(content, path)
-    if isinstance(trace, list):  # the array form of the Chrome trace format
-        trace = {"traceEvents": trace}
-    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
-        raise RecordingError(f"{path}: has no list traceEvents; {_FORMATS}")
-    events = trace.pop("traceEvents")
-    return [parse_kineto(trace, events, path, job or fallback_job, rank)]
+        return parse_event_log(source.lines(LINE_LIMIT), path, job, fallback_job)
+    return [_trace(JsonStream(source), path, job or fallback_job, rank)]
 
 
-def read_with_progress(
-    files: Sequence[Path], *, job: str | None, assume_ranks: bool, stream: TextIO = sys.stderr
-) -> list[RankRecording]:
-    """`read_files`; on a terminal, with one line that names the file being read, cleared at the end."""
-
-    def show(place: int, path: Path) -> None:
-        stream.write(f"\r\x1b[Kreading {place + 1}/{len(files)} {path.name}")
-        stream.flush()
-
-    if not stream.isatty():
-        return read_files(files, job=job, assume_ranks=assume_ranks)
+def _trace(json: JsonStream, path: Path, job: str, rank: int | None) -> RankRecording:
     try:
-        return read_files(files, job=job, assume_ranks=assume_ranks, progress=show)
-    finally:
-        stream.write("\r\x1b[K")
-        stream.flush()
+        first = json.peek()
+        if not first:
+            raise RecordingError(f"{path}: is empty; {_FORMATS}")
+        if first in "{[":
+            recording = read_kineto(json, path, job, rank)
+        else:
+            json.value()
+            recording = None
+    except JsonError as error:
+        if error.truncated and first in "{[":
+            raise RecordingError(
+                f"{path}: truncated: the JSON ends too early at {error.where}; copy the file again"
+            ) from error
+        raise RecordingError(f"{path}: not JSON: {error}; {_FORMATS}") from error
+    if recording is None:
+        raise RecordingError(f"{path}: has no list traceEvents; {_FORMATS}")
+    return recording
 
 
 def _of_world(recording: RankRecording, size: int) -> RankRecording:
     identity = dataclasses.replace(recording.identity, world_size=size)
     return dataclasses.replace(recording, identity=identity)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        if path.is_dir():
-            raise RecordingError(f"{path}: is a folder; name its files, for example {path}/*.json.gz")
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise RecordingError(f"{path}: cannot be read: {why}") from error
-    if not content.startswith(_GZIP):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise RecordingError(f"{path}: truncated or damaged gzip ({error}); copy the file again") from error
-    except MemoryError as error:
-        raise RecordingError(f"{path}: does not fit into memory once decompressed") from error
-
-
-def _decode(content: bytes, path: Path) -> object:
-    try:
-        return json.loads(content)
-    except json.JSONDecodeError as error:
-        remaining = error.doc[error.pos :].strip()
-        where = f"line {error.lineno}, column {error.colno}"
-        begun = error.doc.lstrip().startswith(("{", "["))
-        if begun and (len(remaining) < _SHORTEST_TOKEN or error.msg.startswith("Unterminated")):
-            raise RecordingError(
-                f"{path}: truncated: the JSON ends too early at {where}; copy the file again"
-            ) from error
-        raise RecordingError(f"{path}: not JSON: {error.msg} at {where}; {_FORMATS}") from error
-    except RecursionError as error:
-        raise RecordingError(f"{path}: nested too deeply; {_FORMATS}") from error
-    except ValueError as error:  # not a Unicode text, or an integer of thousands of digits
-        raise RecordingError(f"{path}: not JSON: {str(error)[:80]}; {_FORMATS}") from error
-    except MemoryError as error:
-        raise RecordingError(f"{path}: does not fit into memory once parsed") from error

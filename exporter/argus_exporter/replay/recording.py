@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from argus_core import wire
 from argus_core.kernel_names import is_collective
-from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
+from argus_core.kernel_records import KernelArray
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.topology import Identity
 
@@ -142,11 +142,6 @@ class TextTable:
 def clean_text(text: str, limit: int) -> str:
     """The text as it arrives at the other end of the wire."""
     return wire.decode_text(wire.encode_text(text, limit))
-
-
-def kernel_array(rows: Sequence[tuple[int, ...]]) -> KernelArray:
-    """Rows of (start, duration, issue, name id, stream, kilobytes, operation, device)."""
-    return np.array([(*row, 0) for row in rows], KERNEL_DTYPE)
 
 
 def kilobytes(size: float) -> int:

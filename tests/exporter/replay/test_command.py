@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from argus_exporter.cli import main
+from argus_exporter.replay.progress import NoProgress, shown
+from argus_exporter.replay.reader import read_files
 from exporter.exporter_process import config, exporter, scrape, value, wait_for
 from exporter.replay.synthetic import kernel, log, trace, training_trace, write
 
@@ -215,17 +218,59 @@ def test_plays_to_an_exporter_that_runs_already(files: list[str], tmp_path: Path
             process.kill()
 
 
-def test_terminal_names_the_file_being_read(files: list[str]):
-    """Only on a terminal: a log keeps its lines."""
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_terminal_shows_a_bar_that_names_the_file_being_read(files: list[str]):
+    """One bar over all files, at all of their bytes in the end, and cleared."""
+    paths = [Path(name) for name in files]
+    terminal = Terminal()
+    with shown(paths, terminal, delay_s=0) as progress:
+        read_files(paths, progress=progress)
+    text = terminal.getvalue()
+    assert "reading 2/2 rank1.json.gz" in text
+    assert text.endswith("\r")
+    counted = Counted()
+    read_files(paths, progress=counted)
+    assert counted.read == [path.stat().st_size for path in paths]
+
+
+class Counted(NoProgress):
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
+    def begin(self, path: Path) -> None:
+        assert path.is_file()
+        self.read.append(0)
+
+    def advance(self, read: int) -> None:
+        self.read[-1] += read
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), None])
+def test_no_bar_without_a_terminal_or_when_quiet(files: list[str], stream: io.StringIO | None):
+    """A log keeps its lines."""
+    paths = [Path(name) for name in files]
+    where = Terminal() if stream is None else stream
+    with shown(paths, where, quiet=stream is None, delay_s=0) as progress:
+        read_files(paths, progress=progress)
+    assert where.getvalue() == ""
+
+
+def test_small_files_on_a_terminal_show_no_bar(files: list[str]):
+    """They are read before it would be of use: nothing but the summary is printed."""
     leader, follower = os.openpty()
     process = subprocess.run(
         [*ARGUS_EXPORTER, "replay", *files], stderr=follower, stdout=subprocess.PIPE, check=True, timeout=60
     )
+    os.set_blocking(leader, False)
+    with pytest.raises(BlockingIOError):
+        os.read(leader, 1)
     os.close(follower)
-    shown = os.read(leader, 10_000).decode()
     os.close(leader)
-    assert "reading 2/2 rank1.json.gz" in shown
-    assert b"reading" not in process.stdout
+    assert process.stdout.startswith(b"rank")
 
 
 def test_taken_port_is_said_in_one_line(files: list[str], tmp_path: Path):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from argus_core import wire
 from argus_exporter.errors import ArgusExporterError
-from argus_exporter.replay.kineto import rank_from_name
+from argus_exporter.replay.rank_names import rank_from_name
 from argus_exporter.replay.reader import parse_bytes, read_files
 from argus_exporter.replay.recording import RankRecording, RecordingError
 from exporter.replay.synthetic import annotation, dumps, kernel, launch, trace, training_trace, write
@@ -119,8 +119,8 @@ def test_unusable_gpu_events_are_counted_in_a_note(tmp_path: Path):
     recording = read(tmp_path, content)
     assert len(recording.kernels) == 1
     assert recording.notes == (
-        "3 GPU events without a usable dur left out",
-        "1 GPU events without a usable ts left out",
+        "3 GPU events without a usable duration left out",
+        "1 GPU events without a usable start left out",
     )
 
 
@@ -185,7 +185,7 @@ REFUSED = {
     "traceEvents of another type": ({"traceEvents": {}}, "has no list traceEvents"),
     "no events": (trace(), "traceEvents is empty"),
     "CPU only": (trace(annotation("x", 1, 2)), "no GPU events among 1.*CPU-only"),
-    "only broken GPU events": (trace(kernel(dur=-1)), "all 1 GPU events are without a usable dur"),
+    "only broken GPU events": (trace(kernel(dur=-1)), "all 1 GPU events are without a usable duration"),
     "truncated JSON": (b'{"traceEvents": [{"ph": "X"', "truncated"),
     "truncated text": (b'{"traceEvents": [{"ph": "X', "truncated"),
     "too deep": (b"[" * 100_000, "nested too deeply"),
