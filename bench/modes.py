@@ -71,7 +71,7 @@ def scipy_density(pairs: list[Floats]) -> None:
 
 def kdepy_density(pairs: list[Floats]) -> None:
     """The density alone, by KDEpy's FFT."""
-    from KDEpy import FFTKDE  # type: ignore[import-not-found]
+    from KDEpy import FFTKDE
 
     for durations in pairs:
         FFTKDE(bw="silverman").fit(np.log(durations)).evaluate(512)

@@ -152,7 +152,7 @@ KERNEL_DURATION_TOTAL = _counter(
 KERNEL_CUTOFF = _gauge(
     "argus_kernel_cutoff_ratio",
     (),
-    "Time share of the smallest published pair: an unpublished pair took at most this.",
+    "Bound on the time share of every pair that is not published, in the last complete window.",
 )
 KERNEL_COVERAGE = _gauge(
     "argus_kernel_coverage_ratio",
@@ -188,7 +188,7 @@ ISSUE_LATENCY = _summary(
 VOID = _counter(
     "argus_void_seconds_total",
     ("void",),
-    "Idle time of the GPU: inter_step, between the kernels of two steps, and minority, gaps within a step.",
+    "Time without a running kernel: inter_step, between the kernels of two steps; minority, within a step.",
 )
 CHANNEL_UP = _gauge(
     "argus_channel_up",

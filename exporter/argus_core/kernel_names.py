@@ -12,6 +12,17 @@ import re
 
 _ID_LIMIT = 64
 _COLLECTIVE = re.compile(r"^(?:void )?(?:nccl|rccl|mscclpp?)(?:Dev)?Kernel", re.IGNORECASE)
+# After the prefix, by release: `_AllReduce_RING_LL_Sum_float`, `_AllReduce_Sum_f32_RING_LL`, `_SendRecv`.
+_OPERATION = re.compile(r"Kernel_([A-Za-z]+)")
+_PHASES = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "send_recv",
+    "alltoall": "all_to_all",
+}
 _MEMORY = re.compile(r"^mem(?:cpy|set)(?![a-z])", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _FUNDAMENTAL = frozenset(
@@ -26,6 +37,18 @@ def is_collective(name: str) -> bool:
     Both spellings count: `ncclKernel_*` until NCCL 2.18 and `ncclDevKernel_*` since.
     """
     return _COLLECTIVE.match(name) is not None
+
+
+def collective_phase(name: str) -> str | None:
+    """Phase name of a collective kernel in the words of `torch.distributed`; None where it is none of them.
+
+    The same words name the phases of collectives that the producer sees on the host (`all_reduce`, ...).
+    Sends, receives and NCCL's all-to-all share one kernel: `send_recv`.
+    """
+    if not is_collective(name):
+        return None
+    found = _OPERATION.search(name)
+    return _PHASES.get(found[1].lower()) if found else None
 
 
 def is_memory_operation(name: str) -> bool:

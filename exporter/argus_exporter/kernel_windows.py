@@ -1,4 +1,4 @@
-"""Kernel records of one rank to windows, and windows to the modes of the top (kernel, stream) pairs.
+"""Kernel records of one rank to complete windows.
 
 A window ends at a step divisible by `window_steps`, a power of two chosen so that it lasts about
 `windows.seconds`; a window that cut a step would move counts between modes and can hide a slow rank (DESIGN
@@ -11,17 +11,27 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
-from argus_core.modes import ModeConfig, Modes, find_modes
-from argus_exporter.streams import label_streams
+from argus_exporter.communicators import CollectiveSpan
 
-_MEDIAN_OF_STEPS = 16
-_PENDING_LIMIT = 4_000_000
+_MEDIAN_OF_STEPS: Final = 16
+_STEPS_TO_CHOOSE: Final = 4
+_KEPT_WITHIN: Final = 0.7
+"""Powers of two that the best length may be away from the one in use: windows of 37 to 98 s for 60 s."""
+_PENDING_LIMIT: Final = 4_000_000
 """Kernel records kept for one open window (160 MB); 1e5 events a minute need 1e5."""
+_COLLECTIVES_KEPT: Final = 4096
+_MARKS_KEPT: Final = 65_536
+_LATE_RECORDS: Final = 5
+"""Settling times that a window waits for a first later kernel: the channel delivers in batches."""
+_UNMARKED_AFTER: Final = 4
+"""Window lengths (or last steps, where longer) of kernels without a mark until windows are cut by time."""
 
 
 @dataclass(frozen=True)
@@ -35,68 +45,56 @@ class Boundary:
 
 @dataclass(frozen=True)
 class ClosedWindow:
-    """Records of one complete window, ready to be clustered (in another thread)."""
+    """What one complete window holds, ready to be summarised (in another thread).
+
+    Attributes:
+        records: kernel records that started in the window.
+        names: kernel names by `name_id`.
+        step_ends_ns: ends of iterations, ascending: the one that opened the window and those within it.
+        collectives: recent collectives as the host saw them.
+    """
 
     boundary: Boundary
     records: KernelArray
     names: dict[int, str]
-    streams: dict[int, str]
-
-
-@dataclass(frozen=True)
-class PairStatistics:
-    """One (kernel, stream) pair in one window. Times in seconds."""
-
-    kernel: str
-    name: str
-    stream: str
-    count: int
-    seconds: float
-    modes: Modes | None
-    """None where the pair is not among the top pairs."""
-
-
-@dataclass(frozen=True)
-class WindowStatistics:
-    boundary: Boundary
-    pairs: tuple[PairStatistics, ...]
-    """By time share, largest first."""
-    coverage: float
-    cutoff: float
+    step_ends_ns: NDArray[np.int64]
+    collectives: tuple[CollectiveSpan, ...] = ()
 
 
 class WindowLength:
     """Chooses the window length in steps from the median step time; every rank derives the same alike.
 
-    The length changes only when the step time has moved by more than 1.5x from what the current length was
-    chosen for, so that noise at a power-of-two edge cannot make it alternate.
+    Ranks of a synchronous job measure the same steps. A length in use is kept while it is within 0.7 powers
+    of two of the best one; a rank that chooses anew (its exporter restarted) takes the shorter of two that
+    its peers may have kept. So ranks differ only where the step time fell since the others chose.
     """
 
     def __init__(self) -> None:
         self._durations: deque[float] = deque(maxlen=_MEDIAN_OF_STEPS)
-        self._chosen_for: tuple[float, float] | None = None
+        self._power: int | None = None
         self.steps = 0
 
     def add(self, duration_s: float, window_s: float) -> int:
-        """Steps in a window of about `window_s` after one more iteration; 0 until enough were seen."""
+        """Steps in a window of about `window_s` after one more iteration; 0 until four were seen."""
         self._durations.append(duration_s)
-        if len(self._durations) < 4:
-            return self.steps
         median = float(np.median(self._durations))
-        if median <= 0:
+        if len(self._durations) < _STEPS_TO_CHOOSE or median <= 0:
             return self.steps
-        if self._chosen_for is not None:
-            moved = median / self._chosen_for[0]
-            if window_s == self._chosen_for[1] and 1 / 1.5 < moved < 1.5:
-                return self.steps
-        self._chosen_for = median, window_s
-        self.steps = 2 ** max(0, round(math.log2(window_s / median)))
+        best = math.log2(window_s / median)
+        if self._power is None or abs(best - self._power) > _KEPT_WITHIN:
+            self._power = math.floor(best + 1 - _KEPT_WITHIN)
+            self.steps = 2 ** max(0, self._power)
         return self.steps
 
 
 @dataclass
 class KernelWindows:
-    """Collects the kernel records of one rank and hands out complete windows."""
+    """Collects the kernel records of one rank and hands out complete windows.
+
+    Marks may be missing. One lost mark is inferred from the next; a window whose boundary is not known is
+    left out. Where kernels come and marks do not, for four windows or steps, windows are cut by time, until
+    the next mark.
+    """
 
     seconds: float
     settle_seconds: float
@@ -110,9 +108,11 @@ class KernelWindows:
     _boundaries: deque[tuple[Boundary, float]] = field(default_factory=deque)
     _opened_at: int | None = None
     _newest_ns: int = 0
-    _marked: bool = False
+    _last_mark: wire.Iteration | None = None
+    _marks_until: float = -math.inf
+    _marks: deque[int] = field(default_factory=lambda: deque(maxlen=_MARKS_KEPT))
+    _collectives: deque[CollectiveSpan] = field(default_factory=lambda: deque(maxlen=_COLLECTIVES_KEPT))
     _time_index: int | None = None
-    _streams: dict[int, str] = field(default_factory=dict)
 
     def add(self, records: KernelArray, now: float) -> None:
         """Take kernel records; `now` is monotonic seconds."""
@@ -122,96 +122,91 @@ class KernelWindows:
         self._records.append(records)
         self._pending += len(records)
         self._newest_ns = max(self._newest_ns, int(records["start_ns"].max()))
-        if not self._marked:
+        if now >= self._marks_until:
             self._mark_by_time(now)
 
+    def collective(self, span: CollectiveSpan) -> None:
+        """Take a collective that the host saw."""
+        self._collectives.append(span)
+
     def restart(self) -> None:
-        """Forget the open window: the producer reconnected, so records are missing."""
+        """Forget the open window: the producer reconnected, so records are missing.
+
+        Whether the job marks its iterations is remembered, for a while.
+        """
         self._records, self._pending = [], 0
         self._boundaries.clear()
-        self._opened_at = None
-        self._marked = False
+        self._marks.clear()
+        self._opened_at = self._time_index = self._last_mark = None
 
     def iteration(self, record: wire.Iteration, now: float) -> None:
         """Take an iteration mark."""
-        if not self._marked:  # until now windows were cut by time
-            self._marked = True
+        seconds = record.duration_ns / 1e9
+        if now >= self._marks_until:  # until now windows were cut by time
             self._boundaries.clear()
+            self._opened_at = self._time_index = None
+        if record.total_count == 1:
             # The producer's first iteration: everything that it ever sent lies in the window that it opens.
-            self._opened_at = record.step - 1 if record.total_count == 1 else None
-        steps = self.steps or self._length.add(record.duration_ns / 1e9, self.seconds)
-        if steps and record.step % steps == 0:
-            self._boundaries.append((Boundary(record.step, steps, record.end_ns), now))
+            self._opened_at = record.step - 1
+        self._marks_until = now + _UNMARKED_AFTER * max(self.seconds, seconds)
+        self._marks.append(record.end_ns)
+        steps = self.steps or self._length.add(seconds, self.seconds)
+        last, self._last_mark = self._last_mark, record
+        if not steps:
+            return
+        if record.step % steps == 0:
+            self._close(Boundary(record.step, steps, record.end_ns), now)
+        elif record.step % steps == 1 and last is not None and last.step == record.step - 2:
+            # The mark of the boundary was lost; this step began when that one ended.
+            self._close(Boundary(record.step - 1, steps, record.end_ns - record.duration_ns), now)
+
+    def _close(self, boundary: Boundary, now: float) -> None:
+        self._boundaries.append((boundary, now))
 
     def _mark_by_time(self, now: float) -> None:
         length_ns = int(self.seconds * 1e9)
         index = self._newest_ns // length_ns
-        if self._time_index is not None and index > self._time_index:
-            self._boundaries.append((Boundary(index, 0, index * length_ns), now))
+        if self._time_index is None:  # from marks to time: what is open began at no boundary
+            self._opened_at = None
+        elif index > self._time_index:
+            self._close(Boundary(index, 0, index * length_ns), now)
         self._time_index = index
 
     def take_complete(self, now: float) -> list[ClosedWindow]:
-        """Windows whose records have arrived: a later kernel was seen, or the settling time has passed."""
+        """Windows whose records have arrived.
+
+        A long kernel is reported when it ends, after short ones that started later: a window waits for
+        `settle_seconds`, by the kernels' clock or by ours. Without any later kernel it waits longer.
+        """
         complete: list[ClosedWindow] = []
         while self._boundaries:
             boundary, arrived = self._boundaries[0]
-            if self._newest_ns <= boundary.end_ns and now - arrived < self.settle_seconds:
+            if not self._settled(boundary.end_ns, now - arrived):
                 break
             self._boundaries.popleft()
-            records = self._cut(boundary.end_ns)
+            records, marks = self._cut(boundary.end_ns)
             # Complete only if we saw it from its first step on: not before the first boundary of a job that
             # ran already, and not where the window length changed or a mark was lost.
             length = boundary.steps or 1
             if self._opened_at == boundary.last_step - length and len(records):
-                self._streams = label_streams(records, self.names, self._streams)
-                complete.append(ClosedWindow(boundary, records, dict(self.names), dict(self._streams)))
+                collectives = tuple(self._collectives)
+                complete.append(ClosedWindow(boundary, records, dict(self.names), marks, collectives))
             self._opened_at = boundary.last_step
         return complete
 
-    def _cut(self, end_ns: int) -> KernelArray:
+    def _settled(self, end_ns: int, waited_s: float) -> bool:
+        if self._newest_ns <= end_ns:
+            return waited_s >= _LATE_RECORDS * self.settle_seconds
+        return waited_s >= self.settle_seconds or self._newest_ns > end_ns + self.settle_seconds * 1e9
+
+    def _cut(self, end_ns: int) -> tuple[KernelArray, NDArray[np.int64]]:
         everything = np.concatenate(self._records) if self._records else np.empty(0, KERNEL_DTYPE)
         before = everything["start_ns"] <= end_ns
         rest = everything[~before]
         self._records = [rest] if len(rest) else []
         self._pending = len(rest)
+        marks: list[int] = []
+        while self._marks and self._marks[0] < end_ns:  # the one that ends the window opens the next
+            marks.append(self._marks.popleft())
         window: KernelArray = everything[before]
-        return window
-
-
-def summarise(
-    window: ClosedWindow, top_pairs: int, config: ModeConfig, kernel_ids: dict[str, str]
-) -> WindowStatistics:
-    """Cluster the top pairs of a window by time share. `kernel_ids` caches full name to label value."""
-    records = window.records
-    pair = records["name_id"].astype(np.uint64) << np.uint64(32) | records["stream"].astype(np.uint64)
-    keys, inverse, counts = np.unique(pair, return_inverse=True, return_counts=True)
-    seconds = np.bincount(inverse, weights=records["duration_ns"].astype(np.float64)) / 1e9
-    by_share = np.argsort(-seconds, kind="stable")
-    total = float(seconds.sum())
-    order = np.argsort(inverse, kind="stable")
-    starts = np.concatenate(([0], np.cumsum(counts)))
-    durations = records["duration_ns"][order].astype(np.float64) / 1e9
-    pairs: list[PairStatistics] = []
-    for place, index in enumerate(by_share):
-        name_id, raw = int(keys[index] >> np.uint64(32)), int(keys[index] & np.uint64(0xFFFFFFFF))
-        name = window.names.get(name_id, f"unknown_{name_id}")
-        top = place < top_pairs and seconds[index] > 0
-        modes = find_modes(durations[starts[index] : starts[index + 1]], config) if top else None
-        pairs.append(
-            PairStatistics(
-                kernel=kernel_ids[name],
-                name=name,
-                stream=window.streams[raw],
-                count=int(counts[index]),
-                seconds=float(seconds[index]),
-                modes=modes,
-            )
-        )
-    published = [p for p in pairs if p.modes is not None]
-    covered = sum(p.seconds for p in published)
-    return WindowStatistics(
-        boundary=window.boundary,
-        pairs=tuple(pairs),
-        coverage=covered / total if total else 0.0,
-        cutoff=published[-1].seconds / total if published and total else 0.0,
-    )
+        return window, np.array(marks, np.int64)

@@ -14,33 +14,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from argus_core import wire
-from argus_core.kernel_names import kernel_id
 from argus_core.kernel_records import KernelArray
 from argus_core.modes import Mode
+from argus_exporter.communicators import CollectiveSpan
 from argus_exporter.config import ExporterConfig
 from argus_exporter.extremes import TrailingExtreme
-from argus_exporter.kernel_windows import (
-    ClosedWindow,
-    KernelWindows,
-    PairStatistics,
-    WindowStatistics,
-    summarise,
-)
+from argus_exporter.kernel_totals import CollectiveTotals, KernelTotals, PairTotals
+from argus_exporter.kernel_windows import ClosedWindow, KernelWindows
 from argus_exporter.mode_tracking import ModeTracker
 from argus_exporter.names import NameTable, Texts
 from argus_exporter.stacks.state import StackState
-from argus_exporter.topology import Group, Identity, RoutingTable
+from argus_exporter.topology import DIMENSIONS, Group, Identity, RoutingTable
+from argus_exporter.window_summary import PairLabel, PairStatistics, WindowStatistics, WindowSummariser
 
 _PHASES_LIMIT = 256
 """Distinct (phase, kind, group, source) of one rank: users choose phase names, which must stay bounded."""
-
-
-class KernelIds(dict[str, str]):
-    """Full name to label value, computed once a name."""
-
-    def __missing__(self, name: str) -> str:
-        self[name] = kernel_id(name)
-        return self[name]
 
 
 @dataclass(frozen=True)
@@ -68,10 +56,12 @@ class ChannelTotals:
 
 
 @dataclass
-class PairTotals:
-    name: str
+class IssueTotals:
+    """Launch-to-start times of a kernel class: running totals, and quantiles of the last complete window."""
+
     count: int = 0
     seconds: float = 0.0
+    quantiles: dict[float, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,8 +93,9 @@ class RankState:
         self.work: dict[str, float] = {}
         self.channels: dict[wire.Channel, ChannelTotals] = {}
         self.window: WindowStatistics | None = None
-        self.published: dict[tuple[str, str], PublishedPair] = {}
-        self.pair_totals: dict[tuple[str, str], PairTotals] = {}
+        self.published: dict[PairLabel, PublishedPair] = {}
+        self.issue_latency: dict[str, IssueTotals] = {}
+        self.voids: dict[str, float] = {}
         self.texts = Texts()
         self.stacks = StackState()
         self.peer_pid: int | None = None
@@ -114,8 +105,9 @@ class RankState:
         self._kernels = KernelWindows(
             windows.seconds, windows.settle_seconds, self.texts.by_id, windows.steps
         )
-        self._trackers: dict[tuple[str, str], ModeTracker] = {}
-        self._kernel_ids = KernelIds()
+        self._totals = KernelTotals(self.texts.by_id)
+        self._summariser = WindowSummariser()
+        self._trackers: dict[PairLabel, ModeTracker] = {}
 
     # -- life -----------------------------------------------------------------------------------------------
 
@@ -148,20 +140,33 @@ class RankState:
         except ValueError as error:
             raise wire.WireError("value", f"span of {phase!r}: {error}") from error
         key = PhaseKey(phase, kind, group.name, source)
-        totals = self.phases.get(key)
+        totals = self._phase(key, group)
         channel = self.channel(wire.Channel.PHASES)
         channel.records += 1
         if totals is None:
-            if len(self.phases) >= _PHASES_LIMIT:
-                channel.dropped["phases_limit"] += 1
-                return
-            longest = TrailingExtreme(self._config.windows.extremes_seconds)
-            totals = self.phases[key] = PhaseTotals(longest=longest)
-            self._expect(group)
+            channel.dropped["phases_limit"] += 1
+            return
+        if kind == "comm" and source != "kernel":
+            self._collective_seen(record, names.text(record.group_id), on_device=source == "event")
         seconds = record.duration_ns / 1e9
         totals.count += 1
         totals.seconds += seconds
         totals.longest.add(self._clock(), seconds)
+
+    def _phase(self, key: PhaseKey, group: Group) -> PhaseTotals | None:
+        """Totals of a phase; None where the rank has too many."""
+        totals = self.phases.get(key)
+        if totals is None and len(self.phases) < _PHASES_LIMIT:
+            longest = TrailingExtreme(self._config.windows.extremes_seconds)
+            totals = self.phases[key] = PhaseTotals(longest=longest)
+            self._expect(group)
+        return totals
+
+    def _collective_seen(self, record: wire.Span, dimension: str, *, on_device: bool) -> None:
+        """Evidence of which dimension the NCCL kernels of that time belong to."""
+        if dimension in DIMENSIONS:
+            end_ns = record.start_ns + record.duration_ns
+            self._kernels.collective(CollectiveSpan(record.start_ns, end_ns, dimension, on_device))
 
     def iteration(self, record: wire.Iteration) -> None:
         if not (math.isfinite(record.total_seconds) and math.isfinite(record.total_squared)):
@@ -182,6 +187,7 @@ class RankState:
         channel.records += len(records)
         own = records.copy()  # the packet's memory is not ours to keep
         own["name_id"] = names.internal_ids(records["name_id"])
+        self._totals.add(own)
         before = self._kernels.dropped
         self._kernels.add(own, self._clock())
         if self._kernels.dropped > before:
@@ -239,25 +245,65 @@ class RankState:
 
     # -- windows --------------------------------------------------------------------------------------------
 
+    @property
+    def pair_totals(self) -> dict[PairLabel, PairTotals]:
+        """Running totals of every (kernel, stream); those of the published pairs are published."""
+        return self._totals.by_pair
+
     def complete_windows(self) -> list[ClosedWindow]:
+        """Advance the running totals, and hand out the windows that are complete."""
+        self._advance_totals()
         return self._kernels.take_complete(self._clock())
 
+    def _advance_totals(self, *, at_once: bool = False) -> None:
+        now, dropped = self._clock(), self._totals.dropped
+        for collective in self._totals.advance(now, at_once=at_once):
+            self._kernel_phase(collective, now)
+        if self._totals.dropped > dropped:
+            self.channel(wire.Channel.KERNELS).dropped["pairs_limit"] += self._totals.dropped - dropped
+
+    def _kernel_phase(self, collective: CollectiveTotals, now: float) -> None:
+        """Count collectives that ran on the GPU as spans of a phase."""
+        group = self._routing.group_of_phase(collective.phase, collective.dimension)
+        totals = self._phase(PhaseKey(collective.phase, "comm", group.name, "kernel"), group)
+        if totals is None:
+            self.channel(wire.Channel.KERNELS).dropped["phases_limit"] += collective.count
+            return
+        totals.count += collective.count
+        totals.seconds += collective.seconds
+        totals.longest.add(now, collective.longest)
+
     def summarise_window(self, window: ClosedWindow) -> WindowStatistics:
-        """The expensive part, free of shared state: runs in a worker thread."""
-        return summarise(window, self._config.kernels.top_pairs, self._config.modes, self._kernel_ids)
+        """The expensive part, free of shared state: in a worker thread, one window of a rank at a time."""
+        config = self._config
+        return self._summariser.summarise(
+            window,
+            self.identity,
+            self.published.keys(),
+            config.kernels.top_pairs,
+            config.modes,
+            config.routing,
+        )
 
     def publish(self, statistics: WindowStatistics) -> None:
         """Make a window the one that scrapes see."""
-        published: dict[tuple[str, str], PublishedPair] = {}
+        published: dict[PairLabel, PublishedPair] = {}
         for pair in statistics.pairs:
-            key = pair.kernel, pair.stream
-            if pair.modes is not None:
-                modes = self._trackers.setdefault(key, ModeTracker()).assign(pair.modes.modes)
-                published[key] = PublishedPair(pair, modes)
-            if pair.modes is not None or key in self.pair_totals:
-                totals = self.pair_totals.setdefault(key, PairTotals(pair.name))
-                totals.count += pair.count
-                totals.seconds += pair.seconds
+            tracker = self._trackers.setdefault(pair.label, ModeTracker())
+            published[pair.label] = PublishedPair(pair, tracker.assign(pair.modes.modes))
+        for label, tracker in list(self._trackers.items()):
+            if label not in published and not tracker.rest():
+                del self._trackers[label]
+        self._totals.label(statistics.streams, statistics.dimensions)
+        self._advance_totals(at_once=True)  # a published pair has its totals from the first scrape on
+        for kernel_class, latency in statistics.issue_latency.items():
+            totals = self.issue_latency.setdefault(kernel_class, IssueTotals())
+            totals.count += latency.count
+            totals.seconds += latency.seconds
+            totals.quantiles = latency.quantiles
+        if statistics.voids is not None:
+            for void, seconds in vars(statistics.voids).items():
+                self.voids[void] = self.voids.get(void, 0.0) + seconds
         self.window, self.published = statistics, published
 
 

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
 from argus_core import wire
-from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
-from argus_core.modes import ModeConfig
-from argus_exporter.kernel_windows import KernelWindows, WindowLength, summarise
-from argus_exporter.ranks import KernelIds
-
-NAMES = {0: "", 1: "gemm", 2: "ncclDevKernel_AllReduce", 3: "Memcpy HtoD"}
-
-
-def kernels(*rows: tuple[int, int, int, int]) -> KernelArray:
-    """Rows of start_ns, duration_ns, name id, stream."""
-    records = np.zeros(len(rows), KERNEL_DTYPE)
-    for field, column in zip(
-        ("start_ns", "duration_ns", "name_id", "stream"), zip(*rows, strict=True), strict=True
-    ):
-        records[field] = column
-    records["operation"] = np.where(records["name_id"] == 3, wire.Operation.MEMCPY, wire.Operation.KERNEL)
-    return records
-
-
-def iteration(step: int, end_ns: int, *, seen_before: int = 100) -> wire.Iteration:
-    """A second long; the producer had finished `seen_before` iterations before step 1."""
-    return wire.Iteration(step, end_ns, 10**9, seen_before + step, 0.0, 0.0)
+from argus_core.kernel_records import KERNEL_DTYPE
+from argus_exporter.kernel_windows import ClosedWindow, KernelWindows, WindowLength
+from exporter.kernel_rows import NAMES, iteration, kernels
 
 
 def windows(seconds: float = 4.0) -> KernelWindows:
@@ -91,16 +74,40 @@ def test_the_first_window_of_a_job_that_we_saw_begin_is_complete():
 
 
 def test_a_window_waits_for_late_records_until_it_settles():
-    """Kernel records come later than the iteration mark; without a later kernel the clock decides."""
+    """Records come in batches, later than the mark; without any later kernel five settling times decide."""
     collect = windows()
     for step in range(1, 9):
         collect.add(kernels((step * 1000, 10, 1, 7)), now=step)
         collect.iteration(iteration(step, step * 1000 + 500), now=step)
         collect.take_complete(now=step - 1)
     collect.add(kernels((8400, 10, 1, 7)), now=8.5)
-    assert collect.take_complete(now=8.9) == []
-    (window,) = collect.take_complete(now=9.0)
+    assert collect.take_complete(now=12.9) == []
+    (window,) = collect.take_complete(now=13.0)
     assert list(window.records["start_ns"]) == [5000, 6000, 7000, 8000, 8400]
+
+
+def test_a_later_kernel_shortens_the_wait_to_the_settling_time():
+    """A long kernel ends, and is reported, after short ones that started later."""
+    collect = windows()
+    for step in range(1, 9):
+        collect.iteration(iteration(step, step * 1000 + 500), now=step)
+        collect.add(kernels((step * 1000 + 600, 10, 1, 7)), now=step)
+        collect.take_complete(now=step - 1)
+    assert collect.take_complete(now=8.9) == []
+    collect.add(kernels((8400, 500, 2, 20)), now=8.9)
+    (window,) = collect.take_complete(now=9.0)
+    assert 8400 in window.records["start_ns"]
+
+
+def test_windows_of_a_fast_replay_settle_by_the_kernels_own_clock():
+    """Whoever plays an hour in a second does not wait two seconds a window."""
+    collect = windows()
+    second = 10**9
+    for step in range(1, 11):
+        collect.add(kernels((step * second, 10, 1, 7)), now=0.0)
+        collect.iteration(iteration(step, step * second + 500), now=0.0)
+    (window,) = collect.take_complete(now=0.0)
+    assert window.boundary.last_step == 8
 
 
 def test_a_kernel_that_straddles_the_boundary_is_counted_in_its_first_window_only():
@@ -115,60 +122,114 @@ def test_a_kernel_that_straddles_the_boundary_is_counted_in_its_first_window_onl
     assert counted
 
 
+def closed_steps(collect: KernelWindows, steps: Iterable[int], *, restart_at: int = 0) -> list[int]:
+    """Last steps of the windows that a job of these marks completes; a kernel a step."""
+    closed: list[ClosedWindow] = []
+    for step in steps:
+        if step == restart_at:
+            collect.restart()
+        collect.add(kernels((step * 1000, 10, 1, 7)), now=step)
+        collect.iteration(iteration(step, step * 1000 + 500, duration_ns=1000), now=step)
+        closed += collect.take_complete(now=step)
+    closed += collect.take_complete(now=10_000)
+    return [window.boundary.last_step for window in closed]
+
+
 def test_after_a_gap_the_open_window_is_not_published():
     """A reconnect lost records: the next complete window is the first to count."""
     collect = windows()
-    seen = []
-    for step in range(1, 14):
-        if step == 10:
-            collect.restart()
-        collect.add(kernels((step * 1000, 10, 1, 7)), now=step)
-        collect.iteration(iteration(step, step * 1000 + 500), now=step)
-        seen += [w.boundary.last_step for w in collect.take_complete(now=step)]
-    assert seen == [8]
+    collect.steps = 4
+    assert closed_steps(collect, range(1, 22), restart_at=10) == [8, 16, 20]
 
 
 def test_without_marks_windows_are_cut_by_time():
     """Plain seconds since the epoch; the length in steps is 0."""
     collect = windows(seconds=1.0)
     complete = []
-    for index in range(5, 50):
+    for index in range(5, 51):
         collect.add(kernels((index * 100_000_000, 10, 1, 7)), now=index / 10)
         complete += collect.take_complete(now=index / 10)
     assert [(w.boundary.last_step, w.boundary.steps) for w in complete] == [(2, 0), (3, 0), (4, 0)]
     assert {len(w.records) for w in complete} == {10}
 
 
-def one_window(*rows: tuple[int, int, int, int], seconds: float = 4.0):
-    """The window of steps 5 to 8 that holds exactly these rows."""
-    collect = windows(seconds)
-    for step in range(1, 5):
-        collect.iteration(iteration(step, step * 1000), now=step)
-    collect.take_complete(now=100)
-    collect.add(kernels(*rows), now=5)
-    for step in range(5, 9):
-        collect.iteration(iteration(step, step * 1000), now=step)
-    (window,) = collect.take_complete(now=100)
-    return window
+def test_a_single_lost_mark_is_inferred_from_the_next_one():
+    """Step 9 says when step 8 ended; the window that 8 closes is complete."""
+    collect = windows()
+    collect.steps = 4
+    assert closed_steps(collect, [step for step in range(1, 14) if step != 8]) == [8, 12]
 
 
-def test_streams_are_named_by_what_they_mostly_do():
-    """Raw stream ids are not comparable across ranks."""
-    window = one_window(
-        (5000, 90, 1, 7), (5100, 90, 2, 20), (5200, 90, 3, 13), (5300, 90, 1, 9), (5400, 10, 3, 7)
-    )
-    assert window.streams == {7: "compute0", 9: "compute1", 13: "copy0", 20: "nccl0"}
+def test_a_boundary_that_nobody_saw_costs_its_windows_and_no_more():
+    """Marks 7 to 10 are lost: what ends at 12 is not known to be four steps long."""
+    collect = windows()
+    collect.steps = 4
+    assert closed_steps(collect, [*range(1, 7), *range(11, 18)]) == [16]
 
 
-def test_only_the_top_pairs_are_clustered_and_the_rest_is_told():
-    """Coverage is the time share of what is published; the cutoff is the smallest published share."""
-    window = one_window(
-        *[(5000 + i, 60, 1, 7) for i in range(10)], *[(5500 + i, 40, 2, 20) for i in range(10)]
-    )
-    statistics = summarise(window, top_pairs=1, config=ModeConfig(), kernel_ids=KernelIds())
-    first, second = statistics.pairs
-    assert (first.kernel, first.stream, first.count) == ("gemm", "compute0", 10)
-    assert first.modes is not None
-    assert second.modes is None
-    assert statistics.coverage == statistics.cutoff == pytest.approx(0.6)
-    assert first.seconds == pytest.approx(600e-9)
+def test_a_job_that_goes_back_to_a_checkpoint_goes_on_with_whole_windows():
+    """Steps jump from 18 to 9: the window that the jump cut is left out."""
+    collect = windows()
+    collect.steps = 4
+    assert closed_steps(collect, [*range(1, 19), *range(9, 18)]) == [8, 12, 16, 16]
+
+
+def test_a_changed_window_length_begins_with_a_whole_window():
+    """From 4 steps to 8: the first long window starts at a step divisible by 8."""
+    collect = windows()
+    collect.steps = 4
+    first = closed_steps(collect, range(1, 15))
+    collect.steps = 8
+    assert (first, closed_steps(collect, range(15, 34))) == ([8, 12], [24, 32])
+
+
+def test_marks_that_stop_lead_to_windows_by_time_and_back():
+    """A long evaluation has kernels and no iterations: four windows later they are cut by time."""
+    collect = windows(seconds=1.0)
+    collect.steps = 2
+    tenth, closed = 10**8, []
+    for tick in range(200):
+        now = tick / 10
+        collect.add(kernels((tick * tenth + 1, 10, 1, 7)), now)
+        if (tick < 50 or tick >= 150) and tick % 10 == 0:
+            collect.iteration(iteration(tick // 10, tick * tenth), now)
+        closed += [(w.boundary.last_step, w.boundary.steps) for w in collect.take_complete(now)]
+    assert closed == [(2, 2), (4, 2), *((second, 0) for second in range(10, 14)), (18, 2)]
+
+
+def test_after_a_reconnect_a_job_with_marks_is_not_cut_by_time():
+    """Kernels arrive before the first mark; the job's windows are known to end at steps."""
+    collect = windows(seconds=1.0)
+    collect.iteration(iteration(1, 10**9), now=0.0)
+    collect.restart()
+    for tick in range(30):
+        collect.add(kernels((tick * 10**8, 10, 1, 7)), now=tick / 10)
+    assert collect.take_complete(now=3.0) == []
+
+
+def test_a_window_knows_the_ends_of_its_steps_and_of_the_step_before():
+    """What lies between two steps is found from them; the mark that closes opens the next window."""
+    collect = windows()
+    collect.steps = 2
+    found = []
+    for step in range(1, 8):
+        collect.add(kernels((step * 1000, 10, 1, 7)), now=step)
+        collect.iteration(iteration(step, step * 1000 + 500), now=step)
+        found += [w.step_ends_ns.tolist() for w in collect.take_complete(now=step)]
+    assert found == [[2500, 3500], [4500, 5500]]
+
+
+def test_ranks_that_choose_at_different_times_choose_alike():
+    """A rank whose exporter restarted, at any step time: the same length as its peers chose at the start."""
+    for exponent in np.linspace(-1.0, 3.0, 81):
+        step_s = 60 / 2**exponent
+        peers, restarted = WindowLength(), WindowLength()
+        rng = np.random.default_rng(3)
+        for number in range(60):
+            duration = step_s * (1 + rng.uniform(-0.002, 0.002))
+            peers.add(duration, 60.0)
+            if number >= 30:
+                restarted.add(duration, 60.0)
+        # On the very edge of a choice noise decides.
+        if abs((exponent - 0.7) % 1.0) > 0.01 and abs((exponent - 0.7) % 1.0) < 0.99:
+            assert peers.steps == restarted.steps, exponent

@@ -5,12 +5,14 @@ from __future__ import annotations
 from argus_exporter.collectors.activity import ActivityCollector
 from argus_exporter.collectors.base import Collector, NoData
 from argus_exporter.collectors.channel import ChannelCollector
+from argus_exporter.collectors.issue_latency import IssueLatencyCollector
 from argus_exporter.collectors.iteration import IterationCollector
 from argus_exporter.collectors.kernel import KernelCollector
 from argus_exporter.collectors.phase import PhaseCollector
 from argus_exporter.collectors.rank import RankCollector
 from argus_exporter.collectors.runner import CollectorRunner
 from argus_exporter.collectors.stack import StackCollector
+from argus_exporter.collectors.void import VoidCollector
 from argus_exporter.collectors.work import WorkCollector
 
 ALL_COLLECTORS: tuple[Collector, ...] = (
@@ -20,6 +22,8 @@ ALL_COLLECTORS: tuple[Collector, ...] = (
     PhaseCollector(),
     WorkCollector(),
     KernelCollector(),
+    IssueLatencyCollector(),
+    VoidCollector(),
     StackCollector(),
     ChannelCollector(),
 )

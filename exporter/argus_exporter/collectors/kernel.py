@@ -1,7 +1,7 @@
 """The modes of the top (kernel, stream) pairs in the last complete window, and their running totals.
 
-The running totals advance with each window, together with the modes, so that shares and modes describe the
-same events.
+The running totals advance with the records, every two seconds; those of a pair begin with its first record,
+published or not, so that a pair which comes back goes on where it was.
 """
 
 from __future__ import annotations
@@ -46,15 +46,14 @@ class KernelCollector:
                     events.add(labels, mode.count)
                     p50.add(labels, mode.p50)
                     p99.add(labels, mode.p99)
-                modes = published.statistics.modes
-                if modes is not None:
-                    tail.add(pair, modes.tail_events)
+                tail.add(pair, published.statistics.modes.tail_events)
             names: dict[str, str] = {}
-            for (kernel, stream), totals in state.pair_totals.items():
-                pair = base | {"kernel": kernel, "stream": stream}
+            for label, published in state.published.items():
+                totals = state.pair_totals[label]
+                pair = base | {"kernel": label[0], "stream": label[1]}
                 launches.add(pair, totals.count)
                 seconds.add(pair, totals.seconds)
-                names[kernel] = totals.name
+                names[published.statistics.kernel] = totals.name
             for kernel, name in names.items():
                 info.add(base | {"kernel": kernel, "name": name}, 1)
         families = (events, p50, p99, tail, last_step, steps, launches, seconds, cutoff, coverage, info)
