@@ -13,6 +13,7 @@ from argus_core import wire
 from argus_core.kernel_names import is_collective, kernel_id
 from argus_core.kernel_records import KernelArray
 from argus_core.modes import ModeConfig, Modes, find_modes
+from argus_exporter.kernel_pairs import find_pairs
 from argus_exporter.replay.recording import RankRecording, clean_text
 from argus_exporter.streams import label_streams
 
@@ -150,20 +151,19 @@ def _pairs(recording: RankRecording, top: int) -> Iterator[PairSummary]:
     kernels: KernelArray = recording.kernels
     if not len(kernels):
         return
-    key = kernels["name_id"].astype(np.uint64) << np.uint64(32) | kernels["stream"].astype(np.uint64)
-    keys, inverse = np.unique(key, return_inverse=True)
+    found = find_pairs(kernels)
     durations = kernels["duration_ns"].astype(np.float64) / 1e9
-    seconds = np.bincount(inverse, weights=durations)
+    seconds = found.seconds
     total = float(seconds.sum())
-    labels = label_streams(kernels, dict(enumerate(recording.texts)), {})
+    labels = label_streams(kernels, dict(enumerate(recording.texts)))
     config = ModeConfig(tick_seconds=recording.tick_seconds)
     for place, index in enumerate(np.argsort(-seconds, kind="stable")):
-        name = recording.texts[int(keys[index] >> np.uint64(32))]
-        own = durations[inverse == index]
+        name = recording.texts[int(found.name_id[index])]
+        own = durations[found.index == index]
         yield PairSummary(
             kernel=kernel_id(name),
             name=name,
-            stream=labels[int(keys[index] & np.uint64(0xFFFFFFFF))],
+            stream=labels[int(found.stream[index])],
             count=len(own),
             seconds=float(seconds[index]),
             share=float(seconds[index]) / total if total else 0.0,

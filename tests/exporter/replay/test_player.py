@@ -195,7 +195,7 @@ def test_real_trace_is_published_as_the_summary_says(socket: Path, traces: Path)
             }
             assert (
                 streams
-                == set(label_streams(recording.kernels, dict(enumerate(recording.texts)), {}).values())
+                == set(label_streams(recording.kernels, dict(enumerate(recording.texts))).values())
                 == {"compute0"}
             )
             coverage = value(samples, "argus_kernel_coverage_ratio", rank="0")
