@@ -5,6 +5,7 @@ Source: perfetto/trace/trace.proto: a Trace is nothing but `repeated TracePacket
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ def packet_batches(chunks: Iterable[bytes], source: str) -> Iterator[Any]:
             continue
         whole = _whole_packets(pending, offset, source)
         if whole:
-            yield _parse(message, decode_error, pending[:whole], offset, source)
+            yield from _inflated(message, decode_error, pending[:whole], offset, source)
             pending, offset = pending[whole:], offset + whole
     if offset == 0 and not pending:
         raise TraceDamaged(f"{source} is empty: it is no trace")
@@ -41,7 +42,7 @@ def packet_batches(chunks: Iterable[bytes], source: str) -> Iterator[Any]:
             f"end at byte {offset + len(pending)}; fetch it again"
         )
     if pending:
-        yield _parse(message, decode_error, pending, offset, source)
+        yield from _inflated(message, decode_error, pending, offset, source)
 
 
 def _protobuf() -> tuple[Any, type[Exception]]:
@@ -84,6 +85,35 @@ def _whole_packets(data: bytes, offset: int, source: str) -> int:
             return position
         position = cursor + length
     return position
+
+
+def _inflated(
+    message: Any, decode_error: type[Exception], data: bytes, offset: int, source: str
+) -> Iterator[Any]:
+    """The packets, and in place of those that hold compressed packets what is in them."""
+    plain = message()
+    for packet in _parse(message, decode_error, data, offset, source).packet:
+        if not packet.HasField("compressed_packets"):
+            plain.packet.append(packet)
+            continue
+        if plain.packet:
+            yield plain
+            plain = message()
+        inflater = zlib.decompressobj()
+        try:
+            inner = inflater.decompress(packet.compressed_packets, _PACKET_LIMIT)
+        except zlib.error as error:
+            raise TraceDamaged(
+                f"{source} is damaged between bytes {offset} and {offset + len(data)}: {error}"
+            ) from error
+        if not inflater.eof:
+            raise TraceDamaged(
+                f"{source} is damaged between bytes {offset} and {offset + len(data)}: compressed packets that "
+                f"do not end within {_PACKET_LIMIT} bytes"
+            )
+        yield _parse(message, decode_error, inner, offset, source)
+    if plain.packet:
+        yield plain
 
 
 def _parse(message: Any, decode_error: type[Exception], data: bytes, offset: int, source: str) -> Any:

@@ -84,6 +84,7 @@ class _Reader:
         self._texts: list[str] = []
         self._sequences: dict[int, _Sequence] = {}
         self._threads: dict[int, str] = {}
+        self._thread_tracks: dict[int, int] = {}
         self._tracks: dict[int, int] = {}
         self._track_names: list[int] = []
         self._open: dict[int, list[int]] = {}
@@ -105,11 +106,16 @@ class _Reader:
             sequence.clock = defaults.timestamp_clock_id
         if packet.HasField("track_event"):
             self._event(sequence, packet)
+        elif packet.HasField("perf_sample"):
+            stack = self._stack(sequence, packet.perf_sample.callstack_iid)
+            track = self._track(self._thread_tracks.get(packet.perf_sample.tid, 0))
+            self._samples.append((self._time(sequence, packet), track, stack, 1.0))
         elif packet.HasField("track_descriptor"):
             descriptor = packet.track_descriptor
             name = descriptor.name or descriptor.static_name
             if descriptor.HasField("thread"):
                 name = descriptor.thread.thread_name or name
+                self._thread_tracks[descriptor.thread.tid] = descriptor.uuid
             self._threads[descriptor.uuid] = name
         elif packet.HasField("clock_snapshot"):
             for clock in packet.clock_snapshot.clocks:
@@ -249,12 +255,16 @@ class _Reader:
             return self._texts[position]
         return getattr(annotation, which) if which else None
 
+    def _stack(self, sequence: _Sequence, iid: int) -> int:
+        frames = sequence.stacks.get(iid, ())
+        names = (sequence.functions.get(sequence.frames.get(frame, 0), "?") for frame in frames)
+        return self._string(";".join(names))
+
     def _instant(self, sequence: _Sequence, event: Any, uuid: int, time: int) -> None:
         if event.callstack_iid:
-            frames = sequence.stacks.get(event.callstack_iid, ())
-            stack = ";".join(sequence.functions.get(sequence.frames.get(frame, 0), "?") for frame in frames)
             weight = float(event.callstack_weight or 1)
-            self._samples.append((time, self._track(uuid), self._string(stack), weight))
+            stack = self._stack(sequence, event.callstack_iid)
+            self._samples.append((time, self._track(uuid), stack, weight))
             return
         category = self._category(sequence, event)
         iid = event.name_iid

@@ -21,6 +21,7 @@ from argus_simulator.traces.program import Operation, StepProgram, Work, step_pr
 _QUEUE = 1024
 """Launches that may wait on the device before the host has to."""
 _ISSUE_S = 5e-6
+_FOLLOW_S = 2e-6
 _SYNC_S = 20e-6
 _STEP_HOST_S = 1.5e-3
 """Host work between the end of a step and the next data fetch: logging, schedulers."""
@@ -195,7 +196,9 @@ class Machine:
         if queued >= 0:
             rank.host = max(rank.host, known.pop())
         launch = rank.host
-        start = max([launch + _ISSUE_S * (0.8 + 0.4 * factors[2, rank.position]), *known])
+        # A kernel follows what it waited for after a gap of one to three microseconds.
+        gap = _FOLLOW_S * (0.5 + factors[2, rank.position])
+        start = max([launch + _ISSUE_S * (0.8 + 0.4 * factors[2, rank.position]), *(end + gap for end in known)])
         self._start(rank, operation, launch, start, float(factors[0, rank.position]))
         rank.stream_last[operation.stream] = len(rank.ends) - 1
         rank.position += 1

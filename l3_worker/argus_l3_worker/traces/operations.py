@@ -1,0 +1,214 @@
+"""What ran on all ranks as one table: kernels and copies, or phases where a rank has no kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from argus_core.kernel_names import is_collective
+from argus_l3_worker.traces.summary import KERNEL_CATEGORIES, launches_of, step_bounds
+from argus_l3_worker.traces.tables import RankTrace, Slices, Times
+
+COMPUTE, MEMORY, COMMUNICATION, HOST = range(4)
+
+OPERATION: Final = np.dtype(
+    [
+        ("rank", "<i4"),
+        ("start", "<i8"),
+        ("end", "<i8"),
+        ("launch", "<i8"),
+        ("launched", "?"),
+        ("kind", "u1"),
+        ("name", "<i4"),
+        ("stream", "<i4"),
+        ("phase", "<i4"),
+        ("group", "<i4"),
+        ("step", "<i8"),
+        ("microbatch", "<i8"),
+        ("occurrence", "<i4"),
+    ]
+)
+"""One operation. `rank`: position among the traces; `name`, `stream`, `phase`, `group`: positions in the strings,
+-1: unknown; `launched`: the launch is known; `occurrence`: number among the like of one step of the rank."""
+
+Operations = NDArray[np.void]
+
+# A communication phase that was derived from a kernel has the kernel's own times, up to rounding.
+_SAME_NS: Final = 5_000
+_NESTING: Final = 4
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All operations, sorted by rank and start, and what their numbers mean."""
+
+    traces: tuple[RankTrace, ...]
+    operations: Operations
+    strings: tuple[str, ...]
+
+    def name(self, rank: int) -> str:
+        """A rank as people call it."""
+        return self.traces[rank].window.name
+
+
+class _Strings:
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {"": -1}
+        self.texts: list[str] = []
+
+    def of(self, text: str) -> int:
+        if text not in self.numbers:
+            self.numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return self.numbers[text]
+
+    def remap(self, trace: RankTrace) -> NDArray[np.int32]:
+        """Positions of the trace's strings here; the last entry serves -1."""
+        return np.array([*(self.of(text) for text in trace.strings), -1], np.int32)
+
+
+def gather(traces: Sequence[RankTrace]) -> Fleet:
+    """The operations of all ranks; times as each host's clock has them."""
+    strings = _Strings()
+    parts = [_of_rank(position, trace, strings) for position, trace in enumerate(traces)]
+    table = np.concatenate(parts) if parts else np.empty(0, OPERATION)
+    _count_occurrences(table)
+    return Fleet(tuple(traces), table, tuple(strings.texts))
+
+
+def _of_rank(position: int, trace: RankTrace, strings: _Strings) -> Operations:
+    kernels, phases = trace.of(*KERNEL_CATEGORIES), trace.of("phase")
+    table = _from_kernels(trace, kernels, phases, strings) if len(kernels) else _from_phases(trace, strings)
+    table["rank"] = position
+    steps, begins = step_bounds(trace)
+    unknown = table["step"] < 0
+    if len(steps):
+        number = np.searchsorted(begins, table["launch"], side="right") - 1
+        table["step"][unknown] = np.where(number < 0, steps[0] - 1, steps[np.maximum(number, 0)])[unknown]
+    else:
+        table["step"][unknown] = 0
+    ordered: Operations = table[np.argsort(table["start"], kind="stable")]
+    return ordered
+
+
+def _from_kernels(trace: RankTrace, kernels: Slices, phases: Slices, strings: _Strings) -> Operations:
+    remap = strings.remap(trace)
+    table = _blank(len(kernels))
+    table["start"], table["end"] = kernels["start_ns"], kernels["end_ns"]
+    table["launch"] = launches_of(trace, kernels)
+    table["launched"] = table["launch"] < table["start"]
+    table["name"] = remap[kernels["name"]]
+    stream = np.array([*(strings.of(track.removeprefix("stream ")) for track in trace.tracks), -1], np.int32)
+    table["stream"] = stream[kernels["track"]]
+    collective = np.array([*(is_collective(text) for text in trace.strings), False])
+    copies = np.array([*(text in ("memcpy", "memset") for text in trace.strings), False])
+    table["kind"] = np.where(
+        copies[kernels["category"]], MEMORY, np.where(collective[kernels["name"]], COMMUNICATION, COMPUTE)
+    )
+    texts = np.array([*trace.strings, ""], object)
+    comm = phases[texts[phases["kind"]] == "comm"]
+    of_kernel = _same(kernels, comm[texts[comm["source"]] == "kernel"])
+    _describe(table, comm[texts[comm["source"]] == "kernel"], of_kernel, remap, group=True)
+    around = _enclosing(comm[texts[comm["source"]] != "kernel"], table["start"].astype(np.int64))
+    bare = (of_kernel < 0) & (table["kind"] == COMMUNICATION)
+    _describe(
+        table, comm[texts[comm["source"]] != "kernel"], np.where(bare, around, -1), remap, group=True
+    )
+    compute = phases[texts[phases["kind"]] == "compute"]
+    on_device = compute[texts[compute["source"]] == "event"]
+    on_host = compute[texts[compute["source"]] != "event"]
+    for described, times in ((on_device, table["start"]), (on_host, table["launch"])):
+        missing = table["phase"] < 0
+        inside = _enclosing(described, times.astype(np.int64))
+        _describe(table, described, np.where(missing, inside, -1), remap, group=False)
+    return table
+
+
+def _blank(count: int) -> Operations:
+    table = np.zeros(count, OPERATION)
+    for name in ("phase", "group", "step", "microbatch"):
+        table[name] = -1
+    return table
+
+
+def _describe(
+    table: Operations, phases: Slices, which: NDArray[np.int64], remap: NDArray[np.int32], *, group: bool
+) -> None:
+    """Take name, step and microbatch (and group) of the phases at `which`, -1: none."""
+    known = which >= 0
+    if not len(phases) or not known.any():
+        return
+    found = phases[which[known]]
+    table["phase"][known] = remap[found["name"]]
+    table["microbatch"][known] = found["microbatch"]
+    table["step"][known] = found["step"]
+    if group:
+        table["group"][known] = remap[found["group"]]
+
+
+def _same(kernels: Slices, phases: Slices) -> NDArray[np.int64]:
+    """For each kernel the phase with its times, -1: none. `phases` are sorted by start."""
+    result = np.full(len(kernels), -1, np.int64)
+    if not len(phases):
+        return result
+    first = np.searchsorted(phases["start_ns"], kernels["start_ns"] - _SAME_NS)
+    for ahead in range(_NESTING):
+        index = np.minimum(first + ahead, len(phases) - 1)
+        same = (np.abs(phases["start_ns"][index] - kernels["start_ns"]) <= _SAME_NS) & (
+            np.abs(phases["end_ns"][index] - kernels["end_ns"]) <= _SAME_NS
+        )
+        result = np.where((result < 0) & same, index, result)
+    return result
+
+
+def _enclosing(phases: Slices, times: Times) -> NDArray[np.int64]:
+    """For each time the latest phase that holds it, -1: none. Looks `_NESTING` phases back."""
+    result = np.full(len(times), -1, np.int64)
+    if not len(phases):
+        return result
+    last = np.searchsorted(phases["start_ns"], times, side="right") - 1
+    for back in range(_NESTING):
+        index = np.maximum(last - back, 0)
+        inside = (last - back >= 0) & (phases["end_ns"][index] > times)
+        result = np.where((result < 0) & inside, index, result)
+    return result
+
+
+def _from_phases(trace: RankTrace, strings: _Strings) -> Operations:
+    """Without kernels: the innermost phase at each moment, as if the rank had one stream."""
+    phases = trace.of("phase")
+    remap = strings.remap(trace)
+    edges = np.unique(np.concatenate((phases["start_ns"], phases["end_ns"])))
+    inner = _enclosing(phases, edges[:-1]) if len(edges) else np.empty(0, np.int64)
+    # Neighbouring pieces of one phase belong together.
+    first = np.flatnonzero(np.concatenate(([True], inner[1:] != inner[:-1]))) if len(inner) else inner
+    which, starts = inner[first], edges[:-1][first] if len(inner) else inner
+    ends = np.concatenate((edges[first[1:]], edges[-1:])) if len(inner) else inner
+    keep = which >= 0
+    found = phases[which[keep]]
+    table = _blank(int(keep.sum()))
+    table["start"], table["end"], table["launch"] = starts[keep], ends[keep], starts[keep]
+    kinds = {"compute": COMPUTE, "comm": COMMUNICATION, "host": HOST}
+    table["kind"] = [kinds.get(trace.text(int(kind)), COMPUTE) for kind in found["kind"]]
+    table["name"] = table["phase"] = remap[found["name"]]
+    table["stream"] = strings.of("phases")
+    table["group"] = remap[found["group"]]
+    table["step"], table["microbatch"] = found["step"], found["microbatch"]
+    return table
+
+
+def _count_occurrences(table: Operations) -> None:
+    """Number operations of one rank, step, name, phase and group in order of start."""
+    keys = np.stack([table[name].astype(np.int64) for name in ("rank", "step", "name", "phase", "group")])
+    order = np.lexsort((table["start"], *keys))
+    if not len(order):
+        return
+    ordered = keys[:, order]
+    fresh = np.concatenate(([True], (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)))
+    begins = np.flatnonzero(fresh)
+    run = np.cumsum(fresh) - 1
+    table["occurrence"][order] = np.arange(len(order)) - begins[run]
