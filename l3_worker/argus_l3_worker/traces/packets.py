@@ -108,8 +108,8 @@ def _inflated(
             ) from error
         if not inflater.eof:
             raise TraceDamaged(
-                f"{source} is damaged between bytes {offset} and {offset + len(data)}: compressed packets that "
-                f"do not end within {_PACKET_LIMIT} bytes"
+                f"{source} is damaged between bytes {offset} and {offset + len(data)}: compressed packets "
+                f"that do not end within {_PACKET_LIMIT} bytes"
             )
         yield _parse(message, decode_error, inner, offset, source)
     if plain.packet:

@@ -274,6 +274,8 @@ class _Reader:
                 sequence.annotation_names.get(one.name_iid) or one.name: self._value(sequence, one)
                 for one in event.debug_annotations
             }
+        else:  # such as a launch, whose end is not known
+            self._row(sequence, event, uuid, time, time)
 
 
 def _window(found: dict[str, Any]) -> Window:
