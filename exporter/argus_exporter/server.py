@@ -13,7 +13,6 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from aiohttp import web
@@ -32,16 +31,10 @@ from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake import Intake, SocketTaken
 from argus_exporter.ranks import Ranks
 from argus_exporter.stacks.supervisor import StackSupervisor
+from argus_exporter.version import installed_version as installed_version
 from argus_exporter.web_config import WebSecurity, authentication, load_web_security, ssl_context
 
 log = logging.getLogger(__name__)
-
-
-def installed_version() -> str:
-    try:
-        return version("argus-for-prometheus")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def parse_listen_address(address: str) -> tuple[str | None, int]:
