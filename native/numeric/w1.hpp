@@ -25,3 +25,22 @@ ARGUS_EXPORT std::int64_t argus_w1_mean_by_ranking(const double* cdf, std::int64
                                                    std::int64_t weightings, void* workspace,
                                                    std::int64_t workspace_bytes,
                                                    double* scores) noexcept;
+
+/// The same for log-normal mixtures: evaluates each row of F and ranks it at once, so that the matrix
+/// of F (512 MB at a million ranks) never exists.
+///
+/// `weight`, `mu`, `sigma`: modes x ranks, row-major, mode by mode; weight 0 where a rank lacks a mode; mu and
+/// sigma > 0 in log units. `points`: `grid` abscissae in log units. The rest as above.
+///
+/// F is read off a table of the normal distribution: within 3e-8.
+/// Returns 0 or an ArgusNumericError. Keeps no state but that table, allocates nothing, throws nothing;
+/// any number of threads, each with its own workspace (aligned to 8 bytes).
+/// Cost: O(grid * ranks * modes); about 15 ms for 256 x 10,000 x 2.
+ARGUS_EXPORT std::int64_t argus_w1_mean_of_mixtures(
+    const double* weight, const double* mu, const double* sigma, std::int64_t modes,
+    std::int64_t ranks, const double* points, std::int64_t grid, const double* weights,
+    std::int64_t weightings, void* workspace, std::int64_t workspace_bytes, double* scores) noexcept;
+
+/// Bytes of workspace that argus_w1_mean_of_mixtures needs. Any thread, O(1).
+ARGUS_EXPORT std::int64_t argus_w1_mixtures_workspace_bytes(std::int64_t ranks,
+                                                            std::int64_t modes) noexcept;
