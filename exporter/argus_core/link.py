@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from argus_core import wire
 
@@ -28,6 +29,14 @@ _SEND_ORDER = (
     wire.MessageType.WORK,
     wire.MessageType.ITERATIONS,  # last: an iteration closes the window of the records before it
 )
+_ORDER: Final = tuple(int(type_) for type_ in _SEND_ORDER)
+# By plain number: an enumeration as a dict's key is hashed in Python, ten times in every flush.
+_RECORD_BYTES: Final = [0] * (max(wire.MessageType) + 1)
+for _type, _record in wire.RECORDS.items():
+    _RECORD_BYTES[_type] = _record.FORMAT.size
+_NAMES: Final = int(wire.MessageType.NAMES)
+_ROOM: Final = wire.MAX_MESSAGE_BYTES - wire.HEADER.size
+_pack_header: Final = wire.HEADER.pack
 _RECONNECT_FIRST_S = 0.5
 _RECONNECT_LIMIT_S = 10.0
 
@@ -76,7 +85,7 @@ class Link:
         self._retry_s = _RECONNECT_FIRST_S
         self._sequence = 0
         self._names: dict[str, int] = {}
-        self._buffers: dict[wire.MessageType, bytearray] = {}
+        self._buffers = [bytearray() for _ in _RECORD_BYTES]
         self.connects = 0
         """Times that a connection was made: a new one may lead to an exporter that knows nothing."""
         self.dropped = 0
@@ -98,25 +107,41 @@ class Link:
         """Queue one record; a full packet goes out at once."""
         self.add_packed(record.TYPE, record.pack())
 
-    def add_packed(self, type_: wire.MessageType, packed: bytes) -> None:
-        """Queue one record that the caller packed itself (`Record.FORMAT`): the hot path."""
-        buffer = self._buffer(type_)
-        if len(buffer) + len(packed) > wire.MAX_MESSAGE_BYTES - wire.HEADER.size:
+    def add_packed(self, type_: int, packed: bytes) -> None:
+        """Queue records of one type that the caller packed itself (`Record.FORMAT`): the hot path."""
+        buffer = self._buffers[type_]
+        if len(buffer) + len(packed) > _ROOM:
             self.flush()
-        buffer.extend(packed)
+        buffer += packed
 
     def flush(self) -> None:
-        """Send what is queued. Connects first when there is no connection and the back-off has passed."""
+        """Send what is queued, as few packets. Connects first where there is no connection and it is time."""
         if os.getpid() != self._owner:  # a forked child must not speak on its parent's connection
-            self._buffers.clear()
+            self._clear()
             return
         if self._socket is None and not self._connect():
             self._drop_all()
             return
-        for type_ in _SEND_ORDER:
-            buffer = self._buffers.get(type_)
-            if buffer:
-                self._send(type_, buffer)
+        packet: list[bytes | bytearray] = []
+        size = records = 0
+        names = False
+        for type_ in _ORDER:
+            buffer = self._buffers[type_]
+            if not buffer:
+                continue
+            if size + len(buffer) > _ROOM:
+                self._transmit(packet, records, names)
+                packet, size, records, names = [], 0, 0, False
+            count = len(buffer) // _RECORD_BYTES[type_]
+            self._sequence += 1
+            packet.append(self._header(type_, count))
+            packet.append(buffer)
+            size += wire.HEADER.size + len(buffer)
+            records += count
+            names = names or type_ == _NAMES
+            self._buffers[type_] = bytearray()
+        if packet:
+            self._transmit(packet, records, names)
 
     def close(self, exit_status: int | None = None) -> None:
         """Flush and hang up; with an exit status say BYE first, so that the rank leaves and is not lost."""
@@ -124,7 +149,7 @@ class Link:
             return
         self.flush()
         if self._socket is not None and exit_status is not None:
-            self._send(wire.MessageType.BYE, bytearray(wire.Bye(exit_status).pack()))
+            self._send(wire.MessageType.BYE, wire.Bye(exit_status).pack())
         self._disconnect()
 
     def abandon(self) -> None:
@@ -133,13 +158,16 @@ class Link:
         A copy that stays open in a child (a data loader's worker) would hide the parent's end.
         """
         self._disconnect()
-        self._buffers.clear()
+        self._clear()
 
-    def _buffer(self, type_: wire.MessageType) -> bytearray:
-        buffer = self._buffers.get(type_)
-        if buffer is None:
-            buffer = self._buffers[type_] = bytearray()
-        return buffer
+    def renew(self) -> None:
+        """Hang up, so that the next flush says HELLO again: what it tells has changed."""
+        if os.getpid() == self._owner:
+            self._disconnect()
+
+    def _clear(self) -> None:
+        for buffer in self._buffers:
+            buffer.clear()
 
     def _connect(self) -> bool:
         now = self._clock()
@@ -150,7 +178,7 @@ class Link:
             connection.settimeout(self._patience_s)
             connection.connect(str(self._path))
             self._socket = connection
-            self._send(wire.MessageType.HELLO, bytearray(self._hello().pack()))
+            self._send(wire.MessageType.HELLO, self._hello().pack())
         except OSError:
             connection.close()
             self._socket = None
@@ -164,39 +192,47 @@ class Link:
         return True
 
     def _resend_names(self) -> None:
-        self._buffer(wire.MessageType.NAMES).clear()
+        self._buffers[_NAMES].clear()
         size = wire.Name.FORMAT.size * wire.records_per_message(wire.Name)
         packed = b"".join(wire.Name(id_, wire.encode_name(text)).pack() for text, id_ in self._names.items())
         for start in range(0, len(packed), size):
-            self._send(wire.MessageType.NAMES, bytearray(packed[start : start + size]))
+            self._send(wire.MessageType.NAMES, packed[start : start + size])
 
-    def _send(self, type_: wire.MessageType, buffer: bytearray) -> None:
-        count = len(buffer) // wire.RECORDS[type_].FORMAT.size
+    def _header(self, type_: int, count: int) -> bytes:
+        return _pack_header(wire.MAGIC, wire.VERSION, type_, count, self._sequence & 0xFFFFFFFF, self.dropped)
+
+    def _send(self, type_: wire.MessageType, packed: bytes) -> None:
+        """A packet of one message."""
+        self._sequence += 1
+        count = len(packed) // _RECORD_BYTES[type_]
+        hello, names = type_ is wire.MessageType.HELLO, type_ is wire.MessageType.NAMES
+        self._transmit([self._header(type_, count), packed], count, hello or names, hello)
+
+    def _transmit(
+        self, packet: Sequence[bytes | bytearray], records: int, vital: bool, hello: bool = False
+    ) -> None:
+        """One system call. `vital`: without it the records that follow mean nothing."""
         connection = self._socket
         if connection is None:
-            self.dropped += count
-            buffer.clear()
+            self.dropped += records
             return
-        self._sequence += 1
-        message = wire.pack_message(type_, bytes(buffer), count, self._sequence, self.dropped)
-        buffer.clear()
         try:
-            if type_ is wire.MessageType.HELLO and self._page_fd is not None:
-                socket.send_fds(connection, [message], [self._page_fd])
+            if hello and self._page_fd is not None:
+                socket.send_fds(connection, packet, [self._page_fd])
             else:
-                connection.send(message)
+                connection.send(b"".join(packet))
         except (BlockingIOError, TimeoutError):
-            self.dropped += count
-            if type_ is wire.MessageType.NAMES or type_ is wire.MessageType.HELLO:
-                self._disconnect()  # records without names mean nothing: begin anew
+            self.dropped += records
+            if vital:
+                self._disconnect()  # begin anew
         except OSError:
-            self.dropped += count
+            self.dropped += records
             self._disconnect()
 
     def _drop_all(self) -> None:
-        for type_, buffer in self._buffers.items():
-            if type_ is not wire.MessageType.NAMES:  # names are resent at the next connect
-                self.dropped += len(buffer) // wire.RECORDS[type_].FORMAT.size
+        for type_, buffer in enumerate(self._buffers):
+            if buffer and type_ != _NAMES:  # names are resent at the next connect
+                self.dropped += len(buffer) // _RECORD_BYTES[type_]
             buffer.clear()
 
     def _disconnect(self) -> None:

@@ -1,7 +1,8 @@
 """The records that travel from a training process to the exporter of its host.
 
-Transport is `AF_UNIX SOCK_SEQPACKET`: one message is one packet, so a torn write cannot desynchronise the
-stream. A message is one header and `count` records of one type, packed, little-endian, of fixed size.
+Transport is `AF_UNIX SOCK_SEQPACKET`: a packet arrives whole, so no torn write desynchronises the stream.
+It holds one or more messages, since every packet costs the training thread a system call. A message is one
+header and `count` records of one type, packed, little-endian, of fixed size.
 This file is the single definition. It imports only the standard library, because the training process loads
 it.
 
@@ -330,6 +331,8 @@ RECORDS: Final[dict[MessageType, type[Record]]] = {
     )
 }
 
+_RECORD_BY_NUMBER: Final = {int(type_): record for type_, record in RECORDS.items()}
+
 
 def records_per_message(record: type[Record]) -> int:
     """How many records of a type fit one packet."""
@@ -337,7 +340,7 @@ def records_per_message(record: type[Record]) -> int:
 
 
 def pack_message(type_: MessageType, payload: bytes, count: int, sequence: int, dropped: int) -> bytes:
-    """One packet: header and already packed records."""
+    """One message: header and already packed records."""
     return HEADER.pack(MAGIC, VERSION, type_, count, sequence & 0xFFFFFFFF, dropped) + payload
 
 
@@ -349,8 +352,33 @@ class Header:
     dropped: int
 
 
+def messages(packet: bytes | memoryview) -> Iterator[tuple[Header, memoryview]]:
+    """Header and records of each message of a packet, in order.
+
+    Raises:
+        WireError: bad magic, version, type, or a length that the messages' records do not explain.
+    """
+    rest = memoryview(packet)
+    while True:
+        end = _message_bytes(rest)
+        yield parse_header(rest[:end]), rest[HEADER.size : end]
+        rest = rest[end:]
+        if not len(rest):
+            return
+
+
+def _message_bytes(packet: memoryview) -> int:
+    """Length of the first message, or of the whole packet where the header makes no sense of it."""
+    if len(packet) < HEADER.size:
+        return len(packet)
+    _, _, type_, count, _, _ = HEADER.unpack_from(packet)
+    record = _RECORD_BY_NUMBER.get(type_)
+    expected = HEADER.size + count * record.FORMAT.size if record else len(packet)
+    return min(expected, len(packet))
+
+
 def parse_header(packet: bytes | memoryview) -> Header:
-    """Check a packet's header against its length.
+    """Check the header of one message against its length.
 
     Raises:
         WireError: bad magic, version, type, or a length that `count` records do not explain.

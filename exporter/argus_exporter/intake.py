@@ -69,7 +69,8 @@ class Connection:
                 return False
             if not packet:
                 return False
-            self._handle(packet)
+            for header, payload in wire.messages(packet):
+                self._handle(header, payload)
         return True
 
     def close(self) -> None:
@@ -81,9 +82,7 @@ class Connection:
         else:
             self._state.detach()
 
-    def _handle(self, packet: bytes) -> None:
-        header = wire.parse_header(packet)
-        payload = memoryview(packet)[wire.HEADER.size :]
+    def _handle(self, header: wire.Header, payload: memoryview) -> None:
         if header.type is wire.MessageType.HELLO:
             self._greet(next(wire.Hello.unpack_all(payload), None))
             return
@@ -126,7 +125,7 @@ class Connection:
         identity = Identity.from_hello(hello)
         self._state = self._ranks.hello(identity)
         self._names = NameTable(self._state.texts)
-        if hello.channels & 1 << wire.Channel.PHASES:
+        if hello.channels & 1 << wire.Channel.PHASES or self._state.peer_pid is None:
             self._state.peer_pid = self._peer_pid
         log.info("rank connected job=%s rank=%d pid=%d", identity.training_job, identity.rank, identity.pid)
 

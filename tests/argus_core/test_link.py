@@ -177,3 +177,55 @@ def test_a_forked_child_does_not_speak_for_its_parent(reader: Reader):
     link.close(5)
     types = [reader.packet()[0].type]
     assert types == [wire.MessageType.BYE]
+
+
+def test_all_that_waits_travels_in_one_packet(reader: Reader):
+    """A flush is one system call: spans and iterations share a packet, iterations last."""
+    link = Link(reader.path, greeting)
+    record = span(link)
+    link.flush()
+    reader.accept()
+    assert reader.peer is not None
+    reader.packet(), reader.packet()
+    link.add(wire.Iteration(1, 2, 3, 1, 1.0, 1.0))
+    for _ in range(2):
+        link.add(record)
+    link.flush()
+    packet = reader.peer.recv(wire.MAX_MESSAGE_BYTES + 1)
+    found = [(header.type, header.count, header.sequence) for header, _ in wire.messages(packet)]
+    assert found == [(wire.MessageType.SPANS, 2, 3), (wire.MessageType.ITERATIONS, 1, 4)]
+
+
+def test_what_exceeds_a_packet_is_split(reader: Reader):
+    """No packet is longer than the limit, and nothing is lost."""
+    link = Link(reader.path, greeting)
+    record = span(link).pack()
+    kernel = wire.Kernel(1, 2, -1, link.name_id("k"), 7, 0, 0, 0).pack()
+    link.flush()
+    reader.accept()
+    assert reader.peer is not None
+    reader.packet(), reader.packet()
+    for _ in range(1000):
+        link.add_packed(wire.MessageType.SPANS, record)
+        link.add_packed(wire.MessageType.KERNELS, kernel)
+    link.flush()
+    counts = {wire.MessageType.SPANS: 0, wire.MessageType.KERNELS: 0}
+    while min(counts.values()) < 1000:
+        packet = reader.peer.recv(wire.MAX_MESSAGE_BYTES + 1)
+        assert len(packet) <= wire.MAX_MESSAGE_BYTES
+        for header, _ in wire.messages(packet):
+            counts[header.type] += header.count
+    assert link.dropped == 0
+
+
+def test_renewed_link_says_hello_again(reader: Reader):
+    """What HELLO tells has changed: the next flush makes a new connection."""
+    link = Link(reader.path, greeting)
+    link.flush()
+    reader.accept()
+    reader.packet()
+    link.renew()
+    link.flush()
+    reader.accept()
+    assert reader.packet()[0].type is wire.MessageType.HELLO
+    assert link.connects == 2

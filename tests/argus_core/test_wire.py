@@ -86,3 +86,21 @@ def test_control_characters_do_not_reach_a_label():
 def test_bytes_that_are_not_utf8_are_replaced():
     """A label value is always valid text."""
     assert wire.decode_text(struct.pack("4s", b"\xff\xfe")) == "\ufffd\ufffd"
+
+
+def test_a_packet_of_two_messages_is_read_in_order() -> None:
+    """What follows the first message's records is the next message."""
+    work = wire.Work(1.0, 2).pack()
+    bye = wire.Bye(0).pack()
+    packet = wire.pack_message(wire.MessageType.WORK, work, 1, 1, 0)
+    packet += wire.pack_message(wire.MessageType.BYE, bye, 1, 2, 0)
+    found = [(header.type, bytes(payload)) for header, payload in wire.messages(packet)]
+    assert found == [(wire.MessageType.WORK, work), (wire.MessageType.BYE, bye)]
+
+
+@pytest.mark.parametrize("tail", [b"x", b"x" * wire.HEADER.size])
+def test_a_packet_with_a_torn_tail_is_refused(tail: bytes) -> None:
+    """Bytes behind a message are a message or an error."""
+    packet = wire.pack_message(wire.MessageType.BYE, wire.Bye(0).pack(), 1, 1, 0) + tail
+    with pytest.raises(wire.WireError):
+        list(wire.messages(packet))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from argus_core import wire
+from argus_core.shared_page import PageReader
 
 PATIENCE_S = 60.0
 """Longest wait for a condition: a torch import on a busy core takes ten seconds."""
@@ -35,6 +36,9 @@ class Said:
         self.activities: list[wire.Activity] = []
         self.channels: list[tuple[wire.ChannelState, str]] = []
         self.work: dict[str, float] = {}
+        self.collections: list[wire.GarbageCollection] = []
+        self.compilations: list[tuple[str, wire.Compilation]] = []
+        self.page: PageReader | None = None
         self.exit_status: int | None = None
 
     def count(self) -> Counter[str]:
@@ -89,28 +93,38 @@ class Reader:
         said = Said()
         while True:
             try:
-                packet = peer.recv(wire.MAX_MESSAGE_BYTES + 1)
+                packet, fds, _, _ = socket.recv_fds(peer, wire.MAX_MESSAGE_BYTES + 1, 1)
             except OSError:
                 return
             if not packet:
                 return
-            header = wire.parse_header(packet)
-            for record in wire.RECORDS[header.type].unpack_all(packet[wire.HEADER.size :]):
-                match record:
-                    case wire.Hello():
-                        said = self.ranks[record.rank]
-                        said.hellos.append(record)
-                    case wire.Name():
-                        names[record.name_id] = wire.decode_text(record.text)
-                    case wire.Span():
-                        said.spans.append((names[record.phase_id], names[record.group_id], record))
-                    case wire.Iteration():
-                        said.iterations.append(record)
-                    case wire.ActivityChange():
-                        said.activities.append(wire.Activity(record.activity))
-                    case wire.ChannelState():
-                        said.channels.append((record, names[record.reason_id]))
-                    case wire.Work():
-                        said.work[names[record.unit_id]] = record.total
-                    case wire.Bye():
-                        said.exit_status = record.exit_status
+            for header, payload in wire.messages(packet):
+                for record in wire.RECORDS[header.type].unpack_all(payload):
+                    said = self._take(record, said, names, fds)
+
+    def _take(self, record: wire.Record, said: Said, names: dict[int, str], fds: list[int]) -> Said:
+        match record:
+            case wire.Hello():
+                said = self.ranks[record.rank]
+                said.hellos.append(record)
+                if fds:
+                    said.page = PageReader(fds[0])
+            case wire.Name():
+                names[record.name_id] = wire.decode_text(record.text)
+            case wire.Span():
+                said.spans.append((names[record.phase_id], names[record.group_id], record))
+            case wire.Iteration():
+                said.iterations.append(record)
+            case wire.ActivityChange():
+                said.activities.append(wire.Activity(record.activity))
+            case wire.ChannelState():
+                said.channels.append((record, names[record.reason_id]))
+            case wire.Work():
+                said.work[names[record.unit_id]] = record.total
+            case wire.GarbageCollection():
+                said.collections.append(record)
+            case wire.Compilation():
+                said.compilations.append((names[record.compiler_id], record))
+            case wire.Bye():
+                said.exit_status = record.exit_status
+        return said
