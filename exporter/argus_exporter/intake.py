@@ -114,6 +114,13 @@ class Connection:
             case wire.MessageType.CHANNELS:
                 for channel in wire.ChannelState.unpack_all(payload):
                     state.channel_state(channel, names)
+            case wire.MessageType.STACK_NODES:
+                for node in wire.StackNode.unpack_all(payload):
+                    state.stacks.node(node, names)
+            case wire.MessageType.STACK_SAMPLES:
+                for sample in wire.StackSample.unpack_all(payload):
+                    if not state.stacks.sample(sample, names):
+                        state.channel(wire.Channel.STACKS).dropped["stacks_limit"] += sample.count
             case wire.MessageType.BYE:
                 self._said_bye = True
 
