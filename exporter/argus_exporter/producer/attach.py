@@ -12,7 +12,7 @@ from typing import Any
 
 from argus_core.link import Link, default_socket_path
 from argus_exporter import producer
-from argus_exporter.producer import identity, settings, spans
+from argus_exporter.producer import identity, settings, spans, stack_sampler
 from argus_exporter.producer.hook import Hook, Observer
 from argus_exporter.producer.stopwatch import Stopwatch
 
@@ -37,11 +37,14 @@ def attach(torch: Any) -> Observer | None:
     socket = Path(config.socket) if config.socket else default_socket_path()
     job = identity.training_job(config.job, os.environ, sys.argv)
     link = Link(socket, lambda: identity.hello(place, job, parallel, _gpu_uuid(torch)))
+    begin_stacks = stack_sampler.prepare(
+        config.stacks, config.ptracer, socket, lambda: identity.hello(place, job, parallel)
+    )
     recorder = spans.Recorder(
         link,
         warmup_iterations=config.warmup_iterations,
         flush_ms=config.flush_milliseconds,
-        announce=_mark_environment,
+        announce=functools.partial(_training_begins, begin_stacks),
     )
     observer = Observer(
         recorder,
@@ -107,6 +110,12 @@ def _gpu_uuid(torch: Any) -> str:
         return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
     except Exception:
         return ""
+
+
+def _training_begins(begin_stacks: Callable[[], None]) -> None:
+    """Before the first record is sent, on the thread that trains."""
+    _mark_environment()
+    begin_stacks()
 
 
 def _mark_environment() -> None:

@@ -60,6 +60,28 @@ TABLE: Final = (
         1000,
         "records wait at most this long, and then for the iteration's end",
     ),
+    Variable(
+        "ARGUS_STACKS",
+        str,
+        "auto",
+        "who samples this rank's stacks: auto: py-spy from outside, and the process itself while py-spy is "
+        "refused; inprocess: the process itself; off: nobody inside",
+        allowed=("auto", "inprocess", "off"),
+    ),
+    Variable(
+        "ARGUS_PTRACER",
+        str,
+        "off",
+        "under Yama's ptrace_scope 1, let py-spy read this process: exporter: the exporter on our socket and "
+        "its children; any: every process of this user",
+        allowed=("off", "exporter", "any"),
+    ),
+    Variable(
+        "ARGUS_KERNELS_FALLBACK",
+        bool,
+        False,
+        "where libargus_cupti.so is missing, record kernels with cupti-python: it holds the GIL meanwhile",
+    ),
     Variable("ARGUS_DEBUG", bool, False, "say on stderr what was attached"),
     Variable("ARGUS_PRODUCER_PID", int, 0, "set by ARGUS itself: the process that reports for this rank"),
     Variable(
@@ -77,6 +99,12 @@ TABLE: Final = (
     Variable("ARGUS_CUPTI_BUFFER_KIBIBYTES", int, 1024, "size of such a buffer", minimum=16),
     Variable(
         "ARGUS_RECORD", str, "", "record CUPTI's raw buffers into this path, with .rank<rank> behind it"
+    ),
+    Variable(
+        "ARGUS_NEXT_INJECTION",
+        str,
+        "",
+        "another injection library, which ours loads and initialises behind it",
     ),
     Variable("ARGUS_RECORD_MEBIBYTES", int, 64, "such a recording ends at this size", minimum=1),
     Variable(
@@ -103,6 +131,7 @@ READ_BY_INJECTOR: Final = (
     "ARGUS_CUPTI_BUFFER_KIBIBYTES",
     "ARGUS_RECORD",
     "ARGUS_RECORD_MEBIBYTES",
+    "ARGUS_NEXT_INJECTION",
 )
 """What native/injector reads as well; its header of names and defaults is generated from the table."""
 
@@ -125,6 +154,9 @@ class Settings:
     event_pool: int
     warmup_iterations: int
     flush_milliseconds: int
+    stacks: str
+    ptracer: str
+    kernels_fallback: bool
     debug: bool
     producer_pid: int
     command_include: str
@@ -134,6 +166,7 @@ class Settings:
     cupti_buffers: int
     cupti_buffer_kibibytes: int
     record: str
+    next_injection: str
     record_mebibytes: int
     watchdog_seconds: int
 
@@ -180,4 +213,6 @@ def _parse(variable: Variable, text: str) -> Any:
         if not set(items) <= set(variable.allowed):
             raise ValueError(f"a comma-separated list of {', '.join(variable.allowed)}")
         return items
+    if variable.allowed and text not in variable.allowed:
+        raise ValueError(" or ".join(variable.allowed))
     return text
