@@ -76,6 +76,12 @@ def exporter(_: Options) -> Iterator[Promise]:
     yield at_most("all channels: bytes a rank and step", result["bytes_per_rank_step"], 18_700)
 
 
+def volume(_: Options) -> Iterator[Promise]:
+    result = benchmark("bench.volume")
+    yield at_most("kernels: bytes a rank and step, real traces", result["kernel_bytes_per_rank_step"], 2_700)
+    yield at_most("metrics: bytes a rank and step, real traces", result["metric_bytes_per_rank_step"], 18_700)
+
+
 def overhead(_: Options) -> Iterator[Promise]:
     result = benchmark("bench.overhead")
     yield at_most("phases: training-thread time, steps of 100 ms", result["us_per_step_of_100ms"], 20, " us")
@@ -125,6 +131,7 @@ def demo(options: Options) -> Iterator[Promise]:
 PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "modes": modes,
     "exporter": exporter,
+    "volume": volume,
     "overhead": overhead,
     "fuzz": fuzz,
     "demo": demo,
