@@ -21,6 +21,8 @@ _DECODER: Final = json.JSONDecoder(strict=False)
 """Not strict: control characters inside texts, as in names of user annotations, are taken as they are."""
 _SHORTEST_TOKEN: Final = 10
 """What JSON breaks off in, such as `fals`, `-Infinit` or `\\ud83d\\u`, is shorter than this."""
+_EXPONENT: Final = 3
+"""Longest part of a number, such as `e-`, that its begin may be read without."""
 
 
 class ByteSource(Protocol):
@@ -79,8 +81,8 @@ class JsonStream:
                 raise self._error("nested too deeply") from error
             except ValueError as error:
                 raise self._error("a number of too many digits") from error
-            # A number that ends with the piece may go on in the next one.
-            if end == len(self._text) and self._text[end - 1] not in '"}]' and self._fill():
+            # A number at the end of the piece, or before a piece of `.5`, `e-5`, may go on in the next one.
+            if len(self._text) - end < _EXPONENT and self._text[end - 1] not in '"}]' and self._fill():
                 continue
             self._at = end
             return value
@@ -126,25 +128,25 @@ class JsonStream:
         return found
 
     def _fill(self) -> bool:
-        """Drop what was read and append the next piece, as long as what is left. False at the end."""
-        if self._ended:
-            return False
-        rest = self._text[self._at :]
-        if len(rest) > VALUE_LIMIT:
+        """Drop what was read and append a piece, at least as long as what is left. False at the end."""
+        rest_length = len(self._text) - self._at
+        if rest_length > VALUE_LIMIT:
             raise self._error(f"a value of more than {VALUE_LIMIT >> 20} Mi characters begins")
+        more = ""
+        while not more and not self._ended:
+            raw = self._source.read(max(_CHUNK, rest_length))
+            self._ended = not raw
+            more = self._bytes.decode(raw, self._ended)
+        if not more:
+            return False
         newlines = self._text.count("\n", 0, self._at)
         if newlines:
             self._lines_before += newlines
             self._columns_before = self._at - self._text.rfind("\n", 0, self._at) - 1
         else:
             self._columns_before += self._at
-        more = ""
-        while not more and not self._ended:
-            raw = self._source.read(max(_CHUNK, len(rest)))
-            self._ended = not raw
-            more = self._bytes.decode(raw, self._ended)
-        self._text, self._at = rest + more, 0
-        return bool(more)
+        self._text, self._at = self._text[self._at :] + more, 0
+        return True
 
     def _error(self, what: str, at: int | None = None, *, truncated: bool = False) -> JsonError:
         at = self._at if at is None else at

@@ -141,6 +141,8 @@ class TextTable:
 
 def clean_text(text: str, limit: int) -> str:
     """The text as it arrives at the other end of the wire."""
+    if len(text) <= limit and text.isascii() and text.isprintable():  # nearly all, and ten times as fast
+        return text
     return wire.decode_text(wire.encode_text(text, limit))
 
 
