@@ -15,7 +15,7 @@ from argus_core import catalogue
 from argus_core.link import default_socket_path
 from argus_core.settings import SettingsError, document, load
 from argus_exporter import run
-from argus_exporter.config import ExporterConfig, SocketConfig
+from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.replay import command as replay
 from argus_exporter.server import installed_version, parse_listen_address, serve
@@ -128,7 +128,7 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
 def _server_config(args: argparse.Namespace) -> ExporterConfig:
     config = load(ExporterConfig, args.config)
     if args.socket is not None:
-        config = dataclasses.replace(config, socket=SocketConfig(args.socket))
+        config = dataclasses.replace(config, socket=dataclasses.replace(config.socket, path=args.socket))
     web = config.web
     if args.listen_address is not None:
         web = dataclasses.replace(web, listen_address=args.listen_address)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import grp
 from dataclasses import dataclass
 from pathlib import Path
 
 from argus_core.modes import ModeConfig
 from argus_core.settings import section, setting
+from argus_exporter.peers import AllowedUsers
 from argus_exporter.stacks.settings import StacksConfig
 from argus_exporter.topology import DIMENSIONS
 
@@ -14,6 +16,11 @@ from argus_exporter.topology import DIMENSIONS
 def _positive(name: str, value: float) -> None:
     if not value > 0:
         raise ValueError(f"{name} is {value!r}; allowed: a number above 0")
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{name} is {value!r}; allowed: 1 or more")
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,31 @@ class SocketConfig:
     path: Path | None = setting(
         None, "socket that producers connect to; default: $ARGUS_SOCKET, else a private folder of the user"
     )
+    allowed_users: tuple[str | int, ...] = setting(
+        (),
+        "names or ids of the users whose training may connect, beside root and the exporter's own; "
+        "* allows every user of this host",
+    )
+    group: str | None = setting(
+        None, "group that may reach the socket (mode 0660); default: all users once any is allowed, else none"
+    )
+    connections_per_user: int = setting(
+        1024, "connections that the processes of one user may hold; a rank has one to three"
+    )
+
+    def __post_init__(self) -> None:
+        try:
+            AllowedUsers(self.allowed_users)
+        except ValueError as error:
+            raise ValueError(f"allowed_users: {error}") from error
+        _at_least_one("connections_per_user", self.connections_per_user)
+        if self.group is not None:
+            try:
+                grp.getgrnam(self.group)
+            except KeyError:
+                raise ValueError(
+                    f"group is {self.group!r}; allowed: the name of a group of this host"
+                ) from None
 
 
 @dataclass(frozen=True)
@@ -64,15 +96,18 @@ class KernelsConfig:
     top_pairs: int = setting(20, "(kernel, stream) pairs published a rank, by time share")
 
     def __post_init__(self) -> None:
-        if self.top_pairs < 1:
-            raise ValueError(f"top_pairs is {self.top_pairs!r}; allowed: 1 or more")
+        _at_least_one("top_pairs", self.top_pairs)
 
 
 @dataclass(frozen=True)
 class RanksConfig:
     forget_seconds: float = setting(300.0, "how long a lost rank stays visible with argus_rank_up 0")
+    limit: int = setting(
+        1024, "ranks kept at a time, lost ones among them: what a broken or hostile producer can make of them"
+    )
 
     def __post_init__(self) -> None:
+        _at_least_one("limit", self.limit)
         _positive("forget_seconds", self.forget_seconds)
 
 

@@ -1,7 +1,7 @@
 """The receiving end of the wire: a SEQPACKET server on the event loop.
 
 Every byte is hostile: whatever a packet gets wrong ends that connection with a counted reason, nothing else.
-Peers must run as the exporter's own user or as root (`SO_PEERCRED`).
+Who may connect is for `peers` to say.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import errno
 import logging
 import os
 import socket
-import stat
-import struct
 from collections import Counter
 from concurrent.futures import Executor
 from pathlib import Path
@@ -22,9 +20,16 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
+from argus_exporter.channels import Attachment, channels_of
+from argus_exporter.config import SocketConfig
 from argus_exporter.kernel_windows import ClosedWindow
+from argus_exporter.listener import access_of, listen
+from argus_exporter.live import adopt_page
+from argus_exporter.log_limiter import LogLimiter
 from argus_exporter.names import NameTable
-from argus_exporter.ranks import Ranks, RankState
+from argus_exporter.peers import AllowedUsers, Peer, peer_of, user_name
+from argus_exporter.ranks import RankState
+from argus_exporter.registry import Ranks
 from argus_exporter.topology import Identity
 
 log = logging.getLogger(__name__)
@@ -32,23 +37,29 @@ log = logging.getLogger(__name__)
 _BACKLOG = 128
 _PACKETS_A_TURN = 64
 """Packets read from one connection before the others get their turn."""
+_PACKET_LIMIT = wire.MAX_MESSAGE_BYTES + 1
+_DESCRIPTORS = 2
+"""Descriptors taken with HELLO: one more than allowed, to tell; the kernel closes what is beyond."""
 _TICK_S = 0.25
-
-
-class SocketTaken(Exception):
-    """Another exporter listens on the socket already."""
+_HELLO_LIMIT_S = 10.0
+"""A connection that has not said HELLO by then ends: it would hold its place for nothing."""
+_ACCEPT_PAUSE_S = 1.0
+"""Before accepting again when there are no file descriptors left."""
 
 
 class Connection:
     """One producer's connection: reads packets, checks them, hands records to the rank."""
 
-    def __init__(self, peer: socket.socket, ranks: Ranks, peer_pid: int = 0) -> None:
+    def __init__(self, peer: socket.socket, ranks: Ranks, who: Peer, opened_at: float) -> None:
         self._socket = peer
-        self._peer_pid = peer_pid
         self._ranks = ranks
-        self._state: RankState | None = None
+        self.who = who
+        self.opened_at = opened_at
+        """Monotonic seconds, by the clock of the ranks."""
+        self.state: RankState | None = None
+        """None until HELLO."""
+        self._attachment: Attachment | None = None
         self._names: NameTable | None = None
-        self._dropped = 0
         self._said_bye = False
 
     def fileno(self) -> int:
@@ -62,7 +73,8 @@ class Connection:
         """
         for _ in range(_PACKETS_A_TURN):
             try:
-                packet = self._socket.recv(wire.MAX_MESSAGE_BYTES + 1)
+                # Descriptors come with HELLO only: of any that are sent later, recv lets the kernel dispose.
+                packet = self._socket.recv(_PACKET_LIMIT) if self._names is not None else self._first()
             except BlockingIOError:
                 return True
             except OSError:
@@ -75,27 +87,61 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
-        if self._state is None:
-            return
-        if self._said_bye:
-            self._ranks.bye(self._state)
-        else:
-            self._state.detach()
+        if self.state is not None and self._attachment is not None:
+            self._ranks.detach(self.state, self._attachment, said_bye=self._said_bye)
+
+    def _first(self) -> bytes:
+        """The packet that opens the connection, its HELLO handled; empty when there is none any more."""
+        packet, descriptors, _, _ = socket.recv_fds(
+            self._socket, _PACKET_LIMIT, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+        )
+        try:
+            if not packet:
+                return b""
+            header, payload = next(wire.messages(packet))
+            if header.type is not wire.MessageType.HELLO or header.count != 1:
+                raise wire.WireError("hello", f"the first message is {header.type.name}, not one HELLO")
+            self._greet(next(wire.Hello.unpack_all(payload)), descriptors)
+            return packet[wire.HEADER.size + len(payload) :] or self._socket.recv(_PACKET_LIMIT)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _greet(self, hello: wire.Hello, descriptors: list[int]) -> None:
+        if hello.rank < 0:
+            raise wire.WireError("hello", f"rank {hello.rank} is not 0 or more")
+        attachment = Attachment(channels_of(hello.channels), self.who.uid, self.who.pid)
+        identity = Identity.from_hello(hello)
+        page = adopt_page(hello, descriptors)
+        try:
+            self.state = self._ranks.hello(identity, attachment, page)
+        except wire.WireError:
+            if page is not None:
+                page.close()
+            raise
+        self._attachment = attachment
+        self._names = NameTable(self.state.texts)
+        log.info(
+            "rank connected job=%s rank=%d channels=%s pid=%d user=%s",
+            identity.training_job,
+            identity.rank,
+            ",".join(sorted(channel.name.lower() for channel in attachment.channels)),
+            identity.pid,
+            user_name(self.who.uid),
+        )
 
     def _handle(self, header: wire.Header, payload: memoryview) -> None:
-        if header.type is wire.MessageType.HELLO:
-            self._greet(next(wire.Hello.unpack_all(payload), None))
-            return
-        state, names = self._state, self._names
-        if state is None or names is None:
-            raise wire.WireError("hello", f"the first message is {header.type.name}, not HELLO")
-        if header.dropped > self._dropped:
-            state.sender_dropped(header.dropped - self._dropped)
-            self._dropped = header.dropped
+        state, names, attachment = self.state, self._names, self._attachment
+        assert state is not None and names is not None and attachment is not None
+        if header.dropped:
+            state.channels.sender_dropped(attachment, header.dropped)
         match header.type:
+            case wire.MessageType.HELLO:
+                raise wire.WireError("hello", "a connection says HELLO exactly once")
             case wire.MessageType.NAMES:
                 for name in wire.Name.unpack_all(payload):
-                    names.bind(name)
+                    if not names.bind(name):
+                        state.channel(attachment.main_channel).dropped["names_limit"] += 1
             case wire.MessageType.SPANS:
                 for span in wire.Span.unpack_all(payload):
                     state.span(span, names)
@@ -114,37 +160,34 @@ class Connection:
             case wire.MessageType.CHANNELS:
                 for channel in wire.ChannelState.unpack_all(payload):
                     state.channel_state(channel, names)
+            case wire.MessageType.GARBAGE_COLLECTIONS:
+                for collection in wire.GarbageCollection.unpack_all(payload):
+                    state.collected(collection)
+            case wire.MessageType.COMPILATIONS:
+                for compilation in wire.Compilation.unpack_all(payload):
+                    state.compiled(compilation, names)
             case wire.MessageType.STACK_NODES:
                 for node in wire.StackNode.unpack_all(payload):
                     state.stacks.node(node, names)
             case wire.MessageType.STACK_SAMPLES:
                 for sample in wire.StackSample.unpack_all(payload):
-                    if not state.stacks.sample(sample, names):
-                        state.channel(wire.Channel.STACKS).dropped["stacks_limit"] += sample.count
+                    state.stack_sample(sample, names)
             case wire.MessageType.BYE:
                 self._said_bye = True
-
-    def _greet(self, hello: wire.Hello | None) -> None:
-        if hello is None or self._state is not None:
-            raise wire.WireError("hello", "a connection says HELLO exactly once")
-        if hello.rank < 0:
-            raise wire.WireError("hello", f"rank {hello.rank} is not 0 or more")
-        identity = Identity.from_hello(hello)
-        self._state = self._ranks.hello(identity)
-        self._names = NameTable(self._state.texts)
-        if hello.channels & 1 << wire.Channel.PHASES or self._state.peer_pid is None:
-            self._state.peer_pid = self._peer_pid
-        log.info("rank connected job=%s rank=%d pid=%d", identity.training_job, identity.rank, identity.pid)
 
 
 class Intake:
     """Listens on the socket, keeps the connections, and closes kernel windows in `executor`."""
 
-    def __init__(self, path: Path, ranks: Ranks, executor: Executor) -> None:
+    def __init__(self, path: Path, config: SocketConfig, ranks: Ranks, executor: Executor) -> None:
         self._path = path
+        self._config = config
+        self._allowed = AllowedUsers(config.allowed_users)
         self._ranks = ranks
         self._executor = executor
         self._connections: set[Connection] = set()
+        self._by_uid: Counter[int] = Counter()
+        self._rejections = LogLimiter(log)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -162,11 +205,16 @@ class Intake:
             SocketTaken: a live exporter has the socket.
             OSError: the folder cannot be made or the socket not bound.
         """
-        self._listener = _listen(self._path)
+        self._listener = listen(self._path, access_of(self._config))
         loop = asyncio.get_running_loop()
         loop.add_reader(self._listener, self._accept)
         self._ticker = loop.create_task(self._tick())
         log.info("listening for producers socket=%s", self._path)
+
+    def reconfigure(self, config: SocketConfig) -> None:
+        """Take new users and limits, for connections to come; the socket stays as it is."""
+        self._config = config
+        self._allowed = AllowedUsers(config.allowed_users)
 
     async def stop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -187,28 +235,63 @@ class Intake:
     def _accept(self) -> None:
         assert self._listener is not None
         try:
-            peer, _ = self._listener.accept()
+            connected, _ = self._listener.accept()
         except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.ECONNABORTED):
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._pause_accepting(error)
+            elif error.errno not in (errno.EAGAIN, errno.ECONNABORTED):
                 log.error("cannot accept a producer error=%s", error)
             return
-        peer.setblocking(False)
-        pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if uid not in (0, os.getuid()):
-            self.rejected["peer_uid"] += 1
-            log.warning("producer refused reason=peer_uid uid=%d", uid)
-            peer.close()
+        connected.setblocking(False)
+        who = peer_of(connected)
+        if not self._may_connect(who):
+            connected.close()
             return
-        connection = Connection(peer, self._ranks, pid)
+        connection = Connection(connected, self._ranks, who, self._ranks.clock())
         self._connections.add(connection)
-        asyncio.get_running_loop().add_reader(peer, self._readable, connection)
+        self._by_uid[who.uid] += 1
+        asyncio.get_running_loop().add_reader(connected, self._readable, connection)
+
+    def _may_connect(self, who: Peer) -> bool:
+        if who.uid not in self._allowed:
+            self._reject(
+                "peer_uid",
+                f"user {user_name(who.uid)} (uid {who.uid}) may not connect; to allow it, add it to "
+                "socket.allowed_users in the configuration",
+            )
+            return False
+        limit = self._config.connections_per_user
+        if self._by_uid[who.uid] >= limit:
+            self._reject(
+                "connections_limit",
+                f"user {user_name(who.uid)} has {limit} connections; raise socket.connections_per_user",
+            )
+            return False
+        return True
+
+    def _pause_accepting(self, error: OSError) -> None:
+        """The queue of the listener stays readable: polling on would be a busy loop."""
+        self._reject("files_limit", f"cannot accept a producer: {error}; raise the limit of open files")
+        loop = asyncio.get_running_loop()
+        listener = self._listener
+        assert listener is not None
+        loop.remove_reader(listener)
+
+        def resume() -> None:
+            if self._listener is listener and listener.fileno() >= 0:
+                loop.add_reader(listener, self._accept)
+
+        loop.call_later(_ACCEPT_PAUSE_S, resume)
+
+    def _reject(self, reason: str, detail: str) -> None:
+        self.rejected[reason] += 1
+        self._rejections.warning(reason, f"producer refused reason={reason} detail={detail}")
 
     def _readable(self, connection: Connection) -> None:
         try:
             alive = connection.read()
         except wire.WireError as error:
-            self.rejected[error.reason] += 1
-            log.warning("producer refused reason=%s detail=%s", error.reason, error)
+            self._reject(error.reason, str(error))
             alive = False
         if not alive:
             self._end(connection)
@@ -216,17 +299,30 @@ class Intake:
     def _end(self, connection: Connection) -> None:
         asyncio.get_running_loop().remove_reader(connection.fileno())
         self._connections.discard(connection)
+        self._by_uid[connection.who.uid] -= 1
         connection.close()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
             self._ranks.forget_lost()
+            self._end_stale()
             for state in self._ranks:
                 for window in state.complete_windows():
                     task = asyncio.create_task(self._publish(state, window))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
+
+    def _end_stale(self) -> None:
+        """Hang up where nobody says HELLO, and where the rank is forgotten: who lives connects again."""
+        limit = self._ranks.clock() - _HELLO_LIMIT_S
+        for connection in list(self._connections):
+            if connection.state is None:
+                if connection.opened_at <= limit:
+                    self._reject("hello", f"no HELLO within {_HELLO_LIMIT_S:g} s")
+                    self._end(connection)
+            elif not self._ranks.knows(connection.state):
+                self._end(connection)
 
     async def _publish(self, state: RankState, window: ClosedWindow) -> None:
         loop = asyncio.get_running_loop()
@@ -237,36 +333,3 @@ class Intake:
                 "window not summarised rank=%s step=%d", state.identity.key, window.boundary.last_step
             )
             state.channel(wire.Channel.KERNELS).dropped["summarise_error"] += len(window.records)
-
-
-def _listen(path: Path) -> socket.socket:
-    """A listening socket, mode 0600 in a folder of mode 0700 where we make it; a dead one is replaced."""
-    if not path.parent.exists():
-        path.parent.mkdir(parents=True, mode=0o700)
-    if path.exists():
-        if not stat.S_ISSOCK(path.stat().st_mode):
-            raise SocketTaken(f"{path} exists and is not a socket; name another with --socket")
-        if is_listening(path):
-            raise SocketTaken(f"{path} is in use by another exporter; stop it or name another with --socket")
-        path.unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    mask = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    except OSError:
-        listener.close()
-        raise
-    finally:
-        os.umask(mask)
-    listener.listen(_BACKLOG)
-    return listener
-
-
-def is_listening(path: Path) -> bool:
-    """Whether a live exporter has the socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True

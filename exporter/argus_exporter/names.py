@@ -6,27 +6,32 @@ Ids on the wire belong to a connection; a rank keeps ids of its own, so that ker
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import wire
 
-_LIMIT = 16_384
+_LIMIT: Final = 16_384
 """Distinct names a rank may intern. A real job has hundreds; a producer in a loop must not eat the memory."""
+_OTHER_ID: Final = 1
+OTHER: Final = "other"
+"""What a name beyond the limit is called: a job that makes ever new names keeps the old ones."""
 
 
 class Texts:
-    """All texts of one rank, by a dense id; 0 is the empty text."""
+    """All texts of one rank, by a dense id; 0 is the empty text, 1 stands for all beyond the limit."""
 
     def __init__(self) -> None:
-        self.by_id: dict[int, str] = {0: ""}
-        self._ids: dict[str, int] = {"": 0}
+        self.by_id: dict[int, str] = {0: "", _OTHER_ID: OTHER}
+        self._ids: dict[str, int] = {"": 0, OTHER: _OTHER_ID}
 
     def intern(self, text: str) -> int:
         known = self._ids.get(text)
         if known is None:
             if len(self._ids) >= _LIMIT:
-                raise wire.WireError("names", f"more than {_LIMIT} distinct names")
+                return _OTHER_ID
             known = self._ids[text] = len(self._ids)
             self.by_id[known] = text
         return known
@@ -38,11 +43,16 @@ class NameTable:
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
         self._bound: dict[int, int] = {0: 0}
+        self._overflown = False
 
-    def bind(self, record: wire.Name) -> None:
-        if len(self._bound) > _LIMIT:
-            raise wire.WireError("names", f"more than {_LIMIT} name ids on one connection")
-        self._bound[record.name_id] = self._texts.intern(wire.decode_text(record.text))
+    def bind(self, record: wire.Name) -> bool:
+        """Learn what an id means. False when there are too many names and it means `other`."""
+        if record.name_id not in self._bound and len(self._bound) > _LIMIT:
+            self._overflown = True
+            return False
+        text = wire.decode_text(record.text)
+        internal = self._bound[record.name_id] = self._texts.intern(text)
+        return internal != _OTHER_ID or text == OTHER
 
     def text(self, wire_id: int) -> str:
         return self._texts.by_id[self._internal(wire_id)]
@@ -56,5 +66,7 @@ class NameTable:
     def _internal(self, wire_id: int) -> int:
         internal = self._bound.get(wire_id)
         if internal is None:
+            if self._overflown:
+                return _OTHER_ID
             raise wire.WireError("name_id", f"a record uses name id {wire_id}, which was never bound")
         return internal

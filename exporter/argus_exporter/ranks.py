@@ -1,34 +1,44 @@
 """The state that the exporter keeps of each rank, and the life of a rank.
 
 HELLO makes a rank (or brings it back); BYE lets it leave; a connection that ends without BYE leaves it lost,
-visible with `argus_rank_up 0` for `ranks.forget_seconds`. Everything here is plain data in, plain data out:
-no sockets, no HTTP; the clock is passed in.
+visible with `argus_rank_up 0` for `ranks.forget_seconds`. Of several connections the one that carries the
+phases decides. Everything here is plain data in, plain data out: no sockets, no HTTP; the clock is passed in.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from argus_core import wire
 from argus_core.kernel_records import KernelArray
 from argus_core.modes import Mode
+from argus_core.shared_page import PageError
+from argus_exporter.channels import Attachment, Channels, ChannelTotals
 from argus_exporter.communicators import CollectiveSpan
 from argus_exporter.config import ExporterConfig
 from argus_exporter.extremes import TrailingExtreme
+from argus_exporter.host_totals import HostTotals
 from argus_exporter.kernel_totals import CollectiveTotals, KernelTotals, PairTotals
 from argus_exporter.kernel_windows import ClosedWindow, KernelWindows
+from argus_exporter.live import Live, LivePage
 from argus_exporter.mode_tracking import ModeTracker
 from argus_exporter.names import NameTable, Texts
+from argus_exporter.peers import is_trusted
 from argus_exporter.stacks.state import StackState
 from argus_exporter.topology import DIMENSIONS, Group, Identity, RoutingTable
 from argus_exporter.window_summary import PairLabel, PairStatistics, WindowStatistics, WindowSummariser
 
+log = logging.getLogger(__name__)
+
 _PHASES_LIMIT = 256
 """Distinct (phase, kind, group, source) of one rank: users choose phase names, which must stay bounded."""
+_UNITS_LIMIT = 16
+"""Distinct units of work of one rank."""
+_UNNAMED = "unnamed"
+"""Instead of an empty text: an empty label is none to Prometheus."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +51,11 @@ class PhaseKey:
 
 @dataclass
 class PhaseTotals:
+    named: str
+    """The group as the producer named it; empty: routed by the phase."""
+    longest: TrailingExtreme
     count: int = 0
     seconds: float = 0.0
-    longest: TrailingExtreme = field(default_factory=lambda: TrailingExtreme(60.0))
-
-
-@dataclass
-class ChannelTotals:
-    up: bool = False
-    reason: str = ""
-    cpu_seconds: float = 0.0
-    records: int = 0
-    dropped: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
 
 @dataclass
@@ -84,14 +87,20 @@ class RankState:
         self._config = config
         self._clock = clock
         self.identity = identity
-        self.connections = 0
+        self._reported = identity
+        self.uid: int | None = None
+        """The user whose processes speak for the rank; None until one other than root or ourselves does."""
+        self.left = False
+        """Said BYE, while another connection of its process is still open: no longer published."""
         self.lost_at: float | None = None
         self.activity: wire.Activity | None = None
         self.iterations: Iterations | None = None
         self.phases: dict[PhaseKey, PhaseTotals] = {}
         self.groups: dict[str, int] = {}
         self.work: dict[str, float] = {}
-        self.channels: dict[wire.Channel, ChannelTotals] = {}
+        self.channels = Channels()
+        self.host = HostTotals()
+        self._page: LivePage | None = None
         self.window: WindowStatistics | None = None
         self.published: dict[PairLabel, PublishedPair] = {}
         self.issue_latency: dict[str, IssueTotals] = {}
@@ -113,52 +122,112 @@ class RankState:
 
     @property
     def connected(self) -> bool:
-        return self.connections > 0
+        return self.channels.connected
 
-    def attach(self, identity: Identity) -> None:
-        """A connection speaks for this rank; until it did, records may have been lost."""
-        self._kernels.restart()
+    def attach(self, attachment: Attachment, reported: Identity, page: LivePage | None) -> None:
+        """A connection speaks for this rank; until it did, records may have been lost.
+
+        Args:
+            reported: who the rank is, by that connection; provisional unless it leads.
+            page: what the producer shares, ours from now on.
+        """
+        if not attachment.channels <= {wire.Channel.STACKS}:
+            self._kernels.restart()
+        if attachment.leads:
+            if attachment.pid != self.peer_pid:
+                self.host = HostTotals()
+            self.peer_pid = attachment.pid
+            self.left = False
+            self._identify(reported)
+        elif self.peer_pid is None:
+            self.peer_pid = attachment.pid
+        if page is not None:
+            self._share(page)
+        if not is_trusted(attachment.uid):
+            self.uid = attachment.uid
+        self.channels.attach(attachment)
+        if self.connected:
+            self.lost_at = None
+
+    def detach(self, attachment: Attachment, *, said_bye: bool) -> None:
+        """A connection ended. Where it was the one that counts and did not say BYE, the rank is lost."""
+        was_connected = self.connected
+        self.channels.detach(attachment, said_bye=said_bye)
+        if was_connected and not self.connected:
+            if said_bye:
+                self.left = True
+            else:
+                self.lost_at = self._clock()
+
+    def close(self) -> None:
+        """Give back what the rank holds of the system."""
+        if self._page is not None:
+            self._page.close()
+            self._page = None
+
+    def live(self) -> Live:
+        """What the rank is in the middle of; nothing where its producer shares no page."""
+        if self._page is None:
+            return Live()
+        try:
+            return self._page.read(self._routing)
+        except PageError as error:
+            log.warning("shared page given up job=%s rank=%d detail=%s", *self.identity.key, error)
+            self.channel(wire.Channel.PHASES).dropped["page"] += 1
+            self.close()
+            return Live()
+
+    def _share(self, page: LivePage) -> None:
+        self.close()
+        self._page = page
+
+    def _identify(self, reported: Identity) -> None:
+        self._reported = reported
+        identity = reported
         if identity != self.identity:
             self.identity = identity
-            self._routing = RoutingTable(identity, self._config.routing)
-        self.connections += 1
-        self.lost_at = None
+            self._reroute()
 
-    def detach(self) -> None:
-        """A connection ended without BYE; the last one leaves the rank lost."""
-        self.connections -= 1
-        if not self.connected:
-            self.lost_at = self._clock()
+    def _reroute(self) -> None:
+        """Take the routing anew; a phase that it now compares with others ends as the old series."""
+        self._routing = RoutingTable(self.identity, self._config.routing)
+        self.groups.clear()
+        for key, totals in list(self.phases.items()):
+            group = self._routing.group_of_phase(key.phase, totals.named)
+            if group.name == key.group:
+                self._expect(group)
+            else:
+                del self.phases[key]
 
     # -- records --------------------------------------------------------------------------------------------
 
     def span(self, record: wire.Span, names: NameTable) -> None:
-        phase = names.text(record.phase_id)
-        group = self._routing.group_of_phase(phase, names.text(record.group_id))
+        phase, named = names.text(record.phase_id) or _UNNAMED, names.text(record.group_id)
+        group = self._routing.group_of_phase(phase, named)
         try:
             kind, source = wire.Kind(record.kind).name.lower(), wire.Source(record.source).name.lower()
         except ValueError as error:
             raise wire.WireError("value", f"span of {phase!r}: {error}") from error
         key = PhaseKey(phase, kind, group.name, source)
-        totals = self._phase(key, group)
+        totals = self._phase(key, group, named)
         channel = self.channel(wire.Channel.PHASES)
         channel.records += 1
         if totals is None:
             channel.dropped["phases_limit"] += 1
             return
         if kind == "comm" and source != "kernel":
-            self._collective_seen(record, names.text(record.group_id), on_device=source == "event")
+            self._collective_seen(record, named, on_device=source == "event")
         seconds = record.duration_ns / 1e9
         totals.count += 1
         totals.seconds += seconds
         totals.longest.add(self._clock(), seconds)
 
-    def _phase(self, key: PhaseKey, group: Group) -> PhaseTotals | None:
+    def _phase(self, key: PhaseKey, group: Group, named: str) -> PhaseTotals | None:
         """Totals of a phase; None where the rank has too many."""
         totals = self.phases.get(key)
         if totals is None and len(self.phases) < _PHASES_LIMIT:
             longest = TrailingExtreme(self._config.windows.extremes_seconds)
-            totals = self.phases[key] = PhaseTotals(longest=longest)
+            totals = self.phases[key] = PhaseTotals(named, longest)
             self._expect(group)
         return totals
 
@@ -169,8 +238,9 @@ class RankState:
             self._kernels.collective(CollectiveSpan(record.start_ns, end_ns, dimension, on_device))
 
     def iteration(self, record: wire.Iteration) -> None:
-        if not (math.isfinite(record.total_seconds) and math.isfinite(record.total_squared)):
-            raise wire.WireError("value", "iteration totals are not finite")
+        for total in (record.total_seconds, record.total_squared):
+            if not (math.isfinite(total) and total >= 0):
+                raise wire.WireError("value", f"iteration total {total} is not a finite number of 0 or more")
         now = self._clock()
         if self.iterations is None:
             window = self._config.windows.extremes_seconds
@@ -196,7 +266,25 @@ class RankState:
     def work_done(self, record: wire.Work, names: NameTable) -> None:
         if not math.isfinite(record.total) or record.total < 0:
             raise wire.WireError("value", f"work total {record.total} is not a finite number of 0 or more")
-        self.work[names.text(record.unit_id)] = record.total
+        unit = names.text(record.unit_id) or _UNNAMED
+        if unit not in self.work and len(self.work) >= _UNITS_LIMIT:
+            self.channel(wire.Channel.PHASES).dropped["units_limit"] += 1
+            return
+        self.work[unit] = record.total
+
+    def collected(self, record: wire.GarbageCollection) -> None:
+        self.channel(wire.Channel.PHASES).records += 1
+        self.host.collected(record)
+
+    def compiled(self, record: wire.Compilation, names: NameTable) -> None:
+        channel = self.channel(wire.Channel.PHASES)
+        channel.records += 1
+        if not self.host.compiled(record, names.text(record.compiler_id) or _UNNAMED):
+            channel.dropped["compilers_limit"] += 1
+
+    def stack_sample(self, record: wire.StackSample, names: NameTable) -> None:
+        if not self.stacks.sample(record, names):
+            self.channel(wire.Channel.STACKS).dropped["stacks_limit"] += record.count
 
     def activity_changed(self, record: wire.ActivityChange) -> None:
         try:
@@ -217,10 +305,6 @@ class RankState:
             self.stacks.inside = channel.up
             self.settle_stacks()
 
-    def sender_dropped(self, count: int) -> None:
-        """Records that the sending end could not deliver."""
-        self.channel(wire.Channel.PHASES).dropped["socket"] += count
-
     def settle_stacks(self) -> None:
         """Where stacks are sampled from outside, how that goes decides, not what the rank says of itself."""
         reason = self.stacks.reason
@@ -229,7 +313,7 @@ class RankState:
             channel.up, channel.reason = not reason, reason
 
     def channel(self, channel: wire.Channel) -> ChannelTotals:
-        return self.channels.setdefault(channel, ChannelTotals(up=True))
+        return self.channels[channel]
 
     def _expect(self, group: Group) -> None:
         if group.size > 0:
@@ -238,7 +322,7 @@ class RankState:
     def reconfigure(self, config: ExporterConfig) -> None:
         """Take new windows, kernels, modes and routing; trailing extremes keep the length they began with."""
         self._config = config
-        self._routing = RoutingTable(self.identity, config.routing)
+        self._reroute()
         self._kernels.seconds = config.windows.seconds
         self._kernels.settle_seconds = config.windows.settle_seconds
         self._kernels.steps = config.windows.steps
@@ -265,7 +349,9 @@ class RankState:
     def _kernel_phase(self, collective: CollectiveTotals, now: float) -> None:
         """Count collectives that ran on the GPU as spans of a phase."""
         group = self._routing.group_of_phase(collective.phase, collective.dimension)
-        totals = self._phase(PhaseKey(collective.phase, "comm", group.name, "kernel"), group)
+        totals = self._phase(
+            PhaseKey(collective.phase, "comm", group.name, "kernel"), group, collective.dimension
+        )
         if totals is None:
             self.channel(wire.Channel.KERNELS).dropped["phases_limit"] += collective.count
             return
@@ -305,47 +391,3 @@ class RankState:
             for void, seconds in vars(statistics.voids).items():
                 self.voids[void] = self.voids.get(void, 0.0) + seconds
         self.window, self.published = statistics, published
-
-
-class Ranks:
-    """All ranks that this host's exporter knows."""
-
-    def __init__(self, config: ExporterConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        self._config = config
-        self._clock = clock
-        self._ranks: dict[tuple[str, int], RankState] = {}
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        return self._clock
-
-    def reconfigure(self, config: ExporterConfig) -> None:
-        """Take a new configuration, for the ranks that are here and for those to come."""
-        self._config = config
-        for state in self._ranks.values():
-            state.reconfigure(config)
-
-    def hello(self, identity: Identity) -> RankState:
-        state = self._ranks.get(identity.key)
-        if state is None:
-            state = self._ranks[identity.key] = RankState(identity, self._config, self._clock)
-        state.attach(identity)
-        return state
-
-    def bye(self, state: RankState) -> None:
-        """The rank ended on purpose: its series end with the next scrape."""
-        if self._ranks.get(state.identity.key) is state:
-            del self._ranks[state.identity.key]
-
-    def forget_lost(self) -> None:
-        """Drop ranks that were lost `ranks.forget_seconds` ago."""
-        limit = self._clock() - self._config.ranks.forget_seconds
-        for key, state in list(self._ranks.items()):
-            if state.lost_at is not None and state.lost_at <= limit:
-                del self._ranks[key]
-
-    def __iter__(self) -> Iterator[RankState]:
-        return iter(sorted(self._ranks.values(), key=lambda state: state.identity.key))
-
-    def __len__(self) -> int:
-        return len(self._ranks)

@@ -28,8 +28,9 @@ from argus_exporter.collectors.base import FamilyBuilder
 from argus_exporter.config import ExporterConfig
 from argus_exporter.discovery import discoverable
 from argus_exporter.errors import ArgusExporterError
-from argus_exporter.intake import Intake, SocketTaken
-from argus_exporter.ranks import Ranks
+from argus_exporter.intake import Intake
+from argus_exporter.listener import SocketTaken
+from argus_exporter.registry import Ranks
 from argus_exporter.stacks.supervisor import StackSupervisor
 from argus_exporter.version import installed_version as installed_version
 from argus_exporter.web_config import WebSecurity, authentication, load_web_security, ssl_context
@@ -80,7 +81,7 @@ async def running_exporter(config: ExporterConfig) -> AsyncIterator[RunningExpor
     reloads = Reloads()
     path = config.socket.path or default_socket_path()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-modes") as executor:
-        intake = Intake(path, ranks, executor)
+        intake = Intake(path, config.socket, ranks, executor)
         try:
             await intake.start()
         except SocketTaken as error:

@@ -84,4 +84,5 @@ def test_a_missing_file_is_named(tmp_path: Path):
 
 def test_every_key_is_documented():
     """What `--help-config` prints covers nested sections."""
-    assert [key for key, *_ in document(Outer)] == ["inner.seconds", "inner.method", "path", "table"]
+    keys = ["inner.seconds", "inner.method", "path", "table", "users"]
+    assert [key for key, *_ in document(Outer)] == keys

@@ -12,7 +12,8 @@ from argus_core import wire
 from argus_exporter.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import Connection
-from argus_exporter.ranks import Ranks
+from argus_exporter.peers import peer_of
+from argus_exporter.registry import Ranks
 
 U64 = st.integers(0, 2**64 - 1)
 SMALL = st.integers(0, 5)
@@ -66,7 +67,7 @@ def test_any_packets_end_in_a_reason_and_leave_a_scrape_that_works(packets: list
     ranks = Ranks(ExporterConfig())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
-    connection = Connection(ours, ranks)
+    connection = Connection(ours, ranks, peer_of(ours), 0.0)
     opening = [wire.pack_message(wire.MessageType.HELLO, HELLO.pack(), 1, 1, 0)] if greets else []
     with theirs:
         for packet in opening + [packet for packet in packets if packet]:

@@ -11,10 +11,12 @@ import pytest
 
 from argus_core import wire
 from argus_core.kernel_records import KernelArray
+from argus_exporter.channels import Attachment
 from argus_exporter.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.config import ExporterConfig, KernelsConfig, WindowsConfig
 from argus_exporter.names import NameTable
-from argus_exporter.ranks import Ranks, RankState
+from argus_exporter.ranks import RankState
+from argus_exporter.registry import Ranks
 from argus_exporter.topology import Identity
 from exporter.kernel_rows import NAMES, iteration, kernels
 
@@ -23,6 +25,7 @@ DP = Identity("job", 0, coordinates={"dp": 0}, sizes={"dp": 8})
 CONFIG = ExporterConfig(
     windows=WindowsConfig(steps=4, settle_seconds=1.0), kernels=KernelsConfig(top_pairs=2)
 )
+LEADER = Attachment(frozenset((wire.Channel.PHASES, wire.Channel.KERNELS)), os.getuid(), os.getpid())
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -38,7 +41,7 @@ class Host:
         self.ranks = Ranks(self.config, clock=lambda: self.now)
 
     def connect(self, identity: Identity) -> Producer:
-        state = self.ranks.hello(identity)
+        state = self.ranks.hello(identity, LEADER)
         names = NameTable(state.texts)
         for name_id, name in NAMES.items():
             names.bind(wire.Name(name_id, wire.encode_name(name)))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from argus_exporter.collectors.activity import ActivityCollector
 from argus_exporter.collectors.base import Collector, NoData
 from argus_exporter.collectors.channel import ChannelCollector
+from argus_exporter.collectors.compilation import CompilationCollector
+from argus_exporter.collectors.garbage import GarbageCollector
 from argus_exporter.collectors.issue_latency import IssueLatencyCollector
 from argus_exporter.collectors.iteration import IterationCollector
 from argus_exporter.collectors.kernel import KernelCollector
+from argus_exporter.collectors.live import LiveCollector
 from argus_exporter.collectors.phase import PhaseCollector
 from argus_exporter.collectors.rank import RankCollector
 from argus_exporter.collectors.runner import CollectorRunner
@@ -20,6 +23,9 @@ ALL_COLLECTORS: tuple[Collector, ...] = (
     ActivityCollector(),
     IterationCollector(),
     PhaseCollector(),
+    LiveCollector(),
+    GarbageCollector(),
+    CompilationCollector(),
     WorkCollector(),
     KernelCollector(),
     IssueLatencyCollector(),

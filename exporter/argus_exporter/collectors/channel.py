@@ -23,8 +23,9 @@ class ChannelCollector:
         for state in ranks:
             for channel, totals in state.channels.items():
                 labels = rank_labels(state) | {"channel": channel.name.lower()}
-                up.add(labels, 1 if totals.up else 0)
-                if totals.reason:
+                if state.connected:  # of a rank that is lost, argus_rank_up says so: its channels are no news
+                    up.add(labels, 1 if totals.up else 0)
+                if state.connected and totals.reason:
                     info.add(labels | {"reason": totals.reason}, 1)
                 records.add(labels, totals.records)
                 for reason, count in totals.dropped.items():

@@ -49,7 +49,9 @@ class KernelCollector:
                 tail.add(pair, published.statistics.modes.tail_events)
             names: dict[str, str] = {}
             for label, published in state.published.items():
-                totals = state.pair_totals[label]
+                totals = state.pair_totals.get(label)
+                if totals is None:  # beyond the limit of pairs that are counted
+                    continue
                 pair = base | {"kernel": label[0], "stream": label[1]}
                 launches.add(pair, totals.count)
                 seconds.add(pair, totals.seconds)

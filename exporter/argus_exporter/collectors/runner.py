@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from argus_core import catalogue
 from argus_exporter.collectors.base import Collector, FamilyBuilder, NoData
-from argus_exporter.ranks import Ranks
+from argus_exporter.registry import Ranks
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Final
 from argus_core.settings import load
 from argus_exporter.config import ExporterConfig, SocketConfig
 from argus_exporter.errors import ArgusExporterError
-from argus_exporter.intake import is_listening
+from argus_exporter.listener import is_listening
 from argus_exporter.replay.player import Player, play
 from argus_exporter.replay.progress import shown
 from argus_exporter.replay.reader import read_files

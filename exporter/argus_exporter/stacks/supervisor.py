@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from argus_core import wire
-from argus_exporter.ranks import Ranks, RankState
+from argus_exporter.ranks import RankState
+from argus_exporter.registry import Ranks
 from argus_exporter.stacks import py_spy
 from argus_exporter.stacks.folded import Sink
 from argus_exporter.stacks.refusals import Refusals

@@ -15,9 +15,11 @@ import pytest
 
 from argus_core import wire
 from argus_core.stack_refusals import refusal_path
+from argus_exporter.channels import Attachment
 from argus_exporter.config import ExporterConfig
 from argus_exporter.names import NameTable
-from argus_exporter.ranks import Ranks, RankState
+from argus_exporter.ranks import RankState
+from argus_exporter.registry import Ranks
 from argus_exporter.stacks.folded import Stack
 from argus_exporter.stacks.py_spy import Refused, Window
 from argus_exporter.stacks.settings import StacksConfig
@@ -57,7 +59,8 @@ class Sampler:
 
 
 def rank(ranks: Ranks, number: int, peer_pid: int | None, said_pid: int | None = None) -> RankState:
-    state = ranks.hello(Identity("job", number, pid=said_pid or peer_pid or 0))
+    identity = Identity("job", number, pid=said_pid or peer_pid or 0)
+    state = ranks.hello(identity, Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), peer_pid or 0))
     state.peer_pid = peer_pid
     return state
 
@@ -194,7 +197,7 @@ def test_a_rank_that_samples_itself_by_choice_is_not_sampled_twice(
 
     async def body() -> None:
         async with supervised(ranks, tmp_path, sampler) as supervisor:
-            supervisor.sinks.append(lambda key, begin, end, folded: windows.append(folded.total()))
+            supervisor.sinks.append(lambda *window: windows.append(window[3].total()))
             await until(lambda: windows == [7])
 
     asyncio.run(body())
@@ -211,7 +214,7 @@ def test_a_rank_that_is_gone_is_no_longer_watched(tmp_path: Path, sleeper: subpr
     async def body() -> None:
         async with supervised(ranks, tmp_path, sampler) as supervisor:
             await until(lambda: len(sampler.asked) >= 1)
-            state.detach()
+            state.detach(state.channels.attachments[0], said_bye=False)
             supervisor.reconcile()
             assert supervisor.watched == 0
             assert state.stacks.outside is None
