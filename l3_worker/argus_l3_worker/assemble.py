@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from argus_l3_worker.groups import STAGE, coordinates_of
 from argus_l3_worker.judge import Abstention
 from argus_l3_worker.prometheus import Sample
 from argus_l3_worker.triples import Floats, PairTriples, RoleTriples, Window
@@ -52,8 +53,13 @@ def roles_of(rank_info: Iterable[Sample]) -> dict[str, str]:
     return {sample.labels["rank"]: sample.labels.get("role") or ANY_ROLE for sample in rank_info}
 
 
-def assemble(training_job: str, samples: JobSamples) -> JobWindow:
-    """Keep the ranks that describe the most common window and group their triples by role and pair."""
+def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] = ()) -> JobWindow:
+    """Keep the ranks that describe the most common window and group their triples by role and pair.
+
+    Args:
+        coordinates: labels of `argus_rank_info` by which ranks may be grouped.
+    """
+    info = {sample.labels["rank"]: sample.labels for sample in samples.rank_info}
     roles = roles_of(samples.rank_info)
     steps = {sample.labels["rank"]: int(sample.value) for sample in samples.steps}
     windows = {
@@ -96,7 +102,8 @@ def assemble(training_job: str, samples: JobSamples) -> JobWindow:
             for rank in ranks
             if rank in windows and windows[rank] != window
         ]
-        found.append(RoleTriples(training_job, role, window, kept, _tables(kept, pairs)))
+        common = coordinates_of([info[rank] for rank in kept], (STAGE, *coordinates))
+        found.append(RoleTriples(training_job, role, window, kept, _tables(kept, pairs), common))
     return JobWindow(tuple(found), tuple(abstentions), tuple(not_judged))
 
 

@@ -83,6 +83,14 @@ class JudgeConfig:
     kernel_effect: float = setting(0.10, "least shift of one kernel (or one of its modes) that is an anomaly")
     tail_effect: float = setting(0.5, "least shift of a mode's p99 that is an anomaly while its p50 is not")
     rank_effect: float = setting(0.04, "least time-weighted shift of all compute kernels that is an anomaly")
+    group_effect: float = setting(0.03, "least distance between two clusters of ranks that is a group shift")
+    collective_group_effect: float = setting(
+        0.5, "the same for collectives, whose durations differ between healthy ranks"
+    )
+    coordinates: tuple[str, ...] = setting(
+        ("node", "rack", "dp", "tp", "ep", "edp"),
+        "labels of argus_rank_info that may tell two clusters of ranks apart; edp is derived from dp and ep",
+    )
     small_role_effect: float = setting(0.25, "least shift in roles of fewer than min_ranks ranks")
     min_share: float = setting(0.01, "kernels below this share of the rank's kernel time raise nothing")
     min_duration_seconds: float = setting(
@@ -94,7 +102,8 @@ class JudgeConfig:
     def __post_init__(self) -> None:
         _require_positive(
             self, "min_events", "deviations", "kernel_effect", "tail_effect", "rank_effect",
-            "small_role_effect", "windows", "windows_needed",
+            "small_role_effect", "group_effect", "collective_group_effect",
+            "windows", "windows_needed",
         )  # fmt: skip
         _require(self.alpha >= 0, f"alpha is {self.alpha!r}; allowed: 0 or more")
         _require(self.min_ranks >= 3, f"min_ranks is {self.min_ranks!r}; allowed: 3 or more")

@@ -13,6 +13,7 @@ from argus_l3_worker import remote_write, results
 from argus_l3_worker.assemble import JobSamples, JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.config import Config
 from argus_l3_worker.delivery import Delivery
+from argus_l3_worker.groups import GroupHistory, GroupShift, judge_groups
 from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus, Sample, selector
@@ -42,6 +43,7 @@ class _JobState:
     not_judged: tuple[NotJudged, ...] = ()
     unmarked_until: float = 0.0
     job_abstention: Abstention | None = None
+    groups: GroupHistory | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class CycleReport:
     abstentions: tuple[Abstention, ...]
     not_judged: tuple[NotJudged, ...]
     verdicts: tuple[Verdict, ...]
+    group_shifts: tuple[GroupShift, ...]
     windows_judged: int
     seconds: float
     delivered: bool | None = None
@@ -144,6 +147,7 @@ class Worker:
         abstentions: list[Abstention] = []
         not_judged: list[NotJudged] = []
         verdicts: list[Verdict] = []
+        group_shifts: list[GroupShift] = []
         for job in jobs:
             state = self._jobs[job]
             not_judged += state.not_judged
@@ -154,6 +158,8 @@ class Worker:
                     abstentions.append(role_state.latest)
                 elif role_state.latest is not None:
                     judgements.append(role_state.latest)
+            if state.groups is not None:
+                group_shifts += state.groups.persistent()
             verdicts += decide(job, [(role, role_state.history) for role, role_state in state.roles.items()])
         return CycleReport(
             at,
@@ -161,6 +167,7 @@ class Worker:
             tuple(abstentions),
             tuple(not_judged),
             tuple(verdicts),
+            tuple(group_shifts),
             windows_judged,
             self._monotonic() - begun,
         )
@@ -179,7 +186,7 @@ class Worker:
             )
         for when in times:
             samples = await self._fetch(job, when)
-            window = await asyncio.to_thread(assemble, job, samples)
+            window = await asyncio.to_thread(assemble, job, samples, self._config.judge.coordinates)
             await asyncio.to_thread(self._take, state, window)
         return len(times)
 
@@ -196,6 +203,9 @@ class Worker:
             )
             role_state.latest = outcome
             role_state.history.add(None if isinstance(outcome, Abstention) else outcome)
+        if state.groups is None:
+            state.groups = GroupHistory(judge.windows, judge.windows_needed)
+        state.groups.add(judge_groups(window.roles, judge))
         state.not_judged = window.not_judged
 
     async def _times_to_judge(self, job: str, state: _JobState, at: float) -> list[float]:
@@ -218,6 +228,7 @@ class Worker:
             LOGGER.info(fields("job restarted, its history is forgotten", training_job=job))
             state.judged.clear()
             state.roles.clear()
+            state.groups = None
         windows: list[Sighting] = due(
             seen, frozenset(state.judged), len(steps), at, config.cycle_seconds, config.judge.windows
         )
@@ -267,6 +278,7 @@ class Worker:
         for judgement in report.judgements:
             series.update(results.of_judgement(judgement, replica))
         series.update(results.of_verdicts(report.verdicts, replica))
+        series.update(results.of_group_shifts(report.group_shifts, replica))
         series.update(results.of_abstentions(report.abstentions, replica))
         series.update(results.of_cycle(report.seconds, stamp, replica))
         ended = (self._live or set()) - series.keys()

@@ -44,6 +44,12 @@ def _lines(report: CycleReport) -> Iterator[str]:
         )
     for left_out in report.not_judged:
         yield f"not judged: role {left_out.role}, rank {left_out.rank}: {left_out.reason}"
+    for shift in report.group_shifts:
+        where = f"{shift.coordinate} {shift.value}" if shift.value else "ranks with nothing in common"
+        yield (
+            f"group shift: job {shift.training_job}, {shift.role}, kernel {shift.kernel}: {where} "
+            f"({len(shift.ranks)} of {shift.compared} ranks) {_percent(shift.shift)}"
+        )
     yield ""
     if not report.verdicts:
         yield "no anomaly" if report.judgements else "no anomaly: nothing was judged"
@@ -113,6 +119,10 @@ def as_json(report: CycleReport) -> str:
                 "shift_ratio": _ratio(verdict.shift),
             }
             for verdict in report.verdicts
+        ],
+        "group_shifts": [
+            {**{k: v for k, v in shift.__dict__.items() if k != "shift"}, "shift_ratio": _ratio(shift.shift)}
+            for shift in report.group_shifts
         ],
         "abstentions": [abstention.__dict__ for abstention in report.abstentions],
         "not_judged": [left_out.__dict__ for left_out in report.not_judged],

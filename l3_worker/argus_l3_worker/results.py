@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from argus_core import catalogue
+from argus_l3_worker.groups import GroupShift
 from argus_l3_worker.judge import Abstention, RoleJudgement
 from argus_l3_worker.remote_write import Labels, labels_of
 from argus_l3_worker.verdicts import Verdict
@@ -14,6 +15,7 @@ from argus_l3_worker.verdicts import Verdict
 ENDED_BY_ANY_WORKER = (
     catalogue.L3_ANOMALY.name,
     catalogue.L3_ABSTAIN.name,
+    catalogue.L3_GROUP_SHIFT.name,
     catalogue.L3_RANK_SHIFT.name,
 )
 """Families whose series a worker takes over at its start, so that a verdict ends although the worker that
@@ -65,6 +67,22 @@ def of_verdicts(verdicts: Iterable[Verdict], replica: str) -> Iterator[tuple[Lab
             replica=replica,
         )
         yield labels, float(np.expm1(verdict.shift))
+
+
+def of_group_shifts(shifts: Iterable[GroupShift], replica: str) -> Iterator[tuple[Labels, float]]:
+    """One `argus_l3_group_shift` a value of a coordinate."""
+    for shift in shifts:
+        labels = labels_of(
+            catalogue.L3_GROUP_SHIFT.name,
+            training_job=shift.training_job,
+            role=shift.role,
+            kernel=shift.kernel,
+            stream=shift.stream,
+            coordinate=shift.coordinate,
+            value=shift.value,
+            replica=replica,
+        )
+        yield labels, float(np.expm1(shift.shift))
 
 
 def of_abstentions(abstentions: Iterable[Abstention], replica: str) -> Iterator[tuple[Labels, float]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -89,10 +90,15 @@ class PairTriples:
 
 @dataclass(frozen=True)
 class RoleTriples:
-    """Everything that one role of one job published about one window."""
+    """Everything that one role of one job published about one window.
+
+    Attributes:
+        coordinates: by name, each rank's value, empty where it has none: what ranks may have in common.
+    """
 
     training_job: str
     role: str
     window: Window
     ranks: tuple[str, ...]
     pairs: tuple[PairTriples, ...]
+    coordinates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -1,0 +1,141 @@
+"""Group shifts of a job: which ranks, what they share, over tensor indices, and for how many windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from argus_l3_worker.assemble import pair_triples
+from argus_l3_worker.config import JudgeConfig
+from argus_l3_worker.groups import STAGE, GroupHistory, GroupShift, coordinates_of, judge_groups
+from argus_l3_worker.triples import RoleTriples, Window
+from argus_l3_worker.verdicts import ALL_KERNELS
+from l3_worker.fleets import COPY, REDUCE, RankModes, fleet
+
+CONFIG = JudgeConfig()
+NAMES = CONFIG.coordinates
+
+
+def role(
+    modes: dict[str, RankModes],
+    name: str = "pp0.tp0",
+    info: list[dict[str, str]] | None = None,
+) -> RoleTriples:
+    ranks = tuple(modes)
+    keys = sorted({key for pairs in modes.values() for key in pairs})
+    pairs = tuple(
+        pair_triples(*key, [(i, modes[rank][key]) for i, rank in enumerate(ranks) if key in modes[rank]])
+        for key in keys
+    )
+    labels = info or [{"node": f"host{int(rank) // 8}", "pp": "0", "dp": rank} for rank in ranks]
+    return RoleTriples("llm", name, Window(64, 64), ranks, pairs, coordinates_of(labels, (STAGE, *NAMES)))
+
+
+def told(shifts: list[GroupShift]) -> set[tuple[str, str, str]]:
+    return {(shift.kernel, shift.coordinate, shift.value) for shift in shifts}
+
+
+def test_a_slow_host_is_one_finding_about_all_its_kernels() -> None:
+    """8 of 32 ranks 12 % slower: host2, once, not once a kernel."""
+    slow = {str(rank): 1.12 for rank in range(16, 24)}
+    (found,) = judge_groups([role(fleet(32, 1, slow))], CONFIG)
+    assert (found.kernel, found.coordinate, found.value) == (ALL_KERNELS, "node", "host2")
+    assert found.ranks == tuple(map(str, range(16, 24)))
+    assert found.compared == 32
+    assert np.expm1(found.shift) == pytest.approx(0.12, abs=0.01)
+
+
+def test_half_of_the_ranks_slow_reports_both_groups() -> None:
+    """At 50 % the sign of guilt is not known: both, with opposite signs."""
+    slow = {str(rank): 1.12 for rank in range(8)}
+    found = judge_groups([role(fleet(16, 2, slow))], CONFIG)
+    assert [(one.value, one.shift > 0) for one in found] == [("host0", True), ("host1", False)]
+
+
+def test_one_kernel_slow_on_a_group_is_named() -> None:
+    """Only the GEMM is slow on host1: that kernel, not the ranks as a whole."""
+    slow = {str(rank): 1.3 for rank in range(8, 16)}
+    found = judge_groups([role(fleet(32, 3, slow, kernel=COPY[0], kinds=("transfer",)))], CONFIG)
+    assert told(found) == {(COPY[0], "node", "host1")}
+
+
+def test_a_tensor_index_that_is_slow_everywhere_is_seen_over_roles() -> None:
+    """All ranks of role pp0.tp1 are equally slow, so the role alone shows nothing; the stage does."""
+    roles = []
+    for tp in range(4):
+        modes = fleet(16, tp, {str(rank): 1.15 for rank in range(16)} if tp == 1 else None)
+        renamed = {str(int(rank) * 4 + tp): pairs for rank, pairs in modes.items()}
+        info = [
+            {"node": f"host{int(rank) // 8}", "tp": str(tp), "pp": "0", "dp": str(int(rank) // 4)}
+            for rank in renamed
+        ]
+        roles.append(role(renamed, f"pp0.tp{tp}", info))
+    assert judge_groups(roles[1:2], CONFIG) == []
+    (found,) = judge_groups(roles, CONFIG)
+    assert (found.role, found.coordinate, found.value) == ("pp0", "tp", "1")
+
+
+def test_pipeline_stages_are_never_compared() -> None:
+    """A last stage with twice the work is design, not a fault."""
+    stages = [
+        role(fleet(16, stage), f"pp{stage}.tp0", [{"node": "a", "pp": str(stage)} for _ in range(16)])
+        for stage in range(2)
+    ]
+    stages[1] = role(
+        fleet(16, 1, {str(rank): 2.0 for rank in range(16)}),
+        "pp1.tp0",
+        [{"node": "b", "pp": "1"} for _ in range(16)],
+    )
+    assert judge_groups(stages, CONFIG) == []
+
+
+def collectives(ranks: int, factor: dict[str, float], seed: int = 0) -> dict[str, RankModes]:
+    """A healthy fleet whose all-reduce varies by 30 % between ranks, times a factor."""
+    random = np.random.default_rng(seed)
+    modes = fleet(ranks, seed)
+    for rank, pairs in modes.items():
+        stretch = factor.get(rank, 1.0) * random.uniform(0.85, 1.15)
+        pairs[REDUCE] = [(p50 * stretch, p99 * stretch, n) for p50, p99, n in pairs[REDUCE]]
+    return modes
+
+
+EXPERTS = [
+    {"node": f"host{rank // 8}", "pp": "0", "dp": str(rank), "ep": str(rank % 8)} for rank in range(64)
+]
+
+
+def test_one_slow_expert_data_parallel_group_is_named() -> None:
+    """ARGUS case 2: the collectives of one of eight EDP groups take five times as long."""
+    modes = collectives(64, {str(rank): 5.0 for rank in range(7, 64, 8)})
+    (found,) = judge_groups([role(modes, info=EXPERTS)], CONFIG)
+    assert (found.kernel, found.coordinate, found.value) == (REDUCE[0], "ep", "7")
+
+
+def test_ranks_that_wait_for_a_late_group_are_not_accused() -> None:
+    """One expert group enters late, so everybody else is long in the collective: no finding about them."""
+    modes = collectives(64, {str(rank): 5.0 for rank in range(64) if rank // 8 != 3})
+    assert judge_groups([role(modes, info=EXPERTS)], CONFIG) == []
+
+
+def test_healthy_fleets_have_no_group_shift() -> None:
+    """30 windows of 64 ranks with noisy collectives."""
+    for seed in range(30):
+        assert judge_groups([role(collectives(64, {}, seed), info=EXPERTS)], CONFIG) == []
+
+
+def test_expert_groups_are_consecutive_blocks_of_data_parallel_ranks() -> None:
+    """edp is derived: dp 0..7 share 0, dp 8..15 share 1."""
+    found = coordinates_of(EXPERTS, ("node", "ep", "edp", "rack"))
+    assert set(found) == {"node", "ep", "edp"}
+    assert found["edp"][:9] == ("0",) * 8 + ("1",)
+
+
+def test_a_group_shift_must_persist() -> None:
+    """One window of three is chance; two are a finding, which ends when it falls out."""
+    slow = judge_groups([role(fleet(32, 1, {str(rank): 1.12 for rank in range(16, 24)}))], CONFIG)
+    history = GroupHistory(windows=3, needed=2)
+    seen = []
+    for window in (slow, [], slow, [], []):
+        history.add(window)
+        seen.append(len(history.persistent()))
+    assert seen == [0, 0, 1, 0, 0]
