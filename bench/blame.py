@@ -1,7 +1,7 @@
 """Is blame right? Simulated timelines of 8 ranks with a known cause go through real files into the analysis.
 
-`python -m bench.blame --seeds 200` plays 200 seeded cases over all kinds (a healthy one in each round), prints a
-table and ends with one JSON line. A case is right where cause, ranks and group are exactly the true ones; a
+`python -m bench.blame --seeds 200` plays 200 seeded cases over all kinds (a healthy one in each round), prints
+a table and ends with one JSON line. A case is right where cause, ranks and group are exactly the true ones; a
 healthy one where nothing is found.
 """
 
@@ -57,9 +57,12 @@ def _right(case: Case, answer: Blame) -> bool:
 
 
 def _said(answer: Blame) -> str:
-    return "; ".join(
-        f"{one.cause} {sorted(one.ranks)} {one.group} {one.cost_ratio:.1%}" for one in answer.findings[:3]
-    ) or "nothing"
+    return (
+        "; ".join(
+            f"{one.cause} {sorted(one.ranks)} {one.group} {one.cost_ratio:.1%}" for one in answer.findings[:3]
+        )
+        or "nothing"
+    )
 
 
 def wilson(right: int, count: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ a group that are longer than those of its peers, or one stop that is long beside
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -29,10 +29,12 @@ from argus_l3_worker.traces.attribution import (
     accounts,
 )
 from argus_l3_worker.traces.clocks import Alignment, align
+from argus_l3_worker.traces.errors import TraceError
 from argus_l3_worker.traces.exchanges import match
 from argus_l3_worker.traces.expectation import Floats
 from argus_l3_worker.traces.operations import COMPUTE, MEMORY, gather
 from argus_l3_worker.traces.path import Link, Model, model, walk
+from argus_l3_worker.traces.shifts import Shifts, rank_shifts
 from argus_l3_worker.traces.tables import RankTrace
 
 TEAMS: Final = {
@@ -102,22 +104,59 @@ class Blame:
     notes: tuple[str, ...]
 
 
-def blame(traces: Sequence[RankTrace], limits: Limits | None = None, last: int | None = None) -> Blame:
-    """Find what cost the time of these ranks' common window."""
+def blame(
+    traces: Sequence[RankTrace],
+    limits: Limits | None = None,
+    *,
+    rank: int | None = None,
+    step: int | None = None,
+) -> Blame:
+    """Find what cost the time of these ranks' common window.
+
+    Args:
+        rank, step: ask why this rank's last operation, or that of this step, ended when it did; default: the
+            last of all.
+    """
     limits = limits or Limits()
     fleet = gather(traces)
     exchanges = match(fleet)
     operations, alignment = align(fleet, exchanges)
     of = model(fleet, operations, exchanges)
-    links = walk(of, last)
+    links = walk(of, _symptom(of, rank, step))
     span = float(links[0].end - links[-1].begin) if links else 0.0
     usual_step = _usual_step(of)
     judge = _Judge(of, limits, span, usual_step)
     found = accounts(of, links, HostTimes(of, alignment))
-    findings = [finding for account in found if (finding := judge.finding(account)) is not None]
+    findings = _together([finding for one in found if (finding := judge.finding(one)) is not None])
     return Blame(
-        tuple(findings), tuple(links), of, alignment, span / 1e9, usual_step / 1e9, tuple(_notes(of, alignment))
+        tuple(findings),
+        tuple(links),
+        of,
+        alignment,
+        span / 1e9,
+        usual_step / 1e9,
+        tuple(_notes(of, alignment)),
     )
+
+
+def _together(findings: Sequence[Finding]) -> list[Finding]:
+    """Ranks that are slow for one reason are one finding, whose cost is what they cost together."""
+    result: list[Finding] = []
+    for finding in findings:
+        for position, known in enumerate(result):
+            if (finding.cause, finding.group) == (known.cause, known.group) and set(finding.ranks) <= set(
+                known.ranks
+            ):
+                result[position] = replace(
+                    known,
+                    cost_seconds=known.cost_seconds + finding.cost_seconds,
+                    cost_ratio=known.cost_ratio + finding.cost_ratio,
+                    links=(*known.links, *finding.links),
+                )
+                break
+        else:
+            result.append(finding)
+    return result
 
 
 class _Judge:
@@ -126,7 +165,7 @@ class _Judge:
     def __init__(self, of: Model, limits: Limits, span: float, usual_step: float) -> None:
         self._of, self._limits = of, limits
         self._span, self._usual_step = span, usual_step
-        self._shifts = {kind: _rank_shifts(of, kind) for kind in (COMPUTE, MEMORY)}
+        self._shifts = {kind: rank_shifts(of, kind) for kind in (COMPUTE, MEMORY)}
 
     def finding(self, account: Account) -> Finding | None:
         """What the account proves, None: too little."""
@@ -167,32 +206,36 @@ class _Judge:
     # -- proofs ---------------------------------------------------------------------------------------------
 
     def _slow_kernels(
-        self, shifts: _Shifts, rank: int, step: int, lasting: bool, sudden: bool
+        self, shifts: Shifts, rank: int, step: int, lasting: bool, sudden: bool
     ) -> tuple[tuple[int, ...], str] | None:
         limits = self._limits
         number = self._of.fleet.traces[rank].window.rank
-        if lasting and shifts.mean[rank] >= limits.shift and shifts.score[rank] >= limits.deviations:
+        proven = (shifts.lasting >= limits.shift) & (shifts.score >= limits.deviations)
+        if lasting and proven[rank]:
             also = [
                 other
-                for other in np.argsort(-shifts.mean).tolist()
-                if shifts.mean[other] >= max(0.5 * shifts.mean[rank], limits.shift)
-                and shifts.score[other] >= limits.deviations
+                for other in np.argsort(-shifts.lasting).tolist()
+                if proven[other] and shifts.lasting[other] >= 0.5 * shifts.lasting[rank]
             ]
             ranks = tuple(self._of.fleet.traces[other].window.rank for other in also)
             return ranks, (
-                f"its work takes {np.expm1(shifts.mean[rank]):+.0%} against the ranks that do the same, "
+                f"its work takes {np.expm1(shifts.lasting[rank]):+.0%} against the ranks that do the same, "
                 f"{shifts.score[rank]:.0f} deviations over {shifts.steps} steps"
             )
         own = shifts.of_step(rank, step)
-        if sudden and own is not None and own[0] >= limits.step_share and own[1] >= limits.sudden_deviations:
+        if (
+            sudden
+            and own is not None
+            and own[0] >= limits.step_share
+            and own[1] >= limits.sudden_deviations
+            and shifts.broad(self._of, rank, step)
+        ):
             return (number,), f"in step {step} its work takes {np.expm1(own[0]):+.0%}, once"
         return None
 
     def _slow_link(self, account: Account, lasting: bool, sudden: bool) -> tuple[tuple[int, ...], str] | None:
         of, limits = self._of, self._limits
-        mine = [
-            number for number, exchange in enumerate(of.exchanges.all) if exchange.scope == account.place
-        ]
+        mine = [number for number, exchange in enumerate(of.exchanges.all) if exchange.scope == account.place]
         ratio = of.body[mine] / np.maximum(of.expected_body[mine], 1.0)
         # Time-weighted: a small barrier among large collectives must not decide.
         weight = of.expected_body[mine]
@@ -206,8 +249,13 @@ class _Judge:
                 f"its transfers take {overall:.1f} times as long as those of its peers once all members are "
                 f"there ({len(mine)} transfers)"
             )
-        if sudden and float(ratio.max(initial=0.0)) >= limits.sudden_link_ratio:
-            return tuple(members), f"one transfer took {ratio.max():.1f} times as long as usual"
+        slow = ratio >= limits.sudden_link_ratio
+        # One slow transfer is what networks do now and then; it counts only if it is long beside a step.
+        longest = float((of.body - of.expected_body)[mine].max(initial=0.0))
+        if sudden and (slow.sum() > 1 or (slow.any() and longest >= 0.5 * self._usual_step)):
+            return tuple(
+                members
+            ), f"{slow.sum()} transfers took up to {ratio.max():.1f} times as long as usual"
         return None
 
     def _rank_of(self, operation: int) -> int:
@@ -219,13 +267,16 @@ class _Judge:
         lost = np.where(
             of.usually_drained, of.tail - of.expected_tail, np.minimum(of.gap - of.expected_gap, of.tail)
         )
-        return np.bincount(of.operations["rank"], lost, minlength=len(of.fleet.traces))
+        total: Floats = np.bincount(of.operations["rank"], lost, minlength=len(of.fleet.traces)).astype(float)
+        return total
 
     def _host_stands_out(self, rank: int) -> bool:
         lost = self._host_lost()
         others = np.delete(lost, rank)
         spread = 1.4826 * float(np.median(np.abs(others - np.median(others)))) if len(others) else 0.0
-        return bool(lost[rank] > np.median(others) + self._limits.deviations * spread) if len(others) else False
+        return (
+            bool(lost[rank] > np.median(others) + self._limits.deviations * spread) if len(others) else False
+        )
 
     def _host(self, account: Account) -> tuple[tuple[int, ...], str]:
         of, rank = self._of, int(account.place)
@@ -240,7 +291,8 @@ class _Judge:
             ranks += [
                 other
                 for other in np.argsort(-lost).tolist()
-                if other != rank and lost[other] >= max(0.5 * lost[rank], self._limits.window_share * self._span)
+                if other != rank
+                and lost[other] >= max(0.5 * lost[rank], self._limits.window_share * self._span)
             ]
         step, cost = account.worst_step
         return (
@@ -249,60 +301,23 @@ class _Judge:
         )
 
 
-@dataclass(frozen=True)
-class _Shifts:
-    """How much longer each rank's operations of one kind take than expected, as logarithms.
-
-    Attributes:
-        table: by rank and step, NaN where nothing ran; score: mean over steps in standard errors.
-    """
-
-    table: Floats
-    labels: NDArray[np.int64]
-    mean: Floats
-    score: Floats
-    deviation: float
-
-    @property
-    def steps(self) -> int:
-        return self.table.shape[1]
-
-    def of_step(self, rank: int, step: int) -> tuple[float, float] | None:
-        """(shift, deviations from the rank's usual one)."""
-        column = np.flatnonzero(self.labels == step)
-        if not len(column) or np.isnan(self.table[rank, column[0]]):
-            return None
-        shift = float(self.table[rank, column[0]] - np.nanmedian(self.table[rank]))
-        return shift, shift / self.deviation
+def _symptom(of: Model, rank: int | None, step: int | None) -> int | None:
+    operations = of.operations
+    chosen = np.ones(len(operations), bool)
+    if rank is not None:
+        ranks = [trace.window.rank for trace in of.fleet.traces]
+        chosen &= operations["rank"] == ranks.index(rank)
+    if step is not None:
+        chosen &= operations["step"] == step
+    if not chosen.any():
+        raise TraceError(f"nothing ran in step {step}: the traces hold steps {_steps(of)}")
+    numbers = np.flatnonzero(chosen)
+    return int(numbers[np.argmax(operations["end"][numbers])])
 
 
-# Ranks of one model differ by half a percent for ever: no smaller deviation proves anything.
-_LEAST_DEVIATION: Final = 0.005
-
-
-def _rank_shifts(of: Model, kind: int) -> _Shifts:
-    ranks = len(of.fleet.traces)
-    chosen = of.operations["kind"] == kind
-    rank = of.operations["rank"][chosen].astype(np.int64)
-    labels, step = np.unique(of.operations["step"][chosen], return_inverse=True)
-    if not len(labels):
-        nothing = np.zeros(ranks)
-        return _Shifts(np.full((ranks, 0), np.nan), labels, nothing, nothing, 1.0)
-    cell = rank * len(labels) + step
-    size = ranks * len(labels)
-    took = np.bincount(cell, of.duration[chosen], minlength=size)
-    should = np.bincount(cell, of.expected[chosen], minlength=size)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        table = np.where((took > 0) & (should > 0), np.log(took / should), np.nan).reshape(ranks, len(labels))
-    present = ~np.isnan(table)
-    counts = np.maximum(present.sum(axis=1), 1)
-    mean = np.where(present, table, 0.0).sum(axis=1) / counts
-    # Deviations pooled over the ranks, each about its own median: few steps give no deviation alone.
-    centre = np.array([np.median(row[~np.isnan(row)]) if (~np.isnan(row)).any() else 0.0 for row in table])
-    around = (table - centre[:, None])[present]
-    loss = len(labels) / max(len(labels) - 1, 1)
-    deviation = max(1.4826 * float(np.median(np.abs(around))) * np.sqrt(loss), _LEAST_DEVIATION)
-    return _Shifts(table, labels.astype(np.int64), mean, mean * np.sqrt(counts) / deviation, deviation)
+def _steps(of: Model) -> str:
+    steps = of.operations["step"]
+    return f"{steps.min()} to {steps.max()}" if len(steps) else "none"
 
 
 def _usual_step(of: Model) -> float:
@@ -327,7 +342,9 @@ def _notes(of: Model, alignment: Alignment) -> list[str]:
         notes.append(f"{of.exchanges.unmatched} communications have no partner among these traces")
     if alignment.apart:
         apart = ", ".join(traces[rank].window.name for rank in alignment.apart)
-        notes.append(f"no communication ties the clocks of {apart} to the others: they are not compared in time")
+        notes.append(
+            f"no communication ties the clocks of {apart} to the others: they are not compared in time"
+        )
     if not (of.has_peers & (of.operations["kind"] == COMPUTE)).any():
         notes.append("no two ranks do the same work: a rank that was always slow cannot be told")
     if any(trace.window.dropped for trace in traces):
@@ -335,5 +352,3 @@ def _notes(of: Model, alignment: Alignment) -> list[str]:
     if not of.operations["launched"].any():
         notes.append("no launches were recorded: late launches show as waits without a cause")
     return notes
-
-

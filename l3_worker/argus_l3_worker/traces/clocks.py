@@ -48,14 +48,18 @@ class Alignment:
     def common(self, rank: int, times: Times) -> Times:
         """Times of a rank's clock on the common clock, ns."""
         shift = self.offset_ns[rank] + self.drift[rank] * (times - self.origin_ns)
-        return times + np.rint(shift).astype(np.int64)
+        common: Times = times + np.rint(shift).astype(np.int64)
+        return common
 
 
 def align(fleet: Fleet, exchanges: Exchanges) -> tuple[Operations, Alignment]:
     """The operations with the times of the first trace's clock."""
     hosts: dict[str, int] = {}
     host_of = np.array(
-        [hosts.setdefault(trace.window.node or f"rank {rank}", len(hosts)) for rank, trace in enumerate(fleet.traces)],
+        [
+            hosts.setdefault(trace.window.node or f"rank {rank}", len(hosts))
+            for rank, trace in enumerate(fleet.traces)
+        ],
         np.int64,
     )
     aligned = fleet.operations.copy()
@@ -122,7 +126,11 @@ def _of_transfers(directions: dict[bool, _Points]) -> _Points:
     # Receivers end later: that adds to one direction's differences and takes from the other's.
     medians = {sent: float(np.median([point[1] for point in points])) for sent, points in directions.items()}
     middle = (medians[True] + medians[False]) / 2
-    return [(time, value - medians[sent] + middle) for sent, points in directions.items() for time, value in points]
+    return [
+        (time, value - medians[sent] + middle)
+        for sent, points in directions.items()
+        for time, value in points
+    ]
 
 
 def _line(points: _Points, origin: float) -> tuple[float, float]:

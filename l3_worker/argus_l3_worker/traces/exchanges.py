@@ -85,7 +85,13 @@ def _place(coordinates: dict[str, int]) -> tuple[int, int, int]:
 
 
 def _transfer_key(
-    fleet: Fleet, rank: int, half: str, direction: str, at: dict[tuple[int, int, int], int], stages: int, step: int
+    fleet: Fleet,
+    rank: int,
+    half: str,
+    direction: str,
+    at: dict[tuple[int, int, int], int],
+    stages: int,
+    step: int,
 ) -> _Key | None:
     if direction not in _FORWARD | _BACKWARD:
         return None

@@ -29,9 +29,9 @@ def comparable(fleet: Fleet, operations: Operations) -> Ints:
     )
     role = role_of[operations["rank"]]
     kinds = _number(role, operations["name"], operations["phase"])
-    cells, cell, counts = np.unique(
+    cells, counts = np.unique(
         np.stack([kinds, operations["rank"].astype(np.int64), operations["step"].astype(np.int64)]),
-        axis=1, return_inverse=True, return_counts=True,
+        axis=1, return_counts=True,
     )  # fmt: skip
     usual = expected_by(cells[0], np.zeros(len(counts), np.int64), counts.astype(np.float64))
     differs = np.bincount(cells[0], counts != usual) / np.maximum(np.bincount(cells[0]), 1)

@@ -115,9 +115,7 @@ def _from_kernels(trace: RankTrace, kernels: Slices, phases: Slices, strings: _S
     _describe(table, comm[texts[comm["source"]] == "kernel"], of_kernel, remap, group=True)
     around = _enclosing(comm[texts[comm["source"]] != "kernel"], table["start"].astype(np.int64))
     bare = (of_kernel < 0) & (table["kind"] == COMMUNICATION)
-    _describe(
-        table, comm[texts[comm["source"]] != "kernel"], np.where(bare, around, -1), remap, group=True
-    )
+    _describe(table, comm[texts[comm["source"]] != "kernel"], np.where(bare, around, -1), remap, group=True)
     compute = phases[texts[phases["kind"]] == "compute"]
     on_device = compute[texts[compute["source"]] == "event"]
     on_host = compute[texts[compute["source"]] != "event"]

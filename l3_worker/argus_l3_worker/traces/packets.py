@@ -6,6 +6,7 @@ Source: perfetto/trace/trace.proto: a Trace is nothing but `repeated TracePacket
 from __future__ import annotations
 
 import zlib
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from argus_l3_worker.traces.errors import TraceDamaged, TraceError
 _PACKET_TAG: Final = 0x0A
 _BATCH_BYTES: Final = 1 << 20
 _PACKET_LIMIT: Final = 64 << 20
+"""Bytes of one packet, and of what a compressed one may grow to."""
 
 
 def packet_batches(chunks: Iterable[bytes], source: str) -> Iterator[Any]:
@@ -43,6 +45,28 @@ def packet_batches(chunks: Iterable[bytes], source: str) -> Iterator[Any]:
         )
     if pending:
         yield from _inflated(message, decode_error, pending, offset, source)
+
+
+def expanded(packet: Any, source: str) -> Any:
+    """The `Trace` message inside a packet of compressed packets.
+
+    Raises:
+        TraceDamaged: it does not decompress, or to more than 64 MiB.
+    """
+    message, decode_error = _protobuf()
+    inflate = zlib.decompressobj()
+    try:
+        data = inflate.decompress(packet.compressed_packets, _PACKET_LIMIT)
+    except zlib.error as error:
+        raise TraceDamaged(f"{source} is damaged: compressed packets do not decompress ({error})") from error
+    if not inflate.eof:
+        raise TraceDamaged(
+            f"{source} is damaged: compressed packets are cut off, or grow beyond {_PACKET_LIMIT} bytes"
+        )
+    try:
+        return message.FromString(data)
+    except decode_error as error:
+        raise TraceDamaged(f"{source} is damaged in its compressed packets: {error}") from error
 
 
 def _protobuf() -> tuple[Any, type[Exception]]:

@@ -190,7 +190,9 @@ def _along_host(of: Model, position: int, links: list[Link]) -> int:
         if of.usually_drained[position]:
             begin = launch - int(of.tail[position])
             links.append(
-                Link("host", rank, begin, launch, position, -1, float(of.expected_tail[position]), drained=True)
+                Link(
+                    "host", rank, begin, launch, position, -1, float(of.expected_tail[position]), drained=True
+                )
             )
             if blocker >= 0 and operations["end"][blocker] >= operations["launch"][before]:
                 return blocker

@@ -1,12 +1,13 @@
 """A Perfetto file to the tables of one rank.
 
-Understands what the protocol allows for track events: interned and literal names, defaults of a sequence,
-incremental clocks, slices that begin and end or that carry their duration (legacy phase X), flows, instants,
-and callstacks on events. Counters and what other data sources write are passed over.
+Understands what the protocol allows for track events: compressed packets, interned and literal names, defaults
+of a sequence, incremental clocks, slices that begin and end or that carry their duration (legacy phase X),
+flows, instants, and callstacks of samples and events. Counters and other data sources are passed over.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from argus_l3_worker.traces.errors import TraceDamaged, TraceError
-from argus_l3_worker.traces.packets import packet_batches
+from argus_l3_worker.traces.packets import expanded, packet_batches
 from argus_l3_worker.traces.tables import SAMPLE, SLICE, RankTrace, Window
 
 _BEGIN, _END, _INSTANT = 1, 2, 3
@@ -24,6 +25,8 @@ _TEXTS: Final = ("kind", "group", "source", "kernel")
 _NUMBERS: Final = ("step", "microbatch", "bytes")
 _FILE_CHUNK = 1 << 20
 _COORDINATES: Final = ("dp", "tp", "pp", "ep")
+_LANE: Final = re.compile(r" #\d+$")
+"""Slices that cross are spread over threads `NAME`, `NAME #2`, ..."""
 _NOTHING: Final = dict.fromkeys((*_TEXTS, *_NUMBERS), -1)
 _FIELDS: Final = tuple(SLICE.names or ())
 
@@ -84,9 +87,10 @@ class _Reader:
         self._texts: list[str] = []
         self._sequences: dict[int, _Sequence] = {}
         self._threads: dict[int, str] = {}
+        self._by_tid: dict[int, int] = {}
         self._thread_tracks: dict[int, int] = {}
         self._tracks: dict[int, int] = {}
-        self._track_names: list[int] = []
+        self._track_uuids: list[int] = []
         self._open: dict[int, list[int]] = {}
         self._columns = {name: array("Q" if name == "flow" else "q") for name in _FIELDS}
         self._samples: list[tuple[int, int, int, float]] = []
@@ -110,6 +114,11 @@ class _Reader:
             stack = self._stack(sequence, packet.perf_sample.callstack_iid)
             track = self._track(self._thread_tracks.get(packet.perf_sample.tid, 0))
             self._samples.append((self._time(sequence, packet), track, stack, 1.0))
+        elif packet.HasField("compressed_packets"):
+            for inner in expanded(packet, self._source).packet:
+                self.take(inner)
+        elif packet.HasField("perf_sample"):
+            self._sample(sequence, packet)
         elif packet.HasField("track_descriptor"):
             descriptor = packet.track_descriptor
             name = descriptor.name or descriptor.static_name
@@ -144,7 +153,7 @@ class _Reader:
             self._source,
             window,
             tuple(self._texts),
-            tuple(self._threads.get(uuid, "") for uuid in self._track_names),
+            tuple(_LANE.sub("", self._threads.get(uuid, "")) for uuid in self._track_uuids),
             slices[np.argsort(slices["start_ns"], kind="stable")],
             samples[np.argsort(samples["time_ns"], kind="stable")],
             len(unfinished),
@@ -187,8 +196,8 @@ class _Reader:
     def _track(self, uuid: int) -> int:
         found = self._tracks.get(uuid)
         if found is None:
-            found = self._tracks[uuid] = len(self._track_names)
-            self._track_names.append(uuid)
+            found = self._tracks[uuid] = len(self._track_uuids)
+            self._track_uuids.append(uuid)
         return found
 
     def _event(self, sequence: _Sequence, packet: Any) -> None:
@@ -276,6 +285,16 @@ class _Reader:
             }
         else:  # such as a launch, whose end is not known
             self._row(sequence, event, uuid, time, time)
+
+    def _sample(self, sequence: _Sequence, packet: Any) -> None:
+        sample = packet.perf_sample
+        uuid = self._by_tid.get(sample.tid, 0)
+        self._add_sample(sequence, sample.callstack_iid, uuid, self._time(sequence, packet), 1.0)
+
+    def _add_sample(self, sequence: _Sequence, stack: int, uuid: int, time: int, weight: float) -> None:
+        frames = sequence.stacks.get(stack, ())
+        text = ";".join(sequence.functions.get(sequence.frames.get(frame, 0), "?") for frame in frames)
+        self._samples.append((time, self._track(uuid), self._string(text), weight))
 
 
 def _window(found: dict[str, Any]) -> Window:

@@ -24,6 +24,7 @@ KERNEL_CATEGORIES: Final = ("kernel", "memcpy", "memset")
 _STREAM: Final = "stream "
 _OTHER_THREADS: Final = "_bootstrap"
 """Frame of threads that Python started: the training thread has none (EROICA 4.2)."""
+_MAIN_THREAD: Final = "MainThread"
 
 
 @dataclass(frozen=True)
@@ -143,15 +144,17 @@ def _classes(
 
 def _phases(trace: RankTrace) -> Iterator[PhaseTime]:
     slices = trace.of("phase")
-    keys, inverse = np.unique(slices[["name", "kind", "source", "group"]], return_inverse=True)
+    columns = ["name", "kind", "source", "group"]
+    keys, inverse = np.unique(slices[columns], return_inverse=True)
     found = []
     for number, key in enumerate(keys):
         of_key = slices[inverse == number]
         seconds = (of_key["end_ns"] - of_key["start_ns"]) / 1e9
+        name, kind, source, group = (trace.text(int(key[column])) for column in columns)
         found.append(
             PhaseTime(
-                *(trace.text(int(key[name])) for name in ("name", "kind", "source", "group")),
-                len(of_key), float(seconds.sum()), float(np.median(seconds)), float(seconds.max()),
+                name, kind, source, group, len(of_key),
+                float(seconds.sum()), float(np.median(seconds)), float(seconds.max()),
             )
         )  # fmt: skip
     yield from sorted(found, key=lambda one: -one.total)
@@ -206,7 +209,11 @@ def _sampled(trace: RankTrace, above: Spans, begin: int, end: int) -> Iterator[F
     samples = trace.samples
     if not len(samples):
         return
-    main = np.array([_OTHER_THREADS not in trace.text(int(one)) for one in samples["stack"]])
+    named = np.array([*(_MAIN_THREAD in track for track in trace.tracks), False])[samples["track"]]
+    started = np.array([_OTHER_THREADS in trace.text(int(one)) for one in samples["stack"]])
+    main = named if named.any() else ~started
+    if not main.any():
+        return
     points = np.stack([samples["time_ns"], samples["time_ns"] + 1], axis=1)
     critical = main & (covered(above, points) == 0)
     total = float(samples["weight"][main].sum())

@@ -30,7 +30,14 @@ from argus_simulator.traces.program import Work
 
 _LEAST_COST: Final = 0.03
 _ATTEMPTS: Final = 5
-_LAYOUTS: Final = (Layout(8), Layout(4, 2), Layout(2, 2, 2), Layout(4, 1, 2), Layout(2, 1, 4), Layout(8, ep=4))
+_LAYOUTS: Final = (
+    Layout(8),
+    Layout(4, 2),
+    Layout(2, 2, 2),
+    Layout(4, 1, 2),
+    Layout(2, 1, 4),
+    Layout(8, ep=4),
+)
 
 
 class TooWeak(ArgusSimulatorError):
@@ -73,7 +80,7 @@ Planner = Callable[[np.random.Generator, float], _Plan]
 
 
 def _setting(random: np.random.Generator, layouts: Sequence[Layout] = _LAYOUTS) -> Setting:
-    layout = layouts[random.integers(len(layouts))]
+    layout = layouts[int(random.integers(len(layouts)))]
     work = Work(
         microbatches=int(random.choice([4, 6, 8])) if layout.pp > 1 else int(random.choice([1, 2, 4])),
         layers=int(random.choice([2, 3])),
@@ -115,7 +122,9 @@ def _late_launch(random: np.random.Generator, strength: float) -> _Plan:
     if random.random() < 0.5:
         fault = SlowLaunch(rank, 150 * float(random.uniform(1, 3)) * strength, _some_steps(random, setting))
         return _Plan(setting, (fault,), Truth(("host-cpu",), frozenset((rank,))))
-    return _Plan(setting, _pauses(random, setting, rank, "silent", strength), Truth(("host-cpu",), frozenset((rank,))))
+    return _Plan(
+        setting, _pauses(random, setting, rank, "silent", strength), Truth(("host-cpu",), frozenset((rank,)))
+    )
 
 
 def _garbage(random: np.random.Generator, strength: float) -> _Plan:
@@ -131,14 +140,18 @@ def _pauses(
     count = int(random.integers(1, 4))
     steps = random.choice(setting.steps, size=min(count, setting.steps), replace=False)
     return tuple(
-        Pause(rank, int(step), float(random.uniform(0.0, 0.7)), float(random.uniform(0.1, 0.4)) * strength, kind)
+        Pause(
+            rank, int(step), float(random.uniform(0.0, 0.7)), float(random.uniform(0.1, 0.4)) * strength, kind
+        )
         for step in steps
     )
 
 
 def _link(random: np.random.Generator, strength: float) -> _Plan:
     # At least two groups of the kind: without a peer group no trace can tell slow from usual.
-    setting = _setting(random, (Layout(4, 2), Layout(2, 2, 2), Layout(2, 1, 4), Layout(8, ep=4), Layout(8, ep=2)))
+    setting = _setting(
+        random, (Layout(4, 2), Layout(2, 2, 2), Layout(2, 1, 4), Layout(8, ep=4), Layout(8, ep=2))
+    )
     layout = setting.layout
     kinds = ["edp", "ep"] if layout.ep > 1 else (["tp", "dp"] if layout.tp > 1 else ["dp"])
     kind = str(random.choice(kinds))
@@ -160,7 +173,9 @@ def _case_2(random: np.random.Generator, strength: float) -> _Plan:
     setting = replace(_setting(random, (Layout(8, ep=4),)), steps=6)
     group = f"edp:pp0.tp0.ep{random.integers(4)}"
     members = setting.layout.members(group, "edp")
-    return _Plan(setting, (SlowLink(group, 5.0 * strength),), Truth(("link-slow",), frozenset(members), group))
+    return _Plan(
+        setting, (SlowLink(group, 5.0 * strength),), Truth(("link-slow",), frozenset(members), group)
+    )
 
 
 def _case_3(random: np.random.Generator, strength: float) -> _Plan:
@@ -181,7 +196,9 @@ def _case_4(random: np.random.Generator, strength: float) -> _Plan:
     rank = _rank(random, setting)
     kind: PauseKind = "compile" if random.random() < 0.5 else "silent"
     block = 40 * 2 * setting.work.layers * (setting.work.attention + 2.6 * setting.work.gemm)
-    pause = Pause(rank, int(random.integers(setting.steps)), float(random.uniform(0.2, 0.6)), block * strength, kind)
+    pause = Pause(
+        rank, int(random.integers(setting.steps)), float(random.uniform(0.2, 0.6)), block * strength, kind
+    )
     cause = "host-jit" if kind == "compile" else "host-cpu"
     return _Plan(setting, (pause,), Truth((cause,), frozenset((rank,))))
 
@@ -194,10 +211,12 @@ def _case_5(random: np.random.Generator, strength: float) -> _Plan:
     members = layout.members(str(random.choice(groups)), "ep")
     first = int(random.integers(2)) * 2
     slow = frozenset(members[first : first + 2])
-    return _Plan(setting, (SlowKernels(slow, 5.7 * strength, "*grouped_gemm*"),), Truth(("gpu-compute",), slow))
+    return _Plan(
+        setting, (SlowKernels(slow, 5.7 * strength, "*grouped_gemm*"),), Truth(("gpu-compute",), slow)
+    )
 
 
-def _healthy(random: np.random.Generator, strength: float) -> _Plan:
+def _healthy(random: np.random.Generator, _: float) -> _Plan:
     """Everything that is no fault: shapes, a heavier last stage, small collections, skewed clocks."""
     return _Plan(_setting(random), (), Truth())
 

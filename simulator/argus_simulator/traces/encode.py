@@ -160,7 +160,12 @@ def encode(layout: Layout, timeline: RankTimeline, clock: Clock, job: str = "sim
 
 
 def _threads(layout: Layout, timeline: RankTimeline, clock: Clock) -> dict[str, list[_Slice]]:
-    threads: dict[str, list[_Slice]] = {"phases host": [], "phases event": [], "launches": [], "collector": []}
+    threads: dict[str, list[_Slice]] = {
+        "phases host": [],
+        "phases event": [],
+        "launches": [],
+        "collector": [],
+    }
     compared = layout.group(timeline.rank, "dp")
     for span in timeline.host:
         start, end = clock.ns(span.start), clock.ns(span.end)
@@ -183,7 +188,10 @@ def _threads(layout: Layout, timeline: RankTimeline, clock: Clock) -> dict[str, 
     for number, one in enumerate(timeline.done, start=1):
         operation = one.operation
         start, end = clock.ns(one.start), clock.ns(one.end)
-        annotations = (("kernel", kernel_id(operation.name)), ("bytes", 1 << 20 if operation.kind == "comm" else 0))
+        annotations = (
+            ("kernel", kernel_id(operation.name)),
+            ("bytes", 1 << 20 if operation.kind == "comm" else 0),
+        )
         category = "memcpy" if operation.kind == "memory" else "kernel"
         flow = timeline.rank << 32 | number
         launch = clock.ns(one.launch)

@@ -118,7 +118,7 @@ class Machine:
         """All timelines, by rank."""
         active = True
         while active:
-            active = any([self._advance(rank) for rank in self._ranks])
+            active = max(self._advance(rank) for rank in self._ranks)
         for rank in self._ranks:
             if rank.step < self._steps:
                 raise ArgusSimulatorError(f"rank {rank.timeline.rank} waits for ever in step {rank.step}")
@@ -198,7 +198,9 @@ class Machine:
         launch = rank.host
         # A kernel follows what it waited for after a gap of one to three microseconds.
         gap = _FOLLOW_S * (0.5 + factors[2, rank.position])
-        start = max([launch + _ISSUE_S * (0.8 + 0.4 * factors[2, rank.position]), *(end + gap for end in known)])
+        start = max(
+            [launch + _ISSUE_S * (0.8 + 0.4 * factors[2, rank.position]), *(end + gap for end in known)]
+        )
         self._start(rank, operation, launch, start, float(factors[0, rank.position]))
         rank.stream_last[operation.stream] = len(rank.ends) - 1
         rank.position += 1
@@ -215,7 +217,7 @@ class Machine:
         done = Done(operation, rank.step, launch, start, start)
         rank.timeline.done.append(done)
         number = rank.timeline.rank
-        if operation.exchange is None or len(operation.peers) < 2:
+        if operation.exchange is None:
             for slow in self._slow:
                 if slow.applies(number, rank.step, operation.phase, operation.name):
                     factor *= slow.factor

@@ -11,7 +11,9 @@ OperationKind = Literal["compute", "comm", "memory"]
 
 ATTENTION = "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>, true>(Flash_fwd_params)"
 ATTENTION_BACKWARD = "void flash_bwd_kernel<Flash_bwd_kernel_traits<128, 64, 128, 8>, true>(Flash_bwd_params)"
-GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_kernel__5x_cublas"
+GEMM = (
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_kernel__5x_cublas"
+)
 EXPERTS = "void grouped_gemm_kernel<cutlass::bfloat16_t, 128, 256>(GroupedGemmParams)"
 NORM = "void rms_norm_kernel<float, c10::BFloat16>(RmsNormParams)"
 ADAM = "void multi_tensor_apply_kernel<AdamFunctor<float>, 4>(TensorListMetadata<4>, AdamFunctor<float>)"
@@ -93,11 +95,13 @@ class _Builder:
     def exchange(
         self, operation: str, phase: str, dimension: str, stream: str, body: float, microbatch: int = -1,
         *, blocks: bool = True,
-    ) -> int:  # fmt: skip
-        """A collective along `dimension`; `blocks`: later computation waits for it."""
+    ) -> tuple[int, ...]:  # fmt: skip
+        """A collective along `dimension`, its position; nothing in a group of one. `blocks`: later work waits."""
         group = self.layout.group(self.rank, dimension)
         members = self.layout.members(group, dimension)
-        return self._communicate(operation, phase, group, members, stream, body, microbatch, blocks)
+        if len(members) < 2:
+            return ()
+        return (self._communicate(operation, phase, group, members, stream, body, microbatch, blocks),)
 
     def transfer(self, phase: str, stages: int, stream: str, microbatch: int, *, receives: bool) -> int:
         """Half of a point-to-point transfer with the rank `stages` further on."""
@@ -152,12 +156,12 @@ def step_program(layout: Layout, rank: int, work: Work) -> StepProgram:
         if 0 <= stage + towards < stages and stages > 1:
             build.transfer(f"send_{direction}", towards, "nccl2", microbatch, receives=False)
         if position == len(order) - 1 and layout.ep > 1:
-            grads.append(
+            grads.extend(
                 build.exchange("reduce_scatter", "edp-reduce_scatter", "edp", "nccl0", work.gradient_body,
                                blocks=False)
             )  # fmt: skip
     dense = "world" if layout.ep > 1 and layout.pp == 1 and layout.tp == 1 else "dp"
-    grads.append(
+    grads.extend(
         build.exchange("all_reduce", f"{dense}-all_reduce", dense, "nccl0", work.gradient_body, blocks=False)
     )
     build.last = (*build.last, *grads)
@@ -179,7 +183,9 @@ def _layers(build: _Builder, direction: str, microbatch: int) -> None:
         build.compute(GEMM, work.gemm * twice, direction, microbatch)
         build.compute(attention, work.attention * twice, direction, microbatch)
         if layout.tp > 1:
-            build.exchange("all_reduce", "tp-all_reduce", "tp", "nccl1", work.tensor_parallel_body, microbatch)
+            build.exchange(
+                "all_reduce", "tp-all_reduce", "tp", "nccl1", work.tensor_parallel_body, microbatch
+            )
         build.compute(NORM, work.norm, direction, microbatch)
         if layout.ep > 1:
             build.exchange("all_to_all", "ep-dispatch", "ep", "nccl1", work.expert_body, microbatch)
@@ -188,4 +194,6 @@ def _layers(build: _Builder, direction: str, microbatch: int) -> None:
         else:
             build.compute(GEMM, work.gemm * 1.6 * twice, direction, microbatch)
         if layout.tp > 1:
-            build.exchange("all_reduce", "tp-all_reduce", "tp", "nccl1", work.tensor_parallel_body, microbatch)
+            build.exchange(
+                "all_reduce", "tp-all_reduce", "tp", "nccl1", work.tensor_parallel_body, microbatch
+            )
