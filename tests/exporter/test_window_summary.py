@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argus_core.modes import ModeConfig
+from argus_core.settings import load
+from argus_exporter.config import ExporterConfig
 from argus_exporter.kernel_windows import Boundary, ClosedWindow
 from argus_exporter.topology import Identity
 from argus_exporter.window_summary import (
@@ -141,3 +143,23 @@ def test_windows_that_do_not_follow_each_other_share_no_gap():
 def test_without_iteration_marks_there_are_no_voids():
     """Nobody can say what lies between two steps."""
     assert summarise(window((5000, 90, 1, 7), steps=0)).voids is None
+
+
+def test_the_literal_method_of_the_paper_is_a_matter_of_configuration(tmp_path):
+    """`modes.method: scott`: 100 and 120 us beside 1 ms are then one mode, as the paper has it."""
+    file = tmp_path / "exporter.yaml"
+    file.write_text("modes:\n  method: scott\n")
+    rng = np.random.default_rng(1)
+    durations = np.concatenate(
+        [
+            median * np.exp(rng.normal(0.0, 0.03, size))
+            for median, size in ((1e5, 600), (1.2e5, 200), (1e6, 200))
+        ]
+    )
+    closed = window(*((5000 + i, int(duration), 1, 7) for i, duration in enumerate(durations)))
+    found = {
+        config.modes.method: WindowSummariser().summarise(closed, IDENTITY, (), 20, config.modes)
+        for config in (load(ExporterConfig, None), load(ExporterConfig, file))
+    }
+    counts = {method: len(statistics.pairs[0].modes.modes) for method, statistics in found.items()}
+    assert counts == {"recursive": 3, "scott": 2}
