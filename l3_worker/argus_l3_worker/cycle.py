@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from argus_core import catalogue
-from argus_l3_worker import remote_write, results
+from argus_core import catalogue, remote_write
+from argus_core.remote_write import Labels
+from argus_l3_worker import results
 from argus_l3_worker.assemble import JobSamples, JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.config import Config
 from argus_l3_worker.delivery import Delivery
@@ -17,7 +18,6 @@ from argus_l3_worker.groups import GroupHistory, GroupShift, judge_groups
 from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus, Sample, selector
-from argus_l3_worker.remote_write import Labels
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.verdicts import History, Verdict, decide
 from argus_l3_worker.windows import Sighting, due, sightings

@@ -9,7 +9,7 @@ from typing import Final
 
 import aiohttp
 
-from argus_l3_worker import remote_write
+from argus_core import remote_write
 from argus_l3_worker.config import WriteConfig
 from argus_l3_worker.errors import DeliveryError, RequestRefused
 from argus_l3_worker.log import LOGGER, fields

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from argus_core import catalogue
+from argus_core.remote_write import Labels, labels_of
 from argus_l3_worker.groups import GroupShift
 from argus_l3_worker.judge import Abstention, RoleJudgement
-from argus_l3_worker.remote_write import Labels, labels_of
 from argus_l3_worker.verdicts import Verdict
 
 ENDED_BY_ANY_WORKER = (

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from argus_core import catalogue
-from argus_l3_worker import remote_write
+from argus_core import catalogue, remote_write
 
 _READY_SECONDS = 30.0
 

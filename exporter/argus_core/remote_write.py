@@ -5,15 +5,16 @@ Source: prometheus/prompb/remote.proto and types.proto; snappy block format, as 
     TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2 }
     Label        { string name = 1; string value = 2 }
     Sample       { double value = 1; int64 timestamp = 2 }   // milliseconds
+
+Snappy comes from cramjam, which is imported at the first use: only who writes remotely needs it.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
 from typing import Final
-
-import cramjam
 
 Labels = tuple[tuple[str, str], ...]
 """(name, value) pairs sorted by name, `__name__` among them; no empty values."""
@@ -26,6 +27,26 @@ HEADERS: Final = {
 
 STALE_NAN: Final = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 """The NaN that ends a series. Keep it a double: arithmetic may change its bits."""
+
+
+class SnappyMissing(Exception):
+    """The compression that remote write prescribes is not installed."""
+
+
+def snappy() -> ModuleType:
+    """cramjam's snappy.
+
+    Raises:
+        SnappyMissing: with the extra to install.
+    """
+    try:
+        import cramjam
+    except ImportError as error:
+        raise SnappyMissing(
+            "remote write needs cramjam for snappy: pip install 'argus-for-prometheus[remote-write]'"
+        ) from error
+    module: ModuleType = cramjam.snappy
+    return module
 
 
 def labels_of(name: str, **values: str) -> Labels:
@@ -55,14 +76,18 @@ def encode_series_bits(labels: Labels, value: bytes, timestamp_ms: int) -> bytes
 
 
 def pack(series: Iterable[bytes]) -> bytes:
-    """Body of one request: encoded series as a WriteRequest, compressed as one snappy block."""
+    """Body of one request: encoded series as a WriteRequest, compressed as one snappy block.
+
+    Raises:
+        SnappyMissing: as `snappy`.
+    """
     request = b"".join(_delimited(1, one) for one in series)
-    return bytes(cramjam.snappy.compress_raw(request))
+    return bytes(snappy().compress_raw(request))
 
 
 def unpack(body: bytes) -> list[bytes]:
     """The encoded series of a request body that `pack` made."""
-    request = bytes(cramjam.snappy.decompress_raw(body))
+    request = bytes(snappy().decompress_raw(body))
     return [field for number, field in _fields(request) if number == 1 and isinstance(field, bytes)]
 
 
