@@ -7,6 +7,7 @@ phases decides. Everything here is plain data in, plain data out: no sockets, no
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Callable
@@ -88,6 +89,8 @@ class RankState:
         self._clock = clock
         self.identity = identity
         self._reported = identity
+        self._identified = False
+        """The training process itself has said who the rank is."""
         self.uid: int | None = None
         """The user whose processes speak for the rank; None until one other than root or ourselves does."""
         self.left = False
@@ -183,9 +186,11 @@ class RankState:
 
     def _identify(self, reported: Identity) -> None:
         self._reported = reported
+        self._identified = True
         identity = reported
         if identity != self.identity:
             self.identity = identity
+            self._totals.label({}, {})  # the next window names the communicators anew
             self._reroute()
 
     def _reroute(self) -> None:
@@ -361,10 +366,12 @@ class RankState:
 
     def summarise_window(self, window: ClosedWindow) -> WindowStatistics:
         """The expensive part, free of shared state: in a worker thread, one window of a rank at a time."""
-        config = self._config
+        config, identity = self._config, self.identity
+        if not self._identified:  # only a kernel channel has spoken, which knows no topology
+            identity = dataclasses.replace(identity, coordinates={}, sizes={})
         return self._summariser.summarise(
             window,
-            self.identity,
+            identity,
             self.published.keys(),
             config.kernels.top_pairs,
             config.modes,

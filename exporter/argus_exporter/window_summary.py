@@ -81,7 +81,7 @@ class WindowSummariser:
         self._ids = KernelIds()
         self._streams = StreamLabels()
         self._dimensions: dict[int, str] = {}
-        self._identity: Identity | None = None
+        self._topology: tuple[Identity, dict[str, str]] | None = None
         self._previous: tuple[int, int | None] | None = None
 
     def summarise(
@@ -97,16 +97,18 @@ class WindowSummariser:
 
         Args:
             window: at least one record.
-            identity: the rank's place; with another one than before, communicators are found anew.
+            identity: the rank's place.
             published: pairs of the window before, which stay unless another is clearly larger.
             top_pairs: how many to publish.
             config: how modes are told apart.
-            routing: the user's phase patterns, see `communicators`.
+            routing: the user's phase patterns, see `communicators`. With another identity or routing than
+                before, streams are named anew.
         """
         records = window.records
-        if self._identity is not None and identity != self._identity:
+        topology = identity, dict(routing or {})
+        if self._topology not in (None, topology):
             self._streams, self._dimensions = StreamLabels(), {}
-        self._identity = identity
+        self._topology = topology
         found = find_dimensions(records, window.names, identity, window.collectives, routing)
         self._dimensions = found | self._dimensions
         labels = self._streams.update(records, window.names, self._dimensions.get)

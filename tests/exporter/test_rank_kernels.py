@@ -40,8 +40,8 @@ class Host:
     def __post_init__(self) -> None:
         self.ranks = Ranks(self.config, clock=lambda: self.now)
 
-    def connect(self, identity: Identity) -> Producer:
-        state = self.ranks.hello(identity, LEADER)
+    def connect(self, identity: Identity, attachment: Attachment = LEADER) -> Producer:
+        state = self.ranks.hello(identity, attachment)
         names = NameTable(state.texts)
         for name_id, name in NAMES.items():
             names.bind(wire.Name(name_id, wire.encode_name(name)))
@@ -155,6 +155,19 @@ def test_host_side_spans_tell_the_communicator(host: Host):
     (count,) = host.find("argus_phase_duration_seconds_count", source="kernel", group="tp:dp1")
     assert count >= 12
     assert host.find("argus_kernel_launches_total", stream="nccl:tp") != []
+
+
+def test_a_rank_known_by_its_kernels_alone_has_no_known_communicators(host: Host):
+    """`libargus_cupti` knows no topology: until the training process connects, nothing is guessed."""
+    rank = host.connect(DP, Attachment(frozenset((wire.Channel.KERNELS,)), os.getuid(), os.getpid()))
+    for number in range(1, 14):
+        rank.step(number, STEP)
+    assert host.find("argus_phase_duration_seconds_count", source="kernel") == []
+    rank = host.connect(DP)
+    for number in range(14, 27):
+        rank.step(number, STEP)
+    (count,) = host.find("argus_phase_duration_seconds_count", source="kernel", group="dp")
+    assert count >= 8
 
 
 def test_issue_latencies_are_a_summary_of_the_last_window(host: Host):
