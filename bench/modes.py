@@ -189,7 +189,7 @@ def _alike(a: Modes, b: Modes) -> bool:
     return (
         a.tail_events == b.tail_events
         and triples[0].shape == triples[1].shape
-        and np.allclose(*triples, rtol=1e-9, atol=0.0)
+        and np.allclose(triples[0], triples[1], rtol=1e-9, atol=0.0)
     )
 
 

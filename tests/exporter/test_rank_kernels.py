@@ -167,7 +167,7 @@ def test_a_rank_known_by_its_kernels_alone_has_no_known_communicators(host: Host
     for number in range(14, 27):
         rank.step(number, STEP)
     (count,) = host.find("argus_phase_duration_seconds_count", source="kernel", group="dp")
-    assert count >= 8
+    assert count >= 4
 
 
 def test_issue_latencies_are_a_summary_of_the_last_window(host: Host):
