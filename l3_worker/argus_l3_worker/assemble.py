@@ -37,6 +37,8 @@ class JobSamples:
     events: Sequence[Sample]
     p50: Sequence[Sample]
     p99: Sequence[Sample]
+    cutoff: Sequence[Sample] = ()
+    coverage: Sequence[Sample] = ()
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,23 @@ def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] 
             if rank in windows and windows[rank] != window
         ]
         common = coordinates_of([info[rank] for rank in kept], (STAGE, *coordinates))
-        found.append(RoleTriples(training_job, role, window, kept, _tables(kept, pairs), common))
+        tables = _tables(kept, pairs)
+        bound = _unpublished(kept, tables, samples)
+        found.append(RoleTriples(training_job, role, window, kept, tables, bound, common))
     return JobWindow(tuple(found), tuple(abstentions), tuple(not_judged))
+
+
+def _unpublished(ranks: Sequence[str], pairs: Iterable[PairTriples], samples: JobSamples) -> Floats:
+    """Most seconds of a pair that a rank does not publish: its cutoff share of all its kernel time."""
+    seconds = np.zeros(len(ranks))
+    for pair in pairs:
+        seconds[pair.ranks] += pair.seconds
+    cutoff = {sample.labels["rank"]: sample.value for sample in samples.cutoff}
+    coverage = {sample.labels["rank"]: sample.value for sample in samples.coverage}
+    share = np.array([cutoff.get(rank, np.nan) for rank in ranks])
+    covered = np.array([coverage.get(rank, np.nan) for rank in ranks])
+    known = (covered > 0.0) & (covered <= 1.0) & (share >= 0.0) & (share <= 1.0)
+    return np.where(known, share * seconds / np.where(known, covered, 1.0), np.nan)
 
 
 _Modes = list[tuple[float, float, float]]  # (p50, p99, count)

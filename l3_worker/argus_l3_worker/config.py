@@ -83,6 +83,11 @@ class JudgeConfig:
     kernel_effect: float = setting(0.10, "least shift of one kernel (or one of its modes) that is an anomaly")
     tail_effect: float = setting(0.5, "least shift of a mode's p99 that is an anomaly while its p50 is not")
     rank_effect: float = setting(0.04, "least time-weighted shift of all compute kernels that is an anomaly")
+    censored_effect: float = setting(
+        0.25,
+        "a pair that most ranks do not publish: least excess over the most it can have taken there; launches "
+        "cannot be compared, so more of them look like slower ones",
+    )
     group_effect: float = setting(0.03, "least distance between two clusters of ranks that is a group shift")
     collective_group_effect: float = setting(
         0.5, "the same for collectives, whose durations differ between healthy ranks"
@@ -102,7 +107,7 @@ class JudgeConfig:
     def __post_init__(self) -> None:
         _require_positive(
             self, "min_events", "deviations", "kernel_effect", "tail_effect", "rank_effect",
-            "small_role_effect", "group_effect", "collective_group_effect",
+            "small_role_effect", "censored_effect", "group_effect", "collective_group_effect",
             "windows", "windows_needed",
         )  # fmt: skip
         _require(self.alpha >= 0, f"alpha is {self.alpha!r}; allowed: 0 or more")

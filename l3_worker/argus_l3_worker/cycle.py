@@ -246,10 +246,12 @@ class Worker:
 
     async def _fetch(self, job: str, at: float) -> JobSamples:
         ask, in_job = self._prometheus.instant, {"training_job": job}
-        info, last_step, steps, sizes = await asyncio.gather(
+        info, last_step, steps, cutoff, coverage, sizes = await asyncio.gather(
             ask(selector(catalogue.RANK_INFO.name, in_job), at),
             ask(selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, in_job), at),
             ask(selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job), at),
+            ask(selector(catalogue.KERNEL_CUTOFF.name, in_job), at),
+            ask(selector(catalogue.KERNEL_COVERAGE.name, in_job), at),
             ask(f"count by (kernel) ({selector(catalogue.KERNEL_MODE_EVENTS.name, in_job)})", at),
         )
         shards = _shards(sizes, self._config.prometheus.shard_series)
@@ -262,7 +264,7 @@ class Worker:
             return [sample for part in parts for sample in part]
 
         events, p50, p99 = await asyncio.gather(*(whole(family.name) for family in families))
-        return JobSamples(info, last_step, steps, events, p50, p99)
+        return JobSamples(info, last_step, steps, events, p50, p99, cutoff, coverage)
 
     async def _series_of_earlier_workers(self, at: float) -> set[Labels]:
         """Series that a worker before this one left: this one ends them when they no longer hold."""

@@ -107,6 +107,7 @@ def _merged(name: str, roles: Sequence[RoleTriples]) -> RoleTriples:
         roles[0].window,
         tuple(rank for role in roles for rank in role.ranks),
         tuple(_stacked(of_pair) for of_pair in parts.values()),
+        np.concatenate([role.unpublished for role in roles]),
         {
             key: tuple(v for role in roles for v in role.coordinates.get(key, ("",) * len(role.ranks)))
             for key in names

@@ -110,10 +110,9 @@ def judge_role(role: RoleTriples, config: JudgeConfig) -> RoleJudgement | Absten
     not_compared: list[tuple[str, str, str]] = []
     for pair in role.pairs:
         if 2 * len(pair.ranks) <= ranks:
-            reason = f"published by {len(pair.ranks)} of {ranks} ranks"
-            not_compared.append((pair.kernel, pair.stream, reason))
-            continue
-        result = _judge_pair(pair, rank_seconds[pair.ranks], ranks, config)
+            result = _judge_censored(pair, role, rank_seconds, config)
+        else:
+            result = _judge_pair(pair, rank_seconds[pair.ranks], ranks, config)
         if isinstance(result, str):
             not_compared.append((pair.kernel, pair.stream, result))
         else:
@@ -193,6 +192,42 @@ def _judge_pair(
         fence_log,
         shift,
         evidence,
+    )
+
+
+def _judge_censored(
+    pair: PairTriples, role: RoleTriples, rank_seconds: Floats, config: JudgeConfig
+) -> PairJudgement | str:
+    """A pair that is among the top pairs of a few ranks only, perhaps the sick ones.
+
+    The others publish no triple of it, but it took them at most their cutoff: the shift is a lower bound.
+    """
+    ranks = len(role.ranks)
+    reason = f"published by {len(pair.ranks)} of {ranks} ranks"
+    if pair.kind == "collective" or ranks < config.min_ranks:
+        return reason
+    others = np.setdiff1d(np.arange(ranks), pair.ranks)
+    bounds = role.unpublished[others]
+    bounds = bounds[~np.isnan(bounds)]
+    if 2 * bounds.size <= ranks or not (bounds > 0.0).all():
+        return f"{reason}, and too few of the others say what it took them at most"
+    share = pair.seconds / np.maximum(rank_seconds[pair.ranks], 1e-300)
+    shift = np.log(pair.seconds / float(np.median(bounds)))
+    counts = (pair.events >= config.min_events) & (share >= config.min_share)
+    counts &= pair.seconds / pair.events >= config.min_duration_seconds
+    nothing = np.full(len(pair.ranks), np.nan)
+    return PairJudgement(
+        pair.kernel,
+        pair.stream,
+        pair.kind,
+        pair.ranks,
+        share,
+        w1_seconds=nothing,
+        w1_log=nothing,
+        fence_seconds=np.nan,
+        fence_log=np.nan,
+        shift=np.maximum(shift, 0.0),
+        evidence=np.where(counts & (shift > np.log1p(config.censored_effect)), shift, 0.0),
     )
 
 

@@ -93,6 +93,8 @@ class RoleTriples:
     """Everything that one role of one job published about one window.
 
     Attributes:
+        unpublished: most seconds that a pair which the rank does not publish may have taken, shape (ranks,); NaN
+            where the rank does not say.
         coordinates: by name, each rank's value, empty where it has none: what ranks may have in common.
     """
 
@@ -101,4 +103,5 @@ class RoleTriples:
     window: Window
     ranks: tuple[str, ...]
     pairs: tuple[PairTriples, ...]
+    unpublished: Floats
     coordinates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

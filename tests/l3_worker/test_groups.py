@@ -28,7 +28,15 @@ def role(
         for key in keys
     )
     labels = info or [{"node": f"host{int(rank) // 8}", "pp": "0", "dp": rank} for rank in ranks]
-    return RoleTriples("llm", name, Window(64, 64), ranks, pairs, coordinates_of(labels, (STAGE, *NAMES)))
+    return RoleTriples(
+        "llm",
+        name,
+        Window(64, 64),
+        ranks,
+        pairs,
+        np.full(len(ranks), np.nan),
+        coordinates_of(labels, (STAGE, *NAMES)),
+    )
 
 
 def told(shifts: list[GroupShift]) -> set[tuple[str, str, str]]:

@@ -16,14 +16,15 @@ from l3_worker.fleets import COPY, FLASH, GEMM, NORM, REDUCE, RankModes, fleet
 CONFIG = JudgeConfig()
 
 
-def role(modes: dict[str, RankModes], last_step: int = 64) -> RoleTriples:
+def role(modes: dict[str, RankModes], last_step: int = 64, unpublished: float = np.nan) -> RoleTriples:
     ranks = tuple(modes)
     keys = sorted({key for pairs in modes.values() for key in pairs})
     pairs = tuple(
         pair_triples(*key, [(i, modes[rank][key]) for i, rank in enumerate(ranks) if key in modes[rank]])
         for key in keys
     )
-    return RoleTriples("llm", "pp0.tp0", Window(last_step, 64), ranks, pairs)
+    bounds = np.full(len(ranks), unpublished)
+    return RoleTriples("llm", "pp0.tp0", Window(last_step, 64), ranks, pairs, bounds)
 
 
 def judged(modes: dict[str, RankModes], config: JudgeConfig = CONFIG) -> RoleJudgement:
@@ -209,7 +210,47 @@ def test_a_pair_that_few_ranks_publish_is_left_out_with_the_reason() -> None:
     """Half of the ranks or fewer: there is no majority to compare with."""
     modes = fleet(8)
     modes["1"]["odd", "compute0"] = [(1e-3, 1.1e-3, 100.0)]
-    assert ("odd", "compute0", "published by 1 of 8 ranks") in judged(modes).not_compared
+    (reason,) = [reason for kernel, _, reason in judged(modes).not_compared if kernel == "odd"]
+    assert reason.startswith("published by 1 of 8 ranks")
+
+
+# Pairs that the sick rank alone publishes
+
+
+def censored(seconds: float, unpublished: float, launches: float = 100.0) -> RoleJudgement:
+    modes = fleet(8, 5)
+    each = seconds / launches
+    modes["6"]["odd", "compute0"] = [(each, 1.1 * each, launches)]
+    result = judge_role(role(modes, unpublished=unpublished), CONFIG)
+    assert isinstance(result, RoleJudgement)
+    return result
+
+
+def test_a_pair_above_its_peers_cutoff_is_evidence_against_the_only_rank_that_publishes_it() -> None:
+    """0.1 s where it took the others 0.02 s at most: at least 5 times slower."""
+    (odd,) = [one for one in censored(0.1, 0.02).pairs if one.kernel == "odd"]
+    assert odd.ranks.tolist() == [6]
+    assert np.exp(odd.evidence) == pytest.approx([5.0])
+    assert np.isnan(odd.w1_seconds).all()
+
+
+def test_a_pair_that_just_passed_the_cutoff_is_none() -> None:
+    """10 % above the most it took elsewhere may be nothing at all."""
+    (odd,) = [one for one in censored(0.022, 0.02).pairs if one.kernel == "odd"]
+    assert not odd.evidence.any()
+    assert odd.shift == pytest.approx([np.log(1.1)])
+
+
+def test_without_a_cutoff_such_a_pair_is_not_compared() -> None:
+    """Peers that do not say what an unpublished pair took at most say nothing."""
+    ((kernel, _, reason),) = censored(0.1, np.nan).not_compared
+    assert kernel == "odd"
+    assert reason.startswith("published by 1 of 8 ranks, and too few of the others say")
+
+
+def test_a_censored_pair_does_not_make_the_whole_rank_slow() -> None:
+    """Its weight on the median rank is nothing."""
+    assert not censored(0.1, 0.02).rank_evidence.any()
 
 
 # Verdicts

@@ -40,7 +40,8 @@ def role(by_rank: list[Events], last_step: int) -> RoleTriples:
         if modes:
             pairs.append(pair_triples(*key, modes))
     ranks = tuple(str(rank) for rank in range(len(by_rank)))
-    return RoleTriples("trace", "all", Window(last_step, 64), ranks, tuple(pairs))
+    unknown = np.full(len(ranks), np.nan)
+    return RoleTriples("trace", "all", Window(last_step, 64), ranks, tuple(pairs), unknown)
 
 
 def resampled(trace: Events, random: np.random.Generator, factor: float, repeats: int) -> list[Events]:
