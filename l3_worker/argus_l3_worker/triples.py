@@ -93,8 +93,8 @@ class RoleTriples:
     """Everything that one role of one job published about one window.
 
     Attributes:
-        unpublished: most seconds that a pair which the rank does not publish may have taken, shape (ranks,); NaN
-            where the rank does not say.
+        unpublished: most seconds that a pair which the rank does not publish may have taken, shape (ranks,);
+            NaN where the rank does not say.
         coordinates: by name, each rank's value, empty where it has none: what ranks may have in common.
     """
 
