@@ -24,7 +24,7 @@ _PAUSES: Final = (("gc", HOST_GC), ("compile", HOST_JIT), ("data", DATA_INPUT))
 
 @dataclass
 class Account:
-    """What one cause at one place cost. `place`: a rank's position, or the scope of an exchange. Times in ns."""
+    """What one cause at one place cost, ns. `place`: a rank's position, or the scope of an exchange."""
 
     cause: str
     place: int | str
@@ -73,7 +73,7 @@ def _aligned(alignment: Alignment, rank: int, spans: Spans) -> Spans:
 
 
 def accounts(of: Model, links: Sequence[Link], host: HostTimes) -> list[Account]:
-    """All accounts, costliest first. Signed: what went faster than expected counts against what went slower."""
+    """All accounts, costliest first. Signed: what was faster than expected counts against what was slower."""
     found: dict[tuple[str, int | str, str], Account] = {}
     for number, link in enumerate(links):
         cause, place, family = _booked(of, link, host)

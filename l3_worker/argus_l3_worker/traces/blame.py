@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from argus_l3_worker.traces.attribution import (
     DATA_INPUT,
@@ -88,7 +87,7 @@ class Blame:
     """What the traces of several ranks say together.
 
     Attributes:
-        findings: costliest first; the first is the root cause. Empty: nothing that is proven and costs enough.
+        findings: costliest first; the first is the root cause. Empty: nothing is proven and costs enough.
         links: the chain, latest first.
         seconds: what the chain spans.
         step_seconds: median time of a step; 0 where unknown.
@@ -335,8 +334,8 @@ def _notes(of: Model, alignment: Alignment) -> list[str]:
     world = max((trace.window.world_size for trace in traces), default=-1)
     if world > len(traces):
         notes.append(
-            f"{len(traces)} of {world} ranks have a trace here: what looks like a slow link may be a rank that is "
-            "missing"
+            f"{len(traces)} of {world} ranks have a trace here: what looks like a slow link may be a rank "
+            "that is missing"
         )
     if of.exchanges.unmatched:
         notes.append(f"{of.exchanges.unmatched} communications have no partner among these traces")

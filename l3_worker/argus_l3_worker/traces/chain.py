@@ -76,9 +76,7 @@ def _grouped(blame: Blame, numbers: Sequence[int]) -> list[list[int]]:
         if link.kind == "exchange" and (last != own or link.excess >= _TELLING * blame.step_seconds * 1e9):
             groups.append([number])
             last = None
-        elif last == own:
-            groups[-1].append(number)
-        elif link.kind == "edge" and last is not None and last[1] == link.rank:
+        elif last == own or (link.kind == "edge" and last is not None and last[1] == link.rank):
             groups[-1].append(number)
         else:
             groups.append([number])

@@ -101,8 +101,8 @@ def _check(traces: list[RankTrace]) -> None:
     for trace in traces:
         if trace.window.rank in seen:
             raise TraceError(
-                f"{seen[trace.window.rank]} and {trace.source} are both of rank {trace.window.rank}: give one "
-                "window a rank"
+                f"{seen[trace.window.rank]} and {trace.source} are both of rank {trace.window.rank}: give "
+                "one window a rank"
             )
         seen[trace.window.rank] = trace.source
 

@@ -44,7 +44,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Exchanges:
-    """All that were matched; `of`: for each operation the numbers of its exchanges, -1: none, shape (n, 2)."""
+    """All that were matched; `of`: numbers of each operation's exchanges, -1: none, shape (n, 2)."""
 
     all: tuple[Exchange, ...]
     of: NDArray[np.int64]

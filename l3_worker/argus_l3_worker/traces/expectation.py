@@ -1,7 +1,7 @@
 """What each thing should have taken: the median of the ranks that do the same work.
 
-Operations compare by role, kernel, phase and number within the step; what a rank itself usually takes stands in
-where no other rank does the same. The lower median of the others is taken, so that two equally slow ranks of
+Operations compare by role, kernel, phase and number within the step; what a rank itself usually takes
+stands in where no other rank does the same. The lower median of the others is taken, so that two equally slow ranks of
 four do not become the norm.
 """
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from argus_core.kernel_names import kernel_id
 from argus_l3_worker.traces.blame import Blame
-from argus_l3_worker.traces.packets import expanded, packet_batches
+from argus_l3_worker.traces.packets import packet_batches
 
 _TRACK, _PROCESS = 0xA2605, 0xA2604
 _PID: Final = 1_000_000_000
@@ -36,17 +36,9 @@ def write_marked(
     for rank, (name, chunks) in enumerate(sources):
         for batch in packet_batches(chunks(), name):
             out = message()
-            out.packet.extend(_moved(_flat(batch, name), blame, rank))
+            out.packet.extend(_moved(batch.packet, blame, rank))
             target.write(out.SerializeToString())
     target.write(_chain(message(), blame).SerializeToString())
-
-
-def _flat(batch: Any, source: str) -> Iterator[Any]:
-    for packet in batch.packet:
-        if packet.HasField("compressed_packets"):
-            yield from expanded(packet, source).packet
-        else:
-            yield packet
 
 
 def _moved(packets: Iterable[Any], blame: Blame, rank: int) -> Iterator[Any]:

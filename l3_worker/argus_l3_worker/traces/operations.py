@@ -32,8 +32,8 @@ OPERATION: Final = np.dtype(
         ("occurrence", "<i4"),
     ]
 )
-"""One operation. `rank`: position among the traces; `name`, `stream`, `phase`, `group`: positions in the strings,
--1: unknown; `launched`: the launch is known; `occurrence`: number among the like of one step of the rank."""
+"""One operation. `rank`: position among the traces; `name`, `stream`, `phase`, `group`: positions in the
+strings, -1: unknown; `launched`: the launch is known; `occurrence`: number among the like of one step of the rank."""
 
 Operations = NDArray[np.void]
 

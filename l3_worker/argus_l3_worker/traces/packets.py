@@ -6,7 +6,6 @@ Source: perfetto/trace/trace.proto: a Trace is nothing but `repeated TracePacket
 from __future__ import annotations
 
 import zlib
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ _PACKET_LIMIT: Final = 64 << 20
 
 
 def packet_batches(chunks: Iterable[bytes], source: str) -> Iterator[Any]:
-    """Parsed `Trace` messages of about 1 MiB that together are the file.
+    """Parsed `Trace` messages of about 1 MiB that together are the file; what was compressed is unpacked.
 
     Raises:
         TraceDamaged: a packet is cut off or does not decode; the message names `source` and the byte.
@@ -40,33 +39,11 @@ def packet_batches(chunks: Iterable[bytes], source: str) -> Iterator[Any]:
     whole = _whole_packets(pending, offset, source)
     if whole != len(pending):
         raise TraceDamaged(
-            f"{source} is cut off: its last packet begins at byte {offset + whole} and should go on beyond the "
-            f"end at byte {offset + len(pending)}; fetch it again"
+            f"{source} is cut off: its last packet begins at byte {offset + whole} and should go on beyond "
+            f"the end at byte {offset + len(pending)}; fetch it again"
         )
     if pending:
         yield from _inflated(message, decode_error, pending, offset, source)
-
-
-def expanded(packet: Any, source: str) -> Any:
-    """The `Trace` message inside a packet of compressed packets.
-
-    Raises:
-        TraceDamaged: it does not decompress, or to more than 64 MiB.
-    """
-    message, decode_error = _protobuf()
-    inflate = zlib.decompressobj()
-    try:
-        data = inflate.decompress(packet.compressed_packets, _PACKET_LIMIT)
-    except zlib.error as error:
-        raise TraceDamaged(f"{source} is damaged: compressed packets do not decompress ({error})") from error
-    if not inflate.eof:
-        raise TraceDamaged(
-            f"{source} is damaged: compressed packets are cut off, or grow beyond {_PACKET_LIMIT} bytes"
-        )
-    try:
-        return message.FromString(data)
-    except decode_error as error:
-        raise TraceDamaged(f"{source} is damaged in its compressed packets: {error}") from error
 
 
 def _protobuf() -> tuple[Any, type[Exception]]:
@@ -115,8 +92,12 @@ def _inflated(
     message: Any, decode_error: type[Exception], data: bytes, offset: int, source: str
 ) -> Iterator[Any]:
     """The packets, and in place of those that hold compressed packets what is in them."""
+    batch = _parse(message, decode_error, data, offset, source)
+    if not any(packet.HasField("compressed_packets") for packet in batch.packet):
+        yield batch
+        return
     plain = message()
-    for packet in _parse(message, decode_error, data, offset, source).packet:
+    for packet in batch.packet:
         if not packet.HasField("compressed_packets"):
             plain.packet.append(packet)
             continue

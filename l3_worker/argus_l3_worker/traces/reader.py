@@ -1,8 +1,8 @@
 """A Perfetto file to the tables of one rank.
 
-Understands what the protocol allows for track events: compressed packets, interned and literal names, defaults
-of a sequence, incremental clocks, slices that begin and end or that carry their duration (legacy phase X),
-flows, instants, and callstacks of samples and events. Counters and other data sources are passed over.
+Understands what the protocol allows for track events: compressed packets, interned and literal names,
+defaults of a sequence, incremental clocks, slices that begin and end or that carry their duration (legacy
+phase X), flows, instants, and callstacks of samples and events. Counters and other sources are passed over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from argus_l3_worker.traces.errors import TraceDamaged, TraceError
-from argus_l3_worker.traces.packets import expanded, packet_batches
+from argus_l3_worker.traces.packets import packet_batches
 from argus_l3_worker.traces.tables import SAMPLE, SLICE, RankTrace, Window
 
 _BEGIN, _END, _INSTANT = 1, 2, 3
@@ -87,7 +87,6 @@ class _Reader:
         self._texts: list[str] = []
         self._sequences: dict[int, _Sequence] = {}
         self._threads: dict[int, str] = {}
-        self._by_tid: dict[int, int] = {}
         self._thread_tracks: dict[int, int] = {}
         self._tracks: dict[int, int] = {}
         self._track_uuids: list[int] = []
@@ -114,11 +113,6 @@ class _Reader:
             stack = self._stack(sequence, packet.perf_sample.callstack_iid)
             track = self._track(self._thread_tracks.get(packet.perf_sample.tid, 0))
             self._samples.append((self._time(sequence, packet), track, stack, 1.0))
-        elif packet.HasField("compressed_packets"):
-            for inner in expanded(packet, self._source).packet:
-                self.take(inner)
-        elif packet.HasField("perf_sample"):
-            self._sample(sequence, packet)
         elif packet.HasField("track_descriptor"):
             descriptor = packet.track_descriptor
             name = descriptor.name or descriptor.static_name
@@ -136,8 +130,8 @@ class _Reader:
         """The tables, once all packets were taken."""
         if self._window is None:
             raise TraceDamaged(
-                f"{self._source} has no event `window`, so it is not known whose it is: it was cut off, or is no "
-                "trace of ARGUS"
+                f"{self._source} has no event `window`, so it is not known whose it is: it was cut off, or is "
+                "no trace of ARGUS"
             )
         window = _window(self._window)
         unfinished = [row for rows in self._open.values() for row in rows]
@@ -285,16 +279,6 @@ class _Reader:
             }
         else:  # such as a launch, whose end is not known
             self._row(sequence, event, uuid, time, time)
-
-    def _sample(self, sequence: _Sequence, packet: Any) -> None:
-        sample = packet.perf_sample
-        uuid = self._by_tid.get(sample.tid, 0)
-        self._add_sample(sequence, sample.callstack_iid, uuid, self._time(sequence, packet), 1.0)
-
-    def _add_sample(self, sequence: _Sequence, stack: int, uuid: int, time: int, weight: float) -> None:
-        frames = sequence.stacks.get(stack, ())
-        text = ";".join(sequence.functions.get(sequence.frames.get(frame, 0), "?") for frame in frames)
-        self._samples.append((time, self._track(uuid), self._string(text), weight))
 
 
 def _window(found: dict[str, Any]) -> Window:

@@ -33,7 +33,8 @@ def _verdict(blame: Blame) -> list[str]:
     lines = []
     if not blame.findings:
         lines.append(
-            f"Nothing to blame: no rank, link or host explains a loss worth naming in these {blame.seconds:.2f} s."
+            f"Nothing to blame: no rank, link or host explains a loss worth naming in "
+            f"these {blame.seconds:.2f} s."
         )
     for number, finding in enumerate(blame.findings):
         title = "ROOT CAUSE" if number == 0 else "also"
@@ -71,8 +72,8 @@ def _ranks(summaries: Sequence[Summary]) -> list[str]:
         )
         top = f"{one.betas[0].function} {one.betas[0].beta:.0%}" if one.betas else "-"
         lines.append(
-            f"{one.name:<{width}}  {one.busy_ratio:>8.1%}  {one.communication:>6.2f}  {one.overlap_ratio:>6.0%}  "
-            f"{voids}  {top}"
+            f"{one.name:<{width}}  {one.busy_ratio:>8.1%}  {one.communication:>6.2f}  "
+            f"{one.overlap_ratio:>6.0%}  {voids}  {top}"
         )
     return lines
 

@@ -27,8 +27,8 @@ class Shifts:
         kind: of the operations.
         table: by rank and step, NaN where nothing ran.
         labels: the steps.
-        lasting: mean over the steps but for the largest, so that no single step makes a shift; 0 where half of
-            the steps show less than half of it. Shape (ranks,).
+        lasting: mean over the steps but for the largest, so that no single step makes a shift; 0 where half
+            of the steps show less than half of it. Shape (ranks,).
         deviation: how much the other ranks' steps vary about their own medians, shape (ranks,).
         score: `lasting` in standard errors.
     """
@@ -82,8 +82,8 @@ def rank_shifts(of: Model, kind: int) -> Shifts:
     together = _has_mates(of) & (score_beside < _BESIDE_MATES)
     score = np.where(together, _TOGETHER * score, score)
     return Shifts(
-        kind, table, labels.astype(np.int64), np.where(clearer, np.minimum(lasting, beside), lasting), deviation,
-        np.where(clearer, score_beside, score),
+        kind, table, labels.astype(np.int64), np.where(clearer, np.minimum(lasting, beside), lasting),
+        deviation, np.where(clearer, score_beside, score),
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def _tested(table: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _beside_mates(of: Model, table: Floats) -> Floats:
-    """The shifts less the median of the ranks that work on the same data: the other coordinates of one dp index."""
+    """The shifts less the median of the ranks that work on the same data: those of one dp index."""
     places = [trace.window.coordinates.get("dp", -1) for trace in of.fleet.traces]
     result = np.zeros_like(table)
     for rank, place in enumerate(places):

@@ -173,8 +173,8 @@ def _betas(
 ) -> Iterator[FunctionBeta]:
     """By priority compute > memory > communication > host; a function counts while nothing above it runs.
 
-    Source: EROICA 4.2, equations 2 and 3. Functions of one class may be critical together, so that the sum over
-    functions can exceed 1 where streams compute side by side.
+    Source: EROICA 4.2, equations 2 and 3. Functions of one class may be critical together, so that the sum
+    over functions can exceed 1 where streams compute side by side.
     """
     above, found = NOTHING, []
     for category, mask in zip(("compute", "memory", "communication"), classes, strict=True):

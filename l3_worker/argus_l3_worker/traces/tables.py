@@ -25,7 +25,8 @@ SLICE: Final = np.dtype(
         ("flow", "<u8"),
     ]
 )
-"""A slice. `name` to `kernel` are positions in `RankTrace.strings`, -1: none. Steps and bytes: -1 where unknown.
+"""A slice. `name` to `kernel` are positions in `RankTrace.strings`, -1: none. Steps and bytes: -1 where
+unknown.
 `flow`: the first flow that begins or ends here, 0: none. Times are Unix ns of the host's own clock."""
 
 SAMPLE: Final = np.dtype([("time_ns", "<i8"), ("track", "<i4"), ("stack", "<i4"), ("weight", "<f8")])

@@ -1,1 +1,1 @@
-"""Simulated timelines of several ranks with a known cause, as Perfetto files: what trace analysis is judged by."""
+"""Simulated timelines of several ranks with a known cause, as Perfetto files: they judge trace analysis."""

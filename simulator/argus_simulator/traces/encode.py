@@ -101,8 +101,10 @@ class _Writer:
         for one in sorted(slices, key=lambda one: (one.start, -one.end)):
             while opened and opened[-1].end <= one.start:
                 self._close(uuid, opened.pop())
-            self._event(uuid, 1, one.start, one)
-            opened.append(one)
+            instant = one.category == "launch"
+            self._event(uuid, 3 if instant else 1, one.start, one)
+            if not instant:
+                opened.append(one)
         while opened:
             self._close(uuid, opened.pop())
 
@@ -195,7 +197,7 @@ def _threads(layout: Layout, timeline: RankTimeline, clock: Clock) -> dict[str, 
         category = "memcpy" if operation.kind == "memory" else "kernel"
         flow = timeline.rank << 32 | number
         launch = clock.ns(one.launch)
-        threads["launches"].append(_Slice("launch", "launch", launch, launch + 500, (), flow))
+        threads["launches"].append(_Slice("launch", "launch", launch, launch, (), flow))
         threads.setdefault(f"stream {operation.stream}", []).append(
             _Slice(category, operation.name, start, end, annotations, flow, ends_flow=True)
         )

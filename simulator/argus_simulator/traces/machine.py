@@ -29,7 +29,7 @@ _STEP_HOST_S = 1.5e-3
 
 @dataclass(frozen=True)
 class Noise:
-    """How much things vary. `shape_sigma`: log deviation of a microbatch's size (images of different shapes)."""
+    """How much things vary. `shape_sigma`: log deviation of a microbatch's size, such as of images."""
 
     kernel_cv: float = 0.03
     step_cv: float = 0.01
@@ -97,7 +97,7 @@ class _Rank:
 
 
 class Machine:
-    """Plays `steps` steps of a job. `faults` change times, never the random numbers: they are addressed by seed."""
+    """Plays `steps` steps of a job. `faults` change times, never the random numbers."""
 
     def __init__(
         self, layout: Layout, work: Work, noise: Noise, faults: Sequence[Fault], steps: int, seed: int
@@ -251,7 +251,7 @@ class Machine:
     # -- randomness -----------------------------------------------------------------------------------------
 
     def _of_step(self, rank: int, step: int) -> NDArray[np.float64]:
-        """Factors of the rank's operations in a step, shape (3, operations): duration, launch cost, latency."""
+        """Factors of a rank's operations in a step, shape (3, operations): duration, launch, latency."""
         key = (rank, step)
         if key not in self._factors:
             operations = self._programs[rank].operations

@@ -96,7 +96,7 @@ class _Builder:
         self, operation: str, phase: str, dimension: str, stream: str, body: float, microbatch: int = -1,
         *, blocks: bool = True,
     ) -> tuple[int, ...]:  # fmt: skip
-        """A collective along `dimension`, its position; nothing in a group of one. `blocks`: later work waits."""
+        """A collective along `dimension`; nothing in a group of one. `blocks`: later work waits."""
         group = self.layout.group(self.rank, dimension)
         members = self.layout.members(group, dimension)
         if len(members) < 2:
@@ -140,7 +140,7 @@ class _Builder:
 
 
 def step_program(layout: Layout, rank: int, work: Work) -> StepProgram:
-    """One step of Megatron's kind: 1F1B, TP and EP collectives inside layers, gradients, optimizer, parameters."""
+    """One step of Megatron's kind: 1F1B, TP and EP in the layers, gradients, optimizer, parameters."""
     build = _Builder(layout, rank, work)
     stage, stages = build.place["pp"], layout.pp
     # The batch: the first computation waits for the copy.
