@@ -112,6 +112,7 @@ class Link:
         buffer = self._buffers[type_]
         if len(buffer) + len(packed) > _ROOM:
             self.flush()
+            buffer = self._buffers[type_]  # a flush sends the old one away
         buffer += packed
 
     def flush(self) -> None:
