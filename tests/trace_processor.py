@@ -25,6 +25,7 @@ class OpenTrace:
         self._processor = processor
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of a query; two columns of one name would be one."""
         return [tuple(vars(row).values()) for row in self._processor.query(sql)]
 
     def value(self, sql: str) -> Any:

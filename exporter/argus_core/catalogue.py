@@ -242,6 +242,47 @@ EXPORTER_BUILD_INFO = Family(
 )
 
 
+def _trace(name: str, type_: MetricType, labels: tuple[str, ...], help_: str) -> Family:
+    return Family(f"argus_exporter_trace_{name}", type_, labels, help_, "exporter-self")
+
+
+TRACE_RING_BYTES = _trace("ring_bytes", "gauge", (), "Bytes of raw records on local disk.")
+TRACE_RING_OLDEST = _trace(
+    "ring_oldest_timestamp_seconds", "gauge", (), "Unix time of the oldest records: how far back traces go."
+)
+TRACE_RING_DROPPED = _trace(
+    "ring_dropped_bytes_total",
+    "counter",
+    ("reason",),
+    "Bytes of records that are gone: age and budget are the ring's limits; backlog and disk mean a disk that "
+    "is too slow or full, torn what a crash left half written.",
+)
+TRACE_REQUESTS = _trace(
+    "requests_total",
+    "counter",
+    ("result",),
+    "Requests for traces: accepted, refused (not understood), limited (too many) or failed (nothing there).",
+)
+TRACE_WINDOWS = _trace(
+    "windows_total", "counter", ("why",), "Windows of single ranks made into traces, by request or sampling."
+)
+TRACE_OUTBOX_FILES = _trace("outbox_files", "gauge", (), "Traces that wait for the store.")
+TRACE_OUTBOX_BYTES = _trace("outbox_bytes", "gauge", (), "Bytes of traces that wait for the store.")
+TRACE_UPLOADS = _trace(
+    "uploads_total",
+    "counter",
+    ("result",),
+    "Uploads tried: success, unavailable (tried again) or denied (tried again; credentials or bucket).",
+)
+TRACE_UPLOAD_BYTES = _trace("upload_bytes_total", "counter", (), "Bytes of traces that the store took.")
+TRACE_DROPPED = _trace(
+    "dropped_files_total",
+    "counter",
+    ("reason",),
+    "Traces lost before they reached the store: budget of the outbox, disk full, or refused for themselves.",
+)
+
+
 def _worker(name: str, labels: tuple[str, ...], help_: str, *, rank: bool = True) -> Family:
     base = RANK if rank else ("training_job",)
     return Family(name, "gauge", base + labels, help_, "worker", optional_labels=("replica",))

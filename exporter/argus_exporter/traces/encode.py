@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from argus_core import wire
 from argus_core.kernel_names import kernel_id
 from argus_core.kernel_records import KernelArray
+from argus_exporter.kernel_pairs import stream_keys
 from argus_exporter.topology import Identity
 from argus_exporter.traces import kernel_packets
 from argus_exporter.traces.lanes import nested, side_by_side
@@ -156,11 +157,12 @@ def _write_kernels(writer: TraceWriter, window: TraceWindow) -> None:
     serial = np.uint64(window.begin_ns // 1000) + np.arange(len(kernels), dtype=np.uint64)
     flows = np.uint64(writer.rank & 0xFFFFFF) << np.uint64(40) | serial & np.uint64((1 << 40) - 1)
     _write_launches(writer, window, kernels[known], flows[known])
+    keys = stream_keys(kernels)
     by_name: dict[str, list[int]] = defaultdict(list)
-    for raw in np.unique(kernels["stream"]).tolist():
-        by_name[window.streams[raw]].append(raw)
-    for name, raw_ids in sorted(by_name.items()):
-        places = np.flatnonzero(np.isin(kernels["stream"], raw_ids))
+    for key in np.unique(keys).tolist():
+        by_name[window.streams[key]].append(key)
+    for name, of_name in sorted(by_name.items()):
+        places = np.flatnonzero(np.isin(keys, of_name))
         starts = kernels["start_ns"][places].astype(np.int64)
         lanes = side_by_side(starts, starts + kernels["duration_ns"][places].astype(np.int64))
         for lane in range(int(lanes.max()) + 1):

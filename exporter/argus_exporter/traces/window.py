@@ -47,7 +47,7 @@ class TraceWindow:
         first_step: None (with `last_step`) where there are no iteration marks.
         texts: what the ids in `kernels` and `spans` mean.
         kernels: KERNEL_DTYPE, any order.
-        streams: raw stream id to its name (`compute0`), for every stream in `kernels`.
+        streams: `stream_key` to its label (`compute0`), for every stream in `kernels`.
         spans: SPAN_DTYPE, any order.
         groups: comparison group of each span, shape of `spans`.
         iterations: ITERATION_DTYPE.

@@ -1,0 +1,117 @@
+"""Traces that wait for the store, as files: they survive a restart; beyond a budget the oldest go first."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from argus_core.store.keys import check_key
+
+_SEPARATOR: Final = "+"
+"""Stands for the `/` of a key in a file's name; no key contains it."""
+_TEMPORARY: Final = ".writing-"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One trace that waits."""
+
+    key: str
+    path: Path
+    size: int
+
+
+class Outbox:
+    """A folder of files, one a trace. Any thread may put; one takes.
+
+    Args:
+        folder: of its own; made when needed.
+        budget_bytes: what all files together may take.
+    """
+
+    def __init__(self, folder: Path, budget_bytes: int) -> None:
+        self._folder = folder
+        self._budget = budget_bytes
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Waiting] = {}
+        self.dropped: Counter[str] = Counter()
+        """Traces that are lost, by reason: budget, disk, refused."""
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+            if path.name.startswith(_TEMPORARY):
+                path.unlink()
+            else:
+                key = path.name.replace(_SEPARATOR, "/")
+                self._waiting[key] = Waiting(key, path, path.stat().st_size)
+
+    @property
+    def files(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait."""
+        with self._lock:
+            return sum(waiting.size for waiting in self._waiting.values())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._waiting
+
+    def put(self, key: str, content: bytes) -> bool:
+        """Keep a trace until it is uploaded. False, and counted, where there is no room for it."""
+        check_key(key)
+        path = self._folder / key.replace("/", _SEPARATOR)
+        if len(content) > self._budget:
+            self.dropped["budget"] += 1
+            return False
+        temporary = self._folder / f"{_TEMPORARY}{path.name}"
+        try:
+            with temporary.open("wb") as target:
+                target.write(content)
+                target.flush()
+                os.fsync(target.fileno())
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            self.dropped["disk"] += 1
+            return False
+        with self._lock:
+            self._waiting.pop(key, None)
+            self._waiting[key] = Waiting(key, path, len(content))
+            self._make_room()
+        return True
+
+    def oldest(self) -> Waiting | None:
+        """What has waited longest."""
+        with self._lock:
+            return next(iter(self._waiting.values()), None)
+
+    def done(self, waiting: Waiting) -> None:
+        """It is in the store."""
+        self._remove(waiting)
+
+    def refuse(self, waiting: Waiting) -> None:
+        """The store will never take it."""
+        if self._remove(waiting):
+            self.dropped["refused"] += 1
+
+    def _remove(self, waiting: Waiting) -> bool:
+        with self._lock:
+            if self._waiting.get(waiting.key) is not waiting:  # replaced or dropped meanwhile
+                return False
+            del self._waiting[waiting.key]
+            waiting.path.unlink(missing_ok=True)
+            return True
+
+    def _make_room(self) -> None:
+        total = sum(waiting.size for waiting in self._waiting.values())
+        while total > self._budget:
+            oldest = next(iter(self._waiting.values()))
+            del self._waiting[oldest.key]
+            oldest.path.unlink(missing_ok=True)
+            total -= oldest.size
+            self.dropped["budget"] += 1

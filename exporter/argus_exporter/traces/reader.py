@@ -1,0 +1,282 @@
+"""From the ring to a window of one rank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from argus_core import wire
+from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
+from argus_exporter.kernel_pairs import stream_keys
+from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
+from argus_exporter.streams import label_streams
+from argus_exporter.topology import Identity, RoutingTable
+from argus_exporter.traces.ring import RankKey, rank_folder, rank_folders, segment_paths
+from argus_exporter.traces.segments import Frame, FrameType, read_frames, unpack_names
+from argus_exporter.traces.window import Pause, Samples, TraceWindow
+
+_LATE_NS: Final = 120_000_000_000
+"""How late a record may arrive: long steps send at their end, CUPTI when a buffer is full."""
+_CLOCKS_NS: Final = 60_000_000_000
+"""How far a process's idea of Unix time, taken when it connected, may be ahead of the file system's."""
+
+ITERATION_WIRE_DTYPE: Final = np.dtype(
+    [
+        ("step", "<u8"),
+        ("end_ns", "<u8"),
+        ("duration_ns", "<u8"),
+        ("total_count", "<u8"),
+        ("total_seconds", "<f8"),
+        ("total_squared", "<f8"),
+    ]
+)
+"""`wire.Iteration` as numpy sees it."""
+
+Array = NDArray[np.void]
+
+
+class NotInRing(Exception):
+    """The ring does not hold what was asked for; the message says what it has."""
+
+
+def ranks_in(folder: Path) -> list[RankKey]:
+    """The ranks that a ring holds records of."""
+    return [key for key, path in rank_folders(folder) if segment_paths(path)]
+
+
+def steps_between(folder: Path, key: RankKey, begin_ns: int, end_ns: int) -> tuple[int, int] | None:
+    """First and last step that ran within a stretch of time; None where no step did."""
+    marks = _marks(rank_folder(folder, key), begin_ns, end_ns)
+    inside = marks[(marks["start_ns"] < end_ns) & (marks["start_ns"] + marks["duration_ns"] > begin_ns)]
+    return (int(inside["step"].min()), int(inside["step"].max())) if len(inside) else None
+
+
+def window_of_steps(
+    folder: Path,
+    key: RankKey,
+    first: int,
+    last: int,
+    *,
+    routing: Mapping[str, str] | None = None,
+    streams: Mapping[int, str] | None = None,
+) -> TraceWindow:
+    """The window of whole steps, `first` to `last`; those that ran twice as they ran last.
+
+    Args:
+        routing: as in the exporter's configuration.
+        streams: labels by stream key that are known already; others are told from the records.
+
+    Raises:
+        NotInRing: none of the steps is there.
+    """
+    marks = _latest(_marks(rank_folder(folder, key)))
+    chosen = marks[(marks["step"] >= first) & (marks["step"] <= last)]
+    if not len(chosen):
+        has = (
+            f"it has {int(marks['step'].min())} to {int(marks['step'].max())}"
+            if len(marks)
+            else "it has none"
+        )
+        raise NotInRing(f"rank {key[1]} of {key[0]}: no step of {first} to {last} in the ring; {has}")
+    begin, end = int(chosen["start_ns"].min()), int((chosen["start_ns"] + chosen["duration_ns"]).max())
+    return _window(folder, key, begin, end, chosen, routing, streams)
+
+
+def window_of_time(
+    folder: Path,
+    key: RankKey,
+    begin_ns: int,
+    end_ns: int,
+    *,
+    routing: Mapping[str, str] | None = None,
+    streams: Mapping[int, str] | None = None,
+) -> TraceWindow:
+    """The window of a stretch of time, widened to whole steps where there are steps.
+
+    Raises:
+        NotInRing: nothing is there of that time.
+    """
+    steps = steps_between(folder, key, begin_ns, end_ns)
+    if steps is not None:
+        return window_of_steps(folder, key, *steps, routing=routing, streams=streams)
+    nothing = np.empty(0, ITERATION_DTYPE)
+    window = _window(folder, key, begin_ns, end_ns, nothing, routing, streams)
+    if not window.events:
+        raise NotInRing(f"rank {key[1]} of {key[0]}: nothing in the ring of that time")
+    return window
+
+
+def _marks(folder: Path, begin_ns: int = 0, end_ns: int = 1 << 62) -> Array:
+    """ITERATION_DTYPE of all iterations in the segments that may hold them."""
+    parts = [np.empty(0, ITERATION_DTYPE)]
+    for path in _segments(folder, begin_ns, end_ns):
+        for frame in read_frames(path, {FrameType.ITERATIONS}):
+            records = np.frombuffer(frame.payload, ITERATION_WIRE_DTYPE)
+            part = np.empty(len(records), ITERATION_DTYPE)
+            part["step"] = records["step"]
+            part["start_ns"] = records["end_ns"] - records["duration_ns"]
+            part["duration_ns"] = records["duration_ns"]
+            parts.append(part)
+    return np.concatenate(parts)
+
+
+def _latest(marks: Array) -> Array:
+    """One mark a step: the last that ended."""
+    ordered = marks[np.lexsort((marks["start_ns"], marks["step"]))]
+    last: Array = ordered[np.append(np.diff(ordered["step"]) != 0, True)] if len(ordered) else ordered
+    return last
+
+
+def _segments(folder: Path, begin_ns: int, end_ns: int) -> Iterator[Path]:
+    for path in segment_paths(folder):
+        if int(path.name[:20]) > end_ns + _LATE_NS:
+            return
+        try:
+            if path.stat().st_mtime_ns + _CLOCKS_NS >= begin_ns:
+                yield path
+        except FileNotFoundError:  # dropped since
+            continue
+
+
+def _window(
+    folder: Path,
+    key: RankKey,
+    begin_ns: int,
+    end_ns: int,
+    iterations: Array,
+    routing: Mapping[str, str] | None,
+    streams: Mapping[int, str] | None,
+) -> TraceWindow:
+    collected = _Collected(begin_ns, end_ns)
+    for path in _segments(rank_folder(folder, key), begin_ns, end_ns):
+        try:
+            collected.segment(read_frames(path))
+        except FileNotFoundError:  # dropped while we read
+            continue
+    identity = collected.identity or Identity(*key)
+    texts = dict(enumerate(collected.texts))
+    kernels = np.concatenate([np.empty(0, KERNEL_DTYPE), *collected.kernels])
+    spans = np.concatenate([np.empty(0, SPAN_DTYPE), *collected.spans])
+    table = RoutingTable(identity, dict(routing or {}))
+    labels = dict(streams or {})
+    missing = ~np.isin(stream_keys(kernels), list(labels))
+    if np.any(missing):
+        labels |= _unlike(label_streams(kernels[missing], texts), labels)
+    return TraceWindow(
+        identity=identity,
+        begin_ns=begin_ns,
+        end_ns=end_ns,
+        first_step=int(iterations["step"].min()) if len(iterations) else None,
+        last_step=int(iterations["step"].max()) if len(iterations) else None,
+        texts=texts,
+        kernels=kernels,
+        streams=labels,
+        spans=spans,
+        groups=[
+            table.group_of_phase(texts[phase], texts[group]).name
+            for phase, group in zip(spans["phase_id"].tolist(), spans["group_id"].tolist(), strict=True)
+        ],
+        iterations=iterations,
+        pauses=collected.pauses,
+        samples=collected.samples,
+        drops=collected.drops,
+    )
+
+
+def _unlike(labels: Mapping[int, str], known: Mapping[int, str]) -> dict[int, str]:
+    """Labels of streams that no published window has seen; one that is taken already is marked."""
+    taken = set(known.values())
+    return {key: f"{label} (new)" if label in taken else label for key, label in labels.items()}
+
+
+@dataclass
+class _Collected:
+    """Records of one stretch of time, with names of all connections brought together."""
+
+    begin_ns: int
+    end_ns: int
+    identity: Identity | None = None
+    texts: dict[str, int] = field(default_factory=lambda: {"": 0})
+    kernels: list[KernelArray] = field(default_factory=list)
+    spans: list[Array] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
+    samples: list[Samples] = field(default_factory=list)
+    drops: list[tuple[int, int]] = field(default_factory=list)
+
+    def segment(self, frames: Iterable[Frame]) -> None:
+        """Take the frames of one segment, whose names stand for themselves."""
+        names: dict[int, dict[int, int]] = {}
+        for frame in frames:
+            of_connection = names.setdefault(frame.connection, {0: 0})
+            match frame.type:
+                case FrameType.IDENTITY:
+                    if self.identity is None or frame.arrival_ns <= self.end_ns:
+                        self.identity = Identity(**json.loads(bytes(frame.payload)))
+                case FrameType.NAMES:
+                    for name_id, raw in unpack_names(frame.payload):
+                        of_connection[name_id] = self._text(wire.decode_text(raw))
+                case FrameType.KERNELS:
+                    self._kernels(frame, of_connection)
+                case FrameType.SPANS:
+                    self._spans(frame, of_connection)
+                case FrameType.GARBAGE_COLLECTIONS:
+                    for pause in wire.GarbageCollection.unpack_all(frame.payload):
+                        self._pause("gc", f"gc generation {pause.generation}", pause)
+                case FrameType.COMPILATIONS:
+                    by_id = {place: text for text, place in self.texts.items()}
+                    for compilation in wire.Compilation.unpack_all(frame.payload):
+                        compiler = by_id[of_connection.get(compilation.compiler_id, 0)]
+                        self._pause("compile", compiler or "compile", compilation)
+                case FrameType.DROPPED:
+                    if self.begin_ns <= frame.arrival_ns < self.end_ns:
+                        before = self.drops[-1][1] if self.drops else 0
+                        lost = int.from_bytes(frame.payload, "little")
+                        self.drops.append((frame.arrival_ns, before + lost))
+                case FrameType.STACKS:
+                    self._stacks(json.loads(bytes(frame.payload)))
+
+    def _text(self, text: str) -> int:
+        return self.texts.setdefault(text, len(self.texts))
+
+    def _kernels(self, frame: Frame, names: Mapping[int, int]) -> None:
+        records = np.frombuffer(frame.payload, KERNEL_DTYPE)
+        chosen = records[self._inside(records)].copy()
+        if len(chosen):
+            chosen["name_id"] = _mapped(chosen["name_id"], names)
+            self.kernels.append(chosen)
+
+    def _spans(self, frame: Frame, names: Mapping[int, int]) -> None:
+        records = np.frombuffer(frame.payload, SPAN_DTYPE)
+        chosen = records[self._inside(records)].copy()
+        if len(chosen):
+            chosen["phase_id"] = _mapped(chosen["phase_id"], names)
+            chosen["group_id"] = _mapped(chosen["group_id"], names)
+            self.spans.append(chosen)
+
+    def _inside(self, records: Array) -> NDArray[np.bool_]:
+        """What begins within the window belongs to it."""
+        inside: NDArray[np.bool_] = (records["start_ns"] >= self.begin_ns) & (
+            records["start_ns"] < self.end_ns
+        )
+        return inside
+
+    def _pause(self, category: str, name: str, record: wire.GarbageCollection | wire.Compilation) -> None:
+        if self.begin_ns <= record.start_ns < self.end_ns:
+            self.pauses.append(Pause(category, name, record.start_ns, record.duration_ns))
+
+    def _stacks(self, content: dict[str, Any]) -> None:
+        begin, end = int(content["begin_ns"]), int(content["end_ns"])
+        if begin < self.end_ns and end > self.begin_ns:
+            counts = {(thread, tuple(frames)): int(count) for thread, frames, count in content["stacks"]}
+            self.samples.append(Samples(begin, end, counts))
+
+
+def _mapped(ids: NDArray[np.uint32], names: Mapping[int, int]) -> NDArray[np.uint32]:
+    distinct, inverse = np.unique(ids, return_inverse=True)
+    return np.array([names.get(int(name_id), 0) for name_id in distinct], np.uint32)[inverse]

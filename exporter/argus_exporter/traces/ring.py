@@ -1,0 +1,386 @@
+"""The ring: what all ranks of this host sent lately, on local disk within a budget of bytes and age.
+
+Taps append to lists on the event loop; one thread packs and writes them about once a second. A kill loses at
+most what was not yet written. Nothing here stops the exporter: what cannot be kept is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import logging
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from argus_core import wire
+from argus_core.store.keys import decode_part, encode_part
+from argus_exporter.topology import Identity
+from argus_exporter.traces.segments import (
+    RECORDED,
+    SUFFIX,
+    Frame,
+    FrameType,
+    SegmentWriter,
+    cut_torn_tail,
+    pack_names,
+)
+
+log = logging.getLogger(__name__)
+
+_FLUSH_S: Final = 1.0
+_BACKLOG_BYTES: Final = 32 << 20
+"""Bytes that may wait for a slow disk: half a minute of 8 ranks at 1e5 events a minute is 16 MB."""
+_SEGMENT_AGE_SHARE: Final = 8
+"""A segment is closed after an eighth of the ring's age, so that what is too old goes in small parts."""
+
+RankKey = tuple[str, int]
+
+
+class RingTaken(Exception):
+    """Another exporter writes to this folder."""
+
+
+@dataclass
+class _Segment:
+    """A file of the ring. Times are Unix ns."""
+
+    path: Path
+    created_ns: int
+    last_ns: int
+    size: int
+
+
+class Tap:
+    """Takes the records of one connection, on the event loop."""
+
+    def __init__(self, ring: Ring, rank: _RankLog, number: int) -> None:
+        self._ring = ring
+        self._rank = rank
+        self.number = number
+        self.names: dict[int, bytes] = {}
+
+    def take(self, type_: wire.MessageType, payload: memoryview) -> None:
+        """Records of a message that was checked. The memory of the payload must stay as it is."""
+        if int(type_) in RECORDED:
+            self._put(FrameType(int(type_)), payload)
+        elif type_ is wire.MessageType.NAMES:
+            new = {name_id: text.rstrip(b"\0") for name_id, text in wire.Name.FORMAT.iter_unpack(payload)}
+            self.names |= new
+            self._put(FrameType.NAMES, pack_names(new))
+
+    def dropped(self, count: int) -> None:
+        """Records that were lost on the way here."""
+        self._put(FrameType.DROPPED, count.to_bytes(8, "little"))
+
+    def close(self) -> None:
+        """The connection ended."""
+        self._rank.pending.append(self.number)
+
+    def _put(self, type_: FrameType, payload: bytes | memoryview) -> None:
+        self._ring.put(self._rank, type_, self.number, payload)
+
+
+@dataclass
+class _RankLog:
+    """One rank's frames on their way to its segment.
+
+    `pending` holds frames, and the numbers of connections that have ended; the event loop appends, the
+    writer takes from the front.
+    """
+
+    folder: Path
+    identity: bytes = b"{}"
+    taps: dict[int, Tap] = field(default_factory=dict)
+    pending: deque[Frame | int] = field(default_factory=deque)
+    writer: SegmentWriter | None = None
+    segment: _Segment | None = None
+
+
+class Ring:
+    """Writes the ring of one host; `open` first, `close` last.
+
+    Args:
+        folder: a folder of its own.
+        budget_bytes: what all segments together may take.
+        age_s: how long records are kept.
+        segment_bytes: size at which a segment is closed.
+        clock: Unix nanoseconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        budget_bytes: int,
+        age_s: float,
+        segment_bytes: int = 8 << 20,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.folder = folder
+        self._budget = budget_bytes
+        self._age_ns = int(age_s * 1e9)
+        self._segment_bytes = min(segment_bytes, max(budget_bytes // 4, 1))
+        self._clock = clock
+        self._ranks: dict[RankKey, _RankLog] = {}
+        self._closed: list[_Segment] = []
+        """Closed segments of all ranks, oldest first."""
+        self._total = 0
+        self._put_bytes = 0  # counted on the event loop
+        self._taken_bytes = 0  # counted on the writer's thread
+        self._connections = 0
+        self._serial = 0
+        self._lock_file: int | None = None
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Condition()
+        self._flush_wanted = 0
+        self._flush_done = 0
+        self._stopping = False
+        self._failing = False
+        self.dropped_bytes: Counter[str] = Counter()
+        """Bytes of records that are gone, by reason: age, budget, backlog, disk, torn."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self._total
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """When the oldest segment began."""
+        oldest = self._closed[:1] + [rank.segment for rank in list(self._ranks.values()) if rank.segment]
+        return min((segment.created_ns for segment in oldest), default=None)
+
+    def open(self) -> None:
+        """Take the folder, cut what a crash left, and begin to write.
+
+        Raises:
+            RingTaken: another exporter has it.
+            OSError: it cannot be made or written.
+        """
+        self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        self._lock_file = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock_file)
+            self._lock_file = None
+            raise RingTaken(f"{self.folder} is in use by another exporter") from error
+        self._recover()
+        self._thread = threading.Thread(target=self._run, name="argus-ring", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what is pending and end."""
+        if self._thread is not None:
+            with self._wake:
+                self._stopping = True
+                self._wake.notify_all()
+            self._thread.join()
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+
+    def connect(self, identity: Identity) -> Tap:
+        """A tap for a new connection of a rank, whose identity may have become better known."""
+        rank = self._rank(identity.key)
+        rank.identity = json.dumps(dataclasses.asdict(identity), sort_keys=True).encode()
+        self._connections += 1
+        tap = rank.taps[self._connections] = Tap(self, rank, self._connections)
+        self.put(rank, FrameType.IDENTITY, tap.number, rank.identity)
+        return tap
+
+    def stacks(
+        self, key: RankKey, begin_ns: int, end_ns: int, folded: Mapping[tuple[str, tuple[str, ...]], int]
+    ) -> None:
+        """Folded stacks of a stretch of time (a `stacks.folded.Sink`); unknown ranks are passed over."""
+        rank = self._ranks.get(key)
+        if rank is not None:
+            entries = [[thread, frames, count] for (thread, frames), count in folded.items()]
+            content = {"begin_ns": begin_ns, "end_ns": end_ns, "stacks": entries}
+            self.put(rank, FrameType.STACKS, 0, json.dumps(content).encode())
+
+    def put(self, rank: _RankLog, type_: FrameType, connection: int, payload: bytes | memoryview) -> None:
+        """Queue one frame (event loop)."""
+        if self._put_bytes - self._taken_bytes + len(payload) > _BACKLOG_BYTES:
+            self.dropped_bytes["backlog"] += len(payload)
+            return
+        self._put_bytes += len(payload)
+        rank.pending.append(Frame(type_, connection, self._clock(), payload))
+
+    def flush(self, limit_s: float = 10.0) -> bool:
+        """Wait until all that was put before is written (not on the event loop). False: it took too long."""
+        with self._wake:
+            self._flush_wanted += 1
+            mine = self._flush_wanted
+            self._wake.notify_all()
+            return self._wake.wait_for(lambda: self._flush_done >= mine, limit_s)
+
+    # -- writer thread --------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopping or self._flush_wanted > self._flush_done, _FLUSH_S)
+                wanted, stopping = self._flush_wanted, self._stopping
+            try:
+                for rank in list(self._ranks.values()):
+                    self._write(rank)
+                self._enforce()
+            except Exception:  # the exporter goes on without this second of the ring
+                log.exception("trace ring not written")
+            with self._wake:
+                self._flush_done = wanted
+                self._wake.notify_all()
+            if stopping:
+                for rank in self._ranks.values():
+                    self._close_segment(rank)
+                return
+
+    def _write(self, rank: _RankLog) -> None:
+        frames: list[Frame] = []
+        ended: list[int] = []
+        for _ in range(len(rank.pending)):
+            entry = rank.pending.popleft()
+            if isinstance(entry, Frame):
+                frames.append(entry)
+            else:
+                ended.append(entry)
+        size = sum(len(frame.payload) for frame in frames)
+        self._taken_bytes += size
+        if frames:
+            try:
+                self._append(rank, frames)
+            except OSError as error:
+                self.dropped_bytes["disk"] += size
+                if not self._failing:
+                    log.error("trace ring cannot be written, records are dropped error=%s", error)
+                self._failing = True
+            else:
+                if self._failing:
+                    log.info("trace ring is written again")
+                self._failing = False
+        for number in ended:
+            rank.taps.pop(number, None)
+
+    def _append(self, rank: _RankLog, frames: list[Frame]) -> None:
+        packed = b"".join(frame.pack() for frame in frames)
+        for attempt in range(3):
+            try:
+                if self._is_full(rank):
+                    self._close_segment(rank)
+                if rank.writer is None:
+                    self._open_segment(rank)
+                self._append_packed(rank, packed)
+            except OSError:
+                # No room: what is oldest makes some, and what is then still refused is lost.
+                if attempt == 2 or not self._drop_oldest("disk"):
+                    raise
+            else:
+                return
+
+    def _append_packed(self, rank: _RankLog, packed: bytes) -> None:
+        assert rank.writer is not None and rank.segment is not None
+        rank.writer.append(packed)
+        self._total += rank.writer.size - rank.segment.size
+        rank.segment.size = rank.writer.size
+        rank.segment.last_ns = self._clock()
+
+    def _is_full(self, rank: _RankLog) -> bool:
+        segment = rank.segment
+        return segment is not None and (
+            segment.size >= self._segment_bytes
+            or self._clock() - segment.created_ns > self._age_ns // _SEGMENT_AGE_SHARE
+        )
+
+    def _open_segment(self, rank: _RankLog) -> None:
+        now = self._clock()
+        rank.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        self._serial += 1
+        path = rank.folder / f"{now:020d}-{self._serial:06d}{SUFFIX}"
+        rank.writer = SegmentWriter(path)
+        rank.segment = _Segment(path, now, now, 0)
+        head = [Frame(FrameType.IDENTITY, 0, now, rank.identity)]
+        head += [
+            Frame(FrameType.NAMES, number, now, pack_names(dict(tap.names)))
+            for number, tap in list(rank.taps.items())
+        ]
+        self._append_packed(rank, b"".join(frame.pack() for frame in head))
+
+    def _close_segment(self, rank: _RankLog) -> None:
+        if rank.writer is not None and rank.segment is not None:
+            rank.writer.close()
+            self._closed.append(rank.segment)
+            self._closed.sort(key=lambda segment: segment.created_ns)
+        rank.writer = rank.segment = None
+
+    def _enforce(self) -> None:
+        limit = self._clock() - self._age_ns
+        while self._closed and self._closed[0].last_ns < limit:
+            self._drop_oldest("age")
+        for rank in self._ranks.values():
+            if rank.segment is not None and rank.segment.last_ns < limit:
+                self._close_segment(rank)
+        while self._total > self._budget:
+            if not self._closed:
+                for rank in self._ranks.values():
+                    self._close_segment(rank)
+            if not self._drop_oldest("budget"):
+                return
+
+    def _drop_oldest(self, reason: str) -> bool:
+        if not self._closed:
+            return False
+        segment = self._closed.pop(0)
+        segment.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other segments are in it
+            segment.path.parent.rmdir()
+        self._total -= segment.size
+        self.dropped_bytes[reason] += segment.size
+        return True
+
+    # -- start ----------------------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        for _, folder in rank_folders(self.folder):
+            paths = segment_paths(folder)
+            for path in paths:
+                if path is paths[-1]:  # the others were closed whole; readers check each frame anyway
+                    torn = cut_torn_tail(path)
+                    if torn:
+                        self.dropped_bytes["torn"] += torn
+                        log.warning("torn tail cut bytes=%d segment=%s", torn, path)
+                status = path.stat()
+                created = int(path.name[:20])
+                self._closed.append(_Segment(path, created, status.st_mtime_ns, status.st_size))
+                self._total += status.st_size
+        self._closed.sort(key=lambda segment: segment.created_ns)
+
+    def _rank(self, key: RankKey) -> _RankLog:
+        rank = self._ranks.get(key)
+        if rank is None:
+            rank = self._ranks[key] = _RankLog(rank_folder(self.folder, key))
+        return rank
+
+
+def rank_folder(folder: Path, key: RankKey) -> Path:
+    """Where the segments of a rank are."""
+    return folder / encode_part(key[0]) / str(key[1])
+
+
+def rank_folders(folder: Path) -> Iterator[tuple[RankKey, Path]]:
+    """The ranks that the ring knows, and where their segments are."""
+    for path in sorted(folder.glob("*/*/")):
+        if path.name.isdecimal():
+            yield (decode_part(path.parent.name), int(path.name)), path
+
+
+def segment_paths(folder: Path) -> list[Path]:
+    """Segments of a rank, oldest first."""
+    return sorted(folder.glob(f"*{SUFFIX}"))

@@ -1,0 +1,197 @@
+"""Traces of one exporter: ring, requests, sampling and uploads, started and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from argus_core.link import default_socket_path
+from argus_core.store import ObjectStore, StoreError, open_store
+from argus_core.store.config import state_folder
+from argus_exporter.errors import ArgusExporterError
+from argus_exporter.traces.config import TracesConfig
+from argus_exporter.traces.encode import encode
+from argus_exporter.traces.outbox import Outbox
+from argus_exporter.traces.packets import protos
+from argus_exporter.traces.reader import NotInRing, window_of_steps, window_of_time
+from argus_exporter.traces.requests import Answer, TraceRequest
+from argus_exporter.traces.ring import RankKey, Ring, RingTaken
+from argus_exporter.traces.sampling import Sampler
+from argus_exporter.traces.uploads import Uploader
+from argus_exporter.traces.window import TraceWindow
+
+log = logging.getLogger(__name__)
+
+_SAMPLING_TICK_S: Final = 1.0
+_SETTLE_TICKS: Final = 5
+"""Ticks that a sampled window waits for late records."""
+_KNOWN_KEYS: Final = 4096
+"""Keys of traces that were made lately: asked for again, they are answered and not made anew."""
+
+
+@dataclass(frozen=True)
+class LiveRank:
+    """What the running exporter knows of a rank beyond the ring: its last step, labels of its streams."""
+
+    key: RankKey
+    last_step: int | None
+    streams: Mapping[int, str]
+
+
+Live = Callable[[], list[LiveRank]]
+
+
+class TraceService:
+    """Made by `running_traces`."""
+
+    def __init__(
+        self, config: TracesConfig, routing: Mapping[str, str], live: Live, folder: Path, store: ObjectStore
+    ) -> None:
+        self.config = config
+        self.routing = routing
+        self._live = live
+        self.ring = Ring(folder / "ring", budget_bytes=config.ring.bytes, age_s=config.ring.seconds)
+        self.outbox = Outbox(folder / "outbox", config.outbox_bytes)
+        self.uploader = Uploader(self.outbox, store)
+        self.store = store
+        self._sampler = Sampler(config.sampling)
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-traces")
+        self._made: OrderedDict[str, None] = OrderedDict()
+        self.requests: Counter[str] = Counter()
+        """Requests by result: accepted, refused, limited, failed."""
+        self.windows: Counter[str] = Counter()
+        """Windows that became traces, by why: request, sampling."""
+
+    def reconfigure(self, config: TracesConfig, routing: Mapping[str, str]) -> None:
+        """Take new limits of requests, sampling and routing; ring, outbox and store stay as started."""
+        self.config = config
+        self.routing = routing
+        self._sampler.config = config.sampling
+
+    async def fulfil(self, request: TraceRequest) -> Answer:
+        """Make the traces that are asked for and queue them for the store."""
+        keys: dict[int, str] = {}
+        missing: dict[int, str] = {}
+        loop = asyncio.get_running_loop()
+        for rank in request.ranks:
+            key = (request.training_job, rank)
+            try:
+                keys[rank] = await loop.run_in_executor(self._executor, self._make, key, request, "request")
+            except (NotInRing, ArgusExporterError) as error:
+                missing[rank] = str(error)
+        return Answer(keys, missing)
+
+    async def sample(self) -> None:
+        """Upload the windows whose turn it is, until cancelled."""
+        loop = asyncio.get_running_loop()
+        due: list[tuple[int, RankKey, TraceRequest]] = []
+        tick = 0
+        while True:
+            await asyncio.sleep(_SAMPLING_TICK_S)
+            tick += 1
+            for rank in self._live():
+                steps = self._sampler.due(rank.key, rank.last_step) if rank.last_step is not None else None
+                if steps is not None:
+                    job, number = rank.key
+                    due.append((tick + _SETTLE_TICKS, rank.key, TraceRequest(job, (number,), None, steps)))
+            while due and due[0][0] <= tick:
+                _, key, request = due.pop(0)
+                try:
+                    await loop.run_in_executor(self._executor, self._make, key, request, "sampling")
+                except (NotInRing, ArgusExporterError) as error:
+                    log.warning("no sampled trace: %s", error)
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self.uploader.stop()
+        self.ring.close()
+
+    def _make(self, key: RankKey, request: TraceRequest, why: str) -> str:
+        """Key of the trace; runs in the executor.
+
+        Raises:
+            NotInRing: there is nothing.
+            ArgusExporterError: it could not be encoded or kept.
+        """
+        self.ring.flush()
+        window = self._window(key, request)
+        trace_key = str(window.key)
+        if trace_key in self.outbox or trace_key in self._made:
+            return trace_key
+        if not self.outbox.put(trace_key, encode(window)):
+            raise ArgusExporterError(f"rank {key[1]}: no room for its trace in {self.ring.folder.parent}")
+        self.windows[why] += 1
+        self._made[trace_key] = None
+        if len(self._made) > _KNOWN_KEYS:
+            self._made.popitem(last=False)
+        self.uploader.notify()
+        return trace_key
+
+    def _window(self, key: RankKey, request: TraceRequest) -> TraceWindow:
+        streams = next((rank.streams for rank in self._live() if rank.key == key), {})
+        folder = self.ring.folder
+        if request.steps is not None:
+            return window_of_steps(folder, key, *request.steps, routing=self.routing, streams=streams)
+        assert request.time is not None
+        return window_of_time(folder, key, *request.time, routing=self.routing, streams=streams)
+
+
+@contextlib.asynccontextmanager
+async def running_traces(
+    config: TracesConfig, routing: Mapping[str, str], socket: Path, live: Live
+) -> AsyncIterator[TraceService | None]:
+    """The started service; None where traces are off or cannot be kept here (which is logged).
+
+    Args:
+        config: section `traces`.
+        routing: the exporter's overrides of comparison dimensions.
+        socket: where producers connect.
+        live: the connected ranks, asked on the event loop and in the service's thread.
+
+    Raises:
+        ArgusExporterError: traces were asked for in the configuration and cannot be kept.
+    """
+    service = _start(config, routing, socket, live)
+    if service is None:
+        yield None
+        return
+    sampling = asyncio.create_task(service.sample())
+    try:
+        yield service
+    finally:
+        sampling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sampling
+        await asyncio.to_thread(service.close)
+
+
+def _start(config: TracesConfig, routing: Mapping[str, str], socket: Path, live: Live) -> TraceService | None:
+    asked = config.enabled or (config.enabled is None and config.folder is not None)
+    if config.enabled is False or not (asked or _is_default(socket)):
+        return None
+    folder = config.folder or state_folder() / "exporter"
+    try:
+        protos()
+        service = TraceService(config, routing, live, folder, open_store(config.store))
+        service.ring.open()
+    except (ArgusExporterError, StoreError, RingTaken, OSError) as error:
+        if asked:
+            raise ArgusExporterError(f"traces: {error}") from error
+        log.warning("no traces are kept: %s", error)
+        return None
+    service.uploader.start()
+    log.info("keeping traces ring=%s store=%s", service.ring.folder, service.store.name)
+    return service
+
+
+def _is_default(socket: Path) -> bool:
+    """Whether this is the user's own exporter, and not one that a replay or a test started beside it."""
+    return "ARGUS_SOCKET" not in os.environ and socket == default_socket_path()

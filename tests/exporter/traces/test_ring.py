@@ -1,0 +1,338 @@
+"""The ring keeps what ranks sent, within its limits, through crashes and full disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from argus_exporter.traces import ring as ring_module
+from argus_exporter.traces.reader import NotInRing, ranks_in, steps_between, window_of_steps, window_of_time
+from argus_exporter.traces.ring import Ring, RingTaken
+from argus_exporter.traces.segments import Frame, FrameType, SegmentWriter, cut_torn_tail, read_frames
+from exporter.traces.rings import KERNELS, STEP_NS, Clock, Producer, identity, segments
+
+KEY = ("job", 0)
+
+
+@pytest.fixture
+def ring(tmp_path: Path):
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600)
+    ring.open()
+    yield ring
+    ring.close()
+
+
+def test_a_window_of_steps_has_what_began_in_them(ring: Ring) -> None:
+    """Whole steps, with names, groups and topology; what others did stays out."""
+    producer = Producer(ring)
+    producer.pauses()
+    for _ in range(10):
+        producer.step()
+    ring.flush()
+    window = window_of_steps(ring.folder, KEY, 0, 2)
+    assert (window.first_step, window.last_step) == (0, 2)
+    assert (window.begin_ns, window.end_ns) == (producer.begin, producer.begin + 3 * STEP_NS)
+    assert len(window.kernels) == 3 * KERNELS
+    assert {window.texts[i] for i in window.kernels["name_id"].tolist()} == {"gemm"}
+    assert [window.texts[i] for i in window.spans["phase_id"].tolist()] == ["forward"] * 3
+    assert window.groups == ["dp:pp0"] * 3
+    assert window.identity == identity()
+    assert [(pause.category, pause.name, pause.duration_ns) for pause in window.pauses] == [
+        ("gc", "gc generation 2", 700),
+        ("compile", "dynamo", 800),
+    ]
+
+
+def test_a_time_range_is_widened_to_whole_steps(ring: Ring) -> None:
+    """From the middle of step 3 to the middle of step 5: steps 3 to 5."""
+    producer = Producer(ring)
+    for _ in range(10):
+        producer.step()
+    ring.flush()
+    begin = producer.begin + 3 * STEP_NS + STEP_NS // 2
+    window = window_of_time(ring.folder, KEY, begin, begin + 2 * STEP_NS)
+    assert (window.first_step, window.last_step) == (3, 5)
+    assert steps_between(ring.folder, KEY, begin, begin + 1) == (3, 3)
+
+
+def test_without_steps_a_time_range_is_taken_as_it_is(ring: Ring) -> None:
+    """Kernels of a process that has no iterations."""
+    producer = Producer(ring)
+    for _ in range(4):
+        producer.step(marked=False)
+    ring.flush()
+    begin = producer.begin + STEP_NS // 2
+    window = window_of_time(ring.folder, KEY, begin, begin + STEP_NS)
+    assert (window.begin_ns, window.end_ns, window.first_step) == (begin, begin + STEP_NS, None)
+    assert len(window.kernels) == KERNELS
+    later = producer.begin + 10 * STEP_NS
+    with pytest.raises(NotInRing, match="nothing in the ring of that time"):
+        window_of_time(ring.folder, KEY, later, later + STEP_NS)
+
+
+def test_names_of_two_connections_meet(ring: Ring) -> None:
+    """Phases and kernels come by different connections, whose ids mean different things."""
+    one, two = Producer(ring, ids=count(1)), Producer(ring, ids=count(2))
+    two.begin = one.begin
+    one.step()
+    two.step()
+    ring.flush()
+    window = window_of_steps(ring.folder, KEY, 0, 0)
+    assert len(window.kernels) == 2 * KERNELS
+    assert {window.texts[i] for i in window.kernels["name_id"].tolist()} == {"gemm"}
+
+
+def test_names_outlive_the_segment_and_the_process(tmp_path: Path) -> None:
+    """The segment that had the names first is gone, and so is the process; the records still have names."""
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600, segment_bytes=8192)
+    ring.open()
+    producer = Producer(ring)
+    for _ in range(20):
+        producer.step()
+        ring.flush()
+    ring.close()
+    paths = segments(tmp_path)
+    assert len(paths) > 4
+    for path in paths[:-2]:
+        path.unlink()
+    window = window_of_steps(tmp_path, KEY, 19, 19)
+    assert len(window.kernels) == KERNELS
+    assert {window.texts[i] for i in window.kernels["name_id"].tolist()} == {"gemm"}
+    assert window.identity == identity()
+
+
+def test_steps_that_ran_twice_are_shown_as_they_ran_last(ring: Ring) -> None:
+    """A job restarted from its checkpoint."""
+    first = Producer(ring)
+    first.step()
+    second = Producer(ring, begin=first.begin + 10 * STEP_NS)
+    second.step()
+    ring.flush()
+    assert window_of_steps(ring.folder, KEY, 0, 0).begin_ns == second.begin
+
+
+def test_what_is_not_there_is_said(ring: Ring) -> None:
+    """With the steps that are."""
+    with pytest.raises(NotInRing, match="rank 0 of job: no step of 5 to 6 in the ring; it has none"):
+        window_of_steps(ring.folder, KEY, 5, 6)
+    producer = Producer(ring)
+    producer.step()
+    producer.step()
+    ring.flush()
+    with pytest.raises(NotInRing, match="it has 0 to 1"):
+        window_of_steps(ring.folder, KEY, 5, 6)
+    assert ranks_in(ring.folder) == [KEY]
+
+
+def test_drops_on_the_way_are_counted_in_the_window(tmp_path: Path) -> None:
+    """By when they were noticed."""
+    clock = Clock()
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600, clock=clock)
+    ring.open()
+    producer = Producer(ring, begin=clock.now)
+    producer.step()
+    producer.tap.dropped(5)
+    clock.now += STEP_NS // 2
+    producer.tap.dropped(7)
+    clock.now += STEP_NS
+    producer.tap.dropped(100)
+    ring.close()
+    window = window_of_steps(tmp_path, KEY, 0, 0)
+    assert window.drops == [(producer.begin, 5), (producer.begin + STEP_NS // 2, 12)]
+    assert window.dropped == 12
+
+
+def test_folded_stacks_are_kept(ring: Ring) -> None:
+    """Windows that touch the steps; a rank that never connected has none."""
+    producer = Producer(ring)
+    producer.step()
+    folded = {("MainThread", ("main", "forward")): 3}
+    ring.stacks(KEY, producer.begin, producer.begin + 1, folded)
+    ring.stacks(KEY, producer.begin + 5 * STEP_NS, producer.begin + 6 * STEP_NS, folded)
+    ring.stacks(("job", 9), producer.begin, producer.begin + 1, folded)
+    ring.flush()
+    (samples,) = window_of_steps(ring.folder, KEY, 0, 0).samples
+    assert samples.counts == folded
+
+
+def test_the_oldest_go_when_the_budget_is_reached(tmp_path: Path) -> None:
+    """Of all ranks; what is gone is counted in bytes, and the ring stays within its budget."""
+    ring = Ring(tmp_path, budget_bytes=200_000, age_s=3600, segment_bytes=20_000)
+    ring.open()
+    producers = [Producer(ring, rank) for rank in (0, 1)]
+    for _ in range(60):
+        for producer in producers:
+            producer.step()
+        ring.flush()
+        assert ring.size == sum(path.stat().st_size for path in segments(tmp_path)) <= 200_000
+    assert ring.dropped_bytes["budget"] > 0
+    for rank in (0, 1):
+        window_of_steps(tmp_path, ("job", rank), 59, 59)
+        with pytest.raises(NotInRing):
+            window_of_steps(tmp_path, ("job", rank), 0, 0)
+    ring.close()
+
+
+def test_what_is_too_old_goes(tmp_path: Path) -> None:
+    """Also of a rank that left."""
+    clock = Clock()
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=60, clock=clock)
+    ring.open()
+    gone = Producer(ring, 0)
+    gone.step()
+    gone.tap.close()
+    ring.flush()
+    stays = Producer(ring, 1)
+    for _ in range(20):
+        clock.now += 10_000_000_000
+        stays.step()
+        ring.flush()
+    assert {path.parent.name for path in segments(tmp_path)} == {"1"}
+    assert ring.dropped_bytes["age"] > 0
+    assert clock.now - ring.oldest_ns < 100e9
+    ring.close()
+
+
+def test_a_killed_exporter_loses_nothing_that_was_written(tmp_path: Path) -> None:
+    """SIGKILL while it writes: every step that was flushed is there, whole; the next exporter goes on."""
+    script = Path(__file__).with_name("ring_writer.py")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    written = 0
+    for line in process.stdout:
+        written = int(line.split()[1])
+        if written >= 500:
+            break
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600)
+    ring.open()
+    window = window_of_steps(tmp_path, KEY, 0, written - 1)
+    assert len(window.iterations) == written
+    assert len(window.kernels) == written * KERNELS
+    producer = Producer(ring)
+    for _ in range(written + 1000):
+        producer.step()
+    ring.flush()
+    assert window_of_steps(tmp_path, KEY, written + 999, written + 999).begin_ns > producer.begin
+    ring.close()
+
+
+@pytest.mark.parametrize("torn", [1, 10, 27, 28, 100])
+def test_a_torn_tail_is_cut_counted_and_never_shown(tmp_path: Path, torn: int) -> None:
+    """What a power failure left of the last frame."""
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600)
+    ring.open()
+    producer = Producer(ring)
+    producer.step()
+    ring.flush()
+    producer.step()
+    ring.close()
+    (path,) = segments(tmp_path)
+    whole = path.stat().st_size
+    frame = Frame(FrameType.KERNELS, 1, 0, bytes(range(48)) * 10).pack()
+    with path.open("ab") as file:
+        file.write(frame[:torn])
+    assert len(window_of_steps(tmp_path, KEY, 0, 1).kernels) == 2 * KERNELS
+    again = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600)
+    again.open()
+    assert again.dropped_bytes["torn"] == torn
+    assert path.stat().st_size == whole
+    again.close()
+
+
+def test_a_flipped_bit_ends_the_segment(tmp_path: Path) -> None:
+    """Nothing behind it is trusted; what lies before it is shown."""
+    path = tmp_path / "a.segment"
+    writer = SegmentWriter(path)
+    frames = [Frame(FrameType.SPANS, 1, number, bytes([number]) * 40) for number in range(10)]
+    for frame in frames:
+        writer.append(frame.pack())
+    writer.close()
+    assert [frame.arrival_ns for frame in read_frames(path)] == list(range(10))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    left = [frame.arrival_ns for frame in read_frames(path)]
+    assert left == list(range(len(left)))
+    assert 0 < len(left) < 10
+    assert cut_torn_tail(path) > 0
+    assert [frame.arrival_ns for frame in read_frames(path)] == left
+
+
+def test_a_file_that_is_no_segment_has_no_frames(tmp_path: Path) -> None:
+    """Not even by chance."""
+    path = tmp_path / "a.segment"
+    path.write_bytes(b"something else entirely" * 10)
+    assert list(read_frames(path)) == []
+
+
+class FullDisk:
+    """`os.write` that finds no room for a while, sometimes after half of what it was given."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self._write = os.write
+        self._half = False
+
+    def __call__(self, descriptor: int, data) -> int:
+        if not self.full:
+            return self._write(descriptor, data)
+        self._half = not self._half
+        if self._half and len(data) > 1:
+            return self._write(descriptor, bytes(data)[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_drops_the_oldest_then_what_comes_and_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted; no half frame stays; once there is room the ring goes on."""
+    disk = FullDisk()
+    monkeypatch.setattr(ring_module.os, "write", disk)
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600, segment_bytes=8192)
+    ring.open()
+    producer = Producer(ring)
+    for _ in range(20):
+        producer.step()
+        ring.flush()
+    before = len(segments(tmp_path))
+    disk.full = True
+    producer.step()
+    assert ring.flush()
+    assert ring.dropped_bytes["disk"] > KERNELS * 40
+    assert len(segments(tmp_path)) < before
+    disk.full = False
+    producer.step()
+    ring.flush()
+    assert len(window_of_steps(tmp_path, KEY, 21, 21).kernels) == KERNELS
+    with pytest.raises(NotInRing):
+        window_of_steps(tmp_path, KEY, 20, 20)
+    assert ring.size == sum(path.stat().st_size for path in segments(tmp_path))
+    ring.close()
+
+
+def test_a_disk_that_hangs_costs_records_and_no_memory(tmp_path: Path) -> None:
+    """The backlog is bounded; what is beyond is counted."""
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600)  # not opened: nobody writes
+    producer = Producer(ring)
+    payload = memoryview(np.zeros(1600 * 40, np.uint8).tobytes())
+    for _ in range(1000):
+        producer.tap.take(FrameType.KERNELS, payload)
+    assert ring.dropped_bytes["backlog"] == 1000 * len(payload) - (32 << 20) // len(payload) * len(payload)
+
+
+def test_two_exporters_do_not_share_a_ring(ring: Ring) -> None:
+    """The second is told."""
+    with pytest.raises(RingTaken, match="in use by another exporter"):
+        Ring(ring.folder, budget_bytes=1 << 30, age_s=3600).open()
