@@ -43,6 +43,8 @@ inline constexpr Number kCuptiBuffers{"ARGUS_CUPTI_BUFFERS", 32, 2};
 inline constexpr Number kCuptiBufferKibibytes{"ARGUS_CUPTI_BUFFER_KIBIBYTES", 1024, 16};
 /// record CUPTI's raw buffers into this path, with .rank<rank> behind it
 inline constexpr Text kRecord{"ARGUS_RECORD"};
+/// another injection library, which ours loads and initialises behind it
+inline constexpr Text kNextInjection{"ARGUS_NEXT_INJECTION"};
 /// such a recording ends at this size
 inline constexpr Number kRecordMebibytes{"ARGUS_RECORD_MEBIBYTES", 64, 1};
 

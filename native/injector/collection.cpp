@@ -1,0 +1,108 @@
+#include "collection.hpp"
+
+namespace argus {
+namespace {
+
+constexpr std::uint64_t kFruitlessLimit = 3;
+using Lock = std::lock_guard<std::mutex>;
+
+}  // namespace
+
+bool Collection::begin() noexcept {
+  const abi::Result result = cupti_->start(request_, complete_, launches_);
+  state_.collecting = result == abi::kSuccess;
+  state_.reason = state_.collecting ? "" : "cupti_error_" + std::to_string(result);
+  return state_.collecting;
+}
+
+bool Collection::start() noexcept {
+  const Lock lock(mutex_);
+  if (final_) return false;
+  final_ = !begin();
+  return !final_;
+}
+
+bool Collection::pause() noexcept {
+  const Lock lock(mutex_);
+  if (final_ || !state_.collecting) return false;
+  cupti_->stop(launches_);
+  cupti_->flush();
+  state_ = {false, "paused"};
+  held_ = false;
+  ++pauses_;
+  return true;
+}
+
+bool Collection::rearm(bool silent) noexcept {
+  const Lock lock(mutex_);
+  if (final_) return false;
+  ++rearms_;
+  if (silent) {
+    ++silent_rearms_;
+    silent_ = ++fruitless_ >= kFruitlessLimit;
+  }
+  pool_->replace_lent();
+  held_ = false;
+  return begin();
+}
+
+void Collection::stop(const char* reason) noexcept {
+  const Lock lock(mutex_);
+  if (final_) return;
+  if (state_.collecting) cupti_->stop(launches_);
+  final_ = true;
+  state_ = {false, reason};
+}
+
+void Collection::hold() noexcept {
+  const Lock lock(mutex_);
+  if (!state_.collecting) return;
+  cupti_->stop(launches_);
+  held_ = true;
+  state_ = {false, "overrun"};
+}
+
+void Collection::release() noexcept {
+  const Lock lock(mutex_);
+  if (held_) begin();
+  held_ = false;
+}
+
+void Collection::heard() noexcept {
+  const Lock lock(mutex_);
+  fruitless_ = 0;
+  silent_ = false;
+}
+
+Collection::State Collection::state() const {
+  const Lock lock(mutex_);
+  if (state_.collecting && silent_) return {true, "no_records"};
+  return state_;
+}
+
+bool Collection::collecting() const noexcept {
+  const Lock lock(mutex_);
+  return state_.collecting;
+}
+
+bool Collection::may_flush() const noexcept {
+  const Lock lock(mutex_);
+  return state_.collecting || held_;
+}
+
+std::uint64_t Collection::pauses() const noexcept {
+  const Lock lock(mutex_);
+  return pauses_;
+}
+
+std::uint64_t Collection::rearms() const noexcept {
+  const Lock lock(mutex_);
+  return rearms_;
+}
+
+std::uint64_t Collection::silent_rearms() const noexcept {
+  const Lock lock(mutex_);
+  return silent_rearms_;
+}
+
+}  // namespace argus

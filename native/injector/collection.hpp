@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "buffer_pool.hpp"
+#include "cupti.hpp"
+
+namespace argus {
+
+/// Whether CUPTI's records come to us, and if not, why. Any thread; calls into CUPTI happen under a lock of
+/// its own, which CUPTI's callbacks never take.
+class Collection {
+ public:
+  struct State {
+    bool collecting = false;  ///< CUPTI has our callbacks and the kinds are on
+    std::string reason;       ///< fit for a label: a few fixed words; empty: up
+  };
+
+  /// Nothing can be collected, for this reason.
+  explicit Collection(std::string reason) : final_(true), state_{false, std::move(reason)} {}
+  Collection(Cupti& cupti, BufferPool& pool, abi::RequestCallback request, abi::CompleteCallback complete,
+             bool launches)
+      : cupti_(&cupti), pool_(&pool), request_(request), complete_(complete), launches_(launches) {}
+
+  /// Begins to collect; false and a reason where CUPTI refuses (another tool holds it: cupti_error_39).
+  bool start() noexcept;
+  /// Stands aside for another user of CUPTI. False: there is nothing to pause.
+  bool pause() noexcept;
+  /// Takes the callbacks back and collects again. `silent`: the watchdog asks, since no records came since
+  /// it asked last; from the third time in a row on the channel counts as down (no_records).
+  bool rearm(bool silent) noexcept;
+  /// Switches off for good.
+  void stop(const char* reason) noexcept;
+  /// Off until the pool has recovered from an overrun.
+  void hold() noexcept;
+  void release() noexcept;
+  /// Records came: the watchdog's count begins anew.
+  void heard() noexcept;
+
+  State state() const;
+  bool collecting() const noexcept;
+  /// CUPTI's buffers are ours to ask for: not while we stand aside.
+  bool may_flush() const noexcept;
+
+  std::uint64_t pauses() const noexcept;
+  std::uint64_t rearms() const noexcept;
+  std::uint64_t silent_rearms() const noexcept;
+
+ private:
+  bool begin() noexcept;
+
+  Cupti* cupti_ = nullptr;
+  BufferPool* pool_ = nullptr;
+  abi::RequestCallback request_ = nullptr;
+  abi::CompleteCallback complete_ = nullptr;
+  bool launches_ = false;
+
+  mutable std::mutex mutex_;
+  bool final_ = false;  ///< off for good
+  bool held_ = false;
+  bool silent_ = false;
+  State state_;
+  std::uint64_t pauses_ = 0;
+  std::uint64_t rearms_ = 0;
+  std::uint64_t silent_rearms_ = 0;
+  std::uint64_t fruitless_ = 0;
+};
+
+}  // namespace argus

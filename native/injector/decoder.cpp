@@ -1,0 +1,153 @@
+#include "decoder.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+namespace argus {
+namespace {
+
+// As Kineto writes them, so that a trace of torch.profiler and ours name a copy alike.
+constexpr const char* kCopies[] = {"Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA",
+                                   "AtoD",    "DtoA", "DtoD", "HtoH", "PtoP"};
+constexpr const char* kMemories[] = {"Unknown", "Pageable", "Pinned", "Device",
+                                     "Array",   "Managed",  "Device Static", "Managed Static"};
+
+constexpr std::uint64_t kOldestNs = 3'600'000'000'000;
+constexpr std::uint64_t kAheadNs = 10'000'000'000;
+
+std::uint32_t kilobytes(std::uint64_t bytes) noexcept {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes / 1024 + (bytes % 1024 != 0), 0xFFFFFFFFU));
+}
+
+std::uint8_t device_number(std::uint32_t device) noexcept {
+  return static_cast<std::uint8_t>(std::min<std::uint32_t>(device, 255));
+}
+
+}  // namespace
+
+Decoder::Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link& link, bool launches)
+    : cupti_(cupti), clock_(clock), names_(names), link_(link), with_launches_(launches) {}
+
+void Decoder::buffer(std::uint8_t* data, std::size_t valid) {
+  names_.new_buffer();
+  const std::uint64_t now = unix_now();
+  earliest_ns_ = now - kOldestNs;
+  latest_ns_ = now + kAheadNs;
+  for (void* record = nullptr; (record = cupti_.next(data, valid, record));) {
+    switch (abi::read<std::uint32_t>(record, 0)) {
+      case abi::kKindConcurrentKernel:
+      case abi::kKindKernel:
+        kernel(record);
+        break;
+      case abi::kKindMemcpy:
+        copy(record);
+        break;
+      case abi::kKindMemset:
+        set(record);
+        break;
+      case abi::kKindRuntime:
+      case abi::kKindDriver:
+        if (with_launches_)
+          launches_.launch(abi::read<std::uint32_t>(record, abi::Api::kCorrelation),
+                           abi::read<std::uint64_t>(record, abi::Api::kStart));
+        break;
+      default:
+        break;  // another tool may switch on kinds of its own while the callbacks are ours
+    }
+  }
+}
+
+std::size_t Decoder::count(std::uint8_t* data, std::size_t valid) const noexcept {
+  constexpr std::uint32_t kOurs[] = {abi::kKindConcurrentKernel, abi::kKindKernel, abi::kKindMemcpy,
+                                     abi::kKindMemset};
+  std::size_t count = 0;
+  for (void* record = nullptr; (record = cupti_.next(data, valid, record));)
+    count += std::find(std::begin(kOurs), std::end(kOurs), abi::read<std::uint32_t>(record, 0)) != std::end(kOurs);
+  return count;
+}
+
+bool Decoder::times(const void* record, std::size_t start, std::size_t end, wire::Kernel& kernel) noexcept {
+  const auto start_ticks = abi::read<std::uint64_t>(record, start);
+  const auto end_ticks = abi::read<std::uint64_t>(record, end);
+  kernel.start_ns = clock_.unix_ns(start_ticks);
+  if (start_ticks == 0 || end_ticks < start_ticks || kernel.start_ns < earliest_ns_ || kernel.start_ns > latest_ns_) {
+    ++invalid_;
+    return false;
+  }
+  kernel.duration_ns = clock_.duration_ns(end_ticks - start_ticks);
+  kernel.issue_ns = Launches::kUnknown;
+  ++records_;
+  return true;
+}
+
+void Decoder::kernel(const void* record) {
+  wire::Kernel kernel;
+  if (!times(record, abi::Kernel::kStart, abi::Kernel::kEnd, kernel)) return;
+  kernel.name_id = names_.of_kernel(abi::read<const char*>(record, abi::Kernel::kName));
+  kernel.stream = abi::read<std::uint32_t>(record, abi::Kernel::kStream);
+  kernel.operation = static_cast<std::uint8_t>(wire::Operation::kKernel);
+  kernel.device = device_number(abi::read<std::uint32_t>(record, abi::Kernel::kDevice));
+  if (with_launches_) {
+    const auto correlation = abi::read<std::uint32_t>(record, abi::Kernel::kCorrelation);
+    const auto start = abi::read<std::uint64_t>(record, abi::Kernel::kStart);
+    const bool of_graph = abi::read<std::uint32_t>(record, abi::Kernel::kGraph) != 0;
+    bool found = false;
+    const std::int64_t ticks = launches_.latency(correlation, start, of_graph, found);
+    if (!found && launches_.wait({kernel, start, correlation, of_graph})) return;
+    if (ticks >= 0) kernel.issue_ns = static_cast<std::int64_t>(clock_.duration_ns(static_cast<std::uint64_t>(ticks)));
+  }
+  link_.next_kernel() = kernel;
+}
+
+void Decoder::flushed() {
+  if (!with_launches_) return;
+  launches_.flushed([this](const Launches::Waiting& waiting, std::int64_t ticks) {
+    wire::Kernel& kernel = link_.next_kernel();
+    kernel = waiting.kernel;
+    if (ticks >= 0) kernel.issue_ns = static_cast<std::int64_t>(clock_.duration_ns(static_cast<std::uint64_t>(ticks)));
+  });
+}
+
+void Decoder::copy(const void* record) {
+  wire::Kernel kernel;
+  if (!times(record, abi::Memcpy::kStart, abi::Memcpy::kEnd, kernel)) return;
+  kernel.name_id = copy_name(abi::read<std::uint8_t>(record, abi::Memcpy::kCopyKind),
+                             abi::read<std::uint8_t>(record, abi::Memcpy::kSourceKind),
+                             abi::read<std::uint8_t>(record, abi::Memcpy::kDestinationKind));
+  kernel.stream = abi::read<std::uint32_t>(record, abi::Memcpy::kStream);
+  kernel.kilobytes = kilobytes(abi::read<std::uint64_t>(record, abi::Memcpy::kBytes));
+  kernel.operation = static_cast<std::uint8_t>(wire::Operation::kMemcpy);
+  kernel.device = device_number(abi::read<std::uint32_t>(record, abi::Memcpy::kDevice));
+  link_.next_kernel() = kernel;
+}
+
+void Decoder::set(const void* record) {
+  wire::Kernel kernel;
+  if (!times(record, abi::Memset::kStart, abi::Memset::kEnd, kernel)) return;
+  kernel.name_id = set_name(abi::read<std::uint16_t>(record, abi::Memset::kMemoryKind));
+  kernel.stream = abi::read<std::uint32_t>(record, abi::Memset::kStream);
+  kernel.kilobytes = kilobytes(abi::read<std::uint64_t>(record, abi::Memset::kBytes));
+  kernel.operation = static_cast<std::uint8_t>(wire::Operation::kMemset);
+  kernel.device = device_number(abi::read<std::uint32_t>(record, abi::Memset::kDevice));
+  link_.next_kernel() = kernel;
+}
+
+std::uint32_t Decoder::copy_name(std::uint8_t kind, std::uint8_t from, std::uint8_t to) {
+  if (kind >= std::size(kCopies)) kind = 0;
+  if (from >= std::size(kMemories)) from = 0;
+  if (to >= std::size(kMemories)) to = 0;
+  std::uint32_t& id = copy_names_[kind][from][to];
+  if (id == 0)
+    id = names_.of_text(std::string("Memcpy ") + kCopies[kind] + " (" + kMemories[from] + " -> " + kMemories[to] + ")");
+  return id;
+}
+
+std::uint32_t Decoder::set_name(std::uint16_t memory) {
+  if (memory >= std::size(kMemories)) memory = 0;
+  std::uint32_t& id = set_names_[memory];
+  if (id == 0) id = names_.of_text(std::string("Memset (") + kMemories[memory] + ")");
+  return id;
+}
+
+}  // namespace argus

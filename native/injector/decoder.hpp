@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "clock.hpp"
+#include "cupti.hpp"
+#include "launches.hpp"
+#include "link.hpp"
+#include "names.hpp"
+
+namespace argus {
+
+/// From CUPTI's records to ours. Worker only.
+class Decoder {
+ public:
+  Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link& link, bool launches);
+
+  /// Hands every record of a buffer to the link.
+  void buffer(std::uint8_t* data, std::size_t valid);
+  /// Records in a buffer that are kernels, copies or memory sets.
+  std::size_t count(std::uint8_t* data, std::size_t valid) const noexcept;
+  /// The buffers of a flush have been read: kernels that waited for their launch over it go out.
+  void flushed();
+
+  std::uint64_t records() const noexcept { return records_; }
+  /// Records whose times make no sense: zero, backwards, an hour old or in the future.
+  std::uint64_t invalid() const noexcept { return invalid_; }
+
+ private:
+  bool times(const void* record, std::size_t start, std::size_t end, wire::Kernel& kernel) noexcept;
+  void kernel(const void* record);
+  void copy(const void* record);
+  void set(const void* record);
+  std::uint32_t copy_name(std::uint8_t kind, std::uint8_t from, std::uint8_t to);
+  std::uint32_t set_name(std::uint16_t memory);
+
+  const Cupti& cupti_;
+  const Clock& clock_;
+  NameTable& names_;
+  Link& link_;
+  Launches launches_;
+  const bool with_launches_;
+  std::uint64_t earliest_ns_ = 0;
+  std::uint64_t latest_ns_ = 0;
+  std::uint64_t records_ = 0;
+  std::uint64_t invalid_ = 0;
+  std::uint32_t copy_names_[11][8][8] = {};
+  std::uint32_t set_names_[8] = {};
+};
+
+}  // namespace argus

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace argus {
+
+/// What the environment asks for; names, defaults and limits are in settings_table.hpp.
+struct Settings {
+  bool disable = false;
+  bool disable_kernels = false;
+  bool debug = false;
+  bool issue_latency = false;
+  std::string socket;
+  std::string job;
+  std::string command_include;
+  std::string command_exclude;
+  std::string cupti_library;
+  std::string record;
+  std::string next_injection;
+  long flush_milliseconds = 0;
+  long producer_pid = 0;
+  long cupti_buffers = 0;
+  long cupti_buffer_kibibytes = 0;
+  long record_mebibytes = 0;
+};
+
+/// A value that cannot be used is said on stderr once, and the default stands: training never stops for
+/// it. Thread of InitializeInjection only.
+Settings read_settings();
+
+/// Value of a variable; empty where it is not set.
+std::string variable(const char* name);
+
+/// A whole number of 0 or more; -1 where the text is anything else.
+long whole_number(const std::string& text) noexcept;
+
+/// One line on stderr, marked as ours. Any thread.
+void say(const std::string& text) noexcept;
+
+/// As `say`, where ARGUS_DEBUG is set.
+void debug(const Settings& settings, const std::string& text) noexcept;
+
+}  // namespace argus

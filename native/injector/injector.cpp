@@ -1,0 +1,196 @@
+// The entry point: CUDA loads this library in cuInit and calls InitializeInjection on the calling thread.
+// Nothing here may fail the training process: no exception leaves, and the answer is always 1.
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "buffer_pool.hpp"
+#include "collection.hpp"
+#include "control.h"
+#include "cupti.hpp"
+#include "environment.hpp"
+#include "identity.hpp"
+#include "selection.hpp"
+#include "worker.hpp"
+
+namespace argus {
+namespace {
+
+constexpr std::chrono::milliseconds kExitLimit{2'000};
+
+/// Everything of an observed process. Made once and never destroyed: CUPTI may call back until the very end.
+struct Injector {
+  explicit Injector(Settings settings_) : settings(std::move(settings_)), pid(getpid()) {}
+
+  const Settings settings;
+  const pid_t pid;
+  RankClaim claim;
+  std::unique_ptr<Cupti> cupti;
+  std::unique_ptr<BufferPool> pool;
+  std::unique_ptr<Collection> collection;
+  std::unique_ptr<Worker> worker;
+};
+
+std::atomic<Injector*> injector{nullptr};
+std::atomic<bool> in_forked_child{false};
+
+Injector* active() noexcept {
+  return in_forked_child.load(std::memory_order_relaxed) ? nullptr : injector.load(std::memory_order_acquire);
+}
+
+void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* max_records) {
+  *max_records = 0;
+  if (Injector* self = active()) {
+    self->pool->request(buffer, size);
+  } else {  // CUDA does not work in a forked child, so nobody asks; and its lock may be held for ever
+    *buffer = nullptr;
+    *size = 0;
+  }
+}
+
+void on_complete(void*, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid) {
+  Injector* self = active();
+  if (self && buffer) self->pool->complete(buffer, valid);
+}
+
+/// Child of a fork: no thread of ours lives here, and locks may be held by threads that are not here either.
+void after_fork_in_child() {
+  in_forked_child = true;
+  if (Injector* self = injector.load()) {
+    self->worker->forked();
+    self->claim.abandon();
+  }
+}
+
+void at_exit() {
+  if (Injector* self = active()) self->worker->finish(kExitLimit);
+}
+
+void inject(Settings settings) {
+  const std::vector<std::string> command = command_line();
+  const Identity identity = identify(settings, command);
+  const std::string skip = reason_to_skip(settings, identity, command);
+  if (!skip.empty()) {
+    debug(settings, "kernels of process " + std::to_string(getpid()) + " are not observed: " + skip);
+    return;
+  }
+  auto self = std::make_unique<Injector>(std::move(settings));
+  if (!self->claim.take(identity, socket_path(self->settings))) {
+    debug(self->settings, "kernels of process " + std::to_string(getpid()) +
+                              " are not observed: another process has rank " + std::to_string(identity.rank));
+    return;
+  }
+  std::string reason;
+  self->cupti = Cupti::open(self->settings, reason);
+  const auto bytes = static_cast<std::size_t>(self->settings.cupti_buffer_kibibytes) * 1024;
+  self->pool = std::make_unique<BufferPool>(static_cast<std::size_t>(self->settings.cupti_buffers), bytes,
+                                            !self->cupti || self->cupti->may_refuse_buffer());
+  self->collection = self->cupti ? std::make_unique<Collection>(*self->cupti, *self->pool, on_request, on_complete,
+                                                                self->settings.issue_latency)
+                                 : std::make_unique<Collection>(reason);
+  self->worker = std::make_unique<Worker>(self->settings, identity, self->cupti.get(), *self->pool, *self->collection);
+  Injector* const made = self.release();
+  injector.store(made, std::memory_order_release);
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  std::atexit(at_exit);
+  made->worker->start();
+  if (!made->collection->start()) {
+    debug(made->settings, "kernels cannot be observed: " + made->collection->state().reason);
+    return;
+  }
+  debug(made->settings, "kernels of rank " + std::to_string(identity.rank) + " of job " + identity.job +
+                            " go to " + socket_path(made->settings));
+}
+
+/// Another tool's injection library, which CUDA_INJECTION64_PATH has no second place for.
+void chain(const std::string& path) {
+  if (path.empty()) return;
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  auto* initialize = library ? reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection")) : nullptr;
+  if (initialize)
+    initialize();
+  else
+    say("ARGUS_NEXT_INJECTION is '" + path + "'; allowed: a library with InitializeInjection; going on without it");
+}
+
+}  // namespace
+}  // namespace argus
+
+extern "C" {
+
+int InitializeInjection(void) {
+  static std::atomic<bool> called{false};
+  if (called.exchange(true)) return 1;
+  try {
+    const argus::Settings settings = argus::read_settings();
+    try {
+      argus::inject(settings);
+    } catch (const std::exception& error) {
+      argus::say(std::string("kernels are not observed, training goes on: ") + error.what());
+    }
+    argus::chain(settings.next_injection);
+  } catch (...) {
+    // Not even memory for a message.
+  }
+  return 1;
+}
+
+int argus_cupti_interface(void) { return ARGUS_CUPTI_INTERFACE; }
+
+int argus_cupti_pause(void) {
+  argus::Injector* self = argus::active();
+  if (!self) return ARGUS_NOT_ACTIVE;
+  const bool paused = self->collection->pause();
+  self->worker->tick_soon();
+  return paused ? ARGUS_OK : ARGUS_REFUSED;
+}
+
+int argus_cupti_rearm(int because_silent) {
+  argus::Injector* self = argus::active();
+  if (!self) return ARGUS_NOT_ACTIVE;
+  const bool armed = self->collection->rearm(because_silent != 0);
+  self->worker->tick_soon();
+  return armed ? ARGUS_OK : ARGUS_REFUSED;
+}
+
+int argus_cupti_flush(void) {
+  argus::Injector* self = argus::active();
+  if (!self) return ARGUS_NOT_ACTIVE;
+  self->worker->tick_soon();
+  return ARGUS_OK;
+}
+
+int argus_cupti_statistics(struct ArgusCuptiStatistics* out, size_t size) {
+  argus::Injector* self = argus::active();
+  if (!self || !out) return ARGUS_NOT_ACTIVE;
+  ArgusCuptiStatistics statistics{};
+  self->worker->statistics(statistics);
+  statistics.foreign_buffers = self->pool->foreign();
+  statistics.replaced_buffers = self->pool->replaced();
+  statistics.free_buffers = self->pool->free_buffers();
+  statistics.pauses = self->collection->pauses();
+  statistics.rearms = self->collection->rearms();
+  statistics.silent_rearms = self->collection->silent_rearms();
+  statistics.cupti_version = self->cupti ? self->cupti->version() : 0;
+  try {
+    const argus::Collection::State state = self->collection->state();
+    statistics.collecting = state.collecting;
+    statistics.up = state.reason.empty();
+    state.reason.copy(statistics.reason, sizeof statistics.reason - 1);
+  } catch (...) {
+    return ARGUS_REFUSED;
+  }
+  std::memcpy(out, &statistics, std::min(size, sizeof statistics));
+  return ARGUS_OK;
+}
+
+}  // extern "C"

@@ -1,0 +1,222 @@
+#include "worker.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace argus {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kShortestPeriod{20};
+constexpr milliseconds kPatience{100};      // of one send, while buffers are plenty: a reader that pauses loses nothing
+constexpr milliseconds kLastPatience{500};  // of all sends at exit together
+constexpr seconds kStatePeriod{5};          // own cost and drops stay current within this
+constexpr seconds kIdlePeriod{5};           // where nothing can be collected
+constexpr std::uint64_t kInvalidLimit = 64;
+
+std::uint64_t thread_cpu_ns() noexcept {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+}  // namespace
+
+Worker::Worker(const Settings& settings, const Identity& identity, Cupti* cupti, BufferPool& pool,
+               Collection& collection)
+    : settings_(settings),
+      period_(std::max(milliseconds(settings.flush_milliseconds), kShortestPeriod)),
+      cupti_(cupti),
+      pool_(pool),
+      collection_(collection),
+      link_(socket_path(settings), identity, names_) {
+  if (!cupti) return;
+  clock_ = std::make_unique<Clock>(*cupti);
+  decoder_ = std::make_unique<Decoder>(*cupti, *clock_, names_, link_, settings.issue_latency);
+  if (!settings.record.empty())
+    recorder_ = std::make_unique<Recorder>(settings.record, identity.rank,
+                                           static_cast<std::size_t>(settings.record_mebibytes) << 20U, *cupti);
+}
+
+void Worker::start() {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Worker::run() noexcept {
+  pthread_setname_np(pthread_self(), "argus-cupti");
+  try {
+    loop();
+  } catch (...) {
+    // Memory is short. The training may still go on; we do not: CUPTI gets no more buffers read.
+    collection_.stop("out_of_memory");
+    link_.close();
+  }
+  publish_counters();
+  const std::lock_guard<std::mutex> lock(done_mutex_);
+  done_ = true;
+  done_changed_.notify_all();
+}
+
+void Worker::loop() {
+  auto next_tick = steady_clock::now();
+  while (!stop_) {
+    const auto buffer = pool_.take(next_tick);
+    if (buffer) {
+      read(*buffer);
+      overrun(false);
+    }
+    const auto now = steady_clock::now();
+    if (now < next_tick && !tick_now_) continue;
+    tick_now_ = false;
+    tick(false);
+    next_tick = steady_clock::now() + (collection_.may_flush() ? period_ : std::min<milliseconds>(period_ * 5, kIdlePeriod));
+  }
+  tick(true);
+  link_.close();
+  recorder_.reset();
+}
+
+void Worker::read(const BufferPool::Filled& buffer) {
+  if (buffer.discard) {
+    dropped_buffers_ += decoder_->count(buffer.data, buffer.valid);
+  } else {
+    if (!stop_) link_.set_patience(pool_.at_ease() ? kPatience : milliseconds{0});
+    if (recorder_) recorder_->buffer(buffer.data, buffer.valid);
+    decoder_->buffer(buffer.data, buffer.valid);
+  }
+  pool_.give_back(buffer);
+}
+
+void Worker::drain() {
+  while (const auto buffer = pool_.take()) read(*buffer);
+}
+
+void Worker::tick(bool last) {
+  if (last) link_.set_patience(kLastPatience);
+  const auto began = steady_clock::now();
+  if (cupti_) {
+    const bool ours = collection_.may_flush();
+    if (ours) {
+      clock_->refresh();
+      if (last)
+        cupti_->flush_at_exit();
+      else
+        cupti_->flush();
+    }
+    drain();
+    decoder_->flushed();
+    if (last) decoder_->flushed();
+    if (ours) dropped_cupti_ += cupti_->take_dropped();
+    overrun(true);
+    judge_times();
+  }
+  if (last && steady_clock::now() - began > kLastPatience) link_.set_patience(milliseconds{0});
+  link_.flush();
+  publish_counters();
+  say_state(last);
+}
+
+void Worker::overrun(bool at_tick) {
+  if (!pool_.overrun()) return;
+  collection_.hold();
+  if (!at_tick) return;
+  // What went into the void was never readable: its number is that of the smallest records that fit.
+  dropped_buffers_ += pool_.take_voided_bytes() / abi::Kernel::kSmallest;
+  if (pool_.recovered()) collection_.release();
+}
+
+void Worker::judge_times() noexcept {
+  const std::uint64_t invalid = decoder_->invalid() - judged_invalid_;
+  const std::uint64_t valid = decoder_->records() - judged_records_;
+  if (valid > 0) collection_.heard();
+  if (invalid < kInvalidLimit && valid == 0) return;  // too few to tell: they add up
+  judged_invalid_ += invalid;
+  judged_records_ += valid;
+  if (invalid < kInvalidLimit || invalid <= valid) return;
+  collection_.stop("invalid_timestamps");
+  say("CUPTI's timestamps are invalid (" + std::to_string(invalid) + " of " + std::to_string(invalid + valid) +
+      " records): kernels are switched off, training goes on");
+}
+
+void Worker::say_state(bool now) {
+  const Collection::State state = collection_.state();
+  const bool up = state.reason.empty();
+  // A process that never ran a kernel does not train: it speaks only to say that it cannot see any.
+  const bool pausing = state.reason == "paused";
+  if (records_ == 0 && (up || pausing)) return;
+  const bool changed = up != said_up_ || state.reason != said_reason_;
+  const auto at = steady_clock::now();
+  if (!now && !changed && link_.connects() == said_connects_ && at - said_at_ < kStatePeriod) return;
+  wire::ChannelState record;
+  record.cpu_ns = cpu_ns_;
+  record.dropped = dropped_cupti_ + dropped_buffers_ + dropped_invalid_;
+  record.reason_id = up ? 0 : names_.of_text(state.reason);
+  record.channel = static_cast<std::uint8_t>(wire::Channel::kKernels);
+  record.up = up;
+  link_.send_state(record);
+  said_up_ = up;
+  said_reason_ = state.reason;
+  said_connects_ = link_.connects();
+  said_at_ = at;
+}
+
+void Worker::publish_counters() noexcept {
+  if (decoder_) {
+    records_ = decoder_->records();
+    dropped_invalid_ = decoder_->invalid();
+    clock_changes_ = clock_->changes();
+  }
+  name_count_ = names_.records().size();
+  cpu_ns_ = thread_cpu_ns();
+}
+
+void Worker::tick_soon() noexcept {
+  tick_now_ = true;
+  pool_.wake();
+}
+
+void Worker::finish(milliseconds limit) noexcept {
+  if (!thread_.joinable()) return;
+  stop_ = true;
+  pool_.wake();
+  std::unique_lock<std::mutex> lock(done_mutex_);
+  const bool done = done_changed_.wait_for(lock, limit, [this] { return done_; });
+  lock.unlock();
+  if (done)
+    thread_.join();
+  else
+    thread_.detach();
+}
+
+void Worker::statistics(ArgusCuptiStatistics& out) const noexcept {
+  out.records = records_;
+  out.sent = link_.sent();
+  out.dropped_socket = link_.dropped();
+  out.dropped_cupti = dropped_cupti_;
+  out.dropped_buffers = dropped_buffers_;
+  out.dropped_invalid = dropped_invalid_;
+  out.connects = link_.connects();
+  out.names = name_count_;
+  out.clock_changes = clock_changes_;
+  out.cpu_ns = cpu_ns_;
+}
+
+}  // namespace argus
