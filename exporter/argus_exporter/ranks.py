@@ -30,6 +30,7 @@ from argus_exporter.names import NameTable, Texts
 from argus_exporter.peers import is_trusted
 from argus_exporter.stacks.state import StackState
 from argus_exporter.topology import DIMENSIONS, Group, Identity, RoutingTable
+from argus_exporter.topology_file import NO_TOPOLOGY, Topology
 from argus_exporter.window_summary import PairLabel, PairStatistics, WindowStatistics, WindowSummariser
 
 log = logging.getLogger(__name__)
@@ -84,11 +85,18 @@ class Iterations:
 class RankState:
     """What is known of one rank. One thread (the event loop) calls it, except `summarise_window`."""
 
-    def __init__(self, identity: Identity, config: ExporterConfig, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        reported: Identity,
+        config: ExporterConfig,
+        clock: Callable[[], float],
+        topology: Topology = NO_TOPOLOGY,
+    ) -> None:
         self._config = config
         self._clock = clock
-        self.identity = identity
-        self._reported = identity
+        self._topology = topology
+        self._reported = reported
+        self.identity = topology.place(reported)
         self._identified = False
         """The training process itself has said who the rank is."""
         self.uid: int | None = None
@@ -112,7 +120,7 @@ class RankState:
         self.stacks = StackState()
         self.peer_pid: int | None = None
         """The process that speaks for PHASES, as the kernel names it; 0: invisible from our namespace."""
-        self._routing = RoutingTable(identity, config.routing)
+        self._routing = RoutingTable(self.identity, config.routing)
         windows = config.windows
         self._kernels = KernelWindows(
             windows.seconds, windows.settle_seconds, self.texts.by_id, windows.steps
@@ -324,9 +332,11 @@ class RankState:
         if group.size > 0:
             self.groups[group.name] = group.size
 
-    def reconfigure(self, config: ExporterConfig) -> None:
-        """Take new windows, kernels, modes and routing; trailing extremes keep the length they began with."""
+    def reconfigure(self, config: ExporterConfig, topology: Topology) -> None:
+        """Take new windows, modes, topology and routing; extremes keep the length they began with."""
         self._config = config
+        self._topology = topology
+        self.identity = topology.place(self._reported)
         self._reroute()
         self._kernels.seconds = config.windows.seconds
         self._kernels.settle_seconds = config.windows.settle_seconds
@@ -334,10 +344,9 @@ class RankState:
 
     # -- windows --------------------------------------------------------------------------------------------
 
-    @property
-    def pair_totals(self) -> dict[PairLabel, PairTotals]:
-        """Running totals of every (kernel, stream); those of the published pairs are published."""
-        return self._totals.by_pair
+    def pair_totals(self, pair: PairLabel) -> PairTotals | None:
+        """Running totals of a (kernel, stream); None beyond the limit of pairs that are counted."""
+        return self._totals.of(pair)
 
     def complete_windows(self) -> list[ClosedWindow]:
         """Advance the running totals, and hand out the windows that are complete."""

@@ -12,13 +12,20 @@ from argus_exporter.live import LivePage
 from argus_exporter.peers import is_trusted, user_name
 from argus_exporter.ranks import RankState
 from argus_exporter.topology import Identity
+from argus_exporter.topology_file import NO_TOPOLOGY, Topology
 
 
 class Ranks:
     """The ranks by training job and number. One thread (the event loop) calls it."""
 
-    def __init__(self, config: ExporterConfig, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: ExporterConfig,
+        clock: Callable[[], float] = time.monotonic,
+        topology: Topology = NO_TOPOLOGY,
+    ) -> None:
         self._config = config
+        self._topology = topology
         self._clock = clock
         self._ranks: dict[tuple[str, int], RankState] = {}
 
@@ -26,11 +33,11 @@ class Ranks:
     def clock(self) -> Callable[[], float]:
         return self._clock
 
-    def reconfigure(self, config: ExporterConfig) -> None:
+    def reconfigure(self, config: ExporterConfig, topology: Topology = NO_TOPOLOGY) -> None:
         """Take a new configuration, for the ranks that are here and for those to come."""
-        self._config = config
+        self._config, self._topology = config, topology
         for state in self._ranks.values():
-            state.reconfigure(config)
+            state.reconfigure(config, topology)
 
     def hello(self, identity: Identity, attachment: Attachment, page: LivePage | None = None) -> RankState:
         """The rank that a new connection speaks for.
@@ -48,7 +55,7 @@ class Ranks:
                 raise wire.WireError(
                     "ranks_limit", f"{limit} ranks are here already; raise ranks.limit to take more"
                 )
-            state = self._ranks[identity.key] = RankState(identity, self._config, self._clock)
+            state = self._ranks[identity.key] = RankState(identity, self._config, self._clock, self._topology)
         state.attach(attachment, identity, page)
         return state
 

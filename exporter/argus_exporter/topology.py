@@ -7,6 +7,7 @@ the producer reports. A group is resolved here, once, so that no rule needs a jo
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -15,9 +16,10 @@ from argus_core import wire
 DIMENSIONS = ("dp", "tp", "pp", "ep", "edp", "world")
 """What a phase may be compared along. ep and edp split the data-parallel ranks of one pp and tp index."""
 
-_COORDINATES = ("dp", "tp", "pp", "ep")
+COORDINATES = ("dp", "tp", "pp", "ep")
 
-# First match wins. Patterns are fnmatch globs on the phase name.
+# ARGUS table 3: attention and data-parallel collectives in the DP group, MoE layers and their all-to-all in
+# the EP group. The rest is ours. First match wins; patterns are fnmatch globs on the phase name.
 DEFAULT_ROUTING: tuple[tuple[str, str], ...] = (
     ("ep-*", "ep"),
     ("moe*", "ep"),
@@ -48,17 +50,15 @@ class Identity:
     @classmethod
     def from_hello(cls, hello: wire.Hello) -> Identity:
         """Absent coordinates of a plain data-parallel job are filled in: dp = rank."""
-        coordinates = {name: getattr(hello, name) for name in _COORDINATES if getattr(hello, name) >= 0}
+        coordinates = {name: getattr(hello, name) for name in COORDINATES if getattr(hello, name) >= 0}
         sizes = {
-            name: getattr(hello, f"{name}_size")
-            for name in _COORDINATES
-            if getattr(hello, f"{name}_size") > 0
+            name: getattr(hello, f"{name}_size") for name in COORDINATES if getattr(hello, f"{name}_size") > 0
         }
         if not coordinates:
             coordinates = {"dp": hello.rank}
             if hello.world_size > 0:
                 sizes = {"dp": hello.world_size}
-        role = wire.decode_text(hello.role) or _default_role(coordinates)
+        role = wire.decode_text(hello.role) or default_role(coordinates)
         return cls(
             training_job=wire.decode_text(hello.training_job) or "unnamed",
             rank=hello.rank,
@@ -139,6 +139,6 @@ def group_along(identity: Identity, dimension: str) -> Group:
     return Group(f"{dimension}:{name}" if name else dimension, size)
 
 
-def _default_role(coordinates: dict[str, int]) -> str:
+def default_role(coordinates: Mapping[str, int]) -> str:
     """Ranks with the same pipeline and tensor index run the same kernels."""
     return ".".join(f"{name}{coordinates[name]}" for name in ("pp", "tp") if name in coordinates) or "all"
