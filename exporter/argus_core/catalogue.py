@@ -318,11 +318,27 @@ L3_GROUP_SHIFT = _worker(
 L3_RANK_SHIFT = _worker(
     "argus_l3_rank_shift_ratio", (), "Time-weighted signed shift of all the rank's compute kernels."
 )
+L3_EROICA_DISTANCE = _worker(
+    "argus_l3_eroica_distance",
+    ("function", "distance"),
+    "A function that EROICA's localisation finds abnormal on the rank. distance: expectation, how far its share "
+    "of wall time lies above what is expected, or differential, the share of peers that behave otherwise.",
+)
+L3_RHYTHM = _worker(
+    "argus_l3_rhythm_divergence",
+    (),
+    "Mean Kolmogorov-Smirnov distance of the rank's completions over time to its role's (KAIR).",
+)
 L3_ABSTAIN = _worker(
     "argus_l3_abstain",
     ("role", "reason"),
     "1 where the worker did not judge a role in its last cycle, and why.",
     rank=False,
+)
+L3_TRACE_INFO = _worker(
+    "argus_l3_trace_info",
+    ("trace_key", "suspect"),
+    "1 for the newest trace that the worker asked for; suspect: true, or false for a healthy peer.",
 )
 L3_CYCLE_SECONDS = Family(
     "argus_l3_cycle_seconds",
@@ -378,6 +394,12 @@ WORKER_SPOOLED_REQUESTS = _worker_self(
 )
 WORKER_SPOOLED_BYTES = _worker_self(
     "argus_l3_worker_spooled_bytes", "gauge", (), "Bytes of requests that wait for the receiver."
+)
+WORKER_TRACE_REQUESTS = _worker_self(
+    "argus_l3_worker_trace_requests_total",
+    "counter",
+    ("result",),
+    "Requests for traces sent to exporters, by result: success or failure.",
 )
 WORKER_ANOMALIES = _worker_self(
     "argus_l3_worker_anomalies", "gauge", ("verdict",), "Verdicts of the last cycle, by verdict."

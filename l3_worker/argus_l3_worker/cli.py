@@ -21,6 +21,7 @@ from argus_l3_worker.config import Config
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
 from argus_l3_worker.serve import once, serve
 from argus_l3_worker.telemetry import Telemetry
+from argus_l3_worker.traces import command as trace_command
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = _configuration(options)
         if options.command == "serve":
             return asyncio.run(_serve(config))
+        if options.command == "trace":
+            return trace_command.run(options, config.traces.store)
         return asyncio.run(_once(config, options))
     except (ConfigError, SettingsError) as error:
         print(f"argus-l3-worker: {error}", file=sys.stderr)
@@ -98,6 +101,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     single.add_argument("--json", action="store_true", help="print JSON instead of a table")
     single.add_argument("--no-write", action="store_true", help="write nothing back")
+    trace_command.add_arguments(
+        commands.add_parser(
+            "trace",
+            parents=[common],
+            help="say from the traces of several ranks where the time went, and who is to blame",
+        )
+    )
     return parser
 
 

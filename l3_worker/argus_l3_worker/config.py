@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argus_core.settings import section, setting
+from argus_l3_worker.traces.config import TracesConfig
 
 
 def _require(holds: bool, message: str) -> None:
@@ -123,6 +124,19 @@ class JudgeConfig:
 
 
 @dataclass(frozen=True)
+class WitnessConfig:
+    """Second and third opinions: EROICA's function patterns and KAIR's execution rhythm."""
+
+    enabled: bool = setting(True, "publish argus_l3_eroica_distance and argus_l3_rhythm_divergence")
+    window_seconds: float = setting(300.0, "time that both look at")
+    slices: int = setting(30, "slices of it in which completions are counted; each at least a scrape long")
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "window_seconds")
+        _require(3 <= self.slices <= 1000, f"slices is {self.slices!r}; allowed: 3 to 1000")
+
+
+@dataclass(frozen=True)
 class WebConfig:
     """The worker's own /metrics and /healthz."""
 
@@ -151,7 +165,9 @@ class Config:
     prometheus: PrometheusConfig = section(PrometheusConfig, "where triples are read")
     write: WriteConfig = section(WriteConfig, "where results go")
     judge: JudgeConfig = section(JudgeConfig, "what counts as an anomaly")
+    witness: WitnessConfig = section(WitnessConfig, "second and third opinions")
     web: WebConfig = section(WebConfig, "the worker's own /metrics and /healthz")
+    traces: TracesConfig = section(TracesConfig, "traces of single ranks: store, links, requests")
     cycle_seconds: float = setting(60.0, "grid on which `serve` judges and stamps its samples")
     settle_seconds: float = setting(
         10.0, "judge this long behind the grid, so that every scrape of the time is stored"

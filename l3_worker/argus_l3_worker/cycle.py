@@ -10,17 +10,20 @@ from dataclasses import dataclass, field
 
 from argus_core import catalogue, remote_write
 from argus_core.remote_write import Labels
-from argus_l3_worker import results
+from argus_l3_worker import results, witnesses
 from argus_l3_worker.assemble import JobSamples, JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.config import Config
 from argus_l3_worker.delivery import Delivery
+from argus_l3_worker.errors import QueryError
 from argus_l3_worker.groups import GroupHistory, GroupShift, judge_groups
 from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.telemetry import Telemetry
+from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.verdicts import History, Verdict, decide
 from argus_l3_worker.windows import Sighting, due, sightings
+from argus_l3_worker.witnesses import Testimony, testify
 
 # Finest useful sampling of the window timeline, and its size bound (Prometheus refuses over 11,000 points).
 _TIMELINE_STEP_LIMITS = (0.25, 5.0)
@@ -59,6 +62,7 @@ class CycleReport:
     not_judged: tuple[NotJudged, ...]
     verdicts: tuple[Verdict, ...]
     group_shifts: tuple[GroupShift, ...]
+    testimonies: tuple[Testimony, ...]
     windows_judged: int
     seconds: float
     delivered: bool | None = None
@@ -69,6 +73,7 @@ class Worker:
 
     Args:
         delivery: None judges without writing.
+        traces: asks exporters for traces; None: nobody does.
         monotonic: clock for durations.
     """
 
@@ -79,7 +84,9 @@ class Worker:
         config: Config,
         telemetry: Telemetry,
         monotonic: Callable[[], float] = time.monotonic,
+        traces: TraceRequests | None = None,
     ) -> None:
+        self._traces = traces
         self._prometheus = prometheus
         self._delivery = delivery
         self._config = config
@@ -88,6 +95,7 @@ class Worker:
         self._jobs: dict[str, _JobState] = {}
         self._live: set[Labels] | None = None
         self._last_success: float | None = None
+        self._traces_restored = False
 
     async def cycle(self, stamp: float, at: float) -> CycleReport:
         """Judge what Prometheus held at Unix time `at` and write results stamped `stamp`.
@@ -104,6 +112,7 @@ class Worker:
             self._telemetry.cycles.labels("failure").inc()
             self._telemetry.cycle_seconds.set(self._monotonic() - begun)
             raise
+        await self._ask_for_traces(report, at)
         delivered = None
         if self._delivery is not None:
             delivered = await self._delivery.send(self._encode(report, stamp))
@@ -139,10 +148,15 @@ class Worker:
         for gone in self._jobs.keys() - set(jobs):
             del self._jobs[gone]
         windows_judged = 0
+        testimonies: list[Testimony] = []
         for job in jobs:
             state = self._jobs.setdefault(job, _JobState())
             of_job = [sample for sample in info if sample.labels.get("training_job") == job]
             windows_judged += await self._judge_job(job, state, of_job, at)
+            if self._config.witness.enabled:
+                testimonies.append(
+                    await testify(self._prometheus, job, roles_of(of_job), at, self._config.witness)
+                )
         judgements: list[RoleJudgement] = []
         abstentions: list[Abstention] = []
         not_judged: list[NotJudged] = []
@@ -168,6 +182,7 @@ class Worker:
             tuple(not_judged),
             tuple(verdicts),
             tuple(group_shifts),
+            tuple(testimonies),
             windows_judged,
             self._monotonic() - begun,
         )
@@ -266,6 +281,27 @@ class Worker:
         events, p50, p99 = await asyncio.gather(*(whole(family.name) for family in families))
         return JobSamples(info, last_step, steps, events, p50, p99, cutoff, coverage)
 
+    async def _ask_for_traces(self, report: CycleReport, at: float) -> None:
+        """Traces of whom this worker or the rules accuse. Fails a cycle never."""
+        if self._traces is None:
+            return
+        matchers = {"training_job": self._config.training_job} if self._config.training_job else {}
+        try:
+            if not self._traces_restored:
+                own = {**matchers, "replica": self._config.replica}
+                earlier = await self._prometheus.instant(selector(catalogue.L3_TRACE_INFO.name, own), at)
+                self._traces.restore(earlier, at)
+                self._traces_restored = True
+            culprits = selector("rank:argus_verdict:active", {**matchers, "verdict": "culprit"})
+            accused = await self._prometheus.instant(f"max by (training_job, rank) ({culprits})", at)
+            info = await self._prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
+        except QueryError as error:
+            LOGGER.warning(fields("no traces asked for", reason=error))
+            return
+        suspects = [(one.training_job, one.rank) for one in report.verdicts if one.verdict == "culprit"]
+        suspects += [(one.labels.get("training_job", ""), one.labels.get("rank", "")) for one in accused]
+        await self._traces.update(suspects, info, at)
+
     async def _series_of_earlier_workers(self, at: float) -> set[Labels]:
         """Series that a worker before this one left: this one ends them when they no longer hold."""
         replica = {"replica": self._config.replica}
@@ -281,8 +317,12 @@ class Worker:
             series.update(results.of_judgement(judgement, replica))
         series.update(results.of_verdicts(report.verdicts, replica))
         series.update(results.of_group_shifts(report.group_shifts, replica))
+        for testimony in report.testimonies:
+            series.update(witnesses.series_of(testimony, replica))
         series.update(results.of_abstentions(report.abstentions, replica))
         series.update(results.of_cycle(report.seconds, stamp, replica))
+        if self._traces is not None:
+            series.update(self._traces.published(replica))
         ended = (self._live or set()) - series.keys()
         self._live = set(series)
         return [

@@ -17,6 +17,7 @@ ENDED_BY_ANY_WORKER = (
     catalogue.L3_ABSTAIN.name,
     catalogue.L3_GROUP_SHIFT.name,
     catalogue.L3_RANK_SHIFT.name,
+    catalogue.L3_TRACE_INFO.name,
 )
 """Families whose series a worker takes over at its start, so that a verdict ends although the worker that
 wrote it is gone. The others are many; left alone they end by themselves after the lookback of 5 minutes."""

@@ -10,7 +10,9 @@ from collections.abc import Callable
 import aiohttp
 from aiohttp import web
 
-from argus_l3_worker.config import Config, WebConfig
+from argus_core.store.base import StoreError
+from argus_core.store.config import open_store
+from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
 from argus_l3_worker.delivery import Delivery
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
@@ -18,6 +20,8 @@ from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus
 from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import CONTENT_TYPE, Telemetry
+from argus_l3_worker.traces.requests import TraceRequests
+from argus_l3_worker.traces.serving import add_routes
 
 # Cycles that may pass without a finished attempt before /healthz says that the loop hangs.
 _MISSED_CYCLES = 5
@@ -93,12 +97,17 @@ async def serve(config: Config, telemetry: Telemetry, stop: asyncio.Event) -> No
     health = Health(config)
     spool = Spool(config.write.spool_dir, config.write.spool_bytes, _age_ms(config))
     try:
-        runner = await _listen(config.web, telemetry, health)
+        runner = await _listen(config, telemetry, health)
         try:
             async with aiohttp.ClientSession() as session:
                 delivery = Delivery(session, config.write_url, config.write, spool, telemetry)
+                traces = TraceRequests(session, config.traces.request, telemetry)
                 worker = Worker(
-                    Prometheus(session, config.prometheus, telemetry), delivery, config, telemetry
+                    Prometheus(session, config.prometheus, telemetry),
+                    delivery,
+                    config,
+                    telemetry,
+                    traces=traces if config.traces.request.enabled else None,
                 )
                 LOGGER.info(
                     fields(
@@ -161,7 +170,7 @@ def next_tick(now: float, cycle: float) -> float:
     return (math.floor(now / cycle) + 1) * cycle
 
 
-async def _listen(config: WebConfig, telemetry: Telemetry, health: Health) -> web.AppRunner:
+async def _listen(config: Config, telemetry: Telemetry, health: Health) -> web.AppRunner:
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=telemetry.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
@@ -172,14 +181,19 @@ async def _listen(config: WebConfig, telemetry: Telemetry, health: Health) -> we
     app = web.Application()
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthz)
+    if config.traces.serve:
+        try:
+            add_routes(app.router, open_store(config.traces.store), config.traces)
+        except StoreError as error:
+            raise ConfigError(f"traces cannot be served: {error}; or set traces.serve to false") from error
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, config.host, config.port).start()
+        await web.TCPSite(runner, config.web.host, config.web.port).start()
     except OSError as error:
         await runner.cleanup()
         raise ConfigError(
-            f"cannot listen on {config.listen_address} ({error.strerror}), so /metrics would be missing: "
+            f"cannot listen on {config.web.listen_address} ({error.strerror}), so /metrics would be missing: "
             "stop what uses the port, or choose another with --web.listen-address (port 0 takes a free one)"
         ) from error
     host, port = runner.addresses[0][:2]

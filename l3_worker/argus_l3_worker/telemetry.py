@@ -30,10 +30,12 @@ class Telemetry:
         self.spool_dropped = _counter(catalogue.WORKER_SPOOL_DROPPED, self.registry)
         self.spooled_requests = _gauge(catalogue.WORKER_SPOOLED_REQUESTS, self.registry)
         self.spooled_bytes = _gauge(catalogue.WORKER_SPOOLED_BYTES, self.registry)
+        self.trace_requests = _counter(catalogue.WORKER_TRACE_REQUESTS, self.registry)
         self.anomalies = _gauge(catalogue.WORKER_ANOMALIES, self.registry)
         for result in ("success", "failure"):  # so that rate() sees the first event
             self.cycles.labels(result)
             self.queries.labels(result)
+            self.trace_requests.labels(result)
         for result in ("written", "refused"):
             self.samples.labels(result)
 

@@ -131,7 +131,9 @@ def _keys_of(store: ObjectStore, key: str) -> list[str]:
         found = [one.key for one in store.list(key) if one.key.endswith(SUFFIX)]
     except StoreMissing as error:
         raise TraceError(f"{key} is neither a file nor in {store.name}") from error
-    except (StoreError, ValueError) as error:
+    except ValueError as error:
+        raise TraceError(f"{key} is no file, and cannot be in {store.name}: {error}") from error
+    except StoreError as error:
         raise TraceError(f"{key} cannot be looked up: {error}") from error
     if not found:
         raise TraceError(f"no trace in {store.name} begins with {key}")

@@ -1,8 +1,8 @@
 """What each thing should have taken: the median of the ranks that do the same work.
 
 Operations compare by role, kernel, phase and number within the step; what a rank itself usually takes
-stands in where no other rank does the same. The lower median of the others is taken, so that two equally slow ranks of
-four do not become the norm.
+stands in where no other rank does the same. The lower median of the others is taken, so that two equally slow
+ranks of four do not become the norm.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ OPERATION: Final = np.dtype(
     ]
 )
 """One operation. `rank`: position among the traces; `name`, `stream`, `phase`, `group`: positions in the
-strings, -1: unknown; `launched`: the launch is known; `occurrence`: number among the like of one step of the rank."""
+strings, -1: unknown; `launched`: the launch is known; `occurrence`: number among the like in a step."""
 
 Operations = NDArray[np.void]
 

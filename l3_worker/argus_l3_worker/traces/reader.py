@@ -130,7 +130,7 @@ class _Reader:
         """The tables, once all packets were taken."""
         if self._window is None:
             raise TraceDamaged(
-                f"{self._source} has no event `window`, so it is not known whose it is: it was cut off, or is "
+                f"{self._source} has no event `window`, so nobody knows whose it is: it was cut off, or is "
                 "no trace of ARGUS"
             )
         window = _window(self._window)

@@ -1,4 +1,4 @@
-"""Seeded timelines of 8 ranks with a known cause, the shapes of ARGUS cases 2 to 5 and healthy ones among them.
+"""Seeded timelines of 8 ranks with a known cause, shapes of ARGUS cases 2 to 5 and healthy ones among them.
 
 A fault that costs under 3 % of the time (measured against the same timeline without it) is made stronger, as
 nobody looks for what nobody feels; after a few attempts the case is left out by raising `TooWeak`.
@@ -179,7 +179,7 @@ def _case_2(random: np.random.Generator, strength: float) -> _Plan:
 
 
 def _case_3(random: np.random.Generator, strength: float) -> _Plan:
-    """Backward of one rank of the last stage takes 173 instead of 92 ms; shapes vary, and the sync masks it."""
+    """Backward of a rank of the last stage takes 173 instead of 92 ms; the sync masks it."""
     setting = _setting(random, (Layout(2, 1, 4), Layout(4, 1, 2), Layout(2, 2, 2)))
     noise = replace(setting.noise, shape_sigma=0.2)
     setting = replace(setting, noise=noise, steps=8, work=replace(setting.work, microbatches=8))
