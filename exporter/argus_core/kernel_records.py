@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -24,3 +25,17 @@ KERNEL_DTYPE: Final = np.dtype(
 
 KernelArray = NDArray[np.void]
 """Records of `KERNEL_DTYPE`, shape (n,)."""
+
+
+def join(parts: Sequence[KernelArray]) -> KernelArray:
+    """All records in one array; as bytes, because numpy concatenates such records field by field, slowly."""
+    if not parts:
+        return np.empty(0, KERNEL_DTYPE)
+    whole = np.dtype((np.void, KERNEL_DTYPE.itemsize))
+    return np.concatenate([np.ascontiguousarray(part).view(whole) for part in parts]).view(KERNEL_DTYPE)
+
+
+def select(records: KernelArray, chosen: NDArray[np.bool_]) -> KernelArray:
+    """The chosen records, copied whole."""
+    whole = np.dtype((np.void, KERNEL_DTYPE.itemsize))
+    return np.ascontiguousarray(records).view(whole)[chosen].view(KERNEL_DTYPE)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from argus_core.kernel_names import collective_phase
 from argus_core.kernel_records import KernelArray
-from argus_exporter.kernel_pairs import stream_keys
+from argus_exporter.kernel_pairs import Pairs
 from argus_exporter.topology import Identity
 
 _POINT_TO_POINT: Final = ("pp", "ep")
@@ -47,6 +47,7 @@ class CollectiveSpan:
 
 def find_dimensions(
     records: KernelArray,
+    pairs: Pairs,
     names: Mapping[int, str],
     identity: Identity,
     spans: Sequence[CollectiveSpan] = (),
@@ -56,27 +57,24 @@ def find_dimensions(
 
     Args:
         records: kernel records of one window, shape (n,).
+        pairs: of these records.
         names: kernel names by `name_id`.
         identity: the rank's place; a dimension without a size counts as larger than 1.
         spans: host-side collectives of about the same time.
         routing: phase name pattern to dimension, as configured by the user.
     """
-    phases = {
-        int(name_id): collective_phase(names.get(int(name_id), ""))
-        for name_id in np.unique(records["name_id"])
-    }
-    ids = [name_id for name_id, phase in phases.items() if phase]
-    own = records[np.isin(records["name_id"], ids)]
-    keys = stream_keys(own)
+    pairs_of: dict[int, list[int]] = {}
+    operations: dict[int, set[str]] = {}
+    for pair, (name_id, key) in enumerate(zip(pairs.name_id.tolist(), pairs.stream.tolist(), strict=True)):
+        phase = collective_phase(names.get(name_id, ""))
+        if phase:
+            pairs_of.setdefault(key, []).append(pair)
+            operations.setdefault(key, set()).add(phase)
     found: dict[int, str] = {}
-    for key in np.unique(keys).tolist():
-        of_stream = own[keys == key]
-        operations = {phase for i in np.unique(of_stream["name_id"]).tolist() if (phase := phases[i])}
-        dimension = (
-            _by_routing(operations, routing or {})
-            or _by_elimination(operations, identity)
-            or _by_evidence(of_stream, spans)
-        )
+    for key, phases in operations.items():
+        dimension = _by_routing(phases, routing or {}) or _by_elimination(phases, identity)
+        if not dimension and spans:
+            dimension = _by_evidence(records[np.isin(pairs.index, pairs_of[key])], spans)
         if dimension:
             found[key] = dimension
     return found

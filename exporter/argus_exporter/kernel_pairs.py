@@ -38,21 +38,27 @@ def stream_keys(records: KernelArray) -> Keys:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The distinct (kernel name, stream) pairs among some records.
+    """The distinct (kernel name, stream) pairs among some records, by ascending key.
+
+    What is known of a pair costs nothing a record: functions look at pairs first.
 
     Attributes:
+        key: name and stream as one number, shape (p,).
         name_id: of each pair, shape (p,).
         stream: `stream_key` of each pair, shape (p,).
         index: pair of each record, shape (n,).
         count: records of each pair, shape (p,).
         seconds: their durations summed, shape (p,).
+        operation: `wire.Operation` of each pair, shape (p,).
     """
 
+    key: Keys
     name_id: Keys
     stream: Keys
     index: NDArray[np.intp]
     count: NDArray[np.intp]
     seconds: NDArray[np.float64]
+    operation: NDArray[np.uint8]
 
 
 def find_pairs(records: KernelArray) -> Pairs:
@@ -60,6 +66,14 @@ def find_pairs(records: KernelArray) -> Pairs:
     key = records["name_id"].astype(np.int64) << _PLACE_BITS | stream_keys(records)
     distinct, index, count = np.unique(key, return_inverse=True, return_counts=True)
     nanoseconds = np.bincount(index, weights=records["duration_ns"], minlength=len(distinct))
+    one = np.empty(len(distinct), np.intp)
+    one[index] = np.arange(len(records))  # all records of a name do the same
     return Pairs(
-        distinct >> _PLACE_BITS, distinct & ((1 << _PLACE_BITS) - 1), index, count, nanoseconds / 1e9
+        key=distinct,
+        name_id=distinct >> _PLACE_BITS,
+        stream=distinct & ((1 << _PLACE_BITS) - 1),
+        index=index,
+        count=count,
+        seconds=nanoseconds / 1e9,
+        operation=records["operation"][one],
     )

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import wire
-from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
+from argus_core.kernel_records import KernelArray, join, select
 from argus_exporter.communicators import CollectiveSpan
 
 _MEDIAN_OF_STEPS: Final = 16
@@ -200,13 +200,13 @@ class KernelWindows:
         return waited_s >= self.settle_seconds or self._newest_ns > end_ns + self.settle_seconds * 1e9
 
     def _cut(self, end_ns: int) -> tuple[KernelArray, NDArray[np.int64]]:
-        everything = np.concatenate(self._records) if self._records else np.empty(0, KERNEL_DTYPE)
+        everything = join(self._records)
         before = everything["start_ns"] <= end_ns
-        rest = everything[~before]
+        rest = select(everything, ~before)
         self._records = [rest] if len(rest) else []
         self._pending = len(rest)
         marks: list[int] = []
         while self._marks and self._marks[0] < end_ns:  # the one that ends the window opens the next
             marks.append(self._marks.popleft())
-        window: KernelArray = everything[before]
+        window = everything if not len(rest) else select(everything, before)
         return window, np.array(marks, np.int64)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from argus_core import wire
 from argus_core.kernel_names import is_collective
 from argus_core.kernel_records import KernelArray
-from argus_exporter.kernel_pairs import device_of, stream_keys
+from argus_exporter.kernel_pairs import Pairs, device_of, find_pairs
 
 _LABELS_A_KIND: Final = 32
 """Labels of one kind; the streams beyond share one. PyTorch's pool has 32 streams a priority."""
@@ -55,26 +55,22 @@ class StreamLabels:
         return self._main_device
 
     def update(
-        self, records: KernelArray, names: Mapping[int, str], dimension_of: DimensionOf = _no_dimension
+        self, pairs: Pairs, names: Mapping[int, str], dimension_of: DimensionOf = _no_dimension
     ) -> dict[int, str]:
         """Label by stream key, after one more window.
 
         Args:
-            records: kernel records, shape (n,).
+            pairs: kernels of the window.
             names: kernel names by `name_id`.
             dimension_of: asked for streams of collectives that have no dimension yet.
         """
-        if not len(records):
-            return self._labels()
-        keys, index = np.unique(stream_keys(records), return_inverse=True)
-        duration = records["duration_ns"].astype(np.float64)
-        total: NDArray[np.float64] = np.bincount(index, weights=duration).astype(np.float64)
-        if self._main_device is None:
+        keys, index = np.unique(pairs.stream, return_inverse=True)
+        total = _sum(index, pairs.seconds)
+        if self._main_device is None and len(keys):
             self._main_device = _main_device(keys, total)
-        used = np.unique(records["name_id"])
-        collective = [name_id for name_id in used.tolist() if is_collective(names.get(name_id, ""))]
-        copies = np.bincount(index, weights=duration * (records["operation"] != wire.Operation.KERNEL))
-        collectives = np.bincount(index, weights=duration * np.isin(records["name_id"], collective))
+        collective = [is_collective(names.get(name_id, "")) for name_id in pairs.name_id.tolist()]
+        collectives = _sum(index, pairs.seconds * collective)
+        copies = _sum(index, pairs.seconds * (pairs.operation != wire.Operation.KERNEL))
         for stream in self._streams.values():
             stream.idle += 1
         for place, key in enumerate(keys.tolist()):
@@ -114,8 +110,12 @@ class StreamLabels:
 
 
 def label_streams(records: KernelArray, names: Mapping[int, str]) -> dict[int, str]:
-    """Label by stream key for one recording, without what went before."""
-    return StreamLabels().update(records, names)
+    """Label by stream key for the kernel records of one recording, without what went before."""
+    return StreamLabels().update(find_pairs(records), names)
+
+
+def _sum(index: NDArray[np.intp], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.bincount(index, weights=values).astype(np.float64)
 
 
 def _main_device(keys: NDArray[np.int64], total: NDArray[np.float64]) -> int:

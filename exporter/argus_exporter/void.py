@@ -17,12 +17,15 @@ Source: FLARE section 5.2.2, equations 1 and 2.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import wire
 from argus_core.kernel_records import KernelArray
+
+_NEVER: Final = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,10 @@ def find_voids(
         previous_end_ns: when the last kernel of the window before ended; None where that is not known.
         device: the device looked at.
     """
-    own = records[(records["device"] == device) & (records["operation"] == wire.Operation.KERNEL)]
-    if not len(own):
+    start, end, issue = _running(records, device)
+    if not len(start):
         return Voids(0.0, 0.0)
-    start = own["start_ns"].astype(np.int64)
-    end = start + own["duration_ns"].astype(np.int64)
-    launch = np.where(own["issue_ns"] >= 0, start - own["issue_ns"], start)
+    launch = np.where(issue >= 0, start - issue, start)
     first = int(start.min())
     before = first if previous_end_ns is None else previous_end_ns
 
@@ -59,18 +60,33 @@ def find_voids(
     busy_until = np.maximum(np.maximum.accumulate(end[order]), before)
     idle = int(np.maximum(start[order][1:] - busy_until[:-1], 0).sum()) + max(first - before, 0)
 
-    order = np.argsort(launch, kind="stable")
-    last_end = np.concatenate(([before], np.maximum(np.maximum.accumulate(end[order]), before)))
-    next_start = np.minimum.accumulate(start[order][::-1])[::-1]
-    # Steps without a kernel between their ends share one gap.
-    place = np.unique(np.searchsorted(launch[order], step_ends_ns, side="right"))
+    # By the step that launched them: when the last kernel of each ended, and the first one started.
+    step_of = np.searchsorted(step_ends_ns, launch, side="left")
+    last_end = np.full(len(step_ends_ns) + 1, _NEVER)
+    np.maximum.at(last_end, step_of, end)
+    next_start = np.full(len(step_ends_ns) + 1, -_NEVER)
+    np.minimum.at(next_start, step_of, start)
+    last_end[0] = max(last_end[0], before if previous_end_ns is not None else _NEVER)
+    gap_begins = np.maximum.accumulate(last_end)[:-1]
+    gap_ends = np.minimum.accumulate(next_start[::-1])[::-1][1:]
     # Before the first kernel ever seen there is no gap, and the one after the last is not over.
-    place = place[(place < len(own)) & ((place > 0) | (previous_end_ns is not None))]
-    inter_step = int(np.maximum(next_start[place] - last_end[place], 0).sum())
+    known = (gap_begins > _NEVER) & (gap_ends < -_NEVER) & (gap_ends > gap_begins)
+    # Steps without a kernel between their ends share one gap.
+    gaps = np.unique(np.stack((gap_begins[known], gap_ends[known])), axis=1)
+    inter_step = int((gaps[1] - gaps[0]).sum())
     return Voids(inter_step / 1e9, max(idle - inter_step, 0) / 1e9)
 
 
 def last_kernel_end(records: KernelArray, device: int) -> int | None:
     """When the last kernel of a device ended, Unix ns; None where there is none."""
-    own = records[(records["device"] == device) & (records["operation"] == wire.Operation.KERNEL)]
-    return int((own["start_ns"] + own["duration_ns"]).max()) if len(own) else None
+    _, end, _ = _running(records, device)
+    return int(end.max()) if len(end) else None
+
+
+def _running(
+    records: KernelArray, device: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Start, end and issue latency of the kernels of a device, ns."""
+    kept = (records["device"] == device) & (records["operation"] == wire.Operation.KERNEL)
+    start = records["start_ns"][kept].astype(np.int64)
+    return start, start + records["duration_ns"][kept].astype(np.int64), records["issue_ns"][kept]

@@ -109,10 +109,10 @@ class WindowSummariser:
         if self._topology not in (None, topology):
             self._streams, self._dimensions = StreamLabels(), {}
         self._topology = topology
-        found = find_dimensions(records, window.names, identity, window.collectives, routing)
-        self._dimensions = found | self._dimensions
-        labels = self._streams.update(records, window.names, self._dimensions.get)
         pairs = find_pairs(records)
+        found = find_dimensions(records, pairs, window.names, identity, window.collectives, routing)
+        self._dimensions = found | self._dimensions
+        labels = self._streams.update(pairs, window.names, self._dimensions.get)
         by_label, label_of_pair = self._label(pairs, window.names, labels)
         totals = np.bincount(label_of_pair, weights=pairs.seconds, minlength=len(by_label))
         seconds = dict(zip(by_label, totals.tolist(), strict=True))
@@ -135,7 +135,7 @@ class WindowSummariser:
             cutoff=cutoff / total if total else 0.0,
             streams=labels,
             dimensions=dict(self._dimensions),
-            issue_latency=issue_latency(records, window.names),
+            issue_latency=issue_latency(records, pairs, window.names),
             voids=self._voids(window),
         )
 

@@ -6,11 +6,16 @@ import pytest
 
 from argus_core.kernel_names import collective_phase
 from argus_exporter.communicators import CollectiveSpan, find_dimensions
+from argus_exporter.kernel_pairs import find_pairs
 from argus_exporter.producer.torch_hooks.collectives import COLLECTIVES
 from argus_exporter.topology import Identity
 from exporter.kernel_rows import NAMES, kernels
 
 ALL_REDUCE, SEND_RECV = kernels((0, 10, 2, 20)), kernels((0, 10, 4, 21))
+
+
+def dimensions(records, identity, spans=(), routing=None) -> dict[int, str]:
+    return find_dimensions(records, find_pairs(records), NAMES, identity, spans, routing)
 
 
 def rank(**sizes: int) -> Identity:
@@ -34,19 +39,19 @@ def rank(**sizes: int) -> Identity:
 )
 def test_one_dimension_that_is_able_is_the_one(sizes, records, dimension):
     """By elimination; two candidates are none."""
-    assert list(find_dimensions(records, NAMES, rank(**sizes)).values()) == ([dimension] if dimension else [])
+    assert list(dimensions(records, rank(**sizes)).values()) == ([dimension] if dimension else [])
 
 
 def test_streams_of_compute_have_no_dimension():
     """Only collectives are asked about."""
-    assert find_dimensions(kernels((0, 10, 1, 7)), NAMES, rank(dp=8)) == {}
+    assert dimensions(kernels((0, 10, 1, 7)), rank(dp=8)) == {}
 
 
 def test_the_users_routing_comes_first():
     """`all_reduce: tp` settles what the topology leaves open; a catch-all pattern says nothing about it."""
     identity = rank(dp=4, tp=2)
-    assert find_dimensions(ALL_REDUCE, NAMES, identity, routing={"all_*": "tp"}) == {20: "tp"}
-    assert find_dimensions(ALL_REDUCE, NAMES, identity, routing={"*": "tp"}) == {}
+    assert dimensions(ALL_REDUCE, identity, routing={"all_*": "tp"}) == {20: "tp"}
+    assert dimensions(ALL_REDUCE, identity, routing={"*": "tp"}) == {}
 
 
 def span(begin_us: int, end_us: int, dimension: str, *, on_device: bool = False) -> CollectiveSpan:
@@ -61,15 +66,15 @@ def test_kernels_launched_inside_host_spans_are_theirs():
     launches = [10 * MS, 20 * MS, 30 * MS]
     records = kernels(*((at + 3 * MS, MS, 2, 20, 3 * MS) for at in launches))
     spans = [span(at // 1000 - 20, at // 1000 + 20, "tp") for at in launches]
-    assert find_dimensions(records, NAMES, rank(dp=4, tp=2), spans) == {20: "tp"}
-    assert find_dimensions(records, NAMES, rank(dp=4, tp=2), spans[:2]) == {}, "two kernels are too few"
+    assert dimensions(records, rank(dp=4, tp=2), spans) == {20: "tp"}
+    assert dimensions(records, rank(dp=4, tp=2), spans[:2]) == {}, "two kernels are too few"
 
 
 def test_kernels_that_ran_inside_event_spans_are_theirs():
     """CUDA events around a collective hold its kernel, launch time known or not."""
     records = kernels(*((at * MS, MS, 2, 20) for at in (10, 20, 30)))
     spans = [span(at * 1000 - 50, at * 1000 + 1050, "tp", on_device=True) for at in (10, 20, 30)]
-    assert find_dimensions(records, NAMES, rank(dp=4, tp=2), spans) == {20: "tp"}
+    assert dimensions(records, rank(dp=4, tp=2), spans) == {20: "tp"}
 
 
 def test_contradicting_evidence_leaves_it_open():
@@ -79,7 +84,7 @@ def test_contradicting_evidence_leaves_it_open():
         span(at * 1000, at * 1000 + 1000, "tp" if at % 10 else "dp", on_device=True)
         for at in range(10, 50, 5)
     ]
-    assert find_dimensions(records, NAMES, rank(dp=4, tp=2), spans) == {}
+    assert dimensions(records, rank(dp=4, tp=2), spans) == {}
 
 
 def test_kernels_and_host_calls_share_their_words():

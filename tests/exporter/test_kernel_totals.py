@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from argus_exporter import kernel_totals
-from argus_exporter.kernel_totals import CollectiveTotals, KernelTotals
+from argus_exporter.kernel_totals import CollectiveTotals, KernelIds, KernelTotals
 from exporter.kernel_rows import NAMES, kernels
 
 GEMM = ("gemm", "compute0")
@@ -18,7 +22,8 @@ def totals() -> KernelTotals:
 
 
 def count(made: KernelTotals, label: tuple[str, str] = GEMM) -> tuple[int, float]:
-    return made.by_pair[label].count, round(made.by_pair[label].seconds * 1e9)
+    found = made.of(label)
+    return (found.count, round(found.seconds * 1e9)) if found else (0, 0)
 
 
 def test_records_count_at_most_two_seconds_later():
@@ -27,7 +32,7 @@ def test_records_count_at_most_two_seconds_later():
     made.advance(10.0)
     made.add(kernels((0, 40, 1, 7), (0, 60, 1, 7)))
     made.advance(11.9)
-    assert GEMM not in made.by_pair
+    assert count(made) == (0, 0)
     made.advance(12.0)
     assert count(made) == (2, 100)
     made.add(kernels((0, 5, 1, 7)))
@@ -84,7 +89,27 @@ def test_pairs_beyond_the_limit_are_dropped_and_counted(monkeypatch):
     made.label({7: "compute0"}, {})
     made.add(kernels(*((0, 1, name, 7) for name in range(10, 20))))
     made.advance(10.0)
-    assert (len(made.by_pair), made.dropped) == (2, 8)
+    assert made.dropped == 8
     made.add(kernels((0, 1, 10, 7), (0, 1, 30, 7)))
     made.advance(20.0)
-    assert (made.by_pair["unknown_10", "compute0"].count, made.dropped) == (2, 9)
+    assert (count(made, ("unknown_10", "compute0")), made.dropped) == ((2, 2), 9)
+    assert made.of(("unknown_30", "compute0")) is None
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([7, 8, 20, 21])), max_size=8), max_size=8)
+)
+def test_totals_equal_a_plain_count_however_records_and_labels_come(batches):
+    """Labels become known one by one; every record is counted once for the label of its stream."""
+    made, streams, sent = KernelTotals(NAMES), {}, Counter()
+    for number, batch in enumerate(batches):
+        made.add(kernels(*((0, 3, name, stream) for name, stream in batch)))
+        sent.update(batch)
+        if number < 4:
+            stream = (7, 8, 20, 21)[number]
+            streams = streams | {stream: f"s{stream}"}
+            made.label(streams, {})
+        made.advance(10.0 * number)
+    expected = {(NAMES[n], f"s{s}"): c for (n, s), c in sent.items() if s in streams}
+    ids = KernelIds()
+    assert {pair: count(made, (ids[pair[0]], pair[1]))[0] for pair in expected} == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from argus_exporter.kernel_pairs import stream_key
+from argus_exporter.kernel_pairs import find_pairs, stream_key
 from argus_exporter.streams import StreamLabels, label_streams
 from exporter.kernel_rows import NAMES, kernels
 
@@ -20,21 +20,28 @@ def test_streams_are_named_by_what_they_mostly_do():
 def test_a_label_stays_with_its_stream_when_others_come():
     """A stream with a lower id that appears later does not take the number."""
     labels = StreamLabels()
-    labels.update(kernels((0, 10, 1, 9)), NAMES)
-    assert labels.update(kernels((0, 10, 1, 7), (0, 10, 1, 9)), NAMES) == {9: "compute0", 7: "compute1"}
+    labels.update(find_pairs(kernels((0, 10, 1, 9))), NAMES)
+    assert labels.update(find_pairs(kernels((0, 10, 1, 7), (0, 10, 1, 9))), NAMES) == {
+        9: "compute0",
+        7: "compute1",
+    }
 
 
 def test_the_stream_of_a_known_communicator_is_named_after_its_dimension():
     """A second one of the same dimension is told apart; one that is not known is numbered."""
     records = kernels((0, 10, 2, 20), (0, 10, 2, 21), (0, 10, 4, 22))
     dimension = {20: "dp", 21: "dp"}.get
-    assert StreamLabels().update(records, NAMES, dimension) == {20: "nccl:dp", 21: "nccl:dp.1", 22: "nccl0"}
+    assert StreamLabels().update(find_pairs(records), NAMES, dimension) == {
+        20: "nccl:dp",
+        21: "nccl:dp.1",
+        22: "nccl0",
+    }
 
 
 def test_a_dimension_that_becomes_known_later_renames_the_stream_once():
     """Evidence may take a window; afterwards the name stays, evidence or not."""
     labels, records = StreamLabels(), kernels((0, 10, 2, 20))
-    seen = [labels.update(records, NAMES, {20: d}.get)[20] for d in (None, "tp", None, "dp")]
+    seen = [labels.update(find_pairs(records), NAMES, {20: d}.get)[20] for d in (None, "tp", None, "dp")]
     assert seen == ["nccl0", "nccl:tp", "nccl:tp", "nccl:tp"]
 
 
@@ -43,7 +50,7 @@ def test_two_devices_of_one_process_keep_their_streams_apart():
     labels = StreamLabels()
     own = kernels((0, 1000, 1, 7), device=3)
     stray = kernels((0, 10, 1, 7), device=0)
-    found = labels.update(np.concatenate([own, stray]), NAMES)
+    found = labels.update(find_pairs(np.concatenate([own, stray])), NAMES)
     assert found == {stream_key(3, 7): "compute0", stream_key(0, 7): "compute0:gpu0"}
     assert labels.main_device == 3
 
@@ -61,7 +68,7 @@ def test_a_job_that_makes_streams_forever_mints_no_labels_forever():
     """A new stream every window for 200 windows: labels of idle ones are used again."""
     labels, seen = StreamLabels(), set()
     for window in range(200):
-        seen |= set(labels.update(kernels((0, 10, 1, 100 + window)), NAMES).values())
+        seen |= set(labels.update(find_pairs(kernels((0, 10, 1, 100 + window))), NAMES).values())
     assert seen == {f"compute{number}" for number in range(10)}
 
 

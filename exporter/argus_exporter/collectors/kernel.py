@@ -49,13 +49,13 @@ class KernelCollector:
                 tail.add(pair, published.statistics.modes.tail_events)
             names: dict[str, str] = {}
             for label, published in state.published.items():
-                totals = state.pair_totals.get(label)
+                totals = state.pair_totals(label)
                 if totals is None:  # beyond the limit of pairs that are counted
                     continue
                 pair = base | {"kernel": label[0], "stream": label[1]}
                 launches.add(pair, totals.count)
                 seconds.add(pair, totals.seconds)
-                names[published.statistics.kernel] = totals.name
+                names[published.statistics.kernel] = published.statistics.name
             for kernel, name in names.items():
                 info.add(base | {"kernel": kernel, "name": name}, 1)
         families = (events, p50, p99, tail, last_step, steps, launches, seconds, cutoff, coverage, info)
