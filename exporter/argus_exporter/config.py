@@ -9,8 +9,10 @@ from pathlib import Path
 from argus_core.modes import ModeConfig
 from argus_core.settings import section, setting
 from argus_exporter.peers import AllowedUsers
+from argus_exporter.remote_write_config import RemoteWriteConfig
 from argus_exporter.stacks.settings import StacksConfig
 from argus_exporter.topology import DIMENSIONS
+from argus_exporter.traces.config import TracesConfig
 
 
 def _positive(name: str, value: float) -> None:
@@ -100,6 +102,14 @@ class KernelsConfig:
 
 
 @dataclass(frozen=True)
+class TopologyConfig:
+    file: Path | None = setting(
+        None,
+        "coordinates and roles of ranks (YAML or JSON, see docs/exporter.md); goes before what jobs report",
+    )
+
+
+@dataclass(frozen=True)
 class RanksConfig:
     forget_seconds: float = setting(300.0, "how long a lost rank stays visible with argus_rank_up 0")
     limit: int = setting(
@@ -123,6 +133,9 @@ class ExporterConfig:
     stacks: StacksConfig = section(StacksConfig, "call stacks, sampled from outside")
     modes: ModeConfig = section(ModeConfig, "how the durations of a kernel are clustered")
     ranks: RanksConfig = section(RanksConfig, "life of a rank")
+    traces: TracesConfig = section(TracesConfig, "timelines of single ranks, for Perfetto")
+    topology: TopologyConfig = section(TopologyConfig, "who the ranks are")
+    remote_write: RemoteWriteConfig = section(RemoteWriteConfig, "one sample a step")
     routing: dict[str, str] = setting(
         {}, f"phase name pattern to comparison dimension ({', '.join(DIMENSIONS)}), before the built-in table"
     )

@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from argus_exporter.peers import AllowedUsers, Peer, peer_of, user_name
 from argus_exporter.ranks import RankState
 from argus_exporter.registry import Ranks
 from argus_exporter.topology import Identity
+from argus_exporter.traces.ring import Ring, Tap
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +49,28 @@ _ACCEPT_PAUSE_S = 1.0
 """Before accepting again when there are no file descriptors left."""
 
 
+OnIteration = Callable[[RankState, wire.Iteration], None]
+"""Called with each finished step and its rank; returns at once."""
+
+
 class Connection:
     """One producer's connection: reads packets, checks them, hands records to the rank."""
 
-    def __init__(self, peer: socket.socket, ranks: Ranks, who: Peer, opened_at: float) -> None:
+    def __init__(
+        self,
+        peer: socket.socket,
+        ranks: Ranks,
+        who: Peer,
+        opened_at: float,
+        ring: Ring | None = None,
+        on_iteration: OnIteration | None = None,
+    ) -> None:
         self._socket = peer
+        self._ring = ring
+        self._tap: Tap | None = None
         self._ranks = ranks
         self.who = who
+        self._on_iteration = on_iteration
         self.opened_at = opened_at
         """Monotonic seconds, by the clock of the ranks."""
         self.state: RankState | None = None
@@ -87,6 +104,8 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+        if self._tap is not None:
+            self._tap.close()
         if self.state is not None and self._attachment is not None:
             self._ranks.detach(self.state, self._attachment, said_bye=self._said_bye)
 
@@ -121,6 +140,8 @@ class Connection:
             raise
         self._attachment = attachment
         self._names = NameTable(self.state.texts)
+        if self._ring is not None:
+            self._tap = self._ring.connect(self.state.identity)
         log.info(
             "rank connected job=%s rank=%d channels=%s pid=%d user=%s",
             identity.training_job,
@@ -151,6 +172,8 @@ class Connection:
             case wire.MessageType.ITERATIONS:
                 for iteration in wire.Iteration.unpack_all(payload):
                     state.iteration(iteration)
+                    if self._on_iteration is not None:
+                        self._on_iteration(state, iteration)
             case wire.MessageType.ACTIVITY:
                 for change in wire.ActivityChange.unpack_all(payload):
                     state.activity_changed(change)
@@ -174,16 +197,31 @@ class Connection:
                     state.stack_sample(sample, names)
             case wire.MessageType.BYE:
                 self._said_bye = True
+        if self._tap is not None:
+            self._tap.take(header, payload)
 
 
 class Intake:
-    """Listens on the socket, keeps the connections, and closes kernel windows in `executor`."""
+    """Listens on the socket, keeps the connections, and closes kernel windows in `executor`.
 
-    def __init__(self, path: Path, config: SocketConfig, ranks: Ranks, executor: Executor) -> None:
+    `ring`, where there is one, gets every record that was checked.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: SocketConfig,
+        ranks: Ranks,
+        executor: Executor,
+        ring: Ring | None = None,
+        on_iteration: OnIteration | None = None,
+    ) -> None:
         self._path = path
+        self._on_iteration = on_iteration
         self._config = config
         self._allowed = AllowedUsers(config.allowed_users)
         self._ranks = ranks
+        self._ring = ring
         self._executor = executor
         self._connections: set[Connection] = set()
         self._by_uid: Counter[int] = Counter()
@@ -247,7 +285,9 @@ class Intake:
         if not self._may_connect(who):
             connected.close()
             return
-        connection = Connection(connected, self._ranks, who, self._ranks.clock())
+        connection = Connection(
+            connected, self._ranks, who, self._ranks.clock(), self._ring, self._on_iteration
+        )
         self._connections.add(connection)
         self._by_uid[who.uid] += 1
         asyncio.get_running_loop().add_reader(connected, self._readable, connection)

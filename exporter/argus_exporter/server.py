@@ -29,9 +29,14 @@ from argus_exporter.config import ExporterConfig
 from argus_exporter.discovery import discoverable
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake import Intake
+from argus_exporter.iteration_writer import IterationWriter
 from argus_exporter.listener import SocketTaken
 from argus_exporter.registry import Ranks
 from argus_exporter.stacks.supervisor import StackSupervisor
+from argus_exporter.topology_file import load_topology
+from argus_exporter.traces.metrics import trace_metrics
+from argus_exporter.traces.requests import request_handler
+from argus_exporter.traces.service import LiveRank, TraceService, running_traces
 from argus_exporter.version import installed_version as installed_version
 from argus_exporter.web_config import WebSecurity, authentication, load_web_security, ssl_context
 
@@ -67,7 +72,24 @@ class RunningExporter:
     url: str
     ranks: Ranks
     reloads: Reloads
+    intake: Intake
     stacks: StackSupervisor
+    iterations: IterationWriter
+    traces: TraceService | None
+
+    def reconfigure(self, config: ExporterConfig) -> None:
+        """Take a new configuration where it can be taken; addresses, socket and discovery file stay.
+
+        Raises:
+            SettingsError, ArgusExporterError: a file that it names is wrong; the old configuration goes on.
+        """
+        topology = load_topology(config.topology.file)
+        self.iterations.reconfigure(config.remote_write)
+        self.intake.reconfigure(config.socket)
+        self.ranks.reconfigure(config, topology)
+        self.stacks.reconfigure(config.stacks)
+        if self.traces is not None:
+            self.traces.reconfigure(config.traces, config.routing)
 
 
 @contextlib.asynccontextmanager
@@ -76,12 +98,37 @@ async def running_exporter(config: ExporterConfig) -> AsyncIterator[RunningExpor
 
     Raises:
         ArgusExporterError: the port is taken, or the socket cannot be had.
+        SettingsError: a file that the configuration names is wrong.
     """
-    ranks = Ranks(config)
-    reloads = Reloads()
+    ranks = Ranks(config, topology=load_topology(config.topology.file))
     path = config.socket.path or default_socket_path()
+    async with (
+        running_traces(config.traces, config.routing, path, lambda: _live_ranks(ranks)) as traces,
+        _running_exporter(config, ranks, path, traces) as exporter,
+    ):
+        yield exporter
+
+
+def _live_ranks(ranks: Ranks) -> list[LiveRank]:
+    return [
+        LiveRank(
+            state.identity.key,
+            state.iterations.last.step if state.iterations is not None else None,
+            state.window.streams if state.window is not None else {},
+        )
+        for state in ranks
+    ]
+
+
+@contextlib.asynccontextmanager
+async def _running_exporter(
+    config: ExporterConfig, ranks: Ranks, path: Path, traces: TraceService | None
+) -> AsyncIterator[RunningExporter]:
+    reloads = Reloads()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-modes") as executor:
-        intake = Intake(path, config.socket, ranks, executor)
+        iterations = IterationWriter(config.remote_write)
+        ring = traces.ring if traces is not None else None
+        intake = Intake(path, config.socket, ranks, executor, ring, iterations.take)
         try:
             await intake.start()
         except SocketTaken as error:
@@ -91,21 +138,25 @@ async def running_exporter(config: ExporterConfig) -> AsyncIterator[RunningExpor
                 f"cannot listen on socket {path}: {error.strerror or error}; name another with --socket"
             ) from error
         stacks = StackSupervisor(ranks, config.stacks, path)
+        if traces is not None:
+            stacks.sinks.append(traces.ring.stacks)
         try:
+            iterations.start()
             stacks.start()
             security = load_web_security(config.web.config_file)
-            application = _application(ranks, intake, security, reloads)
+            application = _application(ranks, intake, security, reloads, traces)
             context = ssl_context(security, config.web.config_file)
             site = await _start_http(config.web.listen_address, application, context)
             everywhere = parse_listen_address(config.web.listen_address)[0] in (None, "0.0.0.0", "::")
             try:
                 with discoverable(config.discovery, site.url, everywhere=everywhere):
-                    yield RunningExporter(path, site.url, ranks, reloads, stacks)
+                    yield RunningExporter(path, site.url, ranks, reloads, intake, stacks, iterations, traces)
             finally:
                 await site.runner.cleanup()
         finally:
             await stacks.stop()
             await intake.stop()
+            await iterations.stop()
 
 
 @dataclass(frozen=True)
@@ -134,7 +185,9 @@ async def _start_http(
     return _Site(runner, f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{bound_port}")
 
 
-def _application(ranks: Ranks, intake: Intake, security: WebSecurity, reloads: Reloads) -> web.Application:
+def _application(
+    ranks: Ranks, intake: Intake, security: WebSecurity, reloads: Reloads, traces: TraceService | None
+) -> web.Application:
     process = CollectorRegistry()
     ProcessCollector(registry=process)
     PlatformCollector(registry=process)
@@ -154,6 +207,8 @@ def _application(ranks: Ranks, intake: Intake, security: WebSecurity, reloads: R
         build = FamilyBuilder(catalogue.EXPORTER_BUILD_INFO)
         build.add({"version": installed_version()}, 1)
         yield build.metric
+        if traces is not None:
+            yield from trace_metrics(traces)
         yield from process.collect()
 
     async def metrics(request: web.Request) -> web.Response:
@@ -183,6 +238,7 @@ def _application(ranks: Ranks, intake: Intake, security: WebSecurity, reloads: R
     application.router.add_get("/healthz", healthy)
     application.router.add_get("/readyz", healthy)
     application.router.add_get("/", index)
+    application.router.add_post("/traces/request", request_handler(traces))
     return application
 
 
@@ -206,7 +262,7 @@ def _index_page(ranks: Ranks) -> str:
 async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig]) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP reads the configuration again and keeps the old one if it is wrong.
 
-    Addresses, the socket and the discovery file keep what they were started with.
+    Addresses, the socket's place and the discovery file keep what they were started with.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -214,10 +270,8 @@ async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig
 
         def reload() -> None:
             try:
-                changed = read_config()
-                exporter.ranks.reconfigure(changed)
-                exporter.stacks.reconfigure(changed.stacks)
-            except SettingsError as error:
+                exporter.reconfigure(read_config())
+            except (SettingsError, ArgusExporterError) as error:
                 exporter.reloads.successful = False
                 log.error("configuration kept, the new one is refused: %s", error)
             else:
