@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -116,31 +116,48 @@ class Answer:
     missing: dict[int, str]
 
 
-Fulfil = Callable[[TraceRequest], Awaitable[Answer]]
+class TraceMaker(Protocol):
+    """Who answers requests."""
+
+    @property
+    def limits(self) -> RequestsConfig:
+        """Asked at each request, since they may be reloaded."""
+        ...
+
+    @property
+    def requests(self) -> Counter[str]:
+        """Requests by result: accepted, refused, limited, failed."""
+        ...
+
+    async def fulfil(self, request: TraceRequest) -> Answer:
+        """Make the traces and queue them for the store."""
+        ...
 
 
-def handler(
-    config: Callable[[], RequestsConfig], fulfil: Fulfil, results: Counter[str]
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """The route. `results` counts requests: accepted, refused, limited, failed.
+def request_handler(traces: TraceMaker | None) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """The route; None: this exporter keeps no traces."""
+    if traces is None:
 
-    Args:
-        config: asked at each request, since it may be reloaded.
-        fulfil: makes the traces.
-    """
-    rate = RateLimit(config().per_minute)
+        async def off(_: web.Request) -> web.Response:
+            error = "this exporter keeps no traces: see the section traces of its configuration and its log"
+            return web.json_response({"error": error}, status=503)
+
+        return off
+
+    rate = RateLimit(traces.limits.per_minute)
+    results = traces.requests
 
     async def post(request: web.Request) -> web.Response:
         try:
             body = await request.content.read(_BODY_LIMIT + 1)
             if len(body) > _BODY_LIMIT:
                 raise BadRequest(f"the body is longer than {_BODY_LIMIT} bytes")
-            wanted = parse_request(json.loads(body), config())
+            wanted = parse_request(json.loads(body), traces.limits)
         except (BadRequest, ValueError, RecursionError) as error:
             results["refused"] += 1
             why = error if isinstance(error, BadRequest) else f"the body is not JSON such as {_EXAMPLE}"
             return web.json_response({"error": str(why)}, status=400)
-        rate.per_minute = config().per_minute
+        rate.per_minute = traces.limits.per_minute
         wait_s = rate.wait_s(len(wanted.ranks))
         if wait_s:
             results["limited"] += 1
@@ -149,7 +166,7 @@ def handler(
                 status=429,
                 headers={"Retry-After": str(math.ceil(wait_s))},
             )
-        answer = await fulfil(wanted)
+        answer = await traces.fulfil(wanted)
         results["accepted" if answer.keys else "failed"] += 1
         content = {
             "keys": {str(rank): key for rank, key in answer.keys.items()},

@@ -15,13 +15,14 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from argus_core import wire
 from argus_core.store.keys import decode_part, encode_part
+from argus_exporter.stacks.folded import Folded
 from argus_exporter.topology import Identity
 from argus_exporter.traces.segments import (
     RECORDED,
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 _FLUSH_S: Final = 1.0
 _BACKLOG_BYTES: Final = 32 << 20
 """Bytes that may wait for a slow disk: half a minute of 8 ranks at 1e5 events a minute is 16 MB."""
+_NAMES_LIMIT: Final = 16_384
+"""Names kept of a connection, as many as `names` interns."""
 _SEGMENT_AGE_SHARE: Final = 8
 """A segment is closed after an eighth of the ring's age, so that what is too old goes in small parts."""
 
@@ -66,19 +69,21 @@ class Tap:
         self._rank = rank
         self.number = number
         self.names: dict[int, bytes] = {}
+        self._lost = 0
 
-    def take(self, type_: wire.MessageType, payload: memoryview) -> None:
-        """Records of a message that was checked. The memory of the payload must stay as it is."""
+    def take(self, header: wire.Header, payload: memoryview) -> None:
+        """A message that was checked. The memory of the payload must stay as it is."""
+        type_ = header.type
+        if header.dropped > self._lost:  # the sender's total so far
+            self._put(FrameType.DROPPED, (header.dropped - self._lost).to_bytes(8, "little"))
+            self._lost = header.dropped
         if int(type_) in RECORDED:
             self._put(FrameType(int(type_)), payload)
         elif type_ is wire.MessageType.NAMES:
             new = {name_id: text.rstrip(b"\0") for name_id, text in wire.Name.FORMAT.iter_unpack(payload)}
-            self.names |= new
-            self._put(FrameType.NAMES, pack_names(new))
-
-    def dropped(self, count: int) -> None:
-        """Records that were lost on the way here."""
-        self._put(FrameType.DROPPED, count.to_bytes(8, "little"))
+            if len(self.names) < _NAMES_LIMIT:
+                self.names |= new
+                self._put(FrameType.NAMES, pack_names(new))
 
     def close(self) -> None:
         """The connection ended."""
@@ -196,9 +201,7 @@ class Ring:
         self.put(rank, FrameType.IDENTITY, tap.number, rank.identity)
         return tap
 
-    def stacks(
-        self, key: RankKey, begin_ns: int, end_ns: int, folded: Mapping[tuple[str, tuple[str, ...]], int]
-    ) -> None:
+    def stacks(self, key: RankKey, begin_ns: int, end_ns: int, folded: Folded) -> None:
         """Folded stacks of a stretch of time (a `stacks.folded.Sink`); unknown ranks are passed over."""
         rank = self._ranks.get(key)
         if rank is not None:

@@ -17,7 +17,7 @@ from argus_core.link import default_socket_path
 from argus_core.store import ObjectStore, StoreError, open_store
 from argus_core.store.config import state_folder
 from argus_exporter.errors import ArgusExporterError
-from argus_exporter.traces.config import TracesConfig
+from argus_exporter.traces.config import RequestsConfig, TracesConfig
 from argus_exporter.traces.encode import encode
 from argus_exporter.traces.outbox import Outbox
 from argus_exporter.traces.packets import protos
@@ -70,6 +70,11 @@ class TraceService:
         self.windows: Counter[str] = Counter()
         """Windows that became traces, by why: request, sampling."""
 
+    @property
+    def limits(self) -> RequestsConfig:
+        """Of requests."""
+        return self.config.requests
+
     def reconfigure(self, config: TracesConfig, routing: Mapping[str, str]) -> None:
         """Take new limits of requests, sampling and routing; ring, outbox and store stay as started."""
         self.config = config
@@ -80,18 +85,15 @@ class TraceService:
         """Make the traces that are asked for and queue them for the store."""
         keys: dict[int, str] = {}
         missing: dict[int, str] = {}
-        loop = asyncio.get_running_loop()
         for rank in request.ranks:
-            key = (request.training_job, rank)
             try:
-                keys[rank] = await loop.run_in_executor(self._executor, self._make, key, request, "request")
+                keys[rank] = await self._make((request.training_job, rank), request, "request")
             except (NotInRing, ArgusExporterError) as error:
                 missing[rank] = str(error)
         return Answer(keys, missing)
 
     async def sample(self) -> None:
         """Upload the windows whose turn it is, until cancelled."""
-        loop = asyncio.get_running_loop()
         due: list[tuple[int, RankKey, TraceRequest]] = []
         tick = 0
         while True:
@@ -105,7 +107,7 @@ class TraceService:
             while due and due[0][0] <= tick:
                 _, key, request = due.pop(0)
                 try:
-                    await loop.run_in_executor(self._executor, self._make, key, request, "sampling")
+                    await self._make(key, request, "sampling")
                 except (NotInRing, ArgusExporterError) as error:
                     log.warning("no sampled trace: %s", error)
 
@@ -114,15 +116,22 @@ class TraceService:
         self.uploader.stop()
         self.ring.close()
 
-    def _make(self, key: RankKey, request: TraceRequest, why: str) -> str:
-        """Key of the trace; runs in the executor.
+    async def _make(self, key: RankKey, request: TraceRequest, why: str) -> str:
+        """Key of the trace.
 
         Raises:
             NotInRing: there is nothing.
             ArgusExporterError: it could not be encoded or kept.
         """
+        streams = next((rank.streams for rank in self._live() if rank.key == key), {})
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._make_blocking, key, request, why, streams)
+
+    def _make_blocking(
+        self, key: RankKey, request: TraceRequest, why: str, streams: Mapping[int, str]
+    ) -> str:
         self.ring.flush()
-        window = self._window(key, request)
+        window = self._window(key, request, streams)
         trace_key = str(window.key)
         if trace_key in self.outbox or trace_key in self._made:
             return trace_key
@@ -135,13 +144,12 @@ class TraceService:
         self.uploader.notify()
         return trace_key
 
-    def _window(self, key: RankKey, request: TraceRequest) -> TraceWindow:
-        streams = next((rank.streams for rank in self._live() if rank.key == key), {})
-        folder = self.ring.folder
+    def _window(self, key: RankKey, request: TraceRequest, streams: Mapping[int, str]) -> TraceWindow:
+        folder, routing = self.ring.folder, self.routing
         if request.steps is not None:
-            return window_of_steps(folder, key, *request.steps, routing=self.routing, streams=streams)
+            return window_of_steps(folder, key, *request.steps, routing=routing, streams=streams)
         assert request.time is not None
-        return window_of_time(folder, key, *request.time, routing=self.routing, streams=streams)
+        return window_of_time(folder, key, *request.time, routing=routing, streams=streams)
 
 
 @contextlib.asynccontextmanager
@@ -154,7 +162,7 @@ async def running_traces(
         config: section `traces`.
         routing: the exporter's overrides of comparison dimensions.
         socket: where producers connect.
-        live: the connected ranks, asked on the event loop and in the service's thread.
+        live: the connected ranks, asked on the event loop.
 
     Raises:
         ArgusExporterError: traces were asked for in the configuration and cannot be kept.

@@ -41,6 +41,8 @@ class Producer:
         self.tap = ring.connect(identity(rank))
         self.begin = begin if begin is not None else time.time_ns() - 60 * 10**9
         self.steps = 0
+        self.lost = 0
+        """What the sender says that it has lost in all."""
         ids = ids or count(1)
         self.phase, self.kernel, self.compiler = next(ids), next(ids), next(ids)
         self._send(
@@ -62,7 +64,7 @@ class Producer:
         records["start_ns"] = start + np.arange(kernels) * (STEP_NS // kernels)
         records["duration_ns"] = 1000 + self.steps
         records["name_id"], records["stream"], records["issue_ns"] = self.kernel, 7, -1
-        self.tap.take(wire.MessageType.KERNELS, memoryview(records.tobytes()))
+        self.message(wire.MessageType.KERNELS, records.tobytes(), kernels)
         self.steps += 1
         if marked:
             self._send(
@@ -80,7 +82,10 @@ class Producer:
         )
 
     def _send(self, type_: wire.MessageType, *records: wire.Record) -> None:
-        self.tap.take(type_, memoryview(b"".join(record.pack() for record in records)))
+        self.message(type_, b"".join(record.pack() for record in records), len(records))
+
+    def message(self, type_: wire.MessageType, payload: bytes, count: int) -> None:
+        self.tap.take(wire.Header(type_, count, 0, self.lost), memoryview(payload))
 
 
 def segments(folder: Path) -> list[Path]:

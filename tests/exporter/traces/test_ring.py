@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from argus_core import wire
 from argus_exporter.traces import ring as ring_module
 from argus_exporter.traces.reader import NotInRing, ranks_in, steps_between, window_of_steps, window_of_time
 from argus_exporter.traces.ring import Ring, RingTaken
@@ -139,11 +140,10 @@ def test_drops_on_the_way_are_counted_in_the_window(tmp_path: Path) -> None:
     ring.open()
     producer = Producer(ring, begin=clock.now)
     producer.step()
-    producer.tap.dropped(5)
-    clock.now += STEP_NS // 2
-    producer.tap.dropped(7)
-    clock.now += STEP_NS
-    producer.tap.dropped(100)
+    for lost, after in ((5, 0), (12, STEP_NS // 2), (112, STEP_NS)):
+        clock.now += after
+        producer.lost = lost
+        producer.pauses()
     ring.close()
     window = window_of_steps(tmp_path, KEY, 0, 0)
     assert window.drops == [(producer.begin, 5), (producer.begin + STEP_NS // 2, 12)]
@@ -326,9 +326,9 @@ def test_a_disk_that_hangs_costs_records_and_no_memory(tmp_path: Path) -> None:
     """The backlog is bounded; what is beyond is counted."""
     ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600)  # not opened: nobody writes
     producer = Producer(ring)
-    payload = memoryview(np.zeros(1600 * 40, np.uint8).tobytes())
+    payload = np.zeros(1600 * 40, np.uint8).tobytes()
     for _ in range(1000):
-        producer.tap.take(FrameType.KERNELS, payload)
+        producer.message(wire.MessageType.KERNELS, payload, 1600)
     assert ring.dropped_bytes["backlog"] == 1000 * len(payload) - (32 << 20) // len(payload) * len(payload)
 
 
