@@ -23,7 +23,7 @@ from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.verdicts import History, Verdict, decide
 from argus_l3_worker.windows import Sighting, due, sightings
-from argus_l3_worker.witnesses import Testimony, testify
+from argus_l3_worker.witnesses import Opinions, hear
 
 # Finest useful sampling of the window timeline, and its size bound (Prometheus refuses over 11,000 points).
 _TIMELINE_STEP_LIMITS = (0.25, 5.0)
@@ -62,7 +62,7 @@ class CycleReport:
     not_judged: tuple[NotJudged, ...]
     verdicts: tuple[Verdict, ...]
     group_shifts: tuple[GroupShift, ...]
-    testimonies: tuple[Testimony, ...]
+    opinions: tuple[Opinions, ...]
     windows_judged: int
     seconds: float
     delivered: bool | None = None
@@ -148,15 +148,13 @@ class Worker:
         for gone in self._jobs.keys() - set(jobs):
             del self._jobs[gone]
         windows_judged = 0
-        testimonies: list[Testimony] = []
+        opinions: list[Opinions] = []
         for job in jobs:
             state = self._jobs.setdefault(job, _JobState())
             of_job = [sample for sample in info if sample.labels.get("training_job") == job]
             windows_judged += await self._judge_job(job, state, of_job, at)
             if self._config.witness.enabled:
-                testimonies.append(
-                    await testify(self._prometheus, job, roles_of(of_job), at, self._config.witness)
-                )
+                opinions.append(await hear(self._prometheus, job, roles_of(of_job), at, self._config.witness))
         judgements: list[RoleJudgement] = []
         abstentions: list[Abstention] = []
         not_judged: list[NotJudged] = []
@@ -182,7 +180,7 @@ class Worker:
             tuple(not_judged),
             tuple(verdicts),
             tuple(group_shifts),
-            tuple(testimonies),
+            tuple(opinions),
             windows_judged,
             self._monotonic() - begun,
         )
@@ -317,8 +315,8 @@ class Worker:
             series.update(results.of_judgement(judgement, replica))
         series.update(results.of_verdicts(report.verdicts, replica))
         series.update(results.of_group_shifts(report.group_shifts, replica))
-        for testimony in report.testimonies:
-            series.update(witnesses.series_of(testimony, replica))
+        for of_job in report.opinions:
+            series.update(witnesses.series_of(of_job, replica))
         series.update(results.of_abstentions(report.abstentions, replica))
         series.update(results.of_cycle(report.seconds, stamp, replica))
         if self._traces is not None:
