@@ -28,6 +28,8 @@ _PENDING_LIMIT: Final = 4_000_000
 """Kernel records kept for one open window (160 MB); 1e5 events a minute need 1e5."""
 _COLLECTIVES_KEPT: Final = 4096
 _MARKS_KEPT: Final = 65_536
+_LATEST_NS: Final = 2**62
+"""The year 2116: later times are nonsense, and must fit 64 bits with a sign."""
 _LATE_RECORDS: Final = 5
 """Settling times that a window waits for a first later kernel: the channel delivers in batches."""
 _UNMARKED_AFTER: Final = 4
@@ -149,7 +151,7 @@ class KernelWindows:
             # The producer's first iteration: everything that it ever sent lies in the window that it opens.
             self._opened_at = record.step - 1
         self._marks_until = now + _UNMARKED_AFTER * max(self.seconds, seconds)
-        self._marks.append(record.end_ns)
+        self._marks.append(min(record.end_ns, _LATEST_NS))
         steps = self.steps or self._length.add(seconds, self.seconds)
         last, self._last_mark = self._last_mark, record
         if not steps:
