@@ -321,8 +321,8 @@ L3_RANK_SHIFT = _worker(
 L3_EROICA_DISTANCE = _worker(
     "argus_l3_eroica_distance",
     ("function", "distance"),
-    "A function that EROICA's localisation finds abnormal on the rank. distance: expectation, how far its share "
-    "of wall time lies above what is expected, or differential, the share of peers that behave otherwise.",
+    "A function that EROICA's localisation finds abnormal on the rank. distance: expectation, how far its "
+    "share of wall time lies above what is expected, or differential, the share of peers that do otherwise.",
 )
 L3_RHYTHM = _worker(
     "argus_l3_rhythm_divergence",
