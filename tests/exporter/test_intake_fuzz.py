@@ -1,10 +1,15 @@
-"""Hostile bytes: whatever arrives on a connection, only that connection ends, and always with a reason."""
+"""Hostile bytes: whatever arrives on a connection, only that connection ends, and always with a reason.
+
+The short form of `python -m bench.fuzz`, with hypothesis, which makes what it finds small.
+"""
 
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
-from hypothesis import given
+from bench.fuzz import wire_target
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
@@ -14,6 +19,9 @@ from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import Connection
 from argus_exporter.peers import peer_of
 from argus_exporter.registry import Ranks
+from exporter.exporter_process import Rank, config, exporter, scrape, value, wait_for
+
+PATIENCE_S = 30.0
 
 U64 = st.integers(0, 2**64 - 1)
 SMALL = st.integers(0, 5)
@@ -40,6 +48,10 @@ def plausible(draw: DrawFn) -> bytes:
             st.builds(wire.Work, st.floats(), SMALL),
             st.builds(wire.ChannelState, U64, U64, SMALL, SMALL, SMALL),
             st.builds(wire.ActivityChange, U64, st.integers(0, 255)),
+            st.builds(wire.GarbageCollection, U64, U64, U64, st.floats(), SMALL),
+            st.builds(wire.Compilation, U64, U64, U64, st.floats(), SMALL),
+            st.builds(wire.StackNode, SMALL, SMALL, SMALL),
+            st.builds(wire.StackSample, U64, SMALL, SMALL, SMALL),
             st.builds(wire.Bye, st.integers(-(2**31), 2**31 - 1)),
         )
     )
@@ -100,3 +112,51 @@ def test_any_packets_end_in_a_reason_and_leave_a_scrape_that_works(packets: list
         ]
         assert failed == []
         connection.close()
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=300, deadline=None)
+def test_any_script_of_hostile_producers_leaves_the_rank_beside_them_exact(script: bytes):
+    """Greetings, pages, descriptors, records of every type and raw bytes, interleaved with a healthy rank."""
+    wire_target.run(script)
+
+
+def test_seeds_of_the_fuzzer_get_past_the_greeting():
+    """Else it would test the header alone."""
+    assert sum(map(wire_target.run, wire_target.seeds())) > len(wire_target.seeds()) / 2
+
+
+def test_hostile_connections_leave_a_healthy_rank_its_exact_counts(tmp_path: Path):
+    """Through a running exporter: every packet of the healthy rank counts, every hostile one is rejected."""
+    path = tmp_path / "exporter.sock"
+    greeting = wire.pack_message(wire.MessageType.HELLO, HELLO.pack(), 1, 1, 0)
+    header = wire.HEADER.size
+    hostile = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        greeting[:-1],
+        greeting + greeting,
+        greeting + wire.pack_message(wire.MessageType.SPANS, b"\xff" * wire.Span.FORMAT.size, 1, 1, 0),
+        greeting + wire.HEADER.pack(wire.MAGIC, wire.VERSION + 1, 3, 0, 0, 0),
+        greeting[:header] + b"\xff" * (len(greeting) - header),
+        b"\0" * wire.MAX_MESSAGE_BYTES,
+    ]
+    with exporter(config(path)) as running:
+        healthy = Rank(path, 7)
+        for step in range(1, 1 + 5 * len(hostile)):
+            healthy.iterate(0.25)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+                peer.connect(str(path))
+                peer.send(hostile[step % len(hostile)])
+                peer.settimeout(PATIENCE_S)
+                assert peer.recv(1) == b"", "the exporter hangs up"
+        labels = {"training_job": "job", "rank": "7"}
+
+        def count() -> float | None:
+            return value(scrape(running.url), "argus_iteration_duration_seconds_count", **labels)
+
+        wait_for(lambda: count() == healthy.step, "all iterations of the healthy rank", PATIENCE_S)
+        samples = scrape(running.url)
+        assert value(samples, "argus_rank_up", **labels) == 1
+        assert value(samples, "argus_phase_duration_seconds_count", **labels) == healthy.step
+        assert value(samples, "argus_iteration_duration_seconds_sum", **labels) == 0.25 * healthy.step
+        healthy.link.close(exit_status=0)

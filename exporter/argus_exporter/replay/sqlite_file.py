@@ -91,7 +91,11 @@ def opened(path: Path, what_to_do: str) -> Iterator[SqliteFile]:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA query_only = ON")
         yield SqliteFile(path, connection)
-    except (sqlite3.Error, OverflowError) as error:
+    except (
+        sqlite3.Error,
+        OverflowError,
+        UnicodeDecodeError,
+    ) as error:  # names in the schema need not be text
         why = " ".join(str(error).split())[:120]
         raise RecordingError(f"{path}: damaged SQLite file ({why}); {what_to_do}") from error
     finally:
