@@ -37,7 +37,10 @@ _SLOT: Final = struct.Struct("<QQB47s")
 Group: number of the last collective entered, when it was entered, unused, name."""
 _PHASES_AT: Final = _HEADER.size
 _GROUPS_AT: Final = _PHASES_AT + PHASE_SLOTS * _SLOT.size
-_STEP_WORD: Final = 1
+STEP_WORD: Final = 1
+"""Number of the running step; its start in the next word."""
+SPARE_WORD: Final = 7
+"""In the header's padding, read by nobody: where a phase without a slot may write, so that none need ask."""
 _WORD: Final = 8
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
@@ -97,8 +100,8 @@ class PageWriter:
 
     def step(self, number: int) -> None:
         """The iteration of this number begins now."""
-        self.words[_STEP_WORD] = number
-        self.words[_STEP_WORD + 1] = time.monotonic_ns()
+        self.words[STEP_WORD] = number
+        self.words[STEP_WORD + 1] = time.monotonic_ns()
 
     def close(self) -> None:
         self.words.release()

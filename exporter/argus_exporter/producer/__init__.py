@@ -3,11 +3,18 @@
 A training script needs none of this: `argus-exporter run -- COMMAND` attaches by itself. A script that
 wants to say more may:
 
-    from argus_exporter import producer
+    from argus_exporter.producer import iteration, span, work
 
-    with producer.span("tokenise", kind="host"):
+    with span("tokenise"):          # a phase of its own
         ...
-    producer.work("tokens", batch.numel())
+
+    @span("attention", kind="compute")
+    def attention(q, k, v): ...
+
+    work("tokens", batch.numel())   # what was done, to compare ranks whose input differs
+
+    with iteration():               # where no torch optimizer shows it
+        ...
 
 Without ARGUS all of it does nothing. Importing this imports nothing but a little of the standard library.
 """
@@ -15,16 +22,22 @@ Without ARGUS all of it does nothing. Importing this imports nothing but a littl
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from argus_exporter.producer.hook import Observer
 
 __all__ = ["boot_directory", "iteration", "span", "work"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_KINDS = ("compute", "comm", "host")
 _observer: Observer | None = None
 
 
@@ -33,64 +46,115 @@ def boot_directory() -> Path:
     return Path(__file__).resolve().parent / "boot"
 
 
-@contextlib.contextmanager
-def span(name: str, kind: Literal["compute", "comm", "host"] = "host") -> Iterator[None]:
+class _Timed:
+    """Base of the context managers that are decorators too; one may be entered again, also within itself."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: list[Callable[[], None]] = []
+
+    def _begin(self) -> Callable[[], None]:
+        raise NotImplementedError
+
+    def __enter__(self) -> None:
+        try:
+            self._open.append(self._begin())
+        except Exception:
+            self._open.append(_nothing)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(Exception):
+            self._open.pop()()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """As a decorator: each call is one."""
+
+        @functools.wraps(function)
+        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._another():
+                return function(*args, **kwargs)
+
+        return timed
+
+    def _another(self) -> _Timed:
+        raise NotImplementedError
+
+
+class span(_Timed):  # noqa: N801  (read as a word of the language: `with span("tokenise"):`)
     """Time a phase of your own. On a GPU, `compute` and `comm` are timed there, on the current stream.
 
-    Names must come from a small fixed set: each is a series of its own.
+    Names must come from a small fixed set: each is a series of its own, and from the 200th on they are
+    dropped and counted.
 
     Raises:
         ValueError: `kind` is not one of the three.
     """
-    if kind not in ("compute", "comm", "host"):
-        raise ValueError(f"kind is {kind!r}; allowed: compute, comm, host")
-    finish = _begin(name, kind)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(Exception):
-            finish()
+
+    __slots__ = ("_kind", "_name")
+
+    def __init__(self, name: str, kind: Literal["compute", "comm", "host"] = "host") -> None:
+        if kind not in _KINDS:
+            raise ValueError(f"kind is {kind!r}; allowed: {', '.join(_KINDS)}")
+        super().__init__()
+        self._name = name
+        self._kind: Literal["compute", "comm", "host"] = kind
+
+    def _begin(self) -> Callable[[], None]:
+        observer = _observer
+        if observer is None:
+            return _nothing
+        from argus_core.wire import Kind
+
+        observer.steps_seen = True
+        recorder, stopwatch = observer.recorder, observer.stopwatch
+        if self._kind == "host":  # the host's clock, also where the model is on a GPU
+            phase = recorder.phase(self._name, Kind.HOST)
+            return functools.partial(recorder.ended, phase, recorder.begin(phase))
+        task = stopwatch.task(self._name, Kind[self._kind.upper()])
+        return functools.partial(stopwatch.span, task, stopwatch.begin(task))
+
+    def _another(self) -> span:
+        return span(self._name, self._kind)
 
 
-@contextlib.contextmanager
-def iteration() -> Iterator[None]:
+class iteration(_Timed):  # noqa: N801
     """Mark one iteration yourself, where no torch optimizer shows it.
 
     From the first use on, only marked iterations count.
     """
-    observer = _observer
-    if observer is None:
-        yield
-        return
-    start_ns = time.perf_counter_ns()
-    observer.iterations.manual = True
-    try:
-        yield
-    finally:
-        with contextlib.suppress(Exception):
-            observer.iterations.mark(start_ns, time.perf_counter_ns())
+
+    __slots__ = ()
+
+    def _begin(self) -> Callable[[], None]:
+        observer = _observer
+        if observer is None:
+            return _nothing
+        observer.steps_seen = True
+        observer.iterations.manual = True
+        return functools.partial(_mark, observer, time.monotonic_ns())
+
+    def _another(self) -> iteration:
+        return iteration()
 
 
 def work(unit: str, amount: float) -> None:
-    """Count work done (tokens, samples, pixels): makes ranks with uneven input comparable."""
+    """Count work done (tokens, samples, pixels): makes ranks with uneven input comparable.
+
+    Sent with the next iteration as a running total. `unit` must come from a small fixed set.
+    """
     if _observer is not None:
-        _observer.recorder.work(unit, amount)
+        with contextlib.suppress(Exception):
+            _observer.recorder.work(unit, float(amount))
 
 
-def _begin(name: str, kind: str) -> Callable[[], None]:
-    """Start a span; the result ends it."""
-    observer = _observer
-    if observer is None:
-        return _nothing
-    try:
-        from argus_core.wire import Kind
-
-        stopwatch = observer.stopwatch
-        task = stopwatch.task(name, Kind[kind.upper()])
-        begin = time.perf_counter_ns() if kind == "host" else stopwatch.mark()
-        return lambda: stopwatch.span(task, begin)
-    except Exception:
-        return _nothing
+def _mark(observer: Any, start_ns: int) -> None:
+    observer.iterations.mark(start_ns, time.monotonic_ns())
 
 
 def _nothing() -> None:

@@ -10,38 +10,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from argus_core import wire
 from argus_core.link import Link, default_socket_path
+from argus_core.shared_page import PageWriter
 from argus_exporter import producer
 from argus_exporter.producer import identity, settings, spans, stack_sampler
+from argus_exporter.producer.exit_status import ExitWatch, code, main_frame
 from argus_exporter.producer.hook import Hook, Observer
+from argus_exporter.producer.standing import Standing
 from argus_exporter.producer.stopwatch import Stopwatch
 
 
 def attach(torch: Any) -> Observer | None:
-    """Hook the imported torch and report for this rank. None where ARGUS is switched off or attached already.
-
-    Raises:
-        NoRank: the environment names no rank.
-    """
+    """Hook the imported torch and report for this rank. None where that is switched off or done already."""
     config, warnings = settings.read(os.environ)
     if config.disable or config.disable_phases or producer._observer is not None:
         return None
-    place = identity.place(os.environ)
-    speaks = place.local_rank <= 0  # what all ranks of a host would say alike is said by one
-    try:
-        parallel = identity.layout(config.parallel, place.world_size)
-    except ValueError as error:
-        warnings.append(f"{error}; going on without it")
-        parallel = identity.Layout()
-
+    standing = Standing(torch, os.environ, config.parallel, lambda text: _say(text))
+    page = _shared_page()
     socket = Path(config.socket) if config.socket else default_socket_path()
-    job = identity.training_job(config.job, os.environ, sys.argv)
-    link = Link(socket, lambda: identity.hello(place, job, parallel, _gpu_uuid(torch)))
+    link = Link(
+        socket,
+        lambda: _hello(standing, config.job, torch, page),
+        page_fd=page.fd if page is not None else None,
+    )
     begin_stacks = stack_sampler.prepare(
-        config.stacks, config.ptracer, socket, lambda: identity.hello(place, job, parallel)
+        "off" if config.disable_stacks else config.stacks,
+        config.ptracer,
+        socket,
+        lambda: _hello(standing, config.job, torch, None),
     )
     recorder = spans.Recorder(
         link,
+        page=page,
         warmup_iterations=config.warmup_iterations,
         flush_ms=config.flush_milliseconds,
         announce=functools.partial(_training_begins, begin_stacks),
@@ -50,23 +51,30 @@ def attach(torch: Any) -> Observer | None:
         recorder,
         Stopwatch(recorder),
         use_events=functools.partial(_use_events, torch, config),
-        coordinates=parallel.coordinates,
-        world_size=place.world_size,
+        layout=standing.layout,
+        traced=config.traced_python_api,
     )
+    recorder.may_speak = lambda: standing.launched or (observer.steps_seen and standing.place() is not None)
+    _follow_topology(observer, standing)
+
+    def _say(text: str) -> None:
+        place = standing.place()
+        if place is None or place.local_rank <= 0:  # what all ranks of a host would say alike is said by one
+            recorder.say(text)
+
     hooks = attach_hooks(torch, observer, leave_out=config.disable_hooks)
     os.register_at_fork(after_in_child=observer.forked)
-    last_exit = _watch_exit()
-    atexit.register(lambda: observer.close(spans.exit_status(last_exit())))
+    _watch_exit(observer)
     producer._observer = observer
 
-    if speaks:
-        for warning in warnings:
-            recorder.say(warning)
+    standing.layout()  # says what cannot be used
+    for warning in warnings:
+        _say(warning)
     if config.debug:
+        place = standing.place()
         names = ", ".join(hook.name for hook in hooks)
-        recorder.say(
-            f"attached rank={place.rank} job={job} launcher={place.launcher} socket={socket} hooks={names}"
-        )
+        shown = f"rank={place.rank} launcher={place.launcher}" if place is not None else "rank=not yet known"
+        recorder.say(f"attached {shown} job={_job(config.job)} socket={socket} hooks={names}")
     return observer
 
 
@@ -92,14 +100,88 @@ def attach_hooks(torch: Any, observer: Observer, leave_out: tuple[str, ...] = ()
     return hooks
 
 
+def _hello(standing: Standing, job: str, torch: Any, page: PageWriter | None) -> wire.Hello:
+    """HELLO as things stand now.
+
+    Raises:
+        OSError: this process has no rank, or none yet; the link tries again later.
+    """
+    place = standing.place()
+    if place is None:
+        raise OSError("no rank")
+    return identity.hello(place, _job(job), standing.layout(), _gpu_uuid(torch), shares_page=page is not None)
+
+
+def _job(named: str) -> str:
+    return identity.training_job(named, os.environ, sys.argv)
+
+
+def _shared_page() -> PageWriter | None:
+    """None where no memfd can be made: the channel goes on without."""
+    try:
+        return PageWriter()
+    except (OSError, AttributeError, ValueError):
+        return None
+
+
+def _follow_topology(observer: Observer, standing: Standing) -> None:
+    """HELLO is said again when a mesh or Megatron tells a layout after it."""
+
+    def changed() -> None:
+        if observer.recorder.training:
+            observer.recorder.introduce_again()
+
+    def new_mesh(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        if standing.note_mesh(names, shape):
+            observer.topology_changed()
+
+    observer.on_mesh.append(new_mesh)
+    observer.on_topology.append(changed)
+
+
 def _use_events(torch: Any, config: settings.Settings, stopwatch: Stopwatch) -> None:
     if config.disable_cuda_events or not torch.cuda.is_initialized():
         return
+    captures = _count_captures(torch)
+    on_current_stream = torch.cuda.is_current_stream_capturing
+    raw_stream, device = torch._C._cuda_getCurrentRawStream, torch.cuda.current_device()
     stopwatch.use_events(
         functools.partial(torch.cuda.Event, enable_timing=True),
         config.event_pool,
-        torch.cuda.is_current_stream_capturing,
+        lambda: captures() > 0 or on_current_stream(),
+        lambda: int(raw_stream(device)),
     )
+
+
+def _count_captures(torch: Any) -> Callable[[], int]:
+    """How many CUDA graphs are being captured now, on any stream and by any thread of the process.
+
+    The driver's question covers the current stream only, and a query elsewhere breaks a global capture too.
+    """
+    graph = torch.cuda.CUDAGraph
+    begin, end = graph.capture_begin, graph.capture_end
+    running = 0
+
+    @functools.wraps(begin)
+    def capture_begin(*args: Any, **kwargs: Any) -> Any:
+        nonlocal running
+        running += 1
+        try:
+            return begin(*args, **kwargs)
+        except BaseException:
+            running -= 1
+            raise
+
+    @functools.wraps(end)
+    def capture_end(*args: Any, **kwargs: Any) -> Any:
+        nonlocal running
+        try:
+            return end(*args, **kwargs)
+        finally:
+            running = max(running - 1, 0)
+
+    graph.capture_begin, graph.capture_end = capture_begin, capture_end
+    return lambda: running
 
 
 def _gpu_uuid(torch: Any) -> str:
@@ -123,16 +205,16 @@ def _mark_environment() -> None:
     os.environ["ARGUS_PRODUCER_PID"] = str(os.getpid())
 
 
-def _watch_exit() -> Callable[[], object]:
-    """Note the argument of `sys.exit`: nothing else tells an exit status to atexit functions."""
-    original = sys.exit
-    last: object = None
+def _watch_exit(observer: Observer) -> None:
+    """Say BYE with the exit status, however the interpreter ends. A signal that kills it leaves no BYE."""
+    watch = ExitWatch(main_frame())
+    sys.exit = watch.wrap(sys.exit)
+    atexit.register(lambda: observer.close(watch.status()))
+    os_exit = os._exit
 
-    @functools.wraps(original)
-    def exit_(status: Any = None, /) -> Any:
-        nonlocal last
-        last = status
-        original(status)
+    @functools.wraps(os_exit)
+    def leave_at_once(status: int) -> Any:
+        observer.close(code(status))
+        os_exit(status)
 
-    sys.exit = exit_
-    return lambda: last
+    os._exit = leave_at_once

@@ -24,12 +24,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from argus_core import wire
 from argus_core.link import Link
+from argus_exporter.producer.profiler_windows import around_profiler_windows
 
 _BUFFER_BYTES: Final = 1 << 20
 _QUEUE_LIMIT: Final = 65_536
@@ -63,7 +64,7 @@ REASONS: Final = (
     "cupti_error",
     "invalid_timestamps",
     "foreign_clock",
-    "profiler",
+    "paused",
     "exit",
 )
 """Why the channel may be down."""
@@ -294,7 +295,7 @@ class CuptiFallback:
                     "invalid_timestamps", f"{self._invalid_run} records in a row have impossible times"
                 )
             self._watch()
-        self._send(self.reason or ("profiler" if self._paused else ""))
+        self._send(self.reason or ("paused" if self._paused else ""))
         self.cpu_ns += time.thread_time_ns() - began
 
     def _begin(self) -> None:
@@ -383,11 +384,10 @@ class CuptiFallback:
             for kind in self._kinds:
                 with contextlib.suppress(Exception):
                     self._cupti.activity_disable(kind)
-        with contextlib.suppress(Exception):
-            sys.stderr.write(f"argus: kernels are not recorded, training goes on: {reason}: {detail}\n")
+        _say(f"{reason}: {detail}")
 
 
-def wanted(environ: dict[str, str] | os._Environ[str], maps: Path = Path("/proc/self/maps")) -> bool:
+def wanted(environ: Mapping[str, str], maps: Path = Path("/proc/self/maps")) -> bool:
     """Whether CUPTI is free for us: neither libargus_cupti nor another injected tool has it."""
     if environ.get("CUDA_INJECTION64_PATH"):
         return False
@@ -399,25 +399,45 @@ def wanted(environ: dict[str, str] | os._Environ[str], maps: Path = Path("/proc/
 
 def prepare(
     torch: Any,
+    enabled: bool,
     socket: Path,
     hello: Callable[[], wire.Hello],
     steps: Callable[[], int],
     watchdog_s: float,
-) -> CuptiFallback:
-    """The channel of this process; `start` begins it. It ends with the process, and not in a fork."""
-    link = Link(
-        socket, lambda: dataclasses.replace(hello(), channels=1 << wire.Channel.KERNELS, shares_page=0)
-    )
-    fallback = CuptiFallback(
-        link,
-        load=functools.partial(importlib.import_module, "cupti.cupti"),
-        ready=torch.cuda.is_initialized,
-        steps=steps,
-        watchdog_s=watchdog_s,
-    )
-    os.register_at_fork(after_in_child=fallback.forked)
-    atexit.register(fallback.close)
-    return fallback
+) -> Callable[[], None]:
+    """What starts the channel, to be called once this process has shown that it trains. Never raises.
+
+    `enabled` is ARGUS_KERNELS_FALLBACK. The channel ends with the process, and not in a fork.
+    """
+
+    def begin() -> None:
+        try:
+            if not wanted(os.environ):
+                return
+            link = Link(
+                socket,
+                lambda: dataclasses.replace(hello(), channels=1 << wire.Channel.KERNELS, shares_page=0),
+            )
+            fallback = CuptiFallback(
+                link,
+                load=functools.partial(importlib.import_module, "cupti.cupti"),
+                ready=torch.cuda.is_initialized,
+                steps=steps,
+                watchdog_s=watchdog_s,
+            )
+            around_profiler_windows(torch, fallback.pause, fallback.rearm)
+            os.register_at_fork(after_in_child=fallback.forked)
+            atexit.register(fallback.close)
+            fallback.start()
+        except Exception as error:
+            _say(repr(error))
+
+    return begin if enabled else lambda: None
+
+
+def _say(detail: str) -> None:
+    with contextlib.suppress(Exception):  # stderr may be closed or None
+        sys.stderr.write(f"argus: kernels are not recorded, training goes on: {detail}\n")
 
 
 def demangle(name: str) -> str:

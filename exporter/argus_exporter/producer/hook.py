@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from argus_core import wire
+from argus_exporter.producer.identity import Layout
+from argus_exporter.producer.imports import Callback, ImportWatch
 from argus_exporter.producer.iterations import IterationDetector
 from argus_exporter.producer.spans import Recorder
 from argus_exporter.producer.stopwatch import Stopwatch
@@ -19,7 +23,8 @@ class Observer:
         recorder: takes spans and iterations.
         stopwatch: times work that may be on a GPU.
         use_events: called with the stopwatch once a model on a GPU is seen.
-        coordinates: parallel coordinates of a rank; empty where the job has not told.
+        layout: where the ranks of the job stand, as far as is known.
+        traced: ARGUS_TRACED_PYTHON_API.
     """
 
     def __init__(
@@ -28,18 +33,30 @@ class Observer:
         stopwatch: Stopwatch,
         *,
         use_events: Callable[[Stopwatch], None] = lambda _: None,
-        coordinates: Callable[[int], dict[str, int]] = lambda _: {},
-        world_size: int = -1,
+        layout: Callable[[], Layout] = Layout,
+        traced: str = "",
     ) -> None:
         self.recorder = recorder
         self.stopwatch = stopwatch
-        self.coordinates = coordinates
-        self.world_size = world_size
+        self.layout = layout
+        self.traced = traced
+        self.imports = ImportWatch()
         self.iterations = IterationDetector(self._iteration_ended)
         self.on_new_optimizer: list[Callable[[Any], None]] = []
         self.on_optimizer_step: list[Callable[[], None]] = []
         self.on_reducer: list[Callable[[Any], None]] = []
+        self.on_root: list[Callable[[Any], None]] = []
+        self.on_mesh: list[Callable[[tuple[str, ...], tuple[int, ...]], None]] = []
+        self.on_topology: list[Callable[[], None]] = []
         self.gradients_sharded = False
+        self.steps_seen = False
+        """An optimizer stepped, or the user reported something: this process trains."""
+        self.forwarding = False
+        """A forward pass is being timed: modules and functions within it are part of it."""
+        self.step_begins: Callable[[Any, Any], None] = lambda _stepper, _optimizer: None
+        """`stepper` begins to step `optimizer`; set by the optimizer hook."""
+        self.step_ends: Callable[[Any], None] = lambda _stepper: None
+        self._evaluating = False
         self._use_events = use_events
         self.hooks: list[Hook] = []
         self.reducers: list[Any] = []
@@ -52,12 +69,50 @@ class Observer:
 
     def new_optimizer(self, optimizer: Any) -> None:
         """An optimizer steps for the first time: its parameters tell where the model is."""
+        self.steps_seen = True
         if not self.stopwatch.on_events and any(
             parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"]
         ):
             self._use_events(self.stopwatch)
         for listener in self.on_new_optimizer:
             listener(optimizer)
+
+    def watch(self, module: Any) -> None:
+        """A framework says that this module is the one that is trained."""
+        for listener in self.on_root:
+            listener(module)
+
+    def note_mesh(self, names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        """A device mesh with named dimensions was made."""
+        for listener in self.on_mesh:
+            listener(names, shape)
+
+    def topology_changed(self) -> None:
+        """A framework has made its parallel groups."""
+        for listener in self.on_topology:
+            listener()
+
+    def evaluates(self, module: Any) -> None:
+        """A trained module runs without gradients: evaluation, where it is in evaluation mode too.
+
+        Not within an iteration: a forward without gradients between a training forward and the optimizer's
+        step (a teacher, a generator's sample for its critic) is part of it.
+        """
+        if not module.training and not self.iterations.trains:
+            self.iterations.void()
+            if not self._evaluating:
+                self._evaluating = True
+                self.recorder.enter(wire.Activity.EVALUATION)
+            elif self.recorder.training:
+                self.recorder.flush_if_due()
+        else:
+            self.iterations.void()
+
+    def trains(self) -> None:
+        """Training goes on: a forward with gradients, or an optimizer's step."""
+        if self._evaluating:
+            self._evaluating = False
+            self.recorder.leave(wire.Activity.EVALUATION)
 
     def note_root(self, module: Any) -> None:
         """An outermost module that is trained."""
@@ -78,11 +133,13 @@ class Observer:
         return False
 
     def close(self, exit_status: int | None) -> None:
-        """The process ends: what is complete is sent, then BYE."""
+        """The process ends: what is complete is sent, then BYE. Never raises."""
         if self.recorder.alive:
-            self.iterations.finish()
-            self.stopwatch.poll()
-            self.recorder.close(exit_status)
+            with contextlib.suppress(Exception):  # BYE is said whatever the GPU's driver says by now
+                self.iterations.finish()
+                self.stopwatch.poll()
+            with contextlib.suppress(Exception):
+                self.recorder.close(exit_status)
             self._silence()
 
     def forked(self) -> None:
@@ -150,6 +207,19 @@ class Hook:
                 setattr(owner, attribute, original)
 
         self._undo.append(undo)
+
+    def when_imported(self, module: str, attach: Callback) -> None:
+        """Attach to a module once it is imported; what does not fit is reported and left out."""
+
+        def guarded(imported: Any) -> None:
+            try:
+                if self.alive:
+                    attach(imported)
+            except Exception as error:
+                self.recorder.degraded(f"hook_{self.name}")
+                self.recorder.say(f"hook {self.name} does not fit {module}, left out: {error!r}")
+
+        self._undo.append(self.observer.imports.when_imported(module, guarded))
 
     def remove_at_detach(self, handle: Any) -> None:
         """Call `handle.remove()` at detach."""

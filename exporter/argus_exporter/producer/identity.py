@@ -48,16 +48,22 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """Parallel sizes, and from them the coordinates of any rank. Empty: the job has not told."""
+    """Parallel sizes, and from them the coordinates of any rank. Empty: the job has not told.
+
+    `order` is from the dimension whose index changes slowest to the fastest. ep splits dp into consecutive
+    blocks.
+    """
 
     sizes: dict[str, int] = field(default_factory=dict)
+    order: tuple[str, ...] = ("pp", "dp", "tp")  # Megatron's default
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Megatron's default order: tp fastest, then dp, then pp; ep splits dp into consecutive blocks."""
+        """Index of a rank in each dimension."""
         if not self.sizes:
             return {}
-        tp, dp = self.sizes["tp"], self.sizes["dp"]
-        at = {"tp": rank % tp, "dp": rank // tp % dp, "pp": rank // (tp * dp)}
+        at = {}
+        for name in reversed(self.order):
+            rank, at[name] = divmod(rank, self.sizes[name])
         if "ep" in self.sizes:
             at["ep"] = at["dp"] % self.sizes["ep"]
         return at
@@ -125,7 +131,9 @@ def script_name(argv: Sequence[str]) -> str:
     return script.parent.name if script.name == "__main__.py" else script.stem
 
 
-def hello(at: Place, job: str, parallel: Layout, gpu_uuid: str = "") -> wire.Hello:
+def hello(
+    at: Place, job: str, parallel: Layout, gpu_uuid: str = "", *, shares_page: bool = False
+) -> wire.Hello:
     """HELLO of this process, now."""
     return wire.hello(
         pid=os.getpid(),
@@ -139,6 +147,7 @@ def hello(at: Place, job: str, parallel: Layout, gpu_uuid: str = "") -> wire.Hel
         gpu_uuid=gpu_uuid,
         monotonic_ns=time.monotonic_ns(),
         realtime_ns=time.time_ns(),
+        shares_page=shares_page,
     )
 
 

@@ -1,17 +1,22 @@
 """Where an iteration begins and ends, from the order of data fetches, forwards and optimizer steps.
 
 An iteration runs from its first data fetch (or forward, where data does not come from a DataLoader) to the
-end of the last optimizer step. It is complete when every optimizer of the cycle has stepped, and the next
-fetch or forward closes it. The cycle is learnt: the optimizers that stepped in the iteration before. So
-gradient accumulation (many forwards, one step) and several optimizers (one forward and step each) are one
-iteration.
+end of its last optimizer step. Two ways to tell:
 
-Simplified from EROICA's sequence detection (arXiv:2506.08528), which looks for a repeated subsequence.
+* By its sequence, once that is known (`sequence.py`, EROICA's method, after ten repetitions). What does not
+  match the sequence is no iteration.
+* By its cycle until then, and where no sequence ever repeats (a varying number of micro-batches): complete
+  when every optimizer that stepped in the iteration before has stepped; the next fetch or forward closes it.
+
+So gradient accumulation (many forwards, one step) and several optimizers (one forward and step each) are one
+iteration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from argus_exporter.producer.sequence import Match, SequenceDetector, Step
 
 
 class IterationDetector:
@@ -20,6 +25,100 @@ class IterationDetector:
     Args:
         ended: receives (start_ns, end_ns) of each iteration.
     """
+
+    def __init__(self, ended: Callable[[int, int], None]) -> None:
+        self._ended = ended
+        self._cycle = Cycle(ended)
+        self._sequence = SequenceDetector()
+        self._optimizers: dict[int, int] = {}
+        self._numbered = 0
+        self._openings = 0
+        self._opened_ns = 0
+        """First fetch or forward since the last optimizer step."""
+        self._start_ns = 0
+        """Start of the sequence that is being matched."""
+        self._end_ns = 0
+        self._trained = False
+        """A forward with gradients ran since the last optimizer step."""
+        self.manual = False
+        """The user marks iterations; what the hooks see is ignored."""
+
+    def opening(self, time_ns: int, *, trains: bool = False) -> None:
+        """A data fetch begins, or a forward pass, which is certain to train."""
+        if self.manual:
+            return
+        if not self._openings:
+            self._opened_ns = time_ns
+        self._openings += 1
+        if trains:
+            self._trained = True
+        if not self._sequence.sequence:
+            self._cycle.opening(time_ns, trains=trains)
+
+    def void(self) -> None:
+        """What opened was no training (evaluation, an exhausted loader): forget it."""
+        if not self._trained:
+            self._openings = 0
+        if not self._sequence.sequence:
+            self._cycle.void()
+
+    @property
+    def trains(self) -> bool:
+        """Whether a forward with gradients ran since the last optimizer step."""
+        return self._trained
+
+    def optimizer_begins(self, optimizer: int) -> None:
+        """`optimizer` (its id) is about to step."""
+        if not self.manual and not self._sequence.sequence:
+            self._cycle.optimizer_begins(optimizer)
+
+    def optimizer_ended(self, optimizer: int, time_ns: int) -> None:
+        if self.manual:
+            return
+        number = self._optimizers.get(optimizer)
+        if number is None:
+            self._numbered += 1
+            number = self._optimizers[optimizer] = self._numbered
+        step = Step(self._openings, number)
+        opened_ns = self._opened_ns if self._openings else self._end_ns
+        self._openings, self._trained, self._end_ns = 0, False, time_ns
+        if self._sequence.sequence:
+            self._match(step, opened_ns, time_ns)
+        else:
+            self._cycle.optimizer_ended(optimizer, time_ns)
+            if self._sequence.learn(step):
+                self._cycle.finish()  # it ends with this very step
+
+    def forget(self, optimizer: int) -> None:
+        """An optimizer is no more: its id may come to stand for another."""
+        self._optimizers.pop(optimizer, None)
+
+    def mark(self, start_ns: int, end_ns: int) -> None:
+        """The user's own iteration."""
+        self.manual = True
+        self._ended(start_ns, end_ns)
+
+    def finish(self) -> None:
+        """The process ends: an iteration whose optimizers have all stepped is complete."""
+        if not self.manual and not self._sequence.sequence:
+            self._cycle.finish()
+
+    def _match(self, step: Step, opened_ns: int, time_ns: int) -> None:
+        match self._sequence.match(step):
+            case Match.WHOLE:
+                self._ended(opened_ns, time_ns)
+            case Match.FIRST:
+                self._start_ns = opened_ns
+            case Match.LAST:
+                self._ended(self._start_ns, time_ns)
+            case Match.NONE if not self._sequence.sequence:
+                self._cycle = Cycle(self._ended)
+            case _:
+                pass
+
+
+class Cycle:
+    """Iterations by the optimizers that step in turn: needs no repetition, knows an end only afterwards."""
 
     def __init__(self, ended: Callable[[int, int], None]) -> None:
         self._ended = ended
@@ -32,14 +131,8 @@ class IterationDetector:
         self._fetches_open = False
         """The running iteration began with a fetch: while the cycle is unknown, the next fetch ends it."""
         self._trained = False
-        """A forward with gradients ran since the last optimizer step."""
-        self.manual = False
-        """The user marks iterations; what the hooks see is ignored."""
 
     def opening(self, time_ns: int, *, trains: bool = False) -> None:
-        """A data fetch begins, or a forward pass, which is certain to train."""
-        if self.manual:
-            return
         if not self._stepped:
             if not self._start_ns:
                 self._start_ns, self._fetches_open = time_ns, not trains
@@ -51,7 +144,6 @@ class IterationDetector:
             self._trained = True
 
     def void(self) -> None:
-        """What opened was no training (evaluation, an exhausted loader): forget it."""
         if not self._trained:
             if self._stepped:
                 self._opening_ns = 0
@@ -59,29 +151,22 @@ class IterationDetector:
                 self._start_ns = 0
 
     def optimizer_begins(self, optimizer: int) -> None:
-        """`optimizer` (its id) is about to step. One that steps again does so in a new iteration.
+        """One that steps again does so in a new iteration.
 
         Where no fetch or forward was seen between (a compiled step function), it began at the last end.
         """
-        if not self.manual and optimizer in self._stepped:
+        if optimizer in self._stepped:
             self._close(self._opening_ns or self._end_ns)
 
     def optimizer_ended(self, optimizer: int, time_ns: int) -> None:
-        if self.manual:
-            return
         self._stepped.add(optimizer)
         self._end_ns = time_ns
         self._opening_ns = 0
         self._trained = False
 
-    def mark(self, start_ns: int, end_ns: int) -> None:
-        """The user's own iteration."""
-        self.manual = True
-        self._ended(start_ns, end_ns)
-
     def finish(self) -> None:
-        """The process ends: an iteration whose optimizers have all stepped is complete."""
-        if not self.manual and self._stepped and self._stepped >= self._cycle:
+        """All is told: an iteration whose optimizers have all stepped is complete."""
+        if self._stepped and self._stepped >= self._cycle:
             self._close(0)
 
     def _close(self, next_start_ns: int) -> None:

@@ -11,7 +11,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 PREFIX: Final = "ARGUS_"
-HOOKS: Final = ("data", "forward", "backward", "optimizer", "collectives", "gc", "profiler")
+HOOKS: Final = (
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "collectives",
+    "gc",
+    "profiler",
+    "compilation",
+    "checkpoint",
+    "traced",
+    "mesh",
+    "deepspeed",
+    "megatron",
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,12 @@ TABLE: Final = (
     Variable("ARGUS_DISABLE_PHASES", bool, False, "switch the phases channel off"),
     Variable("ARGUS_DISABLE_KERNELS", bool, False, "switch the kernels channel off"),
     Variable(
+        "ARGUS_DISABLE_STACKS",
+        bool,
+        False,
+        "take no stacks inside the process; py-spy from outside is the exporter's to switch",
+    ),
+    Variable(
         "ARGUS_DISABLE_HOOKS",
         tuple,
         (),
@@ -47,6 +67,12 @@ TABLE: Final = (
         str,
         "",
         "parallel sizes in Megatron's order, such as tp=2,pp=4,ep=8; dp is the rest",
+    ),
+    Variable(
+        "ARGUS_TRACED_PYTHON_API",
+        str,
+        "",
+        "functions to time as phases of their own, such as torch.cuda@synchronize,torch@Tensor.item",
     ),
     Variable(
         "ARGUS_EVENT_POOL", int, 512, "CUDA events that may be in flight; spans beyond are dropped", minimum=2
@@ -146,11 +172,13 @@ class Settings:
     disable: bool
     disable_phases: bool
     disable_kernels: bool
+    disable_stacks: bool
     disable_hooks: tuple[str, ...]
     disable_cuda_events: bool
     socket: str
     job: str
     parallel: str
+    traced_python_api: str
     event_pool: int
     warmup_iterations: int
     flush_milliseconds: int

@@ -2,24 +2,30 @@
 
 Hooks run in any thread (autograd, garbage collection, a user's own), so they only append to a deque;
 packing and sending happen at the end of an iteration, in whichever thread ends it, one at a time. Spans are
-stamped with the monotonic clock and shifted to Unix time when they are packed.
+stamped with the monotonic clock and shifted to Unix time when they are packed. What has begun and not ended
+stands in the shared page meanwhile (argus_core.shared_page): two plain stores a span.
 """
 
 from __future__ import annotations
 
 import contextlib
+import struct
 import sys
 import threading
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from argus_core import wire
+from argus_core import shared_page, wire
 from argus_core.link import Link
+from argus_core.shared_page import SPARE_WORD, STEP_WORD, PageWriter
+from argus_exporter.producer.activity import Activities
+from argus_exporter.producer.pauses import Pauses
 
-now: Final = time.perf_counter_ns
-"""The clock of all spans: monotonic nanoseconds."""
+now: Final = time.monotonic_ns
+"""The clock of all spans and of the shared page: CLOCK_MONOTONIC, nanoseconds."""
 
 _PENDING_LIMIT: Final = 8192
 """Spans that may wait to be sent; more are dropped and counted (0.7 MB)."""
@@ -27,27 +33,37 @@ _PENDING_FLUSH: Final = 512
 """Spans after which a flush does not wait for the end of the iteration."""
 _SILENCE_NS: Final = 2_000_000_000
 """After so long a span does not wait either: long steps, and the first span, which opens the connection."""
-_STATE_NS: Final = 5_000_000_000  # own cost and drops stay current within this
+_STATE_NS: Final = 5_000_000_000  # own cost, drops and small pauses stay current within this
 _PHASES_LIMIT: Final = 200  # below the exporter's limit of 256 series keys a rank
+_COMPILERS_LIMIT: Final = 8
+_GENERATIONS: Final = 3
+_LONG_PAUSE_NS: Final = 1_000_000  # a collection worth a word at once; short ones wait for the next state
 _SPAN_COST_NS: Final = 1_000
 """What a span costs outside flush: two clock reads, the guard and the append. Source: bench/overhead."""
 
-_PACK_SPAN: Final = wire.Span.FORMAT.pack
+# A span record in two halves: what differs, and what each span of a phase repeats.
+_PACK_TIMES: Final = struct.Struct("<QQQ").pack
+_PACK_PHASE: Final = struct.Struct("<IIBBHI").pack
 _PACK_ITERATION: Final = wire.Iteration.FORMAT.pack
+_SPANS: Final = int(wire.MessageType.SPANS)
+_ITERATIONS: Final = int(wire.MessageType.ITERATIONS)
+assert _PACK_TIMES(0, 0, 0) + _PACK_PHASE(0, 0, 0, 0, 0, 0) == bytes(wire.Span.FORMAT.size)
 
 
 class Phase:
-    """What a span is of. Ids are bound at the first flush; `group` may be empty: the exporter routes it."""
+    """What a span is of. `group` may be empty: the exporter routes it."""
 
-    __slots__ = ("group", "group_id", "kind", "name", "name_id", "source")
+    __slots__ = ("group", "kind", "name", "packed", "slot", "source")
 
-    def __init__(self, name: str, kind: wire.Kind, source: wire.Source, group: str) -> None:
+    def __init__(self, name: str, kind: wire.Kind, source: wire.Source, group: str, slot: int) -> None:
         self.name = name
         self.kind = int(kind)
         self.source = int(source)
         self.group = group
-        self.name_id = 0
-        self.group_id = 0
+        self.slot = slot
+        """Word of the shared page that holds the start of the open span."""
+        self.packed = b""
+        """The half of a span record that does not change; made at the first flush."""
 
 
 class Recorder:
@@ -55,6 +71,7 @@ class Recorder:
 
     Args:
         link: the connection; the recorder is its only user.
+        page: the shared page that the link hands over; None where there is none.
         warmup_iterations: activity is WARMUP until so many iterations have ended.
         flush_ms: iterations that end sooner after a flush wait for the next one: a flush costs as much as
             the hooks of a step.
@@ -66,12 +83,16 @@ class Recorder:
         self,
         link: Link,
         *,
+        page: PageWriter | None = None,
         warmup_iterations: int = 0,
         flush_ms: int = 1000,
         announce: Callable[[], None] = lambda: None,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self._link = link
+        self._page = page
+        self.words: memoryview | array[int] = page.words if page is not None else _no_page()
+        """The shared page as 8-byte words, for plain stores. Read it anew each time: a fork swaps it."""
         self._warmup = warmup_iterations
         self._flush_ns = flush_ms * 1_000_000
         self._announce: Callable[[], None] | None = announce
@@ -80,14 +101,19 @@ class Recorder:
         self._iterations: deque[tuple[int, int, int, float, float]] = deque()
         self._phases: dict[tuple[str, int, int, str], Phase] = {}
         self._work: dict[str, float] = {}
+        self._collections = [Pauses() for _ in range(_GENERATIONS)]
+        self._compilations: dict[str, Pauses] = {}
+        self._activities = Activities()
         self._lock = threading.Lock()
         self._flushed_at = 0
+        self._silent_until = 0
         self._state_at = 0
         self._state_changed = True
         self._reason = ""
         self._connects = 0
         self._said: set[str] = set()
-        self._offset = wall() - now()
+        self.may_speak: Callable[[], bool] = lambda: True
+        """Asked until it says yes: whether this process speaks for a rank at all."""
         self.alive = True
         """False after a fork (the child does not speak) and after close: every hook looks here first."""
         self.step = 1
@@ -98,6 +124,7 @@ class Recorder:
         self.dropped = 0
         self.cost_ns = 0
         """CPU time spent in flushes."""
+        self._mark_step(now())
 
     @property
     def training(self) -> bool:
@@ -113,8 +140,22 @@ class Recorder:
         key = (name, kind, source, group)
         known = self._phases.get(key)
         if known is None and len(self._phases) < _PHASES_LIMIT:
-            known = self._phases.setdefault(key, Phase(name, kind, source, group))
+            slot = self._page.phase(name, kind) if self._page is not None else None
+            made = Phase(name, kind, source, group, SPARE_WORD if slot is None else slot)
+            known = self._phases.setdefault(key, made)
         return known
+
+    def begin(self, phase: Phase | None) -> int:
+        """A span begins: it is open in the shared page until `ended` or `broken`. Its start."""
+        start_ns = now()
+        if phase is not None:
+            self.words[phase.slot] = start_ns
+        return start_ns
+
+    def broken(self, phase: Phase | None) -> None:
+        """A span that began has no end to report."""
+        if phase is not None:
+            self.words[phase.slot] = 0
 
     def span(self, phase: Phase | None, start_ns: int, duration_ns: int, step: int | None = None) -> None:
         """One finished span, on the clock `now`."""
@@ -125,19 +166,18 @@ class Recorder:
             self.dropped += 1
             return
         pending.append((phase, start_ns, duration_ns, self.step if step is None else step))
-        if len(pending) >= _PENDING_FLUSH or now() - self._flushed_at >= _SILENCE_NS:
+        if len(pending) >= _PENDING_FLUSH or now() >= self._silent_until:
             self.flush()
 
     def ended(self, phase: Phase | None, start_ns: int) -> None:
         """A span that ends now: the hot path of `span`."""
         end_ns = now()
         pending = self._pending
-        if (
-            phase is None
-            or len(pending) >= _PENDING_FLUSH
-            or end_ns - self._flushed_at >= _SILENCE_NS
-            or not self.alive
-        ):
+        if phase is None:
+            self.span(phase, start_ns, end_ns - start_ns)
+            return
+        self.words[phase.slot] = 0
+        if end_ns >= self._silent_until or len(pending) >= _PENDING_FLUSH or not self.alive:
             self.span(phase, start_ns, end_ns - start_ns)
         else:
             pending.append((phase, start_ns, end_ns - start_ns, self.step))
@@ -154,8 +194,37 @@ class Recorder:
         if self.step == self._warmup:
             self._state_changed = True
         self.step += 1
-        if now() - self._flushed_at >= self._flush_ns or len(self._iterations) > _PENDING_FLUSH:
+        at = now()
+        self._mark_step(at)
+        if at - self._flushed_at >= self._flush_ns or len(self._iterations) > _PENDING_FLUSH:
             self.flush()
+
+    def entered(self, group: str) -> None:
+        """The rank enters the next collective of a process group."""
+        if self._page is not None and self.alive:
+            self._page.enter_collective(group)
+
+    def collection(self, generation: int, start_ns: int, duration_ns: int) -> None:
+        """A garbage collection has ended."""
+        if self.alive:
+            self._collections[min(generation, _GENERATIONS - 1)].add(start_ns, duration_ns)
+
+    def compilation(self, compiler: str, start_ns: int, duration_ns: int) -> None:
+        """A JIT compilation on the host has ended."""
+        if self.alive and (compiler in self._compilations or len(self._compilations) < _COMPILERS_LIMIT):
+            self._compilations.setdefault(compiler, Pauses()).add(start_ns, duration_ns)
+
+    def enter(self, activity: wire.Activity, *, urgent: bool = False) -> None:
+        """The rank does something else than train. `urgent`: said at once, nothing may end for minutes."""
+        if self._activities.enter(activity):
+            self._state_changed = True
+            if self.training and (urgent or now() - self._flushed_at >= self._flush_ns):
+                self.flush()
+
+    def leave(self, activity: wire.Activity) -> None:
+        """Back from what `enter` said; told with the next flush."""
+        if self._activities.leave(activity):
+            self._state_changed = True
 
     def work(self, unit: str, amount: float) -> None:
         """So many more tokens, samples or pixels were processed."""
@@ -177,6 +246,14 @@ class Recorder:
             with contextlib.suppress(Exception):  # stderr may be closed or None
                 sys.stderr.write(f"argus: {text}\n")
 
+    def introduce_again(self) -> None:
+        """What HELLO tells has changed: the next flush says it on a new connection."""
+        if self.alive and self._lock.acquire(blocking=False):
+            try:
+                self._link.renew()
+            finally:
+                self._lock.release()
+
     def flush(self) -> None:
         """Send what is there. Returns at once when another thread (or this one, further up) is sending."""
         if not self.alive or not self._lock.acquire(blocking=False):
@@ -186,65 +263,62 @@ class Recorder:
         finally:
             self._lock.release()
 
+    def flush_if_due(self) -> None:
+        """Between iterations, when none may end for long."""
+        if now() - self._flushed_at >= self._flush_ns:
+            self.flush()
+
     def close(self, exit_status: int | None) -> None:
         """Send the rest and say BYE; a process that never trained never said HELLO and leaves silently."""
         if not self.alive:
             return
+        self._state_changed = True
         self.flush()
         self.alive = False
         if self.training and self._lock.acquire(timeout=1.0):
             self._link.close(exit_status)
 
     def forked(self) -> None:
-        """In a child of fork: fall silent, and let go of the parent's connection so that its end is seen."""
+        """In a child of fork: fall silent, and let go of the parent's connection and page."""
         self.alive = False
+        self.words = _no_page()  # the page is the parent's: a store of ours would lie about it
+        self._page = None
         self._lock = threading.Lock()  # another thread of the parent may have held it
         self._pending.clear()
         self._iterations.clear()
         self._link.abandon()
 
+    def _mark_step(self, at_ns: int) -> None:
+        self.words[STEP_WORD] = self.step
+        self.words[STEP_WORD + 1] = at_ns
+
     # -- under the lock -------------------------------------------------------------------------------------
 
     def _send(self) -> None:
         pending, iterations, link = self._pending, self._iterations, self._link
-        if not pending and not iterations:
+        if self._announce is not None and not self._introduce():
+            return
+        says_state = self._state_changed or now() - self._state_at >= _STATE_NS
+        if not pending and not iterations and not self._state_changed:
             return
         began_ns = time.thread_time_ns()
-        self._flushed_at = now()
-        if self._announce is not None:
-            self._announce()
-            self._announce = None
-        offset = self._offset = self._wall() - now()
-        says_state = self._state_changed or self._flushed_at - self._state_at >= _STATE_NS
+        flushed_at = self._flushed_at = now()
+        self._silent_until = flushed_at + _SILENCE_NS
+        offset = self._wall() - flushed_at
         if says_state:
-            self._send_state()
+            self._send_state(offset)
+        self._send_pauses(offset, every=says_state)
         packed = []
-        for _ in range(min(len(pending), _PENDING_LIMIT)):
+        for _ in range(len(pending)):
             phase, start, duration, step = pending.popleft()
-            if not phase.name_id:
-                phase.name_id = link.name_id(phase.name)
-                phase.group_id = link.name_id(phase.group) if phase.group else 0
-            packed.append(
-                _PACK_SPAN(
-                    start + offset,
-                    duration,
-                    step,
-                    phase.name_id,
-                    phase.group_id,
-                    phase.kind,
-                    phase.source,
-                    0,
-                    0,
-                )
-            )
+            packed.append(_PACK_TIMES(start + offset, duration, step) + (phase.packed or self._bind(phase)))
         self.spans += len(packed)
         for at in range(0, len(packed), _PENDING_FLUSH):
-            link.add_packed(wire.MessageType.SPANS, b"".join(packed[at : at + _PENDING_FLUSH]))
+            link.add_packed(_SPANS, b"".join(packed[at : at + _PENDING_FLUSH]))
         while iterations:
             step, end, duration, seconds, squared = iterations.popleft()
             link.add_packed(
-                wire.MessageType.ITERATIONS,
-                _PACK_ITERATION(step, end + offset, duration, step, seconds, squared),
+                _ITERATIONS, _PACK_ITERATION(step, end + offset, duration, step, seconds, squared)
             )
         for unit, total in self._work.items():
             link.add(wire.Work(total, link.name_id(unit)))
@@ -252,16 +326,54 @@ class Recorder:
         if link.connects != self._connects:
             self._connects = link.connects
             if not says_state:  # an exporter that has just started knows nothing of this rank
-                self._send_state()
+                self._send_state(offset)
+                self._send_pauses(offset, every=True)
                 link.flush()
         self.cost_ns += time.thread_time_ns() - began_ns
 
-    def _send_state(self) -> None:
+    def _introduce(self) -> bool:
+        """Whether this process speaks for a rank; what it recorded without may not pile up."""
+        pending = self._pending
+        if not pending and not self._iterations:
+            return False
+        if self._announce is not None:
+            if not self.may_speak():
+                while len(pending) >= _PENDING_FLUSH:
+                    pending.popleft()
+                self._silent_until = now() + _SILENCE_NS
+                return False
+            self._announce()
+            self._announce = None
+        return True
+
+    def _bind(self, phase: Phase) -> bytes:
+        link = self._link
+        group_id = link.name_id(phase.group) if phase.group else 0
+        phase.packed = _PACK_PHASE(link.name_id(phase.name), group_id, phase.kind, phase.source, 0, 0)
+        return phase.packed
+
+    def _send_pauses(self, offset: int, *, every: bool) -> None:
+        """Collections and compilations since the last time; short collections with the state only."""
+        link = self._link
+        for generation, pauses in enumerate(self._collections):
+            if pauses.unsent and (every or pauses.latest_ns >= _LONG_PAUSE_NS):
+                pauses.unsent = False
+                start = pauses.start_ns + offset
+                link.add(
+                    wire.GarbageCollection(start, pauses.latest_ns, pauses.count, pauses.seconds, generation)
+                )
+        for compiler, pauses in self._compilations.items():
+            if pauses.unsent:
+                pauses.unsent = False
+                start, id_ = pauses.start_ns + offset, link.name_id(compiler)
+                link.add(wire.Compilation(start, pauses.latest_ns, pauses.count, pauses.seconds, id_))
+
+    def _send_state(self, offset: int) -> None:
         """Activity and channel."""
         self._state_at, self._state_changed = self._flushed_at, False
         link = self._link
-        activity = wire.Activity.WARMUP if self.step <= self._warmup else wire.Activity.TRAIN
-        link.add(wire.ActivityChange(self._wall(), activity))
+        activity = self._activities.current(warm=self.step > self._warmup)
+        link.add(wire.ActivityChange(self._flushed_at + offset, activity))
         up = self.alive and not self._reason
         link.add(
             wire.ChannelState(
@@ -274,17 +386,6 @@ class Recorder:
         )
 
 
-def exit_status(last_exit: object) -> int:
-    """Exit status of this interpreter, as far as it can be known while it ends.
-
-    An uncaught exception is left in `sys.last_value` before atexit functions run; `last_exit` is the argument
-    of the last `sys.exit`, or None.
-    """
-    uncaught = getattr(sys, "last_value", None)
-    if isinstance(uncaught, KeyboardInterrupt):
-        return 130
-    if uncaught is not None:
-        return 1
-    if last_exit is None:
-        return 0
-    return last_exit & 0xFF if isinstance(last_exit, int) else 1
+def _no_page() -> array[int]:
+    """Memory of our own to store into, where there is no shared page."""
+    return array("Q", bytes(shared_page.SIZE))

@@ -2,8 +2,9 @@
 
 The host returns from a GPU call before the GPU has done the work, so a span's ends are events that the GPU
 passes by itself. They come from a bounded pool, are asked (never waited for) at the end of each iteration on
-the training thread, and are not touched while a CUDA graph is captured: there an event would become a node of
-the graph, and a query would break the capture (pytorch#104555, pytorch#148594).
+the training thread, one queue a stream so that a late stream holds up no other, and are not touched while a
+CUDA graph is captured: there an event would become a node of the graph, and a query would break the capture
+(pytorch#104555, pytorch#148594).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from argus_core import wire
+from argus_core.shared_page import SPARE_WORD
 from argus_exporter.producer.spans import Phase, Recorder, now
 
 _POLL_LIMIT: Final = 256  # spans read at one iteration's end; the rest waits for the next
@@ -46,6 +48,8 @@ class Task(NamedTuple):
 
     on_host: Phase | None
     on_gpu: Phase | None
+    slot: int
+    """Word of the shared page that is the start of the open span."""
 
 
 class _Running(NamedTuple):
@@ -56,6 +60,10 @@ class _Running(NamedTuple):
     step: int
 
 
+def _same_stream() -> int:
+    return 0
+
+
 class Stopwatch:
     """Times spans on the host clock until `use_events` is called."""
 
@@ -63,65 +71,88 @@ class Stopwatch:
         self._recorder = recorder
         self._pool: EventPool | None = None
         self._capturing: Callable[[], bool] = lambda: False
-        self._running: deque[_Running] = deque()
+        self._stream: Callable[[], int] = _same_stream
+        self._running: dict[int, deque[_Running]] = {}
         self.on_events = False
-        self.mark: Callable[[], Mark | None] = now
-        """One end of a span, now, on the current stream. None: no event is free, or a graph is captured."""
+        self.begin: Callable[[Task], Mark | None] = self._begin_on_host
+        """A span begins now, on the current stream. None: no event is free, or a graph is captured."""
 
-    def use_events(self, make: Callable[[], Event], capacity: int, capturing: Callable[[], bool]) -> None:
+    def use_events(
+        self,
+        make: Callable[[], Event],
+        capacity: int,
+        capturing: Callable[[], bool],
+        stream: Callable[[], int] = _same_stream,
+    ) -> None:
         """From here on, time with events.
 
         Args:
             make: a new event.
             capacity: events in flight; a span that finds none is dropped and counted.
-            capturing: whether a CUDA graph is being captured on the current stream.
+            capturing: whether a CUDA graph is being captured.
+            stream: handle of the current stream.
         """
         self._pool = EventPool(make, capacity)
         self._capturing = capturing
-        self.mark = self._mark_event
+        self._stream = stream
+        self.begin = self._begin_event
         self.on_events = True
 
     def task(self, name: str, kind: wire.Kind, group: str = "") -> Task:
         """What `span` is to time; hooks keep theirs."""
         phase = self._recorder.phase
-        return Task(
-            phase(name, kind, wire.Source.HOST, group),
-            phase(name, kind, wire.Source.EVENT, group),
-        )
+        on_host = phase(name, kind, wire.Source.HOST, group)
+        on_gpu = phase(name, kind, wire.Source.EVENT, group)
+        return Task(on_host, on_gpu, on_host.slot if on_host is not None else SPARE_WORD)
 
     def span(self, task: Task, begin: Mark | None) -> None:
         """The span from `begin` to now. Takes `begin` over; no begin, no span."""
         if type(begin) is int:  # also where a span began before events were in use
             self._recorder.ended(task.on_host, begin)
-        elif type(begin) is EventMark:
-            end = self.mark()
-            if type(end) is EventMark:
-                self._running.append(
-                    _Running(task.on_gpu, begin.host_ns, begin.event, end.event, self._recorder.step)
-                )
-            else:
-                self.discard(begin)
+            return
+        recorder = self._recorder
+        recorder.words[task.slot] = 0
+        if type(begin) is EventMark:
+            end = self._mark()
+            if end is not None:
+                running = self._running.setdefault(self._stream(), deque())
+                running.append(_Running(task.on_gpu, begin.host_ns, begin.event, end.event, recorder.step))
+            elif self._pool is not None:
+                self._pool.give(begin.event)
 
-    def discard(self, mark: Mark | None) -> None:
-        """Give back a mark that will have no span."""
-        if type(mark) is EventMark and self._pool is not None:
-            self._pool.give(mark.event)
+    def discard(self, task: Task, begin: Mark | None) -> None:
+        """The span that began at `begin` has no end to report."""
+        self._recorder.words[task.slot] = 0
+        if type(begin) is EventMark and self._pool is not None:
+            self._pool.give(begin.event)
 
     def poll(self) -> int:
         """Send the spans whose last event the GPU has passed. Never waits. Training thread only."""
         if self._pool is None or self._capturing():
             return 0
         done = 0
-        while self._running and done < _POLL_LIMIT and self._running[0].end.query():
-            span = self._running.popleft()
-            milliseconds = span.begin.elapsed_time(span.end)
-            self._recorder.span(span.phase, span.host_ns, int(milliseconds * 1e6), span.step)
-            self._pool.give(span.begin)
-            self._pool.give(span.end)
-            done += 1
+        for running in self._running.values():
+            while running and done < _POLL_LIMIT and running[0].end.query():
+                span = running.popleft()
+                milliseconds = span.begin.elapsed_time(span.end)
+                self._recorder.span(span.phase, span.host_ns, int(milliseconds * 1e6), span.step)
+                self._pool.give(span.begin)
+                self._pool.give(span.end)
+                done += 1
         return done
 
-    def _mark_event(self) -> Mark | None:
+    def _begin_on_host(self, task: Task) -> Mark | None:
+        start_ns = now()
+        self._recorder.words[task.slot] = start_ns
+        return start_ns
+
+    def _begin_event(self, task: Task) -> Mark | None:
+        mark = self._mark()
+        # Where the host stands is known also while the GPU's time is not.
+        self._recorder.words[task.slot] = now() if mark is None else mark.host_ns
+        return mark
+
+    def _mark(self) -> EventMark | None:
         if self._pool is None or self._capturing():
             return None
         event = self._pool.take()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 from argus_exporter.producer.iterations import IterationDetector
@@ -86,3 +87,38 @@ def test_own_marks_take_over() -> None:
     detector.opening(23)
     detector.finish()
     assert ended == [(10, 20)]
+
+
+def test_known_sequence_ends_with_its_step() -> None:
+    """After ten repetitions an iteration is reported when it ends, not when the next one opens."""
+    ended: list[tuple[int, int]] = []
+    detector = IterationDetector(lambda start, end: ended.append((start, end)))
+    for index in range(11):
+        detector.opening(10 * index + 1)
+        detector.opening(10 * index + 2, trains=True)
+        detector.optimizer_begins(7)
+        detector.optimizer_ended(7, 10 * index + 5)
+        if index >= 9:
+            assert ended[-1] == (10 * index + 1, 10 * index + 5)
+    assert len(ended) == 11
+
+
+def test_critic_steps_are_one_iteration_with_the_generator() -> None:
+    """Five steps of a critic and one of the generator: one iteration once that has repeated ten times."""
+    cycle = "dfA dfA dfA dfA dfA dfB"
+    found = iterations(cycle * 13)
+    assert found[-3:] == [(18 * start + 1, 18 * start + 18) for start in (10, 11, 12)]
+
+
+def test_skipped_step_is_no_iteration() -> None:
+    """The gradient scaler leaves a step out: two batches before the next step are no slow iteration."""
+    found = iterations("dfA" * 12 + "df dfA" + "dfA")
+    assert found[-2:] == [(34, 36), (42, 44)]
+    assert len(found) == 13
+
+
+def test_changing_accumulation_is_always_seen() -> None:
+    """Micro-batches vary from step to step: no sequence, and still every iteration."""
+    draw = random.Random(1)
+    parts = [draw.randint(1, 5) for _ in range(60)]
+    assert len(iterations("".join("df" * part + "A" for part in parts))) == 60

@@ -52,7 +52,7 @@ class Event:
 def recorder(tmp_path: Path) -> Recorder:
     link = Link(tmp_path / "nobody", lambda: hello(Place("test", 0, 0, 1), "test", Layout()))
     recorder = Recorder(link)
-    recorder._flushed_at = spans.now() + 10**15  # keep everything pending
+    recorder._silent_until = spans.now() + 10**15  # keep everything pending
     return recorder
 
 
@@ -72,7 +72,7 @@ def test_spans_are_gpu_time_and_none_is_lost(recorder: Recorder) -> None:
     tasks = {name: stopwatch.task(name, wire.Kind.COMPUTE) for name in ("forward", "backward", "optimizer")}
     for _ in range(1000):
         for name, milliseconds in (("forward", 3.0), ("backward", 6.0), ("optimizer", 1.0)):
-            begin = stopwatch.mark()
+            begin = stopwatch.begin(tasks[name])
             gpu.host_ms += milliseconds
             stopwatch.span(tasks[name], begin)
         stopwatch.poll()
@@ -94,7 +94,7 @@ def test_exhausted_pool_drops_and_counts(recorder: Recorder) -> None:
     stopwatch.use_events(gpu.event, 4, lambda: False)
     task = stopwatch.task("forward", wire.Kind.COMPUTE)
     for _ in range(10):
-        stopwatch.span(task, stopwatch.mark())
+        stopwatch.span(task, stopwatch.begin(task))
     assert stopwatch._pool is not None
     assert stopwatch._pool.made == 4
     assert recorder.dropped == 8  # two spans hold four events
@@ -107,14 +107,14 @@ def test_capture_is_left_alone(recorder: Recorder) -> None:
     stopwatch = Stopwatch(recorder)
     stopwatch.use_events(gpu.event, 4, lambda: gpu.capturing)
     task = stopwatch.task("forward", wire.Kind.COMPUTE)
-    begin = stopwatch.mark()
+    begin = stopwatch.begin(task)
     gpu.capturing = True
     stopwatch.span(task, begin)
-    stopwatch.span(task, stopwatch.mark())
+    stopwatch.span(task, stopwatch.begin(task))
     assert stopwatch.poll() == 0
     gpu.capturing = False
     for _ in range(4):  # the discarded event is back in the pool
-        stopwatch.span(task, stopwatch.mark())
+        stopwatch.span(task, stopwatch.begin(task))
         stopwatch.poll()
     assert len(recorder._pending) == 4
 
@@ -125,7 +125,7 @@ def test_span_keeps_the_step_it_began_in(recorder: Recorder) -> None:
     stopwatch = Stopwatch(recorder)
     stopwatch.use_events(gpu.event, 4, lambda: False)
     task = stopwatch.task("forward", wire.Kind.COMPUTE)
-    stopwatch.span(task, stopwatch.mark())
+    stopwatch.span(task, stopwatch.begin(task))
     recorder.step = 7
     gpu.host_ms += 10
     stopwatch.poll()
@@ -137,7 +137,7 @@ def test_span_begun_on_the_host_clock_ends_there(recorder: Recorder) -> None:
     gpu = Gpu()
     stopwatch = Stopwatch(recorder)
     task = stopwatch.task("optimizer", wire.Kind.COMPUTE)
-    begin = stopwatch.mark()
+    begin = stopwatch.begin(task)
     stopwatch.use_events(gpu.event, 4, lambda: False)
     stopwatch.span(task, begin)
     ((phase, *_),) = recorder._pending

@@ -1,6 +1,6 @@
 """Runs at the start of every Python process below `argus-exporter run`, because its folder is on PYTHONPATH.
 
-It costs a few ms in a rank of a training job and next to nothing anywhere else: no torch, no argus before
+It costs a few ms in a process that imports torch and next to nothing anywhere else: no torch, no argus before
 the process imports torch by itself. Two finders go in front of `sys.meta_path`: one finds argus_core and
 argus_exporter where this file lies (and nothing else: the training process may use another environment, so
 our site-packages must not leak into it), the other attaches ARGUS when the import of torch has ended. Then
@@ -17,18 +17,20 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 _OURS = ("argus_core", "argus_exporter")
-_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
-# Launchers, and helpers of a rank that inherit its environment: none of them trains.
+# Launchers, and helpers of a rank that inherit its environment: none of them trains. What else may or may not
+# train attaches, and speaks only once it does: a plain script, a process that mp.spawn started.
 _HELPERS = (
     b"torchrun",
     b"torch.distributed.run",
     b"torch/distributed/run.py",
     b"torch.distributed.launch",
     b"torch/distributed/launch.py",
+    b"torch/_inductor",
     b"argus-exporter",
     b"argus_exporter.cli",
     b"compile_worker",
-    b"multiprocessing.spawn",
+    b"accelerate",
+    b"deepspeed",
     b"multiprocessing.forkserver",
     b"resource_tracker",
 )
@@ -81,12 +83,10 @@ def _attach(torch):
         sys.stderr.write("argus: not attached, the training goes on without it: %r\n" % (error,))
 
 
-def _is_rank():
-    """Whether this process is a rank of a job, and none of the helpers that inherit its environment."""
+def _may_train():
+    """Whether this process may turn out to train: none of the launchers and helpers around a rank does."""
     environ = os.environ
     if environ.get("ARGUS_DISABLE", "").strip().lower() in ("1", "true", "yes", "on"):
-        return False
-    if not any(environ.get(name) for name in _RANK_VARIABLES):
         return False
     observed = environ.get("ARGUS_PRODUCER_PID")
     if observed and observed != str(os.getpid()):
@@ -116,7 +116,7 @@ def _chain():
 
 
 try:
-    if _is_rank():
+    if _may_train():
         if sys.version_info >= _OLDEST_PYTHON:
             sys.meta_path[:0] = [_OwnPackages, _AttachAfterTorch]
         else:

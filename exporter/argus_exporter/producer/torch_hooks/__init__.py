@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from argus_exporter.producer.frameworks.deepspeed import DeepSpeedHook
+from argus_exporter.producer.frameworks.megatron import MegatronHook
 from argus_exporter.producer.garbage import GarbageHook
 from argus_exporter.producer.hook import Hook
 from argus_exporter.producer.torch_hooks.backward import BackwardHook
+from argus_exporter.producer.torch_hooks.checkpoint import CheckpointHook
 from argus_exporter.producer.torch_hooks.collectives import CollectivesHook
+from argus_exporter.producer.torch_hooks.compilation import CompilationHook
 from argus_exporter.producer.torch_hooks.dataloader import DataHook
 from argus_exporter.producer.torch_hooks.forward import ForwardHook
+from argus_exporter.producer.torch_hooks.mesh import MeshHook
 from argus_exporter.producer.torch_hooks.optimizer import OptimizerHook
+from argus_exporter.producer.torch_hooks.traced import TracedHook
 
 ALL: tuple[type[Hook], ...] = (
     DataHook,
@@ -17,4 +23,10 @@ ALL: tuple[type[Hook], ...] = (
     OptimizerHook,
     CollectivesHook,
     GarbageHook,
+    CompilationHook,
+    CheckpointHook,
+    TracedHook,
+    MeshHook,
+    DeepSpeedHook,
+    MegatronHook,
 )

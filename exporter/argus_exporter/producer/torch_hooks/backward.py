@@ -16,7 +16,7 @@ from typing import Any
 
 from argus_core import wire
 from argus_exporter.producer.hook import Hook, Observer
-from argus_exporter.producer.stopwatch import Mark
+from argus_exporter.producer.stopwatch import Mark, Task
 
 
 class BackwardHook(Hook):
@@ -63,7 +63,7 @@ class BackwardHook(Hook):
                     tensor = args[0] if args else kwargs.get("tensors")
                     if isinstance(tensor, tensor_type) and tensor.requires_grad:
                         handle = tensor.register_hook(self._gradients_begin)
-                self._begin = self._stopwatch.mark()
+                self._begin = self._stopwatch.begin(self._compute)
             except Exception as error:
                 self.failed(error)
             completed = False
@@ -85,11 +85,14 @@ class BackwardHook(Hook):
     def _ends(self, completed: bool) -> None:
         begin, self._begin = self._begin, None
         if not completed:
-            self._stopwatch.discard(begin)
+            self._stopwatch.discard(self._wait_task() if self._waits else self._compute, begin)
         elif not self._waits:
             self._stopwatch.span(self._compute, begin)
         else:
-            self._stopwatch.span(self._wait_sharded if self.observer.gradients_sharded else self._wait, begin)
+            self._stopwatch.span(self._wait_task(), begin)
+
+    def _wait_task(self) -> Task:
+        return self._wait_sharded if self.observer.gradients_sharded else self._wait
 
     def _new_reducer(self, module: Any) -> None:
         """Under DDP one parameter's hook is enough, and cheaper than one on every loss (4 us against 9).
@@ -120,6 +123,7 @@ class BackwardHook(Hook):
             if self._running and not self._waits:
                 self._waits = True
                 self._stopwatch.span(self._compute, self._begin)
-                self._begin = self._stopwatch.mark()
+                self.recorder.entered("dp")
+                self._begin = self._stopwatch.begin(self._wait_task())
         except Exception as error:
             self.failed(error)

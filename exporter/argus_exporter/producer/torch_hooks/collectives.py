@@ -2,9 +2,9 @@
 
 Patched: the functions of `torch.distributed` that are listed here and exist in the installed torch, both
 where they are defined and where they are re-exported. One that calls another is one span. Asynchronous
-calls (`async_op=True`) return at once, so their host time says nothing: they are left to the kernel
-channel. So are functional collectives and those that DDP and FSDP issue from C++ (`backward.py` times the
-wait for them).
+calls (`async_op=True`) return at once, so their host time says nothing: they count in the sequence of their
+group (shared page), and their time is left to the kernel channel. So are functional collectives and those
+that DDP and FSDP issue from C++ (`backward.py` times the wait for them).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from argus_core import wire
 from argus_exporter.producer.hook import Hook, Observer
-from argus_exporter.producer.stopwatch import Task
+from argus_exporter.producer.identity import Layout
+from argus_exporter.producer.stopwatch import Mark, Task
 
 # Each torch has some of these. all_gather_single and reduce_scatter_single are 2.13's names for the
 # *_into_tensor and *_tensor forms; a test names what the installed torch has and neither list knows.
@@ -48,6 +49,8 @@ COLLECTIVES: Final = (
 )
 LEFT_OUT: Final = ("isend", "irecv", "batch_isend_irecv")
 """Asynchronous by nature."""
+POINT_TO_POINT: Final = ("send", "recv", "send_object_list", "recv_object_list")
+"""Not entered by all ranks of a group, so they do not count in its sequence."""
 
 _GROUPS_LIMIT: Final = 1024
 
@@ -60,6 +63,7 @@ class CollectivesHook(Hook):
         self._inside = False
         self._distributed: Any = None
         self._groups: dict[str, str] = {}
+        observer.on_topology.append(self._groups.clear)
         self._tasks: dict[tuple[str, str], Task] = {}
 
     def attach(self, torch: Any) -> None:
@@ -80,30 +84,39 @@ class CollectivesHook(Hook):
 
     def _wrap(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         stopwatch = self.observer.stopwatch
+        counted = name not in POINT_TO_POINT
 
         @functools.wraps(original)
         def collective(*args: Any, **kwargs: Any) -> Any:
-            if self._inside or not self.alive or kwargs.get("async_op"):
+            if self._inside or not self.alive:
                 return original(*args, **kwargs)
             self._inside = True
-            begin = None
+            task: Task | None = None
+            begin: Mark | None = None
             try:
-                begin = stopwatch.mark()
+                group = self._group_name(kwargs.get("group") or next(filter(self._is_group, args), None))
+                if counted:
+                    self.recorder.entered(group)
+                if not kwargs.get("async_op"):
+                    task = self._task(name, group)
+                    begin = stopwatch.begin(task)
             except Exception as error:
                 self.failed(error)
             try:
                 result = original(*args, **kwargs)
             except BaseException:
                 self._inside = False
-                stopwatch.discard(begin)
+                if task is not None:
+                    stopwatch.discard(task, begin)
                 raise
             self._inside = False
             try:
-                if result is not None and hasattr(result, "wait"):  # async_op was given by position
-                    stopwatch.discard(begin)
+                if task is None:
+                    pass
+                elif result is not None and hasattr(result, "wait"):  # async_op was given by position
+                    stopwatch.discard(task, begin)
                 else:
-                    group = kwargs.get("group") or next((a for a in args if self._is_group(a)), None)
-                    stopwatch.span(self._task(name, self._group_name(group)), begin)
+                    stopwatch.span(task, begin)
             except Exception as error:
                 self.failed(error)
             return result
@@ -129,26 +142,17 @@ class CollectivesHook(Hook):
             if len(self._groups) >= _GROUPS_LIMIT:
                 return "other"
             ranks = sorted(self._distributed.get_process_group_ranks(group))
-            known = self._groups[key] = group_name(ranks, self.observer.coordinates, self.observer.world_size)
+            world_size = self._distributed.get_world_size()
+            known = self._groups[key] = group_name(ranks, self.observer.layout(), world_size)
         return known
 
 
-def group_name(ranks: list[int], coordinates: Callable[[int], dict[str, int]], world_size: int) -> str:
+def group_name(ranks: list[int], layout: Layout, world_size: int) -> str:
     """Name of a process group: `world`, a dimension (`tp`: its ranks differ in tp only), or `ranks:0-6.4`."""
     if len(ranks) == world_size:
         return "world"
-    at = [coordinates(rank) for rank in ranks]
+    at = [layout.coordinates(rank) for rank in ranks]
     varying = [name for name in ("tp", "dp", "pp") if len({where.get(name) for where in at}) > 1]
-    if len(varying) == 1:
-        (name,) = varying
-        peers = sum(
-            all(
-                coordinates(rank).get(other) == at[0].get(other)
-                for other in ("tp", "dp", "pp")
-                if other != name
-            )
-            for rank in range(world_size)
-        )
-        if peers == len(ranks):
-            return name
+    if len(varying) == 1 and len(ranks) == layout.sizes[varying[0]]:
+        return varying[0]
     return f"ranks:{ranks[0]}-{ranks[-1]}.{len(ranks)}"

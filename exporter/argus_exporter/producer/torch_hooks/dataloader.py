@@ -11,11 +11,12 @@ from typing import Any
 
 from argus_core import wire
 from argus_exporter.producer.hook import Hook
-from argus_exporter.producer.spans import now
+from argus_exporter.producer.spans import Phase
 
 
 class DataHook(Hook):
     name = "data"
+    _phase: Phase | None = None
 
     def attach(self, torch: Any) -> None:
         from torch.utils.data import dataloader
@@ -23,8 +24,9 @@ class DataHook(Hook):
         iterator = dataloader._BaseDataLoaderIter
         original = iterator.__next__
         grad_enabled = torch.is_grad_enabled
-        opening, ended = self.observer.iterations.opening, self.recorder.ended
-        phase = self.recorder.phase("data", wire.Kind.HOST)
+        opening, recorder = self.observer.iterations.opening, self.recorder
+        begin, ended = recorder.begin, recorder.ended
+        phase = self._phase = self.recorder.phase("data", wire.Kind.HOST)
         inside = False  # a dataset may read from a DataLoader of its own
 
         @functools.wraps(original)
@@ -33,8 +35,9 @@ class DataHook(Hook):
             if inside or not self.alive or not grad_enabled():
                 return original(loader)
             inside = True
-            begin_ns = now()
+            begin_ns = 0
             try:
+                begin_ns = begin(phase)
                 opening(begin_ns)
             except Exception as error:
                 self.failed(error)
@@ -46,7 +49,8 @@ class DataHook(Hook):
                 raise
             inside = False
             try:
-                ended(phase, begin_ns)
+                if begin_ns:
+                    ended(phase, begin_ns)
             except Exception as error:
                 self.failed(error)
             return batch
@@ -56,6 +60,7 @@ class DataHook(Hook):
     def _void(self) -> None:
         """The loader is exhausted (StopIteration), or the dataset raised."""
         try:
+            self.recorder.broken(self._phase)
             self.observer.iterations.void()
         except Exception as error:
             self.failed(error)

@@ -46,11 +46,11 @@ class ForwardHook(Hook):
         self._scans = 0
         self._roots: dict[int, _Root] = {}
         self._classes: set[type] = set()
-        self._running = False
 
     def attach(self, torch: Any) -> None:
         self._torch = torch
         self.observer.on_new_optimizer.append(self._new_optimizer)
+        self.observer.on_root.append(self._new_root)
 
     def _new_optimizer(self, optimizer: Any) -> None:
         """Find and wrap the roots of a new optimizer's parameters."""
@@ -64,6 +64,12 @@ class ForwardHook(Hook):
                     self._watch(module, depth=0)
         except Exception as error:
             self.failed(error)
+
+    def _new_root(self, module: Any) -> None:
+        """A framework named it, whose optimizer does not hold the module's own parameters."""
+        if self.alive and id(module) not in self._roots:
+            self._watch(module, depth=0)
+            self._roots[id(module)].settled = True
 
     def _watch(self, module: Any, depth: int) -> None:
         key = id(module)
@@ -94,10 +100,10 @@ class ForwardHook(Hook):
         except Exception as error:
             self.failed(error)
 
-    def _evaluates(self) -> None:
+    def _evaluates(self, module: Any) -> None:
         """A forward without gradients: what was fetched for it opened no iteration."""
         try:
-            self.observer.iterations.void()
+            self.observer.evaluates(module)
         except Exception as error:
             self.failed(error)
 
@@ -105,31 +111,33 @@ class ForwardHook(Hook):
         original = class_.__call__
         inherited = "__call__" not in vars(class_)
         is_compiling, is_grad_enabled = self._torch.compiler.is_compiling, self._torch.is_grad_enabled
-        roots, stopwatch, iterations = self._roots, self.observer.stopwatch, self.observer.iterations
+        observer, roots, stopwatch = self.observer, self._roots, self.observer.stopwatch
+        trains, opening = observer.trains, observer.iterations.opening
         task = stopwatch.task("forward", wire.Kind.COMPUTE)
 
         @functools.wraps(original)
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             # First: to a compiler that traces the user's function this is a constant, and it sees no more.
-            if is_compiling() or self._running or not self.alive or id(module) not in roots:
+            if is_compiling() or observer.forwarding or not self.alive or id(module) not in roots:
                 return original(module, *args, **kwargs)
             if not is_grad_enabled():
-                self._evaluates()
+                self._evaluates(module)
                 return original(module, *args, **kwargs)
-            self._running = True
+            observer.forwarding = True
             begin = None
             try:
-                iterations.opening(now(), trains=True)
-                begin = stopwatch.mark()
+                trains()
+                opening(now(), trains=True)
+                begin = stopwatch.begin(task)
             except Exception as error:
                 self.failed(error)
             try:
                 result = original(module, *args, **kwargs)
             except BaseException:
-                self._running = False
-                stopwatch.discard(begin)
+                observer.forwarding = False
+                stopwatch.discard(task, begin)
                 raise
-            self._running = False
+            observer.forwarding = False
             try:
                 roots[id(module)].calls += 1
                 stopwatch.span(task, begin)

@@ -1,0 +1,1 @@
+"""Attach points of training frameworks, where torch's own do not show enough. One file per framework."""

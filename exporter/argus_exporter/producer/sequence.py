@@ -1,0 +1,98 @@
+"""The training iteration as a repeated sequence: what EROICA watches to find it without the user's help.
+
+The sequence is made of optimizer steps; each stands for itself and for the data fetches and forward passes
+since the step before it. After M = 10 identical repetitions that begin with such an opening it is known, and
+each later match is an iteration. What does not match (an evaluation, a step that the gradient scaler
+skipped, the rest of an epoch) is none. After K = 200 events without a match it is looked for anew.
+
+Source: EROICA (arXiv:2506.08528), 4.1, iteration detection.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from typing import Final, NamedTuple
+
+REPETITIONS: Final = 10
+PATIENCE: Final = 200
+LONGEST: Final = 16
+"""Optimizer steps in the longest sequence: 15 of a critic to one of the generator."""
+
+
+class Step(NamedTuple):
+    """One optimizer step, as an element of the sequence."""
+
+    openings: int
+    """Fetches and forwards since the step before."""
+    optimizer: int
+
+
+class Match(enum.Enum):
+    """What a step is in the known sequence."""
+
+    NONE = 0
+    FIRST = 1
+    """It begins a sequence that is not complete yet."""
+    WITHIN = 2
+    LAST = 3
+    """It completes a sequence that began earlier."""
+    WHOLE = 4
+    """It is a whole sequence alone."""
+
+
+class SequenceDetector:
+    """Finds the sequence, then matches it. `sequence` is empty while it is not known."""
+
+    def __init__(
+        self, repetitions: int = REPETITIONS, longest: int = LONGEST, patience: int = PATIENCE
+    ) -> None:
+        self._repetitions = repetitions
+        self._patience = patience
+        self._recent: deque[Step] = deque(maxlen=longest)
+        self._repeated = [0] * (longest + 1)
+        """For each period p: how many steps in a row equalled the one p steps before."""
+        self._at = 0
+        self._missed = 0
+        self.sequence: tuple[Step, ...] = ()
+
+    def learn(self, step: Step) -> bool:
+        """Take a step while the sequence is unknown. Whether this step completes its last repetition."""
+        recent = self._recent
+        for period in range(1, len(recent) + 1):
+            self._repeated[period] = self._repeated[period] + 1 if recent[-period] == step else 0
+        recent.append(step)
+        for period in range(1, len(recent) + 1):  # the shortest wins: AAAA is four times A
+            if self._repeated[period] >= (self._repetitions - 1) * period:
+                sequence = tuple(recent)[-period:]
+                # A sequence begins with an opening, unless there are none at all (a compiled step function).
+                if sequence[0].openings or not any(one.openings for one in sequence):
+                    self.sequence, self._at, self._missed = sequence, 0, 0
+                    return True
+        return False
+
+    def match(self, step: Step) -> Match:
+        """Take a step while the sequence is known. After too many misses it is forgotten."""
+        sequence = self.sequence
+        if step == sequence[self._at]:
+            first = self._at == 0
+            self._at += 1
+            if self._at < len(sequence):
+                return Match.FIRST if first else Match.WITHIN
+            self._at = self._missed = 0
+            return Match.WHOLE if first else Match.LAST
+        self._missed += 1 + step.openings
+        if self._missed > self._patience:
+            self.forget()
+            return Match.NONE
+        if self._at and step == sequence[0]:  # not the one that was running, but perhaps the next
+            self._at = 0
+            return self.match(step)
+        self._at = 0
+        return Match.NONE
+
+    def forget(self) -> None:
+        self.sequence = ()
+        self._at = self._missed = 0
+        self._recent.clear()
+        self._repeated = [0] * len(self._repeated)
