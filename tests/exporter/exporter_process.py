@@ -16,14 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from argus_core import wire
 from argus_core.link import Link
+from argus_core.shared_page import PageWriter
 from argus_exporter.config import ExporterConfig, SocketConfig, WebConfig, WindowsConfig
 from argus_exporter.server import RunningExporter, running_exporter
 
 
-def config(socket: Path, **windows: float) -> ExporterConfig:
+def config(socket: Path, *, connections_per_user: int = 1024, **windows: float) -> ExporterConfig:
     return ExporterConfig(
         web=WebConfig("127.0.0.1:0"),
-        socket=SocketConfig(socket),
+        socket=SocketConfig(socket, connections_per_user=connections_per_user),
         windows=WindowsConfig(**({"seconds": 1.0, "settle_seconds": 0.1} | windows)),
     )
 
@@ -96,10 +97,9 @@ def greeting(rank: int, **extra: object) -> Callable[[], wire.Hello]:
         return wire.hello(
             pid=os.getpid(),
             rank=rank,
-            training_job="job",
             monotonic_ns=time.monotonic_ns(),
             realtime_ns=time.time_ns(),
-            **{"world_size": 2, **extra},  # type: ignore[arg-type]
+            **{"training_job": "job", "world_size": 2, **extra},  # type: ignore[arg-type]
         )
 
     return hello
@@ -108,8 +108,18 @@ def greeting(rank: int, **extra: object) -> Callable[[], wire.Hello]:
 class Rank:
     """A small training process: iterations of spans and kernels on the wire."""
 
-    def __init__(self, socket: Path, rank: int, *, patience_s: float = 5.0, **extra: object) -> None:
-        self.link = Link(socket, greeting(rank, **extra), patience_s=patience_s)
+    def __init__(
+        self,
+        socket: Path,
+        rank: int,
+        *,
+        patience_s: float = 5.0,
+        page: PageWriter | None = None,
+        **extra: object,
+    ) -> None:
+        hello = greeting(rank, shares_page=page is not None, **extra)
+        descriptor = page.fd if page is not None else None
+        self.link = Link(socket, hello, patience_s=patience_s, page_fd=descriptor)
         self.step = 0
         self.seconds = 0.0
         self.squared = 0.0
