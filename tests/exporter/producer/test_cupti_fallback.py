@@ -258,7 +258,7 @@ def test_a_profiler_window_in_mid_run_is_left_alone_and_recovered_from(rank: Ran
     rank.cupti.activity_enable(ActivityKind.CONCURRENT_KERNEL)
     rank.cupti.kernel()
     rank.fallback.turn()
-    assert rank.link.reason() == "profiler"
+    assert rank.link.reason() == "paused"
     rank.cupti.activity_flush_all(0)
     rank.cupti.activity_disable(ActivityKind.CONCURRENT_KERNEL)
     rank.fallback.rearm()
@@ -443,8 +443,13 @@ def test_the_worker_ends_with_the_interpreter() -> None:
         "from pathlib import Path\n"
         "from types import SimpleNamespace\n"
         "from argus_exporter.producer import cupti_fallback\n"
-        "torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False))\n"
-        "cupti_fallback.prepare(torch, Path('/nowhere'), lambda: None, lambda: 0, 30).start()\n"
+        "profiler = SimpleNamespace(profile=type('profile', (), {'_prepare_trace': id, '__exit__': id}))\n"
+        "torch = SimpleNamespace(\n"
+        "    cuda=SimpleNamespace(is_initialized=lambda: False),\n"
+        "    autograd=SimpleNamespace(profiler=profiler),\n"
+        ")\n"
+        "cupti_fallback.prepare(torch, True, Path('/nowhere'), lambda: None, lambda: 0, 30)()\n"
+        "assert cupti_fallback.threading.active_count() == 2\n"
         "sys.exit(5)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
