@@ -11,9 +11,10 @@ import hashlib
 import re
 
 _ID_LIMIT = 64
-_COLLECTIVE = re.compile(r"^(?:void )?(?:nccl|rccl|mscclpp?)(?:Dev)?Kernel", re.IGNORECASE)
-# After the prefix, by release: `_AllReduce_RING_LL_Sum_float`, `_AllReduce_Sum_f32_RING_LL`, `_SendRecv`.
-_OPERATION = re.compile(r"Kernel_([A-Za-z]+)")
+# `ncclAllReduceRingLLKernel_*` until 2.7, `ncclKernel_*` until 2.18, `ncclDevKernel_*` since; with symmetric
+# memory `ncclSymDevKernel_*`, `ncclSymkDevKernel_*`, `ncclSymkRun_*`.
+_COLLECTIVE = re.compile(r"^(?:void )?(?:nccl|rccl|mscclpp?)(?:\w*Kernel|SymkRun)", re.IGNORECASE)
+_OPERATION = re.compile("AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv|AllToAll", re.IGNORECASE)
 _PHASES = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -34,7 +35,7 @@ _NOT_IN_ID = re.compile(r"[^A-Za-z0-9_:.\-]+")
 def is_collective(name: str) -> bool:
     """Whether the kernel (full name or id) is a communication kernel of NCCL, RCCL or MSCCL.
 
-    Both spellings count: `ncclKernel_*` until NCCL 2.18 and `ncclDevKernel_*` since.
+    All spellings of its releases count.
     """
     return _COLLECTIVE.match(name) is not None
 
@@ -43,12 +44,14 @@ def collective_phase(name: str) -> str | None:
     """Phase name of a collective kernel in the words of `torch.distributed`; None where it is none of them.
 
     The same words name the phases of collectives that the producer sees on the host (`all_reduce`, ...).
-    Sends, receives and NCCL's all-to-all share one kernel: `send_recv`.
+    Sends, receives and NCCL's all-to-all share one kernel: `send_recv`. The name tells the first operation of
+    a group of them; before NCCL 2.14 it may be another one (github.com/NVIDIA/nccl/issues/714), and the
+    generic kernels of RCCL tell none.
     """
     if not is_collective(name):
         return None
-    found = _OPERATION.search(name)
-    return _PHASES.get(found[1].lower()) if found else None
+    found = _OPERATION.search(name.partition("(")[0])
+    return _PHASES[found[0].lower()] if found else None
 
 
 def is_memory_operation(name: str) -> bool:

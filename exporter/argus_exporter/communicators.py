@@ -4,7 +4,8 @@ A collective kernel's name tells the operation and not the process group. But a 
 its own (PyTorch makes one for each process group), so the group is a property of the stream. In this order:
 
 1. the user says so: a `routing` entry whose pattern matches the collective's phase name (`send_recv: pp`);
-2. by elimination: only one dimension of the job is larger than 1 and can use the stream's operations;
+2. by elimination: only one dimension of the job is larger than 1, or only one of these uses the stream's
+   operations: dp, tp and ep have collectives, pp and ep sends and receives;
 3. by evidence: its kernels were launched, or ran, inside host-side spans of collectives of one dimension.
 
 Otherwise it is not known. Then the stream is `nccl0`, and no phase is derived from it: a collective that is
@@ -89,11 +90,15 @@ def _by_routing(operations: Collection[str], routing: Mapping[str, str]) -> str 
 
 
 def _by_elimination(operations: Collection[str], identity: Identity) -> str | None:
-    able = set(_COLLECTIVE) | set(_POINT_TO_POINT)
-    for phase in operations:
-        able &= set(_POINT_TO_POINT if phase in ("send_recv", "all_to_all") else _COLLECTIVE)
-    candidates = [d for d in able if d in identity.coordinates and identity.sizes.get(d, 2) > 1]
-    return candidates[0] if len(candidates) == 1 else None
+    larger = [name for name in identity.coordinates if identity.sizes.get(name, 2) > 1]
+    if len(larger) != 1:
+        point_to_point = {phase in ("send_recv", "all_to_all") for phase in operations}
+        if len(point_to_point) != 1:  # both on one stream: NCCL before 2.14 names kernels wrongly
+            return None
+        larger = [
+            name for name in larger if name in (_POINT_TO_POINT if True in point_to_point else _COLLECTIVE)
+        ]
+    return larger[0] if len(larger) == 1 else None
 
 
 def _by_evidence(records: KernelArray, spans: Sequence[CollectiveSpan]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from argus_core.kernel_names import collective_phase
@@ -34,7 +35,9 @@ def rank(**sizes: int) -> Identity:
         ({"dp": 4, "tp": 2}, ALL_REDUCE, None),
         ({"dp": 8, "pp": 2, "ep": 2}, SEND_RECV, None),
         ({"dp": 1}, ALL_REDUCE, None),
-        ({"dp": 8}, SEND_RECV, None),
+        ({"dp": 8}, SEND_RECV, "dp"),
+        ({"dp": 8, "pp": 2}, np.concatenate([ALL_REDUCE, kernels((0, 10, 4, 20))]), None),
+        ({"dp": 8}, np.concatenate([ALL_REDUCE, kernels((0, 10, 4, 20))]), "dp"),
     ],
 )
 def test_one_dimension_that_is_able_is_the_one(sizes, records, dimension):
@@ -93,6 +96,21 @@ def test_kernels_and_host_calls_share_their_words():
     names = [collective_phase(f"ncclDevKernel_{operation}_Sum_f32_RING_LL") for operation in nccl]
     assert names == ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "send_recv"]
     assert set(names) - {"send_recv"} <= set(COLLECTIVES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
+        "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
+        "ncclDevKernel_AllReduce_Sum_bf16_TREE_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclSymDevKernel_AllReduce_RSxLD_AGxST_Sum_bf16(ncclSymDevArgs)",
+        "ncclSymkDevKernel_AllReduce_AGxLL_R_Sum_f32(ncclSymkDevWorkArgs4K)",
+    ],
+)
+def test_every_release_of_nccl_says_all_reduce_in_its_way(name):
+    """Names of five generations."""
+    assert collective_phase(name) == "all_reduce"
 
 
 @pytest.mark.parametrize("name", ["gemm", "ncclKernel", "ncclDevKernel_Generic", "ncclKernel_Generic(int)"])
