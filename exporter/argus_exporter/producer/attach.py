@@ -14,7 +14,7 @@ from argus_core import wire
 from argus_core.link import Link, default_socket_path
 from argus_core.shared_page import PageWriter
 from argus_exporter import producer
-from argus_exporter.producer import identity, settings, spans, stack_sampler
+from argus_exporter.producer import cupti_fallback, identity, settings, spans, stack_sampler
 from argus_exporter.producer.exit_status import ExitWatch, code, main_frame
 from argus_exporter.producer.hook import Hook, Observer
 from argus_exporter.producer.standing import Standing
@@ -40,12 +40,20 @@ def attach(torch: Any) -> Observer | None:
         socket,
         lambda: _hello(standing, config.job, torch, None),
     )
+    begin_kernels = cupti_fallback.prepare(
+        torch,
+        config.kernels_fallback and not config.disable_kernels,
+        socket,
+        lambda: _hello(standing, config.job, torch, None),
+        lambda: recorder.step,
+        config.watchdog_seconds,
+    )
     recorder = spans.Recorder(
         link,
         page=page,
         warmup_iterations=config.warmup_iterations,
         flush_ms=config.flush_milliseconds,
-        announce=functools.partial(_training_begins, begin_stacks),
+        announce=functools.partial(_training_begins, begin_stacks, begin_kernels),
     )
     observer = Observer(
         recorder,
@@ -194,10 +202,11 @@ def _gpu_uuid(torch: Any) -> str:
         return ""
 
 
-def _training_begins(begin_stacks: Callable[[], None]) -> None:
+def _training_begins(*begin: Callable[[], None]) -> None:
     """Before the first record is sent, on the thread that trains."""
     _mark_environment()
-    begin_stacks()
+    for channel in begin:
+        channel()
 
 
 def _mark_environment() -> None:
