@@ -75,11 +75,11 @@ def test_a_request_for_steps_becomes_a_trace_in_the_store(tmp_path: Path) -> Non
         assert trace.rows("select name from process where pid = 1") == [("rank 1 (dp1)",)]
         names = trace.rows("select name from slice where category = 'iteration' order by ts")
         assert names == [("step 2",), ("step 3",), ("step 4",)]
-        threads = trace.rows(
-            "select t.name, count(*) as n from slice s join thread_track tt on s.track_id = tt.id "
-            "join thread t using (utid) where category = 'kernel' group by 1"
+        kernels = trace.value(  # those of this test overlap, so they lie side by side
+            "select count(*) from slice s join thread_track tt on s.track_id = tt.id "
+            "join thread t using (utid) where category = 'kernel' and t.name like 'stream compute0%'"
         )
-        assert threads == [("stream compute0", 30)]
+        assert kernels == 30
 
 
 def test_the_same_window_is_made_once(tmp_path: Path) -> None:
