@@ -56,10 +56,10 @@ class Fleet:
     def window(self, number: int, faults: Faults, rng: np.random.Generator, chips: Floats) -> RoleTriples:
         """One window of all ranks. `chips`: each GPU's own speed, shape (ranks,)."""
         compute, collectives = chips.copy(), np.ones(self.ranks)
-        for rank, factor in faults.compute.items():
-            compute[rank] *= factor
-        for rank, factor in faults.collectives.items():
-            collectives[rank] *= factor
+        for rank, times in faults.compute.items():
+            compute[rank] *= times
+        for rank, times in faults.collectives.items():
+            collectives[rank] *= times
         names = tuple(map(str, range(self.ranks)))
         everyone: Ints = np.arange(self.ranks, dtype=np.intp)
         pairs = []

@@ -2,9 +2,9 @@
 
     python -m bench.l3_quality [--seed 0] [--ranks 10000] [--kernels 200] [--cycles 10] [--json]
 
-Cases: healthy for ten windows, with and without outliers; one rank 7 % slow; one mode of one kernel 12 % slower
-on one rank; 30 % and 50 % of the ranks slow by 12 %; a rank that is late to its collectives. A verdict needs two
-of three windows, as in production. The last line is JSON.
+Cases: healthy for ten windows, with and without outliers; one rank 7 % slow; one mode of one kernel 12 %
+slower on one rank; 30 % and 50 % of the ranks slow by 12 %; a rank that is late to its collectives. A verdict
+needs two of three windows, as in production. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{options.ranks} ranks, {options.kernels} kernels, seed {options.seed}")
         print(f"{'case':36} {'found':>7} {'false':>6} {'s':>6}  detail")
         for one in outcomes:
-            share = f"{one.found}/{one.expected}" if one.expected else "-"
-            print(f"{one.case:36} {share:>7} {one.false:>6} {one.seconds:6.0f}  {one.detail}")
+            ratio = f"{one.found}/{one.expected}" if one.expected else "-"
+            print(f"{one.case:36} {ratio:>7} {one.false:>6} {one.seconds:6.0f}  {one.detail}")
     found, expected = sum(one.found for one in outcomes), sum(one.expected for one in outcomes)
     false = sum(one.false for one in outcomes)
     result = {
