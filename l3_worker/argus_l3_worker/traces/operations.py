@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core.kernel_names import is_collective
+from argus_l3_worker.traces.intervals import covered, spans_of, union
 from argus_l3_worker.traces.summary import KERNEL_CATEGORIES, launches_of, step_bounds
 from argus_l3_worker.traces.tables import RankTrace, Slices, Times
 
@@ -177,25 +178,47 @@ def _enclosing(phases: Slices, times: Times) -> NDArray[np.int64]:
 
 
 def _from_phases(trace: RankTrace, strings: _Strings) -> Operations:
-    """Without kernels: the innermost phase at each moment, as if the rank had one stream."""
+    """Without kernels: communications, and beside them the innermost other phase at each moment.
+
+    A communication inside a phase interrupts it: what waits there is no work of the phase.
+    """
     phases = trace.of("phase")
-    remap = strings.remap(trace)
-    edges = np.unique(np.concatenate((phases["start_ns"], phases["end_ns"])))
-    inner = _enclosing(phases, edges[:-1]) if len(edges) else np.empty(0, np.int64)
+    comm = np.array([trace.text(int(kind)) == "comm" for kind in phases["kind"]], bool)
+    work, talk = phases[~comm], phases[comm]
+    around = _enclosing(work, talk["start_ns"].astype(np.int64))
+    within = (
+        (around >= 0) & (talk["end_ns"] <= work["end_ns"][np.maximum(around, 0)])
+        if len(work)
+        else around >= 0
+    )
+    waits = union(spans_of(talk[within]))
+    edges = np.unique(np.concatenate((spans_of(work).reshape(-1), waits.reshape(-1))))
+    inner = _enclosing(work, edges[:-1])
+    waiting = covered(waits, np.stack([edges[:-1], edges[:-1] + 1], axis=1)) > 0
+    inner = np.where(waiting, -1, inner)
     # Neighbouring pieces of one phase belong together.
-    first = np.flatnonzero(np.concatenate(([True], inner[1:] != inner[:-1]))) if len(inner) else inner
-    which, starts = inner[first], edges[:-1][first] if len(inner) else inner
-    ends = np.concatenate((edges[first[1:]], edges[-1:])) if len(inner) else inner
-    keep = which >= 0
-    found = phases[which[keep]]
-    table = _blank(int(keep.sum()))
-    table["start"], table["end"], table["launch"] = starts[keep], ends[keep], starts[keep]
+    first = np.flatnonzero(np.diff(inner, prepend=-2)) if len(inner) else inner
+    ends = np.append(edges[first[1:]], edges[-1:]) if len(inner) else inner
+    keep = inner[first] >= 0
+    return np.concatenate(
+        (
+            _of_phases(trace, work[inner[first][keep]], edges[:-1][first][keep], ends[keep], strings),
+            _of_phases(trace, talk, talk["start_ns"], talk["end_ns"], strings),
+        )
+    )
+
+
+def _of_phases(trace: RankTrace, phases: Slices, starts: Times, ends: Times, strings: _Strings) -> Operations:
+    remap = strings.remap(trace)
     kinds = {"compute": COMPUTE, "comm": COMMUNICATION, "host": HOST}
-    table["kind"] = [kinds.get(trace.text(int(kind)), COMPUTE) for kind in found["kind"]]
-    table["name"] = table["phase"] = remap[found["name"]]
-    table["stream"] = strings.of("phases")
-    table["group"] = remap[found["group"]]
-    table["step"], table["microbatch"] = found["step"], found["microbatch"]
+    table = _blank(len(phases))
+    table["start"], table["end"], table["launch"] = starts, ends, starts
+    table["kind"] = [kinds.get(trace.text(int(kind)), COMPUTE) for kind in phases["kind"]]
+    table["name"] = table["phase"] = remap[phases["name"]]
+    tracks = np.array([*(strings.of(track) for track in trace.tracks), -1], np.int32)
+    table["stream"] = tracks[phases["track"]]
+    table["group"] = remap[phases["group"]]
+    table["step"], table["microbatch"] = phases["step"], phases["microbatch"]
     return table
 
 
