@@ -21,10 +21,16 @@ from argus_exporter.config import ExporterConfig, SocketConfig, WebConfig, Windo
 from argus_exporter.server import RunningExporter, running_exporter
 
 
-def config(socket: Path, *, connections_per_user: int = 1024, **windows: float) -> ExporterConfig:
+def config(
+    socket: Path,
+    *,
+    connections_per_user: int = 1024,
+    allowed_users: tuple[str | int, ...] = (),
+    **windows: float,
+) -> ExporterConfig:
     return ExporterConfig(
         web=WebConfig("127.0.0.1:0"),
-        socket=SocketConfig(socket, connections_per_user=connections_per_user),
+        socket=SocketConfig(socket, allowed_users, connections_per_user=connections_per_user),
         windows=WindowsConfig(**({"seconds": 1.0, "settle_seconds": 0.1} | windows)),
     )
 
