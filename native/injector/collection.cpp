@@ -41,6 +41,8 @@ bool Collection::rearm(bool silent) noexcept {
     ++silent_rearms_;
     silent_ = ++fruitless_ >= kFruitlessLimit;
   }
+  // Buffers that are being filled go to whose callbacks stand now: CUPTI would go on filling another's.
+  cupti_->flush();
   pool_->replace_lent();
   held_ = false;
   return begin();
@@ -54,12 +56,13 @@ void Collection::stop(const char* reason) noexcept {
   state_ = {false, reason};
 }
 
-void Collection::hold() noexcept {
+bool Collection::hold() noexcept {
   const Lock lock(mutex_);
-  if (!state_.collecting) return;
+  if (!state_.collecting) return false;
   cupti_->stop(launches_);
   held_ = true;
   state_ = {false, "overrun"};
+  return true;
 }
 
 void Collection::release() noexcept {

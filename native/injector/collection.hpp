@@ -33,8 +33,8 @@ class Collection {
   bool rearm(bool silent) noexcept;
   /// Switches off for good.
   void stop(const char* reason) noexcept;
-  /// Off until the pool has recovered from an overrun.
-  void hold() noexcept;
+  /// Off until the pool has recovered from an overrun; true where it was on.
+  bool hold() noexcept;
   void release() noexcept;
   /// Records came: the watchdog's count begins anew.
   void heard() noexcept;

@@ -102,8 +102,14 @@ void inject(Settings settings) {
   injector.store(made, std::memory_order_release);
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   std::atexit(at_exit);
-  made->worker->start();
-  if (!made->collection->start()) {
+  const bool collecting = made->collection->start();
+  try {
+    made->worker->start();
+  } catch (...) {
+    made->collection->stop("no_thread");
+    throw;
+  }
+  if (!collecting) {
     debug(made->settings, "kernels cannot be observed: " + made->collection->state().reason);
     return;
   }

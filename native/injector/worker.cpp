@@ -136,7 +136,10 @@ void Worker::tick(bool last) {
 
 void Worker::overrun(bool at_tick) {
   if (!pool_.overrun()) return;
-  collection_.hold();
+  if (collection_.hold()) {
+    publish_counters();
+    say_state(true);
+  }
   if (!at_tick) return;
   // What went into the void was never readable: its number is that of the smallest records that fit.
   dropped_buffers_ += pool_.take_voided_bytes() / abi::Kernel::kSmallest;

@@ -4,6 +4,7 @@
 // FAKE_CUPTI_ENABLE    result of cuptiActivityEnable (0)
 // FAKE_CUPTI_CLOCK     offset in ns, and rate, of CUPTI's clock against CLOCK_REALTIME ("0 1.0"); a third number
 //                      delays the change by so many ms after the start
+// FAKE_CUPTI_FLUSH_MS  how long a flush that is not forced takes (0)
 // FAKE_CUPTI_LOG       file that notes calls which tests ask about, one a line
 //
 // Reproduced: one buffer a thread from 13.0 on, one for all before; a crash where a version before 12.9 gets no
@@ -267,6 +268,8 @@ int cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid, void** r
 
 int cuptiActivityFlushAll(std::uint32_t forced) {
   State& self = state();
+  static const char* const slow = std::getenv("FAKE_CUPTI_FLUSH_MS");
+  if (slow && !forced) usleep(static_cast<useconds_t>(std::atoi(slow)) * 1000U);
   const std::lock_guard<std::mutex> lock(self.mutex);
   if (forced) {
     ++self.counts.forced_flushes;

@@ -243,7 +243,8 @@ void profiler_window() {
   auto* flush = Libraries::symbol<int (*)(std::uint32_t)>(libraries.cupti, "cuptiActivityFlushAll");
   if (!registers || !enable || !disable || !flush) return;
   registers(reinterpret_cast<Callback>(profiler_request), reinterpret_cast<Callback>(profiler_complete));
-  for (const std::uint32_t kind : {kKernel, kRuntime, kDriver}) enable(kind);
+  constexpr std::uint32_t kinds[] = {kKernel, kMemcpy, kMemset, kRuntime, kDriver};
+  for (const std::uint32_t kind : kinds) enable(kind);
   const fake::Counts before = libraries.counts();
   for (std::uint64_t index = 0; index < kWindowKernels; ++index) {
     fake::Activity kernel;
@@ -254,7 +255,7 @@ void profiler_window() {
   }
   window_kernels += libraries.counts().kept - before.kept;
   flush(1);
-  for (const std::uint32_t kind : {kKernel, kRuntime, kDriver}) disable(kind);
+  for (const std::uint32_t kind : kinds) disable(kind);
 }
 
 void settle() {

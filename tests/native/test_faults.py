@@ -1,0 +1,252 @@
+"""What goes wrong: no exporter, a slow one, other users of CUPTI, forks, nonsense: no loss is silent."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from native import app
+from native.app import run
+from native.builds import Build
+from native.listener import Connection, Listener, listening
+
+
+def told(connection: Connection) -> int:
+    """Kernels that came, and those that the connection's last words count as dropped."""
+    return len(connection.kernels) + connection.dropped + connection.states[-1].dropped
+
+
+def test_without_an_exporter_everything_is_counted(injector: Build, socket: Path) -> None:
+    """Nothing blocks, nothing fails, every record is a counted drop."""
+    done = run(injector, socket, "kernels:8000", "settle")
+    assert (done["sent"], done["dropped_socket"]) == (0, done["kept"])
+    assert done["records"] == done["kept"] == 8625
+
+
+def test_an_exporter_that_reads_nothing_costs_counted_drops(injector: Build, socket: Path) -> None:
+    """The socket is full: records are dropped, and the count travels with what comes later."""
+    with listening(socket, paused=True) as listener:
+        process = app.start(
+            injector, socket, "kernels:100000@500000", "sleep:1000", "kernels:160", "settle",
+            ARGUS_CUPTI_BUFFERS=4, ARGUS_CUPTI_BUFFER_KIBIBYTES=256,
+        )  # fmt: skip
+        time.sleep(0.8)  # not a limit: however much of the run it covers, the sum below must hold
+        listener.resume()
+        done = app.finish(process)
+        (connection,) = listener.wait_ended()
+    assert told(connection) == done["kept"]
+
+
+@pytest.mark.parametrize(("version", "kernels"), [(26, 8_000), (28, 60_000), (130001, 60_000)])
+def test_overload_is_counted_to_the_record(
+    injector: Build, socket: Path, listener: Listener, version: int, kernels: int
+) -> None:
+    """Two small buffers: CUPTI drops where it can be refused (12.9), we drop from a reserve where not."""
+    done = run(
+        injector, socket, f"threads:2:{kernels}", "settle",
+        FAKE_CUPTI_VERSION=version, ARGUS_CUPTI_BUFFERS=2, ARGUS_CUPTI_BUFFER_KIBIBYTES=16,
+    )  # fmt: skip
+    (connection,) = listener.wait_ended()
+    assert done["emitted"] == done["kept"] == done["sent"] + done.dropped
+    assert told(connection) == done["kept"]
+    if version >= 27:
+        assert done["dropped_cupti"] == done["refused"] > 0
+    else:
+        assert (done["dropped_cupti"], done["refused"]) == (0, 0)
+        assert done["dropped_buffers"] > 0
+
+
+def test_an_overrun_of_the_reserve_pauses_collection(
+    injector: Build, socket: Path, listener: Listener
+) -> None:
+    """A CUPTI that cannot be refused gets memory whatever happens; we are down until we have caught up."""
+    done = run(
+        injector, socket, "sleep:100", "threads:2:40000", "sleep:1500", "kernels:16", "settle",
+        FAKE_CUPTI_FLUSH_MS=400, FAKE_CUPTI_VERSION=26, ARGUS_CUPTI_BUFFERS=2, ARGUS_CUPTI_BUFFER_KIBIBYTES=16,
+    )  # fmt: skip
+    (connection,) = listener.wait_ended()
+    assert "overrun" in connection.reasons
+    assert (done["up"], connection.reasons[-1]) == (1, "")
+    # What went into the void is counted by its size, as if it were kernels alone: never too high.
+    assert 0.5 * done["kept"] < done["sent"] + done.dropped <= done["kept"]
+
+
+def test_fifty_thousand_kernels_a_second_lose_none(plain: Build, socket: Path, listener: Listener) -> None:
+    """The rate of a heavy training step, for a while."""
+    done = run(plain, socket, "kernels:50000@50000", "settle")
+    (connection,) = listener.wait_ended()
+    assert len(connection.kernels) == done["kept"]
+    assert done.dropped == 0
+
+
+def test_an_exporter_that_restarts_learns_everything_again(injector: Build, socket: Path) -> None:
+    """Names are resent; the loss in between is counted; the rank is the same."""
+    with listening(socket) as first:
+        process = app.start(
+            injector, socket, "kernels:100000@20000", "settle", "sleep:100", "kernels:160", "settle"
+        )
+        first.wait_for_kernels()
+    with listening(socket) as second:
+        done = app.finish(process)
+        (connection,) = second.wait_ended()
+    (before,) = first.connections
+    assert done["connects"] == 2
+    assert connection.hello.pid == before.hello.pid
+    assert set(before.names.values()) <= set(connection.names.values())
+    # What the kernel still held of the first connection when it was closed was sent, and never read.
+    lost = done["kept"] - len(before.kernels) - told(connection)
+    assert 0 <= lost == done["sent"] - len(before.kernels) - len(connection.kernels)
+    assert connection.states, "a new exporter learns the channel's state at once"
+
+
+def test_another_profilers_window_is_survived_by_rearming(
+    injector: Build, socket: Path, listener: Listener
+) -> None:
+    """Callbacks stolen in mid-run: silence, then the watchdog's rearm brings everything back."""
+    actions = ("kernels:1600", "steal", "kernels:1600", "silent", "kernels:3200")
+    done = run(injector, socket, *actions)
+    (connection,) = listener.wait_ended()
+    assert done["silent_rearms"] == 1
+    # The first 1600 lay in a buffer that the other profiler got: they are gone, and so is the buffer.
+    assert len(connection.kernels) == 3450
+    assert done["window_foreign"] == done["replaced_buffers"] == 1
+
+
+def test_standing_aside_for_a_window_loses_nothing_of_ours(
+    injector: Build, socket: Path, listener: Listener
+) -> None:
+    """pause brings every buffer home first; rearm takes the callbacks back; launches are recorded again."""
+    actions = ("kernels:1600", "window", "kernels:1600", "settle")
+    done = run(injector, socket, *actions, ARGUS_ISSUE_LATENCY=1)
+    (connection,) = listener.wait_ended()
+    assert (done["pauses"], done["rearms"], done["window_kernels"]) == (1, 1, 5000)
+    assert (done["window_foreign"], done["replaced_buffers"]) == (0, 0)
+    kernels = connection.kernels
+    assert len(kernels) == 3450
+    assert set(kernels["issue_ns"][kernels["operation"] == 0].tolist()) == {8_000}
+    assert done["up"] == 1
+
+
+def test_a_paused_channel_says_so(plain: Build, socket: Path, listener: Listener) -> None:
+    """Down with a reason, then up again."""
+    run(plain, socket, "kernels:1600", "settle", "pause", "sleep:200", "rearm", "kernels:16", "settle")
+    (connection,) = listener.wait_ended()
+    reasons = connection.reasons
+    assert "paused" in reasons
+    assert (reasons[0], reasons[-1]) == ("", "")
+
+
+def test_nothing_is_touched_while_we_stand_aside(plain: Build, socket: Path, tmp_path: Path) -> None:
+    """CUPTI belongs to the other: no flush, no registration; no forced flush before exit, no finalize."""
+    log = tmp_path / "calls"
+    done = run(
+        plain,
+        socket,
+        "kernels:160",
+        "pause",
+        "sleep:300",
+        "rearm",
+        "kernels:16",
+        "settle",
+        FAKE_CUPTI_LOG=log,
+    )
+    calls = log.read_text().split("\n")
+    assert [c for c in calls if c.startswith(("register", "forced", "finalize"))] == [
+        "register 0", "register 0", "forced_flush 1",
+    ]  # fmt: skip
+    assert done["forced_flushes"] == 0, "before exit"
+
+
+def test_the_watchdog_gives_up_loudly(plain: Build, socket: Path, listener: Listener) -> None:
+    """Three rearms without a record: down for no_records; the next record ends that."""
+    actions = ("kernels:160", "settle", "silent", "silent", "silent", "sleep:200", "kernels:16", "settle")
+    run(plain, socket, *actions)
+    (connection,) = listener.wait_ended()
+    assert "no_records" in connection.reasons
+    assert connection.reasons[-1] == ""
+
+
+def test_a_kernel_that_runs_through_a_flush_is_kept(plain: Build, socket: Path) -> None:
+    """CUPTI keeps its buffer until it has ended: a flush in mid-run is never forced."""
+    with listening(socket) as listener:
+        done = run(plain, socket, "kernels:160", "unfinished:1", "flush", "sleep:300")
+        (connection,) = listener.wait_ended()
+    assert done["records"] == 0
+    assert len(connection.kernels) == 173, "forced at exit, when nothing will ever end"
+    assert connection.states[-1].dropped == 1, "the one without an end"
+
+
+def test_invalid_times_are_dropped_and_counted(injector: Build, socket: Path, listener: Listener) -> None:
+    """A few among many do no harm."""
+    done = run(injector, socket, "kernels:1600", "invalid:40", "kernels:1600", "settle")
+    (connection,) = listener.wait_ended()
+    assert (len(connection.kernels), done["dropped_invalid"], done["up"]) == (3450, 40, 1)
+    assert told(connection) == done["kept"]
+
+
+def test_invalid_times_switch_the_channel_off(plain: Build, socket: Path, listener: Listener) -> None:
+    """Mostly nonsense: collection stops for good, says so once, and no rearm brings it back."""
+    actions = ("kernels:16", "settle", "invalid:500", "settle", "sleep:200", "rearm", "kernels:1600")
+    done = run(plain, socket, *actions)
+    (connection,) = listener.wait_ended()
+    assert (done["collecting"], done["reason"]) == (0, "invalid_timestamps")
+    assert done.said.count("CUPTI's timestamps are invalid") == 1
+    assert (len(connection.kernels), connection.reasons[-1]) == (18, "invalid_timestamps")
+    assert told(connection) == done["kept"] == 518
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"FAKE_CUPTI_ENABLE": "39"}, "cupti_error_39"),
+        ({"ARGUS_CUPTI_LIBRARY": "/nowhere/libcupti.so"}, "cupti_missing"),
+        ({"ARGUS_CUPTI_LIBRARY": "libc.so.6"}, "cupti_incomplete"),
+        ({"FAKE_CUPTI_VERSION": "17"}, "cupti_version"),
+        ({"FAKE_CUPTI_VERSION": "140000"}, "cupti_version"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_observed_is_a_visible_state(
+    plain: Build, socket: Path, listener: Listener, variables: dict[str, str], reason: str
+) -> None:
+    """Down with the reason; the training goes on."""
+    done = run(plain, socket, "kernels:100", "sleep:200", **variables)
+    (connection,) = listener.wait_ended()
+    assert (done["up"], done["reason"]) == (0, reason)
+    assert set(connection.reasons) == {reason}
+
+
+def test_a_forked_child_is_silent(injector: Build, socket: Path, listener: Listener) -> None:
+    """It ends normally, speaks on no connection, and the parent's observation goes on."""
+    done = run(injector, socket, "kernels:1600", "settle", "fork", "kernels:1600", "settle")
+    (connection,) = listener.wait_ended()
+    assert done["child_status"] == 0
+    assert len(connection.kernels) == 3450
+    assert connection.sequence == list(range(1, len(connection.sequence) + 1))
+
+
+def test_a_child_that_outlives_the_rank_does_not_hide_its_end(
+    injector: Build, socket: Path, listener: Listener
+) -> None:
+    """The child's copy of the socket and of the claim are closed at the fork."""
+    run(injector, socket, "kernels:160", "settle", "linger:3000")
+    listener.wait_ended()
+    second = run(injector, socket, "kernels:160", "settle")
+    assert second["active"], "the rank is free again"
+
+
+def test_signals_belong_to_the_training(plain: Build, socket: Path) -> None:
+    """The worker's thread blocks all of them but those that its own faults raise."""
+    done = run(plain, socket, "signals")
+    blocked = int(done["blocked_signals"], 16)
+    is_blocked = {number: bool(blocked >> (number - 1) & 1) for number in range(1, 32)}
+    faults = {4, 5, 7, 8, 11, 31}  # ILL, TRAP, BUS, FPE, SEGV, SYS
+    assert {number for number, is_ in is_blocked.items() if not is_} == faults | {9, 19}  # KILL, STOP
+
+
+def test_all_buffers_come_home(plain: Build, socket: Path) -> None:
+    """However often they go round: the pool neither shrinks nor grows."""
+    done = run(plain, socket, *(("kernels:20000", "settle") * 5))
+    assert (done["free_buffers"], done["replaced_buffers"], done["foreign_buffers"]) == (32, 0, 0)

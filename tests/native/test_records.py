@@ -1,0 +1,149 @@
+"""What arrives at the exporter is what the GPU did: counts, names, streams, times, launches."""
+
+from __future__ import annotations
+
+import collections
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from argus_core import wire
+from native.app import run
+from native.builds import Build
+from native.listener import Listener
+
+LONG = "kernel_" + "x" * 600 + "_end"
+NAMES = (
+    "void at::native::vectorized_elementwise_kernel<4>(int)",
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+    "flash_fwd_kernel",
+    wire.encode_name(LONG).decode(),
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "what"),
+    [(18, "CUPTI 12.1, 208 bytes"), (130001, "13.0, 216 bytes"), (130500, "13.5, 248 bytes")],
+    ids=lambda value: str(value).split(",")[0],
+)
+def test_records_of_every_size_arrive_whole(
+    injector: Build, socket: Path, listener: Listener, version: int, what: str
+) -> None:
+    """Kernels, copies and sets with their names, streams and durations, none twice, none missing."""
+    began_ns = time.time_ns()
+    done = run(injector, socket, "kernels:6400", "settle", FAKE_CUPTI_VERSION=version)
+    (connection,) = listener.wait_ended()
+    kernels = connection.kernels
+    assert done["cupti_version"] == version, what
+    assert (len(kernels), done["sent"], done.dropped) == (6400 + 400 + 100, 6900, 0)
+    seen: dict[str, set[tuple[int, ...]]] = collections.defaultdict(set)
+    for row in kernels:
+        name = connection.names[int(row["name_id"])]
+        fields = ("duration_ns", "stream", "operation", "kilobytes", "device")
+        seen[name].add(tuple(int(row[field]) for field in fields))
+    assert seen == {
+        NAMES[0]: {(10_000, 7, 0, 0, 0)},
+        NAMES[1]: {(20_000, 31, 0, 0, 0)},
+        NAMES[2]: {(30_000, 7, 0, 0, 0)},
+        NAMES[3]: {(40_000, 7, 0, 0, 0)},
+        "Memcpy HtoD (Pinned -> Device)": {(2_000, 9, 1, 5, 0)},
+        "Memset (Device)": {(2_000, 9, 2, 5, 0)},
+    }
+    counts = collections.Counter(kernels["name_id"].tolist())
+    assert sorted(counts.values()) == [100, 400, 1600, 1600, 1600, 1600]
+    assert np.all(np.abs(kernels["start_ns"].astype(np.int64) - began_ns) < 60e9)
+    assert set(kernels["issue_ns"].tolist()) == {-1}, "launches are off by default"
+    assert done["launches"] == 0
+
+
+def test_the_greeting_names_rank_and_channel(plain: Build, socket: Path, listener: Listener) -> None:
+    """HELLO speaks for the kernels channel alone, with an identity from the environment."""
+    run(plain, socket, "kernels:10", "settle", RANK=5, LOCAL_RANK=1, WORLD_SIZE=8, ARGUS_JOB="llama")
+    (connection,) = listener.wait_ended()
+    hello = connection.hello
+    assert (hello.rank, hello.local_rank, hello.world_size) == (5, 1, 8)
+    assert wire.decode_text(hello.training_job) == "llama"
+    assert wire.decode_text(hello.node) == os.uname().nodename[:64]
+    assert (hello.channels, hello.shares_page) == (1 << wire.Channel.KERNELS, 0)
+    assert (hello.dp, hello.tp_size) == (-1, -1)
+    assert abs(hello.realtime_ns - time.time_ns()) < 60e9
+    assert connection.types["BYE"] == 0, "the exit status is the phases' to say"
+    assert connection.sequence == list(range(1, len(connection.sequence) + 1))
+
+
+def test_the_channel_tells_its_own_cost(plain: Build, socket: Path, listener: Listener) -> None:
+    """CPU time of the worker's thread, up, nothing dropped."""
+    run(plain, socket, "kernels:20000", "settle")
+    (connection,) = listener.wait_ended()
+    last = connection.states[-1]
+    assert (last.channel, last.up, last.dropped) == (wire.Channel.KERNELS, 1, 0)
+    assert 0 < last.cpu_ns < 5e9
+
+
+def test_issue_latency_is_start_minus_launch(injector: Build, socket: Path, listener: Listener) -> None:
+    """Launches through the runtime and through the driver; no other call is recorded."""
+    done = run(injector, socket, "kernels:3200", "settle", ARGUS_ISSUE_LATENCY=1)
+    (connection,) = listener.wait_ended()
+    kernels = connection.kernels
+    of_kernels = kernels["operation"] == wire.Operation.KERNEL
+    assert kernels["issue_ns"][of_kernels].tolist() == [8_000] * 3200
+    assert set(kernels["issue_ns"][~of_kernels].tolist()) == {-1}
+    assert done["launches"] == 3200
+    assert done.dropped == 0
+
+
+def test_a_launch_may_come_after_its_kernel(plain: Build, socket: Path, listener: Listener) -> None:
+    """The kernel waits for one flush."""
+    run(plain, socket, "late:3200", "settle", ARGUS_ISSUE_LATENCY=1)
+    (connection,) = listener.wait_ended()
+    kernels = connection.kernels
+    assert kernels["issue_ns"][kernels["operation"] == 0].tolist() == [8_000] * 3200
+
+
+def test_a_graphs_kernels_share_one_launch(injector: Build, socket: Path, listener: Listener) -> None:
+    """Every kernel of every replay arrives; the first of a replay has a latency, those behind it none."""
+    run(injector, socket, "graph:40:50", "settle", ARGUS_ISSUE_LATENCY=1)
+    (connection,) = listener.wait_ended()
+    latencies = collections.Counter(connection.kernels["issue_ns"].tolist())
+    assert latencies == {8_000: 50, -1: 50 * 39}
+
+
+def test_many_threads_lose_nothing(injector: Build, socket: Path, listener: Listener) -> None:
+    """One buffer a thread, as CUPTI 13 does it."""
+    done = run(injector, socket, "threads:8:2000", "settle")
+    (connection,) = listener.wait_ended()
+    assert len(connection.kernels) == done["emitted"] == done["kept"]
+    assert done.dropped == 0
+
+
+@pytest.mark.parametrize("clock", ["0 1.0", "-7000000000 1.0", "5000000000000 2.1"])
+def test_times_are_unix_times_whatever_clock_cupti_counts(
+    plain: Build, socket: Path, listener: Listener, clock: str
+) -> None:
+    """An offset, and a rate that is no nanosecond (Kineto makes CUPTI count TSC ticks)."""
+    rate = float(clock.split()[1])
+    began_ns = time.time_ns()
+    # The first flush finds the rate; what is stamped later is exact.
+    run(plain, socket, "sleep:200", "kernels:1600", "settle", FAKE_CUPTI_CLOCK=clock)
+    (connection,) = listener.wait_ended()
+    kernels = connection.kernels
+    assert len(kernels) == 1725
+    elapsed_ns = time.time_ns() - began_ns
+    since_ns = kernels["start_ns"].astype(np.int64) - began_ns
+    assert np.all((since_ns > 0) & (since_ns < elapsed_ns))
+    (name_id,) = (i for i, text in connection.names.items() if text == NAMES[0])
+    durations = kernels["duration_ns"][kernels["name_id"] == name_id]
+    assert durations == pytest.approx(10_000 / rate, rel=1e-3)
+
+
+def test_a_clock_that_changes_in_mid_run_is_followed(plain: Build, socket: Path, listener: Listener) -> None:
+    """As when a profiler registers a timestamp callback."""
+    actions = ("kernels:1600", "settle", "sleep:500", "kernels:1600", "settle")
+    done = run(plain, socket, *actions, FAKE_CUPTI_CLOCK="900000000000 3.0 300")
+    (connection,) = listener.wait_ended()
+    assert done["clock_changes"] == 1
+    assert len(connection.kernels) == 2 * 1725
+    assert np.ptp(connection.kernels["start_ns"].astype(np.int64)) < 60e9
