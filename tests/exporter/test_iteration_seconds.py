@@ -10,7 +10,7 @@ import pytest
 
 from argus_exporter.remote_write_config import RemoteWriteConfig
 from exporter.exporter_process import Rank, config, exporter, wait_for
-from l3_worker.prometheus_server import PrometheusServer
+from bench.servers import PrometheusServer
 
 
 @pytest.mark.e2e

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from l3_worker.prometheus_server import PrometheusServer
+from bench.servers import PrometheusServer
 
 
 @pytest.fixture

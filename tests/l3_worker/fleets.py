@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from argus_l3_worker.triples import kind_of
-from l3_worker.prometheus_server import Modes
+from l3_worker.published_fleet import Modes
 
 GEMM = ("gemm_128x128", "compute0")
 FLASH = ("flash_fwd", "compute0")

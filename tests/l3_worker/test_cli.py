@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench.servers import PrometheusServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from argus_core import catalogue
 from argus_l3_worker.cli import main
 from argus_l3_worker.serve import next_tick
 from l3_worker.fleets import fleet
-from l3_worker.prometheus_server import Fleet, PrometheusServer
+from l3_worker.published_fleet import Fleet
 
 
 def test_an_unknown_key_is_refused_with_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

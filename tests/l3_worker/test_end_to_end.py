@@ -6,10 +6,11 @@ import json
 import time
 
 import pytest
+from bench.servers import PrometheusServer
 
 from argus_l3_worker.cli import main
 from l3_worker.fleets import FLASH, GEMM, NORM, fleet
-from l3_worker.prometheus_server import Fleet, PrometheusServer
+from l3_worker.published_fleet import Fleet
 
 pytestmark = pytest.mark.e2e
 

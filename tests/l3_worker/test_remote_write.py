@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from bench.servers import PrometheusServer
 from prometheus_client import CollectorRegistry
 
 from argus_core.remote_write import encode_series, encode_stale_marker, labels_of
@@ -17,7 +18,6 @@ from argus_l3_worker.delivery import Delivery
 from argus_l3_worker.errors import ConfigError
 from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import Telemetry
-from l3_worker.prometheus_server import PrometheusServer
 
 HOUR_MS = 3_600_000
 
