@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -70,7 +71,7 @@ def training(kind: str) -> Iterator[Process]:
         assert child.stdout is not None
         if child.stdout.readline().strip() != "ready":
             raise RuntimeError(f"the {kind} training did not start")
-        yield process_of(child.pid, child.pid)
+        yield process_of(child.pid, child.pid, frozenset({os.getuid()}))
     finally:
         child.kill()
         child.wait()

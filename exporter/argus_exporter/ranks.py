@@ -164,6 +164,9 @@ class RankState:
         """A connection ended. Where it was the one that counts and did not say BYE, the rank is lost."""
         was_connected = self.connected
         self.channels.detach(attachment, said_bye=said_bye)
+        if wire.Channel.STACKS in attachment.channels:
+            self.stacks.inside = False
+            self.settle_stacks()
         if was_connected and not self.connected:
             if said_bye:
                 self.left = True

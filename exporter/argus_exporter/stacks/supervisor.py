@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -119,7 +120,8 @@ class StackSupervisor:
 
     def _process(self, state: RankState) -> Process | NotTraceable:
         try:
-            return process_of(state.peer_pid or 0, state.identity.pid)
+            owners = {state.uid} if state.uid is not None else {0, os.getuid()}
+            return process_of(state.peer_pid or 0, state.identity.pid, frozenset(owners))
         except NotTraceable as reason:
             return reason
 

@@ -25,23 +25,27 @@ class Process:
 
     pid: int
     started: int
+    owners: frozenset[int]
+    """The users it may run as: one that became another's (exec of a setuid program) is not ours to see."""
 
     def is_alive(self, proc: Path = Path("/proc")) -> bool:
+        """Whether it is still the same process of the same user."""
         try:
-            return _started(proc, self.pid) == self.started
-        except (OSError, ValueError, IndexError):
+            return _started(proc, self.pid) == self.started and _uids(_status(proc, self.pid)) <= self.owners
+        except (OSError, ValueError, IndexError, KeyError):
             return False
 
 
-def process_of(peer_pid: int, said_pid: int, proc: Path = Path("/proc")) -> Process:
+def process_of(peer_pid: int, said_pid: int, owners: frozenset[int], proc: Path = Path("/proc")) -> Process:
     """The process of a connection.
 
     Args:
         peer_pid: from SO_PEERCRED; 0 where the peer is invisible from our pid namespace.
         said_pid: from HELLO, in the peer's own namespace.
+        owners: users that the process may run as: the peer's, by SO_PEERCRED.
 
     Raises:
-        NotTraceable: invisible, gone, or HELLO speaks of another process.
+        NotTraceable: invisible, gone, another user's by now, or HELLO speaks of another process.
     """
     if peer_pid <= 0:
         raise NotTraceable(
@@ -51,15 +55,22 @@ def process_of(peer_pid: int, said_pid: int, proc: Path = Path("/proc")) -> Proc
         )
     try:
         started = _started(proc, peer_pid)
-        known_as = {peer_pid, *_namespace_pids(proc, peer_pid)}
-    except (OSError, ValueError, IndexError) as error:
-        raise NotTraceable("target_gone", f"process {peer_pid} cannot be looked at: {error}") from error
+        status = _status(proc, peer_pid)
+        known_as = {peer_pid, *(int(word) for word in status.get("NSpid", "").split())}  # Linux 4.1
+        uids = _uids(status)
+    except (OSError, ValueError, IndexError, KeyError) as error:
+        raise NotTraceable("target_gone", f"process {peer_pid} cannot be looked at: {error!r}") from error
     if said_pid not in known_as:
         raise NotTraceable(
             "pid_mismatch",
             f"HELLO says pid {said_pid}, but process {peer_pid} is at the other end of the socket",
         )
-    return Process(peer_pid, started)
+    if not uids <= owners:
+        raise NotTraceable(
+            "owner_mismatch",
+            f"process {peer_pid} runs as uid {sorted(uids)}, but {sorted(owners)} connected its socket",
+        )
+    return Process(peer_pid, started, owners)
 
 
 def is_self(pid: int) -> bool:
@@ -73,9 +84,12 @@ def _started(proc: Path, pid: int) -> int:
     return int(fields[19])
 
 
-def _namespace_pids(proc: Path, pid: int) -> list[int]:
-    """The process's pids in its namespaces, ours first (NSpid of /proc/PID/status, Linux 4.1)."""
-    for line in (proc / str(pid) / "status").read_text(errors="replace").splitlines():
-        if line.startswith("NSpid:"):
-            return [int(word) for word in line.split()[1:]]
-    return []
+def _status(proc: Path, pid: int) -> dict[str, str]:
+    """/proc/PID/status by key."""
+    lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def _uids(status: dict[str, str]) -> set[int]:
+    """Real, effective, saved and file system user."""
+    return {int(word) for word in status["Uid"].split()}

@@ -64,7 +64,7 @@ def reason_of(samples: Samples, rank: int = 0) -> str | None:
 
 @needs_py_spy
 def test_leaf_frames_of_two_ranks_become_series_and_whole_stacks_reach_the_sink(tmp_path: Path) -> None:
-    """Functions are named with their module and no line; each rank has its own; the trace gets every frame."""
+    """Functions are named with their module and no line; each rank has its own; the trace gets all frames."""
     windows: list[tuple[tuple[str, int], int, int, Folded]] = []
     with exporter(settings(tmp_path / "s")) as running:
         running.stacks.sinks.append(lambda *window: windows.append(window))

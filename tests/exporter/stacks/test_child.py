@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +108,6 @@ def test_a_command_that_cannot_start_leaves_no_descriptor_open() -> None:
             with pytest.raises(OSError, match="nothing-here"):
                 await run_child(lambda _: ["/nothing-here"], limit_s=1, output_limit=1)
 
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     asyncio.run(body())
-    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1

@@ -17,7 +17,7 @@ from argus_exporter.stacks.folded import (
 )
 
 PY_SPY = """\
-thread (17526): MainThread;<module> (train.py:13);Trainer.step (train.py:11);inner (torch/nn/modules/linear.py:9) 29
+thread (17526): MainThread;<module> (train.py:13);Trainer.step (train.py:11);inner (torch/nn/linear.py:9) 29
 thread (17528): pin_memory 3;Thread._bootstrap (threading.py:1002);helper_work (spin.py:3) 2
 thread (17530);loop (x.py:1) 1
 """
@@ -29,7 +29,7 @@ def test_what_py_spy_writes_is_read() -> None:
     assert parsed.folded[
         Stack(
             "MainThread",
-            ("<module> (train.py:13)", "Trainer.step (train.py:11)", "inner (torch/nn/modules/linear.py:9)"),
+            ("<module> (train.py:13)", "Trainer.step (train.py:11)", "inner (torch/nn/linear.py:9)"),
         )
     ] == 29  # fmt: skip
     assert {stack.thread for stack in parsed.folded} == {"MainThread", "pin_memory", "unnamed"}
