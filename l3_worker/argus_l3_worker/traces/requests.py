@@ -8,6 +8,7 @@ look up. A request that fails is counted and tried again in the next cycle; a cy
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.config import RequestConfig
 
 _ANSWER_LIMIT: Final = 1 << 20
+# A refusal (traces switched off, no records of that time) is not asked about in every cycle.
+_REFUSED_SECONDS: Final = 300.0
 
 Rank = tuple[str, str]
 """(training_job, rank)."""
@@ -158,9 +161,12 @@ class TraceRequests:
             "end": at,
         }
         try:
-            async with self._session.post(f"{url}/traces/request", json=body, auth=self._auth) as response:
+            async with self._session.post(f"{url}/traces/request", json=body, headers=self._auth) as response:
                 raw = await response.content.read(_ANSWER_LIMIT)
                 answer = _answer(raw, response.status)
+            if 400 <= response.status < 500 and response.status != 429:
+                for rank in ranks:
+                    self._asked[job, rank] = at - self._config.cooldown_seconds + _REFUSED_SECONDS
             if response.status not in (200, 202):
                 raise aiohttp.ClientError(
                     f"HTTP {response.status}: {answer.get('error') or answer.get('missing')}"
@@ -200,16 +206,18 @@ class TraceRequests:
         }
 
 
-def _auth(config: RequestConfig) -> aiohttp.BasicAuth | None:
+def _auth(config: RequestConfig) -> dict[str, str]:
+    """Headers of basic auth, as the exporter's --web.config.file may ask for."""
     if not config.username:
-        return None
+        return {}
     try:
         password = config.password_file.read_text().strip() if config.password_file is not None else ""
     except OSError as error:
         raise ConfigError(
             f"traces.request.password_file {config.password_file} cannot be read: {error.strerror}"
         ) from error
-    return aiohttp.BasicAuth(config.username, password)
+    token = base64.b64encode(f"{config.username}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {token}"}
 
 
 def _answer(raw: bytes, status: int) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""`argus-l3-worker trace` from files and from the store."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from argus_core.store.folder import FolderStore
+from argus_l3_worker.cli import main
+from argus_simulator.traces.cases import Case
+
+KEY = "simulated/2026-11-21/{}/000000000000-000000000007-20261121T030000.000Z.perfetto-trace"
+
+
+@pytest.fixture
+def store(masked_stage: Case, tmp_path: Path) -> Path:
+    """A store of type folder with a window of each rank, and the configuration that names it."""
+    folder = tmp_path / "store"
+    for rank, data in enumerate(masked_stage.files):
+        FolderStore(folder).put(KEY.format(rank), io.BytesIO(data))
+    config = tmp_path / "l3.yaml"
+    config.write_text(f"traces: {{store: {{folder: {folder}}}}}\n")
+    return config
+
+
+def test_the_answer_comes_first_in_plain_words(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Cause, rank, team, cost, proof and chain, then a line a rank."""
+    assert main(["trace", *map(str, files)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("ROOT CAUSE: gpu-compute, rank 7; team operations\n  costs ")
+    assert "proof: its work takes +" in text and "from symptom to cause:" in text
+    assert "Clocks of 2 hosts aligned" in text
+    assert text.count("\nrank 0 (dp0 tp0 pp0)") == 1
+
+
+def test_details_add_phases_streams_and_functions(
+    files: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also for one rank alone, which nobody can be compared with."""
+    assert main(["trace", "--details", str(files[0])]) == 0
+    text = capsys.readouterr().out
+    assert "One rank: give the traces of several" in text
+    for part in ("recv_backward", "compute0", "flash_bwd_kernel", "beta"):
+        assert part in text
+
+
+def test_json_says_the_same_to_programs(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Findings with chains, and each rank's summary."""
+    assert main(["trace", "--json", *map(str, files)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    first = found["findings"][0]
+    assert (first["cause"], first["ranks"], first["team"]) == ("gpu-compute", [7], "operations")
+    assert first["chain"][-1]["root"] and first["chain"][-1]["rank"] == 7
+    assert [rank["rank"] for rank in found["ranks"]] == list(range(8))
+    assert found["clocks"]["hosts"] == 2
+
+
+def test_keys_and_prefixes_of_the_store_are_read(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As alerts name them: a whole key, or the beginning of a rank's keys of a day."""
+    keys = [KEY.format(0), *(f"simulated/2026-11-21/{rank}/" for rank in range(1, 8))]
+    assert main(["trace", "--config", str(store), *keys]) == 0
+    assert "ROOT CAUSE: gpu-compute, rank 7" in capsys.readouterr().out
+
+
+def test_one_rank_and_step_can_be_asked_about(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Why was rank 0 late in step 3? The chain ends with that step."""
+    assert main(["trace", "--json", "--rank", "0", "--step", "3", *map(str, files)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["findings"][0]["ranks"] == [7]
+    assert {finding["step"] <= 3 for finding in found["findings"]} == {True}
+
+
+def test_a_marked_file_is_written(files: list[Path], tmp_path: Path) -> None:
+    """And can be read by whoever reads traces."""
+    out = tmp_path / "marked.perfetto-trace"
+    assert main(["trace", "--out", str(out), *map(str, files)]) == 0
+    assert out.stat().st_size > 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing/2026-11-21/0/"], "no trace in .* begins with nothing/2026-11-21/0/"),
+        ([KEY.format(9)], "is neither a file nor in"),
+        (["../../nowhere/x"], "is no file, and cannot be in"),
+        (["{0}", "{0}"], "are both of rank 0"),
+        (["{0}", "{1}", "--rank", "5"], "--rank is 5; allowed: 0, 1"),
+        (["{0}", "{1}", "--step", "99"], "nothing ran in step 99: the traces hold steps 0 to 7"),
+        (["{0}", "--out", "marked"], "give the traces of at least two"),
+        (["{0}", "{1}", "--out", "/nowhere/marked"], "/nowhere/marked cannot be written: No such file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_its_reason(
+    files: list[Path], store: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    """Exit 1 and one line."""
+    given = [argument.format(*files) for argument in arguments]
+    assert main(["trace", "--config", str(store), *given]) == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert re.search(said, message), message
+
+
+def test_a_cut_file_is_refused_with_its_name(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is concluded from half a trace."""
+    files[2].write_bytes(files[2].read_bytes()[:-100])
+    assert main(["trace", *map(str, files)]) == 1
+    assert f"{files[2]} is cut off" in capsys.readouterr().err
