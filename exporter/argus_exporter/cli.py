@@ -19,6 +19,7 @@ from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.replay import command as replay
 from argus_exporter.server import installed_version, parse_listen_address, serve
+from argus_exporter.traces import command as trace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,11 +93,17 @@ def _parser() -> argparse.ArgumentParser:
     replay_parser = commands.add_parser(
         "replay",
         help="read recorded traces: print a summary, or serve them as if they happened now",
-        description="Reads PyTorch profiler (Kineto) JSON, plain or gzip, one file a rank, or the ARGUS "
-        "event log (docs/event-log.md), and prints a summary or serves it.",
+        description="Reads PyTorch profiler (Kineto) JSON or Nsight Systems exports to SQLite, one file a "
+        "rank, or the ARGUS event log (docs/event-log.md), and prints a summary or serves it (docs/import.md). "
+        "Exit status: 0 done; 2 a file or option cannot be used, said in one line; 130 interrupted.",
     )
     replay.add_arguments(replay_parser)
     replay_parser.set_defaults(handler=replay.run)
+
+    trace_parser = commands.add_parser(
+        "trace", help="turn files of other tools into traces for Perfetto; list and fetch stored traces"
+    )
+    trace.add_arguments(trace_parser)
 
     catalogue_parser = commands.add_parser(
         "catalogue", help="list every metric family, its type, labels and meaning"

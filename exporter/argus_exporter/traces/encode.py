@@ -44,7 +44,7 @@ def encode_to(window: TraceWindow, target: BinaryIO) -> None:
     """
     identity = window.identity
     writer = TraceWriter(target, identity.training_job, identity.rank)
-    writer.begin(process_name(identity), window.begin_ns)
+    writer.begin(process_name(identity))
     _write_iterations(writer, window)
     _write_spans(writer, window)
     _write_kernels(writer, window)

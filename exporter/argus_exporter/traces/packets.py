@@ -67,12 +67,13 @@ class TraceWriter:
         self._sequences = 0
         self.process_track = self._uuid("")
 
-    def begin(self, process_name: str, time_ns: int) -> None:
+    def begin(self, process_name: str) -> None:
         """First packets: times are Unix times, and the name of the process."""
         packet = self._messages.TracePacket()
         packet.clock_snapshot.primary_trace_clock = REALTIME
         clock = packet.clock_snapshot.clocks.add()
-        clock.clock_id, clock.timestamp = REALTIME, time_ns
+        # The same in every file: where files are joined, a clock must not go back.
+        clock.clock_id, clock.timestamp = REALTIME, 1
         self.add(packet)
         packet = self._messages.TracePacket()
         packet.track_descriptor.uuid = self.process_track

@@ -175,10 +175,11 @@ def test_queue_depth_is_what_was_launched_and_not_started(tmp_path: Path) -> Non
 def test_files_of_several_ranks_open_as_one(tmp_path: Path) -> None:
     """Joined end to end: no track, flow or name of one rank meets another's; rank 0 is like the others."""
     parts = [encode(window(500, seed=rank, rank=rank)) for rank in (0, 1, 2)]
-    with open_trace(*parts, folder=tmp_path) as trace:
+    earlier = encode(TraceWindow(identity(9), BEGIN - STEP_NS, BEGIN))
+    with open_trace(*parts, earlier, folder=tmp_path) as trace:
         rows = trace.rows(
             f"select process, sum(thread like 'stream %') as kernels, sum(category = 'launch') as launches "
-            f"from ({SLICES}) group by 1"
+            f"from ({SLICES}) where process not like 'rank 9%' group by 1"
         )
         crossing = trace.value(
             """select count(*) from flow join slice o on o.id = slice_out join slice i on i.id = slice_in
@@ -187,6 +188,7 @@ def test_files_of_several_ranks_open_as_one(tmp_path: Path) -> None:
             where oh.upid != ih.upid"""
         )
         flows = trace.value("select count(*) from flow")
+        assert trace.value("select start_ts from trace_bounds") == BEGIN - STEP_NS
     launches = int((window(500).kernels["issue_ns"] >= 0).sum())
     assert rows == [(f"rank {rank} (dp1 tp0 pp2)", 500, launches) for rank in (0, 1, 2)]
     assert (flows, crossing) == (3 * launches, 0)

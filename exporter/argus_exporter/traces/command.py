@@ -1,0 +1,119 @@
+"""`argus-exporter trace`: files of other tools into traces, and what a store has."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from argus_core.settings import load
+from argus_core.store import ObjectStore, StoreError, open_store
+from argus_core.store.folder import FolderStore
+from argus_exporter.config import ExporterConfig
+from argus_exporter.errors import ArgusExporterError
+from argus_exporter.replay.reader import read_files
+from argus_exporter.traces.encode import encode
+from argus_exporter.traces.imported import window_of_recording
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-commands of `trace`."""
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    import_parser = commands.add_parser(
+        "import",
+        help="turn recordings (as `replay` reads them) into traces",
+        description="Reads what `argus-exporter replay` reads, such as PyTorch profiler (Kineto) traces, and "
+        "writes Perfetto traces in the form of docs/traces.md.",
+    )
+    import_parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="recording")
+    import_parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="PATH",
+        help="file for all ranks in one; an existing folder gets one file a rank, placed as in a store",
+    )
+    import_parser.add_argument("--job", help="name of the training job (default: as for replay)")
+    import_parser.add_argument(
+        "--assume-ranks", action="store_true", help="number the files 0, 1, ... in the order given"
+    )
+    import_parser.set_defaults(handler=_import)
+
+    list_parser = commands.add_parser("list", help="list the traces of the configured store")
+    _add_config(list_parser)
+    list_parser.add_argument(
+        "prefix",
+        nargs="?",
+        default="",
+        metavar="PREFIX",
+        help="beginning of the keys, such as JOB/2026-11-21/",
+    )
+    list_parser.set_defaults(handler=_reporting(_list))
+
+    get_parser = commands.add_parser("get", help="fetch a trace from the configured store")
+    _add_config(get_parser)
+    get_parser.add_argument("key", metavar="KEY")
+    get_parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    get_parser.set_defaults(handler=_reporting(_get))
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the exporter's configuration (section traces.store)"
+    )
+
+
+def _import(args: argparse.Namespace) -> int:
+    recordings = read_files(args.files, job=args.job, assume_ranks=args.assume_ranks)
+    windows = [window_of_recording(recording) for recording in recordings]
+    for recording in recordings:
+        for note in recording.notes:
+            print(f"{recording.source}: {note}")
+    try:
+        if args.out.is_dir():
+            store = FolderStore(args.out)
+            for window in windows:
+                store.put(str(window.key), io.BytesIO(encode(window)))
+                print(args.out / str(window.key))
+        else:
+            # Files of several ranks may be joined end to end: no id of one is used by another.
+            args.out.write_bytes(b"".join(map(encode, windows)))
+            print(args.out)
+    except (OSError, StoreError) as error:
+        raise ArgusExporterError(f"cannot write {args.out}: {error}") from error
+    return 0
+
+
+def _reporting(
+    command: Callable[[ObjectStore, argparse.Namespace], int],
+) -> Callable[[argparse.Namespace], int]:
+    """The command with the configured store; what goes wrong there in one line."""
+
+    def run(args: argparse.Namespace) -> int:
+        try:
+            return command(open_store(load(ExporterConfig, args.config).traces.store), args)
+        except (StoreError, ValueError) as error:
+            raise ArgusExporterError(str(error)) from error
+
+    return run
+
+
+def _list(store: ObjectStore, args: argparse.Namespace) -> int:
+    for item in store.list(args.prefix):
+        modified = datetime.fromtimestamp(item.modified, UTC)
+        print(f"{modified:%Y-%m-%dT%H:%M:%SZ} {item.size:>10} {item.key}")
+    return 0
+
+
+def _get(store: ObjectStore, args: argparse.Namespace) -> int:
+    chunks = store.get(args.key)
+    try:
+        with args.out.open("wb") as target:
+            for chunk in chunks:
+                target.write(chunk)
+    except OSError as error:
+        raise ArgusExporterError(f"cannot write {args.out}: {error.strerror}") from error
+    return 0
