@@ -1,0 +1,136 @@
+"""Simulated timelines obey what real ones obey, and give nothing of their cause away."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+
+from argus_simulator.traces.cases import KINDS, make
+from argus_simulator.traces.encode import Clock, clocks_of, encode
+from argus_simulator.traces.faults import Fault, Pause, SlowKernels, SlowLaunch, SlowLink
+from argus_simulator.traces.layout import Layout, one_forward_one_backward
+from argus_simulator.traces.machine import Machine, Noise, RankTimeline
+from argus_simulator.traces.program import Work
+
+LAYOUTS = [Layout(8), Layout(4, 2), Layout(2, 2, 2), Layout(2, 1, 4), Layout(8, ep=4), Layout(4, 1, 2, 4)]
+
+
+def play(layout: Layout, *faults: Fault, seed: int = 1) -> list[RankTimeline]:
+    """Four steps."""
+    return Machine(layout, Work(), Noise(), faults, 4, seed).run()
+
+
+def end(timelines: list[RankTimeline]) -> float:
+    """When the job ends, seconds."""
+    return max(span.end for one in timelines for span in one.host)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_members_of_a_communication_leave_together_after_the_last_came(layout: Layout) -> None:
+    """And the transfer takes time."""
+    members = defaultdict(list)
+    for timeline in play(layout):
+        for one in timeline.done:
+            if one.operation.exchange is not None:
+                members[one.step, one.operation.exchange].append(one)
+    assert members
+    for together in members.values():
+        assert len(together) == len(together[0].operation.peers) >= 2
+        ends = [one.end for one in together]
+        assert max(ends) - min(ends) < 3e-6
+        assert min(ends) - max(one.start for one in together) > 1e-6
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_a_stream_runs_one_operation_at_a_time_after_its_launch(layout: Layout) -> None:
+    """In order of launch, never before it."""
+    for timeline in play(layout):
+        free: dict[str, float] = defaultdict(float)
+        for one in timeline.done:
+            assert one.launch < one.start <= one.end
+            assert one.start >= free[one.operation.stream]
+            free[one.operation.stream] = one.end
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 3), (2, 4), (4, 4), (4, 8), (4, 2)])
+def test_one_forward_one_backward_keeps_few_microbatches_in_flight(stages: int, microbatches: int) -> None:
+    """Every microbatch once each way, backward after forward, at most stages - stage in flight."""
+    for stage in range(stages):
+        order = one_forward_one_backward(stage, stages, microbatches)
+        assert sorted(order) == sorted(
+            (way, m) for way in ("backward", "forward") for m in range(microbatches)
+        )
+        flight = 0
+        for way, microbatch in order:
+            flight += 1 if way == "forward" else -1
+            assert 0 <= flight <= stages - stage
+            assert way == "forward" or ("forward", microbatch) in order[: order.index((way, microbatch))]
+
+
+def test_equal_seeds_give_equal_bytes() -> None:
+    """In another process too: nothing depends on hashes or time."""
+    assert make("argus-case-4", 3).files == make("argus-case-4", 3).files
+    assert make("argus-case-4", 3).files != make("argus-case-4", 4).files
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [SlowKernels(frozenset((3,)), factor) for factor in (1.0, 1.2, 2.0)],
+        [SlowLink("dp:pp1.tp0", factor) for factor in (1.0, 2.0, 5.0)],
+        [SlowLaunch(2, factor) for factor in (1.0, 100.0, 400.0)],
+        [Pause(5, 1, 0.3, seconds, "gc") for seconds in (0.0, 0.1, 0.3)],
+    ],
+    ids=["kernels", "link", "launch", "pause"],
+)
+def test_a_stronger_fault_never_makes_the_job_faster(faults: list[Fault]) -> None:
+    """Noise is addressed by seed, so a fault of no strength is no fault, and more costs more."""
+    layout = Layout(2, 2, 2)
+    healthy = end(play(layout))
+    ends = [end(play(layout, fault)) for fault in faults]
+    assert ends[0] == pytest.approx(healthy)
+    assert healthy <= ends[1] < ends[2]
+
+
+def test_a_short_pause_is_hidden_by_the_launch_queue() -> None:
+    """Late in a step the host is far ahead: 10 ms cost nothing."""
+    layout = Layout(8)
+    pause = Pause(5, 1, 0.9, 0.01, "gc")
+    assert end(play(layout, pause)) == pytest.approx(end(play(layout)), rel=1e-6)
+
+
+def test_files_say_nothing_of_the_cause() -> None:
+    """All texts of a faulty file also stand in the healthy file of the same job, but for slices of pauses."""
+    layout = Layout(2, 1, 4)
+    texts = []
+    for faults in ((), (SlowKernels(frozenset((3,)), 2.0), SlowLink("pp:dp0.tp0", 3.0))):
+        timeline = play(layout, *faults)[3]
+        trace = perfetto_trace_pb2.Trace.FromString(encode(layout, timeline, Clock()))
+        found = set()
+        for packet in trace.packet:
+            data = packet.interned_data
+            found |= {one.name for one in data.event_names} | {
+                one.name for one in data.debug_annotation_names
+            }
+            found |= {one.str.decode() for one in data.debug_annotation_string_values}
+        texts.append(found)
+    assert texts[0] == texts[1]
+
+
+def test_every_kind_states_its_cause_beside_the_files() -> None:
+    """All but the healthy one; the fault costs what makes it worth finding."""
+    for kind in KINDS:
+        case = make(kind, 11)
+        assert len(case.files) == 8
+        assert case.truth.healthy == (kind == "healthy")
+        assert case.truth.healthy or (case.cost_ratio >= 0.03 and case.truth.ranks)
+
+
+def test_clocks_are_off_by_host() -> None:
+    """Ranks of one host share a clock; hosts differ by milliseconds."""
+    clocks = clocks_of(Layout(8, ranks_per_host=4), 3)
+    assert len(clocks) == 2
+    first, second = (clock.ns(1.0) for clock in clocks.values())
+    assert 1_000 < abs(first - second) < 20_000_000
