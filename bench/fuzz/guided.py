@@ -28,6 +28,7 @@ def main() -> int:
         return 2
     logging.disable(logging.CRITICAL)
     corpus = Path(tempfile.mkdtemp(prefix=f"argus-fuzz-{name}-"))
+    print(f"new inputs that reach new code are kept in {corpus}", file=sys.stderr)
     for number, seed in enumerate(TARGETS[name].seeds()):
         (corpus / str(number)).write_bytes(seed)
 

@@ -94,8 +94,9 @@ def _parser() -> argparse.ArgumentParser:
         "replay",
         help="read recorded traces: print a summary, or serve them as if they happened now",
         description="Reads PyTorch profiler (Kineto) JSON or Nsight Systems exports to SQLite, one file a "
-        "rank, or the ARGUS event log (docs/event-log.md), and prints a summary or serves it (docs/import.md). "
-        "Exit status: 0 done; 2 a file or option cannot be used, said in one line; 130 interrupted.",
+        "rank, or the ARGUS event log (docs/event-log.md), and prints a summary or serves it "
+        "(docs/import.md). Exit status: 0 done; 2 a file or option cannot be used, said in one line; "
+        "130 interrupted.",
     )
     replay.add_arguments(replay_parser)
     replay_parser.set_defaults(handler=replay.run)

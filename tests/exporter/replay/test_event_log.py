@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from argus_core import wire
 from argus_exporter.errors import ArgusExporterError
+from argus_exporter.replay import event_log
 from argus_exporter.replay.reader import parse_bytes, read_files
 from argus_exporter.replay.recording import RankRecording, RecordingError
 from conftest import REPOSITORY
@@ -48,6 +50,55 @@ def test_every_documented_example_is_accepted():
     text = (REPOSITORY / "docs" / "event-log.md").read_text()
     for example in re.findall(r"```json\n(.*?)```", text, re.DOTALL):
         assert parse_bytes(example.encode() + json.dumps(SPAN).encode(), Path("events.jsonl"))
+
+
+def test_documented_keys_are_the_keys_that_are_read():
+    """The table of lines in docs/event-log.md against lines with every key, and with one less."""
+    text = (REPOSITORY / "docs" / "event-log.md").read_text()
+    rows = re.findall(r"^\| (phase span|kernel|iteration) \| (.*?) \| ?(.*?) ?\|$", text, re.MULTILINE)
+    samples: dict[str, object] = {
+        **SPAN,
+        **KERNEL,
+        **ITERATION,
+        "group": "dp",
+        "source": "host",
+        "microbatch": 1,
+        "operation": "memset",
+        "bytes": 1,
+        "issue": 0,
+        "device": 1,
+    }
+    assert [row[0] for row in rows] == ["phase span", "kernel", "iteration"]
+    for _, must, may in rows:
+        needed, optional = re.findall(r"`(\w+)`", must), re.findall(r"`(\w+)`", may)
+        line = {key: samples[key] for key in [*needed, *optional]}
+        assert parse(line)
+        for key in needed:
+            with pytest.raises(RecordingError, match=f"{key} is missing|exactly one of"):
+                parse({name: value for name, value in line.items() if name != key})
+        for key in samples.keys() - {*line, "phase", "kernel", "iteration"}:
+            with pytest.raises(RecordingError, match=f'unknown key "{key}"'):
+                parse(line | {key: samples[key]})
+
+
+def test_line_without_an_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch):
+    """A file that is one endless line comes in pieces of the limit."""
+    monkeypatch.setattr(event_log, "LINE_LIMIT", 64)
+    with pytest.raises(
+        RecordingError, match=r"^events\.jsonl:1: longer than 0 MiB; allowed: one JSON object"
+    ):
+        event_log.parse_event_log([b'{"rank": ' + b"1" * 55], Path("events.jsonl"), None, "job")
+
+
+def test_large_log_is_read_line_by_line(tmp_path: Path):
+    """Larger than every buffer on the way, plain and gzip: each line counts, in any order of time."""
+    lines = [KERNEL | {"start": 1000 - index / 100, "step": index} for index in range(20_000)]
+    for name in ("a.jsonl", "b.jsonl.gz"):
+        content = log(*lines)
+        packed = gzip.compress(content) if name.endswith("gz") else content
+        (recording,) = read_files([write(tmp_path / name, packed)])
+        assert recording.kernel_steps.tolist() == list(reversed(range(20_000)))
+        assert recording.kernels["start_ns"][0] == 800_010_000_000
 
 
 def test_iterations_are_derived_from_spans():
