@@ -108,6 +108,8 @@ class Connection:
             self._tap.close()
         if self.state is not None and self._attachment is not None:
             self._ranks.detach(self.state, self._attachment, said_bye=self._said_bye)
+            life = "connected" if self.state.connected else "left" if self._said_bye else "lost"
+            log.info("producer hung up job=%s rank=%d rank_is=%s", *self.state.identity.key, life)
 
     def _first(self) -> bytes:
         """The packet that opens the connection, its HELLO handled; empty when there is none any more."""
@@ -231,6 +233,15 @@ class Intake:
         self._ticker: asyncio.Task[None] | None = None
         self.rejected: Counter[str] = Counter()
         """Connections that were ended for what they sent, by reason."""
+
+    @property
+    def path(self) -> Path:
+        """Where producers connect."""
+        return self._path
+
+    @property
+    def listening(self) -> bool:
+        return self._listener is not None and self._listener.fileno() >= 0
 
     @property
     def connections(self) -> int:

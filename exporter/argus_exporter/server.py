@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import html
 import logging
+import resource
 import signal
 import socket as socket_module
 import ssl
@@ -28,6 +28,7 @@ from argus_exporter.collectors.base import FamilyBuilder
 from argus_exporter.config import ExporterConfig
 from argus_exporter.discovery import discoverable
 from argus_exporter.errors import ArgusExporterError
+from argus_exporter.index_page import index_page
 from argus_exporter.intake import Intake
 from argus_exporter.iteration_writer import IterationWriter
 from argus_exporter.listener import SocketTaken
@@ -230,33 +231,21 @@ def _application(
     async def healthy(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
+    async def ready(_: web.Request) -> web.Response:
+        if intake.listening:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text="no producer can connect\n")
+
     async def index(_: web.Request) -> web.Response:
-        return web.Response(text=_index_page(ranks), content_type="text/html")
+        return web.Response(text=index_page(ranks, str(intake.path)), content_type="text/html")
 
     application = web.Application(middlewares=[authentication(security.basic_auth_users)])
     application.router.add_get("/metrics", metrics)
     application.router.add_get("/healthz", healthy)
-    application.router.add_get("/readyz", healthy)
+    application.router.add_get("/readyz", ready)
     application.router.add_get("/", index)
     application.router.add_post("/traces/request", request_handler(traces))
     return application
-
-
-def _index_page(ranks: Ranks) -> str:
-    rows = "".join(
-        f"<tr><td>{html.escape(s.identity.training_job)}</td>"
-        f'<td><a href="/metrics?rank={s.identity.rank}">{s.identity.rank}</a></td>'
-        f"<td>{'connected' if s.connected else 'lost'}</td>"
-        f"<td>{s.iterations.last.step if s.iterations else '-'}</td></tr>"
-        for s in ranks
-    )
-    return (
-        "<!doctype html><html lang=en><title>ARGUS exporter</title>"
-        "<style>body{font:16px system-ui;margin:2rem}td,th{padding:.2rem 1rem;text-align:left}</style>"
-        f"<h1>ARGUS exporter {html.escape(installed_version())}</h1>"
-        '<p><a href="/metrics">/metrics</a> <a href="/healthz">/healthz</a> <a href="/readyz">/readyz</a></p>'
-        f"<table><tr><th>training job<th>rank<th>state<th>last step</tr>{rows}</table></html>"
-    )
 
 
 async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig]) -> None:
@@ -266,6 +255,7 @@ async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    _take_all_files()
     async with running_exporter(config) as exporter:
 
         def reload() -> None:
@@ -284,3 +274,10 @@ async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig
         log.info("serving metrics url=%s/metrics", exporter.url)
         await stop.wait()
         log.info("stopping")
+
+
+def _take_all_files() -> None:
+    """Raise the limit of open files as far as we may: a rank takes up to four of the usual 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -154,6 +154,27 @@ def test_a_rank_that_is_no_number_is_refused(path: Path):
     assert b"allowed: a whole number" in caught.value.read()
 
 
+def test_the_index_page_tells_how_to_begin_and_then_who_is_here(path: Path):
+    """Ranks with their last step and channels; what a producer names is escaped."""
+    with exporter(config(path)) as running:
+        _, body = get(running.url)
+        assert f"No rank has connected to <code>{path}</code>" in body.decode()
+        rank = Rank(path, 3, training_job="<b>", role="tp1")
+        rank.iterate()
+        wait_for(lambda: b"phases up" in get(running.url)[1], "the rank")
+        _, body = get(running.url)
+        page = body.decode()
+        assert '<td>&lt;b&gt;<td><a href="/metrics?rank=3">3</a><td>tp1<td>connected<td>1, ' in page
+        rank.link.close()
+        wait_for(lambda: b'<span class="bad">lost</span>' in get(running.url)[1], "rank lost")
+
+
+def test_it_is_ready_once_producers_can_connect(path: Path):
+    """Probes of an orchestrator."""
+    with exporter(config(path)) as running:
+        assert [get(f"{running.url}/{probe}")[1] for probe in ("healthz", "readyz")] == [b"ok\n", b"ok\n"]
+
+
 def test_a_taken_port_is_named(path: Path):
     """One error that says which address and which flag."""
     with socket.socket() as taken:

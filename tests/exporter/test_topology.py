@@ -42,10 +42,12 @@ def test_a_job_without_other_dimensions_has_plain_groups():
 @pytest.mark.parametrize(
     ("phase", "dimension"),
     [
+        ("gated_mla_self_attention", "dp"),
         ("self_attention", "dp"),
         ("moe_experts", "ep"),
         ("moe_layer", "ep"),
         ("dp-allreduce", "dp"),
+        ("dp-reduce-scatter", "dp"),
         ("ep-alltoall", "ep"),
         ("tp-allgather", "tp"),
         ("forward", "dp"),
