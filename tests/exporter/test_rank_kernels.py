@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from argus_core import wire
 from argus_core.kernel_records import KernelArray
@@ -250,3 +256,18 @@ def test_kernels_are_counted_once_across_windows(host: Host):
                 host.find("argus_kernel_tail_events")
             )
     assert published == dict.fromkeys((8, 12, 16, 20, 24, 28), 4 * 50)
+
+
+def test_all_kernel_families_pass_the_strict_parsers(host: Host):
+    """OpenMetrics by prometheus_client, the classic format by promtool."""
+    rank = host.connect(DP)
+    for number in range(1, 20):
+        rank.step(number, STEP)
+    runner = cast(CollectorRegistry, CollectorRunner(ALL_COLLECTORS, host.ranks))
+    families = {family.name for family in parse_openmetrics(generate_openmetrics(runner).decode())}
+    assert {"argus_issue_latency_seconds", "argus_void_seconds", "argus_kernel_launches"} <= families
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed")
+    done = subprocess.run([promtool, "check", "metrics"], input=generate_latest(runner), capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
