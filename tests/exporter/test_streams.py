@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
 
+import numpy as np
+import pytest
+
+from argus_exporter.communicators import find_dimensions
 from argus_exporter.kernel_pairs import find_pairs, stream_key
+from argus_exporter.replay.reader import read_files
 from argus_exporter.streams import StreamLabels, label_streams
+from argus_exporter.topology import Identity
 from exporter.kernel_rows import NAMES, kernels
 
 
@@ -77,3 +83,16 @@ def test_more_streams_at_a_time_than_labels_share_one():
     found = label_streams(kernels(*((0, 10, 1, stream) for stream in range(1000))), NAMES)
     assert len(set(found.values())) == 33
     assert found[999] == "compute_rest"
+
+
+@pytest.mark.traces
+def test_the_ranks_of_a_real_job_have_the_same_streams(traces: Path):
+    """DLRM on eight GPUs of one host: eight device numbers, one set of labels; the communicator is dp's."""
+    seen = set()
+    for file in sorted((traces / "dlrm_kineto").glob("*.json.gz")):
+        (recording,) = read_files([file])
+        names, pairs = dict(enumerate(recording.texts)), find_pairs(recording.kernels)
+        identity = Identity("dlrm", recording.rank, coordinates={"dp": recording.rank}, sizes={"dp": 8})
+        dimensions = find_dimensions(recording.kernels, pairs, names, identity)
+        seen.add(frozenset(StreamLabels().update(pairs, names, dimensions.get).values()))
+    assert seen == {frozenset({"compute0", "compute1", "copy0", "nccl:dp"})}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from argus_core.kernel_records import KERNEL_DTYPE
+from argus_exporter.replay.reader import read_files
 from argus_exporter.void import Voids, find_voids, last_kernel_end
 from exporter.kernel_rows import kernels
 
@@ -102,3 +106,17 @@ def test_hostile_times_are_no_exception_and_never_negative():
     found = find_voids(records, ends(5), None, 0)
     assert found.inter_step >= 0
     assert found.minority >= 0
+
+
+@pytest.mark.traces
+def test_a_loader_that_stalls_shows_between_the_steps_of_a_real_trace(traces: Path):
+    """ResNet-50 on a V100: without loader workers the GPU waits a fifth of the time between steps."""
+    files = sorted((traces / "resnet50_kineto").glob("*.json.gz"))
+    shares = []
+    for file in files:  # two repeats without workers, then two with four
+        (recording,) = read_files([file], assume_ranks=True)
+        steps = (recording.iterations["start_ns"] + recording.iterations["duration_ns"]).astype(np.int64)
+        found = find_voids(recording.kernels, steps, None, 0)
+        shares.append(found.inter_step * 1e9 / (recording.end_ns - recording.begin_ns))
+    assert min(shares[:2]) > 0.15
+    assert max(shares[2:]) < 0.05
