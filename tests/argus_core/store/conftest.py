@@ -9,6 +9,7 @@ import pytest
 
 from argus_core.store import ObjectStore, StoreConfig, open_store
 from s3_servers import S3Server, moto_server, s3_config
+from swift_server import swift_server
 
 
 @pytest.fixture(scope="session")
@@ -23,9 +24,16 @@ def s3(moto: S3Server, tmp_path: Path) -> StoreConfig:
     return s3_config(moto, moto.credentials(tmp_path), prefix=f"{tmp_path.name}/")
 
 
-@pytest.fixture(params=["folder", "moto"])
+@pytest.fixture(scope="session")
+def swift() -> Iterator[S3Server]:
+    with swift_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["folder", "moto", "swift"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """An empty store of each kind."""
     if request.param == "folder":
         return open_store(StoreConfig(folder=tmp_path / "store"))
-    return open_store(request.getfixturevalue("s3"))
+    server: S3Server = request.getfixturevalue(request.param)
+    return open_store(s3_config(server, server.credentials(tmp_path), prefix=f"{tmp_path.name}/"))

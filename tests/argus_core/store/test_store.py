@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from argus_core.store import (
     open_store,
 )
 from argus_core.store.base import CHUNK_BYTES, read
-from s3_servers import moto_server, s3_config
+from s3_servers import S3Server, moto_server, s3_config
 
 LARGE = bytes(range(256)) * (6 * 4096)  # 6 MiB: two parts of a multipart upload
 
@@ -126,14 +127,39 @@ def test_read_refuses_what_is_too_large(store: ObjectStore) -> None:
 
 
 def test_a_signed_link_needs_no_credentials(tmp_path: Path) -> None:
-    """A browser follows it."""
+    """A browser follows it. (The server that checks signatures of headers knows no signed links.)"""
     with moto_server(check_signatures=False) as server:
-        store = open_store(s3_config(server, server.credentials(tmp_path)))
-        put(store, "job/a", b"trace")
-        url = store.presign("job/a", 60)
-        assert url is not None
-        with urllib.request.urlopen(url) as answer:
-            assert answer.read() == b"trace"
+        follow_a_link(server, tmp_path)
+
+
+def test_a_signed_link_is_checked_by_its_server(swift: S3Server, tmp_path: Path) -> None:
+    """Swift checks the signature; a changed link is refused."""
+    url = follow_a_link(swift, tmp_path)
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(url.replace("job/a?", "job/b?"))
+    assert raised.value.code == 403
+
+
+def follow_a_link(server: S3Server, folder: Path) -> str:
+    store = open_store(s3_config(server, server.credentials(folder)))
+    put(store, "job/a", b"trace")
+    put(store, "job/b", b"other")
+    url = store.presign("job/a", 60)
+    assert url is not None
+    with urllib.request.urlopen(url) as answer:
+        assert answer.read() == b"trace"
+    return url
+
+
+def test_wrong_credentials_are_denied_by_a_second_server(swift: S3Server, tmp_path: Path) -> None:
+    """A wrong secret, and a key that nobody has."""
+    for changes in ({"secret_key": "wrong"}, {}):
+        config = s3_config(swift, swift.credentials(tmp_path, **changes))
+        if not changes:
+            text = config.credentials_file.read_text().replace("argus:admin", "argus:nobody")
+            config.credentials_file.write_text(text)
+        with pytest.raises(StoreDenied, match="credentials"):
+            put(open_store(config), "job/a")
 
 
 def test_a_signed_link_names_the_address_that_people_use(s3: StoreConfig) -> None:
