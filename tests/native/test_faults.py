@@ -62,10 +62,10 @@ def test_an_overrun_of_the_reserve_pauses_collection(
     injector: Build, socket: Path, listener: Listener
 ) -> None:
     """A CUPTI that cannot be refused gets memory whatever happens; we are down until we have caught up."""
-    done = run(
-        injector, socket, "sleep:100", "threads:2:40000", "sleep:1500", "kernels:16", "settle",
-        FAKE_CUPTI_FLUSH_MS=400, FAKE_CUPTI_VERSION=26, ARGUS_CUPTI_BUFFERS=2, ARGUS_CUPTI_BUFFER_KIBIBYTES=16,
-    )  # fmt: skip
+    few = {"ARGUS_CUPTI_BUFFERS": 2, "ARGUS_CUPTI_BUFFER_KIBIBYTES": 16}
+    actions = ("sleep:100", "threads:2:40000", "sleep:1500", "kernels:16", "sleep:600")
+    # The worker waits in a slow flush when the burst comes.
+    done = run(injector, socket, *actions, FAKE_CUPTI_FLUSH_MS=400, FAKE_CUPTI_VERSION=26, **few)
     (connection,) = listener.wait_ended()
     assert "overrun" in connection.reasons
     assert (done["up"], connection.reasons[-1]) == (1, "")
@@ -105,8 +105,8 @@ def test_another_profilers_window_is_survived_by_rearming(
     injector: Build, socket: Path, listener: Listener
 ) -> None:
     """Callbacks stolen in mid-run: silence, then the watchdog's rearm brings everything back."""
-    actions = ("kernels:1600", "steal", "kernels:1600", "silent", "kernels:3200")
-    done = run(injector, socket, *actions)
+    actions = ("sleep:100", "kernels:1600", "steal", "kernels:1600", "silent", "kernels:3200")
+    done = run(injector, socket, *actions, ARGUS_FLUSH_MILLISECONDS=60_000)  # no flush brings the first home
     (connection,) = listener.wait_ended()
     assert done["silent_rearms"] == 1
     # The first 1600 lay in a buffer that the other profiler got: they are gone, and so is the buffer.
@@ -171,7 +171,7 @@ def test_the_watchdog_gives_up_loudly(plain: Build, socket: Path, listener: List
 def test_a_kernel_that_runs_through_a_flush_is_kept(plain: Build, socket: Path) -> None:
     """CUPTI keeps its buffer until it has ended: a flush in mid-run is never forced."""
     with listening(socket) as listener:
-        done = run(plain, socket, "kernels:160", "unfinished:1", "flush", "sleep:300")
+        done = run(plain, socket, "unfinished:1", "kernels:160", "flush", "sleep:300")
         (connection,) = listener.wait_ended()
     assert done["records"] == 0
     assert len(connection.kernels) == 173, "forced at exit, when nothing will ever end"

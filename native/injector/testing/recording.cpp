@@ -65,13 +65,11 @@ Recording read(const std::string& path, std::uint64_t start) {
       const std::size_t next = index + 1 < buffer.offsets.size() ? buffer.offsets[index + 1] : buffer.bytes.size();
       const auto kind = get<std::uint32_t>(buffer.bytes, at);
       recording.sizes[kind] = next - at;
-      if (kind != kKernel && kind != kMemcpy && kind != kMemset) {
-        if (kind == 4 || kind == 5)
-          for (const std::size_t offset : {std::size_t{8}, std::size_t{16}}) move_time(buffer.bytes, at + offset, shift);
-        continue;
-      }
-      if (shift == 0) shift = static_cast<std::int64_t>(start - get<std::uint64_t>(buffer.bytes, at + 16));
-      for (const std::size_t offset : {std::size_t{16}, std::size_t{24}}) move_time(buffer.bytes, at + offset, shift);
+      const bool call = kind == 4 || kind == 5;
+      if (!call && kind != kKernel && kind != kMemcpy && kind != kMemset) continue;
+      const std::size_t begin = call ? 8 : 16;
+      if (shift == 0) shift = static_cast<std::int64_t>(start - get<std::uint64_t>(buffer.bytes, at + begin));
+      for (const std::size_t offset : {begin, begin + 8}) move_time(buffer.bytes, at + offset, shift);
       if (kind != kKernel) continue;
       const auto known = texts.find(get<std::uint64_t>(buffer.bytes, at + 104));
       const char* name = known == texts.end() ? nullptr : known->second;

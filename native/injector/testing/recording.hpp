@@ -24,7 +24,7 @@ struct Recording {
 };
 
 /// Reads a whole recording and makes it this process's: names are pointers to `names`, times are moved so that
-/// its first kernel starts at `start`.
+/// its first record starts at `start`.
 ///
 /// Throws std::runtime_error that says where the file is wrong.
 Recording read(const std::string& path, std::uint64_t start);
