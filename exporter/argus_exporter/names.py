@@ -15,6 +15,8 @@ from argus_core import wire
 
 _LIMIT: Final = 16_384
 """Distinct names a rank may intern. A real job has hundreds; a producer in a loop must not eat the memory."""
+_UNBOUND: Final = 2**32 - 1
+_DENSE_LIMIT: Final = 4 * _LIMIT
 _OTHER_ID: Final = 1
 OTHER: Final = "other"
 """What a name beyond the limit is called: a job that makes ever new names keeps the old ones."""
@@ -43,6 +45,9 @@ class NameTable:
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
         self._bound: dict[int, int] = {0: 0}
+        self._dense = np.full(256, _UNBOUND, np.uint32)
+        """Internal ids by wire id, as far as those are small: kernel records come by the thousand."""
+        self._dense[0] = 0
         self._overflown = False
 
     def bind(self, record: wire.Name) -> bool:
@@ -52,6 +57,12 @@ class NameTable:
             return False
         text = wire.decode_text(record.text)
         internal = self._bound[record.name_id] = self._texts.intern(text)
+        if record.name_id < _DENSE_LIMIT:
+            if record.name_id >= len(self._dense):
+                room = np.full(max(record.name_id + 1, 2 * len(self._dense)), _UNBOUND, np.uint32)
+                room[: len(self._dense)] = self._dense
+                self._dense = room
+            self._dense[record.name_id] = internal
         return internal != _OTHER_ID or text == OTHER
 
     def text(self, wire_id: int) -> str:
@@ -59,9 +70,13 @@ class NameTable:
 
     def internal_ids(self, wire_ids: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """The rank's ids for an array of wire ids, same shape."""
+        if len(wire_ids) and int(wire_ids.max()) < len(self._dense):
+            internal: NDArray[np.uint32] = self._dense[wire_ids]
+            if int(internal.max()) != _UNBOUND:
+                return internal
+        # Ids that no producer of ours gives, or one that was never bound.
         distinct, inverse = np.unique(wire_ids, return_inverse=True)
-        internal = np.array([self._internal(int(wire_id)) for wire_id in distinct], np.uint32)
-        return internal[inverse]
+        return np.array([self._internal(int(wire_id)) for wire_id in distinct], np.uint32)[inverse]
 
     def _internal(self, wire_id: int) -> int:
         internal = self._bound.get(wire_id)
