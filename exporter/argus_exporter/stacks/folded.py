@@ -19,6 +19,7 @@ STACKS_LIMIT: Final = 4096
 """Distinct stacks kept of a window; 10 s at 10 Hz of 32 threads cannot have more than 3,200."""
 TEXT_LIMIT: Final = 256
 """Characters of a thread's or a frame's name."""
+_PACKAGE_FOLDERS: Final = ("site-packages/", "dist-packages/")
 _COUNT_LIMIT: Final = 1_000_000_000
 UNNAMED_THREAD: Final = "unnamed"
 
@@ -97,6 +98,8 @@ def frame_label(frame: str) -> str:
 
 def module_of(file: str) -> str:
     """`torch.nn.modules.linear` for `torch/nn/modules/linear.py`; a package for its `__init__.py`."""
+    for folder in _PACKAGE_FOLDERS:  # py-spy cuts a path at the import root, or one folder above it
+        file = file.rpartition(folder)[2]
     dotted = file.removesuffix(".py").removesuffix("/__init__").strip("/")
     return dotted.replace("/", ".")
 

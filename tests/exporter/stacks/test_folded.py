@@ -63,6 +63,7 @@ def test_thread_names_carry_no_serial_numbers(name: str, label: str) -> None:
     ("frame", "label"),
     [
         ("inner (torch/nn/modules/linear.py:125)", "inner (torch.nn.modules.linear)"),
+        ("relu (site-packages/torch/nn/functional.py:7)", "relu (torch.nn.functional)"),
         ("<module> (train.py:3)", "<module> (train)"),
         ("f (torch/__init__.py:3)", "f (torch)"),
         ("_find (<frozen importlib._bootstrap>:241)", "_find (<frozen importlib._bootstrap>)"),
