@@ -11,8 +11,9 @@ import numpy as np
 
 from argus_core.kernel_names import kernel_id
 from argus_l3_worker.traces.attribution import DATA_INPUT, HOST_GC, HOST_JIT
-from argus_l3_worker.traces.blame import Blame, Finding
+from argus_l3_worker.traces.blame import Blame
 from argus_l3_worker.traces.path import Link
+from argus_l3_worker.traces.proof import Finding
 
 _HOPS: Final = 7
 # Waits and excesses below this share of the step are left out of the story.

@@ -12,7 +12,7 @@ from argus_core.store.base import ObjectStore, StoreError, StoreMissing
 from argus_core.store.config import StoreConfig, open_store
 from argus_core.store.keys import SUFFIX
 from argus_l3_worker.traces import report
-from argus_l3_worker.traces.blame import Blame, Limits, blame
+from argus_l3_worker.traces.blame import Blame, blame
 from argus_l3_worker.traces.errors import TraceError
 from argus_l3_worker.traces.marked import write_marked
 from argus_l3_worker.traces.reader import read
@@ -84,13 +84,13 @@ def run(options: argparse.Namespace, config: StoreConfig) -> int:
 
 def _blame(traces: list[RankTrace], options: argparse.Namespace) -> Blame:
     if options.rank is None and options.step is None:
-        return blame(traces, Limits())
+        return blame(traces)
     ranks = [trace.window.rank for trace in traces]
     if options.rank is not None and options.rank not in ranks:
         raise TraceError(
             f"--rank is {options.rank}; allowed: {', '.join(map(str, ranks))}, whose traces are given"
         )
-    return blame(traces, Limits(), rank=options.rank, step=options.step)
+    return blame(traces, rank=options.rank, step=options.step)
 
 
 def _check(traces: list[RankTrace]) -> None:

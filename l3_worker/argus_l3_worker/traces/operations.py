@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,10 +10,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from argus_core.kernel_names import is_collective
+from argus_core.kernel_names import collective_phase, is_collective
 from argus_l3_worker.traces.intervals import covered, spans_of, union
 from argus_l3_worker.traces.summary import KERNEL_CATEGORIES, launches_of, step_bounds
-from argus_l3_worker.traces.tables import RankTrace, Slices, Times
+from argus_l3_worker.traces.tables import RankTrace, Slices, Times, Window
 
 COMPUTE, MEMORY, COMMUNICATION, HOST = range(4)
 
@@ -41,6 +42,7 @@ Operations = NDArray[np.void]
 # A communication phase that was derived from a kernel has the kernel's own times, up to rounding.
 _SAME_NS: Final = 5_000
 _NESTING: Final = 4
+_DIMENSION: Final = re.compile(r"stream nccl:(dp|tp|ep|world)(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -111,12 +113,7 @@ def _from_kernels(trace: RankTrace, kernels: Slices, phases: Slices, strings: _S
         copies[kernels["category"]], MEMORY, np.where(collective[kernels["name"]], COMMUNICATION, COMPUTE)
     )
     texts = np.array([*trace.strings, ""], object)
-    comm = phases[texts[phases["kind"]] == "comm"]
-    of_kernel = _same(kernels, comm[texts[comm["source"]] == "kernel"])
-    _describe(table, comm[texts[comm["source"]] == "kernel"], of_kernel, remap, group=True)
-    around = _enclosing(comm[texts[comm["source"]] != "kernel"], table["start"].astype(np.int64))
-    bare = (of_kernel < 0) & (table["kind"] == COMMUNICATION)
-    _describe(table, comm[texts[comm["source"]] != "kernel"], np.where(bare, around, -1), remap, group=True)
+    _describe_communications(trace, table, kernels, phases, texts, strings)
     compute = phases[texts[phases["kind"]] == "compute"]
     on_device = compute[texts[compute["source"]] == "event"]
     on_host = compute[texts[compute["source"]] != "event"]
@@ -125,6 +122,68 @@ def _from_kernels(trace: RankTrace, kernels: Slices, phases: Slices, strings: _S
         inside = _enclosing(described, times.astype(np.int64))
         _describe(table, described, np.where(missing, inside, -1), remap, group=False)
     return table
+
+
+def _describe_communications(
+    trace: RankTrace,
+    table: Operations,
+    kernels: Slices,
+    phases: Slices,
+    texts: NDArray[np.object_],
+    strings: _Strings,
+) -> None:
+    """Phase and group of communication kernels, from the surest source that knows.
+
+    The phase that was derived from the kernel; the host phase in which it was launched; the dimension in its
+    stream's name (`nccl:dp`); the phase on the device in which it began.
+    """
+    remap = strings.remap(trace)
+    comm = phases[texts[phases["kind"]] == "comm"]
+    sources = texts[comm["source"]]
+    derived, on_host = comm[sources == "kernel"], comm[sources == "host"]
+    on_device = comm[(sources != "kernel") & (sources != "host")]
+    bare = table["kind"] == COMMUNICATION
+    _describe(table, derived, np.where(bare, _same(kernels, derived), -1), remap, group=True)
+    bare &= table["group"] < 0
+    inside = _enclosing(on_host, table["launch"].astype(np.int64))
+    _describe(table, on_host, np.where(bare & table["launched"], inside, -1), remap, group=True)
+    bare &= table["group"] < 0
+    _name_by_stream(trace, table, kernels, bare, strings)
+    bare &= table["group"] < 0
+    inside = _enclosing(on_device, table["start"].astype(np.int64))
+    _describe(table, on_device, np.where(bare, inside, -1), remap, group=True)
+
+
+def _name_by_stream(
+    trace: RankTrace, table: Operations, kernels: Slices, bare: NDArray[np.bool_], strings: _Strings
+) -> None:
+    """Group from the stream's dimension, phase from the kernel's name. Transfers of a pipeline stay unknown:
+    a kernel does not say whether it sends or receives."""
+    for track, name in enumerate(trace.tracks):
+        match = _DIMENSION.fullmatch(name)
+        group = _group(trace.window, match[1]) if match else ""
+        if not group:
+            continue
+        chosen = bare & (kernels["track"] == track)
+        table["group"][chosen] = strings.of(group)
+        for kernel in np.unique(kernels["name"][chosen]).tolist():
+            phase = collective_phase(trace.text(kernel)) or "collective"
+            table["phase"][chosen & (kernels["name"] == kernel)] = strings.of(phase)
+
+
+def _group(window: Window, dimension: str) -> str:
+    """Name of the rank's process group along a dimension; empty where its place does not say."""
+    at, of = window.coordinates, window.sizes
+    if dimension == "world":
+        return "world"
+    if dimension == "ep" and {"dp", "ep"} <= at.keys() and "ep" in of:
+        shared: list[tuple[str, int]] = [(name, at[name]) for name in ("pp", "tp") if name in at]
+        shared.append(("block", at["dp"] // of["ep"]))
+    elif dimension in ("dp", "tp") and dimension in at:
+        shared = [(name, at[name]) for name in ("dp", "pp", "tp") if name in at and name != dimension]
+    else:
+        return ""
+    return ":".join((dimension, ".".join(f"{name}{index}" for name, index in shared))).rstrip(":")
 
 
 def _blank(count: int) -> Operations:

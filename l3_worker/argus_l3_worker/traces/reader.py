@@ -297,6 +297,7 @@ def _window(found: dict[str, Any]) -> Window:
         role=text("role"),
         world_size=number("world_size", -1),
         coordinates={name: number(name, -1) for name in _COORDINATES if number(name, -1) >= 0},
+        sizes={name: number(f"{name}_size", -1) for name in _COORDINATES if number(f"{name}_size", -1) > 0},
         first_step=number("first_step", -1),
         last_step=number("last_step", -1),
         start_ns=number("start_ns", 0),

@@ -50,6 +50,7 @@ class Window:
     role: str = ""
     world_size: int = -1
     coordinates: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     first_step: int = -1
     last_step: int = -1
     start_ns: int = 0

@@ -20,6 +20,7 @@ from argus_l3_worker.traces.reader import read
 from argus_l3_worker.traces.tables import RankTrace
 from argus_simulator.traces.cases import KINDS, Case, make
 from argus_simulator.traces.encode import Clock, clocks_of, encode
+from argus_simulator.traces.faults import Pause
 from argus_simulator.traces.layout import Layout
 from argus_simulator.traces.machine import Machine, Noise, RankTimeline
 from argus_simulator.traces.program import Work
@@ -141,6 +142,23 @@ def test_ranks_without_kernels_are_blamed_by_their_phases() -> None:
 def _without_kernels(trace: RankTrace) -> RankTrace:
     dropped = [n for n, text in enumerate(trace.strings) if text in ("kernel", "memcpy", "memset", "launch")]
     return dataclasses.replace(trace, slices=trace.slices[~np.isin(trace.slices["category"], dropped)])
+
+
+def test_collectives_without_phases_match_by_the_dimension_of_their_stream() -> None:
+    """As the exporter names streams: `nccl:dp`. The kernel's name gives the operation."""
+    layout = Layout(8)
+    pause = Pause(5, 2, 0.2, 0.3, "gc")
+    timelines = Machine(layout, Work(), Noise(), (pause,), 5, 3).run()
+    traces = []
+    for trace in _write(layout, timelines, clocks_of(layout, 3)):
+        comm = np.array([text == "comm" for text in trace.strings])
+        tracks = tuple(name.replace("stream nccl0", "stream nccl:dp") for name in trace.tracks)
+        kept = trace.slices[~comm[trace.slices["kind"]] | (trace.slices["kind"] < 0)]
+        traces.append(dataclasses.replace(trace, slices=kept, tracks=tracks))
+    found = blame(traces)
+    assert found.model.exchanges.unmatched == 0
+    assert "all_reduce dp:pp0.tp0" in {one.label for one in found.model.exchanges.all}
+    assert [(one.cause, one.ranks) for one in found.findings] == [("host-gc", (5,))]
 
 
 def test_communications_match_by_group_and_number(masked_stage: Case) -> None:
