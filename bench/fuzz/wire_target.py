@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from argus_core import wire
@@ -101,7 +102,7 @@ class Exporter:
 
 
 def run(data: bytes) -> bool:
-    """One input; whether a hostile connection was still accepted at its end.
+    """One input; whether a greeting of a hostile connection was accepted.
 
     Raises:
         Broken: the exporter harmed the healthy rank, failed a scrape, or kept a descriptor.
@@ -113,14 +114,16 @@ def run(data: bytes) -> bool:
     healthy.send(_message(wire.Name(1, b"forward")))
     hostile: list[Peer] = []
     script = Script(data)
-    steps = 0
+    steps, accepted = 0, False
     for _ in range(_MOVES):
         if not script:
             break
         if len(hostile) < _CONNECTIONS and (not hostile or script.below(4) == 0):
             hostile.append(exporter.connect())
+            _OPENINGS[script.below(len(_OPENINGS))](hostile[-1], script)
         peer = hostile[script.below(len(hostile))]
         _PEER_MOVES[script.below(len(_PEER_MOVES))](peer, script)
+        accepted = accepted or peer.connection.state is not None
         if not peer.alive:
             peer.vanish()
             hostile.remove(peer)
@@ -130,7 +133,6 @@ def run(data: bytes) -> bool:
         _healthy_step(healthy, steps)
     samples = exporter.scrape()
     _check_healthy(samples, steps)
-    accepted = any(peer.connection.state is not None for peer in hostile)
     for peer in [*hostile, healthy]:
         peer.vanish()
     exporter.scrape()
@@ -187,6 +189,16 @@ def _greets(peer: Peer, script: Script) -> None:
     peer.send(_hello(f"job{script.below(3)}", script.below(4), channels=script.byte()))
 
 
+def _greets_and_names(peer: Peer, script: Script) -> None:
+    """As an honest producer begins: what follows gets past the greeting and the names."""
+    _greets(peer, script)
+    peer.send(_message(*(wire.Name(number, b"name%d" % number) for number in range(1, 5))))
+
+
+def _says_nothing(_peer: Peer, _script: Script) -> None:
+    pass
+
+
 def _greets_with_page(peer: Peer, script: Script) -> None:
     peer.page = peer.page or PageWriter()
     sent = [peer.page.fd] * (script.below(3) if script.below(4) == 0 else 1)
@@ -215,6 +227,7 @@ def _sends_plausible(peer: Peer, script: Script) -> None:
 
 def _plausible(script: Script) -> bytes:
     """Records whose small fields make sense, so that they get past the first checks."""
+    choice = script.byte()
     small, time_ns = script.below(5), int.from_bytes(script.take(3)) * 10**6
     number = _NUMBERS[script.below(len(_NUMBERS))]
     records: tuple[wire.Record, ...] = (
@@ -235,7 +248,7 @@ def _plausible(script: Script) -> bytes:
         wire.StackSample(time_ns, small, script.below(6), script.byte()),
         wire.Bye(script.byte()),
     )
-    chosen = records[script.below(len(records))]
+    chosen = records[choice % len(records)]
     return _message(*[chosen] * (1 + script.below(2)), dropped=script.below(3))
 
 
@@ -289,8 +302,8 @@ def _hangs_up(peer: Peer, script: Script) -> None:
 
 _NUMBERS: Final = (0, 1, 1000, 10**6, 10**9, 2**31, 2**62, 2**63, 2**64 - 1)
 _FLOATS: Final = (0.0, 1.5, float("nan"), float("inf"), struct.unpack("<d", b"\xff" * 6 + b"\xef\x7f")[0])
+_OPENINGS: Final = (*[_greets_and_names] * 6, _greets, _says_nothing)
 _PEER_MOVES: Final[tuple[Callable[[Peer, Script], None], ...]] = (
-    _greets,
     _greets,
     _greets_with_page,
     _writes_page,
@@ -306,9 +319,6 @@ _PEER_MOVES: Final[tuple[Callable[[Peer, Script], None], ...]] = (
 
 
 def seeds() -> list[bytes]:
-    """Scripts that greet and then make each move, so that most mutants get past HELLO."""
-    return [
-        bytes([0, first, 1, 1, 7, *([1, 0, move, *range(3, 40), 3] * 4)])
-        for first in (0, 2)
-        for move in range(len(_PEER_MOVES))
-    ]
+    """Scripts at random, of some ten to forty moves."""
+    random = Random(0)
+    return [random.randbytes(random.randrange(50, 600)) for _ in range(64)]
