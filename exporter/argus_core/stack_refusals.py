@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+BY_CHOICE: Final = "by_choice"
+"""What a rank that samples itself because its user wants that gives as the reason of a channel that is up."""
 
 
 def refusal_path(socket: Path, rank: int, pid: int) -> Path:

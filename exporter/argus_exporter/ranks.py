@@ -318,7 +318,7 @@ class RankState:
         channel.cpu_seconds = record.cpu_ns / 1e9
         channel.dropped["source"] = record.dropped
         if record.channel == wire.Channel.STACKS:
-            self.stacks.inside = channel.up
+            self.stacks.sampled_inside(channel.up, names.text(record.reason_id))
             self.settle_stacks()
 
     def settle_stacks(self) -> None:

@@ -25,7 +25,7 @@ from typing import Final
 
 from argus_core import wire
 from argus_core.link import Link
-from argus_core.stack_refusals import refusal_path
+from argus_core.stack_refusals import BY_CHOICE, refusal_path
 from argus_exporter.producer.ptracer import Ptracer
 
 _SHORTEST_INTERVAL_S: Final = 0.5
@@ -228,7 +228,8 @@ class StackSampler:
 
     def _add_state(self, reason: str) -> None:
         if self._link is not None:
-            up, reason_id = not reason, self._link.name_id(reason) if reason else 0
+            up, said = not reason, reason or (BY_CHOICE if self._mode == "inprocess" else "")
+            reason_id = self._link.name_id(said) if said else 0
             self._link.add(wire.ChannelState(self.cpu_ns, self.dropped, reason_id, wire.Channel.STACKS, up))
 
     def _label(self, code: CodeType) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from argus_core import wire
+from argus_core.stack_refusals import BY_CHOICE
 from argus_exporter.names import NameTable
 from argus_exporter.stacks.totals import StackTotals
 from argus_exporter.stacks.tree import StackTree
@@ -35,6 +36,13 @@ class StackState:
     """CPU time of py-spy and of reading what it wrote, outside the training process."""
     inside: bool = False
     """Whether the sampler inside the process says that it samples."""
+
+    by_choice: bool = False
+    """Whether it does so because its user wants that, and not because py-spy was refused."""
+
+    def sampled_inside(self, up: bool, reason: str) -> None:
+        """What the sampler inside the process says of itself."""
+        self.inside, self.by_choice = up, up and reason == BY_CHOICE
 
     def node(self, record: wire.StackNode, names: NameTable) -> None:
         """One STACK_NODES record; raises WireError as `StackTree.node`."""

@@ -68,8 +68,9 @@ class Watch:
             return
         await asyncio.sleep(self._delay_s)
         while self.process.is_alive():
-            if self.state.stacks.inside and not self._outside.reason:
-                # The rank samples itself because its user wants that: twice would count everything twice.
+            stacks = self.state.stacks
+            if stacks.inside and (stacks.by_choice or not self._outside.reason):
+                # It was not we who asked the rank to sample itself: twice would count everything twice.
                 self._stand_aside()
                 await asyncio.sleep(self._config.window_seconds)
                 continue
@@ -130,7 +131,9 @@ class Watch:
         self.state.settle_stacks()
 
     def _stand_aside(self) -> None:
-        self._outside.hertz = 0.0
+        self._refusals.unset(self.state.identity.rank, self.state.identity.pid)
+        self._outside = Outside()
+        self._retry_s = _FIRST_RETRY_S
         self.state.stacks.outside = None
 
 

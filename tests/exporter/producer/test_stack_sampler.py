@@ -103,7 +103,10 @@ def test_a_stack_is_a_path_from_the_outermost_frame(tmp_path: Path) -> None:
     assert any(label.startswith("known_place (") for label in labels)
     assert all(parent < index for index, (parent, _) in enumerate(sampler._tree.nodes, start=1))
     assert said.hellos[0].channels == 1 << wire.Channel.STACKS
-    assert [(state.up, reason) for state, reason in said.channels] == [(1, ""), (0, "stopped")]
+    assert [(state.up, reason) for state, reason in said.channels] == [
+        (1, "by_choice"),
+        (0, "stopped"),
+    ]
     assert said.exit_status is None  # BYE is the recorder's to say
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from argus_core import wire
-from argus_core.stack_refusals import refusal_path
+from argus_core.stack_refusals import BY_CHOICE, refusal_path
 from argus_exporter.channels import Attachment
 from argus_exporter.config import ExporterConfig
 from argus_exporter.names import NameTable
@@ -206,6 +206,26 @@ def test_a_rank_that_samples_itself_by_choice_is_not_sampled_twice(
     assert state.stacks.totals.samples == 7
 
 
+def test_the_choice_to_sample_itself_is_heard_after_a_refusal_too(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """An exporter that has just started may be refused before the rank has told it: the channel goes up."""
+    ranks, sampler = Ranks(ExporterConfig()), Sampler(refuse="permission")
+    state = rank(ranks, 0, sleeper.pid)
+    mark = refusal_path(tmp_path / "s", 0, sleeper.pid)
+
+    async def body() -> None:
+        async with supervised(ranks, tmp_path, sampler):
+            await until(mark.exists)
+            from_inside(state, up=True, reason=BY_CHOICE)
+            await until(lambda: not mark.exists())
+            from_inside(state, up=True, reason=BY_CHOICE)
+            channel = state.channels[wire.Channel.STACKS]
+            assert (channel.up, channel.reason) == (True, "")
+
+    asyncio.run(body())
+
+
 def test_a_rank_that_is_gone_is_no_longer_watched(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """Lost or replaced: its watch ends with it."""
     ranks, sampler = Ranks(ExporterConfig()), Sampler()
@@ -234,9 +254,10 @@ def test_marks_of_a_killed_exporter_are_removed_at_start(tmp_path: Path) -> None
     asyncio.run(body())
 
 
-def from_inside(state: RankState, *, up: bool) -> NameTable:
+def from_inside(state: RankState, *, up: bool, reason: str = "") -> NameTable:
     """What the sampler inside the rank says of its channel; the names of its connection."""
     names = NameTable(state.texts)
     names.bind(wire.Name(1, b"f (m)"))
-    state.channel_state(wire.ChannelState(0, 0, 0, wire.Channel.STACKS, int(up)), names)
+    names.bind(wire.Name(2, reason.encode()))
+    state.channel_state(wire.ChannelState(0, 0, 2, wire.Channel.STACKS, int(up)), names)
     return names
