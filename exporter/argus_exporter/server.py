@@ -36,6 +36,7 @@ from argus_exporter.registry import Ranks
 from argus_exporter.stacks.supervisor import StackSupervisor
 from argus_exporter.topology_file import load_topology
 from argus_exporter.traces.metrics import trace_metrics
+from argus_exporter.traces.reader import NOTHING_LIVE, LiveStreams
 from argus_exporter.traces.requests import request_handler
 from argus_exporter.traces.service import LiveRank, TraceService, running_traces
 from argus_exporter.version import installed_version as installed_version
@@ -115,7 +116,9 @@ def _live_ranks(ranks: Ranks) -> list[LiveRank]:
         LiveRank(
             state.identity.key,
             state.iterations.last.step if state.iterations is not None else None,
-            state.window.streams if state.window is not None else {},
+            LiveStreams(state.window.streams, state.window.dimensions)
+            if state.window is not None
+            else NOTHING_LIVE,
         )
         for state in ranks
     ]

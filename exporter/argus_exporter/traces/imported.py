@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from argus_exporter.replay.recording import RankRecording
 from argus_exporter.streams import label_streams
 from argus_exporter.topology import RoutingTable
+from argus_exporter.traces.collectives import collective_phases, dimensions_of
 from argus_exporter.traces.window import TraceWindow
 
 
@@ -12,7 +15,14 @@ def window_of_recording(recording: RankRecording) -> TraceWindow:
     """The whole recording as one window. Times stay as recorded, be it since an event log's own origin."""
     identity, spans, iterations = recording.identity, recording.spans, recording.iterations
     texts = dict(enumerate(recording.texts))
-    routing = RoutingTable(identity)
+    table = RoutingTable(identity)
+    groups = [
+        table.group_of_phase(texts[phase], texts[group]).name
+        for phase, group in zip(spans["phase_id"].tolist(), spans["group_id"].tolist(), strict=True)
+    ]
+    kernels, streams = recording.kernels, label_streams(recording.kernels, texts)
+    dimensions = dimensions_of(kernels, texts, identity, spans, groups, {})
+    derived, derived_groups = collective_phases(kernels, texts, dimensions, iterations, table)
     return TraceWindow(
         identity=identity,
         begin_ns=recording.begin_ns,
@@ -20,12 +30,9 @@ def window_of_recording(recording: RankRecording) -> TraceWindow:
         first_step=int(iterations["step"].min()) if len(iterations) else None,
         last_step=int(iterations["step"].max()) if len(iterations) else None,
         texts=texts,
-        kernels=recording.kernels,
-        streams=label_streams(recording.kernels, texts),
-        spans=spans,
-        groups=[
-            routing.group_of_phase(texts[phase], texts[group]).name
-            for phase, group in zip(spans["phase_id"].tolist(), spans["group_id"].tolist(), strict=True)
-        ],
+        kernels=kernels,
+        streams=streams,
+        spans=np.concatenate([spans, derived]),
+        groups=[*groups, *derived_groups],
         iterations=iterations,
     )

@@ -17,6 +17,7 @@ from argus_exporter.kernel_pairs import stream_keys
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
 from argus_exporter.streams import label_streams
 from argus_exporter.topology import Identity, RoutingTable
+from argus_exporter.traces.collectives import collective_phases, dimensions_of
 from argus_exporter.traces.ring import RankKey, rank_folder, rank_folders, segment_paths
 from argus_exporter.traces.segments import Frame, FrameType, read_frames, unpack_names
 from argus_exporter.traces.window import Pause, Samples, TraceWindow
@@ -39,6 +40,20 @@ ITERATION_WIRE_DTYPE: Final = np.dtype(
 """`wire.Iteration` as numpy sees it."""
 
 Array = NDArray[np.void]
+
+
+@dataclass(frozen=True)
+class LiveStreams:
+    """What the running exporter knows of a rank's streams, by stream key: as in the published series.
+
+    `labels` are names such as `compute0`, `dimensions` those of the communicators (`dp`).
+    """
+
+    labels: Mapping[int, str]
+    dimensions: Mapping[int, str]
+
+
+NOTHING_LIVE: Final = LiveStreams({}, {})
 
 
 class NotInRing(Exception):
@@ -64,13 +79,13 @@ def window_of_steps(
     last: int,
     *,
     routing: Mapping[str, str] | None = None,
-    streams: Mapping[int, str] | None = None,
+    live: LiveStreams = NOTHING_LIVE,
 ) -> TraceWindow:
     """The window of whole steps, `first` to `last`; those that ran twice as they ran last.
 
     Args:
         routing: as in the exporter's configuration.
-        streams: labels by stream key that are known already; others are told from the records.
+        live: what is known of the streams already; the rest is told from the records.
 
     Raises:
         NotInRing: none of the steps is there.
@@ -85,7 +100,7 @@ def window_of_steps(
         )
         raise NotInRing(f"rank {key[1]} of {key[0]}: no step of {first} to {last} in the ring; {has}")
     begin, end = int(chosen["start_ns"].min()), int((chosen["start_ns"] + chosen["duration_ns"]).max())
-    return _window(folder, key, begin, end, chosen, routing, streams)
+    return _window(folder, key, begin, end, chosen, routing, live)
 
 
 def window_of_time(
@@ -95,7 +110,7 @@ def window_of_time(
     end_ns: int,
     *,
     routing: Mapping[str, str] | None = None,
-    streams: Mapping[int, str] | None = None,
+    live: LiveStreams = NOTHING_LIVE,
 ) -> TraceWindow:
     """The window of a stretch of time, widened to whole steps where there are steps.
 
@@ -104,9 +119,9 @@ def window_of_time(
     """
     steps = steps_between(folder, key, begin_ns, end_ns)
     if steps is not None:
-        return window_of_steps(folder, key, *steps, routing=routing, streams=streams)
+        return window_of_steps(folder, key, *steps, routing=routing, live=live)
     nothing = np.empty(0, ITERATION_DTYPE)
-    window = _window(folder, key, begin_ns, end_ns, nothing, routing, streams)
+    window = _window(folder, key, begin_ns, end_ns, nothing, routing, live)
     if not window.events:
         raise NotInRing(f"rank {key[1]} of {key[0]}: nothing in the ring of that time")
     return window
@@ -151,7 +166,7 @@ def _window(
     end_ns: int,
     iterations: Array,
     routing: Mapping[str, str] | None,
-    streams: Mapping[int, str] | None,
+    live: LiveStreams,
 ) -> TraceWindow:
     collected = _Collected(begin_ns, end_ns)
     for path in _segments(rank_folder(folder, key), begin_ns, end_ns):
@@ -164,10 +179,16 @@ def _window(
     kernels = np.concatenate([np.empty(0, KERNEL_DTYPE), *collected.kernels])
     spans = np.concatenate([np.empty(0, SPAN_DTYPE), *collected.spans])
     table = RoutingTable(identity, dict(routing or {}))
-    labels = dict(streams or {})
+    groups = [
+        table.group_of_phase(texts[phase], texts[group]).name
+        for phase, group in zip(spans["phase_id"].tolist(), spans["group_id"].tolist(), strict=True)
+    ]
+    labels = dict(live.labels)
     missing = ~np.isin(stream_keys(kernels), list(labels))
     if np.any(missing):
         labels |= _unlike(label_streams(kernels[missing], texts), labels)
+    dimensions = dimensions_of(kernels, texts, identity, spans, groups, routing or {}) | dict(live.dimensions)
+    derived, derived_groups = collective_phases(kernels, texts, dimensions, iterations, table)
     return TraceWindow(
         identity=identity,
         begin_ns=begin_ns,
@@ -177,11 +198,8 @@ def _window(
         texts=texts,
         kernels=kernels,
         streams=labels,
-        spans=spans,
-        groups=[
-            table.group_of_phase(texts[phase], texts[group]).name
-            for phase, group in zip(spans["phase_id"].tolist(), spans["group_id"].tolist(), strict=True)
-        ],
+        spans=np.concatenate([spans, derived]),
+        groups=[*groups, *derived_groups],
         iterations=iterations,
         pauses=collected.pauses,
         samples=collected.samples,

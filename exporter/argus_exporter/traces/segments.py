@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from argus_core import wire
 
@@ -120,44 +120,44 @@ def read_frames(path: Path, wanted: Container[int] | None = None) -> Iterator[Fr
     Args:
         wanted: types to read; the payloads of others are skipped, not checked.
     """
-    content = memoryview(path.read_bytes())
-    for _, frame in _walk(content, wanted):
-        if frame is not None:
-            yield frame
+    with path.open("rb") as file:
+        for _, frame in _walk(file, wanted):
+            if frame is not None:
+                yield frame
 
 
 def cut_torn_tail(path: Path) -> int:
     """Cut what a crash left behind the last whole frame; the number of bytes cut."""
-    content = memoryview(path.read_bytes())
-    whole = len(_FILE_HEADER) if _is_segment(content) else 0
-    for end, _ in _walk(content, None):
-        whole = end
-    torn = len(content) - whole
+    with path.open("rb") as file:
+        whole = len(_FILE_HEADER) if file.read(len(_FILE_HEADER)) == _FILE_HEADER else 0
+        for end, _ in _walk(file, None):
+            whole = end
+    torn = path.stat().st_size - whole
     if torn:
         os.truncate(path, whole)
     return torn
 
 
-def _walk(content: memoryview, wanted: Container[int] | None) -> Iterator[tuple[int, Frame | None]]:
-    """End of each whole frame, and the frame where it is wanted."""
-    if not _is_segment(content):
+def _walk(file: BinaryIO, wanted: Container[int] | None) -> Iterator[tuple[int, Frame | None]]:
+    """End of each whole frame, and the frame where it is wanted. Of others only the header is read."""
+    descriptor = file.fileno()
+    if os.pread(descriptor, len(_FILE_HEADER), 0) != _FILE_HEADER:
         return
-    at = len(_FILE_HEADER)
-    while at + _FRAME.size <= len(content):
-        mark, type_, connection, length, arrival_ns, checksum = _FRAME.unpack_from(content, at)
+    at, size = len(_FILE_HEADER), os.fstat(descriptor).st_size
+    while at + _FRAME.size <= size:
+        head = os.pread(descriptor, _FRAME.size, at)
+        if len(head) < _FRAME.size:  # cut since by a writer that found no room
+            return
+        mark, type_, connection, length, arrival_ns, checksum = _FRAME.unpack(head)
         end = at + _FRAME.size + length
-        if mark != _MARK or length > _PAYLOAD_LIMIT or end > len(content):
+        if mark != _MARK or length > _PAYLOAD_LIMIT or end > size:
             return
         frame = None
         if wanted is None or type_ in wanted:
-            payload = content[at + _FRAME.size : end]
-            if zlib.crc32(payload, zlib.crc32(content[at : at + _CHECKED])) != checksum:
+            payload = os.pread(descriptor, length, at + _FRAME.size)
+            if zlib.crc32(payload, zlib.crc32(head[:_CHECKED])) != checksum:
                 return
             if type_ in FrameType.__members__.values():
                 frame = Frame(FrameType(type_), connection, arrival_ns, payload)
         yield end, frame
         at = end
-
-
-def _is_segment(content: memoryview) -> bool:
-    return bytes(content[: len(_FILE_HEADER)]) == _FILE_HEADER

@@ -21,7 +21,7 @@ from argus_exporter.traces.config import RequestsConfig, TracesConfig
 from argus_exporter.traces.encode import encode
 from argus_exporter.traces.outbox import Outbox
 from argus_exporter.traces.packets import protos
-from argus_exporter.traces.reader import NotInRing, window_of_steps, window_of_time
+from argus_exporter.traces.reader import NOTHING_LIVE, LiveStreams, NotInRing, window_of_steps, window_of_time
 from argus_exporter.traces.requests import Answer, TraceRequest
 from argus_exporter.traces.ring import RankKey, Ring, RingTaken
 from argus_exporter.traces.sampling import Sampler
@@ -39,18 +39,23 @@ _KNOWN_KEYS: Final = 4096
 
 @dataclass(frozen=True)
 class LiveRank:
-    """What the running exporter knows of a rank beyond the ring: its last step, labels of its streams."""
+    """What the running exporter knows of a rank beyond the ring."""
 
     key: RankKey
     last_step: int | None
-    streams: Mapping[int, str]
+    streams: LiveStreams
 
 
 Live = Callable[[], list[LiveRank]]
 
 
 class TraceService:
-    """Made by `running_traces`."""
+    """Made by `running_traces`.
+
+    Raises:
+        RingTaken: another exporter uses the folder.
+        OSError: it cannot be used.
+    """
 
     def __init__(
         self, config: TracesConfig, routing: Mapping[str, str], live: Live, folder: Path, store: ObjectStore
@@ -59,7 +64,12 @@ class TraceService:
         self.routing = routing
         self._live = live
         self.ring = Ring(folder / "ring", budget_bytes=config.ring.bytes, age_s=config.ring.seconds)
-        self.outbox = Outbox(folder / "outbox", config.outbox_bytes)
+        self.ring.open()  # first: whoever has the ring has the outbox too
+        try:
+            self.outbox = Outbox(folder / "outbox", config.outbox_bytes)
+        except OSError:
+            self.ring.close()
+            raise
         self.uploader = Uploader(self.outbox, store)
         self.store = store
         self._sampler = Sampler(config.sampling)
@@ -123,15 +133,13 @@ class TraceService:
             NotInRing: there is nothing.
             ArgusExporterError: it could not be encoded or kept.
         """
-        streams = next((rank.streams for rank in self._live() if rank.key == key), {})
+        live = next((rank.streams for rank in self._live() if rank.key == key), NOTHING_LIVE)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, self._make_blocking, key, request, why, streams)
+        return await loop.run_in_executor(self._executor, self._make_blocking, key, request, why, live)
 
-    def _make_blocking(
-        self, key: RankKey, request: TraceRequest, why: str, streams: Mapping[int, str]
-    ) -> str:
+    def _make_blocking(self, key: RankKey, request: TraceRequest, why: str, live: LiveStreams) -> str:
         self.ring.flush()
-        window = self._window(key, request, streams)
+        window = self._window(key, request, live)
         trace_key = str(window.key)
         if trace_key in self.outbox or trace_key in self._made:
             return trace_key
@@ -144,12 +152,12 @@ class TraceService:
         self.uploader.notify()
         return trace_key
 
-    def _window(self, key: RankKey, request: TraceRequest, streams: Mapping[int, str]) -> TraceWindow:
+    def _window(self, key: RankKey, request: TraceRequest, live: LiveStreams) -> TraceWindow:
         folder, routing = self.ring.folder, self.routing
         if request.steps is not None:
-            return window_of_steps(folder, key, *request.steps, routing=routing, streams=streams)
+            return window_of_steps(folder, key, *request.steps, routing=routing, live=live)
         assert request.time is not None
-        return window_of_time(folder, key, *request.time, routing=routing, streams=streams)
+        return window_of_time(folder, key, *request.time, routing=routing, live=live)
 
 
 @contextlib.asynccontextmanager
@@ -189,7 +197,6 @@ def _start(config: TracesConfig, routing: Mapping[str, str], socket: Path, live:
     try:
         protos()
         service = TraceService(config, routing, live, folder, open_store(config.store))
-        service.ring.open()
     except (ArgusExporterError, StoreError, RingTaken, OSError) as error:
         if asked:
             raise ArgusExporterError(f"traces: {error}") from error
