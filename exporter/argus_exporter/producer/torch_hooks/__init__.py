@@ -14,6 +14,7 @@ from argus_exporter.producer.torch_hooks.dataloader import DataHook
 from argus_exporter.producer.torch_hooks.forward import ForwardHook
 from argus_exporter.producer.torch_hooks.mesh import MeshHook
 from argus_exporter.producer.torch_hooks.optimizer import OptimizerHook
+from argus_exporter.producer.torch_hooks.profiler import ProfilerHook
 from argus_exporter.producer.torch_hooks.traced import TracedHook
 
 ALL: tuple[type[Hook], ...] = (
@@ -26,6 +27,7 @@ ALL: tuple[type[Hook], ...] = (
     CompilationHook,
     CheckpointHook,
     TracedHook,
+    ProfilerHook,
     MeshHook,
     DeepSpeedHook,
     MegatronHook,

@@ -1,0 +1,52 @@
+"""libargus_cupti: where it is, and what a process needs to be observed by it.
+
+CUDA loads the library that CUDA_INJECTION64_PATH names when it comes up (cuInit). That is one slot for one
+library: where somebody has taken it, it is left alone, and ARGUS_NEXT_INJECTION can chain theirs behind ours.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from argus_exporter.producer import settings
+
+SLOT: Final = "CUDA_INJECTION64_PATH"
+_NAME: Final = "libargus_cupti.so"
+
+
+def library_path() -> Path | None:
+    """The installed library; None where the package was installed without a compiler.
+
+    In a wheel it lies in argus_core, beside the compiled numerics; an editable install keeps what it
+    compiled in site-packages.
+    """
+    package = Path(__file__).resolve().parents[2] / "argus_core"
+    installed = (sysconfig.get_path(key) for key in ("platlib", "purelib"))
+    for folder in (package, *(Path(path) / "argus_core" for path in installed)):
+        if (folder / _NAME).is_file():
+            return folder / _NAME
+    return None
+
+
+def environment(environ: Mapping[str, str], library: Path | None) -> tuple[dict[str, str], str]:
+    """Variables to add to a command's environment, and a word on why there are none (empty: there are).
+
+    Args:
+        environ: the environment of the command as it stands.
+        library: from `library_path`.
+    """
+    wanted, _ = settings.read(environ)
+    if wanted.disable or wanted.disable_kernels:
+        return {}, "kernels are switched off"
+    if library is None:
+        return {}, "libargus_cupti.so is not installed: no kernels (install with a C++ compiler at hand)"
+    taken = environ.get(SLOT, "")
+    if taken and Path(taken) != library:
+        return {}, (
+            f"{SLOT} is taken by {taken}: no kernels (to have both, unset it and set "
+            f"ARGUS_NEXT_INJECTION={taken})"
+        )
+    return {SLOT: str(library)}, ""
