@@ -38,6 +38,7 @@ need promtool prometheus
 need alertmanager prometheus-alertmanager prometheus-alertmanager
 need amtool prometheus-alertmanager
 need jsonnetfmt jsonnet
+need node nodejs nodejs # runs Perfetto's trace processor in the tests of traces
 "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if [ ${#missing[@]} -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
