@@ -9,6 +9,9 @@
     // Where the links in alerts lead. %s is the alert name; the dashboard link ends in the job (and the rank).
     runbookUrl: 'https://github.com/argus-for-prometheus/argus/blob/main/docs/runbooks/%s.md',
     dashboardUrl: '/d/argus-job/argus-job',
+    // Where people reach the L3 worker, such as 'https://argus.example': alerts then carry `trace_url` beside
+    // `trace_key`, a page that opens the trace in the Perfetto UI. Empty: no such annotation.
+    traceUrl: '',
 
     // ---- cadence --------------------------------------------------------------------------------------------
     // Seconds between scrapes of the exporters; every window below is a multiple of it.

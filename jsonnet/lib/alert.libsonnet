@@ -2,6 +2,14 @@
 local duration = import 'duration.libsonnet';
 
 {
+  local traceKey =
+    '{{ $found := printf "argus_l3_trace_info{training_job=%q,suspect=%q}" $labels.training_job "true" }}'
+    + '{{ with $labels.rank }}{{ $found = printf "argus_l3_trace_info{training_job=%q,rank=%q}" '
+    + '$labels.training_job . }}{{ end }}'
+    + '{{ with query (printf "topk(1, %s)" $found) }}{{ . | first | label "trace_key" }}{{ else }}'
+    + '{{ $labels.training_job }}/{{ with query "vector(time())" }}{{ . | first | value | humanizeTimestamp'
+    + ' | reReplaceAll " .*" "" }}{{ end }}/{{ with $labels.rank }}{{ . }}/{{ end }}{{ end }}',
+
   // Runbook, dashboard and trace links, added here so that no alert can forget them. `trace_key` is the trace that
   // the worker asked for (argus_l3_trace_info); until there is one, the prefix of the rank's traces of that day in the
   // object store: training_job/date/rank/. An alert without a rank names the trace of one of its job's suspects.
@@ -10,12 +18,8 @@ local duration = import 'duration.libsonnet';
       runbook_url: config.runbookUrl % alert.alert,
       dashboard_url: config.dashboardUrl + '?var-training_job={{ $labels.training_job }}'
                      + '{{ with $labels.rank }}&var-rank={{ . }}{{ end }}',
-      trace_key: '{{ $found := printf "argus_l3_trace_info{training_job=%q,suspect=%q}" $labels.training_job "true" }}'
-                 + '{{ with $labels.rank }}{{ $found = printf "argus_l3_trace_info{training_job=%q,rank=%q}" '
-                 + '$labels.training_job . }}{{ end }}'
-                 + '{{ with query (printf "topk(1, %s)" $found) }}{{ . | first | label "trace_key" }}{{ else }}'
-                 + '{{ $labels.training_job }}/{{ with query "vector(time())" }}{{ . | first | value | humanizeTimestamp'
-                 + ' | reReplaceAll " .*" "" }}{{ end }}/{{ with $labels.rank }}{{ . }}/{{ end }}{{ end }}',
+      trace_key: traceKey,
+      [if config.traceUrl != '' then 'trace_url']: config.traceUrl + '/traces/' + traceKey + '?ui=1',
     },
   },
 
