@@ -184,6 +184,7 @@ def _measure(
         time.sleep(max(0.0, started + second + 1 - time.monotonic()))
     elapsed = time.monotonic() - started
     cpu_share = (exporter.cpu_seconds() - cpu) / elapsed
+    cpu = exporter.cpu_seconds()
     for index in range(LATENCY_SCRAPES):
         if index % 10 == 0:
             for process in processes:
@@ -191,6 +192,7 @@ def _measure(
         milliseconds, on_wire, plain = exporter.scrape()
         latencies.append(milliseconds)
         time.sleep(0.1)
+    scrape_cpu = (exporter.cpu_seconds() - cpu) / LATENCY_SCRAPES
     for process in processes:
         process.close()
     third = max(1, len(memory) // 3)
@@ -200,6 +202,8 @@ def _measure(
         "rss_growth_mb": round(median(memory[-third:]) - median(memory[:third]), 1),
         "scrape_p50_ms": round(float(np.quantile(latencies, 0.5)), 2),
         "scrape_p99_ms": round(float(np.quantile(latencies, 0.99)), 2),
+        # With its share of the load's own work: what other processes on the cores do not disturb.
+        "scrape_cpu_ms": round(1e3 * scrape_cpu, 2),
         "scrape_bytes": plain,
         "scrape_gzip_bytes": on_wire,
         "bytes_per_rank_step": round(on_wire / ranks / (SCRAPE_S / STEP_S), 1),

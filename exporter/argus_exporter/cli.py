@@ -154,7 +154,8 @@ def _server_config(args: argparse.Namespace) -> ExporterConfig:
 def _serve(args: argparse.Namespace) -> int:
     if args.help_config:
         for key, allowed, default, help_ in document(ExporterConfig):
-            print(f"{key} ({allowed}; default {default if default is not None else 'none'})\n    {help_}")
+            shown = "none" if default in (None, "", (), {}) else default
+            print(f"{key} ({allowed}; default {shown})\n    {help_}")
         return 0
     asyncio.run(serve(_server_config(args), lambda: _server_config(args)))
     return 0
