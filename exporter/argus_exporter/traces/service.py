@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 _SAMPLING_TICK_S: Final = 1.0
 _SETTLE_TICKS: Final = 5
 """Ticks that a sampled window waits for late records."""
+_SETTLE_S: Final = 2.0
+"""How late kernel records may be: CUPTI hands them out by the buffer (`windows.settle_seconds`)."""
 _KNOWN_KEYS: Final = 4096
 """Keys of traces that were made lately: asked for again, they are answered and not made anew."""
 
@@ -93,6 +96,7 @@ class TraceService:
 
     async def fulfil(self, request: TraceRequest) -> Answer:
         """Make the traces that are asked for and queue them for the store."""
+        await asyncio.sleep(self._until_settled(request))
         keys: dict[int, str] = {}
         missing: dict[int, str] = {}
         for rank in request.ranks:
@@ -101,6 +105,14 @@ class TraceService:
             except (NotInRing, ArgusExporterError) as error:
                 missing[rank] = str(error)
         return Answer(keys, missing)
+
+    def _until_settled(self, request: TraceRequest) -> float:
+        """Seconds until late records of what is asked for have come, as a window of the series waits."""
+        if request.time is not None:
+            return min(max(request.time[1] / 1e9 + _SETTLE_S - time.time(), 0.0), _SETTLE_S)
+        last = [rank.last_step for rank in self._live() if rank.key[0] == request.training_job]
+        newest = max((step for step in last if step is not None), default=-1)
+        return _SETTLE_S if request.steps is not None and request.steps[1] >= newest >= 0 else 0.0
 
     async def sample(self) -> None:
         """Upload the windows whose turn it is, until cancelled."""
