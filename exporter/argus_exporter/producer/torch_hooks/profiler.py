@@ -3,7 +3,7 @@
 CUPTI has one pair of buffer callbacks a process. A profiler takes them at the start of its window and
 switches the kinds of records off at its end, without a word to whoever had them before: our stream would be
 silent from then on. So the library stands aside during windows that are seen here, and a watchdog notices
-those that are not (another tool, Kineto's daemon): steps go on, no record comes, the callbacks are taken back.
+those that are not (another tool, Kineto's daemon): steps go on, no record comes, they are taken back.
 """
 
 from __future__ import annotations
