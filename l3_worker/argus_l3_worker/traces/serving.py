@@ -25,6 +25,7 @@ from argus_l3_worker.traces.pages import list_page, ui_page
 
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
 _LISTED: Final = 500
+_LEAST_PARTS: Final = 2
 # Downloads at a time: each holds a thread while it reads a chunk.
 _READERS: Final = 8
 
@@ -84,8 +85,10 @@ class _Traces:
             return self._refused(502 if isinstance(error, StoreDenied) else 503, "the store of traces fails")
 
     async def _list(self, prefix: str) -> web.Response:
-        if prefix:
-            check_key(prefix.rstrip("/"))
+        # Less than a job's day can be the whole store, which takes long to list.
+        if prefix.count("/") < _LEAST_PARTS:
+            raise ValueError("give a key, or the beginning of keys: training_job/YYYY-MM-DD/ or .../rank/")
+        check_key(prefix.rstrip("/"))
         found = await asyncio.to_thread(lambda: list(itertools.islice(self._store.list(prefix), _LISTED + 1)))
         return list_page(prefix, [one for one in found if one.key.endswith(SUFFIX)], _LISTED)
 

@@ -96,7 +96,7 @@ def test_the_worker_serves_traces_beside_its_metrics(tmp_path: Path) -> None:
         )
         runner: web.AppRunner = await _listen(config, Telemetry(), Health(config))
         try:
-            url = f"http://127.0.0.1:{runner.addresses[0][1]}/traces/"
+            url = f"http://127.0.0.1:{runner.addresses[0][1]}/traces/llm/2026-11-21/"
             async with aiohttp.ClientSession() as session, session.get(url) as answer:
                 return answer.status
         finally:

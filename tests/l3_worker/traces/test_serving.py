@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -171,6 +174,59 @@ def test_the_page_hands_the_trace_to_the_ui(store: FolderStore) -> None:
     assert "postMessage('PING', origin)" in text and "{perfetto: {buffer, title, fileName: file}}" in text
     nonce = text.split('nonce="')[1].split('"')[0]
     assert f"script-src 'nonce-{nonce}'" in headers["Content-Security-Policy"]
+
+
+# A browser that has what the page's script uses; the UI answers the third PING.
+_BROWSER = """
+const assert = require('node:assert');
+const log = [], listeners = [];
+let pings = 0;
+const perfetto = {postMessage(message, origin, moved) {
+  if (message !== 'PING') { log.push([message, origin, moved.length]); return; }
+  assert.equal(origin, 'https://ui.perfetto.dev');
+  pings += 1;
+  if (pings === 2) {
+    listeners.forEach(f => f({source: perfetto, origin: 'https://evil.example', data: 'PONG'}));
+  }
+  if (pings === 3) listeners.forEach(f => f({source: perfetto, origin, data: 'PONG'}));
+}};
+const parts = {open: {}, state: {}, trace: {textContent: DATA}};
+globalThis.document = {getElementById: id => parts[id]};
+globalThis.window = {
+  open: url => (log.push(['open', url]), perfetto),
+  addEventListener: (_, f) => listeners.push(f),
+};
+globalThis.fetch = async url => {
+  log.push(['fetch', url]);
+  return {ok: true, arrayBuffer: async () => new ArrayBuffer(5)};
+};
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is absent, which runs the page's script")
+def test_the_page_waits_for_the_ui_and_posts_the_trace_to_it_alone(store: FolderStore) -> None:
+    """Opens the UI in the click, fetches once, and posts only after the UI itself has answered."""
+    text = _get(store, f"{KEY}?ui=1")[2].decode()
+    data = text.split('id="trace"')[1].split(">", 1)[1].split("</script>")[0]
+    script = text.rpartition("<script")[2].split(">", 1)[1].split("</script>")[0]
+    play = (
+        f"{_BROWSER.replace('DATA', json.dumps(data))}{script}"
+        "parts.open.onclick().then(() => console.log(JSON.stringify([pings, ...log])));"
+    )
+    run = subprocess.run(["node", "-e", play], capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 0, run.stderr
+    pings, opened, fetched, (message, origin, moved) = json.loads(run.stdout)
+    assert pings >= 3
+    assert opened == ["open", "https://ui.perfetto.dev"]
+    assert fetched == ["fetch", f"/traces/{KEY}?proxy=1"]
+    assert message["perfetto"]["title"] == KEY and message["perfetto"]["fileName"] == KEY.rpartition("/")[2]
+    assert (origin, moved) == ("https://ui.perfetto.dev", 1)
+
+
+def test_the_whole_store_is_not_listed(store: FolderStore) -> None:
+    """At least a job's day: more could be a million keys."""
+    for prefix in ("", "llm/"):
+        assert _get(store, prefix)[0] == 400
 
 
 def test_a_prefix_lists_its_traces(store: FolderStore) -> None:
