@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 
+@cache
 def installed_version() -> str:
-    """Version of the distribution; `unknown` in a tree that was never installed."""
+    """Version of the distribution, looked up once; `unknown` in a tree that was never installed."""
     try:
         return version("argus-for-prometheus")
     except PackageNotFoundError:
