@@ -78,8 +78,9 @@ def records(packets: list[bytes], type_: type[wire.Record]) -> list[wire.Record]
     return [
         record
         for packet in packets
-        if wire.parse_header(packet).type is type_.TYPE
-        for record in type_.unpack_all(packet[wire.HEADER.size :])
+        for header, payload in wire.messages(packet)
+        if header.type is type_.TYPE
+        for record in type_.unpack_all(payload)
     ]
 
 
