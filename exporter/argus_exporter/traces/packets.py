@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -32,18 +33,28 @@ Annotation = tuple[str, str | int]
 Times = NDArray[np.int64]
 
 
+def require_protos() -> None:
+    """Say now that traces cannot be encoded; the messages are loaded (20 MB) with the first trace.
+
+    Raises:
+        ArgusExporterError: the extra is not installed.
+    """
+    if find_spec("perfetto") is None:
+        raise ArgusExporterError(
+            "traces need the package perfetto: install argus-for-prometheus[trace], or set "
+            "traces.enabled: false"
+        )
+
+
 def protos() -> Any:
     """The generated module of Perfetto's messages.
 
     Raises:
         ArgusExporterError: the extra is not installed.
     """
-    try:
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2
-    except ImportError as error:
-        raise ArgusExporterError(
-            f"traces need the package perfetto ({error}): install argus-for-prometheus[trace]"
-        ) from error
+    require_protos()
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+
     return perfetto_trace_pb2
 
 

@@ -37,8 +37,10 @@ from argus_exporter.traces.segments import (
 log = logging.getLogger(__name__)
 
 _FLUSH_S: Final = 1.0
-_BACKLOG_BYTES: Final = 32 << 20
-"""Bytes that may wait for a slow disk: half a minute of 8 ranks at 1e5 events a minute is 16 MB."""
+_BACKLOG_BYTES: Final = 16 << 20
+"""Bytes that may wait for a slow disk: half a minute of 8 ranks at 1e5 events a minute."""
+_EAGER_BYTES: Final = 1 << 20
+"""Bytes that are written at once and do not wait for the second: a burst must not pile up in memory."""
 _NAMES_LIMIT: Final = 16_384
 """Names kept of a connection, as many as `names` interns."""
 _SEGMENT_AGE_SHARE: Final = 8
@@ -148,6 +150,7 @@ class Ring:
         self._flush_wanted = 0
         self._flush_done = 0
         self._stopping = False
+        self._hurry = False
         self._failing = False
         self.dropped_bytes: Counter[str] = Counter()
         """Bytes of records that are gone, by reason: age, budget, backlog, disk, torn."""
@@ -216,6 +219,10 @@ class Ring:
             return
         self._put_bytes += len(payload)
         rank.pending.append(Frame(type_, connection, self._clock(), payload))
+        if self._put_bytes - self._taken_bytes > _EAGER_BYTES and not self._hurry:
+            with self._wake:
+                self._hurry = True
+                self._wake.notify_all()
 
     def flush(self, limit_s: float = 10.0) -> bool:
         """Wait until all that was put before is written (not on the event loop). False: it took too long."""
@@ -230,7 +237,8 @@ class Ring:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._stopping or self._flush_wanted > self._flush_done, _FLUSH_S)
+                self._wake.wait_for(self._is_wanted, _FLUSH_S)
+                self._hurry = False
                 wanted, stopping = self._flush_wanted, self._stopping
             try:
                 for rank in list(self._ranks.values()):
@@ -245,6 +253,9 @@ class Ring:
                 for rank in self._ranks.values():
                     self._close_segment(rank)
                 return
+
+    def _is_wanted(self) -> bool:
+        return self._stopping or self._hurry or self._flush_wanted > self._flush_done
 
     def _write(self, rank: _RankLog) -> None:
         frames: list[Frame] = []

@@ -21,7 +21,7 @@ from argus_exporter.errors import ArgusExporterError
 from argus_exporter.traces.config import RequestsConfig, TracesConfig
 from argus_exporter.traces.encode import encode
 from argus_exporter.traces.outbox import Outbox
-from argus_exporter.traces.packets import protos
+from argus_exporter.traces.packets import require_protos
 from argus_exporter.traces.reader import NOTHING_LIVE, LiveStreams, NotInRing, window_of_steps, window_of_time
 from argus_exporter.traces.requests import Answer, TraceRequest
 from argus_exporter.traces.ring import RankKey, Ring, RingTaken
@@ -207,7 +207,7 @@ def _start(config: TracesConfig, routing: Mapping[str, str], socket: Path, live:
         return None
     folder = config.folder or state_folder() / "exporter"
     try:
-        protos()
+        require_protos()
         service = TraceService(config, routing, live, folder, open_store(config.store))
     except (ArgusExporterError, StoreError, RingTaken, OSError) as error:
         if asked:

@@ -329,7 +329,7 @@ def test_a_disk_that_hangs_costs_records_and_no_memory(tmp_path: Path) -> None:
     payload = np.zeros(1600 * 40, np.uint8).tobytes()
     for _ in range(1000):
         producer.message(wire.MessageType.KERNELS, payload, 1600)
-    assert ring.dropped_bytes["backlog"] == 1000 * len(payload) - (32 << 20) // len(payload) * len(payload)
+    assert ring.dropped_bytes["backlog"] == 1000 * len(payload) - (16 << 20) // len(payload) * len(payload)
 
 
 def test_two_exporters_do_not_share_a_ring(ring: Ring) -> None:

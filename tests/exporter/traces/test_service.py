@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -217,6 +218,23 @@ def test_the_users_own_exporter_keeps_traces_in_the_state_folder(
     off = dataclasses.replace(plain, traces=TracesConfig(enabled=False))
     with exporter(off) as running:
         assert running.traces is None
+
+
+def test_without_the_extra_the_exporter_goes_on_unless_traces_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warning where they are kept by default, a refusal where the configuration names them."""
+    monkeypatch.setitem(sys.modules, "perfetto", None)
+    monkeypatch.delenv("ARGUS_SOCKET", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with exporter(config(default_socket_path())) as running:
+        assert running.traces is None
+    with (
+        pytest.raises(ArgusExporterError, match=r"install argus-for-prometheus\[trace\]"),
+        exporter(traced(tmp_path)),
+    ):
+        pass
 
 
 def test_a_folder_that_cannot_be_used_is_refused_where_it_was_named(tmp_path: Path) -> None:
