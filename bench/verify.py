@@ -82,6 +82,20 @@ def volume(_: Options) -> Iterator[Promise]:
     yield at_most("metrics: bytes a rank and step, real traces", result["metric_bytes_per_rank_step"], 18_700)
 
 
+def injector(_: Options) -> Iterator[Promise]:
+    result = benchmark("bench.injector")
+    yield at_most("kernel injector, CPU time a record", result["ns_per_record"], 100, " ns")
+    yield at_most("kernel injector, drops at 50,000 kernels/s", result["drops_at_50k"], 0)
+    yield at_most("kernel injector, records lost uncounted", result["burst_uncounted"], 0)
+
+
+def traces(_: Options) -> Iterator[Promise]:
+    result = benchmark("bench.traces")
+    yield at_most("traces: CPU time for 10,000 kernels", result["ms_per_10k_events"], 20, " ms")
+    yield at_most("traces: bytes a rank and step, paper's volume", result["bytes_per_rank_step"], 443_000)
+    yield at_most("trace ring, 8 ranks x 1e5 events/min: share of a core", result["ring_core_share"], 0.002)
+
+
 def overhead(_: Options) -> Iterator[Promise]:
     result = benchmark("bench.overhead")
     yield at_most("phases: training-thread time, steps of 100 ms", result["us_per_step_of_100ms"], 20, " us")
@@ -132,9 +146,11 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "modes": modes,
     "exporter": exporter,
     "volume": volume,
+    "injector": injector,
     "overhead": overhead,
     "fuzz": fuzz,
     "demo": demo,
+    "traces": traces,
 }
 
 

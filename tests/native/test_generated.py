@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from argus_exporter.producer import settings
 from tools import generate_native
+
+from argus_exporter.producer import settings
 
 INJECTOR = Path(__file__).resolve().parents[2] / "native" / "injector"
 
