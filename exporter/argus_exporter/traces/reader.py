@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -235,7 +236,7 @@ class _Collected:
             match frame.type:
                 case FrameType.IDENTITY:
                     if self.identity is None or frame.arrival_ns <= self.end_ns:
-                        self.identity = Identity(**json.loads(bytes(frame.payload)))
+                        self.identity = _identity(json.loads(bytes(frame.payload)))
                 case FrameType.NAMES:
                     for name_id, raw in unpack_names(frame.payload):
                         of_connection[name_id] = self._text(wire.decode_text(raw))
@@ -293,6 +294,12 @@ class _Collected:
         if begin < self.end_ns and end > self.begin_ns:
             counts = {(thread, tuple(frames)): int(count) for thread, frames, count in content["stacks"]}
             self.samples.append(Samples(begin, end, counts))
+
+
+def _identity(content: dict[str, Any]) -> Identity:
+    """Fields that this version knows: another version of the exporter may have written the segment."""
+    known = {field.name for field in dataclasses.fields(Identity)}
+    return Identity(**{name: value for name, value in content.items() if name in known})
 
 
 def _mapped(ids: NDArray[np.uint32], names: Mapping[int, int]) -> NDArray[np.uint32]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +18,7 @@ import pytest
 from argus_core import wire
 from argus_exporter.traces import ring as ring_module
 from argus_exporter.traces.reader import NotInRing, ranks_in, steps_between, window_of_steps, window_of_time
-from argus_exporter.traces.ring import Ring, RingTaken
+from argus_exporter.traces.ring import Ring, RingTaken, rank_folder
 from argus_exporter.traces.segments import Frame, FrameType, SegmentWriter, cut_torn_tail, read_frames
 from exporter.traces.rings import KERNELS, STEP_NS, Clock, Producer, identity, segments
 
@@ -131,6 +133,21 @@ def test_what_is_not_there_is_said(ring: Ring) -> None:
     with pytest.raises(NotInRing, match="it has 0 to 1"):
         window_of_steps(ring.folder, KEY, 5, 6)
     assert ranks_in(ring.folder) == [KEY]
+
+
+def test_an_identity_of_another_version_is_read(tmp_path: Path) -> None:
+    """After an update or a downgrade the ring of before is still of use."""
+    content = {"training_job": "job", "rank": 0, "coordinates": {"dp": 2}, "color": "blue"}
+    folder = rank_folder(tmp_path, KEY)
+    folder.mkdir(parents=True)
+    now = time.time_ns()
+    writer = SegmentWriter(folder / f"{now:020d}-000001.segment")
+    writer.append(Frame(FrameType.IDENTITY, 1, now, json.dumps(content).encode()).pack())
+    span = wire.Span(now - STEP_NS, 1000, 1, 0, 0, 0, 1, 0).pack()
+    writer.append(Frame(FrameType.SPANS, 1, now, span).pack())
+    writer.close()
+    window = window_of_time(tmp_path, KEY, now - 2 * STEP_NS, now)
+    assert window.identity.coordinates == {"dp": 2}
 
 
 def test_drops_on_the_way_are_counted_in_the_window(tmp_path: Path) -> None:
