@@ -1,8 +1,8 @@
 """Is blame right? Simulated timelines of 8 ranks with a known cause go through real files into the analysis.
 
-`python -m bench.blame --seeds 200` plays 200 seeded cases over all kinds, a healthy one in each round. It prints
-a table and ends with one JSON line. A case is right where cause, ranks and group are exactly the true ones; a
-healthy one where nothing is found.
+`python -m bench.blame --seeds 200` plays 200 seeded cases over all kinds, a healthy one in each round. It
+prints a table and ends with one JSON line. A case is right where cause, ranks and group are exactly the true
+ones; a healthy one where nothing is found.
 """
 
 from __future__ import annotations
