@@ -13,7 +13,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
 
 setup: $(SETUP)  ## virtual environment, packages, Prometheus tools (once)
-$(SETUP): pyproject.toml tools/setup.sh native/CMakeLists.txt $(wildcard native/*/*.cpp native/*/*.h native/*/CMakeLists.txt)
+$(SETUP): pyproject.toml tools/setup.sh native/CMakeLists.txt $(wildcard native/*/*.cpp native/*/*.h native/*/*.hpp native/*/CMakeLists.txt)
 	@PYTHON=$(PYTHON) tools/setup.sh
 	@touch $@
 

@@ -1,5 +1,7 @@
 #include "collection.hpp"
 
+#include <cstdio>
+
 namespace argus {
 namespace {
 
@@ -10,9 +12,15 @@ using Lock = std::lock_guard<std::mutex>;
 
 bool Collection::begin() noexcept {
   const abi::Result result = cupti_->start(request_, complete_, launches_);
-  state_.collecting = result == abi::kSuccess;
-  state_.reason = state_.collecting ? "" : "cupti_error_" + std::to_string(result);
+  char reason[sizeof state_.reason] = {};
+  if (result != abi::kSuccess) std::snprintf(reason, sizeof reason, "cupti_error_%d", result);
+  set(result == abi::kSuccess, reason);
   return state_.collecting;
+}
+
+void Collection::set(bool collecting, const char* reason) noexcept {
+  state_.collecting = collecting;
+  std::snprintf(state_.reason, sizeof state_.reason, "%s", reason);
 }
 
 bool Collection::start() noexcept {
@@ -27,7 +35,7 @@ bool Collection::pause() noexcept {
   if (final_ || !state_.collecting) return false;
   cupti_->stop(launches_);
   cupti_->flush();
-  state_ = {false, "paused"};
+  set(false, "paused");
   held_ = false;
   ++pauses_;
   return true;
@@ -53,7 +61,7 @@ void Collection::stop(const char* reason) noexcept {
   if (final_) return;
   if (state_.collecting) cupti_->stop(launches_);
   final_ = true;
-  state_ = {false, reason};
+  set(false, reason);
 }
 
 bool Collection::hold() noexcept {
@@ -61,7 +69,7 @@ bool Collection::hold() noexcept {
   if (!state_.collecting) return false;
   cupti_->stop(launches_);
   held_ = true;
-  state_ = {false, "overrun"};
+  set(false, "overrun");
   return true;
 }
 
@@ -77,7 +85,7 @@ void Collection::heard() noexcept {
   silent_ = false;
 }
 
-Collection::State Collection::state() const {
+Collection::State Collection::state() const noexcept {
   const Lock lock(mutex_);
   if (state_.collecting && silent_) return {true, "no_records"};
   return state_;

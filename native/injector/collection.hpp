@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <mutex>
-#include <string>
 
 #include "buffer_pool.hpp"
 #include "cupti.hpp"
@@ -15,11 +14,12 @@ class Collection {
  public:
   struct State {
     bool collecting = false;  ///< CUPTI has our callbacks and the kinds are on
-    std::string reason;       ///< fit for a label: a few fixed words; empty: up
+    char reason[32] = {};     ///< fit for a label: a few fixed words; empty: up. No std::string: that may throw
+    bool up() const noexcept { return reason[0] == '\0'; }
   };
 
   /// Nothing can be collected, for this reason.
-  explicit Collection(std::string reason) : final_(true), state_{false, std::move(reason)} {}
+  explicit Collection(const char* reason) noexcept : final_(true) { set(false, reason); }
   Collection(Cupti& cupti, BufferPool& pool, abi::RequestCallback request, abi::CompleteCallback complete,
              bool launches)
       : cupti_(&cupti), pool_(&pool), request_(request), complete_(complete), launches_(launches) {}
@@ -39,7 +39,7 @@ class Collection {
   /// Records came: the watchdog's count begins anew.
   void heard() noexcept;
 
-  State state() const;
+  State state() const noexcept;
   bool collecting() const noexcept;
   /// CUPTI's buffers are ours to ask for: not while we stand aside.
   bool may_flush() const noexcept;
@@ -50,6 +50,7 @@ class Collection {
 
  private:
   bool begin() noexcept;
+  void set(bool collecting, const char* reason) noexcept;
 
   Cupti* cupti_ = nullptr;
   BufferPool* pool_ = nullptr;

@@ -96,7 +96,7 @@ void inject(Settings settings) {
                                             !self->cupti || self->cupti->may_refuse_buffer());
   self->collection = self->cupti ? std::make_unique<Collection>(*self->cupti, *self->pool, on_request, on_complete,
                                                                 self->settings.issue_latency)
-                                 : std::make_unique<Collection>(reason);
+                                 : std::make_unique<Collection>(reason.c_str());
   self->worker = std::make_unique<Worker>(self->settings, identity, self->cupti.get(), *self->pool, *self->collection);
   Injector* const made = self.release();
   injector.store(made, std::memory_order_release);
@@ -110,7 +110,7 @@ void inject(Settings settings) {
     throw;
   }
   if (!collecting) {
-    debug(made->settings, "kernels cannot be observed: " + made->collection->state().reason);
+    debug(made->settings, "kernels cannot be observed: " + std::string(made->collection->state().reason));
     return;
   }
   debug(made->settings, "kernels of rank " + std::to_string(identity.rank) + " of job " + identity.job +
@@ -187,14 +187,11 @@ int argus_cupti_statistics(struct ArgusCuptiStatistics* out, size_t size) {
   statistics.rearms = self->collection->rearms();
   statistics.silent_rearms = self->collection->silent_rearms();
   statistics.cupti_version = self->cupti ? self->cupti->version() : 0;
-  try {
-    const argus::Collection::State state = self->collection->state();
-    statistics.collecting = state.collecting;
-    statistics.up = state.reason.empty();
-    state.reason.copy(statistics.reason, sizeof statistics.reason - 1);
-  } catch (...) {
-    return ARGUS_REFUSED;
-  }
+  const argus::Collection::State state = self->collection->state();
+  statistics.collecting = state.collecting;
+  statistics.up = state.up();
+  static_assert(sizeof statistics.reason == sizeof state.reason);
+  std::memcpy(statistics.reason, state.reason, sizeof state.reason);
   std::memcpy(out, &statistics, std::min(size, sizeof statistics));
   return ARGUS_OK;
 }

@@ -146,7 +146,7 @@ void Worker::overrun(bool at_tick) {
   if (pool_.recovered()) collection_.release();
 }
 
-void Worker::judge_times() noexcept {
+void Worker::judge_times() {
   const std::uint64_t invalid = decoder_->invalid() - judged_invalid_;
   const std::uint64_t valid = decoder_->records() - judged_records_;
   if (valid > 0) collection_.heard();
@@ -161,11 +161,11 @@ void Worker::judge_times() noexcept {
 
 void Worker::say_state(bool now) {
   const Collection::State state = collection_.state();
-  const bool up = state.reason.empty();
+  const bool up = state.up();
   // A process that never ran a kernel does not train: it speaks only to say that it cannot see any.
-  const bool pausing = state.reason == "paused";
+  const bool pausing = std::strcmp(state.reason, "paused") == 0;
   if (records_ == 0 && (up || pausing)) return;
-  const bool changed = up != said_up_ || state.reason != said_reason_;
+  const bool changed = up != said_up_ || said_reason_ != state.reason;
   const auto at = steady_clock::now();
   if (!now && !changed && link_.connects() == said_connects_ && at - said_at_ < kStatePeriod) return;
   wire::ChannelState record;

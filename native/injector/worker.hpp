@@ -48,7 +48,7 @@ class Worker {
   void drain();
   void tick(bool last);
   void overrun(bool at_tick);
-  void judge_times() noexcept;
+  void judge_times();
   void say_state(bool now);
   void publish_counters() noexcept;
 

@@ -59,7 +59,7 @@ def test_a_recording_ends_at_its_limit(
 ) -> None:
     """Whole blocks only, said once; the observation goes on."""
     done = run(
-        plain, socket, "kernels:20000", "settle", "kernels:160", "settle",
+        plain, socket, "kernels:20000@50000", "settle", "kernels:160", "settle",
         ARGUS_RECORD=tmp_path / "run", ARGUS_RECORD_MEBIBYTES=1, ARGUS_CUPTI_BUFFER_KIBIBYTES=64,
     )  # fmt: skip
     (connection,) = listener.wait_ended()
