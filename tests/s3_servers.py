@@ -91,13 +91,18 @@ def start_moto(folder: Path, *, port: int | None = None, check_signatures: bool 
             stderr=stream,
             env=os.environ | {"INITIAL_NO_AUTH_ACTION_COUNT": actions},
         )
-    wait_for_port(port, process, log)
-    iam = _client("iam", f"http://127.0.0.1:{port}", "bootstrap", "bootstrap")
-    iam.create_user(UserName="argus")
-    iam.put_user_policy(UserName="argus", PolicyName="all", PolicyDocument=ADMIN_POLICY)
-    key = iam.create_access_key(UserName="argus")["AccessKey"]
-    server = S3Server(port, key["AccessKeyId"], key["SecretAccessKey"], BUCKET, process)
-    server.client().create_bucket(Bucket=BUCKET)
+    try:
+        wait_for_port(port, process, log)
+        iam = _client("iam", f"http://127.0.0.1:{port}", "bootstrap", "bootstrap")
+        iam.create_user(UserName="argus")
+        iam.put_user_policy(UserName="argus", PolicyName="all", PolicyDocument=ADMIN_POLICY)
+        key = iam.create_access_key(UserName="argus")["AccessKey"]
+        server = S3Server(port, key["AccessKeyId"], key["SecretAccessKey"], BUCKET, process)
+        server.client().create_bucket(Bucket=BUCKET)
+    except BaseException:
+        process.kill()
+        process.wait(timeout=30)
+        raise
     return server
 
 

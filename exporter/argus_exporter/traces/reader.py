@@ -19,8 +19,8 @@ from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
 from argus_exporter.streams import label_streams
 from argus_exporter.topology import Identity, RoutingTable
 from argus_exporter.traces.collectives import collective_phases, dimensions_of
-from argus_exporter.traces.ring import RankKey, rank_folder, rank_folders, segment_paths
 from argus_exporter.traces.segments import Frame, FrameType, read_frames, unpack_names
+from argus_exporter.traces.shelf import RankKey, created_ns, rank_folder, rank_folders, segment_paths
 from argus_exporter.traces.window import Pause, Samples, TraceWindow
 
 _LATE_NS: Final = 120_000_000_000
@@ -151,7 +151,7 @@ def _latest(marks: Array) -> Array:
 
 def _segments(folder: Path, begin_ns: int, end_ns: int) -> Iterator[Path]:
     for path in segment_paths(folder):
-        if int(path.name[:20]) > end_ns + _LATE_NS:
+        if created_ns(path) > end_ns + _LATE_NS:
             return
         try:
             if path.stat().st_mtime_ns + _CLOCKS_NS >= begin_ns:

@@ -6,7 +6,6 @@ most what was not yet written. Nothing here stops the exporter: what cannot be k
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import fcntl
 import json
@@ -14,25 +13,17 @@ import logging
 import os
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from argus_core import wire
-from argus_core.store.keys import decode_part, encode_part
 from argus_exporter.stacks.folded import Folded
 from argus_exporter.topology import Identity
-from argus_exporter.traces.segments import (
-    RECORDED,
-    SUFFIX,
-    Frame,
-    FrameType,
-    SegmentWriter,
-    cut_torn_tail,
-    pack_names,
-)
+from argus_exporter.traces.segments import RECORDED, Frame, FrameType, SegmentWriter, pack_names
+from argus_exporter.traces.shelf import RankKey, Segment, Shelf, rank_folder, segment_name
 
 log = logging.getLogger(__name__)
 
@@ -46,21 +37,9 @@ _NAMES_LIMIT: Final = 16_384
 _SEGMENT_AGE_SHARE: Final = 8
 """A segment is closed after an eighth of the ring's age, so that what is too old goes in small parts."""
 
-RankKey = tuple[str, int]
-
 
 class RingTaken(Exception):
     """Another exporter writes to this folder."""
-
-
-@dataclass
-class _Segment:
-    """A file of the ring. Times are Unix ns."""
-
-    path: Path
-    created_ns: int
-    last_ns: int
-    size: int
 
 
 class Tap:
@@ -108,7 +87,7 @@ class _RankLog:
     taps: dict[int, Tap] = field(default_factory=dict)
     pending: deque[Frame | int] = field(default_factory=deque)
     writer: SegmentWriter | None = None
-    segment: _Segment | None = None
+    segment: Segment | None = None
 
 
 class Ring:
@@ -137,9 +116,7 @@ class Ring:
         self._segment_bytes = min(segment_bytes, max(budget_bytes // 4, 1))
         self._clock = clock
         self._ranks: dict[RankKey, _RankLog] = {}
-        self._closed: list[_Segment] = []
-        """Closed segments of all ranks, oldest first."""
-        self._total = 0
+        self._shelf = Shelf(folder)
         self._put_bytes = 0  # counted on the event loop
         self._taken_bytes = 0  # counted on the writer's thread
         self._connections = 0
@@ -152,19 +129,21 @@ class Ring:
         self._stopping = False
         self._hurry = False
         self._failing = False
-        self.dropped_bytes: Counter[str] = Counter()
+        self.dropped_bytes = self._shelf.dropped_bytes
         """Bytes of records that are gone, by reason: age, budget, backlog, disk, torn."""
 
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return self._total
+        return self._shelf.size + sum(segment.size for segment in self._open_segments())
 
     @property
     def oldest_ns(self) -> int | None:
         """When the oldest segment began."""
-        oldest = self._closed[:1] + [rank.segment for rank in list(self._ranks.values()) if rank.segment]
-        return min((segment.created_ns for segment in oldest), default=None)
+        oldest = [segment.created_ns for segment in self._open_segments()]
+        if self._shelf.oldest is not None:
+            oldest.append(self._shelf.oldest.created_ns)
+        return min(oldest, default=None)
 
     def open(self) -> None:
         """Take the folder, cut what a crash left, and begin to write.
@@ -181,7 +160,7 @@ class Ring:
             os.close(self._lock_file)
             self._lock_file = None
             raise RingTaken(f"{self.folder} is in use by another exporter") from error
-        self._recover()
+        self._shelf.recover()
         self._thread = threading.Thread(target=self._run, name="argus-ring", daemon=True)
         self._thread.start()
 
@@ -254,6 +233,9 @@ class Ring:
                     self._close_segment(rank)
                 return
 
+    def _open_segments(self) -> list[Segment]:
+        return [rank.segment for rank in list(self._ranks.values()) if rank.segment is not None]
+
     def _is_wanted(self) -> bool:
         return self._stopping or self._hurry or self._flush_wanted > self._flush_done
 
@@ -294,7 +276,7 @@ class Ring:
                 self._append_packed(rank, packed)
             except OSError:
                 # No room: what is oldest makes some, and what is then still refused is lost.
-                if attempt == 2 or not self._drop_oldest("disk"):
+                if attempt == 2 or not self._shelf.drop_oldest("disk"):
                     raise
             else:
                 return
@@ -302,7 +284,6 @@ class Ring:
     def _append_packed(self, rank: _RankLog, packed: bytes) -> None:
         assert rank.writer is not None and rank.segment is not None
         rank.writer.append(packed)
-        self._total += rank.writer.size - rank.segment.size
         rank.segment.size = rank.writer.size
         rank.segment.last_ns = self._clock()
 
@@ -317,9 +298,9 @@ class Ring:
         now = self._clock()
         rank.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         self._serial += 1
-        path = rank.folder / f"{now:020d}-{self._serial:06d}{SUFFIX}"
+        path = rank.folder / segment_name(now, self._serial)
         rank.writer = SegmentWriter(path)
-        rank.segment = _Segment(path, now, now, 0)
+        rank.segment = Segment(path, now, now, 0)
         head = [Frame(FrameType.IDENTITY, 0, now, rank.identity)]
         head += [
             Frame(FrameType.NAMES, number, now, pack_names(dict(tap.names)))
@@ -330,71 +311,25 @@ class Ring:
     def _close_segment(self, rank: _RankLog) -> None:
         if rank.writer is not None and rank.segment is not None:
             rank.writer.close()
-            self._closed.append(rank.segment)
-            self._closed.sort(key=lambda segment: segment.created_ns)
+            self._shelf.add(rank.segment)
         rank.writer = rank.segment = None
 
     def _enforce(self) -> None:
         limit = self._clock() - self._age_ns
-        while self._closed and self._closed[0].last_ns < limit:
-            self._drop_oldest("age")
+        while (oldest := self._shelf.oldest) is not None and oldest.last_ns < limit:
+            self._shelf.drop_oldest("age")
         for rank in self._ranks.values():
             if rank.segment is not None and rank.segment.last_ns < limit:
                 self._close_segment(rank)
-        while self._total > self._budget:
-            if not self._closed:
+        while self.size > self._budget:
+            if self._shelf.oldest is None:
                 for rank in self._ranks.values():
                     self._close_segment(rank)
-            if not self._drop_oldest("budget"):
+            if not self._shelf.drop_oldest("budget"):
                 return
-
-    def _drop_oldest(self, reason: str) -> bool:
-        if not self._closed:
-            return False
-        segment = self._closed.pop(0)
-        segment.path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # other segments are in it
-            segment.path.parent.rmdir()
-        self._total -= segment.size
-        self.dropped_bytes[reason] += segment.size
-        return True
-
-    # -- start ----------------------------------------------------------------------------------------------
-
-    def _recover(self) -> None:
-        for _, folder in rank_folders(self.folder):
-            paths = segment_paths(folder)
-            for path in paths:
-                if path is paths[-1]:  # the others were closed whole; readers check each frame anyway
-                    torn = cut_torn_tail(path)
-                    if torn:
-                        self.dropped_bytes["torn"] += torn
-                        log.warning("torn tail cut bytes=%d segment=%s", torn, path)
-                status = path.stat()
-                created = int(path.name[:20])
-                self._closed.append(_Segment(path, created, status.st_mtime_ns, status.st_size))
-                self._total += status.st_size
-        self._closed.sort(key=lambda segment: segment.created_ns)
 
     def _rank(self, key: RankKey) -> _RankLog:
         rank = self._ranks.get(key)
         if rank is None:
             rank = self._ranks[key] = _RankLog(rank_folder(self.folder, key))
         return rank
-
-
-def rank_folder(folder: Path, key: RankKey) -> Path:
-    """Where the segments of a rank are."""
-    return folder / encode_part(key[0]) / str(key[1])
-
-
-def rank_folders(folder: Path) -> Iterator[tuple[RankKey, Path]]:
-    """The ranks that the ring knows, and where their segments are."""
-    for path in sorted(folder.glob("*/*/")):
-        if path.name.isdecimal():
-            yield (decode_part(path.parent.name), int(path.name)), path
-
-
-def segment_paths(folder: Path) -> list[Path]:
-    """Segments of a rank, oldest first."""
-    return sorted(folder.glob(f"*{SUFFIX}"))

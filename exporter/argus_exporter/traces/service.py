@@ -24,8 +24,9 @@ from argus_exporter.traces.outbox import Outbox
 from argus_exporter.traces.packets import require_protos
 from argus_exporter.traces.reader import NOTHING_LIVE, LiveStreams, NotInRing, window_of_steps, window_of_time
 from argus_exporter.traces.requests import Answer, TraceRequest
-from argus_exporter.traces.ring import RankKey, Ring, RingTaken
+from argus_exporter.traces.ring import Ring, RingTaken
 from argus_exporter.traces.sampling import Sampler
+from argus_exporter.traces.shelf import RankKey
 from argus_exporter.traces.uploads import Uploader
 from argus_exporter.traces.window import TraceWindow
 

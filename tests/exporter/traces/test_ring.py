@@ -18,8 +18,9 @@ import pytest
 from argus_core import wire
 from argus_exporter.traces import ring as ring_module
 from argus_exporter.traces.reader import NotInRing, ranks_in, steps_between, window_of_steps, window_of_time
-from argus_exporter.traces.ring import Ring, RingTaken, rank_folder
+from argus_exporter.traces.ring import Ring, RingTaken
 from argus_exporter.traces.segments import Frame, FrameType, SegmentWriter, cut_torn_tail, read_frames
+from argus_exporter.traces.shelf import rank_folder, segment_name
 from exporter.traces.rings import KERNELS, STEP_NS, Clock, Producer, identity, segments
 
 KEY = ("job", 0)
@@ -141,7 +142,7 @@ def test_an_identity_of_another_version_is_read(tmp_path: Path) -> None:
     folder = rank_folder(tmp_path, KEY)
     folder.mkdir(parents=True)
     now = time.time_ns()
-    writer = SegmentWriter(folder / f"{now:020d}-000001.segment")
+    writer = SegmentWriter(folder / segment_name(now, 1))
     writer.append(Frame(FrameType.IDENTITY, 1, now, json.dumps(content).encode()).pack())
     span = wire.Span(now - STEP_NS, 1000, 1, 0, 0, 0, 1, 0).pack()
     writer.append(Frame(FrameType.SPANS, 1, now, span).pack())
