@@ -1,165 +1,295 @@
-"""What the phase hooks cost the training thread: ARGUS on and off in turns inside one process.
+"""What ARGUS costs the training: the same training with and without it, in turns, several rounds.
 
-    python -m bench.overhead [--blocks N] [--steps N]
+    python -m bench.overhead [--rounds N] [--blocks N] [--steps N] [--minutes M] [--no-stacks]
+    python -m bench.overhead --cuda
 
-A small model trains on the CPU with a DataLoader and DDP; blocks of steps with the hooks alive alternate
-with blocks where they are not (a flag that every hook looks at first, so off blocks still pay for a call
-and a look). Thread CPU time per step, so that waiting for other processes does not count. Records go to a
-socket that another process reads. Steps of a second and more pay for a flush each, shorter ones share it:
-one of 100 ms pays a tenth. The last line is JSON.
+In each round fresh processes train side by side, and take turns by blocks of steps, so that drift of the
+machine meets all alike: one without ARGUS, one with the phases channel, and one with it that sends every
+step, as steps of a second and more do. The difference of a round is the median over its blocks; the interval
+is Student's over the rounds. Only the training thread's own CPU time counts, so that waiting for other
+processes does not. Processes attach as under `argus-exporter run`; another process reads what they say.
+
+With `--cuda` the step time of a transformer counts (wall clock, synchronised), for each channel, for all
+together, and beside torch.profiler always on; a real exporter runs. What cannot be measured is null. The last
+line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import multiprocessing
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
 from argus_core import wire
-from argus_exporter.producer.spans import Recorder
+from argus_exporter.run import child_environment
 
 BUDGET_US = 20.0  # DESIGN section 7
+BUDGET_PERCENT = 1.0
+
+_STUDENT_975 = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+"""Two-sided 95 % points by degrees of freedom; beyond the table the last is a little too wide."""
 
 
-def drain(path: str, ready: object) -> None:
-    """Another process: accept one producer and count what it sends."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(path)
-        listener.listen()
-        ready.set()  # type: ignore[attr-defined]
-        peer, _ = listener.accept()
-        while peer.recv(wire.MAX_MESSAGE_BYTES):
-            pass
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        freedom = min(len(values) - 1, len(_STUDENT_975) - 1)
+        half = _STUDENT_975[freedom] * stdev(values) / math.sqrt(len(values)) if freedom else math.nan
+        return cls(mean(values), mean(values) - half, mean(values) + half)
+
+    def rounded(self, digits: int) -> dict[str, float]:
+        return {name: round(value, digits) for name, value in vars(self).items()}
+
+
+class Training:
+    """One training process that waits for its turns."""
+
+    def __init__(self, environment: dict[str, str], *arguments: str) -> None:
+        command = [sys.executable, "-m", "bench.overhead_worker", *arguments]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(command, env=environment, text=True, **pipes)  # type: ignore[call-overload]
+        self._answer()
+
+    def train(self, steps: int) -> dict[str, float]:
+        """CPU and wall seconds of so many steps, and memory afterwards."""
+        self._process.stdin.write(f"{steps}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def _answer(self) -> dict[str, float]:
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a training process ended with status {self._process.wait()}")
+        answer: dict[str, float] = json.loads(line)
+        return answer
+
+
+def turns(
+    environments: dict[str, dict[str, str]], kind: str, blocks: int, steps: int
+) -> dict[str, list[dict[str, float]]]:
+    """Fresh processes, one an environment, in turns; the order is reversed each time."""
+    trainings = {
+        name: Training(environment, kind, *([name] if name == "torch_profiler" else []))
+        for name, environment in environments.items()
+    }
+    answers: dict[str, list[dict[str, float]]] = {name: [] for name in trainings}
+    try:
+        for training in trainings.values():
+            training.train(5 * steps)  # the optimizer's state, the allocator, the connection, the sequence
+        for block in range(blocks):
+            for name in list(trainings)[:: -1 if block % 2 else 1]:
+                answers[name].append(trainings[name].train(steps))
+    finally:
+        for training in trainings.values():
+            training.close()
+    return answers
+
+
+def added(answers: dict[str, list[dict[str, float]]], name: str, what: str, steps: int) -> float:
+    """Median seconds a step that `name` takes more than `off`."""
+    pairs = zip(answers[name], answers["off"], strict=True)
+    return median((with_[what] - without[what]) / steps for with_, without in pairs)
+
+
+def environments(path: Path) -> dict[str, dict[str, str]]:
+    """Environments of the processes on the CPU."""
+    base = {name: value for name, value in os.environ.items() if not name.startswith("ARGUS_")}
+    base |= {"OMP_NUM_THREADS": "1", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    attached = child_environment(base, path, "bench") | {"ARGUS_STACKS": "off", "ARGUS_DISABLE_KERNELS": "1"}
+    every_step = attached | {"RANK": "1", "ARGUS_FLUSH_MILLISECONDS": "0"}
+    return {"off": base, "phases": attached, "every_step": every_step}
+
+
+def on_cpu(rounds: int, blocks: int, steps: int) -> dict[str, Any]:
+    """Microseconds of the training thread's time a step."""
+    shared: list[float] = []
+    alone: list[float] = []
+    base: list[float] = []
+    with reading() as path:
+        for _ in range(rounds):
+            answers = turns(environments(path), "cpu", blocks, steps)
+            shared.append(added(answers, "phases", "cpu_s", steps) * 1e6)
+            alone.append(added(answers, "every_step", "cpu_s", steps) * 1e6)
+            base.append(median(answer["cpu_s"] for answer in answers["off"]) / steps * 1e6)
+    worst = Interval.of(alone)
+    hooks = Interval.of(shared)
+    return {
+        "step_us": round(mean(base), 1),
+        "phases_us_per_step": round(worst.mean, 2),
+        "phases_us_per_step_95": worst.rounded(2),
+        "hooks_us_per_step": round(hooks.mean, 2),
+        "hooks_us_per_step_95": hooks.rounded(2),
+        "budget_us": BUDGET_US,
+    }
+
+
+def memory(minutes: float, steps: int) -> dict[str, Any]:
+    """Growth of resident memory with ARGUS beyond that without, after a first tenth of the time."""
+    sizes: dict[str, list[float]] = {"off": [], "every_step": []}
+    with reading() as path:
+        chosen = {name: environment for name, environment in environments(path).items() if name in sizes}
+        trainings = {name: Training(environment, "cpu") for name, environment in chosen.items()}
+        end = time.monotonic() + minutes * 60
+        while time.monotonic() < end:
+            for name, training in trainings.items():
+                sizes[name].append(training.train(steps)["rss_mb"])
+        for training in trainings.values():
+            training.close()
+    grown = {name: values[-1] - values[len(values) // 10] for name, values in sizes.items()}
+    return {
+        "rss_growth_mb": round(grown["every_step"] - grown["off"], 2),
+        "rss_minutes": minutes,
+        "rss_steps": len(sizes["every_step"]) * steps,
+    }
+
+
+def on_cuda(rounds: int, blocks: int, steps: int) -> dict[str, Any]:
+    """Percent of step time, by channel. Stacks are taken by a second exporter that watches its own ranks."""
+    relative: dict[str, list[float]] = {}
+    with serving("false") as quiet, serving("true") as watching:
+        base = {name: value for name, value in os.environ.items() if not name.startswith("ARGUS_")}
+        base |= {"LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+        off = {"ARGUS_DISABLE": "1"}
+        without_phases = {
+            "ARGUS_DISABLE_HOOKS": "data,forward,backward,collectives,gc,compilation,checkpoint"
+        }
+        quiet_ = child_environment(base, quiet, "bench")
+        watched = child_environment(base, watching, "bench")
+        chosen = {
+            "off": base | off,
+            "phases": quiet_ | {"RANK": "1", "ARGUS_DISABLE_KERNELS": "1", "ARGUS_STACKS": "off"},
+            "kernels": quiet_ | {"RANK": "2", "ARGUS_STACKS": "off"} | without_phases,
+            "stacks": watched | {"RANK": "3", "ARGUS_DISABLE_KERNELS": "1"} | without_phases,
+            "all": watched | {"RANK": "4"},
+            "torch_profiler": base | off,
+        }
+        for _ in range(rounds):
+            answers = turns(chosen, "cuda", blocks, steps)
+            step = median(answer["wall_s"] for answer in answers["off"]) / steps
+            for name in answers:
+                if name != "off":
+                    share = 100 * added(answers, name, "wall_s", steps) / step
+                    relative.setdefault(name, []).append(share)
+    intervals = {name: Interval.of(values).rounded(3) for name, values in relative.items()}
+    return {"torch_profiler_pct": intervals.pop("torch_profiler"), "overhead_pct": intervals}
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[Path]:
+    """A socket whose producers are read by another process, which keeps nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "s"
+        context = multiprocessing.get_context("spawn")
+        ready = context.Event()
+        reader = context.Process(target=drain, args=(str(path), ready), daemon=True)
+        reader.start()
+        ready.wait()
+        try:
+            yield path
+        finally:
+            reader.terminate()
+            reader.join()
+
+
+def drain(path: str, ready: Any) -> None:
+    """Another process: accept producers, read and forget."""
+    import selectors
+
+    selector = selectors.DefaultSelector()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen()
+    selector.register(listener, selectors.EVENT_READ)
+    ready.set()
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is listener:
+                selector.register(listener.accept()[0], selectors.EVENT_READ)
+            else:
+                peer = key.fileobj
+                assert isinstance(peer, socket.socket)
+                if not peer.recv(wire.MAX_MESSAGE_BYTES):
+                    selector.unregister(peer)
+                    peer.close()
+
+
+@contextlib.contextmanager
+def serving(stacks: str) -> Iterator[Path]:
+    """A real exporter, with or without the stacks channel."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, config, log = (Path(folder) / name for name in ("s", "exporter.yaml", "log"))
+        config.write_text(f"stacks:\n  enabled: {stacks}\n")
+        command = [sys.executable, "-m", "argus_exporter.cli", "serve", "--config", str(config)]
+        command += ["--socket", str(path), "--web.listen-address", "127.0.0.1:0"]
+        with log.open("wb") as output:
+            exporter = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            try:
+                limit = time.monotonic() + 30
+                while not path.exists():
+                    if exporter.poll() is not None or time.monotonic() > limit:
+                        raise RuntimeError(f"the exporter did not start: {log.read_text()[-500:]}")
+                    time.sleep(0.05)
+                yield path
+            finally:
+                exporter.terminate()
+                exporter.wait(10)
+
+
+def stacks_core_share() -> float | None:
+    """Share of a core that watching one rank takes outside of it; None where py-spy is not installed."""
+    from bench.stacks import core_share
+
+    try:
+        share = core_share(3, "torch")["stacks_core_share"]
+    except (OSError, RuntimeError):
+        return None
+    return float(share)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--blocks", type=int, default=100, help="pairs of blocks, on and off")
-    parser.add_argument("--steps", type=int, default=20, help="steps a block")
-    args = parser.parse_args()
-
-    folder = tempfile.TemporaryDirectory()
-    path = Path(folder.name) / "s"
-    context = multiprocessing.get_context("spawn")
-    ready = context.Event()
-    reader = context.Process(target=drain, args=(str(path), ready), daemon=True)
-    reader.start()
-    ready.wait()
-
-    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "ARGUS_SOCKET": str(path), "ARGUS_JOB": "bench"}
-    import torch
-
-    from argus_exporter.producer.attach import attach
-
-    observer = attach(torch)
-    assert observer is not None
-    recorder = observer.recorder
-
-    torch.set_num_threads(1)
-    rendezvous = f"file://{folder.name}/rendezvous"
-    torch.distributed.init_process_group("gloo", init_method=rendezvous, rank=0, world_size=1)
-    model = torch.nn.parallel.DistributedDataParallel(
-        torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    data = torch.utils.data.TensorDataset(torch.randn(4096, 64), torch.randint(0, 8, (4096,)))
-    loader = torch.utils.data.DataLoader(data, batch_size=4, sampler=Endless())
-    batches = iter(loader)
-    criterion = torch.nn.CrossEntropyLoss()
-
-    def block(alive: bool) -> tuple[float, float]:
-        """CPU and wall microseconds of a step."""
-        for hook in observer.hooks:
-            hook.alive = alive
-        observer.iterations.void()
-        cpu, wall = time.thread_time_ns(), time.perf_counter_ns()
-        for _ in range(args.steps):
-            x, y = next(batches)
-            criterion(model(x), y).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return (
-            (time.thread_time_ns() - cpu) / args.steps / 1e3,
-            (time.perf_counter_ns() - wall) / args.steps / 1e3,
-        )
-
-    for warm in range(10):
-        block(warm % 2 == 0)
-    spans, iterations, cost = recorder.spans, recorder.step, recorder.cost_ns
-    on: list[tuple[float, float]] = []
-    off: list[tuple[float, float]] = []
-    for index in range(args.blocks):  # on-off, off-on: drift cancels
-        for alive in (True, False) if index % 2 else (False, True):
-            (on if alive else off).append(block(alive))
-    recorder.flush()
-    added = [a[0] - b[0] for a, b in zip(on, off, strict=True)]
-    steps = recorder.step - iterations
-    result: dict[str, Any] = {
-        "bench": "overhead",
-        "step_us": round(median(b[1] for b in off), 1),
-        "hooks_us_per_step": round(median(added), 2),
-        "spans_per_step": round((recorder.spans - spans) / steps, 2),
-        "flush_cpu_us_per_step": round((recorder.cost_ns - cost) / steps / 1e3, 2),
-        "own_us_per_span": round(span_cost_us(recorder), 3),
-        "flush_us_at_one_step": round(flush_cost_us(recorder), 2),
-        "budget_us": BUDGET_US,
-    }
-    hooks = result["hooks_us_per_step"] - result["flush_cpu_us_per_step"]
-    result["us_per_step_of_100ms"] = round(hooks + result["flush_us_at_one_step"] / 10, 2)
-    result["us_per_step_of_1s_and_more"] = round(hooks + result["flush_us_at_one_step"], 2)
+    parser.add_argument("--rounds", type=int, default=5, help="fresh sets of processes (default: 5)")
+    parser.add_argument("--blocks", type=int, default=60, help="turns of each in a round (default: 60)")
+    parser.add_argument("--steps", type=int, default=40, help="steps a turn (default: 40)")
+    parser.add_argument("--minutes", type=float, default=0.5, help="for memory (default: 0.5; verify: 10)")
+    parser.add_argument("--no-stacks", action="store_true", help="leave py-spy's share out")
+    parser.add_argument("--cuda", action="store_true", help="step time of a transformer on a GPU")
+    args = parser.parse_args()
+    result: dict[str, Any] = {"bench": "overhead"}
+    result |= on_cpu(args.rounds, args.blocks, args.steps) | memory(args.minutes, args.steps)
+    result["stacks_core_share"] = None if args.no_stacks else stacks_core_share()
+    result |= {"overhead_pct": None, "torch_profiler_pct": None, "budget_pct": BUDGET_PERCENT}
+    if args.cuda:
+        result |= on_cuda(args.rounds, args.blocks, args.steps)
     for name, value in result.items():
         print(f"{name:>24}  {value}")
     print(json.dumps(result))
-    os._exit(0)
-
-
-def span_cost_us(recorder: Recorder) -> float:
-    """Two clock reads and the append, flushes left out."""
-    phase = recorder.phase("data", wire.Kind.HOST)
-    costs = []
-    for _ in range(200):
-        recorder.flush()
-        begin = time.perf_counter_ns()
-        for _ in range(100):
-            recorder.ended(phase, time.perf_counter_ns())
-        costs.append((time.perf_counter_ns() - begin) / 100)
-    return median(costs) / 1e3
-
-
-def flush_cost_us(recorder: Recorder) -> float:
-    """A flush as a step of 50 ms or more has it: five spans, one iteration, alone."""
-    names = ("data", "forward", "backward", "dp-allreduce", "optimizer")
-    phases = [recorder.phase(name, wire.Kind.COMPUTE) for name in names]
-    now = time.perf_counter_ns
-    costs = []
-    for _ in range(300):
-        for phase in phases:
-            recorder.ended(phase, now())
-        recorder._flushed_at = now() + 10**12
-        recorder.iteration(now(), now())
-        time.sleep(0.002)
-        begin = time.thread_time_ns()
-        recorder.flush()
-        costs.append(time.thread_time_ns() - begin)
-    return median(costs) / 1e3
-
-
-class Endless:
-    """A sampler without end."""
-
-    def __iter__(self) -> Iterator[int]:
-        index = 0
-        while True:
-            yield index % 4096
-            index += 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,128 @@
+"""The training that `bench.overhead` measures: one process, told by lines on stdin when to train.
+
+    python -m bench.overhead_worker cpu|cuda
+
+A command is `<steps>`; the answer is one line of JSON: seconds of wall clock and of this thread's CPU time
+for so many steps, and resident memory in MiB. It knows nothing of ARGUS, save that `torch_profiler` as second
+argument keeps torch.profiler on. On the CPU a small model with a DataLoader and DDP over gloo; on a GPU a
+transformer, whose steps are complete (synchronised) when the answer is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES / 2**20
+
+
+class Endless:
+    """A sampler without end."""
+
+    def __iter__(self) -> Iterator[int]:
+        index = 0
+        while True:
+            yield index % 4096
+            index += 1
+
+
+def cpu_training() -> tuple[Callable[[], None], Callable[[], None]]:
+    """A step, and what waits for all steps."""
+    import torch
+
+    torch.set_num_threads(1)
+    folder = tempfile.mkdtemp()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/r", rank=0, world_size=1)
+    layers = (torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    data = torch.utils.data.TensorDataset(torch.randn(4096, 64), torch.randint(0, 8, (4096,)))
+    batches = iter(torch.utils.data.DataLoader(data, batch_size=4, sampler=Endless()))
+    criterion = torch.nn.CrossEntropyLoss()
+
+    def step() -> None:
+        x, y = next(batches)
+        criterion(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, lambda: None
+
+
+def cuda_training() -> tuple[Callable[[], None], Callable[[], None]]:
+    """A step of a transformer in bfloat16, some tens of ms on a current GPU, and what waits for all steps."""
+    import torch
+
+    width, length, batch = 1024, 512, 16
+    layer = torch.nn.TransformerEncoderLayer(width, 16, 4 * width, batch_first=True, dropout=0.0)
+    model = torch.nn.TransformerEncoder(layer, 8, enable_nested_tensor=False).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    data = torch.utils.data.TensorDataset(torch.randn(256, length, width))
+    endless = torch.utils.data.DataLoader(data, batch_size=batch, sampler=_Cycle(256), pin_memory=True)
+    batches = iter(endless)
+
+    def step() -> None:
+        (x,) = next(batches)
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(x.cuda(non_blocking=True)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, torch.cuda.synchronize
+
+
+class _Cycle(Endless):
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __iter__(self) -> Iterator[int]:
+        return (index % self._size for index in super().__iter__())
+
+
+@contextlib.contextmanager
+def profiled() -> Iterator[None]:
+    """torch.profiler always on: host and GPU activities, traces thrown away every ten steps."""
+    import torch
+
+    schedule = torch.profiler.schedule(wait=0, warmup=0, active=10)
+    with torch.profiler.profile(schedule=schedule, on_trace_ready=lambda _: None) as profiler:
+        _hooks.append(profiler.step)
+        yield
+
+
+_hooks: list[Callable[[], Any]] = []
+
+
+def main() -> None:
+    kind = sys.argv[1]
+    with profiled() if "torch_profiler" in sys.argv else contextlib.nullcontext():
+        step, wait = cuda_training() if kind == "cuda" else cpu_training()
+        step()
+        wait()
+        print(json.dumps({"ready": True}), flush=True)
+        for line in sys.stdin:
+            cpu, wall = time.thread_time(), time.perf_counter()
+            for _ in range(int(line)):
+                step()
+                for hook in _hooks:
+                    hook()
+            wait()
+            answer = {"cpu_s": time.thread_time() - cpu, "wall_s": time.perf_counter() - wall}
+            print(json.dumps(answer | {"rss_mb": resident_mb()}), flush=True)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
