@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from argus_core.settings import section, setting
+from argus_l3_worker.http_access import AccessConfig
 from argus_l3_worker.traces.config import TracesConfig
 
 
@@ -20,8 +22,13 @@ def _require_positive(owner: object, *names: str) -> None:
         _require(0 < value < float("inf"), f"{name} is {value!r}; allowed: a number over 0")
 
 
+def _require_no_secret(url: str) -> None:
+    # URLs are in every log line.
+    _require("@" not in urlsplit(url).netloc, "url holds a user or password; allowed: basic_auth for them")
+
+
 @dataclass(frozen=True)
-class PrometheusConfig:
+class PrometheusConfig(AccessConfig):
     """Where triples are read."""
 
     url: str = setting("http://127.0.0.1:9090", "base URL of the Prometheus HTTP API")
@@ -30,15 +37,17 @@ class PrometheusConfig:
     shard_series: int = setting(50_000, "a query asks for about this many series at most; kernels are split")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_positive(self, "timeout_seconds", "concurrency", "shard_series")
         _require(
             self.url.startswith(("http://", "https://")),
             f"url is {self.url!r}; allowed: a URL that starts with http:// or https://",
         )
+        _require_no_secret(self.url)
 
 
 @dataclass(frozen=True)
-class WriteConfig:
+class WriteConfig(AccessConfig):
     """Where results go, and what happens while the receiver is away."""
 
     url: str = setting("", "remote write URL; empty: /api/v1/write of prometheus.url")
@@ -53,6 +62,7 @@ class WriteConfig:
     spool_age_seconds: float = setting(3600.0, "older requests are dropped: the receiver would refuse them")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_positive(
             self,
             "timeout_seconds",
@@ -66,6 +76,7 @@ class WriteConfig:
             self.url == "" or self.url.startswith(("http://", "https://")),
             f"url is {self.url!r}; allowed: empty, or a URL that starts with http:// or https://",
         )
+        _require_no_secret(self.url)
 
 
 @dataclass(frozen=True)
@@ -186,3 +197,10 @@ class Config:
     @property
     def write_url(self) -> str:
         return self.write.url or self.prometheus.url.rstrip("/") + "/api/v1/write"
+
+    @property
+    def write_access(self) -> tuple[AccessConfig, str]:
+        """(how to reach the receiver, the section that says so): Prometheus itself is reached in one way."""
+        if self.write.url or self.write.access_given:
+            return self.write, "write"
+        return self.prometheus, "prometheus"

@@ -11,7 +11,8 @@ import aiohttp
 
 from argus_core import remote_write
 from argus_l3_worker.config import WriteConfig
-from argus_l3_worker.errors import DeliveryError, RequestRefused
+from argus_l3_worker.errors import AccessError, DeliveryError, RequestRefused
+from argus_l3_worker.http_access import Access, refusal_hint
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import Telemetry
@@ -34,7 +35,9 @@ class Delivery:
         spool: Spool,
         telemetry: Telemetry,
         clock: Callable[[], float] = time.time,
+        access: Access | None = None,
     ) -> None:
+        self._access = access or Access(config, "write")
         self._session = session
         self._url = url
         self._config = config
@@ -114,13 +117,15 @@ class Delivery:
     async def _post(self, body: bytes) -> None:
         timeout = aiohttp.ClientTimeout(total=self._config.timeout_seconds)
         try:
-            async with self._session.post(
-                self._url, data=body, headers=remote_write.HEADERS, timeout=timeout
-            ) as response:
+            arguments = self._access.arguments()
+            arguments["headers"] |= remote_write.HEADERS
+            async with self._session.post(self._url, data=body, timeout=timeout, **arguments) as response:
                 if response.status < 300:
                     return
                 text = " ".join((await response.text(errors="replace")).split())[:300]
                 retry_after = response.headers.get("Retry-After", "")
+        except AccessError as error:
+            raise DeliveryError(str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise DeliveryError(
                 f"{self._url} cannot be reached ({error or type(error).__name__}), so verdicts are not "
@@ -131,7 +136,7 @@ class Delivery:
         hint = (
             "start Prometheus with --web.enable-remote-write-receiver"
             if response.status == 404
-            else "the requests are kept and tried again"
+            else refusal_hint(response.status, self._access.key) or "the requests are kept and tried again"
         )
         raise DeliveryError(
             f"{self._url} answered HTTP {response.status}: {text}: {hint}",

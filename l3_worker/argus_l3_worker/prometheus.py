@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import math
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import aiohttp
 
 from argus_l3_worker.config import PrometheusConfig
-from argus_l3_worker.errors import QueryError
+from argus_l3_worker.errors import AccessError, PartialAnswer, QueryError
+from argus_l3_worker.http_access import Access, refusal_hint
 from argus_l3_worker.telemetry import Telemetry
+
+T = TypeVar("T")
+
+# Larger answers are decoded in a thread: a millisecond of the event loop.
+_INLINE_BYTES: Final = 64 << 10
+_decoding = threading.Lock()
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Decode one big answer at a time, which bounds memory, and without the garbage collector.
+
+    A decoded answer is a million containers without a cycle among them; the collector would walk them again
+    and again while they grow.
+    """
+    with _decoding:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was_enabled:
+                gc.enable()
 
 
 @dataclass(frozen=True)
@@ -39,7 +66,7 @@ def decode_vector(answer: bytes) -> list[Sample]:
         QueryError: an error answer, or not an instant vector.
     """
     found = []
-    for element in _result(answer, "vector"):
+    for element in result_of(answer, "vector"):
         value = float(element["value"][1])
         if math.isfinite(value):
             found.append(Sample(element["metric"], value))
@@ -49,14 +76,21 @@ def decode_vector(answer: bytes) -> list[Sample]:
 def decode_matrix(answer: bytes) -> list[Series]:
     """Series of a range query's answer, without points that are NaN or infinite, without empty series."""
     found = []
-    for element in _result(answer, "matrix"):
+    for element in result_of(answer, "matrix"):
         points = tuple((float(t), float(v)) for t, v in element["values"] if math.isfinite(float(v)))
         if points:
             found.append(Series(element["metric"], points))
     return found
 
 
-def _result(answer: bytes, kind: str) -> list[Any]:
+def result_of(answer: bytes, kind: str) -> list[Any]:
+    """Elements of an answer of the HTTP API whose result is a `kind`.
+
+    Raises:
+        PartialAnswer: the backend says that series are missing: `isPartial` of VictoriaMetrics, `warnings` of
+            Thanos and Mimir. Remarks of PromQL itself on the query ("PromQL info: ...") are no such warnings.
+        QueryError: an error answer, another kind of result, or no such answer at all.
+    """
     try:
         content = json.loads(answer)
         if content["status"] != "success":
@@ -64,9 +98,17 @@ def _result(answer: bytes, kind: str) -> list[Any]:
         if content["data"]["resultType"] != kind:
             raise QueryError(f"the answer is a {content['data']['resultType']}, not a {kind}")
         result: list[Any] = content["data"]["result"]
-        return result
-    except (ValueError, KeyError, TypeError) as error:
+        if not isinstance(result, list):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise QueryError(f"the answer is not one of the Prometheus HTTP API: {answer[:120]!r}") from error
+    warnings = [str(text) for text in content.get("warnings") or () if not str(text).startswith("PromQL ")]
+    if content.get("isPartial") or warnings:
+        raise PartialAnswer(
+            f"the answer is incomplete ({'; '.join(warnings)[:300] or 'isPartial'}), so nothing is concluded "
+            "from it: repair the store that the backend names; the window is tried again"
+        )
+    return result
 
 
 def selector(name: str, matchers: Mapping[str, str] | None = None, **regular: Iterable[str]) -> str:
@@ -91,43 +133,95 @@ class Prometheus:
     ) -> None:
         self._session = session
         self._config = config
+        self._access = Access(config, "prometheus")
         self._telemetry = telemetry
         self._slots = asyncio.Semaphore(config.concurrency)
 
     async def instant(self, query: str, time: float) -> list[Sample]:
         """The instant vector of `query` at Unix time `time`."""
-        return decode_vector(await self._ask("query", query, time=f"{time:.3f}"))
+        return await _decoded(await self.ask(query, time), decode_vector)
+
+    async def ask(self, query: str, time: float) -> bytes:
+        """The answer to an instant query, as it came."""
+        return await self._ask("query", query, time=f"{time:.3f}")
 
     async def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
         """The range vector of `query`."""
-        return decode_matrix(
-            await self._ask("query_range", query, start=f"{start:.3f}", end=f"{end:.3f}", step=f"{step:.3f}")
+        answer = await self._ask(
+            "query_range", query, start=f"{start:.3f}", end=f"{end:.3f}", step=f"{step:.3f}"
         )
+        return await _decoded(answer, decode_matrix)
+
+    async def get(self, path: str) -> tuple[int, bytes, Mapping[str, str]]:
+        """(status, body, headers) of a page that is no query, such as `/api/v1/rules`.
+
+        Raises:
+            QueryError: no answer.
+        """
+        url = self._base + path
+        try:
+            async with self._session.get(url, timeout=self._timeout, **self._access.arguments()) as response:
+                return response.status, await response.read(), response.headers
+        except (aiohttp.ClientError, TimeoutError, OSError, AccessError) as error:
+            raise QueryError(f"{url} cannot be asked ({error or type(error).__name__})") from error
+
+    @property
+    def _base(self) -> str:
+        return self._config.url.rstrip("/")
+
+    @property
+    def _timeout(self) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=self._config.timeout_seconds)
 
     async def _ask(self, endpoint: str, query: str, **parameters: str) -> bytes:
-        base = self._config.url.rstrip("/")
-        timeout = aiohttp.ClientTimeout(total=self._config.timeout_seconds)
         async with self._slots:
             try:
-                # POST: a query that names hundreds of kernels is too long for a URL.
+                # POST: a query that names hundreds of kernels is too long for a URL. aiohttp asks for gzip.
                 async with self._session.post(
-                    f"{base}/api/v1/{endpoint}", data={"query": query, **parameters}, timeout=timeout
+                    f"{self._base}/api/v1/{endpoint}",
+                    data={"query": query, **parameters},
+                    timeout=self._timeout,
+                    **self._access.arguments(),
                 ) as response:
                     answer = await response.read()
+            except AccessError as error:
+                self._telemetry.queries.labels("failure").inc()
+                raise QueryError(str(error)) from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 self._telemetry.queries.labels("failure").inc()
                 raise QueryError(
-                    f"{base} cannot be asked ({error or type(error).__name__}), so nothing can be judged: "
-                    "check --prometheus.url and that Prometheus runs"
+                    f"{self._base} cannot be asked ({error or type(error).__name__}), so nothing can be "
+                    "judged: check --prometheus.url, prometheus.tls_config and that Prometheus runs"
                 ) from error
-        if response.status >= 400:
+        if response.status >= 300:
             self._telemetry.queries.labels("failure").inc()
-            try:
-                _result(answer, "")
-            except QueryError as error:
-                raise QueryError(
-                    f"{base} refused a query with HTTP {response.status} ({error}), so nothing can be "
-                    f"judged; the query was {query[:200]}"
-                ) from error
+            raise QueryError(
+                f"{self._base} refused a query with HTTP {response.status} ({_reason(answer)}), so nothing "
+                f"can be judged{_then(refusal_hint(response.status, 'prometheus'))}; "
+                f"the query was {query[:200]}"
+            )
         self._telemetry.queries.labels("success").inc()
         return answer
+
+
+async def _decoded(answer: bytes, decode: Callable[[bytes], T]) -> T:
+    if len(answer) <= _INLINE_BYTES:
+        return decode(answer)
+
+    def work() -> T:
+        with decoding():
+            return decode(answer)
+
+    return await asyncio.to_thread(work)
+
+
+def _then(hint: str) -> str:
+    return f": {hint}" if hint else ""
+
+
+def _reason(answer: bytes) -> str:
+    try:
+        content = json.loads(answer)
+        return f"{content.get('errorType', 'error')}: {content.get('error', '')}"
+    except (ValueError, AttributeError):
+        return " ".join(answer[:200].decode(errors="replace").split())

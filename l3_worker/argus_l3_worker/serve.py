@@ -16,6 +16,7 @@ from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
 from argus_l3_worker.delivery import Delivery
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
+from argus_l3_worker.http_access import Access
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus
 from argus_l3_worker.spool import Spool
@@ -83,7 +84,7 @@ async def once(config: Config, at: float, telemetry: Telemetry, write: bool) -> 
         delivery = None
         if write:
             spool = Spool(None, config.write.spool_bytes, _age_ms(config))
-            delivery = Delivery(session, config.write_url, config.write, spool, telemetry)
+            delivery = _delivery(session, config, spool, telemetry)
         prometheus = Prometheus(session, config.prometheus, telemetry)
         return await Worker(prometheus, delivery, config, telemetry).cycle(at, at)
 
@@ -100,7 +101,7 @@ async def serve(config: Config, telemetry: Telemetry, stop: asyncio.Event) -> No
         runner = await _listen(config, telemetry, health)
         try:
             async with aiohttp.ClientSession() as session:
-                delivery = Delivery(session, config.write_url, config.write, spool, telemetry)
+                delivery = _delivery(session, config, spool, telemetry)
                 traces = TraceRequests(session, config.traces.request, telemetry)
                 worker = Worker(
                     Prometheus(session, config.prometheus, telemetry),
@@ -172,7 +173,9 @@ def next_tick(now: float, cycle: float) -> float:
 
 async def _listen(config: Config, telemetry: Telemetry, health: Health) -> web.AppRunner:
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=telemetry.exposition(), headers={"Content-Type": CONTENT_TYPE})
+        response = web.Response(body=telemetry.exposition(), headers={"Content-Type": CONTENT_TYPE})
+        response.enable_compression()  # where the scraper accepts it
+        return response
 
     async def healthz(_: web.Request) -> web.Response:
         problem = health.problem()
@@ -199,6 +202,11 @@ async def _listen(config: Config, telemetry: Telemetry, health: Health) -> web.A
     host, port = runner.addresses[0][:2]
     LOGGER.info(fields("listening", url=f"http://{host}:{port}"))
     return runner
+
+
+def _delivery(session: aiohttp.ClientSession, config: Config, spool: Spool, telemetry: Telemetry) -> Delivery:
+    access = Access(*config.write_access)
+    return Delivery(session, config.write_url, config.write, spool, telemetry, access=access)
 
 
 def _age_ms(config: Config) -> int:
