@@ -6,11 +6,15 @@ local test = mixin + (import 'profiles/test.libsonnet');
 // Nothing listens on port 9 (discard): both files are complete, and one text replacement points them elsewhere.
 local placeholder = 'http://127.0.0.1:9/';
 
-{
-  'rules/argus.rules.yaml': mixin.prometheusRules,
-  'rules/argus.alerts.yaml': mixin.prometheusAlerts,
-  'rules/test/argus.rules.yaml': test.prometheusRules,
-  'rules/test/argus.alerts.yaml': test.prometheusAlerts,
+// One file a concern: a site takes what it needs, and a test evaluates what it is about.
+local ruleFiles(folder, flavour) = {
+  ['%s/argus.%s.rules.yaml' % [folder, file]]: { groups: flavour.prometheusRulesByFile[file] }
+  for file in std.objectFields(flavour.prometheusRulesByFile)
+} + {
+  [folder + '/argus.alerts.yaml']: flavour.prometheusAlerts,
+};
+
+ruleFiles('rules', mixin) + ruleFiles('rules/test', test) + {
   'alertmanager/alertmanager.yaml': alertmanager.new(
     placeholder, { groupWait: 10, groupInterval: 60, repeatInterval: 4 * 3600 }
   ),

@@ -2,6 +2,10 @@
 //
 //   local argus = (import 'mixin.libsonnet') + { _config+:: { argusSelector: 'cluster="a"' } };
 //   { 'argus.rules.yaml': std.manifestYamlDoc(argus.prometheusRules) }
+//
+// `prometheusRules` is everything; `prometheusRulesByFile` is the same by concern.
+local files = import 'lib/files.libsonnet';
+
 (import 'config.libsonnet')
 + (import 'rules/job.libsonnet')
 + (import 'rules/iteration.libsonnet')
@@ -13,3 +17,6 @@
 + (import 'alerts/collectives.libsonnet')
 + (import 'alerts/kernels.libsonnet')
 + (import 'alerts/health.libsonnet')
++ {
+  prometheusRulesByFile:: files.split(self.prometheusRules.groups),
+}

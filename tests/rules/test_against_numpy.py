@@ -27,13 +27,21 @@ def series(metric: str, labels: str, values: Floats) -> dict[str, str]:
 
 
 def check(
-    folder: Path, inputs: list[dict[str, str]], expressions: list[tuple[str, str, dict[str, float]]]
+    folder: Path,
+    concern: str,
+    inputs: list[dict[str, str]],
+    expressions: list[tuple[str, str, dict[str, float]]],
 ) -> None:
-    """Run promtool on (expression, time, samples by label set); values must be equal."""
-    rules = ROOT / "rules/argus.rules.yaml"
-    groups = [group["name"] for group in yaml.safe_load(rules.read_text(encoding="utf-8"))["groups"]]
+    """Run promtool on (expression, time, samples by label set), with the rules of one concern and those of
+    the job before them; values must be equal."""
+    rules = [ROOT / f"rules/argus.{name}.rules.yaml" for name in ("job", concern)]
+    groups = [
+        group["name"]
+        for file in rules
+        for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
+    ]
     document: dict[str, Any] = {
-        "rule_files": [str(rules)],
+        "rule_files": [str(file) for file in rules],
         "evaluation_interval": f"{STEP}s",
         "group_eval_order": groups,
         "tests": [
@@ -100,6 +108,7 @@ def test_change_point_is_that_of_numpy(tmp_path: Path, seed: int) -> None:
     at = ((end - window + split) // per_sample + 1) * STEP
     check(
         tmp_path,
+        "regression",
         inputs,
         [
             (
@@ -132,6 +141,7 @@ def test_group_statistics_are_those_of_numpy(tmp_path: Path, ranks: int) -> None
     zscore = (means - means.mean()) / deviation
     check(
         tmp_path,
+        "phases",
         inputs,
         [
             (

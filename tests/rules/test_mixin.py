@@ -44,7 +44,9 @@ def alerts(profile: str = "rules") -> list[dict[str, Any]]:
 
 
 def records(profile: str = "rules") -> list[dict[str, Any]]:
-    return rules_of(f"{profile}/argus.rules.yaml")
+    files = sorted((ROOT / profile).glob("argus.*.rules.yaml"))
+    assert files, f"no rule file in {profile}"
+    return [rule for file in files for rule in rules_of(str(file.relative_to(ROOT)))]
 
 
 def described(rule: dict[str, Any]) -> str:
