@@ -53,6 +53,7 @@ def attach(torch: Any) -> Observer | None:
         page=page,
         warmup_iterations=config.warmup_iterations,
         flush_ms=config.flush_milliseconds,
+        background=True,
         announce=functools.partial(_training_begins, begin_stacks, begin_kernels),
     )
     observer = Observer(

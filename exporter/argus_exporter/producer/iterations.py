@@ -32,6 +32,8 @@ class IterationDetector:
         self._sequence = SequenceDetector()
         self._optimizers: dict[int, int] = {}
         self._numbered = 0
+        self._learning = True
+        """The sequence is not known."""
         self._openings = 0
         self._opened_ns = 0
         """First fetch or forward since the last optimizer step."""
@@ -52,14 +54,14 @@ class IterationDetector:
         self._openings += 1
         if trains:
             self._trained = True
-        if not self._sequence.sequence:
+        if self._learning:
             self._cycle.opening(time_ns, trains=trains)
 
     def void(self) -> None:
         """What opened was no training (evaluation, an exhausted loader): forget it."""
         if not self._trained:
             self._openings = 0
-        if not self._sequence.sequence:
+        if self._learning:
             self._cycle.void()
 
     @property
@@ -69,7 +71,7 @@ class IterationDetector:
 
     def optimizer_begins(self, optimizer: int) -> None:
         """`optimizer` (its id) is about to step."""
-        if not self.manual and not self._sequence.sequence:
+        if self._learning and not self.manual:
             self._cycle.optimizer_begins(optimizer)
 
     def optimizer_ended(self, optimizer: int, time_ns: int) -> None:
@@ -82,12 +84,13 @@ class IterationDetector:
         step = Step(self._openings, number)
         opened_ns = self._opened_ns if self._openings else self._end_ns
         self._openings, self._trained, self._end_ns = 0, False, time_ns
-        if self._sequence.sequence:
+        if not self._learning:
             self._match(step, opened_ns, time_ns)
-        else:
-            self._cycle.optimizer_ended(optimizer, time_ns)
-            if self._sequence.learn(step):
-                self._cycle.finish()  # it ends with this very step
+            return
+        self._cycle.optimizer_ended(optimizer, time_ns)
+        if self._sequence.learn(step):
+            self._learning = False
+            self._cycle.finish()  # it ends with this very step
 
     def forget(self, optimizer: int) -> None:
         """An optimizer is no more: its id may come to stand for another."""
@@ -100,21 +103,20 @@ class IterationDetector:
 
     def finish(self) -> None:
         """The process ends: an iteration whose optimizers have all stepped is complete."""
-        if not self.manual and not self._sequence.sequence:
+        if self._learning and not self.manual:
             self._cycle.finish()
 
     def _match(self, step: Step, opened_ns: int, time_ns: int) -> None:
-        match self._sequence.match(step):
-            case Match.WHOLE:
-                self._ended(opened_ns, time_ns)
-            case Match.FIRST:
-                self._start_ns = opened_ns
-            case Match.LAST:
-                self._ended(self._start_ns, time_ns)
-            case Match.NONE if not self._sequence.sequence:
-                self._cycle = Cycle(self._ended)
-            case _:
-                pass
+        found = self._sequence.match(step)
+        if found == Match.WHOLE:
+            self._ended(opened_ns, time_ns)
+        elif found == Match.FIRST:
+            self._start_ns = opened_ns
+        elif found == Match.LAST:
+            self._ended(self._start_ns, time_ns)
+        elif not self._sequence.sequence:
+            self._learning = True
+            self._cycle = Cycle(self._ended)
 
 
 class Cycle:

@@ -10,7 +10,6 @@ Source: EROICA (arXiv:2506.08528), 4.1, iteration detection.
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -28,16 +27,16 @@ class Step(NamedTuple):
     optimizer: int
 
 
-class Match(enum.Enum):
-    """What a step is in the known sequence."""
+class Match:
+    """What a step is in the known sequence. Plain numbers, since they are compared at every step."""
 
-    NONE = 0
-    FIRST = 1
+    NONE: Final = 0
+    FIRST: Final = 1
     """It begins a sequence that is not complete yet."""
-    WITHIN = 2
-    LAST = 3
+    WITHIN: Final = 2
+    LAST: Final = 3
     """It completes a sequence that began earlier."""
-    WHOLE = 4
+    WHOLE: Final = 4
     """It is a whole sequence alone."""
 
 
@@ -71,7 +70,7 @@ class SequenceDetector:
                     return True
         return False
 
-    def match(self, step: Step) -> Match:
+    def match(self, step: Step) -> int:
         """Take a step while the sequence is known. After too many misses it is forgotten."""
         sequence = self.sequence
         if step == sequence[self._at]:

@@ -84,7 +84,7 @@ TABLE: Final = (
         "ARGUS_FLUSH_MILLISECONDS",
         int,
         1000,
-        "records wait at most this long, and then for the iteration's end",
+        "records wait at most this long",
     ),
     Variable(
         "ARGUS_STACKS",

@@ -1,7 +1,8 @@
-"""The recorder: takes spans and iterations from the hooks and sends them, at the end of an iteration.
+"""The recorder: takes spans and iterations from the hooks and sends them, about once a second.
 
 Hooks run in any thread (autograd, garbage collection, a user's own), so they only append to a deque;
-packing and sending happen at the end of an iteration, in whichever thread ends it, one at a time. Spans are
+packing and sending happen on a thread of their own (`sender.py`), in whichever thread ends an iteration where
+that cannot be had, one at a time. Spans are
 stamped with the monotonic clock and shifted to Unix time when they are packed. What has begun and not ended
 stands in the shared page meanwhile (argus_core.shared_page): two plain stores a span.
 """
@@ -23,6 +24,7 @@ from argus_core.link import Link
 from argus_core.shared_page import SPARE_WORD, STEP_WORD, PageWriter
 from argus_exporter.producer.activity import Activities
 from argus_exporter.producer.pauses import Pauses
+from argus_exporter.producer.sender import Sender
 
 now: Final = time.monotonic_ns
 """The clock of all spans and of the shared page: CLOCK_MONOTONIC, nanoseconds."""
@@ -30,7 +32,9 @@ now: Final = time.monotonic_ns
 _PENDING_LIMIT: Final = 8192
 """Spans that may wait to be sent; more are dropped and counted (0.7 MB)."""
 _PENDING_FLUSH: Final = 512
-"""Spans after which a flush does not wait for the end of the iteration."""
+"""Spans after which a flush does not wait for its time."""
+_FOREVER_NS: Final = 1 << 62
+_CLOSE_LIMIT_S: Final = 1.0
 _SILENCE_NS: Final = 2_000_000_000
 """After so long a span does not wait either: long steps, and the first span, which opens the connection."""
 _STATE_NS: Final = 5_000_000_000  # own cost, drops and small pauses stay current within this
@@ -75,6 +79,7 @@ class Recorder:
         warmup_iterations: activity is WARMUP until so many iterations have ended.
         flush_ms: iterations that end sooner after a flush wait for the next one: a flush costs as much as
             the hooks of a step.
+        background: send on a thread of our own once this process trains; else at the ends of iterations.
         announce: called once, before the first record is sent: from here on this process trains.
         wall: Unix nanoseconds.
     """
@@ -86,6 +91,7 @@ class Recorder:
         page: PageWriter | None = None,
         warmup_iterations: int = 0,
         flush_ms: int = 1000,
+        background: bool = False,
         announce: Callable[[], None] = lambda: None,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -105,6 +111,8 @@ class Recorder:
         self._compilations: dict[str, Pauses] = {}
         self._activities = Activities()
         self._lock = threading.Lock()
+        self._background = background
+        self._sender: Sender | None = None
         self._flushed_at = 0
         self._silent_until = 0
         self._state_at = 0
@@ -167,7 +175,7 @@ class Recorder:
             return
         pending.append((phase, start_ns, duration_ns, self.step if step is None else step))
         if len(pending) >= _PENDING_FLUSH or now() >= self._silent_until:
-            self.flush()
+            self._due()
 
     def ended(self, phase: Phase | None, start_ns: int) -> None:
         """A span that ends now: the hot path of `span`."""
@@ -177,7 +185,7 @@ class Recorder:
             self.span(phase, start_ns, end_ns - start_ns)
             return
         self.words[phase.slot] = 0
-        if end_ns >= self._silent_until or len(pending) >= _PENDING_FLUSH or not self.alive:
+        if end_ns >= self._silent_until or len(pending) >= _PENDING_FLUSH:
             self.span(phase, start_ns, end_ns - start_ns)
         else:
             pending.append((phase, start_ns, end_ns - start_ns, self.step))
@@ -196,8 +204,10 @@ class Recorder:
         self.step += 1
         at = now()
         self._mark_step(at)
-        if at - self._flushed_at >= self._flush_ns or len(self._iterations) > _PENDING_FLUSH:
+        if self._sender is None and at - self._flushed_at >= self._flush_ns:
             self.flush()
+        elif len(self._iterations) > _PENDING_FLUSH:
+            self._due()
 
     def entered(self, group: str) -> None:
         """The rank enters the next collective of a process group."""
@@ -272,21 +282,50 @@ class Recorder:
         """Send the rest and say BYE; a process that never trained never said HELLO and leaves silently."""
         if not self.alive:
             return
+        if self._sender is not None:
+            self._sender.stop(_CLOSE_LIMIT_S)
         self._state_changed = True
-        self.flush()
+        if not self._lock.acquire(timeout=_CLOSE_LIMIT_S):
+            self.alive = False
+            return
+        self._send()
         self.alive = False
-        if self.training and self._lock.acquire(timeout=1.0):
+        if self.training:  # the lock is kept: nobody sends any more
             self._link.close(exit_status)
 
     def forked(self) -> None:
         """In a child of fork: fall silent, and let go of the parent's connection and page."""
         self.alive = False
+        self._sender = None
         self.words = _no_page()  # the page is the parent's: a store of ours would lie about it
         self._page = None
         self._lock = threading.Lock()  # another thread of the parent may have held it
         self._pending.clear()
         self._iterations.clear()
         self._link.abandon()
+
+    def _due(self) -> None:
+        """Much waits, or for long: by the sender where there is one."""
+        if self._sender is not None:
+            self._sender.hurry()
+        else:
+            self.flush()
+
+    def _flush_guarded(self) -> None:
+        """For the sender: a failure of ours ends the channel, not with a traceback."""
+        try:
+            self.flush()
+        except Exception as error:
+            self.degraded("sender")
+            self.say(f"records are not sent: {error!r}")
+
+    def _start_sender(self) -> None:
+        try:
+            self._sender = Sender(self._flush_guarded, max(self._flush_ns, 1_000_000) / 1e9)
+        except RuntimeError as error:
+            self.say(f"no thread for sending, the training thread sends: {error}")
+        else:
+            self._silent_until = _FOREVER_NS
 
     def _mark_step(self, at_ns: int) -> None:
         self.words[STEP_WORD] = self.step
@@ -303,7 +342,8 @@ class Recorder:
             return
         began_ns = time.thread_time_ns()
         flushed_at = self._flushed_at = now()
-        self._silent_until = flushed_at + _SILENCE_NS
+        if self._sender is None:
+            self._silent_until = flushed_at + _SILENCE_NS
         offset = self._wall() - flushed_at
         if says_state:
             self._send_state(offset)
@@ -320,7 +360,7 @@ class Recorder:
             link.add_packed(
                 _ITERATIONS, _PACK_ITERATION(step, end + offset, duration, step, seconds, squared)
             )
-        for unit, total in self._work.items():
+        for unit, total in list(self._work.items()):  # another thread may add one
             link.add(wire.Work(total, link.name_id(unit)))
         link.flush()
         if link.connects != self._connects:
@@ -344,6 +384,8 @@ class Recorder:
                 return False
             self._announce()
             self._announce = None
+            if self._background:
+                self._start_sender()
         return True
 
     def _bind(self, phase: Phase) -> bytes:
@@ -362,7 +404,7 @@ class Recorder:
                 link.add(
                     wire.GarbageCollection(start, pauses.latest_ns, pauses.count, pauses.seconds, generation)
                 )
-        for compiler, pauses in self._compilations.items():
+        for compiler, pauses in list(self._compilations.items()):
             if pauses.unsent:
                 pauses.unsent = False
                 start, id_ = pauses.start_ns + offset, link.name_id(compiler)

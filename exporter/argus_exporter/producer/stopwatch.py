@@ -76,6 +76,8 @@ class Stopwatch:
         self.on_events = False
         self.begin: Callable[[Task], Mark | None] = self._begin_on_host
         """A span begins now, on the current stream. None: no event is free, or a graph is captured."""
+        self.span: Callable[[Task, Mark | None], None] = self._span_on_host
+        """The span from `begin` to now. Takes `begin` over; no begin, no span."""
 
     def use_events(
         self,
@@ -96,6 +98,7 @@ class Stopwatch:
         self._capturing = capturing
         self._stream = stream
         self.begin = self._begin_event
+        self.span = self._span
         self.on_events = True
 
     def task(self, name: str, kind: wire.Kind, group: str = "") -> Task:
@@ -105,8 +108,11 @@ class Stopwatch:
         on_gpu = phase(name, kind, wire.Source.EVENT, group)
         return Task(on_host, on_gpu, on_host.slot if on_host is not None else SPARE_WORD)
 
-    def span(self, task: Task, begin: Mark | None) -> None:
-        """The span from `begin` to now. Takes `begin` over; no begin, no span."""
+    def _span_on_host(self, task: Task, begin: Mark | None) -> None:
+        if type(begin) is int:
+            self._recorder.ended(task.on_host, begin)
+
+    def _span(self, task: Task, begin: Mark | None) -> None:
         if type(begin) is int:  # also where a span began before events were in use
             self._recorder.ended(task.on_host, begin)
             return
