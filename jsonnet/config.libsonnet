@@ -113,6 +113,10 @@
       late: { cause: 'collective-late', team: 'operations' },
       link: { cause: 'link-slow', team: 'operations' },
       hostCpu: { cause: 'host-cpu', team: 'operations' },
+      hang: { cause: 'hang-host', team: 'operations' },
+      hangCollective: { cause: 'hang-comm', team: 'operations' },
+      // A rank that hangs in one of these phases.
+      hangData: { phases: 'data', cause: 'hang-data', team: 'algorithm' },
       host: [
         { phases: 'data', cause: 'data-input', team: 'algorithm' },
         { phases: 'gc', cause: 'host-gc', team: 'algorithm' },
@@ -136,6 +140,10 @@
     stallMinSeconds: 60,
     // Iterations before the usual duration is known: compilation comes before.
     stallMinIterations: 3,
+    // Share of the job's ranks that must wait for a rank that is elsewhere to be to blame, and the largest share
+    // that can be to blame.
+    stallWaitingShare: 0.5,
+    stallCulpritShare: 0.5,
     // Outside `train` (a checkpoint, an evaluation) a stall is this many seconds without an iteration.
     stallOutsideTrainSeconds: 1800,
 

@@ -9,6 +9,7 @@ local files = import 'lib/files.libsonnet';
 (import 'config.libsonnet')
 + (import 'rules/job.libsonnet')
 + (import 'rules/iteration.libsonnet')
++ (import 'rules/stall.libsonnet')
 + (import 'rules/phases.libsonnet')
 + (import 'rules/verdicts.libsonnet')
 + (import 'rules/cost.libsonnet')

@@ -22,12 +22,21 @@ local duration = import '../lib/duration.libsonnet';
       alert.group(c, 'iteration', [
         {
           alert: 'ArgusTrainingStalled',
-          expr: 'job:argus_stalled:seconds',
-          labels: { severity: 'page', team: 'operations', level: 'L1' },
+          expr: |||
+            job:argus_stalled:seconds
+              * on (training_job) group_right () rank:argus_verdict:active{verdict="culprit", level="L1"}
+            or on (training_job) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")
+          |||,
+          labels: { severity: 'page', level: 'L1' },
           annotations: {
-            summary: '{{ $labels.training_job }} has finished no iteration for {{ $value | humanizeDuration }}.',
+            summary: '{{ $labels.training_job }} has finished no iteration for {{ $value | humanizeDuration }}'
+                     + '{{ if $labels.rank }}: rank {{ $labels.rank }} hangs ({{ $labels.phase }})'
+                     + '{{ else if $labels.phase }}: all ranks are in {{ $labels.phase }}{{ end }}.',
             description: 'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual '
-                         % c.stallFactor + 'duration. Find the rank that the others wait for.',
+                         % c.stallFactor + 'duration. {{ if $labels.rank }}The others wait for rank {{ $labels.rank }}'
+                         + '{{ if eq $labels.phase "none" }}, which is in no span.{{ else }}, which is in '
+                         + '{{ $labels.phase }}.{{ end }}{{ else if $labels.phase }}Nobody is elsewhere, so it is the '
+                         + 'collective itself.{{ else }}Find the rank that the others wait for.{{ end }}',
           },
         },
         {

@@ -1,4 +1,4 @@
-// L1: does the job's iteration time jitter, has it regressed, has it stopped?
+// L1: does the job's iteration time jitter, has it regressed?
 local changepoint = import '../lib/changepoint.libsonnet';
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
@@ -9,7 +9,6 @@ local labels = import '../lib/labels.libsonnet';
   local N = 'job:argus_iteration_duration_seconds:count',
   local Q = 'job:argus_iteration_duration_seconds:squared',
   local training = 'unless on (training_job) (job:argus_train:seconds < %g)' % c.meanWindows[0],
-  local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
 
   local regressionRules = std.flattenArrays([
     local name = duration.of(window);
@@ -88,32 +87,6 @@ local labels = import '../lib/labels.libsonnet';
       for class in std.objectFields(classes)
     ],
 
-  local stallRules = [
-    {
-      record: 'job:argus_iteration:age_seconds',
-      expr: 'time() - max by (training_job) (%s > 0)' % series('argus_iteration_last_timestamp_seconds'),
-    },
-    {
-      // Seconds since the last iteration, only while that is far beyond the usual duration.
-      record: 'job:argus_stalled:seconds',
-      expr: |||
-        (
-          job:argus_iteration:age_seconds
-            > on (training_job) clamp_min(%(factor)g * max by (training_job) (%(S)s / (%(N)s >= %(minimum)d)), %(floor)g)
-          unless on (training_job) (job:argus_train:seconds < %(floor)g)
-        )
-        or job:argus_iteration:age_seconds > %(outside)g
-      ||| % {
-        factor: c.stallFactor,
-        S: S,
-        N: N,
-        minimum: c.stallMinIterations,
-        floor: c.stallMinSeconds,
-        outside: c.stallOutsideTrainSeconds,
-      },
-    },
-  ],
-
   prometheusRules+:: {
     groups+: [
       {
@@ -125,7 +98,6 @@ local labels = import '../lib/labels.libsonnet';
         { name: 'regression', rules: regressionRules },
         { name: 'jitter', rules: jitterRules },
         { name: 'class', rules: classRules },
-        { name: 'stall', rules: stallRules },
       ]
     ],
   },

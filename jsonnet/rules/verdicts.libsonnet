@@ -116,6 +116,11 @@ local labels = import '../lib/labels.libsonnet';
       ))),
       // Without a counter of the link itself the right answer is the group: no rank is named.
       verdict('culprit', c.causes.link, 'max by (training_job, phase, group) (group:argus_collective_slow_link:lost_ratio)'),
+      // A stalled job loses all its time.
+      verdict('culprit', c.causes.hangData, 'rank:argus_stall_culprit:bool{phase=~"%s"}' % c.causes.hangData.phases, 'L1'),
+      verdict('culprit', c.causes.hang, 'rank:argus_stall_culprit:bool{phase!~"%s"}' % c.causes.hangData.phases, 'L1'),
+      verdict('culprit', c.causes.hangCollective, 'job:argus_stall_collective:bool', 'L1'),
+      verdict('victim', { cause: 'waiting', team: 'none' }, 'rank:argus_stall_victim:bool', 'L1'),
       {
         // Cause and team are the worker's own.
         record: 'rank:argus_verdict:lost_ratio',
@@ -146,9 +151,9 @@ local labels = import '../lib/labels.libsonnet';
     culprits(['rank!=""']),
   ]),
 
-  local abstain(cause, expr) = {
+  local abstain(cause, expr, level='L2') = {
     record: 'rank:argus_verdict:active',
-    labels: { verdict: 'abstain', cause: cause, team: 'none', level: 'L2' },
+    labels: { verdict: 'abstain', cause: cause, team: 'none', level: level },
     expr: '(%s) ^ 0' % expr,
   },
   local activeRules = [
@@ -156,6 +161,7 @@ local labels = import '../lib/labels.libsonnet';
     // Abstentions name no rank.
     abstain('coverage', 'min by (training_job, phase, group) (group:argus_phase_coverage:ratio) < %g' % c.minCoverage),
     abstain('activity', 'max by (training_job) (job:argus_train:seconds) < %g' % c.meanWindows[0]),
+    abstain('stall', 'job:argus_stalled:seconds unless on (training_job) %s' % culprits(['level="L1"']), 'L1'),
     abstain('pair', |||
       max by (training_job, phase, group) (
         %s and on (%s) group:argus_phase_ranks:count{%s} < 3

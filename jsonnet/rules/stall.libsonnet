@@ -1,0 +1,124 @@
+// L1: has the job stopped, and whom do the others wait for?
+//
+// The page that a producer shares with its exporter survives a stopped process: its open spans and the number of the
+// last collective it entered. Whoever has entered fewer collectives than its group holds the group up; so does, where
+// collectives are not numbered, whoever is elsewhere while most ranks wait.
+local duration = import '../lib/duration.libsonnet';
+local labels = import '../lib/labels.libsonnet';
+
+{
+  local c = $._config,
+  local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
+  local stalled = 'job:argus_stalled:seconds',
+  local ranks = 'job:argus_ranks:count',
+  local open(matchers=[]) = labels.selector('rank:argus_stall_open:timestamp_seconds', matchers),
+  local lag = 'rank:argus_stall_lag:collectives',
+  local byRank(expr) = 'max by (%s) (%s)' % [labels.rank, expr],
+  local notIn(expr) = 'unless on (%s) %s' % [labels.rank, expr],
+  local countRanks(expr) = 'count by (training_job) (%s)' % byRank(expr),
+
+  // In a collective, or in a phase whose span may contain one.
+  local waiting = '(%s or %s)' % [open(['kind="comm"']), open(['kind!="comm"', 'phase=~"%s"' % c.waitingPhases])],
+  local atMost(share, expr) = '(\n%s\n)\nand on (training_job) (\n  %s <= on (training_job) %g * %s\n)'
+                              % [expr, countRanks(expr), share, ranks],
+
+  local lost = '(%s == 0 and on (training_job) %s)' % [byRank(series('argus_rank_up')), stalled],
+  // Behind in one group, and not waiting for somebody behind in another: the tensor-parallel mates of the culprit are
+  // behind in their data-parallel groups too.
+  local behind = '(%s > 0 %s)' % [
+    byRank(lag),
+    notIn('(%s == 0 and on (training_job, group) (%s > 0))' % [lag, lag]),
+  ],
+  local elsewhere = '(%s %s)' % [byRank('%s or %s' % [open(), lag]), notIn(waiting)],
+  local mostWait = 'and on (training_job) (%s >= on (training_job) %g * %s)'
+                   % [countRanks(waiting), c.stallWaitingShare, ranks],
+
+  local rules = [
+    {
+      record: 'job:argus_iteration:age_seconds',
+      expr: 'time() - max by (training_job) (%s > 0)' % series('argus_iteration_last_timestamp_seconds'),
+    },
+    {
+      // Seconds since the last iteration, only while that is far beyond the usual duration.
+      record: stalled,
+      expr: |||
+        (
+          job:argus_iteration:age_seconds
+            > on (training_job) clamp_min(%(factor)g * max by (training_job) (%(S)s / (%(N)s >= %(minimum)d)), %(floor)g)
+          unless on (training_job) (job:argus_train:seconds < %(floor)g)
+        )
+        or job:argus_iteration:age_seconds > %(outside)g
+      ||| % {
+        factor: c.stallFactor,
+        S: 'job:argus_iteration_duration_seconds:sum',
+        N: 'job:argus_iteration_duration_seconds:count',
+        minimum: c.stallMinIterations,
+        floor: c.stallMinSeconds,
+        outside: c.stallOutsideTrainSeconds,
+      },
+    },
+    {
+      // Open spans of the ranks of stalled jobs; a rank may have several, one inside the other.
+      record: 'rank:argus_stall_open:timestamp_seconds',
+      expr: 'max by (%s, phase, kind) (%s)\nand on (training_job) %s'
+            % [labels.rank, series('argus_phase_open_timestamp_seconds'), stalled],
+    },
+    {
+      // How many collectives fewer than the first of its group a rank has entered.
+      record: lag,
+      expr: |||
+        (
+          max by (training_job, group) (%(sequence)s)
+          - on (training_job, group) group_right ()
+          max by (training_job, rank, group) (%(sequence)s)
+        )
+        and on (training_job) %(stalled)s
+      ||| % { sequence: series('argus_collective_sequence'), stalled: stalled },
+    },
+    {
+      // Lost ranks before ranks that are behind, those before ranks that are elsewhere.
+      record: 'rank:argus_stall_suspect:bool',
+      expr: '(\n%s\nor on (training_job)\n%s\nor on (training_job)\n%s\n) ^ 0' % [
+        atMost(c.stallCulpritShare, lost),
+        atMost(c.stallCulpritShare, behind),
+        '(%s %s)' % [elsewhere, mostWait],
+      ],
+    },
+    {
+      // With the innermost of its open spans: the latest to begin.
+      record: 'rank:argus_stall_culprit:bool',
+      expr: |||
+        max by (training_job, rank, phase) (
+          topk by (training_job, rank) (1, %(open)s) ^ 0
+          and on (training_job, rank) rank:argus_stall_suspect:bool
+        )
+        or on (training_job, rank) label_replace(rank:argus_stall_suspect:bool, "phase", "none", "", "")
+      ||| % { open: open() },
+    },
+    {
+      // Nobody is elsewhere or behind: the collective in which nearly all ranks are.
+      record: 'job:argus_stall_collective:bool',
+      expr: |||
+        (
+          count by (training_job, phase) (max by (training_job, rank, phase) (%(comm)s))
+            >= on (training_job) group_left () %(coverage)g * %(ranks)s
+        ) ^ 0
+        unless on (training_job) rank:argus_stall_suspect:bool
+      ||| % { comm: open(['kind="comm"']), coverage: c.minCoverage, ranks: ranks },
+    },
+    {
+      record: 'rank:argus_stall_victim:bool',
+      expr: |||
+        max by (training_job, rank, phase) (
+          topk by (training_job, rank) (1, %(open)s) ^ 0
+          unless on (training_job, rank) rank:argus_stall_suspect:bool
+        )
+        and on (training_job) rank:argus_stall_suspect:bool
+      ||| % { open: open() },
+    },
+  ],
+
+  prometheusRules+:: {
+    groups+: [{ name: 'argus-l1-stall', interval: duration.of(c.evaluationInterval), rules: rules }],
+  },
+}

@@ -1,0 +1,94 @@
+"""A job's series and what the rules must say of them, run by promtool: for stories of many ranks."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+STEP = 15
+"""Seconds between samples and evaluations."""
+CHAIN = (
+    "job",
+    "regression",
+    "jitter",
+    "stall",
+    "phases",
+    "masked",
+    "host",
+    "verdicts",
+    "history",
+    "hardware",
+)
+"""Concerns in the order in which their rules read one another; the alerts come last."""
+
+
+@dataclass
+class Scenario:
+    """Input series of job `a`, and expectations.
+
+    `values` are in promtool's notation (`0+4x80`). Every rank named by `ranks` is up.
+    """
+
+    folder: Path
+    concerns: tuple[str, ...]
+    flavour: str = "rules"
+    inputs: list[dict[str, str]] = field(default_factory=list)
+    expectations: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, metric: str, values: str, **labels: object) -> None:
+        pairs = ", ".join(f'{name}="{value}"' for name, value in ({"training_job": "a"} | labels).items())
+        self.inputs.append({"series": f"{metric}{{{pairs}}}", "values": values})
+
+    def ranks(self, ranks: Iterable[int], samples: int, group: str = "dp", size: int = 0) -> None:
+        """Ranks that are up for `samples` and belong to one comparison group."""
+        ranks = list(ranks)
+        for rank in ranks:
+            self.add("argus_rank_up", f"1x{samples}", rank=rank)
+            self.add("argus_group_expected_ranks", f"{size or len(ranks)}x{samples}", rank=rank, group=group)
+
+    def phase(self, rank: int, phase: str, count: str, seconds: str, **labels: object) -> None:
+        """Totals of one phase: spans and their seconds."""
+        base: dict[str, object] = {"kind": "compute", "group": "dp", "source": "event"}
+        given = base | labels | {"rank": rank, "phase": phase}
+        self.add("argus_phase_duration_seconds_count", count, **given)
+        self.add("argus_phase_duration_seconds_sum", seconds, **given)
+
+    def expect(self, expression: str, at: str, samples: dict[str, float]) -> None:
+        """The values at a time ("5m30s"), by label set in promtool's notation."""
+        listed = [{"labels": labels, "value": value} for labels, value in samples.items()]
+        self.expectations.append({"expr": expression, "eval_time": at, "exp_samples": listed})
+
+    def run(self) -> None:
+        names = [name for name in CHAIN if name in self.concerns]
+        assert len(names) == len(self.concerns), f"{self.concerns} are not all in {CHAIN}"
+        files = [ROOT / self.flavour / f"argus.{name}.rules.yaml" for name in names]
+        files.append(ROOT / self.flavour / "argus.alerts.yaml")
+        groups = [
+            group["name"]
+            for file in files
+            for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
+        ]
+        document = {
+            "rule_files": [str(file) for file in files],
+            "evaluation_interval": f"{STEP}s",
+            "group_eval_order": groups,
+            "tests": [
+                {
+                    "interval": f"{STEP}s",
+                    "input_series": self.inputs,
+                    "promql_expr_test": self.expectations,
+                }
+            ],
+        }
+        test = self.folder / "scenario.yaml"
+        test.write_text(yaml.safe_dump(document), encoding="utf-8")
+        done = subprocess.run(
+            ["promtool", "test", "rules", str(test)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,178 @@
+"""A job that has stopped: who holds it up, and when nobody can be named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from rules.scenario import Scenario
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
+)
+
+SAMPLES = 20
+AT = "4m"
+"""The last iteration ended at 1m; five usual durations of 4 s are less than the least, a minute."""
+CULPRITS = 'rank:argus_verdict:active{level="L1", verdict!="victim"}'
+
+
+def stalled(folder: Path, ranks: int) -> Scenario:
+    """A job of `ranks` whose iterations end at 1m."""
+    job = Scenario(folder, ("job", "stall", "verdicts"))
+    job.ranks(range(ranks), SAMPLES)
+    job.add("argus_iteration_duration_seconds_count", f"0+4x4 16x{SAMPLES - 5}", rank=0)
+    job.add("argus_iteration_duration_seconds_sum", f"0+16x4 64x{SAMPLES - 5}", rank=0)
+    job.add("argus_iteration_duration_seconds_squared_total", f"0+64x4 256x{SAMPLES - 5}", rank=0)
+    job.add("argus_iteration_last_timestamp_seconds", f"0+15x4 60x{SAMPLES - 5}", rank=0)
+    return job
+
+
+def is_in(job: Scenario, rank: int, phase: str, kind: str, since: int = 62) -> None:
+    """From the stall on, the rank has this span open; before it, there is none at a scrape."""
+    job.add("argus_phase_open_timestamp_seconds", f"_x5 {since}x{SAMPLES}", rank=rank, phase=phase, kind=kind)
+
+
+def entered(job: Scenario, rank: int, collectives: int, group: str = "dp") -> None:
+    job.add("argus_collective_sequence", f"{collectives}x{SAMPLES}", rank=rank, group=group)
+
+
+def culprit(rank: int, phase: str, cause: str = "hang-host", team: str = "operations") -> str:
+    return (
+        'rank:argus_verdict:active{training_job="a", verdict="culprit", level="L1", '
+        f'rank="{rank}", phase="{phase}", cause="{cause}", team="{team}"}}'
+    )
+
+
+def page(labels: str, team: str = "operations") -> str:
+    return (
+        'ALERTS{alertname="ArgusTrainingStalled", alertstate="firing", severity="page", level="L1", '
+        f'training_job="a", team="{team}"{labels}}}'
+    )
+
+
+FIRING = 'ALERTS{alertstate="firing"}'
+
+
+def test_whoever_is_elsewhere_while_the_others_wait_is_named(tmp_path: Path) -> None:
+    """Three ranks in a collective, rank 2 in its loader: rank 2, with its phase, and one page."""
+    job = stalled(tmp_path, 4)
+    for rank in (0, 1, 3):
+        is_in(job, rank, "grad_sync", "comm")
+    is_in(job, 2, "data", "host")
+    job.expect(CULPRITS, AT, {culprit(2, "data", "hang-data", "algorithm"): 1})
+    named = ', verdict="culprit", cause="hang-data", rank="2", phase="data"'
+    job.expect(FIRING, AT, {page(named, "algorithm"): 1})
+    job.expect("job:argus_lost_gpus:current", AT, {
+        'job:argus_lost_gpus:current{training_job="a", cause="hang-data"}': 4
+    })  # fmt: skip
+    job.run()
+
+
+def test_the_innermost_span_says_where(tmp_path: Path) -> None:
+    """Spans lie inside one another: the rank is where the latest began, and a collective inside one waits."""
+    job = stalled(tmp_path, 4)
+    for rank in (0, 1, 3):
+        is_in(job, rank, "forward", "compute", since=62)
+        is_in(job, rank, "all_gather", "comm", since=63)
+    is_in(job, 2, "forward", "compute", since=62)
+    is_in(job, 2, "attention", "compute", since=63)
+    job.expect(CULPRITS, AT, {culprit(2, "attention"): 1})
+    job.run()
+
+
+def test_a_backward_that_holds_the_collective_is_a_wait(tmp_path: Path) -> None:
+    """DDP reduces inside `backward`: the ranks in it wait for the one that is still in `forward`."""
+    job = stalled(tmp_path, 4)
+    for rank in (0, 1, 3):
+        is_in(job, rank, "backward", "compute")
+    is_in(job, 2, "forward", "compute")
+    job.expect(CULPRITS, AT, {culprit(2, "forward"): 1})
+    job.run()
+
+
+def test_whoever_has_entered_fewer_collectives_is_named(tmp_path: Path) -> None:
+    """Its mates in the tensor-parallel group are behind in their data-parallel groups too, but they wait."""
+    job = stalled(tmp_path, 8)
+    for rank in range(8):
+        replica, shard = divmod(rank, 2)
+        # Rank 4 hangs; rank 5 waits for it in their tp group and so has not entered its dp group.
+        entered(job, rank, 40 if rank == 4 else 41, f"tp:{replica}")
+        entered(job, rank, 7 if replica == 2 else 8, f"dp:{shard}")
+        is_in(job, rank, "all_reduce", "comm")
+    job.expect(CULPRITS, AT, {culprit(4, "all_reduce"): 1})
+    job.expect("count by (cause) (" + CULPRITS.replace("!=", "=") + ")", AT, {'{cause="waiting"}': 7})
+    job.run()
+
+
+def test_a_rank_in_no_span_is_named_too(tmp_path: Path) -> None:
+    """A process stopped between two spans has none open; its page still tells that it is behind."""
+    job = stalled(tmp_path, 4)
+    for rank in range(4):
+        entered(job, rank, 30 if rank == 1 else 31)
+        if rank != 1:
+            is_in(job, rank, "grad_sync", "comm")
+    job.expect(CULPRITS, AT, {culprit(1, "none"): 1})
+    job.run()
+
+
+def test_a_lost_rank_comes_first(tmp_path: Path) -> None:
+    """Its process died: the others wait for it, whatever their spans say."""
+    job = stalled(tmp_path, 4)
+    job.inputs = [
+        given for given in job.inputs if given["series"] != 'argus_rank_up{training_job="a", rank="3"}'
+    ]
+    job.add("argus_rank_up", f"1x4 0x{SAMPLES}", rank=3)
+    for rank in range(3):
+        is_in(job, rank, "grad_sync", "comm")
+    job.expect(CULPRITS, AT, {culprit(3, "none"): 1})
+    job.run()
+
+
+def test_everybody_in_the_same_collective_is_the_collective_itself(tmp_path: Path) -> None:
+    """Nobody is elsewhere or behind: the phase is named, and no rank."""
+    job = stalled(tmp_path, 4)
+    for rank in range(4):
+        entered(job, rank, 31)
+        is_in(job, rank, "grad_sync", "comm")
+    label = 'verdict="culprit", cause="hang-comm"'
+    job.expect(CULPRITS, AT, {
+        f'rank:argus_verdict:active{{training_job="a", level="L1", phase="grad_sync", team="operations", {label}}}': 1
+    })  # fmt: skip
+    job.expect(FIRING, AT, {page(f', {label}, phase="grad_sync"'): 1})
+    job.run()
+
+
+def test_all_in_backward_accuses_nobody(tmp_path: Path) -> None:
+    """Whether they wait in it or one of them hangs in it cannot be told: the page names no rank."""
+    job = stalled(tmp_path, 4)
+    for rank in range(4):
+        is_in(job, rank, "backward", "compute")
+    job.expect(CULPRITS, AT, {
+        'rank:argus_verdict:active{training_job="a", level="L1", verdict="abstain", cause="stall", team="none"}': 1
+    })  # fmt: skip
+    job.expect(FIRING, AT, {page(""): 1})
+    job.run()
+
+
+def test_more_than_half_of_the_ranks_are_never_to_blame(tmp_path: Path) -> None:
+    """One rank ran ahead by a collective: the three behind it are not three culprits."""
+    job = stalled(tmp_path, 4)
+    for rank in range(4):
+        entered(job, rank, 31 if rank == 0 else 30)
+    job.expect('rank:argus_verdict:active{verdict="culprit"}', AT, {})
+    job.run()
+
+
+def test_a_job_that_runs_has_no_stall_verdict(tmp_path: Path) -> None:
+    """Open spans and a rank one collective behind are how a healthy job looks at any scrape."""
+    job = stalled(tmp_path, 4)
+    job.inputs = [given for given in job.inputs if "last_timestamp" not in given["series"]]
+    job.add("argus_iteration_last_timestamp_seconds", f"0+15x{SAMPLES}", rank=0)
+    for rank in range(4):
+        entered(job, rank, 30 if rank == 1 else 31)
+        is_in(job, rank, "data" if rank == 1 else "grad_sync", "host" if rank == 1 else "comm")
+    job.expect("rank:argus_verdict:active", AT, {})
+    job.expect(FIRING, AT, {})
+    job.run()
