@@ -401,6 +401,12 @@ WORKER_TRACE_REQUESTS = _worker_self(
     ("result",),
     "Requests for traces sent to exporters, by result: success or failure.",
 )
+WORKER_KERNELS_LEFT_OUT = _worker_self(
+    "argus_l3_worker_kernels_left_out",
+    "gauge",
+    ("training_job",),
+    "Kernels of the newest window that were not judged because the cycle had too little time, smallest first.",
+)
 WORKER_ANOMALIES = _worker_self(
     "argus_l3_worker_anomalies", "gauge", ("verdict",), "Verdicts of the last cycle, by verdict."
 )

@@ -10,8 +10,9 @@ import numpy as np
 
 from argus_l3_worker.groups import STAGE, coordinates_of
 from argus_l3_worker.judge import Abstention
+from argus_l3_worker.mode_columns import ModeColumns
 from argus_l3_worker.prometheus import Sample
-from argus_l3_worker.triples import Floats, PairTriples, RoleTriples, Window
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
 
 ANY_ROLE = "all"
 """Role of ranks whose `argus_rank_info` names none."""
@@ -29,30 +30,40 @@ class NotJudged:
 
 @dataclass(frozen=True)
 class JobSamples:
-    """What Prometheus said about one job at one time."""
+    """What Prometheus said about one job at one time.
+
+    `complete` is false where kernels were left out of `modes`.
+    """
 
     rank_info: Sequence[Sample]
     last_step: Sequence[Sample]
     steps: Sequence[Sample]
-    events: Sequence[Sample]
-    p50: Sequence[Sample]
-    p99: Sequence[Sample]
+    modes: ModeColumns
     cutoff: Sequence[Sample] = ()
     coverage: Sequence[Sample] = ()
+    complete: bool = True
 
 
 @dataclass(frozen=True)
 class JobWindow:
-    """One window of one job, ready to be judged."""
+    """One window of one job, ready to be judged.
+
+    `left_out`: modes that were published but not taken, by reason.
+    """
 
     roles: tuple[RoleTriples, ...]
     abstentions: tuple[Abstention, ...]
     not_judged: tuple[NotJudged, ...]
+    left_out: Mapping[str, int]
 
 
 def roles_of(rank_info: Iterable[Sample]) -> dict[str, str]:
     """Role by rank."""
-    return {sample.labels["rank"]: sample.labels.get("role") or ANY_ROLE for sample in rank_info}
+    return {rank: sample.labels.get("role") or ANY_ROLE for rank, sample in _by_rank(rank_info).items()}
+
+
+def _by_rank(samples: Iterable[Sample]) -> dict[str, Sample]:
+    return {sample.labels["rank"]: sample for sample in samples if sample.labels.get("rank")}
 
 
 def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] = ()) -> JobWindow:
@@ -61,17 +72,17 @@ def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] 
     Args:
         coordinates: labels of `argus_rank_info` by which ranks may be grouped.
     """
-    info = {sample.labels["rank"]: sample.labels for sample in samples.rank_info}
+    info = {rank: sample.labels for rank, sample in _by_rank(samples.rank_info).items()}
     roles = roles_of(samples.rank_info)
-    steps = {sample.labels["rank"]: int(sample.value) for sample in samples.steps}
+    steps = {rank: int(sample.value) for rank, sample in _by_rank(samples.steps).items()}
     windows = {
-        sample.labels["rank"]: Window(int(sample.value), steps.get(sample.labels["rank"], 0))
-        for sample in samples.last_step
+        rank: Window(int(sample.value), steps.get(rank, 0))
+        for rank, sample in _by_rank(samples.last_step).items()
     }
     members: dict[str, list[str]] = {}
     for rank in sorted(roles, key=_natural):
         members.setdefault(roles[rank], []).append(rank)
-    pairs = _pairs(samples)
+    kept_of: dict[str, tuple[Window, tuple[str, ...]]] = {}
     found: list[RoleTriples] = []
     abstentions: list[Abstention] = []
     not_judged: list[NotJudged] = []
@@ -104,60 +115,74 @@ def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] 
             for rank in ranks
             if rank in windows and windows[rank] != window
         ]
+        kept_of[role] = window, kept
+    tables_of = _tables([kept for _, kept in kept_of.values()], samples.modes)
+    for (role, (window, kept)), tables in zip(kept_of.items(), tables_of, strict=True):
         common = coordinates_of([info[rank] for rank in kept], (STAGE, *coordinates))
-        tables = _tables(kept, pairs)
         bound = _unpublished(kept, tables, samples)
         found.append(RoleTriples(training_job, role, window, kept, tables, bound, common))
-    return JobWindow(tuple(found), tuple(abstentions), tuple(not_judged))
+    left_out = Counter(samples.modes.left_out)
+    known = np.array([rank in roles for rank in samples.modes.ranks], dtype=bool)
+    if strangers := int((~known[samples.modes.rank]).sum()):
+        left_out["of a rank without argus_rank_info"] = strangers
+    return JobWindow(tuple(found), tuple(abstentions), tuple(not_judged), dict(left_out))
 
 
 def _unpublished(ranks: Sequence[str], pairs: Iterable[PairTriples], samples: JobSamples) -> Floats:
     """Most seconds of a pair that a rank does not publish: its cutoff share of all its kernel time."""
+    if not samples.complete:  # all its kernel time is not known
+        return np.full(len(ranks), np.nan)
     seconds = np.zeros(len(ranks))
     for pair in pairs:
         seconds[pair.ranks] += pair.seconds
-    cutoff = {sample.labels["rank"]: sample.value for sample in samples.cutoff}
-    coverage = {sample.labels["rank"]: sample.value for sample in samples.coverage}
+    cutoff = {rank: sample.value for rank, sample in _by_rank(samples.cutoff).items()}
+    coverage = {rank: sample.value for rank, sample in _by_rank(samples.coverage).items()}
     share = np.array([cutoff.get(rank, np.nan) for rank in ranks])
     covered = np.array([coverage.get(rank, np.nan) for rank in ranks])
     known = (covered > 0.0) & (covered <= 1.0) & (share >= 0.0) & (share <= 1.0)
     return np.where(known, share * seconds / np.where(known, covered, 1.0), np.nan)
 
 
-_Modes = list[tuple[float, float, float]]  # (p50, p99, count)
+def _tables(roles: Sequence[Sequence[str]], modes: ModeColumns) -> list[tuple[PairTriples, ...]]:
+    """The pairs of each role, by kernel and stream; each role is given by its ranks."""
+    place = {rank: (role, at) for role, ranks in enumerate(roles) for at, rank in enumerate(ranks)}
+    nowhere = (-1, -1)
+    role_of, at_of = (
+        np.array([place.get(rank, nowhere) for rank in modes.ranks], dtype=np.intp).reshape(-1, 2).T
+    )
+    order_of_pairs = np.argsort(np.array([_pair_order(pair) for pair in modes.pairs], dtype=object))
+    place_of_pair = np.empty(len(modes.pairs), dtype=np.intp)
+    place_of_pair[order_of_pairs] = np.arange(len(modes.pairs))
+    role, at, pair = role_of[modes.rank], at_of[modes.rank], place_of_pair[modes.pair]
+    rows = np.flatnonzero(role >= 0)
+    rows = rows[np.lexsort((modes.p50[rows], at[rows], pair[rows], role[rows]))]
+    tables: list[list[PairTriples]] = [[] for _ in roles]
+    if rows.size:
+        fresh = (np.diff(role[rows]) != 0) | (np.diff(pair[rows]) != 0)
+        for part in np.split(rows, np.flatnonzero(fresh) + 1):
+            kernel, stream = modes.pairs[modes.pair[part[0]]]
+            tables[role[part[0]]].append(_rectangle(kernel, stream, at[part], modes, part))
+    return [tuple(of_role) for of_role in tables]
 
 
-def _pairs(samples: JobSamples) -> dict[tuple[str, str], dict[str, _Modes]]:
-    """Modes ascending by p50, by pair and rank; only complete triples with events and positive durations."""
-
-    def key(labels: Mapping[str, str]) -> tuple[str, str, str, str]:
-        return labels["rank"], labels["kernel"], labels["stream"], labels["mode"]
-
-    p50 = {key(sample.labels): sample.value for sample in samples.p50}
-    p99 = {key(sample.labels): sample.value for sample in samples.p99}
-    found: dict[tuple[str, str], dict[str, _Modes]] = {}
-    for sample in samples.events:
-        place = key(sample.labels)
-        median, high = p50.get(place, 0.0), p99.get(place, 0.0)
-        if sample.value > 0 and median > 0 and high > 0:
-            rank, kernel, stream, _ = place
-            modes = found.setdefault((kernel, stream), {}).setdefault(rank, [])
-            modes.append((median, max(high, median), sample.value))
-    for by_rank in found.values():
-        for modes in by_rank.values():
-            modes.sort()
-    return found
+def _pair_order(pair: tuple[str, str]) -> str:
+    return "\0".join(pair)
 
 
-def _tables(
-    ranks: tuple[str, ...], pairs: Mapping[tuple[str, str], Mapping[str, _Modes]]
-) -> tuple[PairTriples, ...]:
-    tables = []
-    for (kernel, stream), by_rank in sorted(pairs.items()):
-        present = [(position, by_rank[rank]) for position, rank in enumerate(ranks) if rank in by_rank]
-        if present:
-            tables.append(pair_triples(kernel, stream, present))
-    return tuple(tables)
+def _rectangle(kernel: str, stream: str, at: Ints, modes: ModeColumns, rows: Ints) -> PairTriples:
+    """Rows of one pair, sorted by position of the rank and then by median, as rectangles."""
+    ranks, begin, sizes = np.unique(at, return_index=True, return_counts=True)
+    row = np.repeat(np.arange(len(ranks)), sizes)
+    column = np.arange(len(rows)) - begin[row]
+    last = rows[begin + sizes - 1]  # what fills up the modes that a rank lacks
+    shape = (len(ranks), int(sizes.max()))
+    count = np.zeros(shape)
+    p50 = np.repeat(modes.p50[last, None], shape[1], axis=1)
+    p99 = np.repeat(modes.p99[last, None], shape[1], axis=1)
+    count[row, column], p50[row, column], p99[row, column] = (
+        modes.count[rows], modes.p50[rows], modes.p99[rows]
+    )  # fmt: skip
+    return PairTriples(kernel, stream, ranks.astype(np.intp), count, p50, p99)
 
 
 def pair_triples(

@@ -35,10 +35,16 @@ class PrometheusConfig(AccessConfig):
     timeout_seconds: float = setting(30.0, "longest wait for one answer")
     concurrency: int = setting(4, "queries in flight at a time")
     shard_series: int = setting(50_000, "a query asks for about this many series at most; kernels are split")
+    max_kernels: int = setting(5_000, "kernels of a job that are asked for at most, by share of kernel time")
+    gzip: bool = setting(
+        False,
+        "ask for compressed answers: for thin lines only, since Prometheus takes longer to compress than a "
+        "fast line to carry them",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_positive(self, "timeout_seconds", "concurrency", "shard_series")
+        _require_positive(self, "timeout_seconds", "concurrency", "shard_series", "max_kernels")
         _require(
             self.url.startswith(("http://", "https://")),
             f"url is {self.url!r}; allowed: a URL that starts with http:// or https://",
@@ -180,6 +186,10 @@ class Config:
     web: WebConfig = section(WebConfig, "the worker's own /metrics and /healthz")
     traces: TracesConfig = section(TracesConfig, "traces of single ranks: store, links, requests")
     cycle_seconds: float = setting(60.0, "grid on which `serve` judges and stamps its samples")
+    budget_ratio: float = setting(
+        0.8,
+        "share of a cycle that queries and judging may take in `serve`; small kernels are left out beyond",
+    )
     settle_seconds: float = setting(
         10.0, "judge this long behind the grid, so that every scrape of the time is stored"
     )
@@ -192,6 +202,9 @@ class Config:
 
     def __post_init__(self) -> None:
         _require_positive(self, "cycle_seconds", "history_seconds", "unmarked_window_seconds")
+        _require(
+            0 < self.budget_ratio <= 1, f"budget_ratio is {self.budget_ratio!r}; allowed: over 0, up to 1"
+        )
         _require(self.settle_seconds >= 0, f"settle_seconds is {self.settle_seconds!r}; allowed: 0 or more")
 
     @property

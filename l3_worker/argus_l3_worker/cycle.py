@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from argus_core import catalogue, remote_write
 from argus_core.remote_write import Labels
 from argus_l3_worker import results, witnesses
-from argus_l3_worker.assemble import JobSamples, JobWindow, NotJudged, assemble, roles_of
+from argus_l3_worker.assemble import JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.config import Config
 from argus_l3_worker.delivery import Delivery
-from argus_l3_worker.errors import QueryError
+from argus_l3_worker.errors import PartialAnswer, QueryError
+from argus_l3_worker.fetch import fetch_window
 from argus_l3_worker.groups import GroupHistory, GroupShift, judge_groups
 from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
 from argus_l3_worker.log import LOGGER, fields
@@ -29,6 +32,20 @@ from argus_l3_worker.witnesses import Opinions, hear
 _TIMELINE_STEP_LIMITS = (0.25, 5.0)
 _TIMELINE_POINTS = 2_400
 _REMEMBERED_WINDOWS = 64
+# Of a window's time; the rest is for judging what came.
+_ASKING_SHARE = 0.7
+
+_DueWindow = tuple[float, Callable[[], None]]
+"""Unix time at which a window is looked at, and what to call once it has been judged."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Published modes that were not taken in a job's newest window, and why."""
+
+    training_job: str
+    reason: str
+    modes: int
 
 
 @dataclass
@@ -45,7 +62,8 @@ class _JobState:
     judged: deque[int] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_WINDOWS))
     not_judged: tuple[NotJudged, ...] = ()
     unmarked_until: float = 0.0
-    job_abstention: Abstention | None = None
+    abstentions: tuple[Abstention, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     groups: GroupHistory | None = None
 
 
@@ -63,6 +81,7 @@ class CycleReport:
     verdicts: tuple[Verdict, ...]
     group_shifts: tuple[GroupShift, ...]
     opinions: tuple[Opinions, ...]
+    left_out: tuple[LeftOut, ...]
     windows_judged: int
     seconds: float
     delivered: bool | None = None
@@ -97,8 +116,12 @@ class Worker:
         self._last_success: float | None = None
         self._traces_restored = False
 
-    async def cycle(self, stamp: float, at: float) -> CycleReport:
+    async def cycle(self, stamp: float, at: float, budget: float | None = None) -> CycleReport:
         """Judge what Prometheus held at Unix time `at` and write results stamped `stamp`.
+
+        Args:
+            budget: seconds for queries and judging. Kernels that do not fit are left out, the smallest first,
+                which an abstention says. None: as long as it takes.
 
         Raises:
             QueryError: Prometheus could not be asked; nothing is concluded, and nothing ends.
@@ -107,7 +130,7 @@ class Worker:
         try:
             if self._delivery is not None and self._live is None:
                 self._live = await self._series_of_earlier_workers(at)
-            report = await self._judge(at, begun)
+            report = await self._judge(at, begun, budget)
         except Exception:
             self._telemetry.cycles.labels("failure").inc()
             self._telemetry.cycle_seconds.set(self._monotonic() - begun)
@@ -141,30 +164,42 @@ class Worker:
                 ]
             )
 
-    async def _judge(self, at: float, begun: float) -> CycleReport:
+    async def _judge(self, at: float, begun: float, budget: float | None) -> CycleReport:
         matchers = {"training_job": self._config.training_job} if self._config.training_job else {}
         info = await self._prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
         jobs = sorted({sample.labels.get("training_job", "") for sample in info} - {""})
         for gone in self._jobs.keys() - set(jobs):
             del self._jobs[gone]
+            with contextlib.suppress(KeyError):  # never had a window
+                self._telemetry.kernels_left_out.remove(gone)
         windows_judged = 0
         opinions: list[Opinions] = []
-        for job in jobs:
+        infos: dict[str, list[Sample]] = {}
+        for sample in info:
+            infos.setdefault(sample.labels.get("training_job", ""), []).append(sample)
+        for number, job in enumerate(jobs):
             state = self._jobs.setdefault(job, _JobState())
-            of_job = [sample for sample in info if sample.labels.get("training_job") == job]
-            windows_judged += await self._judge_job(job, state, of_job, at)
-            if self._config.witness.enabled:
-                opinions.append(await hear(self._prometheus, job, roles_of(of_job), at, self._config.witness))
+            until = None if budget is None else self._share_of(begun + budget, len(jobs) - number)
+            state.abstentions = ()
+            try:
+                windows_judged += await self._judge_job(job, state, infos[job], at, until)
+                if self._config.witness.enabled:
+                    roles = roles_of(infos[job])
+                    opinions.append(await hear(self._prometheus, job, roles, at, self._config.witness))
+            except PartialAnswer as error:
+                # What was known still holds; the window is looked at again in the next cycle.
+                state.abstentions = (Abstention(job, "all", "partial-answer", str(error)),)
         judgements: list[RoleJudgement] = []
         abstentions: list[Abstention] = []
         not_judged: list[NotJudged] = []
+        left_out: list[LeftOut] = []
         verdicts: list[Verdict] = []
         group_shifts: list[GroupShift] = []
         for job in jobs:
             state = self._jobs[job]
             not_judged += state.not_judged
-            if state.job_abstention is not None:
-                abstentions.append(state.job_abstention)
+            left_out += state.left_out
+            abstentions += state.abstentions
             for role_state in state.roles.values():
                 if isinstance(role_state.latest, Abstention):
                     abstentions.append(role_state.latest)
@@ -181,27 +216,49 @@ class Worker:
             tuple(verdicts),
             tuple(group_shifts),
             tuple(opinions),
+            tuple(left_out),
             windows_judged,
             self._monotonic() - begun,
         )
 
-    async def _judge_job(self, job: str, state: _JobState, info: Sequence[Sample], at: float) -> int:
+    def _share_of(self, deadline: float, parts: int) -> float:
+        """When the next of `parts` must be done, so that the last is done by `deadline`."""
+        now = self._monotonic()
+        return now + (deadline - now) / parts
+
+    async def _judge_job(
+        self, job: str, state: _JobState, info: Sequence[Sample], at: float, until: float | None
+    ) -> int:
         """Judge the job's windows that are new; return how many."""
-        times = await self._times_to_judge(job, state, at)
-        state.job_abstention = None
-        if not times and not state.roles:
+        windows = await self._windows_to_judge(job, state, at)
+        if not windows and not state.roles:
             roles = set(roles_of(info).values())
-            state.job_abstention = Abstention(
-                job,
-                roles.pop() if len(roles) == 1 else "all",
-                "no-kernels",
-                f"none of {len(info)} ranks publishes kernel modes: is the kernel channel on?",
+            state.abstentions = (
+                Abstention(
+                    job,
+                    roles.pop() if len(roles) == 1 else "all",
+                    "no-kernels",
+                    f"none of {len(info)} ranks publishes kernel modes: is the kernel channel on?",
+                ),
             )
-        for when in times:
-            samples = await self._fetch(job, when)
-            window = await asyncio.to_thread(assemble, job, samples, self._config.judge.coordinates)
+        for number, (when, judged) in enumerate(windows):
+            asked_until = None
+            if until is not None:
+                mine = self._share_of(until, len(windows) - number)
+                asked_until = self._monotonic() + _ASKING_SHARE * (mine - self._monotonic())
+            fetched = await fetch_window(
+                self._prometheus, job, when, self._config.prometheus, asked_until, self._monotonic
+            )
+            window = await asyncio.to_thread(assemble, job, fetched.samples, self._config.judge.coordinates)
             await asyncio.to_thread(self._take, state, window)
-        return len(times)
+            judged()
+            state.left_out = tuple(
+                LeftOut(job, reason, modes) for reason, modes in sorted(window.left_out.items())
+            )
+            if fetched.left_out:
+                state.abstentions = (_overload(job, fetched.left_out, fetched.kernels),)
+            self._telemetry.kernels_left_out.labels(job).set(len(fetched.left_out))
+        return len(windows)
 
     def _take(self, state: _JobState, window: JobWindow) -> None:
         judge = self._config.judge
@@ -221,14 +278,14 @@ class Worker:
         state.groups.add(judge_groups(window.roles, judge))
         state.not_judged = window.not_judged
 
-    async def _times_to_judge(self, job: str, state: _JobState, at: float) -> list[float]:
+    async def _windows_to_judge(self, job: str, state: _JobState, at: float) -> list[_DueWindow]:
         config = self._config
         in_job = {"training_job": job}
         steps = await self._prometheus.instant(selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job), at)
         if not steps:
             return []
         if all(sample.value == 0 for sample in steps):
-            return self._unmarked_times(state, at)
+            return self._unmarked_windows(state, at)
         low, high = _TIMELINE_STEP_LIMITS
         step = min(max(config.cycle_seconds / 4.0, low), high)
         step = max(step, config.history_seconds / _TIMELINE_POINTS)
@@ -245,39 +302,17 @@ class Worker:
         windows: list[Sighting] = due(
             seen, frozenset(state.judged), len(steps), at, config.cycle_seconds, config.judge.windows
         )
-        state.judged.extend(sighting.last_step for sighting in seen if sighting in windows)
-        return [window.time for window in windows]
+        return [(window.time, partial(state.judged.append, window.last_step)) for window in windows]
 
-    def _unmarked_times(self, state: _JobState, at: float) -> list[float]:
+    def _unmarked_windows(self, state: _JobState, at: float) -> list[_DueWindow]:
         """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""
         spacing = self._config.unmarked_window_seconds
+
+        def judged(time: float) -> None:
+            state.unmarked_until = time + spacing
+
         times = [at - back * spacing for back in reversed(range(self._config.judge.windows))]
-        fresh = [time for time in times if time >= state.unmarked_until]
-        if fresh:
-            state.unmarked_until = fresh[-1] + spacing
-        return fresh
-
-    async def _fetch(self, job: str, at: float) -> JobSamples:
-        ask, in_job = self._prometheus.instant, {"training_job": job}
-        info, last_step, steps, cutoff, coverage, sizes = await asyncio.gather(
-            ask(selector(catalogue.RANK_INFO.name, in_job), at),
-            ask(selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, in_job), at),
-            ask(selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job), at),
-            ask(selector(catalogue.KERNEL_CUTOFF.name, in_job), at),
-            ask(selector(catalogue.KERNEL_COVERAGE.name, in_job), at),
-            ask(f"count by (kernel) ({selector(catalogue.KERNEL_MODE_EVENTS.name, in_job)})", at),
-        )
-        shards = _shards(sizes, self._config.prometheus.shard_series)
-        families = (catalogue.KERNEL_MODE_EVENTS, catalogue.KERNEL_MODE_P50, catalogue.KERNEL_MODE_P99)
-
-        async def whole(name: str) -> list[Sample]:
-            parts = await asyncio.gather(
-                *(ask(selector(name, in_job, **({"kernel": shard} if shard else {})), at) for shard in shards)
-            )
-            return [sample for part in parts for sample in part]
-
-        events, p50, p99 = await asyncio.gather(*(whole(family.name) for family in families))
-        return JobSamples(info, last_step, steps, events, p50, p99, cutoff, coverage)
+        return [(time, partial(judged, time)) for time in times if time >= state.unmarked_until]
 
     async def _ask_for_traces(self, report: CycleReport, at: float) -> None:
         """Traces of whom this worker or the rules accuse. Fails a cycle never."""
@@ -332,16 +367,13 @@ class Worker:
         ]
 
 
-def _shards(sizes: Sequence[Sample], limit: int) -> list[list[str]]:
-    """Kernels in groups of at most `limit` series (a kernel with more stands alone); [[]] asks for all."""
-    if sum(sample.value for sample in sizes) <= limit:
-        return [[]]
-    shards: list[list[str]] = []
-    room = 0.0
-    for sample in sorted(sizes, key=lambda sample: sample.labels.get("kernel", "")):
-        if sample.value > room or not shards:
-            shards.append([])
-            room = limit
-        shards[-1].append(sample.labels.get("kernel", ""))
-        room -= sample.value
-    return shards
+def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:
+    named = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
+    return Abstention(
+        job,
+        "all",
+        "overload",
+        f"{len(left_out)} of {kernels} kernels, the smallest, are left out ({named}): a cycle has too little "
+        "time for them, or prometheus.max_kernels is reached; lengthen cycle_seconds, raise "
+        "prometheus.concurrency, or give each training job its own worker",
+    )

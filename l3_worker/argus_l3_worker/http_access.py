@@ -1,4 +1,4 @@
-"""How the worker proves who it is and checks whom it talks to, configured as Prometheus' own HTTP clients are.
+"""How the worker proves who it is and checks whom it talks to, configured as Prometheus' own HTTP clients.
 
 Files are read again at each use, so that a rotated secret or certificate needs no restart.
 

@@ -17,7 +17,9 @@ from argus_l3_worker.shifts import mode_shifts, pair_shift, robust_deviation
 from argus_l3_worker.triples import Bools, Floats, Ints, Kind, PairTriples, RoleTriples, Window
 from argus_l3_worker.wasserstein import Mixtures, mean_distances, upper_fence
 
-AbstainReason = Literal["too-few-ranks", "too-few-events", "windows-disagree", "no-kernels", "no-windows"]
+AbstainReason = Literal[
+    "too-few-ranks", "too-few-events", "windows-disagree", "no-kernels", "partial-answer", "overload"
+]
 
 # Collectives weigh half: they must shift twice as far to say anything.
 _COLLECTIVE_WEIGHT = 0.5

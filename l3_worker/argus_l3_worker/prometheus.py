@@ -65,22 +65,33 @@ def decode_vector(answer: bytes) -> list[Sample]:
     Raises:
         QueryError: an error answer, or not an instant vector.
     """
-    found = []
-    for element in result_of(answer, "vector"):
-        value = float(element["value"][1])
-        if math.isfinite(value):
-            found.append(Sample(element["metric"], value))
+    elements, found = result_of(answer, "vector"), []
+    with readable(answer):
+        for element in elements:
+            value = float(element["value"][1])
+            if math.isfinite(value):
+                found.append(Sample(element["metric"], value))
     return found
 
 
 def decode_matrix(answer: bytes) -> list[Series]:
     """Series of a range query's answer, without points that are NaN or infinite, without empty series."""
-    found = []
-    for element in result_of(answer, "matrix"):
-        points = tuple((float(t), float(v)) for t, v in element["values"] if math.isfinite(float(v)))
-        if points:
-            found.append(Series(element["metric"], points))
+    elements, found = result_of(answer, "matrix"), []
+    with readable(answer):
+        for element in elements:
+            points = tuple((float(t), float(v)) for t, v in element["values"] if math.isfinite(float(v)))
+            if points:
+                found.append(Series(element["metric"], points))
     return found
+
+
+@contextmanager
+def readable(answer: bytes) -> Iterator[None]:
+    """Whatever is odd about elements is a QueryError with the beginning of the answer."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise QueryError(f"the answer is not one of the Prometheus HTTP API: {answer[:120]!r}") from error
 
 
 def result_of(answer: bytes, kind: str) -> list[Any]:
@@ -91,7 +102,7 @@ def result_of(answer: bytes, kind: str) -> list[Any]:
             Thanos and Mimir. Remarks of PromQL itself on the query ("PromQL info: ...") are no such warnings.
         QueryError: an error answer, another kind of result, or no such answer at all.
     """
-    try:
+    with readable(answer):
         content = json.loads(answer)
         if content["status"] != "success":
             raise QueryError(f"{content.get('errorType', 'error')}: {content.get('error', '')}")
@@ -100,8 +111,6 @@ def result_of(answer: bytes, kind: str) -> list[Any]:
         result: list[Any] = content["data"]["result"]
         if not isinstance(result, list):
             raise TypeError
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise QueryError(f"the answer is not one of the Prometheus HTTP API: {answer[:120]!r}") from error
     warnings = [str(text) for text in content.get("warnings") or () if not str(text).startswith("PromQL ")]
     if content.get("isPartial") or warnings:
         raise PartialAnswer(
@@ -176,12 +185,14 @@ class Prometheus:
     async def _ask(self, endpoint: str, query: str, **parameters: str) -> bytes:
         async with self._slots:
             try:
-                # POST: a query that names hundreds of kernels is too long for a URL. aiohttp asks for gzip.
+                arguments = self._access.arguments()
+                arguments["headers"]["Accept-Encoding"] = "gzip" if self._config.gzip else "identity"
+                # POST: a query that names hundreds of kernels is too long for a URL.
                 async with self._session.post(
                     f"{self._base}/api/v1/{endpoint}",
                     data={"query": query, **parameters},
                     timeout=self._timeout,
-                    **self._access.arguments(),
+                    **arguments,
                 ) as response:
                     answer = await response.read()
             except AccessError as error:

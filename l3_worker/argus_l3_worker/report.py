@@ -14,6 +14,7 @@ from argus_l3_worker.judge import RoleJudgement
 from argus_l3_worker.verdicts import culprits
 
 _NAME_WIDTH = 44
+_NOT_JUDGED_ROWS = 20
 
 
 def table(report: CycleReport) -> str:
@@ -42,8 +43,12 @@ def _lines(report: CycleReport) -> Iterator[str]:
             f"abstain: job {abstention.training_job}, role {abstention.role}: {abstention.reason}: "
             f"{abstention.detail}"
         )
-    for left_out in report.not_judged:
-        yield f"not judged: role {left_out.role}, rank {left_out.rank}: {left_out.reason}"
+    for rank in report.not_judged[:_NOT_JUDGED_ROWS]:
+        yield f"not judged: role {rank.role}, rank {rank.rank}: {rank.reason}"
+    if len(report.not_judged) > _NOT_JUDGED_ROWS:
+        yield f"not judged: {len(report.not_judged) - _NOT_JUDGED_ROWS} more ranks (--json lists all)"
+    for left_out in report.left_out:
+        yield f"left out: job {left_out.training_job}: {left_out.modes} modes {left_out.reason}"
     for shift in report.group_shifts:
         where = f"{shift.coordinate} {shift.value}" if shift.value else "ranks with nothing in common"
         yield (
@@ -125,7 +130,8 @@ def as_json(report: CycleReport) -> str:
             for shift in report.group_shifts
         ],
         "abstentions": [abstention.__dict__ for abstention in report.abstentions],
-        "not_judged": [left_out.__dict__ for left_out in report.not_judged],
+        "not_judged": [rank.__dict__ for rank in report.not_judged],
+        "left_out": [left_out.__dict__ for left_out in report.left_out],
         "roles": [_role(judgement) for judgement in report.judgements],
     }
     return json.dumps(content, indent=2)

@@ -142,7 +142,8 @@ async def _turn(worker: Worker, config: Config, health: Health, stop: asyncio.Ev
 
 async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announcer) -> None:
     try:
-        report = await worker.cycle(stamp, stamp - config.settle_seconds)
+        budget = config.budget_ratio * config.cycle_seconds
+        report = await worker.cycle(stamp, stamp - config.settle_seconds, budget)
     except ArgusWorkerError as error:
         LOGGER.error(fields("cycle failed", reason=error))
         await worker.report_failure(stamp)
@@ -161,6 +162,7 @@ async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announ
             abstentions=len(report.abstentions),
             ranks_not_judged=len(report.not_judged),
             anomalies=len(report.verdicts),
+            modes_left_out=sum(one.modes for one in report.left_out),
             delivered=report.delivered,
         )
     )

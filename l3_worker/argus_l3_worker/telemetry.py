@@ -32,6 +32,7 @@ class Telemetry:
         self.spooled_bytes = _gauge(catalogue.WORKER_SPOOLED_BYTES, self.registry)
         self.trace_requests = _counter(catalogue.WORKER_TRACE_REQUESTS, self.registry)
         self.anomalies = _gauge(catalogue.WORKER_ANOMALIES, self.registry)
+        self.kernels_left_out = _gauge(catalogue.WORKER_KERNELS_LEFT_OUT, self.registry)
         for result in ("success", "failure"):  # so that rate() sees the first event
             self.cycles.labels(result)
             self.queries.labels(result)

@@ -25,6 +25,8 @@ class Request:
 class Backend:
     """Speaks the query API (every vector empty) and takes remote write, until told otherwise.
 
+    Range queries find nothing.
+
     Attributes:
         answer: (status, content) of a query, by its text.
         write_statuses: what remote write answers next; 204 once they are used up.
@@ -51,6 +53,8 @@ class Backend:
                     self._send(302, b"", {"Location": backend.redirect_to})
                 elif self.path.startswith("/api/v1/query"):
                     status, content = backend.answer(parse_qs(body.decode())["query"][0])
+                    if self.path == "/api/v1/query_range":
+                        content = {**content, "data": {"resultType": "matrix", "result": []}}
                     packed = gzip.compress(json.dumps(content).encode())
                     self._send(status, packed, {"Content-Encoding": "gzip"})
                 else:

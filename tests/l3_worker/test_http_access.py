@@ -1,4 +1,4 @@
-"""Passwords, tokens, certificates and tenants: against a Prometheus that asks for them, and what goes wrong."""
+"""Passwords, tokens, certificates, tenants: against a Prometheus that asks for them, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_tenant_and_token_are_sent_and_answers_come_compressed() -> None:
     """Headers reach queries and remote write alike; the client asks for gzip and reads it."""
     with Backend() as backend:
         config = {
-            "prometheus": {"url": backend.url, "headers": {"X-Scope-OrgID": "team-a"}},
+            "prometheus": {"url": backend.url, "gzip": True, "headers": {"X-Scope-OrgID": "team-a"}},
             "write": {"url": f"{backend.url}/api/v1/push", "authorization": {"credentials": "abc"}},
         }
         assert main(["once", "--config", str(written(backend.folder, config))]) == 0

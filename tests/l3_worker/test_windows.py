@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from argus_l3_worker.assemble import JobSamples, assemble
 from argus_l3_worker.errors import QueryError
+from argus_l3_worker.mode_columns import from_samples
 from argus_l3_worker.prometheus import Sample, Series, decode_matrix, decode_vector, selector
 from argus_l3_worker.triples import Window
 from argus_l3_worker.windows import due, sightings
@@ -102,9 +105,7 @@ def samples(last_steps: dict[str, int], roles: dict[str, str] | None = None) -> 
         ],
         last_step=[Sample({"rank": rank}, float(step)) for rank, step in last_steps.items() if step],
         steps=[Sample({"rank": rank}, 64.0) for rank, step in last_steps.items() if step],
-        events=each(100.0, **names),
-        p50=each(1e-3, **names),
-        p99=each(2e-3, **names),
+        modes=from_samples(each(100.0, **names), each(1e-3, **names), each(2e-3, **names)),
     )
 
 
@@ -135,8 +136,13 @@ def test_roles_are_compared_apart() -> None:
 
 
 def test_an_incomplete_triple_is_no_mode() -> None:
-    """A count without p50, or with a p50 of zero, is left out."""
-    whole = samples(dict.fromkeys("0123", 64))
-    zero = [Sample(one.labels, 0.0) if one.labels["rank"] == "2" else one for one in whole.p50]
-    (role,) = assemble("llm", JobSamples(**{**whole.__dict__, "p50": zero[1:]})).roles
-    assert role.pairs[0].ranks.tolist() == [1, 3]
+    """A count without p50, or with a p50 of zero, is left out, and counted by reason."""
+    where = {"kernel": "gemm", "stream": "compute0", "mode": "0"}
+    count, p50, p99 = (
+        [Sample({**where, "rank": rank}, value) for rank in "0123"] for value in (100.0, 1e-3, 2e-3)
+    )
+    p50[2] = Sample(p50[2].labels, 0.0)
+    whole = replace(samples(dict.fromkeys("0123", 64)), modes=from_samples(count, p50[1:], p99))
+    found = assemble("llm", whole)
+    assert found.roles[0].pairs[0].ranks.tolist() == [1, 3]
+    assert found.left_out == {"incomplete or not finite": 1, "implausible duration or count": 1}

@@ -1,0 +1,141 @@
+"""One window of one job from Prometheus, kernel by kernel, the largest first, until time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from argus_core import catalogue
+from argus_l3_worker.assemble import JobSamples
+from argus_l3_worker.config import PrometheusConfig
+from argus_l3_worker.mode_columns import ModeColumns, concatenate, decode_modes
+from argus_l3_worker.prometheus import Prometheus, selector
+
+T = TypeVar("T")
+
+_BY: Final = "rank, kernel, stream, mode"
+_MODE_FAMILIES: Final = (
+    catalogue.KERNEL_MODE_EVENTS,
+    catalogue.KERNEL_MODE_P50,
+    catalogue.KERNEL_MODE_P99,
+)
+# Names in one query: a regular expression of 500 kernels is some 20 kB.
+_KERNELS_A_SHARD: Final = 500
+# Over this time shares of kernel time are taken: several scrapes, and no more than the story of a window.
+_SHARE_WINDOW: Final = "5m"
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """One window.
+
+    Attributes:
+        kernels: how many there are.
+        left_out: those that were not asked for, because time or `prometheus.max_kernels` was used up.
+    """
+
+    samples: JobSamples
+    kernels: int
+    left_out: tuple[str, ...]
+
+
+async def fetch_window(
+    prometheus: Prometheus,
+    job: str,
+    at: float,
+    config: PrometheusConfig,
+    deadline: float | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Fetched:
+    """Ask for all that is judged.
+
+    Args:
+        at: Unix time.
+        deadline: of `monotonic`; from then on no further kernels are asked for. The largest are, always.
+
+    Raises:
+        QueryError: no answer, or an incomplete one.
+    """
+    in_job = {"training_job": job}
+    info, last_step, steps, cutoff, coverage, sizes = await together(
+        prometheus.instant(query, at)
+        for query in (
+            selector(catalogue.RANK_INFO.name, in_job),
+            selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, in_job),
+            selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job),
+            selector(catalogue.KERNEL_CUTOFF.name, in_job),
+            selector(catalogue.KERNEL_COVERAGE.name, in_job),
+            f"count by (kernel) ({selector(catalogue.KERNEL_MODE_EVENTS.name, in_job)})",
+        )
+    )
+    size = {kernel: sample.value for sample in sizes if (kernel := sample.labels.get("kernel", ""))}
+    ranked: Sequence[str] = sorted(size)
+    if sum(size.values()) > config.shard_series or len(size) > min(config.max_kernels, _KERNELS_A_SHARD):
+        ranked = await _by_share(prometheus, job, at, size)
+    waiting = deque(shards(ranked[: config.max_kernels], size, config.shard_series))
+    parts: list[ModeColumns] = []
+
+    async def take_shards() -> None:
+        first = True
+        while waiting and (first or deadline is None or monotonic() < deadline):
+            first = False
+            parts.append(await _shard(prometheus, job, at, waiting.popleft()))
+
+    await together(take_shards() for _ in range(config.concurrency))
+    left_out = [kernel for shard in waiting for kernel in shard] + list(ranked[config.max_kernels :])
+    modes = await asyncio.to_thread(concatenate, parts)
+    return Fetched(
+        JobSamples(info, last_step, steps, modes, cutoff, coverage, complete=not left_out),
+        len(size),
+        tuple(left_out),
+    )
+
+
+async def _by_share(prometheus: Prometheus, job: str, at: float, size: dict[str, float]) -> list[str]:
+    """Kernels by their share of the job's kernel time, largest first; where unknown by number of series."""
+    total = selector(catalogue.KERNEL_DURATION_TOTAL.name, {"training_job": job})
+    shares = await prometheus.instant(f"sum by (kernel) (rate({total}[{_SHARE_WINDOW}]))", at)
+    share = {sample.labels.get("kernel", ""): sample.value for sample in shares}
+    return sorted(size, key=lambda kernel: (-share.get(kernel, 0.0), -size[kernel], kernel))
+
+
+async def _shard(prometheus: Prometheus, job: str, at: float, kernels: Sequence[str]) -> ModeColumns:
+    # By labels: a rank that moved to another host within the lookback is there twice, and every label that a
+    # scrape adds would have to be read.
+    answers = await together(
+        prometheus.ask(
+            f"max by ({_BY}) ({selector(family.name, {'training_job': job}, kernel=kernels)})",
+            at,
+        )
+        for family in _MODE_FAMILIES
+    )
+    return await asyncio.to_thread(decode_modes, *answers)
+
+
+def shards(kernels: Iterable[str], size: dict[str, float], limit: int) -> list[list[str]]:
+    """Kernels in their order, in groups of at most `limit` series; a kernel with more stands alone."""
+    found: list[list[str]] = []
+    room = 0.0
+    for kernel in kernels:
+        if not found or size[kernel] > room or len(found[-1]) >= _KERNELS_A_SHARD:
+            found.append([])
+            room = float(limit)
+        found[-1].append(kernel)
+        room -= size[kernel]
+    return found
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results in order; where one fails, the others are ended before its error goes on."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -1,0 +1,270 @@
+"""Cycles that get less than they asked for: too little time, incomplete answers, rubbish."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from bench.servers import PrometheusServer
+
+from argus_core import catalogue, remote_write
+from argus_l3_worker.config import Config, PrometheusConfig, WriteConfig
+from argus_l3_worker.cycle import CycleReport, Worker
+from argus_l3_worker.delivery import Delivery
+from argus_l3_worker.fetch import shards
+from argus_l3_worker.prometheus import Prometheus
+from argus_l3_worker.spool import Spool
+from argus_l3_worker.telemetry import Telemetry
+from l3_worker.backends import Backend, vector
+from l3_worker.fleets import fleet
+from l3_worker.published_fleet import Fleet
+
+pytestmark = pytest.mark.e2e
+
+
+def cycles(
+    url: str, work: Callable[[Worker], Awaitable[Any]], telemetry: Telemetry | None = None, **keys: Any
+) -> Any:
+    """What `work` makes of a worker that reads and writes at `url`."""
+    telemetry = telemetry or Telemetry()
+    write = WriteConfig(attempts=1)
+    config = Config(prometheus=PrometheusConfig(url=url, **keys), write=write)
+
+    async def run() -> Any:
+        async with aiohttp.ClientSession() as session:
+            spool = Spool(None, 1 << 30, 3_600_000)
+            delivery = Delivery(session, config.write_url, write, spool, telemetry)
+            asked = Prometheus(session, config.prometheus, telemetry)
+            return await work(Worker(asked, delivery, config, telemetry))
+
+    return asyncio.run(run())
+
+
+def one_cycle(url: str, at: float, budget: float | None = None, **keys: Any) -> CycleReport:
+    found: CycleReport = cycles(url, lambda worker: worker.cycle(at, at, budget), **keys)
+    return found
+
+
+def counter(job: str, name: str, value: float, stamp: float, **labels: str) -> bytes:
+    named = remote_write.labels_of(name, training_job=job, **labels)
+    return remote_write.encode_series(named, value, round(stamp * 1000))
+
+
+# Too little time
+
+
+def test_shards_keep_the_order_and_the_bound() -> None:
+    """Kernels in their order, 100 series a shard; one that is larger stands alone."""
+    size = {"a": 60.0, "b": 40.0, "c": 1.0, "huge": 500.0, "d": 5.0}
+    assert shards(["a", "b", "c", "huge", "d"], size, 100) == [["a", "b"], ["c"], ["huge"], ["d"]]
+
+
+def test_a_cycle_without_time_judges_the_largest_kernel_and_says_what_it_left_out(
+    prometheus: PrometheusServer,
+) -> None:
+    """Budget used up at once: the kernel with most time is judged, the others are named and counted."""
+    now = float(int(time.time()))
+    job = Fleet(prometheus)
+    job.publish(now, 64, fleet(8, seed=0, slow={"3": 1.5}))
+    seconds = {"flash_fwd": 9.0, "gemm_128x128": 5.0, "rms_norm": 1.0, "Memcpy_HtoD": 0.5}
+    prometheus.write(
+        [
+            counter("llm", catalogue.KERNEL_DURATION_TOTAL.name, share * times, at, rank="0", kernel=name)
+            for at, times in ((now - 60, 0.0), (now, 1.0))
+            for name, share in seconds.items()
+        ]
+    )
+    telemetry = Telemetry()
+    report = cycles(
+        prometheus.url,
+        lambda worker: worker.cycle(now, now, 1e-9),
+        telemetry,
+        shard_series=1,
+        concurrency=1,
+    )
+    (judged,) = report.judgements
+    assert [pair.kernel for pair in judged.pairs] == ["flash_fwd"]
+    (abstention,) = report.abstentions
+    assert (abstention.reason, "4 of 5 kernels" in abstention.detail) == ("overload", True)
+    assert (
+        telemetry.registry.get_sample_value("argus_l3_worker_kernels_left_out", {"training_job": "llm"}) == 4
+    )
+    assert prometheus.query('argus_l3_abstain{reason="overload"}', now)
+
+
+def test_a_cycle_with_time_leaves_nothing_out(prometheus: PrometheusServer) -> None:
+    """One kernel a query, in any order: the same judgement as by one query."""
+    now = float(int(time.time()))
+    Fleet(prometheus).publish(now, 64, fleet(8, seed=0, slow={"3": 1.5}))
+    whole = one_cycle(prometheus.url, now)
+    parts = one_cycle(prometheus.url, now, budget=600.0, shard_series=1)
+    assert parts.abstentions == whole.abstentions == ()
+    assert np.array_equal(parts.judgements[0].rank_shift, whole.judgements[0].rank_shift)
+    assert [p.kernel for p in parts.judgements[0].pairs] == [p.kernel for p in whole.judgements[0].pairs]
+
+
+# Incomplete answers
+
+
+@pytest.mark.parametrize(
+    "mark", [{"isPartial": True}, {"warnings": ["store 10.0.0.3:10901 is not reachable"]}]
+)
+def test_an_incomplete_answer_is_not_judged_and_its_window_is_judged_later(mark: dict[str, Any]) -> None:
+    """VictoriaMetrics' isPartial and Thanos' warnings: an abstention with the warning, no judgement."""
+    info = {"metric": {"training_job": "llm", "rank": "0"}, "value": [0, "1"]}
+    broken = True
+
+    def answer(query: str) -> tuple[int, Any]:
+        if query.startswith("argus_rank_info"):
+            return 200, vector(info)
+        if query.startswith("argus_kernel_window_steps"):
+            return 200, vector({"metric": info["metric"], "value": [0, "0"]})
+        if query.startswith("count by (kernel)"):
+            return 200, vector({"metric": {"kernel": "gemm"}, "value": [0, "2"]})
+        return 200, vector(**(mark if broken and query.startswith("max by (rank, kernel") else {}))
+
+    async def two_cycles(worker: Worker) -> list[CycleReport]:
+        nonlocal broken
+        first = await worker.cycle(1000.0, 1000.0)
+        broken = False
+        return [first, await worker.cycle(1060.0, 1060.0)]
+
+    with Backend(answer) as backend:
+        first, second = cycles(backend.url, two_cycles)
+    (abstention,) = first.abstentions
+    assert (abstention.reason, first.windows_judged) == ("partial-answer", 0)
+    assert (mark.get("warnings") or ["isPartial"])[0] in abstention.detail
+    assert second.windows_judged == 3
+    assert "partial-answer" not in {one.reason for one in second.abstentions}
+
+
+def test_remarks_of_promql_are_no_missing_data() -> None:
+    """Prometheus 2.48 and later put hints on the query beside the warnings of stores."""
+    hint = "PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket"
+    with Backend(lambda _: (200, vector(warnings=[hint]))) as backend:
+        assert one_cycle(backend.url, 1000.0).abstentions == ()
+
+
+# Bad data
+
+
+def spoiled(
+    now: float, spoil: Callable[[Fleet, dict[str, Any]], None], server: PrometheusServer
+) -> CycleReport:
+    for window in range(3):
+        job = Fleet(server)
+        modes: dict[str, Any] = fleet(8, seed=window)
+        spoil(job, modes)
+        job.publish(now - 60.0 * (2 - window), 64 * (window + 1), modes)
+    return one_cycle(server.url, now)
+
+
+def published(server: PrometheusServer, now: float) -> list[float]:
+    return [value for _, value in server.query('{__name__=~"argus_l3_.+"}', now)]
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ((NAN, NAN, NAN), "incomplete or not finite"),
+        ((1e-3, NAN, 100), "incomplete or not finite"),
+        ((math.inf, math.inf, 100), "incomplete or not finite"),
+        ((1e-3, 1e-4, 100), "p99 below p50"),
+        ((1e-3, 2e-3, 0), "without events"),
+        ((1e-3, 2e-3, -5), "without events"),
+        ((-1e-3, 2e-3, 100), "implausible duration or count"),
+        ((1e-300, 1e300, 100), "implausible duration or count"),
+        ((1e-3, 2e-3, 1e300), "implausible duration or count"),
+    ],
+)
+def test_a_bad_triple_is_left_out_with_the_reason(
+    prometheus: PrometheusServer, mode: tuple[float, float, float], reason: str
+) -> None:
+    """One of rank 2's kernels is rubbish: it is counted, the rest judged, nothing but numbers comes out."""
+    now = float(int(time.time()))
+
+    def spoil(modes: dict[str, Any]) -> None:
+        modes["2"]["rms_norm", "compute0"] = [mode]
+
+    report = spoiled(now, spoil, prometheus)
+    if not math.isnan(mode[2]):  # Prometheus stores NaN, but answers of NaN counts are no rows at all
+        assert [(one.reason, one.modes) for one in report.left_out] == [(reason, 1)]
+    assert [len(one.ranks) for one in report.judgements] == [8]
+    assert report.verdicts == ()
+    values = published(prometheus, now)
+    assert len(values) > 8 and np.isfinite(values).all()
+
+
+@pytest.mark.parametrize(("ranks", "kernels"), [(1, 5), (2, 5), (8, 1), (1, 1)])
+def test_the_smallest_jobs_are_judged_or_abstained_from(
+    prometheus: PrometheusServer, ranks: int, kernels: int
+) -> None:
+    """One rank, two ranks, one kernel: a result or a reason, and numbers only."""
+    now = float(int(time.time()))
+    modes = {rank: dict(list(pairs.items())[:kernels]) for rank, pairs in fleet(ranks, seed=0).items()}
+    Fleet(prometheus).publish(now, 64, modes)
+    report = one_cycle(prometheus.url, now)
+    assert len(report.judgements) + len(report.abstentions) == 1
+    assert np.isfinite(published(prometheus, now)).all()
+
+
+def test_ranks_without_kernels_or_identity_or_role_are_named(prometheus: PrometheusServer) -> None:
+    """A rank that publishes no kernels, one that nobody knows, and series without any rank."""
+    now = float(int(time.time()))
+    modes: dict[str, Any] = fleet(8, seed=0)
+    modes["5"] = {}
+    Fleet(prometheus, role="").publish(now, 64, modes)
+    stranger = {"kernel": "gemm_128x128", "stream": "compute0", "mode": "0"}
+    families = (catalogue.KERNEL_MODE_EVENTS, catalogue.KERNEL_MODE_P50, catalogue.KERNEL_MODE_P99)
+    prometheus.write(
+        [
+            counter("llm", family.name, value, now, **stranger, **labels)
+            for family, value in zip(families, (100.0, 1e-3, 2e-3), strict=True)
+            for labels in ({"rank": "99"}, {})
+        ]
+        + [counter("llm", catalogue.KERNEL_WINDOW_LAST_STEP.name, 64.0, now)]
+        + [counter("llm", catalogue.RANK_INFO.name, 1.0, now)]
+    )
+    report = one_cycle(prometheus.url, now)
+    assert [(one.rank, one.reason) for one in report.not_judged] == [("5", "no kernel window")]
+    assert {one.reason: one.modes for one in report.left_out} == {
+        "of a rank without argus_rank_info": 1,
+        "without rank or kernel": 1,
+    }
+    assert [(one.role, len(one.ranks)) for one in report.judgements] == [("all", 7)]
+
+
+def test_a_flood_of_rubbish_is_survived(prometheus: PrometheusServer) -> None:
+    """Thousands of kernels that one rank has alone, with any value at all: the cycle ends and says so.
+
+    ARGUS_RUBBISH_SERIES=1000000 plays the full flood.
+    """
+    total = int(os.environ.get("ARGUS_RUBBISH_SERIES", "6000"))
+    now = float(int(time.time()))
+    Fleet(prometheus).publish(now, 64, fleet(8, seed=0))
+    rng = np.random.default_rng(0)
+    wild = np.array([NAN, math.inf, -math.inf, 0.0, -1.0, 1e-300, 1e300, 1e-3, 50.0])
+    families = (catalogue.KERNEL_MODE_EVENTS, catalogue.KERNEL_MODE_P50, catalogue.KERNEL_MODE_P99)
+    batch: list[bytes] = []
+    for number in range(total // 3):
+        where = {"rank": str(rng.integers(0, 12)), "kernel": f'k{number}\\"{{é', "stream": "s", "mode": "x"}
+        batch += [counter("llm", family.name, float(rng.choice(wild)), now, **where) for family in families]
+        if len(batch) >= 20_000:
+            prometheus.write(batch)
+            batch = []
+    prometheus.write(batch)
+    report = one_cycle(prometheus.url, now, budget=60.0, max_kernels=max(1000, total // 100))
+    assert report.verdicts == ()
+    assert [one.reason for one in report.abstentions] == ["overload"]
+    assert report.left_out
+    assert np.isfinite(published(prometheus, now)).all()
