@@ -29,8 +29,6 @@ _HELPERS = (
     b"argus-exporter",
     b"argus_exporter.cli",
     b"compile_worker",
-    b"accelerate",
-    b"deepspeed",
     b"multiprocessing.forkserver",
     b"resource_tracker",
 )
