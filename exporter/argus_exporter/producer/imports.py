@@ -26,7 +26,9 @@ class ImportWatch:
         An exception of `callback` reaches the caller now, and nobody later: it contains its own.
         """
         module = sys.modules.get(name)
-        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        unfinished = getattr(getattr(module, "__spec__", None), "_initializing", False)
+        # We attach in the last moment of the import of torch, when all of it is there.
+        if module is not None and (name == "torch" or not unfinished):
             callback(module)
             return lambda: None
         waiting = self._waiting.setdefault(name, [])

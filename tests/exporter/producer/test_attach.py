@@ -6,7 +6,6 @@ The jobs are unmodified scripts; a bare reader stands for the exporter.
 from __future__ import annotations
 
 import inspect
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from argus_core import wire
-from argus_exporter.producer import boot_directory
 
+from .jobs import LOOP, environment, run, run_rank
 from .reader import Reader, until
 
 torch = pytest.importorskip("torch")
@@ -25,22 +24,6 @@ pytestmark = pytest.mark.torch
 TRAIN = Path(__file__).resolve().parents[2] / "training" / "train.py"
 SMALL = {"WIDTH": "32", "LENGTH": "8", "FROZEN": "1", "BATCH": "2"}
 
-LOOP = """
-import torch
-torch.set_num_threads(1)
-torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loader = torch.utils.data.DataLoader(torch.arange(800, dtype=torch.float32).view(100, 8) / 800, batch_size=10)
-def train():
-    for x in loader:
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return loss.item()
-"""
-
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
@@ -48,24 +31,8 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         yield reader
 
 
-def environment(socket: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ARGUS_", "RANK"))}
-    ours = {"PYTHONPATH": str(boot_directory()), "ARGUS_SOCKET": str(socket), "OMP_NUM_THREADS": "1"}
-    return kept | ours | more
-
-
 def torchrun(ranks: int = 2) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), str(TRAIN)]
-
-
-def run(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
-
-
-def run_rank(program: str, socket: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """One rank of a job of one, without a launcher."""
-    env = environment(socket, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", **more)
-    return run([sys.executable, "-c", program], env)
 
 
 def test_unmodified_job_reports_phases_and_iterations(reader: Reader) -> None:
