@@ -8,6 +8,7 @@ import os
 import pwd
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -126,11 +127,17 @@ def speak(path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", SPEAK, str(path)], stdin=subprocess.PIPE)
 
 
+def let_others_through(folder: Path) -> None:
+    """Pytest's folders are its user's own."""
+    while folder != Path(tempfile.gettempdir()):
+        folder.chmod(0o711)
+        folder = folder.parent
+
+
 @as_root
 def test_training_as_an_allowed_user_is_served_by_an_exporter_of_root(tmp_path: Path):
     """One exporter a host, whoever trains."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o711)
+    let_others_through(tmp_path)
     path = tmp_path / "run" / "exporter.sock"
     with exporter(config(path, allowed_users=("nobody",))) as running:
         child = speak(path)
@@ -145,8 +152,7 @@ def test_a_refused_user_is_counted_and_told_to_the_log_with_what_to_do(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     """Once a minute, however often he knocks."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o711)
+    let_others_through(tmp_path)
     path = tmp_path / "run" / "exporter.sock"
     with exporter(config(path, allowed_users=(4242,))) as running:
         for _ in range(3):

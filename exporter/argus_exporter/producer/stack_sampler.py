@@ -42,6 +42,10 @@ _NAMES_LIMIT: Final = 4_096
 _FAILURES_LIMIT: Final = 3
 
 
+OWN_THREADS: Final = "argus-"
+"""How the names of all threads of the producer begin."""
+
+
 class StackTree:
     """Call stacks as a tree: each node a function below its caller. Grows to a limit, and no further."""
 
@@ -179,17 +183,17 @@ class StackSampler:
             self._wanted = self._mode == "inprocess"
 
     def sample(self) -> None:
-        """Count one sample of every thread but our own.
+        """Count one sample of every thread but those of ARGUS.
 
         A thread other than the main one that stands where it stood is waiting: nobody's top frame.
         """
-        own, main = threading.get_ident(), threading.main_thread().ident
+        main = threading.main_thread().ident
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         frames = sys._current_frames()
         seen: dict[int, tuple[int, int]] = {}
         try:
             for ident, frame in list(frames.items())[:_THREADS_LIMIT]:
-                if ident == own:
+                if names.get(ident, "").startswith(OWN_THREADS):
                     continue
                 seen[ident] = id(frame), frame.f_lasti
                 if ident != main and self._seen.get(ident) == seen[ident]:
