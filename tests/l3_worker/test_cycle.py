@@ -156,12 +156,12 @@ def test_remarks_of_promql_are_no_missing_data() -> None:
 
 
 def spoiled(
-    now: float, spoil: Callable[[Fleet, dict[str, Any]], None], server: PrometheusServer
+    now: float, spoil: Callable[[dict[str, Any]], None], server: PrometheusServer
 ) -> CycleReport:
     for window in range(3):
         job = Fleet(server)
         modes: dict[str, Any] = fleet(8, seed=window)
-        spoil(job, modes)
+        spoil(modes)
         job.publish(now - 60.0 * (2 - window), 64 * (window + 1), modes)
     return one_cycle(server.url, now)
 
