@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argus_core.link import default_socket_path
-from argus_exporter.producer import boot_directory
+from argus_exporter.producer import boot_directory, injector, settings
 
 NOT_USABLE = 2
 NOT_FOUND = 127
@@ -63,14 +63,23 @@ def run(argv: list[str], *, socket: Path | None, listen_address: str, job: str |
 
 
 def child_environment(environ: Mapping[str, str], socket: Path, job: str | None) -> dict[str, str]:
-    """The command's environment: ours in front of PYTHONPATH, and where to report."""
+    """The command's environment: ours in front of PYTHONPATH, where to report, and the kernels' library.
+
+    Stacks need nothing: the exporter takes them from outside.
+    """
     boot = str(boot_directory())
     paths = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != boot]
     environment = {**environ, "PYTHONPATH": os.pathsep.join((boot, *paths)), "ARGUS_SOCKET": str(socket)}
     environment.pop("ARGUS_PRODUCER_PID", None)
     if job:
         environment["ARGUS_JOB"] = job
-    return environment
+    wanted, _ = settings.read(environment)
+    if wanted.disable or wanted.disable_kernels:
+        return environment
+    kernels, reason = injector.environment(environment, injector.library_path())
+    if reason:
+        _say(reason)
+    return environment | kernels
 
 
 @contextlib.contextmanager
