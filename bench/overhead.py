@@ -3,11 +3,12 @@
     python -m bench.overhead [--rounds N] [--blocks N] [--steps N] [--minutes M] [--no-stacks]
     python -m bench.overhead --cuda
 
-In each round fresh processes train side by side, and take turns by blocks of steps, so that drift of the
-machine meets all alike: one without ARGUS, one with the phases channel, and one with it that sends every
-step, as steps of a second and more do. The difference of a round is the median over its blocks; the interval
-is Student's over the rounds. Only the training thread's own CPU time counts, so that waiting for other
-processes does not. Processes attach as under `argus-exporter run`; another process reads what they say.
+In each round two fresh processes train side by side, one without ARGUS and one with the phases channel, and
+take turns by blocks of steps, so that drift of the machine meets both alike. The difference of a round is the
+median over its blocks; the interval is Student's over the rounds. What is judged is the training thread's own
+CPU time, so that waiting for other processes does not count; the CPU time of other threads (ours sends once
+a second) is reported apart. Processes attach as under `argus-exporter run`; another process reads what they
+say.
 
 With `--cuda` the step time of a transformer counts (wall clock, synchronised), for each channel, for all
 together, and beside torch.profiler always on; a real exporter runs. What cannot be measured is null. The last
@@ -120,39 +121,37 @@ def environments(path: Path) -> dict[str, dict[str, str]]:
     base = {name: value for name, value in os.environ.items() if not name.startswith("ARGUS_")}
     base |= {"OMP_NUM_THREADS": "1", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     attached = child_environment(base, path, "bench") | {"ARGUS_STACKS": "off", "ARGUS_DISABLE_KERNELS": "1"}
-    every_step = attached | {"RANK": "1", "ARGUS_FLUSH_MILLISECONDS": "0"}
-    return {"off": base, "phases": attached, "every_step": every_step}
+    return {"off": base, "phases": attached}
 
 
 def on_cpu(rounds: int, blocks: int, steps: int) -> dict[str, Any]:
-    """Microseconds of the training thread's time a step."""
-    shared: list[float] = []
-    alone: list[float] = []
+    """Microseconds of the training thread's time a step, and what other threads of the process take."""
+    per_step: list[float] = []
+    beside: list[float] = []
     base: list[float] = []
     with reading() as path:
         for _ in range(rounds):
             answers = turns(environments(path), "cpu", blocks, steps)
-            shared.append(added(answers, "phases", "cpu_s", steps) * 1e6)
-            alone.append(added(answers, "every_step", "cpu_s", steps) * 1e6)
+            per_step.append(added(answers, "phases", "cpu_s", steps) * 1e6)
+            wall = sum(answer["wall_s"] for answer in answers["phases"])
+            other = {name: sum(answer["other_cpu_s"] for answer in answers[name]) for name in answers}
+            beside.append((other["phases"] - other["off"]) / wall)
             base.append(median(answer["cpu_s"] for answer in answers["off"]) / steps * 1e6)
-    worst = Interval.of(alone)
-    hooks = Interval.of(shared)
+    interval = Interval.of(per_step)
     return {
         "step_us": round(mean(base), 1),
-        "phases_us_per_step": round(worst.mean, 2),
-        "phases_us_per_step_95": worst.rounded(2),
-        "hooks_us_per_step": round(hooks.mean, 2),
-        "hooks_us_per_step_95": hooks.rounded(2),
+        "phases_us_per_step": round(interval.mean, 2),
+        "phases_us_per_step_95": interval.rounded(2),
+        "sender_core_share": round(mean(beside), 6),
         "budget_us": BUDGET_US,
     }
 
 
 def memory(minutes: float, steps: int) -> dict[str, Any]:
     """Growth of resident memory with ARGUS beyond that without, after a first tenth of the time."""
-    sizes: dict[str, list[float]] = {"off": [], "every_step": []}
+    sizes: dict[str, list[float]] = {"off": [], "phases": []}
     with reading() as path:
-        chosen = {name: environment for name, environment in environments(path).items() if name in sizes}
-        trainings = {name: Training(environment, "cpu") for name, environment in chosen.items()}
+        trainings = {name: Training(environment, "cpu") for name, environment in environments(path).items()}
         end = time.monotonic() + minutes * 60
         while time.monotonic() < end:
             for name, training in trainings.items():
@@ -161,9 +160,9 @@ def memory(minutes: float, steps: int) -> dict[str, Any]:
             training.close()
     grown = {name: values[-1] - values[len(values) // 10] for name, values in sizes.items()}
     return {
-        "rss_growth_mb": round(grown["every_step"] - grown["off"], 2),
+        "rss_growth_mb": round(grown["phases"] - grown["off"], 2),
         "rss_minutes": minutes,
-        "rss_steps": len(sizes["every_step"]) * steps,
+        "rss_steps": len(sizes["phases"]) * steps,
     }
 
 

@@ -2,9 +2,9 @@
 
     python -m bench.overhead_worker cpu|cuda
 
-A command is `<steps>`; the answer is one line of JSON: seconds of wall clock and of this thread's CPU time
-for so many steps, and resident memory in MiB. It knows nothing of ARGUS, save that `torch_profiler` as second
-argument keeps torch.profiler on. On the CPU a small model with a DataLoader and DDP over gloo; on a GPU a
+A command is `<steps>`; the answer is one line of JSON: seconds of wall clock, of this thread's CPU time and
+of the other threads' for so many steps, and resident memory in MiB. It knows nothing of ARGUS;
+`torch_profiler` as second argument keeps torch.profiler on. On the CPU a small model with a DataLoader and DDP over gloo; on a GPU a
 transformer, whose steps are complete (synchronised) when the answer is given.
 """
 
@@ -113,13 +113,14 @@ def main() -> None:
         wait()
         print(json.dumps({"ready": True}), flush=True)
         for line in sys.stdin:
-            cpu, wall = time.thread_time(), time.perf_counter()
+            cpu, everyone, wall = time.thread_time(), time.process_time(), time.perf_counter()
             for _ in range(int(line)):
                 step()
                 for hook in _hooks:
                     hook()
             wait()
             answer = {"cpu_s": time.thread_time() - cpu, "wall_s": time.perf_counter() - wall}
+            answer["other_cpu_s"] = time.process_time() - everyone - answer["cpu_s"]
             print(json.dumps(answer | {"rss_mb": resident_mb()}), flush=True)
     sys.stdout.flush()
 

@@ -1,4 +1,5 @@
-"""Reference pages from their single sources: metrics from the catalogue, settings from the config classes.
+"""Reference pages from their single sources: metrics from the catalogue, settings from the config classes,
+environment variables from the producer's table.
 
 `python -m tools.generate_docs` writes them; `--check` exits 1 and names what is out of date.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 from argus_core.catalogue import CATALOGUE, Family
 from argus_core.settings import document
 from argus_exporter.config import ExporterConfig
+from argus_exporter.producer.settings import TABLE, Variable
 from argus_l3_worker.config import Config
 from tools.generated import write_or_check
 
@@ -62,9 +64,41 @@ def configuration_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def environment_page() -> str:
+    """docs/environment.md."""
+    lines = [
+        "# Environment variables of the training process",
+        "",
+        "Generated from `exporter/argus_exporter/producer/settings.py` by `make generate`; do not edit.",
+        "What cannot be used is said once on stderr, and the default is used: nothing here stops a job.",
+        "",
+        "| variable | allowed | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    lines += [_variable(variable) for variable in TABLE]
+    return "\n".join(lines) + "\n"
+
+
+def _variable(variable: Variable) -> str:
+    if variable.type is bool:
+        allowed, default = "1 or 0", str(int(variable.default))
+    elif variable.type is int:
+        allowed, default = f"a whole number from {variable.minimum}", str(variable.default)
+    elif variable.type is tuple:
+        allowed, default = "a list of the names given", ",".join(variable.default)
+    else:
+        allowed, default = " or ".join(variable.allowed) or "text", variable.default
+    shown = f"`{default}`" if default else ""
+    return f"| `{variable.name}` | {allowed} | {shown} | {variable.help.replace('|', chr(92) + '|')} |"
+
+
 def main(arguments: Sequence[str] = ()) -> int:
     """0: written or up to date; 1: out of date."""
-    files = {DOCS / "metrics.md": metrics_page(), DOCS / "configuration.md": configuration_page()}
+    files = {
+        DOCS / "metrics.md": metrics_page(),
+        DOCS / "configuration.md": configuration_page(),
+        DOCS / "environment.md": environment_page(),
+    }
     return write_or_check(files, check="--check" in arguments)
 
 

@@ -23,7 +23,7 @@ inline constexpr Switch kDisableKernels{"ARGUS_DISABLE_KERNELS"};
 inline constexpr Text kSocket{"ARGUS_SOCKET"};
 /// name of the training job; default: from the scheduler or the script
 inline constexpr Text kJob{"ARGUS_JOB"};
-/// records wait at most this long, and then for the iteration's end
+/// records wait at most this long
 inline constexpr Number kFlushMilliseconds{"ARGUS_FLUSH_MILLISECONDS", 1000, 0};
 /// say on stderr what was attached
 inline constexpr Switch kDebug{"ARGUS_DEBUG"};

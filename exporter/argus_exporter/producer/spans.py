@@ -34,6 +34,7 @@ _PENDING_LIMIT: Final = 8192
 _PENDING_FLUSH: Final = 512
 """Spans after which a flush does not wait for its time."""
 _FOREVER_NS: Final = 1 << 62
+_SENDER_SHORTEST_NS: Final = 10_000_000  # a thread that asks for the GIL more often would be felt
 _CLOSE_LIMIT_S: Final = 1.0
 _SILENCE_NS: Final = 2_000_000_000
 """After so long a span does not wait either: long steps, and the first span, which opens the connection."""
@@ -321,7 +322,7 @@ class Recorder:
 
     def _start_sender(self) -> None:
         try:
-            self._sender = Sender(self._flush_guarded, max(self._flush_ns, 1_000_000) / 1e9)
+            self._sender = Sender(self._flush_guarded, max(self._flush_ns, _SENDER_SHORTEST_NS) / 1e9)
         except RuntimeError as error:
             self.say(f"no thread for sending, the training thread sends: {error}")
         else:
