@@ -33,6 +33,7 @@ class PrometheusServer:
 
     Attributes:
         arguments: further flags, such as `--web.config.file=...`.
+        rules: files of rules, patterns allowed.
         context, headers: how to reach it where it serves TLS or asks for a password.
     """
 
@@ -40,6 +41,7 @@ class PrometheusServer:
     port: int = field(default_factory=free_port)
     receiver: bool = True
     arguments: Sequence[str] = ()
+    rules: Sequence[Path] = ()
     context: ssl.SSLContext | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
@@ -51,7 +53,8 @@ class PrometheusServer:
     def start(self) -> PrometheusServer:
         """Start and wait until it is ready."""
         config = self.folder / "prometheus.yml"
-        config.write_text("global: {scrape_interval: 1h}\n")
+        content = {"global": {"scrape_interval": "1h"}, "rule_files": [str(path) for path in self.rules]}
+        config.write_text(json.dumps(content))  # which is YAML
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [

@@ -7,7 +7,6 @@ import asyncio
 import dataclasses
 import hashlib
 import os
-import re
 import signal
 import sys
 import time
@@ -16,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from argus_core.settings import SettingsError, document, load
-from argus_l3_worker import log, report
+from argus_l3_worker import doctor, log, report
 from argus_l3_worker.config import Config
+from argus_l3_worker.durations import duration
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
 from argus_l3_worker.serve import once, serve
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces import command as trace_command
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 # Flag, configuration key that it overrides, metavar.
 _FLAGS: tuple[tuple[str, str, str], ...] = (
@@ -47,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = _configuration(options)
         if options.command == "serve":
             return asyncio.run(_serve(config))
+        if options.command == "doctor":
+            return _doctor(config, options)
         if options.command == "trace":
             return trace_command.run(options, config.traces.store)
         return asyncio.run(_once(config, options))
@@ -72,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--config", type=Path, metavar="FILE", help="YAML file; flags override its keys")
     help_texts = {key: f"{text} (default: {_shown(value)})" for key, _, value, text in document(Config)}
     for flag, key, metavar in _FLAGS:
-        kind: Any = _duration if metavar == "DURATION" else Path if metavar == "FOLDER" else str
+        kind: Any = duration if metavar == "DURATION" else Path if metavar == "FOLDER" else str
         common.add_argument(flag, dest=key, type=kind, metavar=metavar, help=help_texts[key])
     common.add_argument(
         "--log.level",
@@ -101,6 +100,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     single.add_argument("--json", action="store_true", help="print JSON instead of a table")
     single.add_argument("--no-write", action="store_true", help="write nothing back")
+    examined = commands.add_parser(
+        "doctor", parents=[common], help="check all that the worker needs, with a remedy for what is missing"
+    )
+    examined.add_argument("--json", action="store_true", help="print JSON instead of a table")
     trace_command.add_arguments(
         commands.add_parser(
             "trace",
@@ -119,13 +122,6 @@ def _keys() -> str:
 
 def _shown(value: object) -> str:
     return "none" if value in (None, "") else str(value)
-
-
-def _duration(text: str) -> float:
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 500ms, 2s, 1m or 1h")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def _configuration(options: argparse.Namespace) -> Config:
@@ -178,3 +174,9 @@ async def _once(config: Config, options: argparse.Namespace) -> int:
         print("argus-l3-worker: nothing was written back, see the log above", file=sys.stderr)
         return 1
     return 0
+
+
+def _doctor(config: Config, options: argparse.Namespace) -> int:
+    checks = asyncio.run(doctor.examine(config))
+    sys.stdout.write(doctor.as_json(checks) + "\n" if options.json else doctor.table(checks))
+    return 0 if doctor.healthy(checks) else 1

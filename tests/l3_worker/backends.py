@@ -6,6 +6,7 @@ import gzip
 import json
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +38,7 @@ class Backend:
     write_statuses: list[int] = field(default_factory=list)
     write_headers: dict[str, str] = field(default_factory=dict)
     redirect_to: str = ""
+    clock_offset: float = 0.0
     requests: list[Request] = field(default_factory=list)
 
     def __enter__(self) -> Backend:
@@ -60,6 +62,12 @@ class Backend:
                 else:
                     status = backend.write_statuses.pop(0) if backend.write_statuses else 204
                     self._send(status, b"", {} if status == 204 else backend.write_headers)
+
+            def do_GET(self) -> None:
+                self._send(404, b"", {})
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return super().date_time_string((timestamp or time.time()) + backend.clock_offset)
 
             def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
                 self.send_response(status)

@@ -1,0 +1,142 @@
+"""The doctor against a real Prometheus: what is missing is named with a remedy, what is there is ok."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bench.servers import PrometheusServer
+
+from argus_core import catalogue, remote_write
+from argus_l3_worker import doctor
+from argus_l3_worker.cli import main
+from l3_worker.backends import Backend, vector
+from l3_worker.fleets import fleet
+from l3_worker.published_fleet import Fleet
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.e2e
+
+
+def examined(
+    capsys: pytest.CaptureFixture[str], url: str, folder: Path, *arguments: str, status: int
+) -> dict[str, dict[str, Any]]:
+    """Checks by name."""
+    config = folder / "l3.yaml"
+    config.write_text(yaml.safe_dump({"traces": {"store": {"folder": str(folder)}}}))
+    common = ["--json", "--config", str(config), "--prometheus.url", url, "--settle", "0s"]
+    spool = ["--spool.dir", str(folder / "spool")]
+    assert main(["doctor", *common, *spool, *arguments]) == status
+    content = json.loads(capsys.readouterr().out)
+    assert content["healthy"] == (status == 0)
+    return {check["name"]: check for check in content["checks"]}
+
+
+def states(checks: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {name: check["state"] for name, check in checks.items()}
+
+
+def test_the_alerts_that_it_asks_for_are_those_of_the_rules() -> None:
+    """No alert of the files is forgotten, none is made up."""
+    content = yaml.safe_load((ROOT / "rules" / "argus.alerts.yaml").read_text())
+    named = {rule["alert"] for group in content["groups"] for rule in group["rules"] if "alert" in rule}
+    assert set(doctor.ALERTS) == named
+
+
+def test_all_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rules loaded, a fleet publishing, a folder for traces and spool: every line ok, exit 0."""
+    server = PrometheusServer(tmp_path, rules=[ROOT / "rules" / "argus*.yaml"])
+    try:
+        server.start()
+        Fleet(server).publish(time.time(), 64, fleet(8))
+        found = examined(capsys, server.url, tmp_path, status=0)
+    finally:
+        server.stop()
+    assert set(states(found).values()) == {"ok"}
+    assert set(found) == {
+        "prometheus", "clock", "remote write", "rules", "series of llm", "ranks of llm", "windows of llm",
+        "trace store", "spool",
+    }  # fmt: skip
+
+
+def test_an_empty_prometheus_lacks_rules_and_exporters(
+    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reachable, but without rules and series: two failures with what to do, exit 1."""
+    found = examined(capsys, prometheus.url, tmp_path, status=1)
+    assert [name for name, check in found.items() if check["state"] == "fail"] == ["rules", "series"]
+    assert "rule_files" in found["rules"]["remedy"]
+    assert "argus-exporter" in found["series"]["remedy"]
+
+
+def test_nobody_there_is_one_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What needs Prometheus is not asked; what does not, is."""
+    found = examined(capsys, "http://127.0.0.1:1", tmp_path, status=1)
+    assert states(found) == {"prometheus": "fail", "trace store": "ok", "spool": "ok"}
+
+
+def test_a_receiver_that_is_off_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The flag that switches it on."""
+    server = PrometheusServer(tmp_path, receiver=False)
+    try:
+        found = examined(capsys, server.start().url, tmp_path, status=1)
+    finally:
+        server.stop()
+    assert found["remote write"]["state"] == "fail"
+    assert "--web.enable-remote-write-receiver" in found["remote write"]["remedy"]
+
+
+def test_ranks_that_are_lost_silent_or_elsewhere_are_counted(
+    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four of eight publish, of which each another window; one is lost."""
+    now = time.time()
+    modes: dict[str, Any] = fleet(8)
+    for rank in "4567":
+        modes[rank] = {}
+    Fleet(prometheus).publish(now, 64, modes, last_steps={"0": 64, "1": 128, "2": 192, "3": 256})
+    lost = remote_write.labels_of(catalogue.RANK_UP.name, training_job="llm", rank="7")
+    prometheus.write([remote_write.encode_series(lost, 0.0, round(now * 1000))])
+    found = examined(capsys, prometheus.url, tmp_path, status=1)
+    assert found["ranks of llm"]["detail"] == "50% of the ranks publish kernel windows, 1 are lost"
+    assert states(found)["windows of llm"] == states(found)["ranks of llm"] == "warn"
+
+
+def test_kernels_that_are_off_are_named(
+    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ranks, but no kernel modes."""
+    Fleet(prometheus).publish(time.time(), 64, {str(rank): {} for rank in range(4)})
+    found = examined(capsys, prometheus.url, tmp_path, status=1)
+    assert found["series of llm"]["state"] == "fail"
+    assert "kernel channel" in found["series of llm"]["remedy"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file where the spool should be."""
+    (tmp_path / "spool").write_text("")
+    found = examined(capsys, "http://127.0.0.1:1", tmp_path, status=1)
+    assert (found["spool"]["state"], "--spool.dir" in found["spool"]["remedy"]) == ("fail", True)
+
+
+def test_a_wrong_clock_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A backend a minute ahead: the difference, and what to do."""
+    with Backend(lambda _: (200, vector())) as backend:
+        backend.clock_offset = 60.0
+        found = examined(capsys, backend.url, tmp_path, status=1)
+    assert found["clock"]["state"] == "fail"
+    assert "+60" in found["clock"]["detail"] or "+59" in found["clock"]["detail"]
+    assert found["rules"]["state"] == "warn"
+
+
+def test_the_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """State, name, detail, and the remedy below."""
+    assert main(["doctor", "--prometheus.url", "http://127.0.0.1:1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("fail  prometheus")
+    assert lines[1].lstrip().startswith("-> check prometheus.url")
