@@ -106,6 +106,25 @@
     linkRatio: 1.5,
     linkMinGroups: 3,
 
+    // ---- host pauses and masked stragglers --------------------------------------------------------------------
+    // Interval in which pauses of different ranks count as simultaneous, seconds: hosts are scraped at different
+    // moments, so one pause is seen in two evaluations of the shortest interval, but in 5 of 4 of this one.
+    pauseInterval: 4 * c.scrapeInterval,
+    // Seconds over which they are averaged, and how many times one rank's own pauses they must cost.
+    pauseWindow: 600,
+    pauseSpread: 2,
+    // Phases (regular expression) whose cost explains that other phases of the rank are slow: they lie inside.
+    pausePhases: 'gc|compile|jit',
+    // `windows.extremes_seconds` of the exporters.
+    extremesWindow: 60,
+    // A span that is this many times the group's median is a spike.
+    spikeRatio: 3,
+    // Seconds over which spikes are counted, the windows that must have one, and how many times the average rank of
+    // the group must have (1: all alike; n: all on one of n).
+    spikeWindow: 1800,
+    spikeMinWindows: 5,
+    spikeOutlyingRatio: 3,
+
     // ---- causes and teams -----------------------------------------------------------------------------------
     // Names follow the fault catalogue; the first line whose phases match a host phase wins, the rest is hostCpu.
     causes: {
@@ -152,9 +171,8 @@
     kernelShiftRatio: 0.03,
     // Shift that is `info` at once.
     kernelInfoShiftRatio: 0.5,
-    // Seconds over which a kernel's share of time is taken: five of the exporter's windows of 60 s, because
-    // the counters advance with each window.
-    kernelCostRange: 300,
+    // Seconds over which a kernel's share of time is taken. The counters advance every two seconds.
+    kernelCostRange: 4 * c.scrapeInterval,
     // Share of wall time of a kernel's excess that may page.
     kernelPageLostRatio: 0.01,
     // Seconds a worker restart may take before an L3 alert resolves.

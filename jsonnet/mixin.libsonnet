@@ -11,6 +11,8 @@ local files = import 'lib/files.libsonnet';
 + (import 'rules/iteration.libsonnet')
 + (import 'rules/stall.libsonnet')
 + (import 'rules/phases.libsonnet')
++ (import 'rules/host.libsonnet')
++ (import 'rules/masked.libsonnet')
 + (import 'rules/verdicts.libsonnet')
 + (import 'rules/cost.libsonnet')
 + (import 'alerts/iteration.libsonnet')

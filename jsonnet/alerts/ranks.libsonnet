@@ -19,10 +19,11 @@ local duration = import '../lib/duration.libsonnet';
         }
       ) + alert.severities(
         c, 'ArgusHostStall', 'cause=~"%s"' % hostCauses, {
-          summary: 'Rank {{ $labels.rank }} of {{ $labels.training_job }} is held up by its host '
-                   + '({{ $labels.cause }}).',
-          description: 'Host phase {{ $labels.phase }} takes longer on rank {{ $labels.rank }} than on its group. '
-                       + cost,
+          summary: '{{ if $labels.rank }}Rank {{ $labels.rank }} of {{ $labels.training_job }} is held up by its host'
+                   + '{{ else }}{{ $labels.training_job }} is held up by its hosts{{ end }} ({{ $labels.cause }}).',
+          description: '{{ if $labels.rank }}Host phase {{ $labels.phase }} takes longer on rank {{ $labels.rank }} '
+                       + 'than on its group.{{ else }}Every rank pauses for {{ $labels.phase }}, but not at the same '
+                       + 'step, so each waits for all: collect on all ranks at the same step.{{ end }} ' + cost,
         }
       ) + [
         {

@@ -5,6 +5,8 @@ local concerns = {
   jitter: ['argus-l1-jitter', 'argus-l1-class'],
   stall: ['argus-l1-stall'],
   phases: ['argus-l2-'],
+  host: ['argus-host'],
+  masked: ['argus-masked-'],
   verdicts: ['argus-l3-cost', 'argus-verdicts', 'argus-cost'],
 };
 

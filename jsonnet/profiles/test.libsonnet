@@ -21,7 +21,10 @@
     meanWindows: [10, 30, 90],
     // One group for all phases: a demo has a few ranks.
     phases: [],
-    kernelCostRange: 20,
+    // The counters advance every two seconds.
+    kernelCostRange: 6,
+    pauseWindow: 30,
+    spikeWindow: 180,
     fastWindow: 2,
     // Ten seconds hold few spans: one spike of 4x moves such a mean by 6 %.
     culpritRatio: 1.25,

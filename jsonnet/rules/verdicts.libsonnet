@@ -81,6 +81,17 @@ local labels = import '../lib/labels.libsonnet';
     expr: expr,
   },
 
+  // A pause lies inside a span of another phase: that phase is slow only because of it.
+  local withoutPauses(who) = |||
+    (
+      %(who)s
+      unless on (training_job, rank, phase, group) (
+        %(who)s <= on (training_job, rank) group_left () %(factor)g * max by (training_job, rank) (%(pauses)s)
+        unless on (training_job, rank, phase) %(pauses)s
+      )
+    )
+  ||| % { who: who, factor: c.explainedRatio, pauses: suspect(['kind="host"', 'phase=~"%s"' % c.pausePhases]) },
+
   local culpritRules =
     local named = c.causes.host;
     local otherHost = suspect(['kind="host"', 'phase!~"%s"' % std.join('|', [kind.phases for kind in named])]);
@@ -91,12 +102,17 @@ local labels = import '../lib/labels.libsonnet';
         %s
       ||| % [slowHost, byVerdict(otherHost), notSlowHost]),
     ] + [
-      verdict('culprit', kind, '%s\n%s' % [byVerdict(suspect(['kind="host"', 'phase=~"%s"' % kind.phases])), notSlowHost])
+      verdict('culprit', kind, '%s\n%s%s' % [
+        withoutPauses(byVerdict(suspect(['kind="host"', 'phase=~"%s"' % kind.phases]))),
+        notSlowHost,
+        // No rank: all collect alike, but never at the same step.
+        if kind.cause == 'host-gc' then '\nor job:argus_gc_unsynchronised:lost_ratio' else '',
+      ])
       for kind in named
     ] + [
       // Of two ranks, the longer span in a waiting phase is as likely the one that waits: no verdict.
       verdict('culprit', c.causes.compute, '%s\n%s' % [
-        byVerdict(|||
+        withoutPauses(byVerdict(|||
           %(compute)s
           unless on (%(phaseRank)s) %(excused)s
           unless on (%(phaseGroup)s) group:argus_phase_ranks:count{%(waitingPhase)s} < 3
@@ -106,7 +122,7 @@ local labels = import '../lib/labels.libsonnet';
           excused: excused,
           phaseGroup: labels.phaseGroup,
           waitingPhase: waitingPhase,
-        }),
+        })),
         notSlowHost,
       ]),
       verdict('culprit', c.causes.late, byVerdict(unexplained(
@@ -172,28 +188,32 @@ local labels = import '../lib/labels.libsonnet';
   prometheusRules+:: {
     groups+: [
       {
-        // The only rule that reads every kernel series, so it is slow and alone.
+        // The only rules that read every kernel series, so they are slow and alone.
         name: 'argus-l3-cost',
         interval: duration.of(c.slowInterval),
         rules: [{
+          // Share of wall time in compute kernels; streams of computation overlap, so it may exceed 1.
+          record: 'rank:argus_kernel_busy:ratio',
+          expr: 'sum by (training_job, rank) (rate(%s[%s]))' % [
+            labels.selector('argus_kernel_duration_seconds_total', [c.argusSelector, 'stream=~"compute.*"']),
+            duration.range(c, c.kernelCostRange),
+          ],
+        }, {
           // The share of wall time that the shift adds. kernel="all" is the worker's name for a rank whose
-          // compute kernels are all slower. Two workers publish under `replica`. The counters advance with
-          // each kernel window, hence the longer range.
+          // compute kernels are all slower. Two workers publish under `replica`.
           record: 'rank:argus_kernel_anomaly:lost_ratio',
           expr: |||
             clamp_min(1 - 1 / (1 + %(anomaly)s), 0)
               * on (training_job, rank, kernel, stream) group_left ()
               sum by (training_job, rank, kernel, stream) (rate(%(seconds)s[%(range)s]))
             or clamp_min(1 - 1 / (1 + %(whole)s), 0)
-              * on (training_job, rank) group_left ()
-              sum by (training_job, rank) (rate(%(compute)s[%(range)s]))
+              * on (training_job, rank) group_left () rank:argus_kernel_busy:ratio
             or clamp_max(%(anomaly)s, 0)
           ||| % {
             local by = 'max by (training_job, rank, kernel, stream, cause, verdict, team) (%s)',
             anomaly: by % labels.selector('argus_l3_anomaly', [c.argusSelector]),
             whole: by % labels.selector('argus_l3_anomaly', [c.argusSelector, 'kernel="all"']),
             seconds: labels.selector('argus_kernel_duration_seconds_total', [c.argusSelector]),
-            compute: labels.selector('argus_kernel_duration_seconds_total', [c.argusSelector, 'stream=~"compute.*"']),
             range: duration.range(c, c.kernelCostRange),
           },
         }],

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from rules.scenario import Scenario
 
 pytestmark = pytest.mark.skipif(
@@ -120,9 +121,8 @@ def test_a_rank_in_no_span_is_named_too(tmp_path: Path) -> None:
 def test_a_lost_rank_comes_first(tmp_path: Path) -> None:
     """Its process died: the others wait for it, whatever their spans say."""
     job = stalled(tmp_path, 4)
-    job.inputs = [
-        given for given in job.inputs if given["series"] != 'argus_rank_up{training_job="a", rank="3"}'
-    ]
+    up = 'argus_rank_up{training_job="a", rank="3"}'
+    job.inputs = [given for given in job.inputs if given["series"] != up]
     job.add("argus_rank_up", f"1x4 0x{SAMPLES}", rank=3)
     for rank in range(3):
         is_in(job, rank, "grad_sync", "comm")
@@ -137,9 +137,9 @@ def test_everybody_in_the_same_collective_is_the_collective_itself(tmp_path: Pat
         entered(job, rank, 31)
         is_in(job, rank, "grad_sync", "comm")
     label = 'verdict="culprit", cause="hang-comm"'
-    job.expect(CULPRITS, AT, {
-        f'rank:argus_verdict:active{{training_job="a", level="L1", phase="grad_sync", team="operations", {label}}}': 1
-    })  # fmt: skip
+    job.expect(
+        f"max by (verdict, cause, phase, rank) ({CULPRITS})", AT, {f'{{{label}, phase="grad_sync"}}': 1}
+    )
     job.expect(FIRING, AT, {page(f', {label}, phase="grad_sync"'): 1})
     job.run()
 
@@ -149,9 +149,7 @@ def test_all_in_backward_accuses_nobody(tmp_path: Path) -> None:
     job = stalled(tmp_path, 4)
     for rank in range(4):
         is_in(job, rank, "backward", "compute")
-    job.expect(CULPRITS, AT, {
-        'rank:argus_verdict:active{training_job="a", level="L1", verdict="abstain", cause="stall", team="none"}': 1
-    })  # fmt: skip
+    job.expect(f"max by (verdict, cause, rank) ({CULPRITS})", AT, {'{verdict="abstain", cause="stall"}': 1})
     job.expect(FIRING, AT, {page(""): 1})
     job.run()
 

@@ -1,0 +1,68 @@
+// What the host does beside the phases: garbage collection and compilation. A rank far above the median of its job is a
+// suspect like one that is slow in a host phase; collections that fall at different steps on different ranks delay the
+// job by their sum, though no rank collects more than another.
+local duration = import '../lib/duration.libsonnet';
+local labels = import '../lib/labels.libsonnet';
+
+{
+  local c = $._config,
+  local series(metric) = labels.selector(metric, [c.argusSelector]),
+  local short = duration.range(c, c.meanWindows[0]),
+  local training = 'unless on (training_job) (job:argus_train:seconds < %g)' % c.meanWindows[0],
+  local share(metric) = 'sum by (training_job, rank) (rate(%s[%s]))' % [series(metric), short],
+  local suspects(phase, ratio) = {
+    record: 'rank:argus_phase_suspect:lost_ratio',
+    labels: { phase: phase, kind: 'host', group: 'host', source: 'host' },
+    expr: |||
+      (
+        %(ratio)s - on (training_job) group_left () quantile by (training_job) (0.5, %(ratio)s)
+      ) >= %(lost)g
+      and on (training_job) count by (training_job) (%(ratio)s) > 2
+      %(training)s
+    ||| % { ratio: ratio, lost: c.minLostRatio, training: training },
+  },
+  local slowest = 'avg_over_time(job:argus_gc_pause:slowest_ratio[%s])' % duration.range(c, c.pauseWindow),
+  local average = 'avg_over_time(job:argus_gc_pause:mean_ratio[%s])' % duration.range(c, c.pauseWindow),
+
+  local rules = [
+    { record: 'rank:argus_gc_pause:ratio', expr: share('argus_gc_pause_seconds_sum') },
+    { record: 'rank:argus_compile:ratio', expr: share('argus_compile_seconds_sum') },
+    { record: 'job:argus_gc_pause:mean_ratio', expr: 'avg by (training_job) (rank:argus_gc_pause:ratio)' },
+    {
+      // What collections cost if those of one interval coincide: the longest of any rank.
+      record: 'job:argus_gc_pause:slowest_ratio',
+      expr: |||
+        max by (training_job) (
+          sum by (training_job, rank) (%(sum)s - %(sum)s offset %(interval)s) >= 0
+        ) / %(seconds)g
+      ||| % {
+        sum: series('argus_gc_pause_seconds_sum'),
+        interval: duration.of(c.pauseInterval),
+        seconds: c.pauseInterval,
+      },
+    },
+    suspects('gc', 'rank:argus_gc_pause:ratio'),
+    suspects('compile', 'rank:argus_compile:ratio'),
+    {
+      // Intervals in which some rank pauses cost far more than one rank's own pauses: not at the same step.
+      record: 'job:argus_gc_unsynchronised:lost_ratio',
+      labels: { phase: 'gc' },
+      expr: |||
+        (%(slowest)s - %(average)s) >= %(lost)g
+        and %(slowest)s >= %(spread)g * %(average)s
+        unless on (training_job) rank:argus_phase_suspect:lost_ratio{phase="gc"}
+        %(training)s
+      ||| % {
+        slowest: slowest,
+        average: average,
+        lost: c.minLostRatio,
+        spread: c.pauseSpread,
+        training: training,
+      },
+    },
+  ],
+
+  prometheusRules+:: {
+    groups+: [{ name: 'argus-host', interval: duration.of(c.evaluationInterval), rules: rules }],
+  },
+}

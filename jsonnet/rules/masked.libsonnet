@@ -1,0 +1,112 @@
+// Stragglers that a mean of one phase hides (cases 3 and 4 of the ARGUS paper, which that system missed).
+//
+// Gradient synchronisation gives all ranks the same iteration time, so a pipeline stage that works longer shows only in
+// what it does not do: it has the least idle time among the ranks of the same stage. And a rank with a rare, long span
+// has a normal mean: its maxima are counted.
+local duration = import '../lib/duration.libsonnet';
+local labels = import '../lib/labels.libsonnet';
+
+{
+  local c = $._config,
+  local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
+  local busy = 'rank:argus_compute_busy:ratio',
+  local spike = 'rank:argus_phase_spike:seconds',
+  local spikeLabels = 'training_job, phase, kind, group',
+  local toGroup = 'on (training_job, group) group_left ()',
+  local long = duration.range(c, c.spikeWindow),
+  // A spike is seen by this many evaluations, as the exporter's maximum trails.
+  local seen = c.extremesWindow / c.slowInterval,
+  local training = 'unless on (training_job) (job:argus_train:seconds < %g)',
+  local own = 'rank:argus_phase_suspect:lost_ratio{phase!="all", kind!="comm"}',
+
+  local bubble = [
+    {
+      // Share of wall time in compute. From kernels where there are some; else from the phases whose spans cannot
+      // contain a wait. Compute groups hold the ranks of one stage, over all pipelines.
+      record: busy,
+      expr: |||
+        rank:argus_kernel_busy:ratio
+          * on (training_job, rank) group_right ()
+          count by (training_job, rank, group) (rank:argus_phase_duration_seconds:mean{kind="compute"}) ^ 0
+        or sum by (training_job, rank, group) (
+          rank:argus_phase_duration_seconds:mean{kind="compute", source!="kernel", phase!~"%(waiting)s"}
+          * on (%(group)s) group_left () group:argus_phase_spans:rate
+        )
+      ||| % { waiting: c.waitingPhases, group: labels.phaseGroup },
+    },
+    { record: 'rank:argus_bubble:ratio', expr: 'clamp_min(1 - %s, 0)' % busy },
+    {
+      // Not a rank that is known by one of its phases.
+      record: 'rank:argus_phase_suspect:lost_ratio',
+      labels: { phase: 'all', kind: 'compute', source: 'busy' },
+      expr: |||
+        (
+          %(busy)s - %(toGroup)s quantile by (training_job, group) (0.5, %(busy)s)
+        ) >= %(lost)g
+        and %(busy)s / %(toGroup)s quantile by (training_job, group) (0.5, %(busy)s) >= %(ratio)g
+        and on (training_job, group) count by (training_job, group) (%(busy)s) > 2
+        unless on (training_job, group) (
+          count by (training_job, group) (%(busy)s) < on (training_job, group) %(coverage)g * group:argus_ranks:expected
+        )
+        unless on (training_job, rank) %(own)s
+        %(training)s
+      ||| % {
+        busy: busy,
+        toGroup: toGroup,
+        lost: c.minLostRatio,
+        ratio: c.culpritRatio,
+        coverage: c.minCoverage,
+        own: own,
+        training: training % c.meanWindows[0],
+      },
+    },
+  ],
+
+  local spikes = [
+    {
+      // Seconds by which the longest span of the trailing window exceeds the group's median, where that is far.
+      record: spike,
+      expr: |||
+        (
+          max by (training_job, rank, phase, kind, group) (%(longest)s)
+            > on (%(group)s) group_left () %(ratio)g * max by (%(group)s) (group:argus_phase_duration_seconds:median)
+        ) - on (%(group)s) group_left () max by (%(group)s) (group:argus_phase_duration_seconds:median)
+      ||| % {
+        longest: series('argus_phase_window_max_seconds', ['kind!="comm"']),
+        group: spikeLabels,
+        ratio: c.spikeRatio,
+      },
+    },
+    {
+      // Time lost to spikes, where one rank has them again and again and its group does not.
+      record: 'rank:argus_phase_suspect:lost_ratio',
+      labels: { source: 'spikes' },
+      expr: |||
+        sum_over_time(%(spike)s[%(long)s]) / %(divisor)g >= %(lost)g
+        and count_over_time(%(spike)s[%(long)s]) >= %(least)g
+        and count_over_time(%(spike)s[%(long)s]) >= on (%(group)s) group_left () (
+          %(outlying)g * sum by (%(group)s) (count_over_time(%(spike)s[%(long)s]))
+          / max by (%(group)s) (group:argus_phase_ranks:count)
+        )
+        unless on (training_job, rank, phase) rank:argus_phase_suspect:lost_ratio{source!~"spikes|busy", kind!="comm"}
+        %(training)s
+      ||| % {
+        spike: spike,
+        long: long,
+        divisor: seen * c.spikeWindow,
+        lost: c.minLostRatio,
+        least: c.spikeMinWindows * seen,
+        group: spikeLabels,
+        outlying: c.spikeOutlyingRatio,
+        training: training % c.spikeWindow,
+      },
+    },
+  ],
+
+  prometheusRules+:: {
+    groups+: [
+      { name: 'argus-masked-bubble', interval: duration.of(c.slowInterval), rules: bubble },
+      { name: 'argus-masked-spikes', interval: duration.of(c.slowInterval), rules: spikes },
+    ],
+  },
+}

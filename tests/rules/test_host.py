@@ -1,0 +1,107 @@
+"""Host pauses: garbage collection that is not synchronised over ranks, compilation on one rank."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rules.scenario import Scenario
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
+)
+
+SAMPLES = 100
+RANKS = 8
+CULPRITS = "max by (rank, phase, cause, team) (rank:argus_verdict:active{verdict='culprit'})"
+AT = "20m"
+
+
+def job_of(folder: Path) -> Scenario:
+    job = Scenario(folder, ("job", "phases", "host", "verdicts"))
+    job.ranks(range(RANKS), SAMPLES)
+    return job
+
+
+def pauses(job: Scenario, rank: int, seconds: float, first: int, every: int) -> None:
+    """A collection of `seconds` each `every` samples."""
+    values = [seconds * max(0, (sample - first) // every + 1) for sample in range(SAMPLES)]
+    text = " ".join(f"{value:g}" for value in values)
+    job.add("argus_gc_pause_seconds_sum", text, rank=rank, generation=2)
+
+
+def test_collections_at_different_steps_name_the_job(tmp_path: Path) -> None:
+    """Each rank pauses 3 s in four minutes, half a minute after the one before: no rank, and a ticket.
+
+    The job loses up to a tenth; the bound by the longest pause of each minute is 3.75 %.
+    """
+    job = job_of(tmp_path)
+    for rank in range(RANKS):
+        pauses(job, rank, 3, first=2 * rank + 2, every=16)
+    job.expect(CULPRITS, AT, {'{phase="gc", cause="host-gc", team="algorithm"}': 1})
+    job.expect('max by (alertname, severity, rank) (ALERTS{alertstate="firing"})', AT, {
+        '{alertname="ArgusHostStall", severity="ticket"}': 1
+    })  # fmt: skip
+    job.run()
+
+
+def test_collections_at_the_same_step_accuse_nobody(tmp_path: Path) -> None:
+    """The same pauses on all ranks at once cost 1.25 % and are how it should be."""
+    job = job_of(tmp_path)
+    for rank in range(RANKS):
+        pauses(job, rank, 3, first=2, every=16)
+    job.expect(CULPRITS, AT, {})
+    job.run()
+
+
+def test_hosts_scraped_at_different_moments_stay_synchronous(tmp_path: Path) -> None:
+    """Half of the hosts are scraped before the pause and half after it: one sample apart, still one pause."""
+    job = job_of(tmp_path)
+    for rank in range(RANKS):
+        pauses(job, rank, 12, first=2 + rank % 2, every=16)
+    job.expect(CULPRITS, AT, {})
+    job.run()
+
+
+def test_one_rank_that_collects_all_the_time_is_named(tmp_path: Path) -> None:
+    """A second of pauses in 15 on rank 5 alone."""
+    job = job_of(tmp_path)
+    for rank in range(RANKS):
+        pauses(job, rank, 1 if rank == 5 else 0.01, first=0, every=1)
+    job.expect(CULPRITS, AT, {'{rank="5", phase="gc", cause="host-gc", team="algorithm"}': 1})
+    job.run()
+
+
+def test_a_compilation_explains_the_phase_that_contains_it(tmp_path: Path) -> None:
+    """Rank 5 compiles 4 s in 15 inside `forward`: host-jit of rank 5, and not its GPU."""
+    job = job_of(tmp_path)
+    for rank in range(RANKS):
+        seconds = 8 if rank == 5 else 4
+        job.phase(rank, "forward", f"0+4x{SAMPLES}", f"0+{seconds}x{SAMPLES}")
+        job.add("argus_compile_seconds_sum", f"0+{seconds - 4}x{SAMPLES}", rank=rank, compiler="triton")
+    job.expect(CULPRITS, AT, {'{rank="5", phase="compile", cause="host-jit", team="infrastructure"}': 1})
+    job.run()
+
+
+def test_compilation_on_all_ranks_accuses_nobody(tmp_path: Path) -> None:
+    """New shapes reach all ranks alike."""
+    job = job_of(tmp_path)
+    for rank in range(RANKS):
+        job.add("argus_compile_seconds_sum", f"0+4x{SAMPLES}", rank=rank, compiler="dynamo")
+    job.expect(CULPRITS, AT, {})
+    job.run()
+
+
+def test_a_pause_does_not_hide_a_slow_gpu(tmp_path: Path) -> None:
+    """Rank 5 loses a second to compilation and eight to its GPU: both are said."""
+    job = job_of(tmp_path)
+    for rank in range(RANKS):
+        job.phase(rank, "forward", f"0+4x{SAMPLES}", f"0+{13 if rank == 5 else 4}x{SAMPLES}")
+        job.add("argus_compile_seconds_sum", f"0+{int(rank == 5)}x{SAMPLES}", rank=rank, compiler="triton")
+    job.expect(CULPRITS, AT, {
+        '{rank="5", phase="compile", cause="host-jit", team="infrastructure"}': 1,
+        '{rank="5", phase="forward", cause="gpu-compute", team="operations"}': 1,
+    })  # fmt: skip
+    job.run()
