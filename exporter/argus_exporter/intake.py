@@ -7,7 +7,6 @@ Who may connect is for `peers` to say.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -228,9 +227,8 @@ class Intake:
         self._connections: set[Connection] = set()
         self._by_uid: Counter[int] = Counter()
         self._rejections = LogLimiter(log)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
         self._listener: socket.socket | None = None
-        self._ticker: asyncio.Task[None] | None = None
         self.rejected: Counter[str] = Counter()
         """Connections that were ended for what they sent, by reason."""
 
@@ -257,7 +255,7 @@ class Intake:
         self._listener = listen(self._path, access_of(self._config))
         loop = asyncio.get_running_loop()
         loop.add_reader(self._listener, self._accept)
-        self._ticker = loop.create_task(self._tick())
+        self._tasks = [loop.create_task(self._tick()), loop.create_task(self._publish_windows())]
         log.info("listening for producers socket=%s", self._path)
 
     def reconfigure(self, config: SocketConfig) -> None:
@@ -267,11 +265,7 @@ class Intake:
 
     async def stop(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._ticker is not None:
-            self._ticker.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._ticker
-        for task in list(self._tasks):
+        for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._listener is not None:
@@ -358,11 +352,17 @@ class Intake:
             await asyncio.sleep(_TICK_S)
             self._ranks.forget_lost()
             self._end_stale()
-            for state in self._ranks:
+
+    async def _publish_windows(self) -> None:
+        """One rank after the other: a window is cut out, which copies it, when its turn has come.
+
+        The windows of all ranks end with the same step; copied all at once they would double the memory.
+        """
+        while True:
+            await asyncio.sleep(_TICK_S)
+            for state in list(self._ranks):
                 for window in state.complete_windows():
-                    task = asyncio.create_task(self._publish(state, window))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+                    await self._publish(state, window)
 
     def _end_stale(self) -> None:
         """Hang up where nobody says HELLO, and where the rank is forgotten: who lives connects again."""

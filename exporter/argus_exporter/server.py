@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import logging
 import resource
@@ -28,6 +29,7 @@ from argus_exporter.collectors.base import FamilyBuilder
 from argus_exporter.config import ExporterConfig
 from argus_exporter.discovery import discoverable
 from argus_exporter.errors import ArgusExporterError
+from argus_exporter.exposition import Exposition
 from argus_exporter.index_page import index_page
 from argus_exporter.intake import Intake
 from argus_exporter.iteration_writer import IterationWriter
@@ -196,6 +198,7 @@ def _application(
     ProcessCollector(registry=process)
     PlatformCollector(registry=process)
     GCCollector(registry=process)
+    exposition = Exposition()
 
     def own() -> Iterator[Metric]:
         connections = FamilyBuilder(catalogue.EXPORTER_CONNECTIONS)
@@ -224,7 +227,7 @@ def _application(
         rank = int(wanted) if wanted is not None else None
         encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
         runner = CollectorRunner(ALL_COLLECTORS, ranks, rank=rank, own=own if rank is None else None)
-        body: bytes = encoder(runner)
+        body = exposition.render(runner.collect(), encoder, (content_type, rank))
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             body = gzip.compress(body, compresslevel=1)
@@ -274,6 +277,9 @@ async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, reload)
+        # What was imported stays. A full collection that walks it takes 18 ms, in the middle of some scrape.
+        gc.collect()
+        gc.freeze()
         log.info("serving metrics url=%s/metrics", exporter.url)
         await stop.wait()
         log.info("stopping")

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from argus_core.shared_page import PageReader, PageWriter
 from argus_exporter.channels import Attachment
 from argus_exporter.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.config import ExporterConfig, WindowsConfig
+from argus_exporter.exposition import Encoder, Exposition
 from argus_exporter.live import Clock, LivePage
 from argus_exporter.names import NameTable
 from argus_exporter.ranks import RankState
@@ -231,6 +233,14 @@ def test_the_strict_openmetrics_parser_reads_every_sample(runner: CollectorRunne
     read = [key_of(sample) for family in families for sample in family.samples]
     assert len(read) == len(set(read))
     assert set(read) == made
+
+
+@pytest.mark.parametrize("encoder", [classic, openmetrics])
+def test_a_scrape_has_the_text_that_the_library_renders(runner: CollectorRunner, encoder: Encoder):
+    """Whether its families are rendered for the first time, or were kept from the scrape before."""
+    exposition, families = Exposition(), list(runner.collect())
+    whole = encoder(SimpleNamespace(collect=lambda: families))
+    assert [exposition.render(families, encoder, "page") for _ in range(2)] == [whole] * 2
 
 
 def test_no_collector_fails(exporter: Exporter):

@@ -38,6 +38,7 @@ class FamilyBuilder:
         self.metric = Metric(base, family.help, family.type)
         self._required = frozenset(family.labels)
         self._allowed = self._required | frozenset(family.optional_labels)
+        self._checked: set[tuple[str, ...]] = set()
 
     def add(self, labels: Mapping[str, str], value: float) -> None:
         """One sample of a gauge or counter."""
@@ -65,8 +66,13 @@ class FamilyBuilder:
         self.metric.add_sample(f"{self._family.name}_sum", dict(labels), total)
 
     def _check(self, labels: Mapping[str, str]) -> None:
-        if not self._required <= labels.keys() <= self._allowed:
-            raise ValueError(f"{self._family.name} has labels {sorted(labels)}, not {sorted(self._required)}")
+        names = tuple(labels)
+        if names not in self._checked:  # thousands of samples have the same few sets of labels
+            if not self._required <= labels.keys() <= self._allowed:
+                raise ValueError(
+                    f"{self._family.name} has labels {sorted(labels)}, not {sorted(self._required)}"
+                )
+            self._checked.add(names)
 
 
 def rank_labels(state: RankState) -> dict[str, str]:

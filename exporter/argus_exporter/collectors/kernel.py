@@ -1,62 +1,107 @@
 """The modes of the top (kernel, stream) pairs in the last complete window, and their running totals.
 
 The running totals advance with the records, every two seconds; those of a pair begin with its first record,
-published or not, so that a pair which comes back goes on where it was.
+published or not, so that a pair which comes back goes on where it was. All the rest changes with a window
+only: its samples are made once and kept, which is also how `exposition` sees at once that they are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
 
 from argus_core import catalogue
 from argus_exporter.collectors.base import FamilyBuilder, rank_labels, with_samples
 from argus_exporter.ranks import RankState
+from argus_exporter.topology import Identity
+from argus_exporter.window_summary import PairLabel, WindowStatistics
+
+_OF_WINDOW: Final = (
+    catalogue.KERNEL_MODE_EVENTS,
+    catalogue.KERNEL_MODE_P50,
+    catalogue.KERNEL_MODE_P99,
+    catalogue.KERNEL_TAIL_EVENTS,
+    catalogue.KERNEL_WINDOW_LAST_STEP,
+    catalogue.KERNEL_WINDOW_STEPS,
+    catalogue.KERNEL_CUTOFF,
+    catalogue.KERNEL_COVERAGE,
+)
+
+
+@dataclass(frozen=True)
+class _WindowSamples:
+    """What one window of a rank publishes.
+
+    Attributes:
+        samples: by family, as in `_OF_WINDOW`.
+        pairs: labels of the published pairs.
+    """
+
+    window: WindowStatistics
+    identity: Identity
+    samples: tuple[list[Sample], ...]
+    pairs: dict[PairLabel, dict[str, str]]
 
 
 class KernelCollector:
     name = "kernel"
 
+    def __init__(self) -> None:
+        self._kept: WeakKeyDictionary[RankState, _WindowSamples] = WeakKeyDictionary()
+
     def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:  # noqa: ARG002
-        events = FamilyBuilder(catalogue.KERNEL_MODE_EVENTS)
-        p50 = FamilyBuilder(catalogue.KERNEL_MODE_P50)
-        p99 = FamilyBuilder(catalogue.KERNEL_MODE_P99)
-        tail = FamilyBuilder(catalogue.KERNEL_TAIL_EVENTS)
-        last_step = FamilyBuilder(catalogue.KERNEL_WINDOW_LAST_STEP)
-        steps = FamilyBuilder(catalogue.KERNEL_WINDOW_STEPS)
-        coverage = FamilyBuilder(catalogue.KERNEL_COVERAGE)
-        cutoff = FamilyBuilder(catalogue.KERNEL_CUTOFF)
+        of_window = [FamilyBuilder(family) for family in _OF_WINDOW]
         launches = FamilyBuilder(catalogue.KERNEL_LAUNCHES)
         seconds = FamilyBuilder(catalogue.KERNEL_DURATION_TOTAL)
         info = FamilyBuilder(catalogue.KERNEL_INFO)
         for state in ranks:
-            window = state.window
-            if window is None:
+            if state.window is None:
                 continue
-            base = rank_labels(state)
-            last_step.add(base, window.boundary.last_step)
-            steps.add(base, window.boundary.steps)
-            coverage.add(base, window.coverage)
-            cutoff.add(base, window.cutoff)
-            for (kernel, stream), published in state.published.items():
-                pair = base | {"kernel": kernel, "stream": stream}
-                for id_, mode in published.modes.items():
-                    labels = pair | {"mode": str(id_)}
-                    events.add(labels, mode.count)
-                    p50.add(labels, mode.p50)
-                    p99.add(labels, mode.p99)
-                tail.add(pair, published.statistics.modes.tail_events)
+            kept = self._samples(state, state.window)
+            for builder, samples in zip(of_window, kept.samples, strict=True):
+                builder.metric.samples += samples
             names: dict[str, str] = {}
-            for label, published in state.published.items():
-                totals = state.pair_totals(label)
+            for pair, labels in kept.pairs.items():
+                totals = state.pair_totals(pair)
                 if totals is None:  # beyond the limit of pairs that are counted
                     continue
-                pair = base | {"kernel": label[0], "stream": label[1]}
-                launches.add(pair, totals.count)
-                seconds.add(pair, totals.seconds)
-                names[published.statistics.kernel] = published.statistics.name
+                launches.add(labels, totals.count)
+                seconds.add(labels, totals.seconds)
+                statistics = state.published[pair].statistics
+                names[statistics.kernel] = statistics.name
+            base = rank_labels(state)
             for kernel, name in names.items():
                 info.add(base | {"kernel": kernel, "name": name}, 1)
-        families = (events, p50, p99, tail, last_step, steps, launches, seconds, cutoff, coverage, info)
-        return with_samples(families, "no kernel window is complete")
+        return with_samples((*of_window, launches, seconds, info), "no kernel window is complete")
+
+    def _samples(self, state: RankState, window: WindowStatistics) -> _WindowSamples:
+        kept = self._kept.get(state)
+        if kept is None or kept.window is not window or kept.identity is not state.identity:
+            kept = self._kept[state] = _window_samples(state, window)
+        return kept
+
+
+def _window_samples(state: RankState, window: WindowStatistics) -> _WindowSamples:
+    builders = [FamilyBuilder(family) for family in _OF_WINDOW]
+    events, p50, p99, tail, last_step, steps, cutoff, coverage = builders
+    base = rank_labels(state)
+    last_step.add(base, window.boundary.last_step)
+    steps.add(base, window.boundary.steps)
+    cutoff.add(base, window.cutoff)
+    coverage.add(base, window.coverage)
+    pairs: dict[PairLabel, dict[str, str]] = {}
+    for pair, published in state.published.items():
+        labels = pairs[pair] = base | {"kernel": pair[0], "stream": pair[1]}
+        for id_, mode in published.modes.items():
+            of_mode = labels | {"mode": str(id_)}
+            events.add(of_mode, mode.count)
+            p50.add(of_mode, mode.p50)
+            p99.add(of_mode, mode.p99)
+        tail.add(labels, published.statistics.modes.tail_events)
+    samples = tuple(builder.metric.samples for builder in builders)
+    return _WindowSamples(window, state.identity, samples, pairs)
