@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from argus_core.settings import SettingsError, document, load
-from argus_l3_worker import doctor, log, report
+from argus_l3_worker import doctor, log, matrix_command, report
 from argus_l3_worker.config import Config
 from argus_l3_worker.durations import duration
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return asyncio.run(_serve(config))
         if options.command == "doctor":
             return _doctor(config, options)
+        if options.command == "matrix":
+            return matrix_command.run(options, config)
         if options.command == "trace":
             return trace_command.run(options, config.traces.store)
         return asyncio.run(_once(config, options))
@@ -104,6 +106,13 @@ def _parser() -> argparse.ArgumentParser:
         "doctor", parents=[common], help="check all that the worker needs, with a remedy for what is missing"
     )
     examined.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    matrix_command.add_arguments(
+        commands.add_parser(
+            "matrix",
+            parents=[common],
+            help="draw how far the ranks' durations of one kernel lie from one another",
+        )
+    )
     trace_command.add_arguments(
         commands.add_parser(
             "trace",

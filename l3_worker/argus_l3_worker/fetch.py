@@ -50,11 +50,13 @@ async def fetch_window(
     config: PrometheusConfig,
     deadline: float | None = None,
     monotonic: Callable[[], float] = time.monotonic,
+    kernels: Sequence[str] | None = None,
 ) -> Fetched:
     """Ask for all that is judged.
 
     Args:
         at: Unix time.
+        kernels: ask for these only; the window then counts as incomplete.
         deadline: of `monotonic`; from then on no further kernels are asked for. The largest are, always.
 
     Raises:
@@ -73,6 +75,9 @@ async def fetch_window(
         )
     )
     size = {kernel: sample.value for sample in sizes if (kernel := sample.labels.get("kernel", ""))}
+    total = len(size)
+    if kernels is not None:
+        size = {kernel: size[kernel] for kernel in kernels if kernel in size}
     ranked: Sequence[str] = sorted(size)
     if sum(size.values()) > config.shard_series or len(size) > min(config.max_kernels, _KERNELS_A_SHARD):
         ranked = await _by_share(prometheus, job, at, size)
@@ -89,8 +94,10 @@ async def fetch_window(
     left_out = [kernel for shard in waiting for kernel in shard] + list(ranked[config.max_kernels :])
     modes = await asyncio.to_thread(concatenate, parts)
     return Fetched(
-        JobSamples(info, last_step, steps, modes, cutoff, coverage, complete=not left_out),
-        len(size),
+        JobSamples(
+            info, last_step, steps, modes, cutoff, coverage, complete=not left_out and len(size) == total
+        ),
+        total,
         tuple(left_out),
     )
 

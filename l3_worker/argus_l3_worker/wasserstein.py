@@ -92,7 +92,8 @@ def grid(mixtures: Mixtures) -> Floats:
     return np.unique(np.concatenate((points, borders[rims], [start, stop])))
 
 
-def _trapezoid_weights(points: Floats) -> Floats:
+def trapezoid_weights(points: Floats) -> Floats:
+    """Weight of each point in the trapezoid rule, in the unit of the points."""
     weights = np.zeros(points.size)
     steps = np.diff(points)
     weights[:-1] += steps / 2.0
@@ -121,7 +122,7 @@ def mean_distances(mixtures: Mixtures, points: Floats | None = None) -> Distance
         points: grid in log(seconds); by default `grid(mixtures)`.
     """
     points = grid(mixtures) if points is None else points
-    weights = np.stack((_trapezoid_weights(np.exp(points)), _trapezoid_weights(points)))
+    weights = np.stack((trapezoid_weights(np.exp(points)), trapezoid_weights(points)))
     compiled = native.library()
     if compiled is not None:
         scores = compiled.w1_mean_of_mixtures((mixtures.weight, mixtures.mu, mixtures.sigma), points, weights)
