@@ -10,7 +10,16 @@ local labels = import '../lib/labels.libsonnet';
   local short = duration.range(c, c.meanWindows[0]),
   local training = 'unless on (training_job) (job:argus_train:seconds < %g)' % c.meanWindows[0],
   local share(metric) = 'sum by (training_job, rank) (rate(%s[%s]))' % [series(metric), short],
-  local suspects(phase, ratio) = {
+  // Pauses in both of the last two intervals: a single one now and then is not the rank's habit.
+  local paused(metric, age) = '%s - %s' % [
+    series(metric) + (if age > 0 then ' offset ' + duration.of(age) else ''),
+    series(metric) + ' offset ' + duration.of(age + c.pauseInterval),
+  ],
+  local habit(metric) = std.join('\n', [
+    'and on (training_job, rank) sum by (training_job, rank) (%s) >= %g' % [paused(metric, age), c.minLostRatio * c.pauseInterval]
+    for age in [0, c.pauseInterval]
+  ]),
+  local suspects(phase, ratio, metric) = {
     record: 'rank:argus_phase_suspect:lost_ratio',
     labels: { phase: phase, kind: 'host', group: 'host', source: 'host' },
     expr: |||
@@ -18,8 +27,9 @@ local labels = import '../lib/labels.libsonnet';
         %(ratio)s - on (training_job) group_left () quantile by (training_job) (0.5, %(ratio)s)
       ) >= %(lost)g
       and on (training_job) count by (training_job) (%(ratio)s) > 2
+      %(habit)s
       %(training)s
-    ||| % { ratio: ratio, lost: c.minLostRatio, training: training },
+    ||| % { ratio: ratio, habit: habit(metric), lost: c.minLostRatio, training: training },
   },
   local slowest = 'avg_over_time(job:argus_gc_pause:slowest_ratio[%s])' % duration.range(c, c.pauseWindow),
   local average = 'avg_over_time(job:argus_gc_pause:mean_ratio[%s])' % duration.range(c, c.pauseWindow),
@@ -33,16 +43,12 @@ local labels = import '../lib/labels.libsonnet';
       record: 'job:argus_gc_pause:slowest_ratio',
       expr: |||
         max by (training_job) (
-          sum by (training_job, rank) (%(sum)s - %(sum)s offset %(interval)s) >= 0
-        ) / %(seconds)g
-      ||| % {
-        sum: series('argus_gc_pause_seconds_sum'),
-        interval: duration.of(c.pauseInterval),
-        seconds: c.pauseInterval,
-      },
+          sum by (training_job, rank) (%s) >= 0
+        ) / %g
+      ||| % [paused('argus_gc_pause_seconds_sum', 0), c.pauseInterval],
     },
-    suspects('gc', 'rank:argus_gc_pause:ratio'),
-    suspects('compile', 'rank:argus_compile:ratio'),
+    suspects('gc', 'rank:argus_gc_pause:ratio', 'argus_gc_pause_seconds_sum'),
+    suspects('compile', 'rank:argus_compile:ratio', 'argus_compile_seconds_sum'),
     {
       // Intervals in which some rank pauses cost far more than one rank's own pauses: not at the same step.
       record: 'job:argus_gc_unsynchronised:lost_ratio',
