@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from argus_core.settings import SettingsError, document, load
-from argus_l3_worker import doctor, log, matrix_command, report
+from argus_l3_worker import diagnose_command, doctor, log, matrix_command, report
 from argus_l3_worker.config import Config
 from argus_l3_worker.durations import duration
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return asyncio.run(_serve(config))
         if options.command == "doctor":
             return _doctor(config, options)
+        if options.command == "diagnose":
+            return diagnose_command.run(options, config)
         if options.command == "matrix":
             return matrix_command.run(options, config)
         if options.command == "trace":
@@ -106,6 +108,11 @@ def _parser() -> argparse.ArgumentParser:
         "doctor", parents=[common], help="check all that the worker needs, with a remedy for what is missing"
     )
     examined.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    diagnose_command.add_arguments(
+        commands.add_parser(
+            "diagnose", parents=[common], help="report what happened to a job, why, and what to do about it"
+        )
+    )
     matrix_command.add_arguments(
         commands.add_parser(
             "matrix",
