@@ -32,7 +32,10 @@
     settle: 5,
 
     // ---- L1: the job's iteration time -----------------------------------------------------------------------
-    // The job's series is that of the lowest live rank among these: the ranks of the first host.
+    // The job's series is that of the lowest live rank: cheap to find among these, the ranks of the first host; where
+    // none of them lives, the lowest of all, by number.
+    // Digits of the largest rank.
+    rankDigits: 6,
     canonicalRanks: ['0', '1', '2', '3', '4', '5', '6', '7'],
     // Windows of the change-point scan, seconds. The short one recovers soonest after a counter reset.
     scanWindows: [600, 1800, 3600],
@@ -52,6 +55,10 @@
     jitterExceedRatio: 1.5,
     // Seconds of history for the baseline (a median outside candidate intervals) and longest run reported.
     baselineWindow: 3600,
+    // Longest run of slow iterations that the exact width reports, seconds, and the resolution in which it looks for
+    // the samples of argus_iteration_seconds: not above the shortest iteration.
+    jitterWidthWindow: 120,
+    jitterWidthStep: 1,
     // Share of `jitterTicketWindow` seconds spent in candidate intervals that turns info into a ticket.
     jitterTicketShare: 0.25,
     jitterTicketWindow: 600,

@@ -17,6 +17,8 @@
     jitterExceedRatio: 2,
     baselineWindow: 120,
     jitterTicketWindow: 60,
+    jitterWidthWindow: 20,
+    jitterWidthStep: 0.25,
 
     meanWindows: [10, 30, 90],
     // One group for all phases: a demo has a few ranks.

@@ -28,6 +28,13 @@ local labels = import '../lib/labels.libsonnet';
     for window in c.scanWindows
   ]),
 
+  // One sample a step, stamped with its end (opt-in): of the first host's ranks, as the scan below reads them often.
+  local step = labels.selector(
+    'argus_iteration_seconds', [c.argusSelector, 'rank=~"%s"' % std.join('|', c.canonicalRanks)]
+  ),
+  local ofCanonical(expr) = '(max by (training_job, rank) (%s) and on (training_job, rank) %s)' % [expr, N],
+  local stepEnd = ofCanonical('timestamp(%s)' % step),
+
   local jitterRules = [
     {
       record: 'job:argus_iteration:jitter_ratio',
@@ -68,6 +75,29 @@ local labels = import '../lib/labels.libsonnet';
         k: c.jitterExceedRatio,
         range: duration.range(c, c.baselineWindow),
         step: duration.of(c.evaluationInterval),
+      },
+    },
+    {
+      // The same, exact: from the end of the last normal iteration to the end of each slow one, the longest since the
+      // last evaluation. A run that goes on is reported again, longer.
+      record: 'job:argus_iteration:jitter_width_seconds',
+      expr: |||
+        max by (training_job) (max_over_time((
+          %(end)s
+          - max_over_time((
+            %(end)s
+            and on (training_job, rank) (
+              %(seconds)s <= on (training_job) group_left () %(k)g * job:argus_iteration_seconds:baseline
+            )
+          )[%(longest)s:%(step)s])
+        )[%(evaluation)s:%(step)s])) > 0
+      ||| % {
+        end: stepEnd,
+        seconds: ofCanonical(step),
+        k: c.jitterExceedRatio,
+        longest: duration.of(c.jitterWidthWindow - c.jitterWidthStep / 2),
+        evaluation: duration.of(c.evaluationInterval - c.jitterWidthStep / 2),
+        step: duration.of(c.jitterWidthStep),
       },
     },
   ],

@@ -6,7 +6,7 @@ local labels = import '../lib/labels.libsonnet';
   local c = $._config,
   local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
 
-  // The series of the lowest live rank among `canonicalRanks`. It keeps its rank label, so that a change of rank
+  // The series of the lowest live rank: one of `canonicalRanks`, else the lowest of all. It keeps its rank label, so that a change of rank
   // starts a new series and every scan abstains until its window is filled again.
   local canonical(metric, age=0) =
     std.join('\nor on (training_job)\n', [
@@ -20,14 +20,45 @@ local labels = import '../lib/labels.libsonnet';
         up: series('argus_rank_up', ['rank="%s"' % rank]),
       }
       for rank in c.canonicalRanks
+    ] + [
+      'max by (training_job, rank) (\n  %s and on (training_job, rank) job:argus_canonical_rank:number\n)\n'
+      % (series(metric) + (if age > 0 then ' offset ' + duration.of(age) else '')),
     ]),
+
+  // PromQL has no numbers from label values: the number of a rank is the sum of its digits, each found by a matcher.
+  // Only for jobs of whose first ranks none lives, so normally over nothing.
+  local fallback = 'rank:argus_rank_live:fallback',
+  local digit(place) = std.join(' or ', [
+    '%s{rank=~".*%d.{%d}"} * 0 + %d' % [fallback, value, place, value * std.pow(10, place)]
+    for value in std.range(1, 9)
+  ] + [fallback + ' * 0']),
+  local lowestRank = [
+    {
+      record: fallback,
+      expr: |||
+        max by (training_job, rank) (%(up)s == 1)
+        unless on (training_job) (%(first)s == 1)
+      ||| % {
+        up: series('argus_rank_up'),
+        first: series('argus_rank_up', ['rank=~"%s"' % std.join('|', c.canonicalRanks)]),
+      },
+    },
+    {
+      record: 'rank:argus_rank:number',
+      expr: std.join('\n+ ', ['(%s)' % digit(place) for place in std.range(0, c.rankDigits - 1)]),
+    },
+    {
+      record: 'job:argus_canonical_rank:number',
+      expr: 'rank:argus_rank:number == on (training_job) group_left () min by (training_job) (rank:argus_rank:number)',
+    },
+  ],
 
   prometheusRules+:: {
     groups+: [
       {
         name: 'argus-job',
         interval: duration.of(c.evaluationInterval),
-        rules: [
+        rules: lowestRank + [
           {
             record: 'job:argus_ranks:count',
             expr: 'count by (training_job) (max by (training_job, rank) (%s) == 1)' % series('argus_rank_up'),

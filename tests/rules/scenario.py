@@ -38,6 +38,8 @@ class Scenario:
     folder: Path
     concerns: tuple[str, ...]
     flavour: str = "rules"
+    interval: int = STEP
+    """Seconds between samples."""
     inputs: list[dict[str, str]] = field(default_factory=list)
     expectations: list[dict[str, Any]] = field(default_factory=list)
 
@@ -80,7 +82,7 @@ class Scenario:
             "group_eval_order": groups,
             "tests": [
                 {
-                    "interval": f"{STEP}s",
+                    "interval": f"{self.interval}s",
                     "input_series": self.inputs,
                     "promql_expr_test": self.expectations,
                 }

@@ -136,3 +136,23 @@ def test_profiles_differ_only_in_time_and_thresholds() -> None:
     names = [{rule["record"] for rule in records(profile)} for profile in PROFILES]
     assert names[0] == names[1]
     assert [described(rule) for rule in alerts("rules")] == [described(rule) for rule in alerts("rules/test")]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_no_range_ends_on_a_sample(profile: str) -> None:
+    """Prometheus 3 and VictoriaMetrics have ranges that are open on the left, Prometheus 2 closed ones.
+
+    They agree where a range is no multiple of the scrape interval: a window less a second, a subquery less
+    half its step.
+    """
+    scrape = 1000 if profile == "rules/test" else 15_000
+    for rule in records(profile) + alerts(profile):
+        for text in re.findall(r"\[(\w+)(?::\w+)?\]", rule["expr"]):
+            milliseconds = sum(
+                int(number) * {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[unit]
+                for number, unit in re.findall(r"(\d+)(ms|s|m|h|d)", text)
+            )
+            assert milliseconds > 0
+            assert milliseconds % scrape, (
+                f"[{text}] of {rule.get('record', rule.get('alert'))} is on a sample"
+            )
