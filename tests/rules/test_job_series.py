@@ -21,9 +21,7 @@ def iterations(job: Scenario, rank: int, durations: list[float], **labels: objec
     totals = {
         "argus_iteration_duration_seconds_count": np.arange(len(durations) + 1),
         "argus_iteration_duration_seconds_sum": np.concatenate([[0], np.cumsum(durations)]),
-        "argus_iteration_duration_seconds_squared_total": np.concatenate(
-            [[0], np.cumsum(np.square(durations))]
-        ),
+        "argus_iteration_duration_seconds_squared_total": np.concatenate([[0], squares]),
     }
     for metric, values in totals.items():
         job.add(metric, " ".join(f"{value:.12g}" for value in values), rank=rank, **labels)
