@@ -29,7 +29,7 @@ def test_memory_of_a_window_goes_back_when_it_is_freed():
     script = (
         "import re, numpy as np; from pathlib import Path; from argus_exporter import process\n"
         "process.prepare()\n"
-        "for _ in range(3): np.ones(4 << 20)\n"  # 32 MB: what glibc's own threshold would learn from
+        "for _ in range(3): np.ones(3 << 20)\n"  # 24 MB: what glibc's own threshold would learn from
         "def rss(): return int(re.search(r'VmRSS:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])\n"
         "window = [np.ones(1 << 20) for _ in range(8)]; above = [np.ones(64) for _ in range(4096)]\n"
         "held = rss(); del window\n"
@@ -41,7 +41,8 @@ def test_memory_of_a_window_goes_back_when_it_is_freed():
 def test_what_was_there_at_the_start_is_not_collected_again():
     """It is out of sight of the collector."""
     script = (
-        "import gc; from argus_exporter import process\nprocess.settle()\n"
-        "print(gc.get_freeze_count() > 10_000)"
+        "import gc; from argus_exporter import process\n"
+        "kept = [[] for _ in range(100_000)]; process.settle()\n"
+        "print(gc.get_freeze_count() > 100_000 > len(gc.get_objects()))"
     )
     assert run(script) == "True"
