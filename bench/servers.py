@@ -50,31 +50,40 @@ class PrometheusServer:
     def url(self) -> str:
         return f"{'http' if self.context is None else 'https'}://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Process id while it runs."""
+        assert self._process is not None, "Prometheus is not running"
+        return self._process.pid
+
     def start(self) -> PrometheusServer:
         """Start and wait until it is ready."""
         config = self.folder / "prometheus.yml"
         content = {"global": {"scrape_interval": "1h"}, "rule_files": [str(path) for path in self.rules]}
         config.write_text(json.dumps(content))  # which is YAML
+        self._launch(
+            [
+                "prometheus",
+                f"--config.file={config}",
+                f"--storage.tsdb.path={self.folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+                *(["--web.enable-remote-write-receiver"] if self.receiver else []),
+                *self.arguments,
+            ],
+            "/-/ready",
+        )
+        return self
+
+    def _launch(self, command: Sequence[str], ready: str) -> None:
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    "prometheus",
-                    f"--config.file={config}",
-                    f"--storage.tsdb.path={self.folder / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{self.port}",
-                    *(["--web.enable-remote-write-receiver"] if self.receiver else []),
-                    *self.arguments,
-                ],
-                stdout=log,
-                stderr=log,
-            )
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + _READY_SECONDS
         while time.monotonic() < deadline:
             assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
-            with contextlib.suppress(OSError), self._open(urllib.request.Request(f"{self.url}/-/ready"), 1):
-                return self
+            with contextlib.suppress(OSError), self._open(urllib.request.Request(self.url + ready), 1):
+                return
             time.sleep(0.05)
-        raise AssertionError(f"Prometheus is not ready after {_READY_SECONDS} s")
+        raise AssertionError(f"{command[0]} is not ready after {_READY_SECONDS} s")
 
     def stop(self) -> None:
         """Stop this process, by its id, and wait for it."""
@@ -82,6 +91,22 @@ class PrometheusServer:
             self._process.terminate()
             self._process.wait(20)
             self._process = None
+
+    def kill(self) -> None:
+        """End this process, by its id, without a chance to say goodbye."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(20)
+            self._process = None
+
+    def flush(self) -> None:
+        """What was written can be read: at once, here."""
+
+    def refusals(self) -> float:
+        """Samples that this process has refused as duplicates or out of order."""
+        request = urllib.request.Request(f"{self.url}/metrics")
+        with self._open(request, 20) as answer:
+            return _summed(answer.read().decode(), _REFUSALS)
 
     def write(self, series: Sequence[bytes]) -> None:
         """Store encoded series."""
@@ -106,3 +131,51 @@ class PrometheusServer:
         for name, value in self.headers.items():
             request.add_header(name, value)
         return urllib.request.urlopen(request, timeout=timeout, context=self.context)
+
+
+_REFUSALS = (
+    "prometheus_target_scrapes_sample_out_of_order_total",
+    "prometheus_target_scrapes_sample_duplicate_timestamp_total",
+    "prometheus_tsdb_out_of_order_samples_total",
+    "prometheus_tsdb_too_old_samples_total",
+    "vm_rows_ignored_total",
+)
+
+
+def _summed(page: str, names: Sequence[str]) -> float:
+    """Sum of all series of some families on a metrics page."""
+    return sum(
+        float(line.rsplit(" ", 1)[1])
+        for line in page.splitlines()
+        if line.split("{")[0].split(" ")[0] in names
+    )
+
+
+@dataclass
+class VictoriaMetricsServer(PrometheusServer):
+    """One VictoriaMetrics, storing under `folder`; it speaks the same protocols."""
+
+    def start(self) -> VictoriaMetricsServer:
+        """Start and wait until it is ready."""
+        self._launch(
+            [
+                "victoria-metrics",
+                f"-storageDataPath={self.folder / 'data'}",
+                f"-httpListenAddr=127.0.0.1:{self.port}",
+                "-search.latencyOffset=0s",
+                "-retentionPeriod=1",
+                *self.arguments,
+            ],
+            "/health",
+        )
+        return self
+
+    def flush(self) -> None:
+        """It answers from what is up to a second old, else."""
+        with self._open(urllib.request.Request(f"{self.url}/internal/force_flush"), 20):
+            pass
+
+    def kill(self) -> None:
+        """Ends it in an orderly way: what it took in its last seconds lies in memory alone, by its design, so
+        that after SIGKILL samples are gone that it had acknowledged."""
+        self.stop()

@@ -48,6 +48,9 @@ if [ ${#missing[@]} -gt 0 ]; then
        and jsonnetfmt on PATH), then run the command again."
 fi
 
+# A second backend for the tests of the worker, which skip without it: not every distribution has it.
+command -v victoria-metrics >/dev/null || apt_install victoria-metrics || say "no victoria-metrics: its tests skip"
+
 if ! command -v c++ >/dev/null; then
   say "no C++ compiler: installing without the native library (the numpy twins take its place)"
   export ARGUS_NO_NATIVE=1

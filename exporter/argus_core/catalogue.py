@@ -401,6 +401,12 @@ WORKER_TRACE_REQUESTS = _worker_self(
     ("result",),
     "Requests for traces sent to exporters, by result: success or failure.",
 )
+WORKER_RELOAD = _worker_self(
+    "argus_l3_worker_config_last_reload_successful",
+    "gauge",
+    (),
+    "1 unless the last SIGHUP brought a configuration that was refused.",
+)
 WORKER_KERNELS_LEFT_OUT = _worker_self(
     "argus_l3_worker_kernels_left_out",
     "gauge",

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = _configuration(options)
         if options.command == "serve":
-            return asyncio.run(_serve(config))
+            return asyncio.run(_serve(config, options))
         if options.command == "doctor":
             return _doctor(config, options)
         if options.command == "diagnose":
@@ -173,12 +173,13 @@ def _state_folder() -> Path | None:
     return None
 
 
-async def _serve(config: Config) -> int:
-    stop = asyncio.Event()
+async def _serve(config: Config, options: argparse.Namespace) -> int:
+    stop, reload = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    await serve(config, Telemetry(), stop)
+    loop.add_signal_handler(signal.SIGHUP, reload.set)
+    await serve(config, Telemetry(), stop, reload, lambda: _configuration(options))
     return 0
 
 

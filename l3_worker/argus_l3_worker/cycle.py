@@ -151,6 +151,10 @@ class Worker:
             self._telemetry.anomalies.labels(verdict_name).set(count)
         return CycleReport(**{**report.__dict__, "delivered": delivered})
 
+    def reconfigure(self, prometheus: Prometheus, delivery: Delivery, config: Config) -> None:
+        """Go on with other settings between two cycles; what is known of jobs stays known."""
+        self._prometheus, self._delivery, self._config = prometheus, delivery, config
+
     async def report_failure(self, stamp: float) -> None:
         """After a failed cycle: say when the last good one was, so that rules know how old verdicts are."""
         if self._delivery is not None and self._last_success is not None:

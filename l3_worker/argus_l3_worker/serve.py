@@ -10,6 +10,7 @@ from collections.abc import Callable
 import aiohttp
 from aiohttp import web
 
+from argus_core.settings import SettingsError
 from argus_core.store.base import StoreError
 from argus_core.store.config import open_store
 from argus_l3_worker.config import Config
@@ -19,6 +20,7 @@ from argus_l3_worker.errors import ArgusWorkerError, ConfigError
 from argus_l3_worker.http_access import Access
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus
+from argus_l3_worker.reload import changed_keys, reloaded
 from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import CONTENT_TYPE, Telemetry
 from argus_l3_worker.traces.requests import TraceRequests
@@ -27,6 +29,8 @@ from argus_l3_worker.traces.serving import add_routes
 # Cycles that may pass without a finished attempt before /healthz says that the loop hangs.
 _MISSED_CYCLES = 5
 _LEAST_PATIENCE_SECONDS = 120.0
+# Of the 30 s that Kubernetes gives a process to end, for the cycle that runs.
+_GRACE_SECONDS = 10.0
 
 
 class Health:
@@ -35,6 +39,10 @@ class Health:
     def __init__(self, config: Config, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._last_turn = monotonic()
+        self.expect(config)
+
+    def expect(self, config: Config) -> None:
+        """How long a turn may take."""
         self._patience = max(_MISSED_CYCLES * config.cycle_seconds, _LEAST_PATIENCE_SECONDS)
 
     def turned(self) -> None:
@@ -89,8 +97,17 @@ async def once(config: Config, at: float, telemetry: Telemetry, write: bool) -> 
         return await Worker(prometheus, delivery, config, telemetry).cycle(at, at)
 
 
-async def serve(config: Config, telemetry: Telemetry, stop: asyncio.Event) -> None:
+async def serve(
+    config: Config,
+    telemetry: Telemetry,
+    stop: asyncio.Event,
+    reload: asyncio.Event | None = None,
+    read: Callable[[], Config] | None = None,
+) -> None:
     """Cycle until `stop` is set.
+
+    Args:
+        reload: set to have the configuration read anew, by `read`, before the next cycle.
 
     Raises:
         ConfigError: the address is taken or the spool folder cannot be used.
@@ -121,22 +138,66 @@ async def serve(config: Config, telemetry: Telemetry, stop: asyncio.Event) -> No
                         spooled_requests=len(spool),
                     )
                 )
-                await _turn(worker, config, health, stop)
+
+                def reconfigured(running: Config) -> Config:
+                    if reload is None or read is None or not reload.is_set():
+                        return running
+                    reload.clear()
+                    new = _read_anew(running, read, telemetry)
+                    if new is not running:
+                        asked = Prometheus(session, new.prometheus, telemetry)
+                        worker.reconfigure(asked, _delivery(session, new, spool, telemetry), new)
+                    return new
+
+                await _turn(worker, config, health, stop, reconfigured)
         finally:
             await runner.cleanup()
     finally:
         spool.close()
 
 
-async def _turn(worker: Worker, config: Config, health: Health, stop: asyncio.Event) -> None:
+def _read_anew(running: Config, read: Callable[[], Config], telemetry: Telemetry) -> Config:
+    try:
+        new, ignored = reloaded(running, read())
+    except (ArgusWorkerError, SettingsError) as error:
+        telemetry.reload_successful.set(0.0)
+        LOGGER.error(fields("configuration refused, the old one goes on", reason=error))
+        return running
+    telemetry.reload_successful.set(1.0)
+    changed = ", ".join(changed_keys(running, new)) or "nothing"
+    LOGGER.info(fields("configuration reloaded", changed=changed))
+    if ignored:
+        LOGGER.warning(fields("settings that need a restart keep their value", keys=", ".join(ignored)))
+    return new
+
+
+async def _turn(
+    worker: Worker,
+    config: Config,
+    health: Health,
+    stop: asyncio.Event,
+    reconfigured: Callable[[Config], Config],
+) -> None:
     announcer = Announcer()
+    stopped = asyncio.ensure_future(stop.wait())
     while not stop.is_set():
         stamp = next_tick(time.time(), config.cycle_seconds)
-        try:
-            await asyncio.wait_for(stop.wait(), stamp - time.time())
-        except TimeoutError:
-            await _cycle(worker, config, stamp, announcer)
-            health.turned()
+        await asyncio.wait({stopped}, timeout=max(stamp - time.time(), 0.0))
+        if stop.is_set():
+            break
+        config = reconfigured(config)
+        health.expect(config)
+        cycle = asyncio.ensure_future(_cycle(worker, config, stamp, announcer))
+        await asyncio.wait({cycle, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not cycle.done():
+            await asyncio.wait({cycle}, timeout=_GRACE_SECONDS)
+        if not cycle.done():
+            cycle.cancel()
+            await asyncio.wait({cycle})
+            LOGGER.warning(fields("cycle given up, what it found is not written"))
+            break
+        await cycle
+        health.turned()
     LOGGER.info(fields("worker stopped"))
 
 

@@ -33,6 +33,8 @@ class Telemetry:
         self.trace_requests = _counter(catalogue.WORKER_TRACE_REQUESTS, self.registry)
         self.anomalies = _gauge(catalogue.WORKER_ANOMALIES, self.registry)
         self.kernels_left_out = _gauge(catalogue.WORKER_KERNELS_LEFT_OUT, self.registry)
+        self.reload_successful = _gauge(catalogue.WORKER_RELOAD, self.registry)
+        self.reload_successful.set(1.0)
         for result in ("success", "failure"):  # so that rate() sees the first event
             self.cycles.labels(result)
             self.queries.labels(result)

@@ -8,10 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from bench.servers import PrometheusServer
@@ -107,12 +109,16 @@ class Worker:
     @property
     def url(self) -> str:
         """The chosen address, from the log line that announces it."""
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            if found := re.search(r"event=listening url=(\S+)", self.log):
-                return found[1]
-            time.sleep(0.05)
-        raise AssertionError(f"no address within 20 s: {self.log}")
+        return self.said(r"event=listening url=(\S+)")
+
+    def said(self, pattern: str) -> str:
+        """First group of the first log line that matches, once there is one."""
+
+        def found() -> re.Match[str] | None:
+            return re.search(pattern, self.log)
+
+        match = wait_for(found, f"no {pattern} in the log", lambda: self.log)
+        return match[match.re.groups]
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(self.url + path, timeout=5) as answer:
@@ -143,14 +149,25 @@ def worker(prometheus: PrometheusServer, tmp_path: Path) -> Iterator[Worker]:
             running.process.wait(10)
 
 
-def wait_for(condition: str, prometheus: PrometheusServer, present: bool, seconds: float = 20.0) -> None:
-    """Until `condition` has (or has no) result now."""
-    deadline = time.monotonic() + seconds
+T = TypeVar("T")
+
+
+def wait_for(found: Callable[[], T | None], failure: str, more: Callable[[], str] = str) -> T:
+    """What `found` returns as soon as it is true; asks ten times a second, for a minute at most."""
+    pause, deadline = threading.Event(), time.monotonic() + 60.0
     while time.monotonic() < deadline:
-        if bool(prometheus.query(condition, time.time())) == present:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{condition} still {'absent' if present else 'present'} after {seconds} s")
+        if result := found():
+            return result
+        pause.wait(0.1)
+    raise AssertionError(f"{failure} {more()}")
+
+
+def wait_for_series(condition: str, prometheus: PrometheusServer, present: bool) -> None:
+    """Until `condition` has (or has no) result now."""
+    wait_for(
+        lambda: bool(prometheus.query(condition, time.time())) == present,
+        f"{condition} still {'absent' if present else 'present'}",
+    )
 
 
 @pytest.mark.e2e
@@ -161,13 +178,13 @@ def test_serve_raises_and_ends_a_verdict(prometheus: PrometheusServer, worker: W
     judged = "argus_l3_rank_shift_ratio"
     slow = {"3": 1.5}
     job.publish(time.time(), 64, fleet(8, 1, slow))
-    wait_for(judged, prometheus, present=True)
+    wait_for_series(judged, prometheus, present=True)
     job.publish(time.time(), 128, fleet(8, 2, slow))
-    wait_for(anomaly, prometheus, present=True)
+    wait_for_series(anomaly, prometheus, present=True)
     job.publish(time.time(), 192, fleet(8, 3))
-    wait_for(f'{judged}{{rank="3"}} < 0.1', prometheus, present=True)
+    wait_for_series(f'{judged}{{rank="3"}} < 0.1', prometheus, present=True)
     job.publish(time.time(), 256, fleet(8, 4))
-    wait_for(anomaly, prometheus, present=False)
+    wait_for_series(anomaly, prometheus, present=False)
 
     assert worker.get("/healthz") == "ok"
     assert worker.value("argus_l3_worker_cycles_total", result="success") > 0
@@ -183,17 +200,17 @@ def test_serve_raises_and_ends_a_verdict(prometheus: PrometheusServer, worker: W
 def test_serve_goes_on_after_an_outage(prometheus: PrometheusServer, worker: Worker) -> None:
     """Prometheus gone: cycles fail with a log line. Back again: cycles succeed, and age is published."""
     assert worker.url
-    wait_for("argus_l3_last_success_timestamp_seconds", prometheus, present=True)
+    wait_for_series("argus_l3_last_success_timestamp_seconds", prometheus, present=True)
     before = worker.value("argus_l3_worker_cycles_total", result="success")
     prometheus.stop()
-    deadline = time.monotonic() + 20
-    while worker.value("argus_l3_worker_cycles_total", result="failure") == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(
+        lambda: worker.value("argus_l3_worker_cycles_total", result="failure") > 0, "no cycle has failed"
+    )
     prometheus.start()
-    while worker.value("argus_l3_worker_cycles_total", result="success") <= before:
-        assert time.monotonic() < deadline + 20
-        time.sleep(0.1)
+    wait_for(
+        lambda: worker.value("argus_l3_worker_cycles_total", result="success") > before,
+        "no cycle has succeeded since",
+    )
     assert "cycle failed" in worker.log
     assert worker.get("/healthz") == "ok"
 
@@ -206,3 +223,46 @@ def test_metrics_are_those_of_the_catalogue(worker: Worker) -> None:
         if not name.endswith("_created"):
             known = catalogue.BY_NAME[name]
             assert (known.type, known.help) == (family.type, family.documentation)
+
+
+@pytest.mark.e2e
+def test_sighup_takes_new_settings_and_refuses_wrong_ones(
+    prometheus: PrometheusServer, tmp_path: Path
+) -> None:
+    """A threshold is taken over while verdicts go on; a typo is refused; a receiver needs a restart."""
+    file = tmp_path / "l3.yaml"
+    settings = f"prometheus: {{url: '{prometheus.url}'}}\ncycle_seconds: 1\nsettle_seconds: 0\n"
+    file.write_text(settings)
+    running = Worker(["--config", str(file)], tmp_path / "worker.log")
+    try:
+        assert running.url
+        file.write_text(settings + "judge: {kernel_effect: 0.2}\nwrite: {url: 'http://other/api/v1/write'}\n")
+        running.process.send_signal(signal.SIGHUP)
+        assert running.said(r'event="configuration reloaded" changed=(.*)') == "judge.kernel_effect"
+        assert "write.url" in running.said(r"need a restart keep their value. keys=(.*)")
+        assert running.value("argus_l3_worker_config_last_reload_successful") == 1
+        file.write_text(settings + "judge: {kernel_efect: 0.2}\n")
+        running.process.send_signal(signal.SIGHUP)
+        assert "did you mean judge.kernel_effect?" in running.said(r"the old one goes on. reason=(.*)")
+        assert running.value("argus_l3_worker_config_last_reload_successful") == 0
+        before = running.value("argus_l3_worker_cycles_total", result="success")
+        wait_for(
+            lambda: running.value("argus_l3_worker_cycles_total", result="success") > before,
+            "no cycle has succeeded since",
+        )
+        assert running.stop() == 0
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait(10)
+
+
+@pytest.mark.e2e
+def test_log_lines_are_fields(worker: Worker) -> None:
+    """Each line is ts, level, event and key=value pairs."""
+    worker.said(r"event=.cycle done.")
+    worker.stop()
+    for line in worker.log.splitlines():
+        assert re.fullmatch(
+            r'ts=\S+ level=(info|warning|error) event=("[^"]*"|\S+)( \w+=("(\\.|[^"\\])*"|[^\s"]*))*', line
+        ), line
