@@ -23,6 +23,7 @@ Points = tuple[tuple[float, float], ...]
 _POINTS: Final = 360
 _FINEST_STEP: Final = 15.0  # the rules' interval
 _WORST_FIRST: Final = ("both", "regression", "jitter", "stable")
+_WHOLE_RANK: Final = "all compute kernels"
 _RHYTHM_STANDS_OUT: Final = 2.0  # times the median of the job
 
 
@@ -217,7 +218,7 @@ def _of_rules(
 def _of_l3(anomalies: Iterable[Series], nodes: Mapping[str, str], latest: float) -> Iterable[Suspect]:
     for one in anomalies:
         kernel, stream = one.labels.get("kernel", ""), one.labels.get("stream", "")
-        where = "all compute kernels" if kernel == "all" else f"{kernel} on {stream}"
+        where = _WHOLE_RANK if kernel == "all" else f"{kernel} on {stream}"
         shift = max((value for _, value in one.points), key=abs)
         yield _suspect(one, nodes, where, "L3", shift, None, latest)
 
@@ -273,7 +274,7 @@ def _by_weight(one: Suspect) -> tuple[object, ...]:
     order = {"culprit": 0, "victim": 1}.get(one.verdict, 2)
     size = 0.0 if math.isnan(one.shift) else abs(one.shift)
     cost = 0.0 if math.isnan(one.lost) else one.lost
-    return order, not one.active, -cost, one.level, -size, _natural(one.rank), one.where
+    return order, not one.active, -cost, one.level, one.where != _WHOLE_RANK, -size, _natural(one.rank), one.where
 
 
 def _groups(shifts: Iterable[Series], latest: float) -> list[GroupFinding]:
