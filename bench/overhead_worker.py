@@ -4,8 +4,8 @@
 
 A command is `<steps>`; the answer is one line of JSON: seconds of wall clock, of this thread's CPU time and
 of the other threads' for so many steps, and resident memory in MiB. It knows nothing of ARGUS;
-`torch_profiler` as second argument keeps torch.profiler on. On the CPU a small model with a DataLoader and DDP over gloo; on a GPU a
-transformer, whose steps are complete (synchronised) when the answer is given.
+`torch_profiler` as second argument keeps torch.profiler on. On the CPU a small model with a DataLoader and
+DDP over gloo; on a GPU a transformer, whose steps are complete (synchronised) when the answer is given.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+IDLE_S = float(os.environ.get("BENCH_IDLE_S", "0"))
+"""What the training thread waits in a step, as for a GPU: then caches are cold, for the training too."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -56,6 +58,8 @@ def cpu_training() -> tuple[Callable[[], None], Callable[[], None]]:
         criterion(model(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
+        if IDLE_S:
+            time.sleep(IDLE_S)
 
     return step, lambda: None
 

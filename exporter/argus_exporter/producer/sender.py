@@ -29,7 +29,8 @@ class Sender:
 
     def hurry(self) -> None:
         """Flush now, not at the end of the interval. Never waits."""
-        self._wake.set()
+        if not self._wake.is_set():
+            self._wake.set()
 
     def stop(self, timeout_s: float) -> None:
         """Let it end; wait for a flush that is under way."""

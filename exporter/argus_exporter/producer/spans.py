@@ -32,7 +32,9 @@ now: Final = time.monotonic_ns
 _PENDING_LIMIT: Final = 8192
 """Spans that may wait to be sent; more are dropped and counted (0.7 MB)."""
 _PENDING_FLUSH: Final = 512
-"""Spans after which a flush does not wait for its time."""
+"""Spans after which a flush does not wait for its time; also how many one packet holds at most."""
+_PENDING_HURRY: Final = 4096
+"""The same for the sender, which may need some ms until it has the GIL."""
 _FOREVER_NS: Final = 1 << 62
 _SENDER_SHORTEST_NS: Final = 10_000_000  # a thread that asks for the GIL more often would be felt
 _CLOSE_LIMIT_S: Final = 1.0
@@ -114,6 +116,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._background = background
         self._sender: Sender | None = None
+        self._due_at = _PENDING_FLUSH
         self._flushed_at = 0
         self._silent_until = 0
         self._state_at = 0
@@ -175,7 +178,7 @@ class Recorder:
             self.dropped += 1
             return
         pending.append((phase, start_ns, duration_ns, self.step if step is None else step))
-        if len(pending) >= _PENDING_FLUSH or now() >= self._silent_until:
+        if len(pending) >= self._due_at or now() >= self._silent_until:
             self._due()
 
     def ended(self, phase: Phase | None, start_ns: int) -> None:
@@ -186,7 +189,7 @@ class Recorder:
             self.span(phase, start_ns, end_ns - start_ns)
             return
         self.words[phase.slot] = 0
-        if end_ns >= self._silent_until or len(pending) >= _PENDING_FLUSH:
+        if end_ns >= self._silent_until or len(pending) >= self._due_at:
             self.span(phase, start_ns, end_ns - start_ns)
         else:
             pending.append((phase, start_ns, end_ns - start_ns, self.step))
@@ -207,7 +210,7 @@ class Recorder:
         self._mark_step(at)
         if self._sender is None and at - self._flushed_at >= self._flush_ns:
             self.flush()
-        elif len(self._iterations) > _PENDING_FLUSH:
+        elif len(self._iterations) >= self._due_at:
             self._due()
 
     def entered(self, group: str) -> None:
@@ -326,7 +329,7 @@ class Recorder:
         except RuntimeError as error:
             self.say(f"no thread for sending, the training thread sends: {error}")
         else:
-            self._silent_until = _FOREVER_NS
+            self._silent_until, self._due_at = _FOREVER_NS, _PENDING_HURRY
 
     def _mark_step(self, at_ns: int) -> None:
         self.words[STEP_WORD] = self.step
