@@ -274,7 +274,8 @@ def _by_weight(one: Suspect) -> tuple[object, ...]:
     order = {"culprit": 0, "victim": 1}.get(one.verdict, 2)
     size = 0.0 if math.isnan(one.shift) else abs(one.shift)
     cost = 0.0 if math.isnan(one.lost) else one.lost
-    return order, not one.active, -cost, one.level, one.where != _WHOLE_RANK, -size, _natural(one.rank), one.where
+    weight = (-cost, one.level, one.where != _WHOLE_RANK, -size)
+    return order, not one.active, *weight, _natural(one.rank), one.where
 
 
 def _groups(shifts: Iterable[Series], latest: float) -> list[GroupFinding]:

@@ -52,6 +52,8 @@ class PairJudgement:
         fence_seconds, fence_log: upper Tukey fences of these; NaN likewise.
         shift: signed log shift of all modes, weighted by time; NaN where too little can be compared.
         evidence: signed log shift that counts as an anomaly in this window, 0 where there is none.
+        in_tail: the evidence is a p99 alone, not the mode as a whole.
+        other_count: the rank ran the kernel another number of times in the same steps: other work.
     """
 
     kernel: str
@@ -65,6 +67,8 @@ class PairJudgement:
     fence_log: float
     shift: Floats
     evidence: Floats
+    in_tail: Bools
+    other_count: Bools
 
     @property
     def beyond_fence(self) -> Bools:
@@ -169,16 +173,23 @@ def _judge_pair(
     if pair.kind == "collective":
         effect, tail_effect = effect / _COLLECTIVE_WEIGHT, np.inf
     candidates = [significant(shift, error, effect, config, small)]
+    of_tail = [False]
     for mode in np.flatnonzero(
         (modes.time_share >= _MODE_TIME_SHARE) & (modes.event_share >= _MODE_EVENT_SHARE)
     ):
         candidates.append(significant(modes.whole[:, mode], modes.p50_error[:, mode], effect, config, small))
+        of_tail.append(False)
         if not small:
             tail = significant(modes.p99[:, mode], modes.p99_error[:, mode], tail_effect, config)
             candidates.append(np.where(modes.count[:, mode] >= _P99_MIN_EVENTS, tail, 0.0))
+            of_tail.append(True)
     stacked = np.stack(candidates)
     largest = np.abs(stacked).argmax(axis=0)
     evidence: Floats = np.take_along_axis(stacked, largest[None, :], axis=0)[0]
+    count = np.log(pair.events / np.median(pair.events))
+    other_count = significant(
+        count, np.zeros_like(count), float(np.log1p(config.kernel_effect)), config, small
+    )
     mean_seconds = pair.seconds / pair.events
     quiet = (share < config.min_share) | (mean_seconds < config.min_duration_seconds)
     evidence[quiet] = 0.0
@@ -194,6 +205,9 @@ def _judge_pair(
         fence_log,
         shift,
         evidence,
+        # A tail counts as one only where nothing shifted as a whole.
+        in_tail=np.array(of_tail)[largest] & ~stacked[~np.array(of_tail)].any(axis=0),
+        other_count=other_count != 0.0,
     )
 
 
@@ -230,6 +244,8 @@ def _judge_censored(
         fence_log=np.nan,
         shift=np.maximum(shift, 0.0),
         evidence=np.where(counts & (shift > np.log1p(config.censored_effect)), shift, 0.0),
+        in_tail=np.zeros(len(pair.ranks), dtype=bool),
+        other_count=np.zeros(len(pair.ranks), dtype=bool),
     )
 
 

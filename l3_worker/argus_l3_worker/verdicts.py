@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -41,10 +41,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class WindowEvidence:
-    """What one window said: signed log shifts by key, slower or faster."""
+    """What one window said: signed log shifts by key, slower or faster.
+
+    `classes` names what else is known of a key: `tail` or `workload`.
+    """
 
     shifts: dict[Key, float]
     kinds: dict[tuple[str, str], str]
+    classes: dict[Key, str] = field(default_factory=dict)
 
 
 def evidence_of(judgement: RoleJudgement) -> WindowEvidence:
@@ -54,12 +58,18 @@ def evidence_of(judgement: RoleJudgement) -> WindowEvidence:
         key = (judgement.ranks[position], ALL_KERNELS, ALL_KERNELS)
         shifts[key] = float(judgement.rank_evidence[position])
     kinds: dict[tuple[str, str], str] = {(ALL_KERNELS, ALL_KERNELS): "compute"}
+    classes: dict[Key, str] = {}
     for pair in judgement.pairs:
         kinds[pair.kernel, pair.stream] = pair.kind
         for index in np.flatnonzero(pair.evidence):
             rank = judgement.ranks[pair.ranks[index]]
-            shifts[rank, pair.kernel, pair.stream] = float(pair.evidence[index])
-    return WindowEvidence(shifts, kinds)
+            key = rank, pair.kernel, pair.stream
+            shifts[key] = float(pair.evidence[index])
+            if pair.other_count[index]:
+                classes[key] = "workload"
+            elif pair.in_tail[index]:
+                classes[key] = "tail"
+    return WindowEvidence(shifts, kinds, classes)
 
 
 class History:
@@ -72,6 +82,11 @@ class History:
     def add(self, judgement: RoleJudgement | None) -> None:
         """Take the next window; older ones fall out. None, a window that was not judged, has no evidence."""
         self._windows.append(WindowEvidence({}, {}) if judgement is None else evidence_of(judgement))
+
+    def class_of(self, key: Key) -> str:
+        """`tail` or `workload` where the newest window with evidence says so, else empty."""
+        newest = next((window for window in reversed(self._windows) if key in window.shifts), None)
+        return newest.classes.get(key, "") if newest is not None else ""
 
     def persistent(self) -> tuple[dict[Key, tuple[float, int]], dict[tuple[str, str], str], int]:
         """(shift and windows by key, kinds, windows looked at)."""
@@ -95,6 +110,9 @@ def decide(training_job: str, histories: Iterable[tuple[str, History]]) -> list[
 
     * compute slower: culprit, gpu-compute. Faster kernels are no fault.
     * copies slower: culprit, gpu-transfer.
+    * slower in the p99 alone: culprit, tail. A median would hide what comes in bursts.
+    * slower, and run another number of times in the same steps: workload. The rank has other work to do,
+      which is for the algorithm team; its GPU may be sound.
     * collectives are inverted: who enters late has the shortest one. They never accuse alone, since healthy
       ranks differ by 100-220 % (traces/README.md): beside another verdict they confirm it (collective-late),
       or mark the rank that waits for it (collective-wait, victim).
@@ -110,7 +128,8 @@ def decide(training_job: str, histories: Iterable[tuple[str, History]]) -> list[
                     ("collective-late", "culprit") if shift < 0.0 else ("collective-wait", "victim")
                 )
             else:
-                cause, verdict = "gpu-transfer" if kind == "transfer" else "gpu-compute", "culprit"
+                by_kind = "gpu-transfer" if kind == "transfer" else "gpu-compute"
+                cause, verdict = history.class_of((rank, kernel, stream)) or by_kind, "culprit"
             one = Verdict(
                 training_job,
                 role,
@@ -119,7 +138,7 @@ def decide(training_job: str, histories: Iterable[tuple[str, History]]) -> list[
                 stream,
                 cause,
                 verdict,
-                "operations",
+                "algorithm" if cause == "workload" else "operations",
                 shift,
                 windows,
                 looked_at,

@@ -1,0 +1,61 @@
+"""Which cause and team a slow kernel is given: the GPU, its tail, or other work."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from argus_l3_worker.assemble import pair_triples
+from argus_l3_worker.config import JudgeConfig
+from argus_l3_worker.judge import Abstention, judge_role
+from argus_l3_worker.triples import RoleTriples, Window
+from argus_l3_worker.verdicts import History, Verdict, decide
+
+RANKS = 16
+Mode = tuple[float, float, float]  # (p50, p99, count)
+
+
+def verdicts(of_rank_3: Mode, healthy: Mode = (1e-3, 1.1e-3, 400.0)) -> set[tuple[str, str, str]]:
+    """(rank, cause, team) of one kernel in three windows; another, twice as long, is healthy everywhere."""
+    history = History(3, 2)
+    rng = np.random.default_rng(0)
+    for window in range(3):
+
+        def noisy(mode: Mode) -> Mode:
+            factor = float(np.exp(0.003 * rng.standard_normal()))
+            return mode[0] * factor, mode[1] * factor, mode[2]
+
+        one = [(rank, [noisy(of_rank_3 if rank == 3 else healthy)]) for rank in range(RANKS)]
+        other = [(rank, [noisy((4e-3, 4.4e-3, 400.0))]) for rank in range(RANKS)]
+        role = RoleTriples(
+            "llm",
+            "pp0",
+            Window(64 * (window + 1), 64),
+            tuple(map(str, range(RANKS))),
+            (pair_triples("experts", "compute0", one), pair_triples("dense", "compute0", other)),
+            np.full(RANKS, np.nan),
+        )
+        judged = judge_role(role, JudgeConfig())
+        assert not isinstance(judged, Abstention)
+        history.add(judged)
+    found: list[Verdict] = decide("llm", [("pp0", history)])
+    return {(one.rank, one.cause, one.team) for one in found if one.kernel == "experts"}
+
+
+def test_a_slower_kernel_is_the_gpu() -> None:
+    """All of the mode 20 % slower, run as often as elsewhere."""
+    assert verdicts((1.2e-3, 1.32e-3, 400.0)) == {("3", "gpu-compute", "operations")}
+
+
+def test_a_longer_p99_alone_is_the_tail() -> None:
+    """The median as elsewhere, p99 at twice: what an intermittent fault looks like."""
+    assert verdicts((1e-3, 2.2e-3, 400.0)) == {("3", "tail", "operations")}
+
+
+def test_a_slower_kernel_that_ran_more_often_is_the_workload() -> None:
+    """20 % slower and 40 % more often: the rank was given more to do."""
+    assert verdicts((1.2e-3, 1.32e-3, 560.0)) == {("3", "workload", "algorithm")}
+
+
+def test_more_work_at_the_same_speed_accuses_nobody() -> None:
+    """Counts alone are no fault of a rank."""
+    assert verdicts((1e-3, 1.1e-3, 560.0)) == set()
