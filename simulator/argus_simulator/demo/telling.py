@@ -36,7 +36,15 @@ def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
     yield ""
     yield f"Prometheus    {stack.prometheus.url}/alerts"
     yield f"Alertmanager  {stack.alertmanager.url}"
+    yield from _trace(stack, expected)
     yield f"exporter      {stack.exporter.url}/metrics"
+
+
+def _trace(stack: Stack, made: Accusation) -> Iterator[str]:
+    """Where the timeline of the accused rank is, once the worker has been promised one."""
+    if stack.l3_worker is not None:
+        for labels, _ in stack.query(f'argus_l3_trace_info{{rank="{made.rank}"}}'):
+            yield f"trace         {stack.l3_worker.url}/traces/{labels['trace_key']}?ui=1"
 
 
 def _how_slow(stack: Stack, made: Accusation) -> str:

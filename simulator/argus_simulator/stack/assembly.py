@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+import yaml
+
 from argus_simulator.stack import alertmanager, prometheus
 from argus_simulator.stack.processes import Child, Server, start_server
 from argus_simulator.stack.prometheus import Alert, PrometheusApi, Samples
@@ -28,6 +30,9 @@ windows:
   extremes_seconds: 5
 """
 """Windows that fit steps of a quarter of a second and scrapes of one second."""
+
+TRACE_SECONDS = 4
+"""Of what comes before a verdict, so much goes into the traces that explain it."""
 
 _SCRAPED_S = 20.0
 
@@ -97,6 +102,16 @@ class Stack:
     def socket(self) -> Path:
         """Where producers reach the exporter."""
         return self.folder / "exporter.sock"
+
+    @property
+    def worker_config(self) -> Path:
+        """What the worker was started with; its other commands find the traces by it."""
+        return self.folder / "l3-worker.yml"
+
+    @property
+    def trace_store(self) -> Path:
+        """Where the exporter puts traces and the worker finds them."""
+        return self.folder / "traces"
 
     @property
     def pids(self) -> dict[str, int]:
@@ -220,7 +235,9 @@ class Stack:
 
     def _start_exporter(self) -> Server:
         config = self.folder / "exporter.yml"
-        config.write_text(self._options.exporter_config)
+        content = yaml.safe_load(self._options.exporter_config)
+        content.setdefault("traces", {"folder": str(self.folder / "ring"), "store": self._store()})
+        config.write_text(yaml.safe_dump(content, sort_keys=False))
         binary = program("argus-exporter")
         return self._server(
             "exporter",
@@ -252,13 +269,20 @@ class Stack:
             "/-/ready",
         )
 
+    def _store(self) -> dict[str, str]:
+        return {"type": "folder", "folder": str(self.trace_store)}
+
     def _start_l3_worker(self) -> Server:
         binary = program("argus-l3-worker")
+        self.worker_config.write_text(
+            yaml.safe_dump({"traces": {"store": self._store(), "request": {"seconds": TRACE_SECONDS}}})
+        )
         return self._server(
             "l3-worker",
             lambda port: [
                 binary,
                 "serve",
+                f"--config={self.worker_config}",
                 f"--prometheus.url={self.prometheus.url}",
                 "--cycle=2s",
                 "--settle=1s",
