@@ -41,7 +41,7 @@ from argus_exporter.traces.reader import NOTHING_LIVE, LiveStreams
 from argus_exporter.traces.requests import request_handler
 from argus_exporter.traces.service import LiveRank, TraceService, running_traces
 from argus_exporter.version import installed_version as installed_version
-from argus_exporter.web_config import WebSecurity, authentication, load_web_security, ssl_context
+from argus_exporter.web_config import WebAccess
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ class RunningExporter:
     stacks: StackSupervisor
     iterations: IterationWriter
     traces: TraceService | None
+    access: WebAccess
 
     def reconfigure(self, config: ExporterConfig) -> None:
         """Take a new configuration where it can be taken; addresses, socket and discovery file stay.
@@ -87,6 +88,7 @@ class RunningExporter:
             SettingsError, ArgusExporterError: a file that it names is wrong; the old configuration goes on.
         """
         topology = load_topology(config.topology.file)
+        self.access.renew()
         self.iterations.reconfigure(config.remote_write)
         self.intake.reconfigure(config.socket)
         self.ranks.reconfigure(config, topology)
@@ -148,14 +150,15 @@ async def _running_exporter(
         try:
             iterations.start()
             stacks.start()
-            security = load_web_security(config.web.config_file)
-            application = _application(ranks, intake, security, reloads, traces)
-            context = ssl_context(security, config.web.config_file)
-            site = await _start_http(config.web.listen_address, application, context)
+            access = WebAccess(config.web.config_file)
+            application = _application(ranks, intake, access, reloads, traces)
+            site = await _start_http(config.web.listen_address, application, access.context)
             everywhere = parse_listen_address(config.web.listen_address)[0] in (None, "0.0.0.0", "::")
             try:
                 with discoverable(config.discovery, site.url, everywhere=everywhere):
-                    yield RunningExporter(path, site.url, ranks, reloads, intake, stacks, iterations, traces)
+                    yield RunningExporter(
+                        path, site.url, ranks, reloads, intake, stacks, iterations, traces, access
+                    )
             finally:
                 await site.runner.cleanup()
         finally:
@@ -191,7 +194,7 @@ async def _start_http(
 
 
 def _application(
-    ranks: Ranks, intake: Intake, security: WebSecurity, reloads: Reloads, traces: TraceService | None
+    ranks: Ranks, intake: Intake, access: WebAccess, reloads: Reloads, traces: TraceService | None
 ) -> web.Application:
     of_process = CollectorRegistry()
     ProcessCollector(registry=of_process)
@@ -244,7 +247,7 @@ def _application(
     async def index(_: web.Request) -> web.Response:
         return web.Response(text=index_page(ranks, str(intake.path)), content_type="text/html")
 
-    application = web.Application(middlewares=[authentication(security.basic_auth_users)])
+    application = web.Application(middlewares=[access.middleware])
     application.router.add_get("/metrics", metrics)
     application.router.add_get("/healthz", healthy)
     application.router.add_get("/readyz", ready)

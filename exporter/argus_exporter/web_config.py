@@ -108,17 +108,66 @@ def ssl_context(security: WebSecurity, path: Path | None) -> ssl.SSLContext | No
     return context
 
 
+class WebAccess:
+    """Who may speak to the server, renewed while it runs: certificates expire, passwords change.
+
+    Args:
+        path: the file; None: plain HTTP without authentication.
+
+    Raises:
+        SettingsError: with file, key, value and what is allowed.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._users: dict[str, str] = {}
+        self._known: set[bytes] = set()
+        security = load_web_security(path)
+        self.context = ssl_context(security, path)
+        """For the server's socket; None: plain HTTP. New connections see what was renewed."""
+        self._take_users(security)
+
+    @property
+    def middleware(self) -> Middleware:
+        return _authentication(self._users, self._known)
+
+    def renew(self) -> None:
+        """Read the file again: certificate, key, users. A further client authority is added to the old one.
+
+        Raises:
+            SettingsError: the file is wrong, or it would need another kind of server; what was stays.
+        """
+        security = load_web_security(self._path)
+        fresh = ssl_context(security, self._path)
+        if (fresh is None) != (self.context is None):
+            raise SettingsError(
+                f"{self._path}: TLS cannot be switched on or off while the exporter runs: restart it"
+            )
+        if self.context is not None and self._path is not None:
+            tls, base = security.tls_server_config, self._path.parent
+            if tls.cert_file is not None and tls.key_file is not None:
+                self.context.load_cert_chain(base / tls.cert_file, base / tls.key_file)
+            if tls.client_ca_file is not None:
+                self.context.load_verify_locations(base / tls.client_ca_file)
+            self.context.verify_mode = _CLIENT_AUTH[tls.client_auth_type]
+        self._take_users(security)
+
+    def _take_users(self, security: WebSecurity) -> None:
+        self._users.clear()
+        self._users.update(security.basic_auth_users)
+        self._known.clear()
+
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def authentication(users: dict[str, str]) -> Middleware:
-    """Middleware that asks for basic auth when there are users.
+def _authentication(users: dict[str, str], known: set[bytes]) -> Middleware:
+    """Middleware that asks for basic auth when there are users; `known` remembers correct passwords.
 
     A correct password is remembered by an HMAC under a random key of this process: bcrypt takes some 50 ms
     on purpose, and a scraper comes every few seconds.
     """
     key = hashlib.sha256(bcrypt.gensalt()).digest()
-    known: set[bytes] = set()
 
     def check(header: str) -> bool:
         scheme, _, encoded = header.partition(" ")

@@ -69,6 +69,29 @@ def test_tls_serves_https_only(tmp_path: Path):
             fetch(running.url.replace("https", "http"))
 
 
+def test_a_new_certificate_and_a_new_password_need_no_restart(tmp_path: Path):
+    """As after SIGHUP: who knew the old password does not get in, and the new authority is needed."""
+    certificate(tmp_path, "server", trustme.CA())
+    old_authority = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
+    tls = "tls_server_config: {{cert_file: server.pem, key_file: server.key}}"
+    text = tls + "\nbasic_auth_users: {{alice: {}}}\n"
+    settings = secured(tmp_path, text.format(bcrypt.hashpw(b"old", bcrypt.gensalt(4)).decode()))
+    with exporter(settings) as running:
+        assert fetch(running.url, old_authority, "alice:old") == 200
+        certificate(tmp_path, "server", trustme.CA())
+        secured(tmp_path, text.format(bcrypt.hashpw(b"new", bcrypt.gensalt(4)).decode()))
+        running.reconfigure(settings)
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            fetch(running.url, old_authority, "alice:new")
+        new_authority = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
+        assert fetch(running.url, new_authority, "alice:new") == 200
+        assert fetch(running.url, new_authority, "alice:old") == 401
+        (tmp_path / "web.yaml").write_text("basic_auth_users: {}\n")
+        with pytest.raises(SettingsError, match="TLS cannot be switched on or off"):
+            running.reconfigure(settings)
+        assert fetch(running.url, new_authority, "alice:new") == 200
+
+
 def test_mutual_tls_asks_for_a_certificate_of_the_authority(tmp_path: Path):
     """Without one the handshake fails."""
     authority = trustme.CA()
