@@ -50,12 +50,6 @@ class PrometheusServer:
     def url(self) -> str:
         return f"{'http' if self.context is None else 'https'}://127.0.0.1:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        """Process id while it runs."""
-        assert self._process is not None, "Prometheus is not running"
-        return self._process.pid
-
     def start(self) -> PrometheusServer:
         """Start and wait until it is ready."""
         config = self.folder / "prometheus.yml"

@@ -155,9 +155,7 @@ def test_remarks_of_promql_are_no_missing_data() -> None:
 # Bad data
 
 
-def spoiled(
-    now: float, spoil: Callable[[dict[str, Any]], None], server: PrometheusServer
-) -> CycleReport:
+def spoiled(now: float, spoil: Callable[[dict[str, Any]], None], server: PrometheusServer) -> CycleReport:
     for window in range(3):
         job = Fleet(server)
         modes: dict[str, Any] = fleet(8, seed=window)
