@@ -411,7 +411,7 @@ WORKER_KERNELS_LEFT_OUT = _worker_self(
     "argus_l3_worker_kernels_left_out",
     "gauge",
     ("training_job",),
-    "Kernels of the newest window that were not judged because the cycle had too little time, smallest first.",
+    "Kernels of the newest window that were not judged, as the cycle had too little time: the smallest.",
 )
 WORKER_ANOMALIES = _worker_self(
     "argus_l3_worker_anomalies", "gauge", ("verdict",), "Verdicts of the last cycle, by verdict."
