@@ -13,6 +13,11 @@
     // `trace_key`, a page that opens the trace in the Perfetto UI. Empty: no such annotation.
     traceUrl: '',
 
+    // 'exact' scans every split for a change point; 'portable' has no `@` under an offset in a subquery and compares at
+    // `staticSplits` (shares of the window), for engines whose evaluation differs.
+    flavour: 'exact',
+    staticSplits: [0.125, 0.25, 0.375, 0.5, 0.625, 0.75],
+
     // ---- cadence --------------------------------------------------------------------------------------------
     // Seconds between scrapes of the exporters; every window below is a multiple of it.
     scrapeInterval: 15,
@@ -188,6 +193,25 @@
     l3BehindSeconds: 300,
     // How far back the last success is looked for: remote-written series vanish 5 minutes after the last sample.
     l3LookbackSeconds: 3600,
+
+    // ---- hardware beside verdicts -----------------------------------------------------------------------------
+    // Matchers of the series below, as argusSelector; what is recorded of the GPU (by its UUID) and of the host (by
+    // its name, argus_rank_info's `node`) of a guilty rank. Absent exporters give no series.
+    hardwareSelector: '',
+    hardwareGpu: {
+      sm_clock_megahertz: 'DCGM_FI_DEV_SM_CLOCK',
+      temperature_celsius: 'DCGM_FI_DEV_GPU_TEMP',
+      power_watts: 'DCGM_FI_DEV_POWER_USAGE',
+      throttle_reasons: 'DCGM_FI_DEV_CLOCK_THROTTLE_REASONS',
+      last_xid: 'DCGM_FI_DEV_XID_ERRORS',
+      nvlink_megabytes_per_second: 'DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL',
+    },
+    hardwareNode: {
+      nic_transmitted_bytes_per_second: { metric: 'node_infiniband_port_data_transmitted_bytes_total', counter: true },
+      nic_link_downs_per_second: { metric: 'node_infiniband_link_downed_total', counter: true },
+      // Of any GPU of the host: a sick neighbour.
+      last_xid_on_host: { metric: 'DCGM_FI_DEV_XID_ERRORS', counter: false },
+    },
 
     // ---- health of ARGUS itself -----------------------------------------------------------------------------
     rankMissingFor: 120,

@@ -15,6 +15,7 @@ local files = import 'lib/files.libsonnet';
 + (import 'rules/masked.libsonnet')
 + (import 'rules/verdicts.libsonnet')
 + (import 'rules/cost.libsonnet')
++ (import 'rules/hardware.libsonnet')
 + (import 'alerts/iteration.libsonnet')
 + (import 'alerts/ranks.libsonnet')
 + (import 'alerts/collectives.libsonnet')

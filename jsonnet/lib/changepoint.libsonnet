@@ -49,4 +49,50 @@ local duration = import 'duration.libsonnet';
       )%(at)s)
     ||| % { splits: splits, best: best, at: subquery },
   },
+  // The same at a few fixed splits, for engines that disagree about `@ end()` under an offset in a subquery
+  // (VictoriaMetrics): plain differences of samples, no state. Finds a shift once it has lasted as long as the shortest
+  // right side, and its time as one of the splits.
+  static(config, window, S, N, Q):: {
+    local at(x, age) = if age == 0 then x else '%s offset %s' % [x, duration.of(age)],
+    local side(x, from, to) = '(%s - %s)' % [at(x, to), at(x, from)],
+    local splitAt(age) =
+      local right(x) = side(x, age, 0);
+      local left(x) = side(x, window, age);
+      local mean(of) = '(%s / %s)' % [of(S), of(N)];
+      local relativeVariance(of) = 'clamp_min(%s / %s / %s ^ 2 - 1, 0)' % [of(Q), of(N), mean(of)];
+      |||
+        %(muR)s / %(muL)s > %(ratio)g
+        and %(nR)s >= %(minimum)d
+        and %(nL)s >= %(minimum)d
+        and %(vR)s < %(limit)g
+        and %(vL)s < %(limit)g
+        and %(muR)s / %(muL)s - 1 > %(errors)g * sqrt(%(vR)s / %(nR)s + %(vL)s / %(nL)s)
+      ||| % {
+        muR: mean(right),
+        muL: mean(left),
+        nR: right(N),
+        nL: left(N),
+        vR: relativeVariance(right),
+        vL: relativeVariance(left),
+        ratio: config.regressionRatio,
+        minimum: config.regressionMinIterations,
+        limit: config.regressionRelativeStddev * config.regressionRelativeStddev,
+        errors: config.regressionMinErrors,
+      },
+    local ages = [std.round(window * share / config.scrapeInterval) * config.scrapeInterval for share in config.staticSplits],
+    local guard = 'unless resets(%s[%s]) > 0' % [N, duration.range(config, window)],
+    local labelled(age, expr) = 'label_replace(\n%s, "split", "%d", "", "")' % [expr, age],
+
+    ratio:: 'max by (training_job, rank) (\n%s\n)\n%s' % [
+      std.join('\nor ', [labelled(age, splitAt(age)) for age in ages]),
+      guard,
+    ],
+    split(best):: 'max by (training_job, rank) (\n%s\n)' % std.join('\nor ', [
+      labelled(
+        age,
+        'time() - %g + 0 * ((\n%s) >= on (training_job, rank) (%s * (1 - 1e-9)))' % [age, splitAt(age), best]
+      )
+      for age in ages
+    ]),
+  },
 }

@@ -7,6 +7,7 @@ local concerns = {
   phases: ['argus-l2-'],
   host: ['argus-host'],
   masked: ['argus-masked-'],
+  hardware: ['argus-hardware'],
   verdicts: ['argus-l3-cost', 'argus-verdicts', 'argus-cost'],
 };
 

@@ -12,7 +12,7 @@ local labels = import '../lib/labels.libsonnet';
 
   local regressionRules = std.flattenArrays([
     local name = duration.of(window);
-    local scan = changepoint.new(c, window, S, N, Q);
+    local scan = { exact: changepoint.new, portable: changepoint.static }[c.flavour](c, window, S, N, Q);
     [
       {
         record: 'job:argus_iteration:regression_ratio',

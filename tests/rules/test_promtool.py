@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = sorted([*ROOT.glob("rules/*.yaml"), *ROOT.glob("rules/test/*.yaml")])
+RULES = sorted(
+    [*ROOT.glob("rules/*.yaml"), *ROOT.glob("rules/test/*.yaml"), *ROOT.glob("rules/portable/*.yaml")]
+)
 SUBJECTS = sorted(ROOT.glob("rules/tests/*.yaml"))
 
 pytestmark = pytest.mark.skipif(

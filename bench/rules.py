@@ -1,0 +1,238 @@
+"""All rules at the size of a large job, in a real Prometheus: `python -m bench.rules`.
+
+Tensor parallel 4, pipeline 4, data parallel by the rest, 12 phases a rank with the labels that an exporter
+gives them, steps of 4 s, one rank slow. History is written first (half an hour, thinly), then a sample of
+every series each 15 s while Prometheus evaluates all rules at their own intervals, with a rule group for each
+of the 12 phases (`_config.phases`). Prints the groups and ends in one JSON line:
+
+    group_p95_s   95th percentile of all evaluations of all groups, seconds
+    slowest_p95_s the largest 95th percentile of any one group
+    sum_s         mean seconds of every group, summed
+    cpu_s         CPU seconds of Prometheus a scrape interval, receiving the samples included
+    rss_gb        resident memory of Prometheus at the end, 2^30 bytes
+    series        series in its head
+
+Groups that run at the same moment share the cores: beside other work the times are upper bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import struct
+import tempfile
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import _jsonnet
+import numpy as np
+
+from argus_core import remote_write
+from bench.servers import PrometheusServer
+
+JSONNET = Path(__file__).resolve().parents[1] / "jsonnet"
+_NOW_MS = int(time.time() * 1000)
+SCRAPE = 15.0
+STEP_SECONDS = 4.0
+PHASES = {
+    "data": "host",
+    "forward": "compute",
+    "backward": "compute",
+    "optimizer": "compute",
+    "attention": "compute",
+    "mlp": "compute",
+    "embedding": "compute",
+    "loss": "compute",
+    "clip": "compute",
+    "tp_all_reduce": "comm",
+    "pp_send_recv": "comm",
+    "dp_reduce_scatter": "comm",
+}
+_TP, _PP = 4, 4
+_SLOW = 77
+_BATCH = 20_000
+"""Series a request."""
+
+
+def fleet(ranks: int) -> Iterator[tuple[remote_write.Labels, float, float]]:
+    """(labels, value at step 0, increase a step) of every series."""
+    rng = np.random.default_rng(1)
+    for rank in range(ranks):
+        base = {"training_job": "bench", "rank": str(rank), "instance": f"host{rank // 8}:9877"}
+        stage = f"pp{rank // _TP % _PP}.tp{rank % _TP}"
+        groups = {
+            "dp": f"dp:{stage}",
+            "tp": f"tp:{rank // _TP}",
+            "pp": f"pp:{rank // (_TP * _PP)}.{rank % _TP}",
+        }
+        for metric, value, slope in (
+            ("argus_rank_up", 1.0, 0.0),
+            ("argus_iteration_duration_seconds_count", 100.0, 1.0),
+            ("argus_iteration_duration_seconds_sum", 400.0, STEP_SECONDS),
+            ("argus_iteration_duration_seconds_squared_total", 1600.0, STEP_SECONDS**2),
+            ("argus_iteration_window_min_seconds", 0.99 * STEP_SECONDS, 0.0),
+            ("argus_iteration_window_max_seconds", 1.01 * STEP_SECONDS, 0.0),
+        ):
+            yield remote_write.labels_of(metric, **base), value, slope
+        for dimension, group in groups.items():
+            labels = base | {"group": group}
+            size = {"dp": ranks // (_TP * _PP), "tp": _TP, "pp": _PP}[dimension]
+            yield remote_write.labels_of("argus_group_expected_ranks", **labels), size, 0.0
+            yield remote_write.labels_of("argus_collective_sequence", **labels), 100.0, 1.0
+        yield (
+            remote_write.labels_of(
+                "argus_phase_open_timestamp_seconds", **base, phase="forward", kind="compute"
+            ),
+            time.time(),
+            0.0,
+        )
+        yield remote_write.labels_of("argus_gc_pause_seconds_sum", **base, generation="2"), 1.0, 0.001
+        for phase, kind in PHASES.items():
+            seconds = STEP_SECONDS / len(PHASES) * (1 + 0.005 * rng.standard_normal())
+            seconds *= 1.6 if rank == _SLOW and kind == "compute" else 1.0
+            group = groups[phase[:2]] if kind == "comm" else groups["dp"]
+            where = base | {"phase": phase, "kind": kind, "group": group}
+            totals = where | {"source": "event"}
+            yield remote_write.labels_of("argus_phase_duration_seconds_count", **totals), 100.0, 1.0
+            yield remote_write.labels_of("argus_phase_duration_seconds_sum", **totals), 100 * seconds, seconds
+            yield remote_write.labels_of("argus_phase_window_max_seconds", **where), 1.02 * seconds, 0.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series, its labels encoded once."""
+
+    prefix: bytes
+    value: float
+    slope: float
+
+    @classmethod
+    def of(cls, labels: remote_write.Labels, value: float, slope: float) -> Series:
+        return cls(
+            remote_write.encode_series(labels, 0.0, _NOW_MS)[: -len(_sample(0.0, _NOW_MS))], value, slope
+        )
+
+
+def _sample(value: float, milliseconds: int) -> bytes:
+    """The Sample field of a TimeSeries message, as `remote_write` encodes it; its length does not change."""
+    return remote_write.encode_series((), value, milliseconds)
+
+
+def write(server: PrometheusServer, series: list[Series], began: float, at: float) -> None:
+    """One sample of every series at `at`."""
+    steps, milliseconds = (at - began) / STEP_SECONDS, int(at * 1000)
+    tail = _sample(0.0, milliseconds)
+    # tag, length, tag of the value; the value; tag and varint of the time.
+    head, stamp = tail[:3], tail[11:]
+    double = struct.Struct("<d").pack
+    for first in range(0, len(series), _BATCH):
+        server.write(
+            [
+                one.prefix + head + double(one.value + one.slope * steps) + stamp
+                for one in series[first : first + _BATCH]
+            ]
+        )
+
+
+def rules_file(folder: Path) -> Path:
+    """All rules and alerts, with one rule group for each phase of the fleet."""
+    phases = json.dumps(list(PHASES))
+    source = (
+        f"local argus = (import 'mixin.libsonnet') + {{ _config+:: {{ phases: {phases} }} }};"
+        " { groups: argus.prometheusRules.groups + argus.prometheusAlerts.groups }"
+    )
+    text = _jsonnet.evaluate_snippet("bench", source, jpathdir=[str(JSONNET)])
+    file = folder / "rules.json"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def get(server: PrometheusServer, path: str) -> Any:
+    with urllib.request.urlopen(f"{server.url}/api/v1/{path}", timeout=60) as answer:
+        return json.load(answer)["data"]
+
+
+def measure(
+    server: PrometheusServer, series: list[Series], began: float, minutes: float
+) -> dict[str, list[float]]:
+    """Write live for some minutes; every evaluation's seconds by group."""
+    seen: dict[tuple[str, str], float] = {}
+    end, following = time.time() + 60 * minutes, time.time()
+    while time.time() < end:
+        if time.time() >= following:
+            write(server, series, began, time.time())
+            following += SCRAPE
+        for group in get(server, "rules")["groups"]:
+            if group["evaluationTime"] > 0:
+                seen[group["name"], group["lastEvaluation"]] = group["evaluationTime"]
+        time.sleep(1)
+    by_group = defaultdict(list)
+    for (name, _), seconds in sorted(seen.items(), key=lambda item: item[0][1]):
+        by_group[name].append(seconds)
+    # The first evaluation creates the series that later ones append to.
+    return {name: values[1:] for name, values in by_group.items() if len(values) > 1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, default=10_240)
+    parser.add_argument("--minutes", type=float, default=4.0, help="length of the measurement")
+    options = parser.parse_args()
+    series = [Series.of(*one) for one in fleet(options.ranks)]
+    print(f"{options.ranks} ranks, {len(PHASES)} phases, {len(series)} series", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        server = PrometheusServer(Path(folder), arguments=("--web.enable-lifecycle",)).start()
+        try:
+            began = time.time() - 1860
+            ages = [*range(1860, 180, -240), *range(180, 0, -15)]
+            for age in ages:
+                write(server, series, began, began + 1860 - age)
+            print(f"{len(ages)} samples of each written in {time.time() - began - 1860:.0f} s", flush=True)
+            rules = rules_file(Path(folder))
+            (Path(folder) / "prometheus.yml").write_text(
+                f"global: {{scrape_interval: 1h, evaluation_interval: 15s}}\nrule_files: ['{rules}']\n"
+            )
+            request = urllib.request.Request(f"{server.url}/-/reload", method="POST")
+            urllib.request.urlopen(request, timeout=60).close()
+            before, cpu = time.time(), process_metric(server, "process_cpu_seconds_total")
+            groups = measure(server, series, began, options.minutes)
+            share = (process_metric(server, "process_cpu_seconds_total") - cpu) / (time.time() - before)
+            print(f"{'group':<28} {'mean s':>8} {'p95 s':>8} {'max s':>8} {'n':>4}")
+            for name, values in sorted(groups.items(), key=lambda item: -float(np.mean(item[1]))):
+                print(
+                    f"{name:<28} {np.mean(values):8.3f} {np.percentile(values, 95):8.3f} {max(values):8.3f}"
+                    f" {len(values):4d}"
+                )
+            verdicts = server.query('rank:argus_verdict:active{verdict="culprit"}', time.time())
+            named = sorted({labels.get("rank", "") for labels, _ in verdicts})
+            result = {
+                "ranks": options.ranks,
+                "group_p95_s": float(np.percentile(np.concatenate(list(groups.values())), 95)),
+                "slowest_p95_s": max(float(np.percentile(values, 95)) for values in groups.values()),
+                "sum_s": float(sum(np.mean(values) for values in groups.values())),
+                "cpu_s": share * SCRAPE,
+                "rss_gb": process_metric(server, "process_resident_memory_bytes") / 2**30,
+                "series": int(get(server, "status/tsdb")["headStats"]["numSeries"]),
+                "culprits": named,
+            }
+            print(json.dumps(result))
+        finally:
+            server.stop()
+
+
+def process_metric(server: PrometheusServer, name: str) -> float:
+    """What Prometheus says of its own process."""
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    return float(next(line.split()[1] for line in text.splitlines() if line.startswith(name + " ")))
+
+
+if __name__ == "__main__":
+    main()

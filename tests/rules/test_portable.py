@@ -1,0 +1,42 @@
+"""The flavour for engines whose evaluation differs: no pinned ends, no state, the same alert."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rules.scenario import ROOT, Scenario
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
+)
+
+
+def test_nothing_is_pinned() -> None:
+    """No `@` in any expression."""
+    files = sorted((ROOT / "rules/portable").glob("*.yaml"))
+    assert files
+    for file in files:
+        assert "@" not in file.read_text(encoding="utf-8"), file.name
+
+
+@pytest.mark.parametrize("factor", [1.25, 1.0])
+def test_a_regression_is_found_at_a_fixed_split(tmp_path: Path, factor: float) -> None:
+    """25 % slower in the last half of 10 minutes: the ratio of the halves; else nothing."""
+    job = Scenario(tmp_path, ("job", "regression"), flavour="rules/portable")
+    job.add("argus_rank_up", "1x60", rank=0)
+    seconds = np.where(np.arange(60) < 25, 15.0, 15.0 * factor)
+    for metric, steps in (
+        ("argus_iteration_duration_seconds_count", np.full(60, 15.0)),
+        ("argus_iteration_duration_seconds_sum", seconds),
+        ("argus_iteration_duration_seconds_squared_total", seconds**2 / 15),
+    ):
+        job.add(metric, " ".join(f"{value:.12g}" for value in np.cumsum(steps)), rank=0)
+    found = {'{window="10m"}': 1.25} if factor > 1 else {}
+    # The totals are read 5 s late, so the change at 6m is at the split of 5 minutes from 11m15s on.
+    ratio = 'job:argus_iteration:regression_ratio{window="10m"}'
+    job.expect(f"round(max by (window) ({ratio}), 1e-6)", "11m15s", found)
+    job.run()
