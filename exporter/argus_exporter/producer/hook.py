@@ -41,9 +41,11 @@ class Observer:
         self.layout = layout
         self.traced = traced
         self.imports = ImportWatch()
-        self.iterations = IterationDetector(self._iteration_ended)
+        self.iterations = IterationDetector(recorder.iteration)
         self.on_new_optimizer: list[Callable[[Any], None]] = []
         self.on_optimizer_step: list[Callable[[], None]] = []
+        self.periodic: list[Callable[[], None]] = []
+        """Called after an optimizer's step, once a second at most."""
         self.on_reducer: list[Callable[[Any], None]] = []
         self.on_root: list[Callable[[Any], None]] = []
         self.on_mesh: list[Callable[[tuple[str, ...], tuple[int, ...]], None]] = []
@@ -56,15 +58,15 @@ class Observer:
         self.step_begins: Callable[[Any, Any], None] = lambda _stepper, _optimizer: None
         """`stepper` begins to step `optimizer`; set by the optimizer hook."""
         self.step_ends: Callable[[Any], None] = lambda _stepper: None
-        self._evaluating = False
+        self.evaluating = False
+        """Trained modules run without gradients."""
         self._use_events = use_events
         self.hooks: list[Hook] = []
         self.reducers: list[Any] = []
         """Outermost modules that reduce gradients at the end of the backward: DDP and FSDP."""
 
-    def _iteration_ended(self, start_ns: int, end_ns: int) -> None:
-        if self.stopwatch.on_events:
-            self.stopwatch.poll()
+    def _iteration_on_gpu_ended(self, start_ns: int, end_ns: int) -> None:
+        self.stopwatch.poll()
         self.recorder.iteration(start_ns, end_ns)
 
     def new_optimizer(self, optimizer: Any) -> None:
@@ -74,6 +76,7 @@ class Observer:
             parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"]
         ):
             self._use_events(self.stopwatch)
+            self.iterations.ended = self._iteration_on_gpu_ended
         for listener in self.on_new_optimizer:
             listener(optimizer)
 
@@ -100,8 +103,8 @@ class Observer:
         """
         if not module.training and not self.iterations.trains:
             self.iterations.void()
-            if not self._evaluating:
-                self._evaluating = True
+            if not self.evaluating:
+                self.evaluating = True
                 self.recorder.enter(wire.Activity.EVALUATION)
             elif self.recorder.training:
                 self.recorder.flush_if_due()
@@ -109,10 +112,9 @@ class Observer:
             self.iterations.void()
 
     def trains(self) -> None:
-        """Training goes on: a forward with gradients, or an optimizer's step."""
-        if self._evaluating:
-            self._evaluating = False
-            self.recorder.leave(wire.Activity.EVALUATION)
+        """Training goes on after an evaluation: a forward with gradients, or an optimizer's step."""
+        self.evaluating = False
+        self.recorder.leave(wire.Activity.EVALUATION)
 
     def note_root(self, module: Any) -> None:
         """An outermost module that is trained."""

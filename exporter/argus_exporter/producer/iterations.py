@@ -27,12 +27,14 @@ class IterationDetector:
     """
 
     def __init__(self, ended: Callable[[int, int], None]) -> None:
-        self._ended = ended
-        self._cycle = Cycle(ended)
+        self.ended = ended
+        self._cycle = Cycle(self._cycle_ended)
         self._sequence = SequenceDetector()
         self._optimizers: dict[int, int] = {}
         self._numbered = 0
-        self._learning = True
+        self._whole: tuple[int, int] | None = None
+        """The known sequence where it is one step long, as nearly always: (openings, optimizer)."""
+        self.learning = True
         """The sequence is not known."""
         self._openings = 0
         self._opened_ns = 0
@@ -54,14 +56,14 @@ class IterationDetector:
         self._openings += 1
         if trains:
             self._trained = True
-        if self._learning:
+        if self.learning:
             self._cycle.opening(time_ns, trains=trains)
 
     def void(self) -> None:
         """What opened was no training (evaluation, an exhausted loader): forget it."""
         if not self._trained:
             self._openings = 0
-        if self._learning:
+        if self.learning:
             self._cycle.void()
 
     @property
@@ -71,7 +73,7 @@ class IterationDetector:
 
     def optimizer_begins(self, optimizer: int) -> None:
         """`optimizer` (its id) is about to step."""
-        if self._learning and not self.manual:
+        if self.learning and not self.manual:
             self._cycle.optimizer_begins(optimizer)
 
     def optimizer_ended(self, optimizer: int, time_ns: int) -> None:
@@ -81,15 +83,22 @@ class IterationDetector:
         if number is None:
             self._numbered += 1
             number = self._optimizers[optimizer] = self._numbered
-        step = Step(self._openings, number)
-        opened_ns = self._opened_ns if self._openings else self._end_ns
+        openings = self._openings
+        opened_ns = self._opened_ns if openings else self._end_ns
         self._openings, self._trained, self._end_ns = 0, False, time_ns
-        if not self._learning:
+        if self._whole == (openings, number):
+            self._sequence.missed = 0
+            self.ended(opened_ns, time_ns)
+            return
+        step = Step(openings, number)
+        if not self.learning:
             self._match(step, opened_ns, time_ns)
             return
         self._cycle.optimizer_ended(optimizer, time_ns)
         if self._sequence.learn(step):
-            self._learning = False
+            self.learning = False
+            sequence = self._sequence.sequence
+            self._whole = (sequence[0].openings, sequence[0].optimizer) if len(sequence) == 1 else None
             self._cycle.finish()  # it ends with this very step
 
     def forget(self, optimizer: int) -> None:
@@ -99,24 +108,27 @@ class IterationDetector:
     def mark(self, start_ns: int, end_ns: int) -> None:
         """The user's own iteration."""
         self.manual = True
-        self._ended(start_ns, end_ns)
+        self.ended(start_ns, end_ns)
 
     def finish(self) -> None:
         """The process ends: an iteration whose optimizers have all stepped is complete."""
-        if self._learning and not self.manual:
+        if self.learning and not self.manual:
             self._cycle.finish()
+
+    def _cycle_ended(self, start_ns: int, end_ns: int) -> None:
+        self.ended(start_ns, end_ns)
 
     def _match(self, step: Step, opened_ns: int, time_ns: int) -> None:
         found = self._sequence.match(step)
         if found == Match.WHOLE:
-            self._ended(opened_ns, time_ns)
+            self.ended(opened_ns, time_ns)
         elif found == Match.FIRST:
             self._start_ns = opened_ns
         elif found == Match.LAST:
-            self._ended(self._start_ns, time_ns)
+            self.ended(self._start_ns, time_ns)
         elif not self._sequence.sequence:
-            self._learning = True
-            self._cycle = Cycle(self._ended)
+            self.learning, self._whole = True, None
+            self._cycle = Cycle(self._cycle_ended)
 
 
 class Cycle:

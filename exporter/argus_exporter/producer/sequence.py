@@ -52,7 +52,8 @@ class SequenceDetector:
         self._repeated = [0] * (longest + 1)
         """For each period p: how many steps in a row equalled the one p steps before."""
         self._at = 0
-        self._missed = 0
+        self.missed = 0
+        """Events since the last match."""
         self.sequence: tuple[Step, ...] = ()
 
     def learn(self, step: Step) -> bool:
@@ -66,7 +67,7 @@ class SequenceDetector:
                 sequence = tuple(recent)[-period:]
                 # A sequence begins with an opening, unless there are none at all (a compiled step function).
                 if sequence[0].openings or not any(one.openings for one in sequence):
-                    self.sequence, self._at, self._missed = sequence, 0, 0
+                    self.sequence, self._at, self.missed = sequence, 0, 0
                     return True
         return False
 
@@ -78,10 +79,10 @@ class SequenceDetector:
             self._at += 1
             if self._at < len(sequence):
                 return Match.FIRST if first else Match.WITHIN
-            self._at = self._missed = 0
+            self._at = self.missed = 0
             return Match.WHOLE if first else Match.LAST
-        self._missed += 1 + step.openings
-        if self._missed > self._patience:
+        self.missed += 1 + step.openings
+        if self.missed > self._patience:
             self.forget()
             return Match.NONE
         if self._at and step == sequence[0]:  # not the one that was running, but perhaps the next
@@ -92,6 +93,6 @@ class SequenceDetector:
 
     def forget(self) -> None:
         self.sequence = ()
-        self._at = self._missed = 0
+        self._at = self.missed = 0
         self._recent.clear()
         self._repeated = [0] * len(self._repeated)

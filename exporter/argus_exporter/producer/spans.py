@@ -17,7 +17,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from argus_core import shared_page, wire
 from argus_core.link import Link
@@ -44,6 +44,7 @@ _STATE_NS: Final = 5_000_000_000  # own cost, drops and small pauses stay curren
 _PHASES_LIMIT: Final = 200  # below the exporter's limit of 256 series keys a rank
 _COMPILERS_LIMIT: Final = 8
 _GENERATIONS: Final = 3
+_CHANGES_LIMIT: Final = 64
 _LONG_PAUSE_NS: Final = 1_000_000  # a collection worth a word at once; short ones wait for the next state
 _SPAN_COST_NS: Final = 1_000
 """What a span costs outside flush: two clock reads, the guard and the append. Source: bench/overhead."""
@@ -71,6 +72,15 @@ class Phase:
         """Word of the shared page that holds the start of the open span."""
         self.packed = b""
         """The half of a span record that does not change; made at the first flush."""
+
+
+class Task(NamedTuple):
+    """What a stopwatch times: the same phase with either clock as its source."""
+
+    on_host: Phase | None
+    on_gpu: Phase | None
+    slot: int
+    """Word of the shared page that is the start of the open span."""
 
 
 class Recorder:
@@ -109,10 +119,13 @@ class Recorder:
         self._pending: deque[tuple[Phase, int, int, int]] = deque()
         self._iterations: deque[tuple[int, int, int, float, float]] = deque()
         self._phases: dict[tuple[str, int, int, str], Phase] = {}
+        self._group_slots: dict[str, int] = {}
         self._work: dict[str, float] = {}
         self._collections = [Pauses() for _ in range(_GENERATIONS)]
         self._compilations: dict[str, Pauses] = {}
         self._activities = Activities()
+        self._changes: deque[tuple[int, wire.Activity]] = deque(maxlen=_CHANGES_LIMIT)
+        """(when, what) since the last flush: one that the sender was too busy for is told all the same."""
         self._lock = threading.Lock()
         self._background = background
         self._sender: Sender | None = None
@@ -136,7 +149,8 @@ class Recorder:
         self.dropped = 0
         self.cost_ns = 0
         """CPU time spent in flushes."""
-        self._mark_step(now())
+        self.words[STEP_WORD] = self.step
+        self.words[STEP_WORD + 1] = now()
 
     @property
     def training(self) -> bool:
@@ -194,6 +208,18 @@ class Recorder:
         else:
             pending.append((phase, start_ns, end_ns - start_ns, self.step))
 
+    def timed(self, task: Task, begin: object) -> None:
+        """`ended` for a task on the host clock, in one call; no begin (None), no span."""
+        if type(begin) is not int:
+            return
+        end_ns = now()
+        phase, pending = task.on_host, self._pending
+        self.words[task.slot] = 0
+        if phase is None or end_ns >= self._silent_until or len(pending) >= self._due_at:
+            self.span(phase, begin, end_ns - begin)
+        else:
+            pending.append((phase, begin, end_ns - begin, self.step))
+
     def iteration(self, start_ns: int, end_ns: int) -> None:
         """The running iteration has ended; the next one begins."""
         if not self.alive:
@@ -206,17 +232,26 @@ class Recorder:
         if self.step == self._warmup:
             self._state_changed = True
         self.step += 1
-        at = now()
-        self._mark_step(at)
-        if self._sender is None and at - self._flushed_at >= self._flush_ns:
+        words = self.words
+        words[STEP_WORD] = self.step
+        words[STEP_WORD + 1] = end_ns
+        if self._sender is None and now() - self._flushed_at >= self._flush_ns:
             self.flush()
         elif len(self._iterations) >= self._due_at:
             self._due()
 
     def entered(self, group: str) -> None:
         """The rank enters the next collective of a process group."""
-        if self._page is not None and self.alive:
-            self._page.enter_collective(group)
+        if not self.alive:
+            return
+        slot = self._group_slots.get(group)
+        if slot is None:
+            slot = self._page.group(group) if self._page is not None else None
+            slot = self._group_slots[group] = SPARE_WORD if slot is None else slot
+        words = self.words
+        if slot != SPARE_WORD:
+            words[slot + 1] = now()
+        words[slot] += 1
 
     def collection(self, generation: int, start_ns: int, duration_ns: int) -> None:
         """A garbage collection has ended."""
@@ -231,14 +266,14 @@ class Recorder:
     def enter(self, activity: wire.Activity, *, urgent: bool = False) -> None:
         """The rank does something else than train. `urgent`: said at once, nothing may end for minutes."""
         if self._activities.enter(activity):
-            self._state_changed = True
+            self._activity_changed()
             if self.training and (urgent or now() - self._flushed_at >= self._flush_ns):
                 self.flush()
 
     def leave(self, activity: wire.Activity) -> None:
         """Back from what `enter` said; told with the next flush."""
         if self._activities.leave(activity):
-            self._state_changed = True
+            self._activity_changed()
 
     def work(self, unit: str, amount: float) -> None:
         """So many more tokens, samples or pixels were processed."""
@@ -308,6 +343,10 @@ class Recorder:
         self._iterations.clear()
         self._link.abandon()
 
+    def _activity_changed(self) -> None:
+        self._changes.append((now(), self._activities.current(warm=self.step > self._warmup)))
+        self._state_changed = True
+
     def _due(self) -> None:
         """Much waits, or for long: by the sender where there is one."""
         if self._sender is not None:
@@ -330,10 +369,6 @@ class Recorder:
             self.say(f"no thread for sending, the training thread sends: {error}")
         else:
             self._silent_until, self._due_at = _FOREVER_NS, _PENDING_HURRY
-
-    def _mark_step(self, at_ns: int) -> None:
-        self.words[STEP_WORD] = self.step
-        self.words[STEP_WORD + 1] = at_ns
 
     # -- under the lock -------------------------------------------------------------------------------------
 
@@ -418,6 +453,9 @@ class Recorder:
         """Activity and channel."""
         self._state_at, self._state_changed = self._flushed_at, False
         link = self._link
+        while self._changes:
+            at_ns, what = self._changes.popleft()
+            link.add(wire.ActivityChange(at_ns + offset, what))
         activity = self._activities.current(warm=self.step > self._warmup)
         link.add(wire.ActivityChange(self._flushed_at + offset, activity))
         up = self.alive and not self._reason

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from argus_core import wire
 from argus_core.shared_page import SPARE_WORD
-from argus_exporter.producer.spans import Phase, Recorder, now
+from argus_exporter.producer.spans import Phase, Recorder, Task, now
 
 _POLL_LIMIT: Final = 256  # spans read at one iteration's end; the rest waits for the next
 
@@ -43,15 +43,6 @@ Mark = int | EventMark
 """One end of a span; a plain int is host time."""
 
 
-class Task(NamedTuple):
-    """What a stopwatch times: the same phase with either clock as its source."""
-
-    on_host: Phase | None
-    on_gpu: Phase | None
-    slot: int
-    """Word of the shared page that is the start of the open span."""
-
-
 class _Running(NamedTuple):
     phase: Phase | None
     host_ns: int
@@ -76,7 +67,7 @@ class Stopwatch:
         self.on_events = False
         self.begin: Callable[[Task], Mark | None] = self._begin_on_host
         """A span begins now, on the current stream. None: no event is free, or a graph is captured."""
-        self.span: Callable[[Task, Mark | None], None] = self._span_on_host
+        self.span: Callable[[Task, Mark | None], None] = recorder.timed
         """The span from `begin` to now. Takes `begin` over; no begin, no span."""
 
     def use_events(
@@ -108,13 +99,9 @@ class Stopwatch:
         on_gpu = phase(name, kind, wire.Source.EVENT, group)
         return Task(on_host, on_gpu, on_host.slot if on_host is not None else SPARE_WORD)
 
-    def _span_on_host(self, task: Task, begin: Mark | None) -> None:
-        if type(begin) is int:
-            self._recorder.ended(task.on_host, begin)
-
     def _span(self, task: Task, begin: Mark | None) -> None:
         if type(begin) is int:  # also where a span began before events were in use
-            self._recorder.ended(task.on_host, begin)
+            self._recorder.timed(task, begin)
             return
         recorder = self._recorder
         recorder.words[task.slot] = 0

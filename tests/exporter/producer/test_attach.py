@@ -189,7 +189,7 @@ def test_throwing_hooks_are_contained(reader: Reader) -> None:
     broken = (
         "from argus_exporter.producer import spans, stopwatch\n"
         "def broken(*_, **__): raise RuntimeError('ours')\n"
-        "spans.Recorder.ended = stopwatch.Stopwatch.span = broken\n"
+        "spans.Recorder.timed = stopwatch.Stopwatch._span = broken\n"
     )
     program = (
         LOOP + "print(train(), torch.autograd.backward.__module__, model.__class__.__dict__.get('__call__'))"

@@ -53,7 +53,7 @@ class Rig:
         for _ in range(count):
             self.clock_ns += int(seconds * 1e9)
             self.control.records += records
-            for listener in self.observer.on_optimizer_step:
+            for listener in self.observer.periodic:
                 listener()
 
 
@@ -124,7 +124,7 @@ def test_nothing_is_wrapped_where_nothing_was_injected(
     before = torch.autograd.profiler.profile._prepare_trace
     rig = Rig(tmp_path)
     assert torch.autograd.profiler.profile._prepare_trace is before
-    assert rig.observer.on_optimizer_step == []
+    assert rig.observer.periodic == []
 
 
 def test_detaching_restores_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,4 +134,4 @@ def test_detaching_restores_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert torch.autograd.profiler.profile._prepare_trace is not before
     rig.hook.detach()
     assert torch.autograd.profiler.profile._prepare_trace is before
-    assert rig.observer.on_optimizer_step == []
+    assert rig.observer.periodic == []

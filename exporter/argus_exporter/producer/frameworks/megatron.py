@@ -14,8 +14,8 @@ from typing import Any, Final
 from argus_core import wire
 from argus_exporter.producer.frameworks.timing import timed
 from argus_exporter.producer.hook import Hook
-from argus_exporter.producer.spans import now
-from argus_exporter.producer.stopwatch import Mark, Task
+from argus_exporter.producer.spans import Task, now
+from argus_exporter.producer.stopwatch import Mark
 
 _POINT_TO_POINT: Final = (
     "forward-recv",

@@ -16,7 +16,7 @@ from typing import Any
 
 from argus_core import wire
 from argus_exporter.producer.hook import Hook, Observer
-from argus_exporter.producer.stopwatch import Mark, Task
+from argus_exporter.producer.stopwatch import Mark
 
 
 class BackwardHook(Hook):
@@ -26,7 +26,7 @@ class BackwardHook(Hook):
         super().__init__(observer)
         self._stopwatch = observer.stopwatch
         self._compute = observer.stopwatch.task("backward", wire.Kind.COMPUTE)
-        self._wait = observer.stopwatch.task("dp-allreduce", wire.Kind.COMM)
+        self._wait_whole = self._wait = observer.stopwatch.task("dp-allreduce", wire.Kind.COMM)
         self._wait_sharded = observer.stopwatch.task("dp-reduce-scatter", wire.Kind.COMM)
         self._queue_callback: Callable[[Callable[[], None]], None]
         # The state of the one backward that runs.
@@ -58,7 +58,12 @@ class BackwardHook(Hook):
             handle = None
             try:
                 self._waits = False
-                self._splits = bool(observer.reducers) and observer.reduces_gradients()
+                reducers = observer.reducers
+                if len(reducers) == 1:  # as nearly always; in the instance's own dict, see reduces_gradients
+                    self._splits = reducers[0].__dict__.get("require_backward_grad_sync", True)
+                else:
+                    self._splits = observer.reduces_gradients()
+                self._wait = self._wait_sharded if observer.gradients_sharded else self._wait_whole
                 if self._splits and not self._on_parameters:
                     tensor = args[0] if args else kwargs.get("tensors")
                     if isinstance(tensor, tensor_type) and tensor.requires_grad:
@@ -76,23 +81,13 @@ class BackwardHook(Hook):
                 try:
                     if handle is not None:
                         handle.remove()
-                    self._ends(completed)
+                    begin, self._begin = self._begin, None
+                    over = self._stopwatch.span if completed else self._stopwatch.discard
+                    over(self._wait if self._waits else self._compute, begin)
                 except Exception as error:
                     self.failed(error)
 
         self.replace(autograd, "backward", backward)
-
-    def _ends(self, completed: bool) -> None:
-        begin, self._begin = self._begin, None
-        if not completed:
-            self._stopwatch.discard(self._wait_task() if self._waits else self._compute, begin)
-        elif not self._waits:
-            self._stopwatch.span(self._compute, begin)
-        else:
-            self._stopwatch.span(self._wait_task(), begin)
-
-    def _wait_task(self) -> Task:
-        return self._wait_sharded if self.observer.gradients_sharded else self._wait
 
     def _new_reducer(self, module: Any) -> None:
         """Under DDP one parameter's hook is enough, and cheaper than one on every loss (4 us against 9).
@@ -124,6 +119,6 @@ class BackwardHook(Hook):
                 self._waits = True
                 self._stopwatch.span(self._compute, self._begin)
                 self.recorder.entered("dp")
-                self._begin = self._stopwatch.begin(self._wait_task())
+                self._begin = self._stopwatch.begin(self._wait)
         except Exception as error:
             self.failed(error)

@@ -16,7 +16,8 @@ from typing import Any, Final
 from argus_core import wire
 from argus_exporter.producer.hook import Hook, Observer
 from argus_exporter.producer.identity import Layout
-from argus_exporter.producer.stopwatch import Mark, Task
+from argus_exporter.producer.spans import Task
+from argus_exporter.producer.stopwatch import Mark
 
 # Each torch has some of these. all_gather_single and reduce_scatter_single are 2.13's names for the
 # *_into_tensor and *_tensor forms; a test names what the installed torch has and neither list knows.

@@ -10,8 +10,9 @@ import functools
 from typing import Any
 
 from argus_core import wire
+from argus_core.shared_page import SPARE_WORD
 from argus_exporter.producer.hook import Hook
-from argus_exporter.producer.spans import Phase
+from argus_exporter.producer.spans import Phase, Task, now
 
 
 class DataHook(Hook):
@@ -25,8 +26,9 @@ class DataHook(Hook):
         original = iterator.__next__
         grad_enabled = torch.is_grad_enabled
         opening, recorder = self.observer.iterations.opening, self.recorder
-        begin, ended = recorder.begin, recorder.ended
-        phase = self._phase = self.recorder.phase("data", wire.Kind.HOST)
+        phase = self._phase = recorder.phase("data", wire.Kind.HOST)
+        task = Task(phase, phase, phase.slot if phase is not None else SPARE_WORD)
+        timed = recorder.timed  # shared with the other hooks: what they just ran is in the caches
         inside = False  # a dataset may read from a DataLoader of its own
 
         @functools.wraps(original)
@@ -37,7 +39,8 @@ class DataHook(Hook):
             inside = True
             begin_ns = 0
             try:
-                begin_ns = begin(phase)
+                begin_ns = now()
+                recorder.words[task.slot] = begin_ns
                 opening(begin_ns)
             except Exception as error:
                 self.failed(error)
@@ -50,7 +53,7 @@ class DataHook(Hook):
             inside = False
             try:
                 if begin_ns:
-                    ended(phase, begin_ns)
+                    timed(task, begin_ns)
             except Exception as error:
                 self.failed(error)
             return batch

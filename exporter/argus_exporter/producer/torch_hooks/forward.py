@@ -126,9 +126,10 @@ class ForwardHook(Hook):
             observer.forwarding = True
             begin = None
             try:
-                trains()
-                opening(now(), trains=True)
+                if observer.evaluating:
+                    trains()
                 begin = stopwatch.begin(task)
+                opening(begin if type(begin) is int else now(), trains=True)
             except Exception as error:
                 self.failed(error)
             try:

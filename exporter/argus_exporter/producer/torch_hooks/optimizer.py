@@ -7,12 +7,14 @@ passes. An optimizer that steps another (ZeroRedundancyOptimizer) is one step.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, Final
 
 from argus_core import wire
 from argus_exporter.producer.hook import Hook, Observer
 from argus_exporter.producer.spans import now
 from argus_exporter.producer.stopwatch import Mark
+
+_PERIOD_NS: Final = 1_000_000_000
 
 
 class OptimizerHook(Hook):
@@ -24,6 +26,7 @@ class OptimizerHook(Hook):
         self._known: dict[int, weakref.ref[Any]] = {}
         self._stepping = 0  # id of what steps; a reference would keep it alive where its step raised
         self._begin: Mark | None = None
+        self._period_ends = 0
 
     def attach(self, torch: Any) -> None:  # noqa: ARG002  (imported below, where its type is known)
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -32,10 +35,11 @@ class OptimizerHook(Hook):
         self.remove_at_detach(register_optimizer_step_pre_hook(self._before))
         self.remove_at_detach(register_optimizer_step_post_hook(self._after))
 
-    def _before(self, optimizer: Any, *_: Any) -> None:
-        self._begins(optimizer, optimizer)
-
     def _begins(self, stepper: Any, optimizer: Any) -> None:
+        """`stepper`, which is no optimizer of torch, begins to step `optimizer`."""
+        self._before(stepper, optimizer=optimizer)
+
+    def _before(self, stepper: Any, *_: Any, optimizer: Any = None) -> None:
         # An optimizer whose last step raised is still noted as stepping: it begins anew.
         key = id(stepper)
         if not self.alive or (self._stepping and self._stepping != key):
@@ -44,10 +48,13 @@ class OptimizerHook(Hook):
             self._stepping = key
             if key not in self._known:
                 self._known[key] = weakref.ref(stepper, lambda _: self._gone(key))
-                self.observer.new_optimizer(optimizer)
-            self.observer.trains()
-            self.observer.iterations.optimizer_begins(key)
-            self._begin = self.observer.stopwatch.begin(self._task)
+                self.observer.new_optimizer(stepper if optimizer is None else optimizer)
+            observer = self.observer
+            if observer.evaluating:
+                observer.trains()
+            if observer.iterations.learning:
+                observer.iterations.optimizer_begins(key)
+            self._begin = observer.stopwatch.begin(self._task)
         except Exception as error:
             self.failed(error)
 
@@ -59,9 +66,14 @@ class OptimizerHook(Hook):
             begin, self._begin = self._begin, None
             observer = self.observer
             observer.stopwatch.span(self._task, begin)
-            observer.iterations.optimizer_ended(id(optimizer), now())
+            at = now()
+            observer.iterations.optimizer_ended(id(optimizer), at)
             if observer.on_optimizer_step:
                 for listener in observer.on_optimizer_step.copy():
+                    listener()
+            if at >= self._period_ends:
+                self._period_ends = at + _PERIOD_NS
+                for listener in observer.periodic.copy():
                     listener()
         except Exception as error:
             self.failed(error)

@@ -18,7 +18,7 @@ from argus_exporter.producer.profiler_windows import around_profiler_windows
 from argus_exporter.producer.spans import now
 
 _STEPS: Final = 2
-"""Steps that must pass without a record: one may be long, or be all on the host."""
+"""Seconds with a step that must pass without a record: one step may be long, or be all on the host."""
 
 
 class ProfilerHook(Hook):
@@ -42,7 +42,7 @@ class ProfilerHook(Hook):
         self._undo.append(around_profiler_windows(torch, self._window_begins, self._window_ended))
         self._silence_ns = config.watchdog_seconds * 1_000_000_000
         if self._silence_ns:
-            listeners = self.observer.on_optimizer_step
+            listeners = self.observer.periodic
             listeners.append(self._step)
             self._undo.append(lambda: listeners.remove(self._step))
 
