@@ -39,6 +39,8 @@ _EVEN_SHARES: Final = (0.4, 0.6)
 _VALUES_NAMED: Final = 8
 MANY: Final = "many"
 """Value of a coordinate where too many of its values are slow to name each."""
+OTHERS: Final = "others"
+"""The same for the faster cluster, where both are reported."""
 UNEXPLAINED: Final = "none"
 """Coordinate of a split that no coordinate explains."""
 

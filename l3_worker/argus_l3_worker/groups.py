@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from argus_l3_worker.clusters import Split, explain, named_values, split
+from argus_l3_worker.clusters import MANY, OTHERS, Split, explain, named_values, split
 from argus_l3_worker.config import JudgeConfig
 from argus_l3_worker.shifts import mode_shifts, pair_shift
 from argus_l3_worker.triples import Floats, PairTriples, RoleTriples
@@ -180,6 +180,8 @@ def _group_shifts(scope: RoleTriples, kernel: str, stream: str, found: Split) ->
         sides = [(~found.slow, -found.gap)]
     for members, shift in sides:
         coordinate, values = named_values(explain(members, scope.coordinates))
+        if shift < 0.0 and found.even and values in ((MANY,), ("",)):
+            values = (OTHERS,)  # a series of its own beside the slower cluster's
         for value in values:
             at_value = members
             if value and value in scope.coordinates.get(coordinate, ()):

@@ -190,8 +190,10 @@ def _judge_pair(
     other_count = significant(
         count, np.zeros_like(count), float(np.log1p(config.kernel_effect)), config, small
     )
-    mean_seconds = pair.seconds / pair.events
-    quiet = (share < config.min_share) | (mean_seconds < config.min_duration_seconds)
+    mean_seconds, weight = pair.seconds / pair.events, share
+    if pair.kind == "collective":  # who is late has a short one: what it is to the others counts
+        mean_seconds, weight = (np.full_like(values, np.median(values)) for values in (mean_seconds, share))
+    quiet = (weight < config.min_share) | (mean_seconds < config.min_duration_seconds)
     evidence[quiet] = 0.0
     return PairJudgement(
         pair.kernel,

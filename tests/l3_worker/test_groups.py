@@ -60,6 +60,17 @@ def test_half_of_the_ranks_slow_reports_both_groups() -> None:
     assert [(one.value, one.shift > 0) for one in found] == [("host0", True), ("host1", False)]
 
 
+def test_two_clusters_of_many_hosts_each_are_two_series() -> None:
+    """Neither half can be named host by host, and the faster one must not overwrite the slower."""
+    slow = {str(rank): 1.12 for rank in range(160) if rank // 8 % 2}
+    found = judge_groups([role(fleet(160, 2, slow))], CONFIG)
+    assert {(one.coordinate, one.value, one.shift > 0) for one in found} == {
+        ("node", "many", True),
+        ("node", "others", False),
+    }
+    assert len({one.key for one in found}) == 2
+
+
 def test_one_kernel_slow_on_a_group_is_named() -> None:
     """Only the GEMM is slow on host1: that kernel, not the ranks as a whole."""
     slow = {str(rank): 1.3 for rank in range(8, 16)}

@@ -166,6 +166,15 @@ def test_kernels_under_the_share_gate_raise_nothing() -> None:
     assert not any(one.evidence.any() for one in judged(modes).pairs)
 
 
+def test_a_collective_that_is_short_only_for_the_late_rank_still_speaks() -> None:
+    """Its own share falls under the gate because it is late; what the collective is to the others counts."""
+    modes = fleet(8, 3)
+    modes["4"][REDUCE] = [(p50 / 50, p99 / 50, n) for p50, p99, n in modes["4"][REDUCE]]
+    (reduce,) = [one for one in judged(modes).pairs if one.kernel == REDUCE[0]]
+    assert np.flatnonzero(reduce.evidence).tolist() == [4]
+    assert reduce.share[4] < CONFIG.min_share
+
+
 def test_half_of_the_ranks_of_two_are_judged_by_ratio_alone() -> None:
     """Two ranks: no fence, no deviation; 2x apart shows, 10 % does not."""
     result = judged(fleet(2, 0, {"1": 2.0}))
