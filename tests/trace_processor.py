@@ -1,6 +1,6 @@
 """SQL on our traces by Perfetto's own trace processor (`trace_processor_bridge.js`).
 
-`stats` of severity error or data_loss mean that it did not understand a file, so every file is asked for them.
+`stats` of severity error or data_loss mean that it did not understand a file: every file is asked for them.
 """
 
 from __future__ import annotations

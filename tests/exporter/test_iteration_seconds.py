@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from bench.servers import PrometheusServer
 
 from argus_exporter.remote_write_config import RemoteWriteConfig
 from exporter.exporter_process import Rank, config, exporter, wait_for
-from bench.servers import PrometheusServer
 
 
 @pytest.mark.e2e
