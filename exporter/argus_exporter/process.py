@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import resource
 import sys
@@ -11,19 +10,12 @@ from typing import Final
 
 _TURN_S: Final = 0.0005
 """Of Python's 5 ms a scrape that meets the worker thread, which clusters a window, waits several."""
-_OWN_MAPPING_BYTES: Final = 1 << 20
-"""Arrays of a kernel window take 1 to 10 MB and live for milliseconds. By itself glibc learns from the first
-that they belong on its heap, where they leave holes: 190 MB instead of 160 at 8 ranks."""
-_M_MMAP_THRESHOLD: Final = -3
-"""mallopt(3)"""
 
 
 def prepare() -> None:
     """Before anything is started. What the system refuses or lacks is left as it is."""
     _take_all_files()
     sys.setswitchinterval(_TURN_S)
-    with contextlib.suppress(OSError, AttributeError):  # a libc that is not glibc
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _OWN_MAPPING_BYTES)
 
 
 def settle() -> None:

@@ -24,20 +24,6 @@ def test_as_many_files_may_be_open_as_the_system_allows():
     assert run(script) == "True"
 
 
-def test_memory_of_a_window_goes_back_when_it_is_freed():
-    """Also after glibc has seen large arrays come and go, and with a small one above it on the heap."""
-    script = (
-        "import re, numpy as np; from pathlib import Path; from argus_exporter import process\n"
-        "process.prepare()\n"
-        "for _ in range(3): np.ones(3 << 20)\n"  # 24 MB: what glibc's own threshold would learn from
-        "def rss(): return int(re.search(r'VmRSS:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])\n"
-        "window = [np.ones(1 << 20) for _ in range(8)]; above = [np.ones(64) for _ in range(4096)]\n"
-        "held = rss(); del window\n"
-        "print(held - rss() > 60_000)"
-    )
-    assert run(script) == "True"
-
-
 def test_what_was_there_at_the_start_is_not_collected_again():
     """It is out of sight of the collector."""
     script = (
