@@ -178,6 +178,8 @@ def work(rank, folder):
         model(torch.ones(4, 8)).sum().backward()
         optimizer.step()
     torch.distributed.barrier()
+    del model, optimizer  # PyTorch 2.13 with gloo may abort where DDP outlives its process group
+    __import__("gc").collect()
     torch.distributed.destroy_process_group()
 if __name__ == "__main__":
     import sys
@@ -216,6 +218,8 @@ for _ in range(15):
     model(torch.ones(4, 16)).sum().backward()
     optimizer.step()
 torch.distributed.barrier()
+del model, optimizer
+__import__("gc").collect()
 torch.distributed.destroy_process_group()
 """
 
