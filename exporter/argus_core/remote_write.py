@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Final
 
+from argus_core.varint import read_varint, varint
+
 Labels = tuple[tuple[str, str], ...]
 """(name, value) pairs sorted by name, `__name__` among them; no empty values."""
 
@@ -71,7 +73,7 @@ def encode_series_bits(labels: Labels, value: bytes, timestamp_ms: int) -> bytes
     for name, text in labels:
         label = _delimited(1, name.encode()) + _delimited(2, text.encode())
         parts += _delimited(1, label)
-    sample = b"\x09" + value + b"\x10" + _varint(timestamp_ms & 0xFFFFFFFFFFFFFFFF)
+    sample = b"\x09" + value + b"\x10" + varint(timestamp_ms & 0xFFFFFFFFFFFFFFFF)
     return bytes(parts + _delimited(2, sample))
 
 
@@ -114,43 +116,23 @@ def batches(series: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
         yield series[begin : begin + size]
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def _delimited(number: int, payload: bytes) -> bytes:
-    return bytes((number << 3 | 2,)) + _varint(len(payload)) + payload
+    return bytes((number << 3 | 2,)) + varint(len(payload)) + payload
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
     """(field number, payload) of a protobuf message of the four kinds above."""
     position = 0
     while position < len(message):
-        key, position = _read_varint(message, position)
+        key, position = read_varint(message, position)
         number, wire = key >> 3, key & 7
         if wire == 2:
-            length, position = _read_varint(message, position)
+            length, position = read_varint(message, position)
             yield number, message[position : position + length]
             position += length
         elif wire == 1:
             yield number, message[position : position + 8]
             position += 8
         else:
-            value, position = _read_varint(message, position)
+            value, position = read_varint(message, position)
             yield number, value
-
-
-def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7

@@ -17,6 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from argus_core.varint import varint
+
 Rows = NDArray[np.uint8]
 Numbers = NDArray[np.uint64]
 
@@ -154,16 +156,6 @@ def interleave(parts: Sequence[tuple[NDArray[np.intp], Rows]], count: int) -> by
     for places, rows in parts:
         out[begins[places][:, None] + np.arange(rows.shape[1])] = rows
     return out.tobytes()
-
-
-def varint(value: int) -> bytes:
-    """Base-128 with the lowest seven bits first."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _packet(before: Message, sequence: int, times: Numbers, event: Message) -> Message:

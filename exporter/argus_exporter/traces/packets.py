@@ -14,9 +14,10 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from argus_core.varint import varint
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.traces import kernel_packets
-from argus_exporter.traces.kernel_packets import BEGIN, END, INSTANT, varint
+from argus_exporter.traces.kernel_packets import BEGIN, END, INSTANT
 
 REALTIME: Final = 1
 """Perfetto's id of the clock of Unix time."""

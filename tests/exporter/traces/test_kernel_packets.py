@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
+from argus_core.varint import varint
 from argus_exporter.traces import kernel_packets
-from argus_exporter.traces.kernel_packets import varint
 
 U64 = st.integers(0, 2**64 - 1)
 IID = st.integers(1, 20_000)
