@@ -7,12 +7,14 @@ Who may connect is for `peers` to say.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
 import socket
+import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -181,6 +183,9 @@ class Connection:
             case wire.MessageType.WORK:
                 for work in wire.Work.unpack_all(payload):
                     state.work_done(work, names)
+            case wire.MessageType.JOB:
+                for facts in wire.JobFacts.unpack_all(payload):
+                    state.job_facts(facts)
             case wire.MessageType.CHANNELS:
                 for channel in wire.ChannelState.unpack_all(payload):
                     state.channel_state(channel, names)
@@ -227,6 +232,7 @@ class Intake:
         self._connections: set[Connection] = set()
         self._by_uid: Counter[int] = Counter()
         self._rejections = LogLimiter(log)
+        self._failures = LogLimiter(log)
         self._tasks: list[asyncio.Task[None]] = []
         self._listener: socket.socket | None = None
         self.rejected: Counter[str] = Counter()
@@ -350,8 +356,9 @@ class Intake:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self._ranks.forget_lost()
-            self._end_stale()
+            with self._going_on("ranks and connections not looked through"):
+                self._ranks.forget_lost()
+                self._end_stale()
 
     async def _publish_windows(self) -> None:
         """One rank after the other: a window is cut out, which copies it, when its turn has come.
@@ -361,8 +368,17 @@ class Intake:
         while True:
             await asyncio.sleep(_TICK_S)
             for state in list(self._ranks):
-                for window in state.complete_windows():
-                    await self._publish(state, window)
+                with self._going_on(f"windows not closed rank={state.identity.key}"):
+                    for window in state.complete_windows():
+                        await self._publish(state, window)
+
+    @contextlib.contextmanager
+    def _going_on(self, failure: str) -> Iterator[None]:
+        """An error in the round of one rank is said, and ends neither the others nor the loop."""
+        try:
+            yield
+        except Exception:
+            self._failures.warning(failure, f"{failure}\n{traceback.format_exc()}")
 
     def _end_stale(self) -> None:
         """Hang up where nobody says HELLO, and where the rank is forgotten: who lives connects again."""

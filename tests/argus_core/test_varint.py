@@ -10,7 +10,7 @@ from argus_core.varint import read_varint, varint
 
 
 @pytest.mark.parametrize(
-    ("value", "encoded"), [(0, b"\x00"), (1, b"\x01"), (127, b"\x7f"), (128, b"\x80\x01"), (150, b"\x96\x01")]
+    ("value", "encoded"), [(0, b"\x00"), (1, b"\x01"), (127, b"\x7f"), (128, b"\x80\x01"), (300, b"\xac\x02")]
 )
 def test_examples_of_the_specification(value: int, encoded: bytes) -> None:
     assert varint(value) == encoded

@@ -14,6 +14,7 @@ import pytest
 
 from argus_core import wire
 from argus_core.shared_page import SIZE, PageWriter
+from argus_exporter.ranks import RankState
 from argus_exporter.server import RunningExporter
 from exporter.exporter_process import Rank, config, exporter, greeting, scrape, value, wait_for
 
@@ -252,6 +253,30 @@ def test_stack_samples_from_inside_are_counted(running: RunningExporter):
     rank.link.add(wire.StackSample(time.time_ns(), name("MainThread"), 2, 30))
     rank.iterate()
     wait_for(lambda: any(state.stacks.tree.take()[2] for state in running.ranks), "the samples")
+
+
+def test_an_error_with_one_rank_stops_nobody_elses_windows(
+    running: RunningExporter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """A defect of ours costs the rank it strikes, said once a minute; all others go on."""
+    good, bad = Rank(running.socket, 0), Rank(running.socket, 1)
+    for rank in (good, bad):
+        rank.iterate()
+    wait_for(lambda: len(list(running.ranks)) == 2, "both ranks")
+    asked = []
+    healthy = RankState.complete_windows
+
+    def strike(state: RankState):
+        asked.append(state.identity.rank)
+        if state.identity.rank == 1:
+            raise RuntimeError("struck")
+        return healthy(state)
+
+    monkeypatch.setattr(RankState, "complete_windows", strike)
+    wait_for(lambda: asked.count(0) >= 3 and asked.count(1) >= 3, "several rounds of both")
+    said = [record.getMessage() for record in caplog.records if "struck" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("windows not closed rank=")
 
 
 # Limits

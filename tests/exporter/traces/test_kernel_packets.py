@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
-from argus_core.varint import varint
 from argus_exporter.traces import kernel_packets
 
 U64 = st.integers(0, 2**64 - 1)
@@ -108,9 +106,3 @@ def test_classes_of_rows_are_merged_in_order(choice) -> None:
         parts.append((places, rows))
     expected = b"".join(bytes([place] + [kind] * kind) for place, kind in enumerate(choice))
     assert kernel_packets.interleave(parts, len(choice)) == expected
-
-
-@pytest.mark.parametrize(("value", "packed"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02")])
-def test_varint(value: int, packed: str) -> None:
-    """The examples of the format's documentation."""
-    assert varint(value).hex() == packed
