@@ -67,6 +67,13 @@ RANK_UP = _gauge(
     (),
     "1 while the rank's producer is connected, 0 once it was lost without saying goodbye.",
 )
+JOB_INFO = Family(
+    "argus_job_info",
+    "gauge",
+    ("training_job", "model", "backend", "world_size"),
+    "What the job trains, with what software and on how many ranks: runs that agree are compared. Only where "
+    "ARGUS_MODEL or the topology file names the model.",
+)
 GROUP_EXPECTED_RANKS = _gauge(
     "argus_group_expected_ranks",
     ("group",),

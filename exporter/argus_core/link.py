@@ -19,6 +19,7 @@ from argus_core import wire
 _SEND_ORDER = (
     wire.MessageType.NAMES,
     wire.MessageType.CHANNELS,
+    wire.MessageType.JOB,
     wire.MessageType.ACTIVITY,
     wire.MessageType.SPANS,
     wire.MessageType.KERNELS,

@@ -44,6 +44,7 @@ class MessageType(enum.IntEnum):
     COMPILATIONS = 11
     STACK_NODES = 12
     STACK_SAMPLES = 13
+    JOB = 14
 
 
 class Kind(enum.IntEnum):
@@ -303,6 +304,17 @@ class StackSample(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class JobFacts(Record):
+    """What the job trains and with what, for comparison with its earlier runs. UTF-8, zero-padded."""
+
+    TYPE: ClassVar = MessageType.JOB
+    FORMAT: ClassVar = struct.Struct("<64s32s")
+
+    model: bytes
+    backend: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Bye(Record):
     """Last message: the process ends on purpose, with this exit status."""
 
@@ -328,6 +340,7 @@ RECORDS: Final[dict[MessageType, type[Record]]] = {
         Compilation,
         StackNode,
         StackSample,
+        JobFacts,
     )
 }
 
@@ -425,6 +438,11 @@ def decode_text(raw: bytes) -> str:
     """Inverse of `encode_text`; bytes that are not UTF-8 become U+FFFD, control characters are dropped."""
     text = raw.split(b"\0", 1)[0].decode("utf-8", "replace")
     return "".join(character for character in text if character.isprintable())
+
+
+def job_facts(model: str, backend: str) -> JobFacts:
+    """A JOB record from plain texts."""
+    return JobFacts(encode_text(model, 64), encode_text(backend, 32))
 
 
 def hello(

@@ -196,9 +196,12 @@ class RankState:
         self._page = page
 
     def _identify(self, reported: Identity) -> None:
-        self._reported = reported
         self._identified = True
-        identity = reported
+        # What the job trains comes in a record of its own, after HELLO.
+        self._reported = dataclasses.replace(
+            reported, model=self._reported.model, backend=self._reported.backend
+        )
+        identity = self._topology.place(self._reported)
         if identity != self.identity:
             self.identity = identity
             self._totals.label({}, {})  # the next window names the communicators anew
@@ -278,6 +281,11 @@ class RankState:
         self._kernels.add(own, self._clock())
         if self._kernels.dropped > before:
             channel.dropped["window_limit"] += self._kernels.dropped - before
+
+    def job_facts(self, record: wire.JobFacts) -> None:
+        model, backend = wire.decode_text(record.model), wire.decode_text(record.backend)
+        self._reported = dataclasses.replace(self._reported, model=model, backend=backend)
+        self.identity = self._topology.place(self._reported)
 
     def work_done(self, record: wire.Work, names: NameTable) -> None:
         if not math.isfinite(record.total) or record.total < 0:

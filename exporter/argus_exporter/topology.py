@@ -46,6 +46,9 @@ class Identity:
     node: str = ""
     gpu_uuid: str = ""
     role: str = ""
+    model: str = ""
+    """What is trained, and `backend`, with what; runs that agree in both are compared. Empty: not told."""
+    backend: str = ""
 
     @classmethod
     def from_hello(cls, hello: wire.Hello) -> Identity:
@@ -82,6 +85,18 @@ class Identity:
         labels = {name: str(value) for name, value in self.coordinates.items()}
         labels |= {"node": self.node, "gpu_uuid": self.gpu_uuid, "role": self.role}
         return {name: value for name, value in labels.items() if value}
+
+    @property
+    def job_labels(self) -> dict[str, str]:
+        """Labels of `argus_job_info`; none where nobody has named the model."""
+        if not self.model:
+            return {}
+        return {
+            "training_job": self.training_job,
+            "model": self.model,
+            "backend": self.backend,
+            "world_size": str(max(self.world_size, 0)),
+        }
 
 
 @dataclass(frozen=True)

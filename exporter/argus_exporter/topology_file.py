@@ -5,10 +5,14 @@ coordinates of any rank follow in Megatron's order, or the place of single ranks
 
     pretrain-70b:
       sizes: {tp: 8, pp: 4, dp: 16, ep: 4}
+      model: llama-70b-8k
+      backend: megatron
     encoder-*:
       ranks:
         0: {dp: 0, role: vision, node: gpu-17}
         1: {dp: 1, role: language}
+
+`model` and `backend` say which runs are compared with one another (argus_job_info).
 
 A file goes before what HELLO brought from the environment, and that before the defaults of HELLO. Ranks that
 are placed one by one should be all there: without sizes, a group is as large as their coordinates reach.
@@ -34,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _SIZES: Final = ("tp", "cp", "dp", "pp", "ep")
 _TEXTS: Final = ("role", "node")
+_JOB_TEXTS: Final = ("model", "backend")
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class JobTopology:
     sizes: Mapping[str, int] = field(default_factory=dict)
     """tp, dp, pp and, if given, ep; context-parallel ranks count as data-parallel ones."""
     ranks: Mapping[int, Place] = field(default_factory=dict)
+    model: str = ""
+    backend: str = ""
 
     @property
     def world_size(self) -> int:
@@ -115,6 +122,8 @@ class Topology:
             sizes=dict(job.sizes) if job.sizes else _sizes_of_places(reported, job),
             role=place.role or (default_role(coordinates) if by_default else reported.role),
             node=place.node or reported.node,
+            model=job.model or reported.model,
+            backend=job.backend or reported.backend,
         )
 
 
@@ -153,16 +162,19 @@ def load_topology(path: Path | None) -> Topology:
 
 def _job(content: object, where: str) -> JobTopology:
     keys = _mapping(content, where, "a training job")
-    _known(keys, ("sizes", "ranks"), where)
+    _known(keys, ("sizes", "ranks", *_JOB_TEXTS), where)
     sizes = _sizes(keys["sizes"], f"{where}.sizes") if "sizes" in keys else {}
     ranks: dict[int, Place] = {}
     for name, value in _mapping(keys.get("ranks") or {}, f"{where}.ranks", "ranks").items():
         if not name.isdecimal():
             raise SettingsError(f"{where}.ranks: {name!r} is no rank; allowed: whole numbers of 0 or more")
         ranks[int(name)] = _place(value, sizes, f"{where}.ranks.{name}")
-    if not sizes and not ranks:
-        raise SettingsError(f"{where}: says nothing; give sizes (tp, dp, pp, ...) or ranks, or leave it out")
-    return JobTopology(sizes, ranks)
+    texts = _texts(keys, _JOB_TEXTS, where)
+    if not sizes and not ranks and not texts:
+        raise SettingsError(
+            f"{where}: says nothing; give sizes (tp, dp, pp, ...), ranks or a model, or leave it out"
+        )
+    return JobTopology(sizes, ranks, **texts)
 
 
 def _sizes(content: object, where: str) -> dict[str, int]:
@@ -193,10 +205,19 @@ def _place(content: object, sizes: Mapping[str, int], where: str) -> Place:
             raise SettingsError(
                 f"{where}.{name} is {value}; allowed: 0 to {sizes[name] - 1}, by sizes.{name}"
             )
-    for name in _TEXTS:
-        if name in keys and (not isinstance(keys[name], str) or not keys[name]):
-            raise SettingsError(f"{where}.{name} is {keys[name]!r}; allowed: a text")
-    return Place(coordinates, str(keys.get("role", "")), str(keys.get("node", "")))
+    return Place(coordinates, **_texts(keys, _TEXTS, where))
+
+
+def _texts(keys: Mapping[str, object], names: tuple[str, ...], where: str) -> dict[str, str]:
+    """Those of `names` that are given."""
+    given = {}
+    for name in names:
+        if name in keys:
+            text = keys[name]
+            if not isinstance(text, str) or not text:
+                raise SettingsError(f"{where}.{name} is {text!r}; allowed: a text")
+            given[name] = text
+    return given
 
 
 def _mapping(content: object, where: str, what: str) -> dict[str, object]:

@@ -25,6 +25,7 @@ enum class MessageType : std::uint16_t {
   kCompilations = 11,
   kStackNodes = 12,
   kStackSamples = 13,
+  kJob = 14,
 };
 
 enum class Operation : std::uint8_t {

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from argus_core import wire
 from argus_core.settings import SettingsError
+from argus_exporter.channels import Attachment
+from argus_exporter.config import ExporterConfig
+from argus_exporter.registry import Ranks
 from argus_exporter.topology import Group, Identity, group_along
 from argus_exporter.topology_file import Topology, load_topology
 
@@ -127,7 +132,7 @@ def test_sizes_of_another_number_of_ranks_are_not_applied(tmp_path: Path, caplog
         ("job: {}", "job: says nothing; give sizes"),
         (
             "job: {size: {dp: 1}}",
-            r"job: unknown key size; did you mean sizes\? \(allowed here: sizes, ranks\)",
+            r"job: unknown key size; did you mean sizes\? \(allowed here: sizes, ranks, model, backend\)",
         ),
         ("job: {sizes: {tp: 2}}", "job.sizes: dp is missing"),
         ("job: {sizes: {dp: 0}}", "job.sizes.dp is 0; allowed: a whole number of 1 or more"),
@@ -150,3 +155,27 @@ def test_a_missing_file_is_named(tmp_path: Path):
     """Not a topology without jobs."""
     with pytest.raises(SettingsError, match=r"absent\.yaml: cannot read the topology: No such file"):
         load_topology(tmp_path / "absent.yaml")
+
+
+def test_a_job_of_the_file_says_what_it_trains(tmp_path: Path):
+    """Model and backend alone are enough, and go before what the job said."""
+    told = reported("pretrain-3", 0, world_size=16, model="from-environment", backend="torch")
+    placed = topology(tmp_path, "pretrain-*: {model: llama-70b-8k}").place(told)
+    assert placed.job_labels == {
+        "training_job": "pretrain-3",
+        "model": "llama-70b-8k",
+        "backend": "torch",
+        "world_size": "16",
+    }
+    assert reported("pretrain-3", 0).job_labels == {}
+
+
+def test_the_file_stands_when_the_training_process_has_said_who_it_is(tmp_path: Path):
+    """The first connection and every later one are placed by the file."""
+    ranks = Ranks(ExporterConfig(), topology=topology(tmp_path, MEGATRON))
+    for pid in (100, 101):
+        attachment = Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), pid)
+        state = ranks.hello(reported("pretrain", 15, world_size=16), attachment)
+        state.job_facts(wire.job_facts("llama", "megatron"))
+        assert state.identity.coordinates == {"dp": 3, "tp": 1, "pp": 1, "ep": 1}
+        assert state.identity.model == "llama"

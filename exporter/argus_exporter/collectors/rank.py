@@ -1,4 +1,4 @@
-"""Who the ranks are, whether they live, and how many their groups should have."""
+"""Who the ranks and their jobs are, whether they live, and how many their groups should have."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ class RankCollector:
 
     def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:  # noqa: ARG002
         info = FamilyBuilder(catalogue.RANK_INFO)
+        job = FamilyBuilder(catalogue.JOB_INFO)
         up = FamilyBuilder(catalogue.RANK_UP)
         expected = FamilyBuilder(catalogue.GROUP_EXPECTED_RANKS)
+        jobs = [state.identity.job_labels for state in ranks]
+        for labels in {tuple(labels.items()): labels for labels in jobs if labels}.values():
+            job.add(labels, 1)
         for state in ranks:
             base = rank_labels(state)
             info.add(base | state.identity.info_labels, 1)
             up.add(base, 1 if state.connected else 0)
             for group, size in state.groups.items():
                 expected.add(base | {"group": group}, size)
-        return with_samples((info, up, expected), "no rank has connected")
+        return with_samples((info, job, up, expected), "no rank has connected")

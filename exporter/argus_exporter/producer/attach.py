@@ -54,6 +54,7 @@ def attach(torch: Any) -> Observer | None:
         warmup_iterations=config.warmup_iterations,
         flush_ms=config.flush_milliseconds,
         background=True,
+        facts=wire.job_facts(config.model, config.backend) if config.model else None,
         announce=functools.partial(_training_begins, begin_stacks, begin_kernels),
     )
     observer = Observer(

@@ -63,6 +63,16 @@ TABLE: Final = (
     Variable("ARGUS_SOCKET", str, "", "socket of the exporter; default: a private folder of the user"),
     Variable("ARGUS_JOB", str, "", "name of the training job; default: from the scheduler or the script"),
     Variable(
+        "ARGUS_MODEL",
+        str,
+        "",
+        "what this job trains, such as llama-70b-8k: runs of one model, backend and size are compared; a "
+        "change of what a step does needs another name",
+    ),
+    Variable(
+        "ARGUS_BACKEND", str, "", "software that it trains with, such as megatron-0.12; see ARGUS_MODEL"
+    ),
+    Variable(
         "ARGUS_PARALLEL",
         str,
         "",
@@ -177,6 +187,8 @@ class Settings:
     disable_cuda_events: bool
     socket: str
     job: str
+    model: str
+    backend: str
     parallel: str
     traced_python_api: str
     event_pool: int

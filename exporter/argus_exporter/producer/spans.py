@@ -93,6 +93,7 @@ class Recorder:
         flush_ms: iterations that end sooner after a flush wait for the next one: a flush costs as much as
             the hooks of a step.
         background: send on a thread of our own once this process trains; else at the ends of iterations.
+        facts: said with every state: what the job trains. None: the user has not told.
         announce: called once, before the first record is sent: from here on this process trains.
         wall: Unix nanoseconds.
     """
@@ -106,9 +107,11 @@ class Recorder:
         flush_ms: int = 1000,
         background: bool = False,
         announce: Callable[[], None] = lambda: None,
+        facts: wire.JobFacts | None = None,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self._link = link
+        self._facts = facts
         self._page = page
         self.words: memoryview | array[int] = page.words if page is not None else _no_page()
         """The shared page as 8-byte words, for plain stores. Read it anew each time: a fork swaps it."""
@@ -450,12 +453,14 @@ class Recorder:
                 link.add(wire.Compilation(start, pauses.latest_ns, pauses.count, pauses.seconds, id_))
 
     def _send_state(self, offset: int) -> None:
-        """Activity and channel."""
+        """Activity, channel and what the job is."""
         self._state_at, self._state_changed = self._flushed_at, False
         link = self._link
         while self._changes:
             at_ns, what = self._changes.popleft()
             link.add(wire.ActivityChange(at_ns + offset, what))
+        if self._facts is not None:
+            link.add(self._facts)
         activity = self._activities.current(warm=self.step > self._warmup)
         link.add(wire.ActivityChange(self._flushed_at + offset, activity))
         up = self.alive and not self._reason
