@@ -5,13 +5,18 @@ local labels = import '../lib/labels.libsonnet';
 
 {
   local c = $._config,
+  // vmalert knows `keep_firing_for` from 1.92 on, and older ones refuse the file: there the worker's series and the cost
+  // drawn from them are looked back for as long.
+  local portable = c.flavour == 'portable',
+  local kept(series) = if portable then 'last_over_time(%s[%s])' % [series, duration.range(c, c.l3KeepFiringFor)] else series,
+  local keep = if portable then {} else { keep_firing_for: duration.of(c.l3KeepFiringFor) },
   local anomaly = 'max by (training_job, rank, kernel, stream, cause, team) (%s)'
-                  % labels.selector('argus_l3_anomaly', [c.argusSelector, 'verdict="culprit"']),
-  local cost = 'max by (training_job, rank, kernel, stream) (rank:argus_verdict:lost_ratio{level="L3", verdict="culprit"})',
+                  % kept(labels.selector('argus_l3_anomaly', [c.argusSelector, 'verdict="culprit"'])),
+  local cost = 'max by (training_job, rank, kernel, stream) (%s)'
+               % kept('rank:argus_verdict:lost_ratio{level="L3", verdict="culprit"}'),
   local notStalled = 'unless on (training_job) job:argus_stalled:seconds',
-  local degraded = {
+  local degraded = keep {
     alert: 'ArgusKernelDegraded',
-    keep_firing_for: duration.of(c.l3KeepFiringFor),
     labels: { level: 'L3' },
     annotations: {
       summary: 'Kernel {{ $labels.kernel }} on rank {{ $labels.rank }} of {{ $labels.training_job }} is slow '
@@ -48,18 +53,17 @@ local labels = import '../lib/labels.libsonnet';
           'for': duration.of(c.persistence),
           labels+: { severity: 'page' },
         },
-        {
+        keep {
           alert: 'ArgusKernelGroupShift',
           expr: |||
             max by (training_job, role, kernel, stream, coordinate, value) (%(shift)s) > %(ratio)g
             %(notStalled)s
           ||| % {
-            shift: labels.selector('argus_l3_group_shift', [c.argusSelector]),
+            shift: kept(labels.selector('argus_l3_group_shift', [c.argusSelector])),
             ratio: c.kernelShiftRatio,
             notStalled: notStalled,
           },
           'for': duration.of(c.persistence),
-          keep_firing_for: duration.of(c.l3KeepFiringFor),
           labels: { severity: 'ticket', team: 'operations', level: 'L3' },
           annotations: {
             summary: 'Kernel {{ $labels.kernel }} of {{ $labels.training_job }} is slow on all ranks with '

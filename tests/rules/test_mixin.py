@@ -138,21 +138,34 @@ def test_profiles_differ_only_in_time_and_thresholds() -> None:
     assert [described(rule) for rule in alerts("rules")] == [described(rule) for rule in alerts("rules/test")]
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+CADENCE = {"rules": (15.0, 1.0), "rules/portable": (15.0, 1.0), "rules/test": (1.0, 0.1)}
+"""Seconds between scrapes, and the seconds that a range is short of its window (`rangeEpsilon`), by flavour."""
+
+
+def seconds_of(text: str) -> float:
+    return sum(float(number) * SECONDS[unit] for number, unit in re.findall(r"(\d+)(ms|s|m|h|d)", text))
+
+
+@pytest.mark.parametrize("profile", CADENCE)
 def test_no_range_ends_on_a_sample(profile: str) -> None:
     """Prometheus 3 and VictoriaMetrics have ranges that are open on the left, Prometheus 2 closed ones.
 
-    They agree where a range is no multiple of the scrape interval: a window less a second, a subquery less
-    half its step.
+    They agree where a range is a window of whole scrapes less the epsilon; a subquery in finer steps than a
+    scrape is short by half such a step.
     """
-    scrape = 1000 if profile == "rules/test" else 15_000
+    scrape, epsilon = CADENCE[profile]
+    found = 0
     for rule in records(profile) + alerts(profile):
-        for text in re.findall(r"\[(\w+)(?::\w+)?\]", rule["expr"]):
-            milliseconds = sum(
-                int(number) * {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[unit]
-                for number, unit in re.findall(r"(\d+)(ms|s|m|h|d)", text)
+        for window, step in re.findall(r"\[(\w+)(?::(\w*))?\]", rule["expr"]):
+            found += 1
+            grid = scrape
+            short = epsilon
+            if step and seconds_of(step) < scrape:
+                grid, short = seconds_of(step), seconds_of(step) / 2
+            scrapes = (seconds_of(window) + short) / grid
+            name = rule.get("record", rule.get("alert"))
+            assert scrapes == pytest.approx(round(scrapes)) and round(scrapes) >= 1, (
+                f"[{window}:{step}] of {name} is not whole steps of {grid:g} s less {short:g} s"
             )
-            assert milliseconds > 0
-            assert milliseconds % scrape, (
-                f"[{text}] of {rule.get('record', rule.get('alert'))} is on a sample"
-            )
+    assert found > 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -40,3 +41,17 @@ def test_a_regression_is_found_at_a_fixed_split(tmp_path: Path, factor: float) -
     ratio = 'job:argus_iteration:regression_ratio{window="10m"}'
     job.expect(f"round(max by (window) ({ratio}), 1e-6)", "11m15s", found)
     job.run()
+
+
+@pytest.mark.skipif(
+    shutil.which("vmalert") is None, reason="vmalert is not on PATH (part of Debian's victoria-metrics)"
+)
+def test_vmalert_accepts_every_file() -> None:
+    """It refuses a whole file for one field that it does not know (`keep_firing_for`, before 1.92)."""
+    check = subprocess.run(
+        ["vmalert", "-dryRun", f"-rule={ROOT / 'rules/portable/*.yaml'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert check.returncode == 0, check.stderr[-2000:]
