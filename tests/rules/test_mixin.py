@@ -98,12 +98,14 @@ def test_alert_is_routable_and_readable(rule: dict[str, Any]) -> None:
     allowed = {"level": {"L1", "L2", "L3"}, "team": {"operations", "infrastructure", "algorithm"}}
     for label, values in allowed.items():
         assert rule["labels"].get(label) in values or "verdict" in rule["expr"], f"no {label}"
-    assert set(rule["annotations"]) == {
+    assert set(rule["annotations"]) - {"cost"} == {
         "summary",
         "description",
         "runbook_url",
         "dashboard_url",
         "trace_key",
+        "host",
+        "gpu",
     }
     assert rule["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{rule['alert']}.md")
 
@@ -140,7 +142,7 @@ def test_profiles_differ_only_in_time_and_thresholds() -> None:
 
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 CADENCE = {"rules": (15.0, 1.0), "rules/portable": (15.0, 1.0), "rules/test": (1.0, 0.1)}
-"""Seconds between scrapes, and the seconds that a range is short of its window (`rangeEpsilon`), by flavour."""
+"""By flavour: seconds between scrapes, and those that a range is short of its window (`rangeEpsilon`)."""
 
 
 def seconds_of(text: str) -> float:
