@@ -10,6 +10,17 @@ local duration = import 'duration.libsonnet';
     + '{{ $labels.training_job }}/{{ with query "vector(time())" }}{{ . | first | value | humanizeTimestamp'
     + ' | reReplaceAll " .*" "" }}{{ end }}/{{ with $labels.rank }}{{ . }}/{{ end }}{{ end }}',
 
+  // A label of the rank's argus_rank_info; empty without a rank, or where the rank did not say.
+  local whereabouts(label) =
+    '{{ with $labels.rank }}{{ with query (printf "argus_rank_info{training_job=%q,rank=%q}" '
+    + '$labels.training_job .) }}{{ . | first | label "' + label + '" }}{{ end }}{{ end }}',
+
+  // What the alert's cause costs the job, in GPUs that produce nothing; empty where that is not known.
+  local cost =
+    '{{ $cause := "unexplained" }}{{ with $labels.cause }}{{ $cause = . }}{{ end }}'
+    + '{{ with query (printf "max(job:argus_lost_gpus:current{training_job=%q,cause=%q})" '
+    + '$labels.training_job $cause) }}{{ . | first | value | printf "%.1f" }} GPUs stand idle{{ end }}',
+
   // Runbook, dashboard and trace links, added here so that no alert can forget them. `trace_key` is the trace that
   // the worker asked for (argus_l3_trace_info); until there is one, the prefix of the rank's traces of that day in the
   // object store: training_job/date/rank/. An alert without a rank names the trace of one of its job's suspects.
@@ -19,6 +30,8 @@ local duration = import 'duration.libsonnet';
       dashboard_url: config.dashboardUrl + '?var-training_job={{ $labels.training_job }}'
                      + '{{ with $labels.rank }}&var-rank={{ . }}{{ end }}',
       trace_key: traceKey,
+      host: whereabouts('node'),
+      gpu: whereabouts('gpu_uuid'),
       [if config.traceUrl != '' then 'trace_url']: config.traceUrl + '/traces/' + traceKey + '?ui=1',
     },
   },
@@ -26,7 +39,11 @@ local duration = import 'duration.libsonnet';
   group(config, name, alerts):: {
     name: 'argus-alerts-' + name,
     interval: duration.of(config.verdictInterval),
-    rules: [$.withLinks(config, alert) for alert in alerts],
+    rules: [
+      // What ARGUS itself lacks has no price.
+      $.withLinks(config, alert) + (if name == 'health' then {} else { annotations+: { cost: cost } })
+      for alert in alerts
+    ],
   },
 
   // The three severities of one finding. `finding` selects culprits in rank:argus_verdict:lost_ratio.
