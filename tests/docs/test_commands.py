@@ -1,4 +1,4 @@
-"""A command in the documentation is one that the programs know, with its flags; so are make targets, modules."""
+"""A command in the documentation is known to its program, flags included; make targets and modules exist."""
 
 from __future__ import annotations
 
