@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from tools import generate_dashboards, generate_docs, generate_native, generate_rules
+from tools import generate_alert_page, generate_dashboards, generate_docs, generate_native, generate_rules
 
 if __name__ == "__main__":
     # All of them, also when one fails: one run shows everything that is out of date.
     statuses = [
         generator.main(sys.argv[1:])
-        for generator in (generate_rules, generate_dashboards, generate_docs, generate_native)
+        for generator in (
+            generate_rules,
+            generate_alert_page,
+            generate_dashboards,
+            generate_docs,
+            generate_native,
+        )
     ]
     sys.exit(max(statuses))
