@@ -1,71 +1,83 @@
-// Alertmanager routing: one notification a job and team, by severity; what explains something silences it.
+// Alertmanager: who is told, when, and what silences what. One notification a job, team and severity.
+//
+//   alertmanager.new({ receivers: alertmanager.receivers.webhook('https://hooks.example/'), ... })
+local inhibition = import 'alertmanager/inhibition.libsonnet';
+local receivers = import 'alertmanager/receivers.libsonnet';
 local duration = import 'lib/duration.libsonnet';
 
 {
   teams:: ['operations', 'infrastructure', 'algorithm'],
+  receivers:: receivers,
 
-  // base: URL that every webhook path is appended to, ending in a slash.
-  // timing: groupWait, groupInterval, repeatInterval in seconds.
-  new(base, timing)::
-    local receiver(path) = {
-      name: 'argus-' + std.strReplace(path, '/', '-'),
-      webhook_configs: [{ url: base + path, send_resolved: true }],
-    };
-    local findings = 'Argus(Iteration|Straggler|Group|Collective|Kernel|Host).+';
+  // Seconds. A page waits until what it makes superfluous has arrived too; tickets are read by the day.
+  production:: {
+    page: { wait: 10, interval: 60, repeat: 4 * 3600 },
+    ticket: { wait: 60, interval: 600, repeat: 24 * 3600 },
+    info: { wait: 0, interval: 300, repeat: 24 * 3600 },
+  },
+  quick:: {
+    page: { wait: 1, interval: 2, repeat: 3600 },
+    ticket: self.page,
+    info: self.page { wait: 0 },
+  },
+  // Tickets wait for Monday to Friday, 8 to 18. `never`: nothing is muted until a site writes its own maintenance.
+  workingHours:: [{
+    weekdays: ['monday:friday'],
+    times: [{ start_time: '08:00', end_time: '18:00' }],
+    location: 'UTC',
+  }],
+  never:: [{ years: ['2000'] }],
+
+  // receivers: function(team, severity) to the *_configs of one receiver; team is '' for info.
+  // timing: as `production`.
+  // workingHours: intervals in which tickets are sent; []: always.
+  // maintenance: intervals in which nothing is sent at all; []: no such interval.
+  // globals: Alertmanager's `global` section.
+  new(receivers, timing=self.production, workingHours=[], maintenance=[], globals={})::
+    local name(to) = 'argus-%(team)s-%(severity)s' % to;
     local byTeam = [
       { team: team, severity: severity }
       for team in self.teams
       for severity in ['page', 'ticket']
     ];
+    local during(severity) = {
+      [if maintenance != [] then 'mute_time_intervals']: ['maintenance'],
+      [if severity == 'ticket' && workingHours != [] then 'active_time_intervals']: ['working-hours'],
+    };
+    local pace(severity) = {
+      group_wait: duration.of(timing[severity].wait),
+      group_interval: duration.of(timing[severity].interval),
+      repeat_interval: duration.of(timing[severity].repeat),
+    };
     {
+      [if globals != {} then 'global']: globals,
       templates: ['templates/*.tmpl'],
-      route: {
+      [if workingHours + maintenance != [] then 'time_intervals']: [
+        { name: interval.name, time_intervals: interval.when }
+        for interval in [
+          { name: 'maintenance', when: maintenance },
+          { name: 'working-hours', when: workingHours },
+        ]
+        if interval.when != []
+      ],
+      route: pace('ticket') {
         // An alert without a known team: somebody must see it.
         receiver: 'argus-operations-ticket',
-        group_by: ['training_job'],
-        group_wait: duration.of(timing.groupWait),
-        group_interval: duration.of(timing.groupInterval),
-        repeat_interval: duration.of(timing.repeatInterval),
+        // `cluster` is an external label of those who have several; nobody else has it.
+        group_by: ['cluster', 'training_job'],
         routes: [
-          // For dashboards and chat: nobody is woken, nothing waits.
-          { matchers: ['severity="info"'], receiver: 'argus-info', group_wait: '0s' },
+          // For chat: nobody is woken, nothing waits.
+          { matchers: ['severity="info"'], receiver: 'argus-info' } + pace('info') + during('info'),
         ] + [
           {
             matchers: ['team="%s"' % to.team, 'severity="%s"' % to.severity],
-            receiver: 'argus-%(team)s-%(severity)s' % to,
-          }
+            receiver: name(to),
+          } + pace(to.severity) + during(to.severity)
           for to in byTeam
         ],
       },
-      inhibit_rules: [
-        {
-          // A stalled job has no speed to judge. A lost rank or a dead channel may be why, and stays.
-          source_matchers: ['alertname="ArgusTrainingStalled"'],
-          target_matchers: ['alertname=~"%s"' % findings],
-          equal: ['training_job'],
-        },
-        {
-          // A named rank says more than "the job is slow" or "the work is uneven".
-          source_matchers: [
-            'alertname=~"Argus(StragglerRank|HostStall|CollectiveLateRank|CollectiveSlowLink|KernelDegraded)"',
-            'severity=~"page|ticket"',
-          ],
-          target_matchers: ['alertname=~"ArgusIteration(Jitter|Regression)|ArgusGroupImbalance"'],
-          equal: ['training_job'],
-        },
-        {
-          // Whoever is slow by itself makes others late.
-          source_matchers: ['alertname=~"Argus(StragglerRank|HostStall)"', 'severity="page"'],
-          target_matchers: ['alertname="ArgusCollectiveLateRank"'],
-          equal: ['training_job'],
-        },
-        {
-          // What was news has become a finding. Not the health alerts: a dead channel says nothing about speed.
-          source_matchers: ['severity=~"page|ticket"', 'alertname=~"%s"' % findings],
-          target_matchers: ['severity="info"', 'alertname=~"%s"' % findings],
-          equal: ['training_job', 'rank'],
-        },
-      ],
-      receivers: [receiver('info')] + [receiver('%(team)s/%(severity)s' % to) for to in byTeam],
+      inhibit_rules: inhibition,
+      receivers: [{ name: 'argus-info' } + receivers('', 'info')]
+                 + [{ name: name(to) } + receivers(to.team, to.severity) for to in byTeam],
     },
 }

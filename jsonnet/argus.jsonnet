@@ -5,8 +5,15 @@ local mixin = import 'mixin.libsonnet';
 local portable = mixin { _config+:: { flavour: 'portable' } };
 local test = mixin + (import 'profiles/test.libsonnet');
 
-// Nothing listens on port 9 (discard): both files are complete, and one text replacement points them elsewhere.
+// Nothing listens on port 9 (discard): the file is complete, and one text replacement points it elsewhere.
 local placeholder = 'http://127.0.0.1:9/';
+
+local receive = alertmanager.receivers;
+local secrets = '/etc/alertmanager/secrets';
+local slack = receive.slack(secrets);
+local pagerduty = receive.pagerduty(secrets);
+local email = receive.email('argus-%s@example.com');
+local mailServer = receive.emailGlobals(secrets, 'smtp.example.com:587', 'argus@example.com', user='argus');
 
 // One file a concern: a site takes what it needs, and a test evaluates what it is about.
 local ruleFiles(folder, flavour) = {
@@ -19,10 +26,21 @@ local ruleFiles(folder, flavour) = {
 ruleFiles('rules', mixin) + ruleFiles('rules/test', test) + ruleFiles('rules/portable', portable) + {
   'rules/kubernetes/prometheusrule.yaml': kubernetes.new(mixin).rules,
   'rules/kubernetes/podmonitor.yaml': kubernetes.new(mixin).podMonitor,
+  // Pages to the pager, tickets to mail, all of it to chat.
   'alertmanager/alertmanager.yaml': alertmanager.new(
-    placeholder, { groupWait: 10, groupInterval: 60, repeatInterval: 4 * 3600 }
+    function(team, severity)
+      slack(team, severity)
+      + { page: pagerduty, ticket: email, info: function(team, severity) {} }[severity](team, severity),
+    workingHours=alertmanager.workingHours,
+    maintenance=alertmanager.never,
+    globals=mailServer,
   ),
-  'alertmanager/alertmanager.test.yaml': alertmanager.new(
-    placeholder, { groupWait: 1, groupInterval: 2, repeatInterval: 3600 }
+  // One kind each, complete.
+  'alertmanager/alertmanager.webhook.yaml': alertmanager.new(
+    receive.webhook('https://hooks.example.com/argus/', credentialsFile=secrets + '/webhook-token'),
   ),
+  'alertmanager/alertmanager.slack.yaml': alertmanager.new(slack),
+  'alertmanager/alertmanager.pagerduty.yaml': alertmanager.new(pagerduty),
+  'alertmanager/alertmanager.email.yaml': alertmanager.new(email, globals=mailServer),
+  'alertmanager/alertmanager.test.yaml': alertmanager.new(receive.webhook(placeholder), timing=alertmanager.quick),
 }

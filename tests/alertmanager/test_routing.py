@@ -1,29 +1,22 @@
-"""Alertmanager: who is told, in what words, and what silences what."""
+"""Alertmanager's configurations: valid, complete, and without a secret in them."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-ALERTMANAGER = Path(__file__).resolve().parents[2] / "alertmanager"
-CONFIGURATIONS = ("alertmanager.yaml", "alertmanager.test.yaml")
+from alertmanager.server import FOLDER, load
+
+CONFIGURATIONS = tuple(sorted(file.name for file in FOLDER.glob("*.yaml")))
 TEAMS = ("operations", "infrastructure", "algorithm")
 
 needs_amtool = pytest.mark.skipif(
     shutil.which("amtool") is None, reason="amtool is not on PATH (part of Alertmanager; tools/setup.sh)"
 )
-
-
-def load(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((ALERTMANAGER / name).read_text(encoding="utf-8"))
-    return document
 
 
 def amtool(*arguments: str) -> str:
@@ -34,14 +27,20 @@ def amtool(*arguments: str) -> str:
 
 def receiver_of(name: str, **labels: str) -> str:
     pairs = [f"{label}={value}" for label, value in labels.items()]
-    return amtool("config", "routes", "test", f"--config.file={ALERTMANAGER / name}", *pairs)
+    return amtool("config", "routes", "test", f"--config.file={FOLDER / name}", *pairs)
+
+
+def test_every_kind_of_receiver_has_a_configuration() -> None:
+    """The complete one, one for each kind, and that of the demo."""
+    kinds = {f"alertmanager.{kind}.yaml" for kind in ("webhook", "slack", "pagerduty", "email", "test")}
+    assert set(CONFIGURATIONS) == kinds | {"alertmanager.yaml"}
 
 
 @needs_amtool
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_configuration_is_valid(name: str) -> None:
-    """amtool accepts it and finds the message template."""
-    assert "1 templates" in amtool("check-config", str(ALERTMANAGER / name))
+    """amtool accepts it and finds the message templates."""
+    assert "1 templates" in amtool("check-config", str(FOLDER / name))
 
 
 @needs_amtool
@@ -66,115 +65,53 @@ def test_an_unknown_team_is_seen_by_somebody() -> None:
     assert receiver_of("alertmanager.yaml", team="nobody", severity="page") == "argus-operations-ticket"
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_webhooks_are_under_one_replaceable_base(name: str) -> None:
+def test_webhooks_are_under_one_replaceable_base() -> None:
     """A demo replaces http://127.0.0.1:9/ and has every receiver; the paths are /team/severity and /info."""
-    urls = [hook["url"] for receiver in load(name)["receivers"] for hook in receiver["webhook_configs"]]
+    configs = [receiver["webhook_configs"] for receiver in load("alertmanager.test.yaml")["receivers"]]
     paths = {"info"} | {f"{team}/{severity}" for team in TEAMS for severity in ("page", "ticket")}
-    assert set(urls) == {f"http://127.0.0.1:9/{path}" for path in paths}
+    assert {hook["url"] for hooks in configs for hook in hooks} == {f"http://127.0.0.1:9/{p}" for p in paths}
 
 
-def test_one_page_a_job() -> None:
-    """Notifications are grouped by the job alone."""
-    assert load("alertmanager.yaml")["route"]["group_by"] == ["training_job"]
+def test_pages_go_to_the_pager_and_tickets_to_mail() -> None:
+    """The complete configuration: each team its own pager, address and channel; all of it in chat too."""
+    for receiver in load("alertmanager.yaml")["receivers"]:
+        kinds = {key for key in receiver if key.endswith("_configs")}
+        severity = receiver["name"].rsplit("-", 1)[1]
+        assert (
+            kinds
+            == {
+                "page": {"pagerduty_configs", "slack_configs"},
+                "ticket": {"email_configs", "slack_configs"},
+                "info": {"slack_configs"},
+            }[severity]
+        )
 
 
-def inhibited(name: str, source: dict[str, str], target: dict[str, str]) -> bool:
-    """Whether `source` mutes `target`, by the inhibition rules. A missing label equals an empty one."""
-
-    def matches(matchers: list[str], labels: dict[str, str]) -> bool:
-        for matcher in matchers:
-            label, operator, value = re.fullmatch(r'(\w+)(=~|=)"(.*)"', matcher).groups()  # type: ignore[union-attr]
-            actual = labels.get(label, "")
-            if not (re.fullmatch(value, actual) if operator == "=~" else value == actual):
-                return False
-        return True
-
-    return any(
-        matches(rule["source_matchers"], source)
-        and matches(rule["target_matchers"], target)
-        and all(source.get(label, "") == target.get(label, "") for label in rule["equal"])
-        for rule in load(name)["inhibit_rules"]
-    )
+def test_only_tickets_keep_hours() -> None:
+    """Nobody sleeps through a page; tickets wait for the morning; maintenance mutes everything."""
+    config = load("alertmanager.yaml")
+    assert [one["name"] for one in config["time_intervals"]] == ["maintenance", "working-hours"]
+    for route in config["route"]["routes"]:
+        is_ticket = route["receiver"].endswith("-ticket")
+        assert route.get("active_time_intervals", []) == (["working-hours"] if is_ticket else [])
+        assert route["mute_time_intervals"] == ["maintenance"]
 
 
-def alert(name: str, severity: str, rank: str = "", job: str = "a") -> dict[str, str]:
-    return {"alertname": name, "severity": severity, "rank": rank, "training_job": job}
+def secrets_of(value: Any, key: str = "") -> list[tuple[str, str]]:
+    """(key, text) of everything in a configuration whose key says that it is a secret."""
+    if isinstance(value, dict):
+        return [found for name, item in value.items() for found in secrets_of(item, name)]
+    if isinstance(value, list):
+        return [found for item in value for found in secrets_of(item, key)]
+    secret = re.search(r"password|token|credentials|routing_key|service_key|api_url|secret", key)
+    return [(key, str(value))] if secret else []
 
 
-STALL = alert("ArgusTrainingStalled", "page")
-STRAGGLER = alert("ArgusStragglerRank", "page", rank="2")
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "expected"),
-    [
-        (STALL, STRAGGLER, True),
-        (STALL, alert("ArgusKernelDegraded", "ticket", rank="1"), True),
-        (STALL, alert("ArgusRankMissing", "ticket", rank="1"), False),
-        (STALL, alert("ArgusStragglerRank", "page", rank="2", job="b"), False),
-        (STRAGGLER, alert("ArgusIterationRegression", "page"), True),
-        (STRAGGLER, alert("ArgusCollectiveLateRank", "page", rank="3"), True),
-        (STRAGGLER, alert("ArgusStragglerRank", "info", rank="2"), True),
-        (STRAGGLER, alert("ArgusStragglerRank", "info", rank="3"), False),
-        (STRAGGLER, alert("ArgusHostStall", "page", rank="3"), False),
-        (alert("ArgusChannelDown", "ticket"), alert("ArgusIterationJitter", "info"), False),
-    ],
-    ids=[
-        "stall mutes a straggler",
-        "stall mutes a kernel",
-        "stall leaves the lost rank",
-        "another job is untouched",
-        "a culprit mutes the slow job",
-        "a culprit mutes those it makes late",
-        "a page mutes its own info",
-        "a page leaves the info of another rank",
-        "two culprits both speak",
-        "health says nothing about speed",
-    ],
-)
-def test_inhibition(source: dict[str, str], target: dict[str, str], expected: bool) -> None:
-    """What explains something mutes it, and nothing else."""
-    assert inhibited("alertmanager.yaml", source, target) is expected
-
-
-@needs_amtool
-def test_message_says_what_to_do(tmp_path: Path) -> None:
-    """The text names the finding and carries runbook, dashboard and traces."""
-    data = {
-        "status": "firing",
-        "groupLabels": {"training_job": "a"},
-        "commonLabels": {"severity": "page"},
-        "alerts": [
-            {
-                "labels": {"alertname": "ArgusStragglerRank", "severity": "page", "level": "L2"},
-                "annotations": {
-                    "summary": "Rank 2 of a is slow.",
-                    "description": "The job loses 20 %.",
-                    "runbook_url": "https://runbook",
-                    "dashboard_url": "/d/argus-job",
-                    "trace_key": "a/2026-11-21/2/",
-                },
-                "startsAt": "2026-11-21T03:00:00Z",
-            }
-        ],
-    }
-    file = tmp_path / "data.json"
-    file.write_text(json.dumps(data), encoding="utf-8")
-    text = amtool(
-        "template",
-        "render",
-        f"--template.glob={ALERTMANAGER}/templates/*.tmpl",
-        f"--template.data={file}",
-        '--template.text={{ template "argus.title" . }}|{{ template "argus.text" . }}',
-    )
-    title, body = text.split("|", 1)
-    assert title == "[FIRING page] a: Rank 2 of a is slow."
-    for part in (
-        "ArgusStragglerRank",
-        "The job loses 20 %.",
-        "https://runbook",
-        "/d/argus-job",
-        "a/2026-11-21/2/",
-    ):
-        assert part in body
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_secrets_are_named_by_file(name: str) -> None:
+    """What must not be read by everybody lies in a mounted file of its own."""
+    found = secrets_of(load(name))
+    assert bool(found) == (name != "alertmanager.test.yaml")
+    for key, value in found:
+        assert key.endswith("_file"), key
+        assert value.startswith("/etc/alertmanager/secrets/")

@@ -1,0 +1,74 @@
+// The kinds of receivers: each is function(team, severity) to the *_configs of one receiver; `team` is '' for info.
+// Secrets are named by file only. Add them up: function(team, severity) a(team, severity) + b(team, severity).
+local title = '{{ template "argus.title" . }}';
+local text = '{{ template "argus.text" . }}';
+local of(team, severity) = std.join('-', std.filter(function(part) part != '', [team, severity]));
+
+{
+  // For automation: JSON with every label and annotation, POSTed to base + team/severity, or base + info.
+  // credentialsFile: of an `Authorization: Bearer`; '': none. maxAlerts: in one request; 0: all.
+  webhook(base, credentialsFile='', maxAlerts=0):: function(team, severity) {
+    webhook_configs: [{
+      url: base + std.strReplace(of(team, severity), '-', '/'),
+      send_resolved: true,
+      [if maxAlerts > 0 then 'max_alerts']: maxAlerts,
+      [if credentialsFile != '' then 'http_config']: { authorization: { credentials_file: credentialsFile } },
+    }],
+  },
+
+  // An incoming webhook of Slack (or what speaks like it) per team; the URL is the secret: slack-TEAM, slack-info.
+  slack(secrets):: function(team, severity) {
+    slack_configs: [{
+      api_url_file: '%s/slack-%s' % [secrets, if team == '' then severity else team],
+      send_resolved: true,
+      title: title,
+      title_link: '{{ template "argus.link" . }}',
+      fallback: title,
+      text: '{{ template "argus.slack.text" . }}',
+      color: '{{ template "argus.slack.colour" . }}',
+      mrkdwn_in: ['text'],
+    }],
+  },
+
+  // Events API v2, one integration per team: pagerduty-TEAM holds its routing key.
+  pagerduty(secrets):: function(team, severity) {
+    pagerduty_configs: [{
+      routing_key_file: '%s/pagerduty-%s' % [secrets, if team == '' then severity else team],
+      send_resolved: true,
+      description: title,
+      severity: { page: 'critical', ticket: 'warning', info: 'info' }[severity],
+      group: '{{ .GroupLabels.training_job }}',
+      component: '{{ with .CommonLabels.rank }}rank {{ . }}{{ end }}',
+      class: '{{ .CommonLabels.cause }}',
+      client: 'ARGUS',
+      client_url: '{{ template "argus.link" . }}',
+      details: {
+        firing: text,
+        resolved: '{{ range .Alerts.Resolved }}{{ .Annotations.summary }}\n{{ end }}',
+      },
+      links: [
+        { href: '{{ template "argus.link" . }}', text: 'Dashboard' },
+        { href: '{{ template "argus.runbook" . }}', text: 'Runbook' },
+        { href: '{{ template "argus.trace" . }}', text: 'Timeline' },
+      ],
+    }],
+  },
+
+  // address: 'argus-%s@example.com', %s is the team or `info`. Server and sender stand in `global`.
+  email(address):: function(team, severity) {
+    email_configs: [{
+      to: address % (if team == '' then severity else team),
+      send_resolved: true,
+      headers: { Subject: title },
+      text: text,
+      html: '{{ template "argus.html" . }}',
+    }],
+  },
+  // smarthost: HOST:PORT. secrets/smtp-password belongs to `user`; '': a server that asks for none.
+  emailGlobals(secrets, smarthost, from, user=''):: {
+    smtp_smarthost: smarthost,
+    smtp_from: from,
+    [if user != '' then 'smtp_auth_username']: user,
+    [if user != '' then 'smtp_auth_password_file']: secrets + '/smtp-password',
+  },
+}

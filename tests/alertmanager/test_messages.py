@@ -1,0 +1,242 @@
+"""What a person reads: the messages that a real Alertmanager sends to mail, Slack, PagerDuty and webhooks."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alertmanager.recorders import HttpRecorder, Mail, SmtpRecorder, http_recorder, smtp_recorder
+from alertmanager.server import PATIENCE_S, Alertmanager, hurried, labels, load, running
+from argus_simulator.stack.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")),
+    reason="Alertmanager is not on PATH (tools/setup.sh)",
+)
+DASHBOARD = "https://grafana.example/d/argus-job/argus-job?var-training_job=llm&var-rank=3"
+RUNBOOK = "https://runbooks.example/ArgusStragglerRank.md"
+TIMELINE = "https://argus.example/traces/llm/2026-11-21/3/w.perfetto-trace?ui=1"
+SUMMARY = "Rank 3 of llm is slow (gpu-compute, phase forward)."
+ANNOTATIONS = {
+    "summary": SUMMARY,
+    "description": "Rank 3 takes longer than its group <dp:0> & the others wait. The job loses 12 %.",
+    "runbook_url": RUNBOOK,
+    "dashboard_url": DASHBOARD,
+    "trace_key": "llm/2026-11-21/3/w.perfetto-trace",
+    "trace_url": TIMELINE,
+    "host": "gpu-17",
+    "gpu": "GPU-1a2b3c",
+    "cost": "7.7 GPUs stand idle",
+}
+FACTS = (
+    "llm",
+    "rank 3",
+    "gpu-17",
+    "GPU-1a2b3c",
+    "gpu-compute",
+    "forward",
+    "7.7 GPUs",
+    RUNBOOK,
+    DASHBOARD,
+    TIMELINE,
+)
+"""What every page must say: job, rank, host, GPU, cause, phase, cost, and where to look."""
+
+
+@dataclass(frozen=True)
+class Office:
+    """The complete configuration, delivering to recorders."""
+
+    alertmanager: Alertmanager
+    http: HttpRecorder
+    smtp: SmtpRecorder
+
+    def mail(self, number: int, to: str) -> Mail:
+        """The `number`-th mail to somebody."""
+
+        def found() -> list[Mail]:
+            return [mail for mail in self.smtp.mails() if mail.recipients == (to,)][number:]
+
+        return wait_for(found, PATIENCE_S, f"mail {number} to {to}")[0]
+
+    def request(self, number: int, path: str) -> dict[str, Any]:
+        found = wait_for(
+            lambda: self.http.deliveries(path)[number:], PATIENCE_S, f"request {number} on {path}"
+        )
+        return found[0].body
+
+
+def with_secrets(config: dict[str, Any], folder: Path, secrets: dict[str, str]) -> dict[str, Any]:
+    """The configuration with its secrets in `folder`."""
+    for name, secret in secrets.items():
+        (folder / name).write_text(secret, encoding="utf-8")
+    return json.loads(json.dumps(config).replace("/etc/alertmanager/secrets", str(folder)))  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    """alertmanager.yaml as it is, but for waits, hours, and where its receivers are."""
+    folder = tmp_path_factory.mktemp("office")
+    with http_recorder() as http, smtp_recorder() as smtp:
+        secrets = {"smtp-password": "geheim"}
+        for team in ("operations", "infrastructure", "algorithm", "info"):
+            secrets |= {f"slack-{team}": f"{http.url}/slack/{team}", f"pagerduty-{team}": f"key-of-{team}"}
+        config = with_secrets(hurried(load("alertmanager.yaml")), folder, secrets)
+        config["global"] |= {
+            "smtp_smarthost": f"127.0.0.1:{smtp.port}",
+            "smtp_require_tls": False,
+            "pagerduty_url": f"{http.url}/pagerduty",
+        }
+        with running(config, folder / "run") as alertmanager:
+            yield Office(alertmanager, http, smtp)
+
+
+def test_a_page_on_slack_and_pagerduty(office: Office) -> None:
+    """Fired and ended: both say who, where, why, what it costs, and link to what to look at."""
+    slow = labels(
+        "ArgusStragglerRank", "page", "llm", rank="3", phase="forward", cause="gpu-compute", level="L2"
+    )
+    office.alertmanager.fire(slow, annotations=ANNOTATIONS)
+
+    pager = office.request(0, "/pagerduty")
+    assert pager["routing_key"] == "key-of-operations"
+    assert pager["event_action"] == "trigger"
+    assert pager["payload"]["summary"] == f"PAGE: {SUMMARY}"
+    assert pager["payload"]["severity"] == "critical"
+    assert pager["payload"]["component"] == "rank 3"
+    assert pager["payload"]["class"] == "gpu-compute"
+    assert pager["payload"]["group"] == "llm"
+    assert {link["href"] for link in pager["links"]} == {DASHBOARD, RUNBOOK, TIMELINE}
+    for fact in FACTS:
+        assert fact in pager["payload"]["custom_details"]["firing"]
+
+    [chat] = office.request(0, "/slack/operations")["attachments"]
+    assert chat["title"] == f"PAGE: {SUMMARY}"
+    assert chat["title_link"] == DASHBOARD
+    assert chat["color"] == "danger"
+    assert "&lt;dp:0&gt; &amp; the others" in chat["text"], "what Slack would take for markup"
+    for fact in FACTS[1:-3]:
+        assert fact in chat["text"]
+    for link, name in ((RUNBOOK, "Runbook"), (DASHBOARD, "Dashboard"), (TIMELINE, "Timeline")):
+        assert f"<{link}|{name}>" in chat["text"]
+    assert re.search(
+        r"<http://alertmanager\.example:\d+/#/silences/new\?filter=[^|> ]+\|Silence>", chat["text"]
+    )
+
+    office.alertmanager.resolve(slow, annotations=ANNOTATIONS)
+    over = office.request(1, "/pagerduty")
+    assert (over["event_action"], over["dedup_key"]) == ("resolve", pager["dedup_key"])
+    [chat] = office.request(1, "/slack/operations")["attachments"]
+    assert chat["title"] == f"RESOLVED: {SUMMARY}"
+    assert chat["color"] == "good"
+    assert chat["text"].startswith("Over since ")
+    assert "Silence" not in chat["text"], "nothing left to silence"
+
+
+def test_a_ticket_by_mail(office: Office) -> None:
+    """To the team's address with a password from a file; as text and as HTML with links."""
+    office.alertmanager.fire(
+        labels(
+            "ArgusHostStall", "ticket", "llm", "algorithm", rank="3", phase="forward", cause="gpu-compute"
+        ),
+        annotations=ANNOTATIONS,
+    )
+    mail = office.mail(0, "argus-algorithm@example.com")
+    assert mail.login == ("argus", "geheim")
+    assert mail.message["Subject"] == f"TICKET: {SUMMARY}"
+    assert mail.message["From"] == "argus@example.com"
+    text, html = mail.part("plain"), mail.part("html")
+    for fact in FACTS:
+        assert fact in text
+        assert fact.replace("&", "&amp;") in html
+    assert "&lt;dp:0&gt; &amp; the others" in html
+    assert 'name="viewport"' in html
+    assert not re.search(r"<no value>|%!|ZgotmplZ|{{", text + html), "what a template leaves where it fails"
+
+
+def test_what_is_not_known_leaves_no_hole(office: Office) -> None:
+    """An alert of a whole job: no rank, host, GPU, cost or address, and no empty line for them."""
+    office.alertmanager.fire(
+        labels(
+            "ArgusRecordsDropped", "ticket", "quiet", "infrastructure", channel="kernels", reason="socket"
+        ),
+        annotations={
+            "summary": "Channel kernels of quiet loses records (socket).",
+            "description": "3 records a second are lost.",
+            "runbook_url": RUNBOOK,
+            "dashboard_url": "/d/argus-job/argus-job",
+            "host": "",
+            "gpu": "",
+        },
+    )
+    mail = office.mail(0, "argus-infrastructure@example.com")
+    text, html = mail.part("plain"), mail.part("html")
+    assert "Where: all ranks\n" in text
+    assert "Cause: socket, channel kernels\n" in text
+    assert "Cost" not in text + html
+    assert not re.search(r"host|GPU|Timeline|Traces", text)
+    assert "/d/argus-job/argus-job" not in html, "a link that leads nowhere from a mail"
+
+
+def test_a_storm_is_one_short_message(office: Office) -> None:
+    """Forty alerts: the number, and five of them."""
+    alerts = [labels("ArgusRankMissing", "page", "storm", "algorithm", rank=str(rank)) for rank in range(40)]
+    office.alertmanager.fire(*alerts, annotations=ANNOTATIONS)
+    [chat] = wait_for(
+        lambda: [
+            attachment
+            for one in office.http.deliveries("/slack/algorithm")
+            for attachment in one.body["attachments"]
+            if "(+39)" in attachment["title"]
+        ],
+        PATIENCE_S,
+        "the message",
+    )
+    assert chat["text"].count("*Cause*") == 5
+    assert "and 35 more" in chat["text"]
+    assert len(chat["text"]) < 3500, "what Slack shows without 'Show more' on few screens"
+
+
+def test_information_goes_to_chat_alone(office: Office) -> None:
+    """No pager, no mail."""
+    office.alertmanager.fire(
+        labels("ArgusStragglerRank", "info", "chatty", rank="1"), annotations=ANNOTATIONS
+    )
+    [chat] = office.request(0, "/slack/info")["attachments"]
+    assert chat["title"].startswith("INFO: ")
+    assert not any("chatty" in json.dumps(one.body) for one in office.http.deliveries("/pagerduty"))
+
+
+def test_a_webhook_gets_everything(tmp_path: Path) -> None:
+    """Labels and annotations as JSON, with a bearer token from a file."""
+    with http_recorder() as http:
+        config = hurried(load("alertmanager.webhook.yaml"))
+        config = json.loads(json.dumps(config).replace("https://hooks.example.com", http.url))
+        config = with_secrets(config, tmp_path, {"webhook-token": "t0ken"})
+        with running(config, tmp_path / "run") as alertmanager:
+            slow = labels("ArgusStragglerRank", "page", "llm", rank="3")
+            alertmanager.fire(slow, annotations=ANNOTATIONS)
+            [one] = wait_for(lambda: http.deliveries("/argus/operations/page"), PATIENCE_S, "the request")
+        assert one.authorization == "Bearer t0ken"
+        [alert] = one.body["alerts"]
+        assert (alert["labels"], alert["annotations"]) == (slow, ANNOTATIONS)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("slack", "slack_configs"), ("pagerduty", "pagerduty_configs"), ("email", "email_configs")],
+)
+def test_one_kind_alone_says_the_same(name: str, key: str) -> None:
+    """The configuration of a single kind has the receivers of the complete one, so its messages too."""
+    complete = {receiver["name"]: receiver for receiver in load("alertmanager.yaml")["receivers"]}
+    for receiver in load(f"alertmanager.{name}.yaml")["receivers"]:
+        assert set(receiver) == {"name", key}
+        if key in complete[receiver["name"]]:
+            assert receiver[key] == complete[receiver["name"]][key]
