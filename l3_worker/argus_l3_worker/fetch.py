@@ -27,6 +27,9 @@ _MODE_FAMILIES: Final = (
 _KERNELS_A_SHARD: Final = 500
 # Over this time shares of kernel time are taken: several scrapes, and no more than the story of a window.
 _SHARE_WINDOW: Final = "5m"
+# Ranks whose series tell which kernels there are. To count all series of 10,000 ranks costs Prometheus a quarter
+# of what the fetch itself costs (5.8 s of CPU against 0.06 s).
+_SAMPLED_RANKS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ async def fetch_window(
         QueryError: no answer, or an incomplete one.
     """
     in_job = {"training_job": job}
-    info, last_step, steps, cutoff, coverage, sizes = await together(
+    info, last_step, steps, cutoff, coverage = await together(
         prometheus.instant(query, at)
         for query in (
             selector(catalogue.RANK_INFO.name, in_job),
@@ -71,16 +74,16 @@ async def fetch_window(
             selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job),
             selector(catalogue.KERNEL_CUTOFF.name, in_job),
             selector(catalogue.KERNEL_COVERAGE.name, in_job),
-            f"count by (kernel) ({selector(catalogue.KERNEL_MODE_EVENTS.name, in_job)})",
         )
     )
-    size = {kernel: sample.value for sample in sizes if (kernel := sample.labels.get("kernel", ""))}
+    sample = _sampled([one.labels["rank"] for one in last_step if one.labels.get("rank")])
+    size = await _sizes(prometheus, job, at, sample)
     total = len(size)
     if kernels is not None:
         size = {kernel: size[kernel] for kernel in kernels if kernel in size}
     ranked: Sequence[str] = sorted(size)
     if sum(size.values()) > config.shard_series or len(size) > min(config.max_kernels, _KERNELS_A_SHARD):
-        ranked = await _by_share(prometheus, job, at, size)
+        ranked = await _by_share(prometheus, job, at, size, sample)
     waiting = deque(shards(ranked[: config.max_kernels], size, config.shard_series))
     parts: list[ModeColumns] = []
 
@@ -102,11 +105,50 @@ async def fetch_window(
     )
 
 
-async def _by_share(prometheus: Prometheus, job: str, at: float, size: dict[str, float]) -> list[str]:
+@dataclass(frozen=True)
+class _Sampled:
+    """Some ranks, by which queries about kernels are asked; `ranks` empty: all of them."""
+
+    ranks: tuple[str, ...]
+    times: float
+
+    def selector(self, family: catalogue.Family, job: str) -> str:
+        """The series of one job and these ranks."""
+        in_job = {"training_job": job}
+        return selector(family.name, in_job, rank=self.ranks) if self.ranks else selector(family.name, in_job)
+
+
+def _sampled(ranks: Sequence[str]) -> _Sampled:
+    """Ranks at even distances, so that each stage and kind of host is likely among them."""
+    if len(ranks) <= 2 * _SAMPLED_RANKS:
+        return _Sampled((), 1.0)
+    ordered = sorted(ranks, key=lambda rank: (len(rank), rank))
+    chosen = tuple(ordered[place * len(ordered) // _SAMPLED_RANKS] for place in range(_SAMPLED_RANKS))
+    return _Sampled(chosen, len(ordered) / len(chosen))
+
+
+async def _sizes(prometheus: Prometheus, job: str, at: float, sample: _Sampled) -> dict[str, float]:
+    """Series by kernel: every kernel, its size estimated from the sampled ranks where they run it."""
+
+    async def counted(modes: str) -> dict[str, float]:
+        answer = await prometheus.instant(f"count by (kernel) ({modes})", at)
+        return {kernel: one.value for one in answer if (kernel := one.labels.get("kernel", ""))}
+
+    events = catalogue.KERNEL_MODE_EVENTS
+    size = await counted(sample.selector(events, job))
+    if not sample.ranks:
+        return size
+    rest = await counted(selector(events.name, {"training_job": job}, excluded={"kernel": size}))
+    return {kernel: series * sample.times for kernel, series in size.items()} | rest
+
+
+async def _by_share(
+    prometheus: Prometheus, job: str, at: float, size: dict[str, float], sample: _Sampled
+) -> list[str]:
     """Kernels by their share of the job's kernel time, largest first; where unknown by number of series."""
-    total = selector(catalogue.KERNEL_DURATION_TOTAL.name, {"training_job": job})
+    total = sample.selector(catalogue.KERNEL_DURATION_TOTAL, job)
     shares = await prometheus.instant(f"sum by (kernel) (rate({total}[{_SHARE_WINDOW}]))", at)
-    share = {sample.labels.get("kernel", ""): sample.value for sample in shares}
+    share = {one.labels.get("kernel", ""): one.value for one in shares}
     return sorted(size, key=lambda kernel: (-share.get(kernel, 0.0), -size[kernel], kernel))
 
 

@@ -120,13 +120,22 @@ def result_of(answer: bytes, kind: str) -> list[Any]:
     return result
 
 
-def selector(name: str, matchers: Mapping[str, str] | None = None, **regular: Iterable[str]) -> str:
-    """`name{label="value",other=~"a|b"}` with everything escaped."""
+def selector(
+    name: str,
+    matchers: Mapping[str, str] | None = None,
+    *,
+    excluded: Mapping[str, Iterable[str]] | None = None,
+    **regular: Iterable[str],
+) -> str:
+    """`name{label="value",other=~"a|b",third!~"c|d"}` with everything escaped."""
     parts = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (matchers or {}).items()]
-    for key, values in regular.items():
-        pattern = "|".join(_literal(value) for value in values)
-        parts.append(f"{key}=~{json.dumps(pattern, ensure_ascii=False)}")
+    parts += [f"{key}=~{_alternatives(values)}" for key, values in regular.items()]
+    parts += [f"{key}!~{_alternatives(values)}" for key, values in (excluded or {}).items()]
     return f"{name}{{{','.join(parts)}}}"
+
+
+def _alternatives(values: Iterable[str]) -> str:
+    return json.dumps("|".join(_literal(value) for value in values), ensure_ascii=False)
 
 
 def _literal(value: str) -> str:

@@ -110,6 +110,19 @@ def test_a_cycle_with_time_leaves_nothing_out(prometheus: PrometheusServer) -> N
     assert [p.kernel for p in parts.judgements[0].pairs] == [p.kernel for p in whole.judgements[0].pairs]
 
 
+def test_a_kernel_that_no_sampled_rank_runs_is_found(prometheus: PrometheusServer) -> None:
+    """200 ranks, of which 64 tell what kernels there are: one that rank 1 alone runs is asked for too."""
+    now = float(int(time.time()))
+    modes = fleet(200, seed=0)
+    modes["1"][("fallback_gemm", "compute0")] = [(5e-3, 5.2e-3, 64)]
+    modes["1"][("odd.name[1]", "compute0")] = [(5e-3, 5.2e-3, 64)]
+    Fleet(prometheus).publish(now, 64, modes)
+    (judged,) = one_cycle(prometheus.url, now, shard_series=500).judgements
+    assert {kernel for kernel, _, _ in judged.not_compared} == {"fallback_gemm", "odd.name[1]"}
+    assert len(judged.pairs) == 5
+    assert {len(pair.ranks) for pair in judged.pairs} == {200}
+
+
 # Incomplete answers
 
 

@@ -24,7 +24,9 @@ class RequestConfig:
     seconds: float = setting(
         30.0, "length of the window that is asked for; it ends when the verdict is given"
     )
-    timeout_seconds: float = setting(5.0, "longest wait for all answers of a cycle")
+    timeout_seconds: float = setting(
+        15.0, "longest wait for all answers of a cycle; an exporter itself waits 2 s for late kernels"
+    )
     cooldown_seconds: float = setting(1800.0, "a rank is not asked for again before")
     ranks_per_cycle: int = setting(16, "suspects and peers that one cycle asks for at most")
     keep_seconds: float = setting(21_600.0, "how long argus_l3_trace_info names a trace")
