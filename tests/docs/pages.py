@@ -52,6 +52,7 @@ class Page:
                 for line in re.sub(r"\\\n\s*", " ", content).splitlines():
                     if language != "console" or line.lstrip().startswith("$ "):
                         yield re.sub(r"(^|\s)#.*", "", line.strip().removeprefix("$ ")).strip()
+        yield from re.findall(r"^ {4,}\$? ?(argus-[^#\n]*[^#\s])", self.prose, re.M)  # indented blocks
         for code in _INLINE.findall(self.prose):
             yield " ".join(code.split())
 
