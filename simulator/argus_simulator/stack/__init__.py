@@ -1,6 +1,6 @@
 """The real stack, started for a demo or a test: see `Stack`."""
 
-from argus_simulator.stack.assembly import EXPORTER_CONFIG, Stack, StackOptions
+from argus_simulator.stack.assembly import EXPORTER_CONFIG, Exporter, Stack, StackOptions
 from argus_simulator.stack.errors import PortTaken, StackError, WaitTimeout
 from argus_simulator.stack.prometheus import Alert, Samples
 from argus_simulator.stack.waiting import wait_for
@@ -9,6 +9,7 @@ from argus_simulator.stack.webhook import Notification
 __all__ = [
     "EXPORTER_CONFIG",
     "Alert",
+    "Exporter",
     "Notification",
     "PortTaken",
     "Samples",

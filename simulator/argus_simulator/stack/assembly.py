@@ -23,6 +23,21 @@ from argus_simulator.stack.webhook import Notification, WebhookReceiver
 
 T = TypeVar("T")
 
+
+@dataclass(frozen=True)
+class Exporter:
+    """An exporter that runs: the one of a (simulated) host, or of several."""
+
+    server: Server
+    socket: Path
+    """Where producers reach it."""
+
+    @property
+    def address(self) -> str:
+        """host:port that Prometheus scrapes."""
+        return f"127.0.0.1:{self.server.port}"
+
+
 EXPORTER_CONFIG = """\
 windows:
   seconds: 4
@@ -159,6 +174,24 @@ class Stack:
         self._exporters.append(address)
         prometheus.write_target(self.folder / "targets", "argus-exporter", *self._exporters)
 
+    def scrape_no_more(self, address: str) -> None:
+        """Take an exporter from what Prometheus scrapes: from its side, a host that no scrape reaches."""
+        self._exporters.remove(address)
+        prometheus.write_target(self.folder / "targets", "argus-exporter", *self._exporters)
+
+    def add_exporter(self, name: str) -> Exporter:
+        """Start another exporter and have it scraped."""
+        added = self._start_exporter(name)
+        self.scrape(added.address)
+        return added
+
+    def remove_exporter(self, exporter: Exporter) -> None:
+        """Stop an exporter that was added, and scrape it no more."""
+        if exporter.address in self._exporters:
+            self.scrape_no_more(exporter.address)
+        self._children.remove(exporter.server.child)
+        exporter.server.child.stop()
+
     def start_child(
         self,
         name: str,
@@ -195,8 +228,9 @@ class Stack:
         options.say("starting Alertmanager")
         self.alertmanager = self._start_alertmanager()
         options.say("starting the exporter")
-        self.exporter = self._start_exporter()
-        self.scrape(f"127.0.0.1:{self.exporter.port}")
+        first = self._start_exporter("exporter")
+        self.exporter = first.server
+        self.scrape(first.address)
         options.say("starting Prometheus")
         self.prometheus = self._start_prometheus(rules, targets)
         self._api = PrometheusApi(self.prometheus.url)
@@ -233,23 +267,24 @@ class Stack:
             "/-/ready",
         )
 
-    def _start_exporter(self) -> Server:
-        config = self.folder / "exporter.yml"
+    def _start_exporter(self, name: str) -> Exporter:
+        config, socket = self.folder / f"{name}.yml", self.folder / f"{name}.sock"
         content = yaml.safe_load(self._options.exporter_config)
-        content.setdefault("traces", {"folder": str(self.folder / "ring"), "store": self._store()})
+        content.setdefault("traces", {"folder": str(self.folder / f"{name}-ring"), "store": self._store()})
         config.write_text(yaml.safe_dump(content, sort_keys=False))
         binary = program("argus-exporter")
-        return self._server(
-            "exporter",
+        server = self._server(
+            name,
             lambda port: [
                 binary,
                 "serve",
                 f"--config={config}",
-                f"--socket={self.socket}",
+                f"--socket={socket}",
                 f"--web.listen-address=127.0.0.1:{port}",
             ],
             "/metrics",
         )
+        return Exporter(server, socket)
 
     def _start_prometheus(self, rules: list[Path], targets: Path) -> Server:
         config = self.folder / "prometheus.yml"

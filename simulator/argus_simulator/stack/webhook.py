@@ -27,6 +27,8 @@ class Notification:
     annotations: dict[str, str]
     starts_at: float
     """Unix time since which the alert fires."""
+    ends_at: float | None = None
+    """Unix time at which it ended; None while it fires."""
 
     @property
     def alert(self) -> str:
@@ -79,6 +81,9 @@ class WebhookReceiver:
                 labels=dict(alert["labels"]),
                 annotations=dict(alert["annotations"]),
                 starts_at=datetime.fromisoformat(alert["startsAt"]).timestamp(),
+                ends_at=datetime.fromisoformat(alert["endsAt"]).timestamp()
+                if alert["status"] == "resolved"
+                else None,
             )
             for alert in payload["alerts"]
         ]

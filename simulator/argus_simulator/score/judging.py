@@ -1,0 +1,178 @@
+"""From what was said about a job, and the truth, to a line of the score.
+
+The rules are those of the fault catalogue, section 4, and they are strict on purpose: an `info` that names
+the wrong rank counts against precision, though only a ticket or a page counts as a detection.
+"""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from argus_simulator.lab.truth import Truth
+from argus_simulator.score.claims import SEVERITIES, Claim, incidents
+
+WINDOW_S = 10.0
+"""Shortest window of a phase's mean in the mixin's test profile."""
+EVALUATION_S = 1.0
+GRACE_S = WINDOW_S + EVALUATION_S
+"""After the end of a fault its traces are still in the windows: so long an alert is still about it."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a job went.
+
+    Attributes:
+        start, end: Unix times of its first and its last moment.
+        step_ends: Unix time at which each step ended on all ranks.
+    """
+
+    start: float
+    end: float
+    step_ends: Sequence[float]
+
+    def begins(self, step: int) -> float:
+        """When a step begins; the end of the job for one that it did not reach."""
+        if step <= 0:
+            return self.start
+        return self.step_ends[step - 1] if step <= len(self.step_ends) else self.end
+
+    def steps_between(self, start: float, end: float) -> int:
+        """Steps that ended between two Unix times; after the last one, as many as there usually are."""
+        ended = bisect.bisect_right(self.step_ends, end) - bisect.bisect_right(self.step_ends, start)
+        after = end - max(start, self.step_ends[-1] if self.step_ends else start)
+        return ended + int(max(0.0, after) / self._usual_s)
+
+    @property
+    def _usual_s(self) -> float:
+        """Median step; the whole course where there are none."""
+        ends = [self.start, *self.step_ends]
+        return (
+            statistics.median(map(float.__sub__, ends[1:], ends)) if self.step_ends else self.end - self.start
+        )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was right and what was not. None: the question does not arise.
+
+    Attributes:
+        detected: an alert above info in the fault's interval; None for a control.
+        steps, seconds: from the onset to it; None while not detected.
+        named: whom any alert of the interval accuses.
+        precision, recall: of the accused ranks; recall counts what is above info.
+        causes, teams: of the loudest alerts of the interval.
+        victims: ranks accused that are none of the culprits.
+        accusations: false ones, in words, one for each incident: before the onset, and anywhere in a control.
+        alerts: how many alerts those were, not grouped.
+        healthy_hours: job-hours in which every accusation is false.
+        said: everything that the interval's alerts said.
+    """
+
+    detected: bool | None
+    steps: int | None
+    seconds: float | None
+    named: tuple[int, ...]
+    precision: float | None
+    recall: float | None
+    causes: tuple[str, ...]
+    cause_right: bool | None
+    teams: tuple[str, ...]
+    team_right: bool | None
+    victims: tuple[int, ...]
+    accusations: tuple[str, ...]
+    alerts: int
+    healthy_hours: float
+    said: tuple[str, ...]
+
+
+def judge(truth: Truth, course: Course, claims: Iterable[Claim]) -> Judgement:
+    """Compare what was said with the truth."""
+    about = [claim for claim in claims if claim.about_training]
+    onset = course.end if truth.control else course.begins(_onset_step(truth))
+    false = [claim for claim in about if claim.start < onset and _accuses(claim, truth)]
+    if truth.control:
+        false = [claim for claim in about if _accuses(claim, truth)]
+    grouped = incidents(false, apart_s=GRACE_S)
+    accusations = tuple("; ".join(sorted({str(claim) for claim in group})) for group in grouped)
+    during = [] if truth.control else [c for c in about if onset <= c.start <= _until(truth, course)]
+    loud = [claim for claim in during if claim.above_info]
+    first = min((claim.start for claim in loud), default=None)
+    named = _ranks(during)
+    precision, recall = (None, None) if truth.control else _localisation(truth, named, loud)
+    finding = _loudest(loud)
+    causes = tuple(sorted({claim.cause for claim in finding} - {""}))
+    teams = tuple(sorted({claim.team for claim in finding} - {""}))
+    return Judgement(
+        detected=None if truth.control else bool(loud),
+        steps=course.steps_between(onset, first) if first is not None else None,
+        seconds=round(first - onset, 3) if first is not None else None,
+        named=tuple(sorted(named)),
+        precision=precision,
+        recall=recall,
+        causes=causes,
+        cause_right=None if truth.control else _cause_right(truth, causes, loud),
+        teams=teams,
+        team_right=None if truth.control else _team_right(truth, teams),
+        victims=tuple(sorted(named - truth.culprits)),
+        accusations=accusations,
+        alerts=len(false),
+        healthy_hours=max(0.0, onset - course.start) / 3600,
+        said=tuple(dict.fromkeys(map(str, about if truth.control else during))),
+    )
+
+
+def _onset_step(truth: Truth) -> int:
+    return min((finding.onset_step for finding in truth.findings), default=0)
+
+
+def _until(truth: Truth, course: Course) -> float:
+    """The end of the last fault, and the time for which it stays in the windows."""
+    ends = [finding.end_step for finding in truth.findings]
+    return GRACE_S + max(
+        (course.end if end is None else course.begins(end) for end in ends), default=course.end
+    )
+
+
+def _accuses(claim: Claim, truth: Truth) -> bool:
+    """Whether a healthy job may not be told this: it is louder than info, or it names somebody."""
+    if claim.alert in truth.allowed:
+        return False
+    return claim.above_info or bool(claim.ranks)
+
+
+def _ranks(claims: Iterable[Claim]) -> frozenset[int]:
+    return frozenset[int]().union(*(claim.ranks for claim in claims))
+
+
+def _loudest(claims: Sequence[Claim]) -> list[Claim]:
+    """What the on-call engineer acts on: the pages, or where there is none, the tickets."""
+    loudest = max((SEVERITIES.index(claim.severity) for claim in claims), default=0)
+    return [claim for claim in claims if SEVERITIES.index(claim.severity) == loudest]
+
+
+def _localisation(truth: Truth, named: frozenset[int], loud: Sequence[Claim]) -> tuple[float | None, float]:
+    """Precision and recall on rank sets. Where nobody alone is to blame, naming nobody is 1 and 1, and naming
+    anybody 0 and 0; precision is unknown where nobody was named who should have been."""
+    if not truth.culprits:
+        if named:
+            return 0.0, 0.0
+        return (1.0, 1.0) if loud else (None, 0.0)
+    precision = len(named & truth.culprits) / len(named) if named else None
+    return precision, len(_ranks(loud) & truth.culprits) / len(truth.culprits)
+
+
+def _cause_right(truth: Truth, causes: Sequence[str], loud: Sequence[Claim]) -> bool:
+    """The loudest alerts know only true causes, and of several faults at once none goes unnamed."""
+    heard = {claim.cause for claim in loud}
+    true = {cause for finding in truth.findings for cause in finding.causes}
+    every = all(heard & set(finding.causes) for finding in truth.findings)
+    return bool(causes) and set(causes) <= true and every
+
+
+def _team_right(truth: Truth, teams: Sequence[str]) -> bool:
+    true = {team for finding in truth.findings for team in finding.teams}
+    return bool(teams) and set(teams) <= true

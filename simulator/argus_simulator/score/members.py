@@ -1,0 +1,55 @@
+"""Which ranks an alert accuses that names a group: looked up in the series that the job itself published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from argus_simulator.stack import Samples
+
+_OF_GROUP = "count by (rank, group) (max_over_time({series}{{training_job={job}}}[{window}s]))"
+_INFO = (
+    "max by (rank, node, dp, tp, pp, ep, role) "
+    "(max_over_time(argus_rank_info{{training_job={job}}}[{window}s]))"
+)
+
+
+class JobMembers:
+    """Process groups and coordinates of one job.
+
+    Args:
+        query: an instant query.
+        job: whose.
+        window_s: how far back its series lie.
+    """
+
+    def __init__(self, query: Callable[[str], Samples], job: str, window_s: float) -> None:
+        words = {"job": f'"{job}"', "window": str(int(window_s) + 1)}
+        self._info = [labels for labels, _ in query(_INFO.format(**words))]
+        self._all = frozenset(int(labels["rank"]) for labels in self._info)
+        self._groups: dict[str, set[int]] = {}
+        for labels, _ in query(_OF_GROUP.format(series="argus_phase_duration_seconds_count", **words)):
+            self._groups.setdefault(labels.get("group", ""), set()).add(int(labels["rank"]))
+
+    def __call__(self, labels: Mapping[str, str]) -> frozenset[int]:
+        """Ranks of the group or coordinate in the labels; nobody where that is the whole job, or unknown."""
+        if "coordinate" in labels:
+            found = frozenset(
+                int(info["rank"])
+                for info in self._info
+                if info.get(labels["coordinate"]) == labels.get("value")
+                and _plays(info, labels.get("role", ""))
+            )
+        elif labels.get("alertname") in _GROUP_ALERTS:
+            found = frozenset(self._groups.get(labels.get("group", ""), ()))
+        else:
+            found = frozenset()
+        return frozenset() if found == self._all else found
+
+
+_GROUP_ALERTS = frozenset({"ArgusCollectiveSlowLink"})
+"""These accuse the group in their label; on others it only says where."""
+
+
+def _plays(info: Mapping[str, str], role: str) -> bool:
+    """Roles of one pipeline stage are compared together, as `pp<index>`."""
+    return not role or info.get("role") == role or f"pp{info.get('pp')}" == role

@@ -1,0 +1,56 @@
+"""Truths, courses and deliveries for the tests of the score."""
+
+from __future__ import annotations
+
+from argus_simulator.lab import Finding, Truth
+from argus_simulator.score.claims import claims_of
+from argus_simulator.score.judging import Course, Judgement, judge
+from argus_simulator.stack import Notification
+
+JOB = "job-1"
+STEP_S = 0.25
+ONSET_STEP = 200
+STEPS = 400
+COURSE = Course(1000.0, 1000.0 + STEPS * STEP_S, [1000.0 + STEP_S * (step + 1) for step in range(STEPS)])
+ONSET = COURSE.begins(ONSET_STEP)
+
+SLOW = {"alertname": "ArgusStragglerRank", "cause": "gpu-compute", "team": "operations", "phase": "forward"}
+
+
+def finding(
+    ranks: tuple[int, ...] = (3,),
+    scope: str = "ranks",
+    causes: tuple[str, ...] = ("gpu-compute",),
+    team: str = "operations",
+    end_step: int | None = None,
+) -> Finding:
+    return Finding(("f",), scope, ranks, (), causes, (team,), "L2", ONSET_STEP, end_step)  # type: ignore[arg-type]
+
+
+def truth(*findings: Finding, control: bool = False, allowed: tuple[str, ...] = ()) -> Truth:
+    return Truth("row", "", "high", control, allowed, "", findings)
+
+
+def said(
+    labels: dict[str, str],
+    severity: str = "page",
+    at: float = ONSET + 3,
+    status: str = "firing",
+    job: str = JOB,
+) -> Notification:
+    """A delivery of an alert that fires since `at`."""
+    labels = {**labels, "severity": severity, "training_job": job}
+    return Notification("/x", at + 1, status, labels, {}, at, at + 2 if status == "resolved" else None)
+
+
+GROUPS = {"tp:dp0.pp0": frozenset({0, 1, 2, 3})}
+
+
+def members(labels: dict[str, str]) -> frozenset[int]:
+    """Groups by their label, where the alert accuses its group."""
+    link = labels.get("alertname") == "ArgusCollectiveSlowLink"
+    return GROUPS[labels["group"]] if link else frozenset()
+
+
+def judged(of: Truth, *delivered: Notification, course: Course = COURSE) -> Judgement:
+    return judge(of, course, claims_of(JOB, delivered, members))
