@@ -14,6 +14,7 @@ from argus_core.link import default_socket_path
 from argus_core.settings import SettingsError
 from argus_simulator.demo.command import demo
 from argus_simulator.errors import ArgusSimulatorError
+from argus_simulator.fleet import command as fleet_command
 from argus_simulator.player import Player
 from argus_simulator.scenario import load_scenario, shipped
 from argus_simulator.truth import write_truth
@@ -69,6 +70,12 @@ def _parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="nothing but the last line on stdout; the story goes to stderr"
     )
     story.set_defaults(handler=_demo)
+
+    fleet_command.add_arguments(
+        commands.add_parser(
+            "fleet", help="1,000 to 100,000 ranks as series, by remote write or as OpenMetrics for backfill"
+        )
+    )
 
     return parser
 

@@ -1,0 +1,153 @@
+"""`argus-simulator fleet`: what the user may ask for, and what it says while it runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from argus_simulator.errors import ArgusSimulatorError
+from argus_simulator.fleet import faults
+from argus_simulator.fleet.openmetrics import OpenMetricsFile
+from argus_simulator.fleet.play import Fleet, FleetPlan, Written, history, play, play_live
+from argus_simulator.fleet.ranks import Layout
+from argus_simulator.fleet.remote import RemoteWrite
+from argus_simulator.fleet.sinks import Sink
+
+_EPILOG = f"""
+faults, as --fault ranks=77,phase=forward,factor=1.6,onset=30m (may be repeated); exactly one effect each:
+{faults.described()}
+
+examples:
+  argus-simulator fleet --ranks 10240 --tp 4 --pp 4 --remote-write http://127.0.0.1:9090/api/v1/write \\
+      --history 1h --fault ranks=77,phase=backward,factor=1.5,onset=30m
+  argus-simulator fleet --ranks 1024 --openmetrics fleet.om --history 2h --fault ranks=pp1,kernels='*flash*'
+  promtool tsdb create-blocks-from openmetrics fleet.om DATA_FOLDER
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's flags, and its handler."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument("--ranks", type=int, default=1024, help="(default: %(default)s)")
+    parser.add_argument("--tp", type=int, default=4, help="tensor-parallel ranks (default: %(default)s)")
+    parser.add_argument("--pp", type=int, default=4, help="pipeline stages (default: %(default)s)")
+    parser.add_argument("--ep", type=int, default=1, help="expert-parallel ranks (default: %(default)s)")
+    parser.add_argument("--ranks-per-host", type=int, default=8, help="(default: %(default)s)")
+    parser.add_argument("--job", default="fleet", help="training_job label (default: %(default)s)")
+    parser.add_argument("--step", type=_duration, default=4.0, help="healthy step time (default: 4s)")
+    parser.add_argument("--seed", type=int, default=0, help="of all noise (default: %(default)s)")
+    parser.add_argument("--fault", action="append", default=[], metavar="KEY=VALUE,...", help="see below")
+    parser.add_argument(
+        "--channels", default=",".join(faults.CHANNELS), help="comma-separated (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=20, help="(kernel, stream) pairs a rank publishes (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--label", action="append", default=[], metavar="NAME=VALUE", help="a target label, such as cluster=a"
+    )
+    parser.add_argument("--history", type=_duration, default=3600.0, help="time before now (default: 1h)")
+    parser.add_argument("--every", type=_duration, default=15.0, help="between samples (default: 15s)")
+    parser.add_argument(
+        "--live", type=_duration, default=0.0, help="then go on in real time so long (default: not)"
+    )
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--remote-write", metavar="URL", help="send to this Prometheus, /api/v1/write")
+    target.add_argument(
+        "--openmetrics", type=Path, metavar="FILE", help="write a file for promtool's backfill"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.set_defaults(handler=fleet)
+
+
+def fleet(args: argparse.Namespace) -> int:
+    """Play it.
+
+    Raises:
+        ArgusSimulatorError: values that cannot be, or a destination that does not take the samples.
+    """
+    plan = _plan(args)
+    if args.every <= 0 or args.history < 0:
+        raise ArgusSimulatorError(f"--every is {args.every:g} s; allowed: above 0")
+    if args.openmetrics is not None and args.live:
+        raise ArgusSimulatorError("--live goes with --remote-write only: a file is complete at once")
+    end = time.time()
+    times = history(end, args.history, args.every)
+    sink: Sink = OpenMetricsFile(args.openmetrics) if args.openmetrics else RemoteWrite(args.remote_write)
+    say = _silent if args.quiet else _progress(time.monotonic())
+    job = Fleet(plan, times[0])
+    series = sum(block.size for block in job.blocks)
+    _note(
+        args.quiet,
+        f"{plan.layout.ranks} ranks (dp {plan.layout.dp}, tp {plan.layout.tp}, pp {plan.layout.pp},"
+        f" ep {plan.layout.ep}), at most {series} series, {len(times)} samples of each",
+    )
+    sink.open(job.blocks)
+    for written in play(job, sink, times):
+        say(written)
+    if args.live:
+        _note(args.quiet, f"\nlive for {args.live:g} s")
+        for written in play_live(job, sink, args.live, args.every):
+            say(written)
+    sink.close()
+    _note(args.quiet, "\ndone")
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> FleetPlan:
+    try:
+        layout = Layout.of_ranks(
+            args.ranks, tp=args.tp, pp=args.pp, ep=args.ep, ranks_per_host=args.ranks_per_host
+        )
+        return FleetPlan(
+            layout,
+            args.job,
+            args.step,
+            args.seed,
+            tuple(map(faults.parse_fault, args.fault)),
+            tuple(args.channels.split(",")),
+            args.pairs,
+            dict(map(_label, args.label)),
+        )
+    except ValueError as error:
+        raise ArgusSimulatorError(str(error)) from error
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name.isidentifier():
+        raise ValueError(f"--label {text}: allowed: NAME=VALUE, such as cluster=a")
+    return name, value
+
+
+def _duration(text: str) -> float:
+    try:
+        return faults.seconds_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _note(quiet: bool, text: str) -> None:
+    if not quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _silent(written: Written) -> None:
+    """Nothing."""
+
+
+def _progress(began: float) -> Callable[[Written], None]:
+    def say(written: Written) -> None:
+        spent = time.monotonic() - began
+        print(
+            f"\rsample {written.number} of {written.of}: {written.series} series, {spent:.0f} s",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return say

@@ -1,0 +1,176 @@
+"""A fleet in a real Prometheus: by remote write, and by backfill of an OpenMetrics file."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from bench.servers import PrometheusServer
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from argus_simulator.cli import main
+from argus_simulator.fleet.faults import FleetFault
+from argus_simulator.fleet.play import Fleet, FleetPlan, history, play, play_live
+from argus_simulator.fleet.ranks import Layout
+from argus_simulator.fleet.remote import ReceiverRefuses, RemoteWrite
+
+LAYOUT = Layout(dp=8, tp=2, pp=2)
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None or shutil.which("promtool") is None,
+    reason="prometheus is absent: apt-get install prometheus",
+)
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[PrometheusServer]:
+    server = PrometheusServer(tmp_path).start()
+    yield server
+    server.stop()
+
+
+@needs_prometheus
+def test_a_fleet_is_queried_as_if_it_had_been_scraped(prometheus: PrometheusServer) -> None:
+    """Rates find the slow rank; the one that fell silent is gone at once, not five minutes later."""
+    end = time.time()
+    times = history(end, 300.0, 15.0)
+    faults = (
+        FleetFault("9", phase="backward", factor=2.0),
+        FleetFault("4", silent=True, onset=280.0),
+    )
+    fleet = Fleet(FleetPlan(LAYOUT, faults=faults), times[0])
+    sink = RemoteWrite(f"{prometheus.url}/api/v1/write")
+    sink.open(fleet.blocks)
+    written = list(play(fleet, sink, times))
+    sink.close()
+
+    assert [one.number for one in written] == list(range(1, 22))
+    spent, spans = (f"rate(argus_phase_duration_seconds_{part}[2m])" for part in ("sum", "count"))
+    [(slowest, _)] = prometheus.query(f"topk(1, {spent} / {spans})", end)
+    assert slowest["phase"] == "backward"
+    assert slowest["rank"] == "9"
+    [(_, ranks)] = prometheus.query("count(argus_rank_up)", end)
+    assert ranks == LAYOUT.ranks - 1
+    [(_, stored)] = prometheus.query('count({training_job="fleet"})', end)
+    [(_, exporters)] = prometheus.query('count({training_job="", job="argus"})', end)
+    assert stored + exporters == written[-1].series
+
+
+@needs_prometheus
+def test_it_goes_on_in_real_time(prometheus: PrometheusServer) -> None:
+    """After the history a sample comes when it is due."""
+    clock = [time.time()]
+    fleet = Fleet(FleetPlan(LAYOUT, channels=("phases",)), clock[0])
+    sink = RemoteWrite(f"{prometheus.url}/api/v1/write")
+    sink.open(fleet.blocks)
+
+    def wait(seconds: float) -> None:
+        clock[0] += seconds
+
+    written = list(play_live(fleet, sink, 45.0, 15.0, clock=lambda: clock[0], wait=wait))
+
+    assert [round(one.at - fleet.began) for one in written] == [15, 30, 45]
+
+
+@needs_prometheus
+def test_promtool_takes_the_file(tmp_path: Path) -> None:
+    """OpenMetrics for backfill: promtool makes blocks, and a Prometheus on them has every sample."""
+    file = tmp_path / "fleet.om"
+    size = ["--ranks", "16", "--tp", "2", "--pp", "2", "--history", "3m", "--label", "cluster=a", "--quiet"]
+    status = main(["fleet", *size, "--openmetrics", str(file)])
+    assert status == 0
+    made = subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    samples = sum(not line.startswith("#") for line in file.read_text().splitlines())
+    assert f" {samples} " in made.stdout
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".fleet-")] == []
+
+    server = PrometheusServer(tmp_path).start()
+    try:
+        [(labels, ranks)] = server.query(
+            "count by (cluster) (last_over_time(argus_rank_up[10m]))", time.time()
+        )
+    finally:
+        server.stop()
+    assert (labels, ranks) == ({"cluster": "a"}, 16)
+
+
+def test_openmetrics_is_valid(tmp_path: Path) -> None:
+    """One TYPE a family, its samples together, each series' samples by time, and an end."""
+    file = tmp_path / "fleet.om"
+    size = ["--ranks", "4", "--tp", "2", "--pp", "1", "--history", "90s", "--quiet"]
+    assert main(["fleet", *size, "--openmetrics", str(file)]) == 0
+
+    # prometheus-client's parser refuses interleaved families and what lacks the end.
+    families = list(text_string_to_metric_families(file.read_text()))
+
+    names = [family.name for family in families]
+    assert len(names) == len(set(names))
+    assert "argus_phase_duration_seconds" in names
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(404)
+        self.end_headers()
+        self.wfile.write(b"remote write receiver needs to be enabled")
+
+    def log_message(self, *args: object) -> None:
+        """Nothing on stderr."""
+
+
+def test_a_receiver_that_is_off_is_named_with_the_flag_that_opens_it() -> None:
+    """The most common mistake says its remedy."""
+    server = HTTPServer(("127.0.0.1", 0), _Refusing)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        fleet = Fleet(FleetPlan(LAYOUT, channels=("phases",)), 1.8e9)
+        sink = RemoteWrite(f"http://127.0.0.1:{server.server_port}/api/v1/write")
+        sink.open(fleet.blocks)
+        with pytest.raises(ReceiverRefuses, match=r"HTTP 404: .*--web.enable-remote-write-receiver"):
+            sink.write(1.8e9, fleet.sample(1.8e9))
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ranks", "10"], "10 ranks do not divide into tp 4 x pp 4"),
+        (["--channels", "kernels"], "channels is 'kernels'; allowed: phases, and"),
+        (["--fault", "ranks=9999,late=1"], "ranks=9999: no such ranks among 1024"),
+        (["--step", "0.01"], "step is 0.01 s; allowed: 0.1 to 600"),
+        (["--label", "cluster"], "--label cluster: allowed: NAME=VALUE"),
+        (["--live", "1m"], "--live goes with --remote-write only"),
+        (["--every", "0"], "--every is 0 s; allowed: above 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, with the value and what is allowed; no file is left."""
+    assert main(["fleet", *arguments, "--openmetrics", str(tmp_path / "x.om")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "x.om").exists()
+
+
+def test_help_explains_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every effect is listed, and the commands that follow a backfill."""
+    with pytest.raises(SystemExit):
+        main(["fleet", "--help"])
+    said = capsys.readouterr().out
+    assert "the ranks never leave forward" in said
+    assert "promtool tsdb create-blocks-from openmetrics" in said
