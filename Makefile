@@ -30,11 +30,12 @@ test: setup lint  ## everything that CI checks
 verify: setup  ## the long proofs and all benchmarks, ending in one table
 	@python -m bench.verify
 
-lint: setup  ## ruff, mypy, jsonnet format, generated files up to date
+lint: setup  ## ruff, mypy, jsonnet format, generated files, rules, names, labels, runbooks, Alertmanager
 	@ruff check . && ruff format --check .
 	@mypy
 	@jsonnetfmt --test $$(git ls-files '*.jsonnet' '*.libsonnet')
 	@python -m tools.generate --check
+	@python -m tools.lint
 
 fmt: setup  ## format Python and jsonnet
 	@ruff format . && ruff check --fix --quiet .
