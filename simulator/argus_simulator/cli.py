@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import signal
 import sys
-import threading
 from collections.abc import Sequence
-from pathlib import Path
 
-from argus_core.link import default_socket_path
 from argus_core.settings import SettingsError
 from argus_simulator.demo.command import demo
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.fleet import command as fleet_command
-from argus_simulator.player import Player
-from argus_simulator.scenario import load_scenario, shipped
-from argus_simulator.truth import write_truth
+from argus_simulator.lab import command as run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,18 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="play one scenario to an exporter in real time")
-    run.add_argument(
-        "scenario", metavar="SCENARIO", help=f"a YAML file, or a shipped one: {', '.join(shipped())}"
-    )
-    run.add_argument(
-        "--socket", type=Path, default=None, help=f"socket of the exporter (default: {default_socket_path()})"
-    )
-    run.add_argument("--seed", type=_whole, default=None, help="of all noise (default: the scenario's)")
-    run.add_argument(
-        "--duration", type=_seconds, default=None, metavar="SECONDS", help="(default: the scenario's)"
-    )
-    run.add_argument("--truth", type=Path, default=None, metavar="FILE", help="write the ground truth here")
-    run.set_defaults(handler=_run)
+    run_command.add_arguments(run)
 
     story = commands.add_parser(
         "demo", help="a slow rank found, routed and explained, in front of the whole stack"
@@ -80,30 +62,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(args: argparse.Namespace) -> int:
-    scenario = load_scenario(args.scenario)
-    if args.seed is not None:
-        scenario = dataclasses.replace(scenario, seed=args.seed)
-    duration = args.duration if args.duration is not None else scenario.duration_seconds
-    if args.truth is not None:
-        try:
-            write_truth(args.truth, scenario.faults)
-        except OSError as error:
-            raise ArgusSimulatorError(f"{args.truth}: cannot write the truth: {error.strerror}") from error
-    player = Player(scenario.job(), scenario.training_job, args.socket or default_socket_path())
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: player.stop())
-    player.play(duration)
-    progress = player.progress
-    print(
-        f"played {progress.steps} steps of {scenario.topology.dp * scenario.topology.tp} ranks",
-        file=sys.stderr,
-    )
-    if progress.dropped:
-        print(f"{progress.dropped} records could not be delivered", file=sys.stderr)
-    return 0
-
-
 def _demo(args: argparse.Namespace) -> int:
     return demo(seed=args.seed, keep=args.keep, training=args.training, json_only=args.json)
 
@@ -112,13 +70,3 @@ def _whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value

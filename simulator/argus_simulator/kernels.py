@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import wire
-from argus_simulator.noise import Floats
+
+Floats = NDArray[np.float64]
 
 COMPUTE_STREAM, COPY_STREAM, COMM_STREAM = 7, 13, 20
 """Raw CUDA stream ids, as CUPTI would report them."""

@@ -1,4 +1,4 @@
-"""Scenario files: what is accepted, and what a wrong one is told."""
+"""Scenario files: what is accepted, what a wrong one is told, and what the shipped ones promise."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ import pytest
 
 from argus_core.settings import SettingsError
 from argus_simulator.cli import main
-from argus_simulator.scenario import load_scenario, shipped
-from argus_simulator.truth import truth_of
+from argus_simulator.lab import all_scenarios, load_scenario, shipped, variants
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_shipped_scenarios_load(name: str):
-    """Each one makes a job, and its faults have an expected accusation."""
-    scenario = load_scenario(name)
-    assert len(scenario.job().next_step()) == 8
-    for fault in scenario.faults.items():
-        assert truth_of(*fault).expected.rank
+def test_shipped_scenarios_play(name: str):
+    """Every variant makes a job; its truth names ranks of the job, or none where nobody is to blame."""
+    for scenario in all_scenarios(name, seed=3):
+        step = scenario.job().next_step()
+        assert len(step.end_ns) == scenario.topology.build().ranks
+        truth = scenario.truth
+        assert truth.row
+        assert truth.control == (not truth.findings)
+        for finding in truth.findings:
+            assert (finding.scope == "job") == (not finding.ranks)
+            assert max(finding.ranks, default=0) < len(step.end_ns)
+            assert finding.causes
+            assert finding.onset_step < 1000
+        assert scenario.training_job == "simulated"  # a name that tells nothing
 
 
 def test_the_scenarios_of_issue_2_are_shipped():
@@ -26,7 +33,38 @@ def test_the_scenarios_of_issue_2_are_shipped():
     assert {"healthy", "slow-forward", "slow-data", "late-collective"} <= set(shipped())
 
 
-FAULT = "faults: {f: {rank: 1, phase: forward, factor: 2, "
+def test_a_seed_moves_the_fault_and_the_truth_together():
+    """Which rank is hit is the seed's choice."""
+    hit = {load_scenario("faults/gpu-throttle", seed=seed).truth.culprits for seed in range(12)}
+    assert len(hit) > 4
+    scenario = load_scenario("faults/gpu-throttle", seed=5)
+    assert scenario.truth.culprits == set(scenario.faults["throttled"].ranks)
+    assert load_scenario("faults/gpu-throttle", seed=5) == scenario
+
+
+def test_magnitude_and_topology_replace_settings():
+    """One file, several scenarios."""
+    assert len(variants("faults/gpu-throttle")) == 6
+    low = load_scenario("faults/gpu-throttle", magnitude="low", topology="pipeline")
+    high = load_scenario("faults/gpu-throttle", magnitude="high")
+    assert low.faults["throttled"].factor < high.faults["throttled"].factor
+    assert (low.topology.pp, high.topology.pp) == (2, 1)
+
+
+def test_a_group_finding_names_the_group_as_the_exporter_does(tmp_path: Path):
+    """Members follow from the topology, whichever of them the fault names."""
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "topology: {dp: 8, ep: 4}\n"
+        "faults: {slow: {mechanism: link, ranks: [5], dimension: edp, factor: 3}}\n"
+        "truth: {row: x, findings: [{scope: group, causes: [link-slow], team: operations}]}\n"
+    )
+    (finding,) = load_scenario(str(path)).truth.findings
+    assert finding.groups == ("edp:pp0.tp0.ep1",)
+    assert finding.ranks == (1, 5)
+
+
+FAULT = "faults: {f: {mechanism: kernels, ranks: [1], factor: 2, "
 
 
 @pytest.mark.parametrize(
@@ -36,19 +74,33 @@ FAULT = "faults: {f: {rank: 1, phase: forward, factor: 2, "
         ("step_seconds: 0", "step_seconds is 0.0; allowed: 0.02 to 600"),
         ("seed: -1", "seed is -1; allowed: 0 or more"),
         ("topology: {dp: 0}", "topology.dp is 0; allowed: 1 or more"),
-        ("topology: {pp: 2}", "topology.pp is 2; allowed: 1 "),
-        ("topology: {dp: 300}", "at most 256 ranks"),
+        ("topology: {ep: 3}", r"topology.ep is 3; allowed: a divisor of dp \(8\)"),
+        ("topology: {dp: 300}", "allowed: 256 ranks together"),
         ("noise: {step_cv: 2}", "noise.step_cv is 2.0; allowed: 0 to 1"),
-        ("faults: {f: {phase: forward, factor: 2}}", r"faults.f.rank is -1; allowed: a rank of the topology"),
-        ("faults: {f: {rank: 8, phase: forward, factor: 2}}", "faults.f.rank is 8; allowed: 0 to 7"),
+        ("noise: {family: cauchy}", "noise.family is 'cauchy'; allowed: lognormal, gamma"),
+        ("faults: {f: {ranks: [1], factor: 2}}", "faults.f.mechanism is missing; allowed: kernels, link"),
         (
-            "faults: {f: {rank: 1, phase: attention, factor: 2}}",
-            "faults.f.phase is 'attention'; allowed: .*forward",
+            "faults: {f: {mechanism: heat, ranks: [1]}}",
+            "faults.f.mechanism is 'heat'; allowed: kernels, link",
         ),
-        ("faults: {f: {rank: 1, factor: 2}}", "exactly one of phase, kernels and late_seconds"),
-        ("faults: {f: {rank: 1, kernels: '*nothing*', factor: 2}}", "matches no simulated kernel"),
-        ("faults: {f: {rank: 1, phase: data, factor: 0.5}}", "faults.f.factor is 0.5; allowed: 1 to 1000"),
+        (
+            "faults: {f: {mechanism: kernels, factor: 2}}",
+            "faults.f.ranks: give exactly one of ranks and where",
+        ),
+        (
+            "faults: {f: {mechanism: kernels, ranks: [8], factor: 2}}",
+            r"faults.f.ranks has 8; allowed: 0 to 7",
+        ),
+        (FAULT + "seconds: 3}}", "faults.f.seconds means nothing to mechanism kernels; allowed .*factor"),
         (FAULT + "onset_step: 9, end_step: 9}}", "faults.f.end_step is 9; allowed: above onset_step"),
+        ("faults: {f: {mechanism: data, ranks: [1], seconds: -1}}", "seconds is -1.0; allowed: 0 to 600"),
+        ("faults: {f: {mechanism: data, where: rnak}}", "faults.f.where is 'rnak'; allowed: all | rank"),
+        ("faults: {f: {mechanism: data, where: 9 ranks}}", "at most the 8 ranks that are there"),
+        ("faults: {f: {mechanism: data, where: stage 1}}", "stage 1; allowed: 0 to 0"),
+        ("truth: {findings: [{of: [g]}]}", "truth.findings.0..of names 'g'; allowed: no fault exists"),
+        ("truth: {control: true, findings: [{}]}", "truth.findings: a control has none"),
+        ("magnitudes: {huge: {}}", "magnitudes has 'huge'; allowed: low, mid, high"),
+        ("topologies: [1]", "topologies must map names"),
         ("[1, 2]", "must be a mapping"),
         ("a: [", "not valid YAML"),
     ],
@@ -64,10 +116,40 @@ def test_a_wrong_scenario_is_refused_with_file_key_and_what_is_allowed(
     assert str(path) in str(error.value)
 
 
+def test_an_unknown_variant_is_answered_with_those_that_exist():
+    """Of a file that has some, and of one that has none."""
+    with pytest.raises(SettingsError, match="topologies has no 'ring'; allowed: dense, pipeline"):
+        load_scenario("faults/gpu-throttle", topology="ring")
+    with pytest.raises(SettingsError, match="magnitudes has no 'low'; allowed: none"):
+        load_scenario("healthy", magnitude="low")
+
+
 def test_an_unknown_scenario_is_answered_with_the_shipped_ones():
     """A typing error is corrected at a glance."""
     with pytest.raises(SettingsError, match=r"slow-forwad: no such scenario; .*slow-forward"):
         load_scenario("slow-forwad")
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ("all", 16), ("rank", 1), ("3 ranks", 3), ("25% of ranks", 4), ("host", 4), ("2 hosts", 8),
+        ("rack", 8), ("stage last", 8), ("rank of stage first", 1), ("group ep", 2), ("half of group ep", 1),
+        ("rank of group tp", 1), ("2 ranks of group dp", 2),
+    ],
+)  # fmt: skip
+def test_ranks_are_chosen_by_topology(tmp_path: Path, where: str, count: int):
+    """As many as the words say, by the seed, and the same for the same words."""
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        "topology: {dp: 4, tp: 2, pp: 2, ep: 2, ranks_per_host: 4, hosts_per_rack: 2}\n"
+        f"faults: {{a: {{mechanism: data, where: {where}}}, b: {{mechanism: launch, where: {where}}}}}\n"
+    )
+    chosen = {load_scenario(str(path), seed=seed).faults["a"].ranks for seed in range(8)}
+    assert {len(ranks) for ranks in chosen} == {count}
+    assert len(chosen) > 1 or where in ("all", "stage last")
+    scenario = load_scenario(str(path), seed=5)
+    assert scenario.faults["a"].ranks == scenario.faults["b"].ranks
 
 
 def test_bad_input_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -76,6 +158,16 @@ def test_bad_input_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path.write_text("seed: soon")
     assert main(["run", str(path), "--socket", str(tmp_path / "s")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_check_says_what_every_variant_is(capsys: pytest.CaptureFixture[str]):
+    """Without an exporter."""
+    assert main(["run", "--check", "faults/gpu-throttle"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 6
+    assert told[0].startswith(
+        "dense low: simulated: 16 ranks (dp16), steps of 0.5 s, seed 0; faults: kernels"
+    )
 
 
 @pytest.mark.parametrize(

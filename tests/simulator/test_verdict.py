@@ -6,13 +6,12 @@ import pytest
 
 from argus_simulator.demo.plan import plan
 from argus_simulator.demo.story import Outcome
+from argus_simulator.demo.truth import FAULT_PHASES, truth_of
 from argus_simulator.demo.verdict import judge
-from argus_simulator.faults import FAULT_PHASES, Fault
 from argus_simulator.stack import Notification
-from argus_simulator.truth import truth_of
 
-TRUTH = truth_of("f", Fault(rank=3, phase="forward", factor=2.0))
-DATA_TRUTH = truth_of("f", Fault(rank=3, phase="data", factor=2.0))
+TRUTH = truth_of(3, "forward", 2.0)
+DATA_TRUTH = truth_of(3, "data", 2.0)
 RIGHT = {"alertname": "ArgusStragglerRank", "rank": "3", "phase": "forward", "team": "operations"}
 KERNEL = {"alertname": "ArgusKernelDegraded", "rank": "3", "kernel": "flash", "team": "operations"}
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 
 from argus_simulator.demo.progress import Reporter
 from argus_simulator.demo.training import Training
+from argus_simulator.demo.truth import Accusation
 from argus_simulator.demo.verdict import ACCUSING, Verdict, accusation, judge
 from argus_simulator.stack import Notification, Stack, WaitTimeout
-from argus_simulator.truth import Accusation
 
 _ONSET_S = 90.0
 """Bound on the healthy part; the simulated one lasts 20 s."""

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 
 from argus_simulator.demo.story import Outcome
 from argus_simulator.demo.training import Training
+from argus_simulator.demo.truth import Accusation
 from argus_simulator.demo.verdict import accusation
 from argus_simulator.stack import Stack
-from argus_simulator.truth import Accusation
 
 _KERNELS_SHOWN = 3
 

@@ -13,10 +13,10 @@ import sys
 import time
 
 from argus_simulator.demo.plan import TRAINING_JOB
+from argus_simulator.demo.truth import Accusation, Truth
 from argus_simulator.stack import Stack, StackError, WaitTimeout, wait_for
 from argus_simulator.stack.processes import Child
 from argus_simulator.stack.repository import find_repository, program
-from argus_simulator.truth import Accusation, Truth
 
 RANKS = 4
 _FACTOR = 3.0
@@ -47,9 +47,7 @@ class TorchTraining:
     @property
     def truth(self) -> Truth:
         expected = Accusation("ArgusStragglerRank", str(self._rank), "forward", "operations")
-        return Truth(
-            "slow-forward", self._rank, _FACTOR, 0.0, self._steps_at(self._onset), None, expected, ()
-        )
+        return Truth(self._rank, _FACTOR, self._steps_at(self._onset), expected, ())
 
     @property
     def confession(self) -> str:

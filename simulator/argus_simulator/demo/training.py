@@ -7,9 +7,9 @@ import threading
 from typing import Protocol
 
 from argus_simulator.demo.plan import Plan
+from argus_simulator.demo.truth import Truth
 from argus_simulator.player import Player
 from argus_simulator.stack import Stack
-from argus_simulator.truth import Truth
 
 _STOP_S = 15.0
 

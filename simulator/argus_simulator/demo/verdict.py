@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from argus_simulator.demo.truth import Accusation, Truth
 from argus_simulator.stack import Notification
-from argus_simulator.truth import Accusation, Truth
 
 ACCUSING = frozenset(
     {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from argus_core.settings import setting
-from argus_simulator.lab.faults import Fault
+from argus_simulator.engine.faults import Fault
 from argus_simulator.topology import Topology
 
 Team = Literal["operations", "infrastructure", "algorithm"]

@@ -13,7 +13,7 @@ from argus_core.settings import setting
 
 Mechanism = Literal[
     "kernels", "link", "pause", "launch", "data", "sync", "work", "count", "late", "serial", "extra-kernels",
-    "hang", "activity", "silence", "leave", "join", "restart", "clock", "channel",
+    "hang", "activity", "unscraped", "leave", "join", "restart", "clock", "channel",
 ]  # fmt: skip
 MECHANISMS: Final[tuple[Mechanism, ...]] = get_args(Mechanism)
 
@@ -38,7 +38,7 @@ _KEYS: Final[dict[str, frozenset[str]]] = {
     "extra-kernels": frozenset(("share",)),
     "hang": frozenset(("phases", "frames")),
     "activity": frozenset(("activity", "tagged", "seconds", "factor")),
-    "silence": frozenset(),
+    "unscraped": frozenset(),
     "leave": frozenset(),
     "join": frozenset(("seconds",)),
     "restart": frozenset(("dp", "seconds")),

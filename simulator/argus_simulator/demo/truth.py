@@ -1,0 +1,42 @@
+"""What the demo's judge expects: one accusation, whoever else may rightly make it too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+FaultPhase = Literal["data", "forward", "backward", "optimizer"]
+FAULT_PHASES: tuple[FaultPhase, ...] = get_args(FaultPhase)
+
+
+@dataclass(frozen=True)
+class Accusation:
+    """An alert that names a culprit."""
+
+    alert: str
+    rank: str
+    phase: str
+    team: str
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is wrong, and the accusation that should come of it."""
+
+    rank: int
+    factor: float
+    onset_step: int
+    expected: Accusation
+    also_true: tuple[str, ...]
+    """Alerts that may name the same rank as well, because they see the same fault by another channel."""
+
+
+def truth_of(rank: int, phase: FaultPhase, factor: float, onset_step: int = 0) -> Truth:
+    """A slow loader is the host's, every other slow phase the GPU's."""
+    if phase == "data":
+        expected = Accusation("ArgusHostStall", str(rank), phase, "algorithm")
+        also: tuple[str, ...] = ()
+    else:
+        expected = Accusation("ArgusStragglerRank", str(rank), phase, "operations")
+        also = ("ArgusKernelDegraded",)
+    return Truth(rank, factor, onset_step, expected, also)

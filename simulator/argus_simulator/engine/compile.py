@@ -1,0 +1,327 @@
+"""From the schedules of all ranks to a plan: levels that hold at most one node of each rank."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from argus_core import wire
+from argus_core.kernel_names import is_memory_operation
+from argus_simulator.engine import blocks
+from argus_simulator.engine.plan import SPAN_DTYPE, Deadlock, Ints, Level, Plan
+from argus_simulator.engine.schedule import STREAMS, Extras, Node, RankSchedule
+from argus_simulator.engine.settings import HostSettings, ModelSettings
+from argus_simulator.topology import Topology
+
+_COPY_KILOBYTES: Final = 16_384
+
+
+@functools.lru_cache(maxsize=64)
+def compile_plan(topology: Topology, model: ModelSettings, host: HostSettings, extras: Extras) -> Plan:
+    """The plan; shared by all jobs alike, so nobody may change it.
+
+    Raises:
+        Deadlock: the schedules of the ranks do not fit together.
+    """
+    schedules = [RankSchedule(topology, rank, model, extras) for rank in range(topology.ranks)]
+    return _Compiler(topology, schedules, host).compile()
+
+
+class _Compiler:
+    def __init__(self, topology: Topology, schedules: Sequence[RankSchedule], host: HostSettings) -> None:
+        self.topology, self.schedules, self.host = topology, schedules, host
+        self.ranks = topology.ranks
+        self.node_at: list[list[int]] = [[-1] * len(schedule.nodes) for schedule in schedules]
+
+    def compile(self) -> Plan:
+        levels = self._sort()
+        nodes = [(rank, -1) for rank in range(self.ranks)]
+        exchanges: dict[tuple[str, str, int], int] = {}
+        built = [self._level(members, nodes, exchanges) for members in levels]
+        flat = [None if position < 0 else self.schedules[rank].nodes[position] for rank, position in nodes]
+        return self._arrays(nodes, flat, built, exchanges)
+
+    # -- order ------------------------------------------------------------------
+
+    def _sort(self) -> list[list[tuple[int, int]]]:
+        """(rank, position) by level. Each round takes the next node of every rank that can go on."""
+        at = [0] * self.ranks
+        sent: dict[tuple[str, str, int], int] = {}
+        levels: list[list[tuple[int, int]]] = []
+        while any(position < len(self.schedules[rank].nodes) for rank, position in enumerate(at)):
+            arrived: dict[tuple[str, str, int], int] = {}
+            for rank, position in enumerate(at):
+                node = self._node(rank, position)
+                if node is not None and node.role == "collective" and node.exchange:
+                    arrived[node.exchange] = arrived.get(node.exchange, 0) + 1
+            ready = []
+            for rank, position in enumerate(at):
+                node = self._node(rank, position)
+                if node is None:
+                    continue
+                if node.role == "collective" and node.exchange:
+                    complete = len(self.topology.members(rank, node.dimension))
+                    if arrived[node.exchange] < complete:
+                        continue
+                if (
+                    node.role == "recv"
+                    and node.exchange
+                    and sent.get(node.exchange, len(levels)) >= len(levels)
+                ):
+                    continue
+                ready.append((rank, position))
+            if not ready:
+                stuck = next(rank for rank, position in enumerate(at) if self._node(rank, position))
+                node = self._node(stuck, at[stuck])
+                phase = node.phase if node else ""
+                raise Deadlock(f"rank {stuck} waits for ever in {phase}: its peers never enter it")
+            for rank, position in ready:
+                node = self._node(rank, position)
+                if node is not None and node.role == "send" and node.exchange:
+                    sent[node.exchange] = len(levels)
+                at[rank] += 1
+            levels.append(ready)
+        return levels
+
+    def _node(self, rank: int, position: int) -> Node | None:
+        nodes = self.schedules[rank].nodes
+        return nodes[position] if position < len(nodes) else None
+
+    def _level(
+        self, members: list[tuple[int, int]], nodes: list[tuple[int, int]],
+        exchanges: dict[tuple[str, str, int], int],
+    ) -> Level:  # fmt: skip
+        """Number the nodes of a level: computations and sends, receives, then collectives by exchange."""
+
+        def key(member: tuple[int, int]) -> tuple[int, tuple[str, str, int], int]:
+            node = self.schedules[member[0]].nodes[member[1]]
+            role = {"recv": 1, "collective": 2}.get(node.role, 0)
+            return role, node.exchange or ("", "", 0) if role == 2 else ("", "", 0), member[0]
+
+        begin = len(nodes)
+        ordered = sorted(members, key=key)
+        roles = [key(member)[0] for member in ordered]
+        sends: list[int] = []
+        sizes: list[int] = []
+        for (rank, position), role in zip(ordered, roles, strict=True):
+            node = self.schedules[rank].nodes[position]
+            self.node_at[rank][position] = len(nodes)
+            nodes.append((rank, position))
+            if role == 1 and node.exchange:
+                sends.append(self._sender(rank, node))
+            if role == 2 and node.exchange:
+                if node.exchange in exchanges:
+                    sizes[-1] += 1
+                else:
+                    exchanges[node.exchange] = len(exchanges)
+                    sizes.append(1)
+        receives = begin + roles.count(0)
+        starts = np.concatenate(([0], np.cumsum(sizes)[:-1])) if sizes else np.zeros(0)
+        return Level(
+            begin, len(nodes), receives, receives + roles.count(1), np.array(sends, np.intp),
+            starts.astype(np.intp), np.array(sizes, np.intp),
+        )  # fmt: skip
+
+    def _sender(self, rank: int, node: Node) -> int:
+        assert node.exchange is not None
+        first, second = (int(text) for text in node.exchange[0].split("-"))
+        other = second if first == rank else first
+        for position, candidate in enumerate(self.schedules[other].nodes):
+            if candidate.role == "send" and candidate.exchange == node.exchange:
+                return self.node_at[other][position]
+        raise Deadlock(f"rank {rank} waits for ever in {node.phase}: rank {other} never sends")
+
+    # -- arrays ------------------------------------------------------------------
+
+    def _arrays(
+        self, nodes: list[tuple[int, int]], flat: list[Node | None], levels: list[Level],
+        exchanges: dict[tuple[str, str, int], int],
+    ) -> Plan:  # fmt: skip
+        count = len(nodes)
+        names = _Table()
+        phases = _Table()
+        phase = np.array([phases.id(node.phase if node else "") for node in flat])
+        width = max(len(node.needs) for node in flat if node) + 2
+        needs = np.empty((width, count), np.intp)
+        before = np.arange(count)
+        exchange = np.full(count, -1)
+        last_of_stream: dict[tuple[int, str], int] = {}
+        for index, ((rank, position), node) in enumerate(zip(nodes, flat, strict=True)):
+            needs[:, index] = rank
+            if node is None:
+                continue
+            before[index] = self.node_at[rank][position - 1] if position else rank
+            own = [self.node_at[rank][need] for need in node.needs]
+            own.append(last_of_stream.get((rank, node.stream), rank))
+            needs[: len(own), index] = own
+            last_of_stream[rank, node.stream] = index
+            if node.role == "collective" and node.exchange:
+                exchange[index] = exchanges[node.exchange]
+        rows = [index for index, node in enumerate(flat) if node and node.role in ("compute", "copy")]
+        comm = [index for index, node in enumerate(flat) if node and node.role not in ("compute", "copy")]
+        kernels = max(len(node.kernels) for node in flat if node)
+        units = np.zeros((len(rows), kernels))
+        name = np.zeros((len(rows), kernels), np.intp)
+        present = np.zeros((len(rows), kernels), np.bool_)
+        for row, index in enumerate(rows):
+            node = flat[index]
+            assert node is not None
+            for column, (text, share) in enumerate(node.kernels):
+                units[row, column] = share * node.body
+                name[row, column] = names.id(text)
+                present[row, column] = True
+        comm_name = np.array(
+            [names.id(node.kernels[0][0]) for index in comm if (node := flat[index])], np.intp
+        )
+        groups: list[tuple[str, str]] = []
+        group_of_exchange = np.zeros(len(exchanges), np.intp)
+        for key, number in exchanges.items():
+            group = key[0], key[0].partition(":")[0]
+            if group not in groups:
+                groups.append(group)
+            group_of_exchange[number] = groups.index(group)
+        launches = np.array([len(node.kernels) if node else 0 for node in flat])
+        order, rank_ends, stream, operation = self._order(rows, comm, kernels)
+        nodes_of = self._nodes_of()
+        spans = self._spans()
+        text_of = np.array(
+            [names.texts[name_] for name_ in name.ravel()] + [names.texts[n] for n in comm_name]
+        )
+        row_of_node = np.full(count, -1)
+        row_of_node[rows] = np.arange(len(rows))
+        return Plan(
+            topology=self.topology,
+            phases=phases.texts,
+            names=names.texts,
+            levels=levels,
+            rank=np.array([rank for rank, _ in nodes]),
+            phase=phase,
+            microbatch=np.array([node.microbatch if node else -1 for node in flat]),
+            layer=np.array([node.layer if node else -1 for node in flat]),
+            exchange=exchange,
+            groups=groups,
+            group_of_exchange=group_of_exchange,
+            body=np.array([node.body if node else 0.0 for node in flat]),
+            before=before,
+            needs=needs,
+            queue=self._queue(nodes, launches, nodes_of),
+            nodes_of=nodes_of,
+            position=np.array([position for _, position in nodes]),
+            comm=np.array(comm, np.intp),
+            comm_name=comm_name,
+            row_node=np.array(rows, np.intp),
+            row_of_node=row_of_node,
+            units=units,
+            present=present,
+            name=name,
+            order=order,
+            rank_ends=rank_ends,
+            stream=stream,
+            operation=operation,
+            kilobytes=np.where(text_of[order] == blocks.COPY, _COPY_KILOBYTES, 0).astype(np.uint32),
+            launches=launches,
+            spans=spans[0],
+            span_first=spans[1],
+            span_last=spans[2],
+            span_ends=spans[3],
+            span_texts=spans[4],
+        )
+
+    def _order(
+        self, rows: list[int], comm: list[int], kernels: int
+    ) -> tuple[Ints, Ints, NDArray[np.uint32], NDArray[np.uint8]]:
+        row_of = {index: row for row, index in enumerate(rows)}
+        comm_of = {index: place for place, index in enumerate(comm)}
+        order: list[int] = []
+        streams: list[int] = []
+        operations: list[int] = []
+        ends: list[int] = []
+        for rank, schedule in enumerate(self.schedules):
+            for position, node in enumerate(schedule.nodes):
+                index = self.node_at[rank][position]
+                if index in row_of:
+                    order += [row_of[index] * kernels + column for column in range(len(node.kernels))]
+                else:
+                    order.append(len(rows) * kernels + comm_of[index])
+                streams += [STREAMS[node.stream]] * len(node.kernels)
+                operations += [_operation(text) for text, _ in node.kernels]
+            ends.append(len(order))
+        return (
+            np.array(order, np.intp), np.array(ends, np.intp), np.array(streams, np.uint32),
+            np.array(operations, np.uint8),
+        )  # fmt: skip
+
+    def _nodes_of(self) -> Ints:
+        longest = max(len(schedule.nodes) for schedule in self.schedules)
+        found = np.empty((self.ranks, longest), np.intp)
+        for rank, own in enumerate(self.node_at):
+            found[rank] = [*own, *[rank] * (longest - len(own))]
+        return found
+
+    def _queue(self, nodes: list[tuple[int, int]], launches: Ints, nodes_of: Ints) -> Ints:
+        """The queue holds a share of the step's launches: the simulated ones stand for more."""
+        queue = np.array([rank for rank, _ in nodes], np.intp)
+        for rank, schedule in enumerate(self.schedules):
+            own = nodes_of[rank][: len(schedule.nodes)]
+            until = np.cumsum(launches[own])
+            room = max(int(launches[own].max()), round(self.host.queue * int(until[-1]) / self.host.launches))
+            # The launch whose end makes room for the last one of each node.
+            blocking = np.searchsorted(until, until - room, side="left")
+            late = until > room
+            queue[own[late]] = own[np.minimum(blocking[late], np.flatnonzero(late) - 1)]
+        return queue
+
+    def _spans(self) -> tuple[NDArray[np.void], Ints, Ints, Ints, tuple[str, ...]]:
+        texts = _Table()
+        first: list[int] = []
+        last: list[int] = []
+        ends: list[int] = []
+        values: list[tuple[int, int, int, int, int]] = []
+        for rank, schedule in enumerate(self.schedules):
+            first.append(rank)
+            last.append(rank)
+            values.append((texts.id("data") + 1, 0, wire.Kind.HOST, wire.Source.HOST, 0))
+            for marked in schedule.marked:
+                first.append(self.node_at[rank][marked.first])
+                last.append(self.node_at[rank][marked.last])
+                group = texts.id(marked.group) + 1 if marked.group else 0
+                values.append(
+                    (
+                        texts.id(marked.phase) + 1,
+                        group,
+                        marked.kind,
+                        wire.Source.EVENT,
+                        max(marked.microbatch, 0),
+                    )
+                )
+            ends.append(len(values))
+        spans = np.zeros(len(values), SPAN_DTYPE)
+        for field, column in zip(
+            ("phase_id", "group_id", "kind", "source", "microbatch"), zip(*values, strict=True), strict=True
+        ):
+            spans[field] = column
+        return spans, np.array(first, np.intp), np.array(last, np.intp), np.array(ends, np.intp), texts.texts
+
+
+class _Table:
+    """Texts by number."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def id(self, text: str) -> int:
+        return self._known.setdefault(text, len(self._known))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self._known)
+
+
+def _operation(name: str) -> int:
+    if not is_memory_operation(name):
+        return wire.Operation.KERNEL
+    return wire.Operation.MEMSET if name.lower().startswith("memset") else wire.Operation.MEMCPY

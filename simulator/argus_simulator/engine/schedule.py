@@ -1,0 +1,256 @@
+"""What one rank does in a step, in the order in which its host launches it. No times yet.
+
+A job of Megatron's kind: data, 1F1B of layers with tensor- and expert-parallel collectives, gradients,
+optimizer, parameters. Durations are in units of the forward pass of one attention block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from argus_core import wire
+from argus_simulator.engine import blocks
+from argus_simulator.engine.settings import ModelSettings
+from argus_simulator.topology import Topology
+
+Role = Literal["compute", "collective", "send", "recv", "copy"]
+
+# Durations of a healthy operation in units of an attention block's forward pass.
+_ATTENTION, _MLP, _ROUTER, _EXPERTS = 1.0, 1.1, 0.15, 1.0
+_BACKWARD: Final = 2.0
+_OPTIMIZER_OF_LAYER, _COPY = 2.2, 0.6
+_TENSOR_BODY, _EXPERT_BODY, _PIPELINE_BODY = 0.08, 0.12, 0.06
+_GRADIENT_BODY_OF_LAYER, _PARAMETER_BODY_OF_LAYER, _WORLD_BODY = 1.1, 0.5, 0.02
+
+STREAMS: Final = {
+    "compute": 7, "copy": 13, "dp": 20, "edp": 24, "tp": 28, "ep": 32, "world": 36,
+    "forward-recv": 40, "forward-send": 44, "backward-recv": 48, "backward-send": 52,
+}  # fmt: skip
+"""Raw CUDA stream ids; a communicator has its own, as PyTorch makes them."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """Kernels that are launched together and run one after the other; a communication is one kernel.
+
+    Attributes:
+        body: time in units; of a collective, what remains once all members have come.
+        needs: positions of earlier nodes of the rank that must have ended.
+        exchange: equal on all members of one communication.
+        microbatch: -1 outside of microbatches.
+    """
+
+    role: Role
+    kernels: blocks.Block
+    body: float
+    stream: str
+    phase: str
+    microbatch: int = -1
+    needs: tuple[int, ...] = ()
+    exchange: tuple[str, str, int] | None = None
+    dimension: str = ""
+    layer: int = -1
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A phase that the producer marks: from the first kernel of one node to the last of another."""
+
+    phase: str
+    kind: wire.Kind
+    first: int
+    last: int
+    microbatch: int
+    group: str
+    """What the producer says of the process group: a dimension, or nothing."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Ways in which a step differs from the usual one."""
+
+    serial: bool = False
+    minority_share: float = 0.0
+    forward_only: bool = False
+
+
+def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
+    """The 1F1B order of one stage: ("forward" | "backward", microbatch)."""
+    warmup = min(stages - 1 - stage, microbatches)
+    order = [("forward", index) for index in range(warmup)]
+    for index in range(microbatches - warmup):
+        order += [("forward", warmup + index), ("backward", index)]
+    return order + [("backward", index) for index in range(microbatches - warmup, microbatches)]
+
+
+class RankSchedule:
+    """The step of one rank: `nodes` in order of launch, and the `marked` phases."""
+
+    def __init__(self, topology: Topology, rank: int, model: ModelSettings, extras: Extras) -> None:
+        self.topology, self.rank, self.model, self.extras = topology, rank, model, extras
+        self.nodes: list[Node] = []
+        self.marked: list[Marked] = []
+        self.stage = topology.coordinates(rank)["pp"]
+        self._last: tuple[int, ...] = ()
+        self._gradients: list[int] = []
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._semantic = model.spans == "semantic" or (
+            model.spans == "auto" and (topology.tp > 1 or topology.ep > 1)
+        )
+        self._build()
+
+    def _build(self) -> None:
+        stages, topology = self.topology.pp, self.topology
+        copy = ((blocks.COPY, 0.9), ("Memcpy DtoD (Device -> Device)", 0.1))
+        self._last = (self._add(Node("copy", copy, _COPY, "copy", "copy")),)
+        order = one_forward_one_backward(self.stage, stages, self.model.microbatches)
+        if self.extras.forward_only:
+            order = [("forward", index) for index in range(self.model.microbatches)]
+        for position, (direction, microbatch) in enumerate(order):
+            towards = 1 if direction == "forward" else -1
+            if 0 <= self.stage - towards < stages:
+                self._transfer(f"{direction}-recv", -towards, microbatch)
+            self._pass(direction, microbatch, last=position == len(order) - 1)
+            if 0 <= self.stage + towards < stages:
+                self._transfer(f"{direction}-send", towards, microbatch)
+        if self.extras.forward_only:
+            return
+        self._last = (*self._last, *self._gradients)
+        if topology.ranks > topology.dp:
+            self._collective("all-reduce", "world", _WORLD_BODY)
+        begin = len(self.nodes)
+        layers = self.model.layers
+        self._compute(blocks.OPTIMIZER, _OPTIMIZER_OF_LAYER * layers, "optimizer")
+        self._mark("optimizer", wire.Kind.COMPUTE, begin)
+        if topology.ep > 1:
+            self._collective("all-gather", "edp", _PARAMETER_BODY_OF_LAYER * layers)
+
+    # -- one microbatch through this stage ------------------------------------------------------------------
+
+    def _pass(self, direction: str, microbatch: int, *, last: bool) -> None:
+        begin = len(self.nodes)
+        layers = range(self.model.layers)
+        for layer in layers if direction == "forward" else reversed(layers):
+            if direction == "forward":
+                self._attention(direction, microbatch, layer)
+                self._feed_forward(direction, microbatch, layer)
+            else:
+                self._feed_forward(direction, microbatch, layer)
+                self._attention(direction, microbatch, layer)
+            if last and direction == "backward":
+                self._exchange_gradients()
+        if not self._semantic:
+            self._mark(direction, wire.Kind.COMPUTE, begin, self._last_compute(), microbatch)
+
+    def _attention(self, direction: str, microbatch: int, layer: int) -> None:
+        forward = direction == "forward"
+        block = blocks.ATTENTION if forward else blocks.ATTENTION_BACKWARD
+        self._block(block, _ATTENTION, "attention", direction, microbatch, layer)
+        if self.extras.minority_share > 0:
+            body = (_ATTENTION + _MLP) * self.extras.minority_share
+            self._block(blocks.MINORITY, body, "attention", direction, microbatch, layer)
+        self._collective("all-reduce", "tp", _TENSOR_BODY, microbatch)
+
+    def _feed_forward(self, direction: str, microbatch: int, layer: int) -> None:
+        forward = direction == "forward"
+        if self.topology.ep == 1:
+            block = blocks.MLP if forward else blocks.MLP_BACKWARD
+            self._block(block, _MLP, "mlp", direction, microbatch, layer)
+        else:
+            router = blocks.ROUTER if forward else blocks.ROUTER_BACKWARD
+            self._block(router, _ROUTER, "router", direction, microbatch, layer)
+            self._collective("send-recv", "ep", _EXPERT_BODY, microbatch, name="dispatch")
+            block = blocks.EXPERTS if forward else blocks.EXPERTS_BACKWARD
+            self._block(block, _EXPERTS, "mlp", direction, microbatch, layer)
+            self._collective("send-recv", "ep", _EXPERT_BODY, microbatch, name="combine")
+        self._collective("all-reduce", "tp", _TENSOR_BODY, microbatch)
+
+    def _block(
+        self, block: blocks.Block, body: float, part: str, direction: str, microbatch: int, layer: int
+    ) -> None:
+        begin = len(self.nodes)
+        self._compute(
+            block,
+            body * (1.0 if direction == "forward" else _BACKWARD),
+            f"{part}-{direction}",
+            microbatch,
+            layer,
+        )
+        if self._semantic:
+            self._mark(f"{part}-{direction}", wire.Kind.COMPUTE, begin, begin, microbatch)
+
+    def _exchange_gradients(self) -> None:
+        """The gradients of one layer, while the backward pass of the layers before it goes on."""
+        needs, alone = self._last, self.extras.serial or not self.model.overlap
+        found: list[int] = []
+        if self.topology.ep > 1:
+            found += self._collective("reduce-scatter", "edp", _GRADIENT_BODY_OF_LAYER / 2, needs=needs)
+            needs = (*needs, *found)
+        body = _GRADIENT_BODY_OF_LAYER / (2 if self.topology.ep > 1 else 1)
+        found += self._collective("all-reduce", "dp", body, needs=needs)
+        self._gradients += found
+        if alone:
+            self._last = (*self._last, *found)
+
+    # -- single nodes ------------------------------------------------------------------
+
+    def _compute(
+        self, block: blocks.Block, body: float, phase: str, microbatch: int = -1, layer: int = -1
+    ) -> None:
+        node = Node("compute", block, body, "compute", phase, microbatch, self._last, layer=layer)
+        self._last = (self._add(node),)
+
+    def _collective(
+        self, operation: str, dimension: str, body: float, microbatch: int = -1, *,
+        name: str = "", needs: tuple[int, ...] | None = None,
+    ) -> list[int]:  # fmt: skip
+        """Nothing in a group of one. With `needs` the computation goes on meanwhile."""
+        if len(self.topology.members(self.rank, dimension)) < 2:
+            return []
+        phase = f"{dimension}-{name or operation}"
+        group = self.topology.group(self.rank, dimension)
+        number = self._numbers.get((group, phase), 0)
+        self._numbers[group, phase] = number + 1
+        kernel = ((blocks.COLLECTIVES[operation], 1.0),)
+        position = self._add(
+            Node(
+                "collective", kernel, body, dimension, phase, microbatch,
+                self._last if needs is None else needs, (group, phase, number), dimension,
+            )
+        )  # fmt: skip
+        self._mark(phase, wire.Kind.COMM, position, position, microbatch, dimension)
+        if needs is None:
+            self._last = (position,)
+        return [position]
+
+    def _transfer(self, phase: str, stages: int, microbatch: int) -> None:
+        """Half of a transfer with the rank `stages` further on; computation waits for what it receives."""
+        direction, _, half = phase.partition("-")
+        at = self.topology.coordinates(self.rank)
+        other = self.topology.rank_at({**at, "pp": at["pp"] + stages})
+        pair = f"{min(self.rank, other)}-{max(self.rank, other)}"
+        receives = half == "recv"
+        node = Node(
+            "recv" if receives else "send", ((blocks.COLLECTIVES["send-recv"], 1.0),), _PIPELINE_BODY, phase,
+            f"pp-{phase}", microbatch, () if receives else self._last, (pair, direction, microbatch), "pp",
+        )  # fmt: skip
+        position = self._add(node)
+        self._mark(f"pp-{phase}", wire.Kind.COMM, position, position, microbatch)
+        if receives:
+            self._last = (*self._last, position)
+
+    def _add(self, node: Node) -> int:
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def _last_compute(self) -> int:
+        return max(index for index, node in enumerate(self.nodes) if node.role == "compute")
+
+    def _mark(
+        self, phase: str, kind: wire.Kind, first: int, last: int | None = None, microbatch: int = -1,
+        group: str = "",
+    ) -> None:  # fmt: skip
+        self.marked.append(
+            Marked(phase, kind, first, len(self.nodes) - 1 if last is None else last, microbatch, group)
+        )

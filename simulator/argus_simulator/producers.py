@@ -1,0 +1,301 @@
+"""The producers of a simulated job: each rank speaks on a connection of its own, by the clock of its host."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from argus_core import wire
+from argus_core.kernel_records import KERNEL_DTYPE
+from argus_core.link import Link
+from argus_core.shared_page import PageWriter
+from argus_simulator.engine.job import NEVER, HostPause, JobStep
+from argus_simulator.engine.noise import generator
+from argus_simulator.engine.plan import SPAN_DTYPE, Plan
+from argus_simulator.engine.settings import ClockSettings
+from argus_simulator.stacks import MainThread
+from argus_simulator.topology import Topology
+
+_PATIENCE_S: Final = 2.0
+"""How long a send may wait for the exporter; a job in simulation loses nothing by waiting."""
+_GC_PHASE_NS: Final = 1_000_000
+"""Shorter collections are no phase, as in the real producer."""
+_CLOCK_STREAM: Final = (1 << 29) - 1
+_GENERATION: Final = 2
+
+
+@dataclass(frozen=True)
+class HostClock:
+    """What a host's clock shows: job time to Unix ns."""
+
+    offset_ns: int
+    drift: float
+
+    def skew(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What to add to true times, ns."""
+        skew: NDArray[np.int64] = self.offset_ns + np.rint(times_ns * self.drift).astype(np.int64)
+        return skew
+
+
+def host_clocks(topology: Topology, settings: ClockSettings, seed: int) -> list[HostClock]:
+    """One a host, by its index."""
+    clocks = []
+    for host in range(-(-topology.ranks // topology.ranks_per_host)):
+        random = generator(seed, _CLOCK_STREAM, host)
+        offset = float(random.uniform(-1, 1)) * settings.offset_seconds
+        clocks.append(HostClock(round(offset * 1e9), float(random.uniform(0, 1)) * settings.drift_ppm * 1e-6))
+    return clocks
+
+
+@dataclass
+class _Totals:
+    """Running totals that a producer keeps."""
+
+    count: int = 0
+    seconds: float = 0.0
+    squared: float = 0.0
+    tokens: float = 0.0
+    paused: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def iteration(self, seconds: float) -> None:
+        self.count += 1
+        self.seconds += seconds
+        self.squared += seconds * seconds
+
+    def pause(self, kind: str, seconds: float) -> tuple[int, float]:
+        count, total = self.paused.get(kind, (0, 0.0))
+        self.paused[kind] = count + 1, total + seconds
+        return self.paused[kind]
+
+
+class Producer:
+    """One rank's producer.
+
+    Args:
+        texts: names that the job's records refer to are bound in this order, alike on all ranks.
+        clock: Unix time in ns.
+    """
+
+    def __init__(
+        self, topology: Topology, rank: int, training_job: str, socket: Path, host_clock: HostClock,
+        clock: Callable[[], int], stack_hertz: float,
+    ) -> None:  # fmt: skip
+        self.rank = rank
+        self.dark: set[wire.Channel] = set()
+        """Channels that are lost."""
+        self.dark_reason = ""
+        self._clock, self._host_clock, self._topology = clock, host_clock, topology
+        self._page = PageWriter()
+        self._link = Link(socket, self._hello(training_job), patience_s=_PATIENCE_S, page_fd=self._page.fd)
+        self._totals = _Totals()
+        self._bound: dict[Plan, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
+        self._stacks = MainThread(stack_hertz) if stack_hertz > 0 else None
+
+    @property
+    def connected(self) -> bool:
+        return self._link.connected
+
+    @property
+    def dropped(self) -> int:
+        return self._link.dropped
+
+    def flush(self) -> None:
+        self._link.flush()
+
+    def close(self, exit_status: int | None) -> None:
+        """Leave with a BYE, or hang up without a word."""
+        self._link.close(exit_status)
+
+    def free(self) -> None:
+        """Give back what the producer holds of the system."""
+        self._page.close()
+
+    # -- what it says ------------------------------------------------------------------
+
+    def say_states(self, activity: wire.Activity) -> None:
+        """Activity and channels, which are repeated for an exporter that was restarted."""
+        self._link.add(wire.ActivityChange(self._now(), activity))
+        for channel in wire.Channel:
+            if channel is wire.Channel.STACKS and self._stacks is None:
+                continue
+            reason = self._link.name_id(self.dark_reason or "lost") if channel in self.dark else 0
+            self._link.add(wire.ChannelState(0, 0, reason, channel, int(channel not in self.dark)))
+
+    def send(self, done: JobStep, epoch_ns: int, *, finished: bool = True) -> None:
+        """Queue the records of a step; the caller flushes. A step that is not `finished` has no iteration."""
+        names, texts = self._bind(done.plan)
+        quantum = self._quantum
+        if wire.Channel.PHASES not in self.dark:
+            spans = done.spans_of(self.rank).copy()
+            self._place(spans, epoch_ns, quantum)
+            spans["phase_id"] = texts[spans["phase_id"]]
+            spans["group_id"] = texts[spans["group_id"]]
+            self._add(wire.MessageType.SPANS, spans, SPAN_DTYPE.itemsize)
+        if wire.Channel.KERNELS not in self.dark:
+            kernels = done.kernels_of(self.rank).copy()
+            launches = kernels["start_ns"].astype(np.int64) - kernels["issue_ns"]
+            self._place(kernels, epoch_ns, quantum)
+            skew = self._host_clock.skew(launches)
+            kernels["issue_ns"] = np.maximum(
+                kernels["start_ns"].astype(np.int64) - (launches + epoch_ns + skew), 0
+            )
+            kernels["name_id"] = names[kernels["name_id"]]
+            self._add(wire.MessageType.KERNELS, kernels, KERNEL_DTYPE.itemsize)
+        for pause in done.pauses:
+            if pause.rank == self.rank:
+                self._pause(pause, done.step, epoch_ns)
+        if self._stacks is not None and wire.Channel.STACKS not in self.dark:
+            for record in self._stacks.sample(
+                done, self.rank, self._link, epoch_ns, self._host_clock.offset_ns
+            ):
+                self._link.add(record)
+        if finished:
+            self._iteration(done, epoch_ns)
+
+    def enter(self, done: JobStep, now_ns: int, epoch_ns: int) -> None:
+        """Mark on the shared page what the rank has entered, and what it is in the middle of.
+
+        Args:
+            now_ns: Unix time; what lies later has not happened.
+        """
+        plan, times = done.plan, done.times
+        monotonic = time.monotonic_ns()
+
+        def on_monotonic(seconds: float) -> int:
+            return max(1, monotonic - max(0, now_ns - epoch_ns - round(seconds * 1e9)))
+
+        self._page.step(done.step)
+        own = (plan.rank[plan.comm] == self.rank) & (plan.exchange[plan.comm] >= 0)
+        for node in plan.comm[own][np.isfinite(times.arrival[plan.comm[own]])].tolist():
+            slot = self._page.group(plan.groups[plan.group_of_exchange[plan.exchange[node]]][1])
+            if slot is not None:
+                self._page.words[slot] += 1
+                self._page.words[slot + 1] = on_monotonic(float(times.arrival[node]))
+        if done.hung:
+            for phase, kind, since in open_spans(done, self.rank):
+                slot = self._page.phase(phase, kind)
+                if slot is not None:
+                    self._page.words[slot] = on_monotonic(since)
+
+    # -- parts ------------------------------------------------------------------
+
+    _quantum = 1
+
+    def quantise(self, quantum_ns: int) -> None:
+        """Time stamps of the GPU are multiples of this."""
+        self._quantum = quantum_ns
+
+    def step_clock(self, offset_ns: int) -> None:
+        """The host's clock jumps."""
+        self._host_clock = HostClock(self._host_clock.offset_ns + offset_ns, self._host_clock.drift)
+
+    def _place(self, records: NDArray[np.void], epoch_ns: int, quantum: int) -> None:
+        """Turn job time into what the host's clock shows; both ends are rounded to the clock's ticks."""
+        start = records["start_ns"].astype(np.int64)
+        end = start + records["duration_ns"].astype(np.int64)
+        start = (start + self._host_clock.skew(start) + epoch_ns) // quantum * quantum
+        end = (end + self._host_clock.skew(end) + epoch_ns) // quantum * quantum
+        records["start_ns"], records["duration_ns"] = start, end - start
+
+    def _pause(self, pause: HostPause, step: int, epoch_ns: int) -> None:
+        if pause.kind == "silent":
+            return
+        seconds = pause.duration_ns / 1e9
+        start_ns = epoch_ns + pause.start_ns + self._host_clock.offset_ns
+        count, total = self._totals.pause(pause.kind, seconds)
+        if pause.kind == "gc":
+            self._link.add(wire.GarbageCollection(start_ns, pause.duration_ns, count, total, _GENERATION))
+            if pause.duration_ns >= _GC_PHASE_NS:
+                self._link.add(
+                    wire.Span(
+                        start_ns, pause.duration_ns, step, self._link.name_id("gc"), 0, wire.Kind.HOST,
+                        wire.Source.HOST, 0,
+                    )
+                )  # fmt: skip
+        else:
+            compiler = self._link.name_id("triton")
+            self._link.add(wire.Compilation(start_ns, pause.duration_ns, count, total, compiler))
+
+    def _iteration(self, done: JobStep, epoch_ns: int) -> None:
+        start, end = int(done.start_ns[self.rank]), int(done.end_ns[self.rank])
+        totals = self._totals
+        totals.iteration((end - start) / 1e9)
+        totals.tokens += float(done.tokens[self.rank])
+        ends = np.array([end])
+        shown = epoch_ns + end + int(self._host_clock.skew(ends)[0])
+        self._link.add(wire.Work(totals.tokens, self._link.name_id("tokens")))
+        self._link.add(
+            wire.Iteration(done.step, shown, end - start, totals.count, totals.seconds, totals.squared)
+        )
+
+    def _bind(self, plan: Plan) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Ids on this connection of a plan's kernel names and texts; 0 stays 0."""
+        known = self._bound.get(plan)
+        if known is None:
+            names = np.array([0, *map(self._link.name_id, plan.names)], np.uint32)
+            texts = np.array([0, *map(self._link.name_id, plan.span_texts)], np.uint32)
+            known = self._bound[plan] = names, texts
+        return known
+
+    def _add(self, type_: wire.MessageType, records: NDArray[np.void], size: int) -> None:
+        packed = records.tobytes()
+        most = wire.records_per_message(wire.RECORDS[type_]) * size
+        for start in range(0, len(packed), most):
+            self._link.add_packed(type_, packed[start : start + most])
+
+    def _now(self) -> int:
+        return self._clock() + self._host_clock.offset_ns
+
+    def _hello(self, training_job: str) -> Callable[[], wire.Hello]:
+        topology, rank = self._topology, self.rank
+
+        def hello() -> wire.Hello:
+            return wire.hello(
+                pid=os.getpid(),
+                rank=rank,
+                training_job=training_job,
+                monotonic_ns=time.monotonic_ns(),
+                realtime_ns=self._now(),
+                local_rank=rank % topology.ranks_per_host,
+                world_size=topology.ranks,
+                coordinates=topology.coordinates(rank),
+                sizes=topology.sizes,
+                node=topology.host(rank),
+                gpu_uuid=f"GPU-{rank:08x}-0000-4000-8000-{rank:012x}",
+                role=topology.role(rank),
+                channels=(wire.Channel.PHASES, wire.Channel.KERNELS),
+                shares_page=True,
+            )
+
+        return hello
+
+
+def open_spans(done: JobStep, rank: int) -> list[tuple[str, wire.Kind, float]]:
+    """(phase, kind, since when in seconds) of what a rank is in the middle of in a step that hangs."""
+    plan, times = done.plan, done.times
+    begin = int(plan.span_ends[rank - 1]) if rank else 0
+    found: list[tuple[str, wire.Kind, float]] = []
+    first: tuple[str, wire.Kind] | None = None
+    last_end = float(done.start_ns[rank]) / 1e9
+    for index in range(begin, int(plan.span_ends[rank])):
+        phase = plan.span_texts[plan.spans["phase_id"][index] - 1]
+        kind = wire.Kind(int(plan.spans["kind"][index]))
+        head, tail = plan.span_first[index], plan.span_last[index]
+        since = last_end if phase == "data" else float(times.arrival[head])
+        until = done.data_end_ns[rank] if phase == "data" else times.end[tail]
+        if until == NEVER or not np.isfinite(float(until)):
+            first = first or (phase, kind)
+            if np.isfinite(since):
+                found.append((phase, kind, since))
+        elif phase != "data":
+            last_end = max(last_end, float(until))
+    if not found and first is not None:
+        found.append((*first, last_end))
+    return found
