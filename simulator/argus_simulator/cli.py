@@ -11,6 +11,7 @@ from argus_simulator.demo.command import demo
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.fleet import command as fleet_command
 from argus_simulator.lab import command as run_command
+from argus_simulator.score import command as score_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +58,10 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser(
             "fleet", help="1,000 to 100,000 ranks as series, by remote write or as OpenMetrics for backfill"
         )
+    )
+
+    score_command.add_arguments(
+        commands.add_parser("score", help="play the fault catalogue against the whole stack, and judge it")
     )
 
     return parser

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from argus_simulator.stack import Notification
@@ -50,11 +50,22 @@ class Claim:
     def at_most(self, severity: str) -> bool:
         return SEVERITIES.index(self.severity) <= SEVERITIES.index(severity)
 
-    def __str__(self) -> str:
-        whom = "rank" if not self.group else "group"
-        named = f" {whom} {','.join(map(str, sorted(self.ranks)))}" if self.ranks else ""
-        what = " ".join(part for part in (self.cause, self.labels.get("phase", "")) if part)
-        return f"{self.severity} {self.alert}{named}" + (f" ({what})" if what else "")
+
+def told(claims: Iterable[Claim]) -> tuple[str, ...]:
+    """Claims in words, in the order in which they began; those that differ in rank or loudness are one."""
+    alike: dict[tuple[str, str, bool], list[Claim]] = {}
+    for claim in claims:
+        alike.setdefault((claim.alert, claim.cause, claim.group), []).append(claim)
+    return tuple(_sentence(*key, same) for key, same in alike.items())
+
+
+def _sentence(alert: str, cause: str, group: bool, claims: Sequence[Claim]) -> str:
+    severities = sorted({claim.severity for claim in claims}, key=SEVERITIES.index)
+    ranks = sorted(frozenset[int]().union(*(claim.ranks for claim in claims)))
+    phases = sorted({claim.labels.get("phase", "") for claim in claims} - {""})
+    whom = f" {'group of ' if group else 'rank '}{','.join(map(str, ranks))}" if ranks else ""
+    what = " ".join((cause, *phases)).strip()
+    return f"{'/'.join(severities)} {alert}{whom}" + (f" ({what})" if what else "")
 
 
 def claims_of(job: str, delivered: Iterable[Notification], members: Members) -> list[Claim]:
@@ -80,7 +91,7 @@ def claims_of(job: str, delivered: Iterable[Notification], members: Members) -> 
         for labels, periods in begun.items()
         for start, end in periods.items()
     ]
-    return sorted(claims, key=lambda claim: (claim.start, str(claim)))
+    return sorted(claims, key=lambda claim: (claim.start, sorted(claim.labels.items())))
 
 
 def _claim(labels: dict[str, str], start: float, end: float, members: Members) -> Claim:

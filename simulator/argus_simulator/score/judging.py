@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from argus_simulator.lab.truth import Truth
-from argus_simulator.score.claims import SEVERITIES, Claim, incidents
+from argus_simulator.score.claims import SEVERITIES, Claim, incidents, told
 
 WINDOW_S = 10.0
 """Shortest window of a phase's mean in the mixin's test profile."""
@@ -97,7 +97,7 @@ def judge(truth: Truth, course: Course, claims: Iterable[Claim]) -> Judgement:
     if truth.control:
         false = [claim for claim in about if _accuses(claim, truth)]
     grouped = incidents(false, apart_s=GRACE_S)
-    accusations = tuple("; ".join(sorted({str(claim) for claim in group})) for group in grouped)
+    accusations = tuple("; ".join(told(group)) for group in grouped)
     during = [] if truth.control else [c for c in about if onset <= c.start <= _until(truth, course)]
     loud = [claim for claim in during if claim.above_info]
     first = min((claim.start for claim in loud), default=None)
@@ -121,7 +121,7 @@ def judge(truth: Truth, course: Course, claims: Iterable[Claim]) -> Judgement:
         accusations=accusations,
         alerts=len(false),
         healthy_hours=max(0.0, onset - course.start) / 3600,
-        said=tuple(dict.fromkeys(map(str, about if truth.control else during))),
+        said=told(about if truth.control else during),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argus_simulator.lab import Finding, Truth
 from argus_simulator.score.claims import claims_of
 from argus_simulator.score.judging import Course, Judgement, judge
+from argus_simulator.score.results import Result
 from argus_simulator.stack import Notification
 
 JOB = "job-1"
@@ -54,3 +55,19 @@ def members(labels: dict[str, str]) -> frozenset[int]:
 
 def judged(of: Truth, *delivered: Notification, course: Course = COURSE) -> Judgement:
     return judge(of, course, claims_of(JOB, delivered, members))
+
+
+def result(
+    judgement: Judgement,
+    *,
+    row: str = "row",
+    scenario: str = "row mid",
+    kind: str = "high",
+    expected: tuple[int, ...] = (3,),
+    seed: int = 0,
+) -> Result:
+    """A line of the score."""
+    return Result(
+        row, scenario, seed, kind, "", expected, ("gpu-compute",), ("operations",), "L2",
+        0.2, 0.03, 400, 0.1, 0, judgement, {"z > 3": (3,)},
+    )  # type: ignore[arg-type]  # fmt: skip

@@ -1,0 +1,188 @@
+"""`argus-simulator score`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from argus_simulator.demo.progress import Reporter
+from argus_simulator.score import baselines, report
+from argus_simulator.score.field import Capacity, Field
+from argus_simulator.score.results import Result, ResultFile
+from argus_simulator.score.scene import Scene
+from argus_simulator.score.suites import held_out_seeds, playables
+from argus_simulator.stack import Stack, StackError, StackOptions
+from argus_simulator.stack.repository import find_repository
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command, and what it calls."""
+    parser.add_argument(
+        "--suite",
+        default="dev",
+        metavar="SUITE",
+        help="dev (one variant of a row a seed), all (every variant), smoke, or one scenario (default: dev)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=_seeds,
+        default=(0,),
+        metavar="N[-M]",
+        help="one seed or several, 0 to 999 (default: 0)",
+    )
+    parser.add_argument(
+        "--jobs", type=_count, default=None, help="scenarios at a time (default: what this machine carries)"
+    )
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="keep finished lines here, and go on from them",
+    )
+    parser.add_argument(
+        "--held-out",
+        type=_count,
+        default=0,
+        metavar="SEEDS",
+        help="instead of --seed: so many seeds that nobody chose, other noise, totals alone",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="nothing but the last line on stdout; the rest goes to stderr"
+    )
+    parser.set_defaults(handler=_score)
+
+
+def _score(args: argparse.Namespace) -> int:
+    return score(
+        suite=args.suite,
+        seeds=args.seed,
+        jobs=args.jobs,
+        resume=args.resume,
+        held_out=args.held_out,
+        json_only=args.json,
+    )
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    first, _, last = text.partition("-")
+    if (
+        first.isdecimal()
+        and (not last or last.isdecimal())
+        and int(first) <= int(last or first) <= _LAST_SEED
+    ):
+        return tuple(range(int(first), int(last or first) + 1))
+    raise argparse.ArgumentTypeError(f"{text!r} is not a seed, or a range of seeds, from 0 to {_LAST_SEED}")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or text == "0":
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+_LAST_SEED = 999
+"""Those above are held out."""
+RANKS_A_CORE = 64
+"""Ranks that a core carries together with the stack; a player that falls behind is reported."""
+
+
+def score(
+    *,
+    suite: str,
+    seeds: Sequence[int],
+    jobs: int | None,
+    resume: Path | None,
+    held_out: int,
+    json_only: bool,
+) -> int:
+    """Play a suite and print the score. 0: all was played, whatever the score; 1: some was not.
+
+    Args:
+        suite: a name of `suites.SUITES`, or a scenario.
+        seeds: each plays the suite once.
+        jobs: how many at a time; None: what the machine carries.
+        resume: file with the lines that an earlier run has finished, and where this one adds its own.
+        held_out: how many held-out seeds to play instead of `seeds`; then only totals are told.
+        json_only: stdout carries nothing but the last line; the rest goes to stderr.
+    """
+    reporter = Reporter(sys.stderr if json_only else sys.stdout)
+    product = _product()
+    chosen = held_out_seeds(product, held_out) if held_out else seeds
+    scenes = [Scene(playable) for playable in playables(suite, chosen, held_out=bool(held_out))]
+    file = ResultFile(resume, product) if resume is not None else None
+    known = file.done() if file is not None else {}
+    results = [known[scene.key] for scene in scenes if scene.key in known]
+    left = [scene for scene in scenes if scene.key not in known]
+    reporter.say(
+        f"ARGUS score: {len(scenes)} scenarios of suite {suite}, seed {', '.join(map(str, chosen))}"
+        + (f"; {len(results)} are in {resume} already" if results else "")
+    )
+    failed: list[str] = []
+    if left:
+        played, failed = _play(left, _capacity(jobs), reporter, file, quiet=bool(held_out))
+        results += played
+    if not held_out:
+        for line in report.table(results):
+            reporter.say(line)
+    for line in report.summary(results):
+        reporter.say(line)
+    compared = baselines.compare(results)
+    for line in baselines.lines(compared):
+        reporter.say(line)
+    print(report.as_json(product, results, compared, rows=not held_out), flush=True)
+    if failed:
+        reporter.say(f"not played: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def _play(
+    scenes: Sequence[Scene], capacity: Capacity, reporter: Reporter, file: ResultFile | None, *, quiet: bool
+) -> tuple[list[Result], list[str]]:
+    """Results, and the names of what could not be played."""
+    results: list[Result] = []
+    failures: list[str] = []
+    began = time.monotonic()
+
+    def finished(result: Result) -> None:
+        results.append(result)
+        if file is not None:
+            file.add(result)
+        if not quiet:
+            reporter.step(report.line(result))
+
+    def failed(scene: Scene, why: str) -> None:
+        failures.append(scene.name)
+        reporter.step(f"{scene.name}: the player ended early; the end of its log:\n{why}")
+
+    def meanwhile(playing: list[str]) -> None:
+        minutes = (time.monotonic() - began) / 60
+        reporter.now(f"{len(results)} of {len(scenes)} done in {minutes:.1f} min; playing {len(playing)}")
+
+    with Stack(StackOptions(say=reporter.step)) as stack:
+        Field(stack, capacity).play(scenes, finished, failed, meanwhile)
+        errors = stack.rule_errors()
+    if errors:
+        raise StackError("rules failed while the suite was played: " + "; ".join(errors))
+    return results, failures
+
+
+def _capacity(jobs: int | None) -> Capacity:
+    cores = len(os.sched_getaffinity(0))
+    return Capacity(jobs if jobs is not None else 4 * cores, RANKS_A_CORE * cores)
+
+
+def _product() -> str:
+    """What is scored: the commit, with a mark where files differ from it; without git the version."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=find_repository(), capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return f"version {version('argus-for-prometheus')}"
+    return done.stdout.strip()

@@ -1,0 +1,128 @@
+"""Plays many scenarios on one stack, several at a time, and judges each when its job has ended."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from argus_simulator.score.baselines import named
+from argus_simulator.score.claims import claims_of
+from argus_simulator.score.judging import Course, judge
+from argus_simulator.score.members import JobMembers
+from argus_simulator.score.playing import Log, Order
+from argus_simulator.score.results import Result, result_of
+from argus_simulator.score.scene import Scene
+from argus_simulator.stack import Exporter, Stack
+from argus_simulator.stack.processes import Child
+
+SETTLE_S = 5.0
+"""From the last step to the judgement: an alert of the last moment has been delivered by then."""
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What may run at a time.
+
+    Attributes:
+        jobs: at most so many.
+        ranks: and at most so many ranks of them together; one job always may.
+    """
+
+    jobs: int
+    ranks: int
+
+
+@dataclass
+class _Playing:
+    scene: Scene
+    job: str
+    child: Child
+    log: Path
+    exporter: Exporter
+    ended: float | None = None
+
+
+class Field:
+    """Slots on a running stack. Use it from the thread that started the stack: children end with it."""
+
+    def __init__(self, stack: Stack, capacity: Capacity) -> None:
+        self._stack = stack
+        self._capacity = capacity
+        self._playing: list[_Playing] = []
+        self._idle: list[Exporter] = []
+        self._started = 0
+
+    def play(
+        self,
+        scenes: Iterable[Scene],
+        finished: Callable[[Result], None],
+        failed: Callable[[Scene, str], None],
+        meanwhile: Callable[[list[str]], None] = lambda _: None,
+    ) -> None:
+        """Play everything, longest first, so that no long job runs alone at the end.
+
+        Args:
+            scenes: what to play.
+            finished: told each result as it comes.
+            failed: told of a scenario that could not be played, and why; the others go on.
+            meanwhile: told what is being played, a few times a second.
+
+        Raises:
+            StackError: a part of the stack died.
+        """
+        waiting = deque(sorted(scenes, key=lambda scene: -scene.seconds))
+        while waiting or self._playing:
+            while waiting and self._fits(waiting[0]):
+                self._start(waiting.popleft())
+            self._stack.check()
+            for playing in list(self._playing):
+                if self._settled(playing):
+                    self._playing.remove(playing)
+                    self._idle.append(playing.exporter)
+                    if playing.child.exit_status == 0:
+                        finished(self._judge(playing))
+                    else:
+                        failed(playing.scene, playing.child.log_tail())
+            meanwhile([playing.scene.name for playing in self._playing])
+            time.sleep(0.2)
+
+    def _fits(self, scene: Scene) -> bool:
+        busy = sum(playing.scene.ranks for playing in self._playing)
+        return not self._playing or (
+            len(self._playing) < self._capacity.jobs and busy + scene.ranks <= self._capacity.ranks
+        )
+
+    def _start(self, scene: Scene) -> None:
+        self._started += 1
+        # Nothing of the scenario: whoever reads the name learns nothing.
+        job = f"job-{secrets.token_hex(4)}"
+        exporter = self._idle.pop() if self._idle else self._stack.add_exporter(f"exporter-{self._started}")
+        folder = self._stack.folder / job
+        folder.mkdir()
+        log, order = folder / "log.json", folder / "order.json"
+        order.write_text(Order(scene.playable, job, str(exporter.socket), str(log)).as_json())
+        child = self._stack.start_child(
+            job, [sys.executable, "-m", "argus_simulator.score.playing", str(order)]
+        )
+        self._playing.append(_Playing(scene, job, child, log, exporter))
+
+    def _settled(self, playing: _Playing) -> bool:
+        if playing.child.exit_status is None:
+            return False
+        if playing.ended is None:
+            playing.ended = time.monotonic()
+        return time.monotonic() - playing.ended >= SETTLE_S
+
+    def _judge(self, playing: _Playing) -> Result:
+        log = Log.from_json(playing.log.read_text())
+        truth, query = playing.scene.truth, self._stack.query
+        course = Course(log.start, log.end, log.step_ends)
+        members = JobMembers(query, playing.job, time.time() - log.start)
+        judgement = judge(truth, course, claims_of(playing.job, self._stack.notifications(), members))
+        onset = course.begins(playing.scene.onset_step)
+        return result_of(playing.scene, log, judgement, named(query, playing.job, onset, log.end - 1))

@@ -1,0 +1,132 @@
+"""A score for people (a table and totals) and for programs (one line of JSON)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from argus_simulator.score.results import Result
+from argus_simulator.score.totals import Totals, accusations, totals
+
+_HEAD = ("row", "variant", "seed", "effect", "found", "steps", "P", "R", "cause", "team", "victims", "false")
+
+
+def table(results: Sequence[Result]) -> Iterator[str]:
+    """One line a scenario, by class."""
+    for kind, title in (
+        ("high", "High severity"),
+        ("low", "Low severity (no gate)"),
+        ("sub-threshold", "Effect on the step below 1 % (no gate)"),
+        ("hidden", "No signal yet (no gate)"),
+        ("control", "Controls"),
+    ):
+        of_kind = sorted((r for r in results if r.kind == kind), key=lambda r: (r.row, r.scenario, r.seed))
+        if of_kind:
+            yield f"\n{title}"
+            yield from _aligned([_HEAD, *(_cells(result) for result in of_kind)])
+
+
+def summary(results: Sequence[Result]) -> Iterator[str]:
+    """Totals with their 95 % intervals."""
+    high = [result for result in results if result.kind == "high"]
+    yield ""
+    yield "High severity rows, mean [95 % interval, Wilson]"
+    yield from _totals(totals(high))
+    false = accusations(results)
+    yield (
+        f"  false accusations    {false.incidents} incidents ({false.alerts} alerts) in {false.hours:.2f} "
+        f"healthy job-hours: below {false.per_hour_bound:.2g} an hour (95 %, Poisson)"
+    )
+    busy = [result for result in results if not result.kept_up]
+    if busy:
+        names = ", ".join(f"{result.scenario} ({result.lag_seconds:.1f} s late)" for result in busy)
+        yield f"  the machine was too busy for: {names}"
+
+
+def _totals(of: Totals) -> Iterator[str]:
+    yield f"  detection            {of.detection}"
+    yield f"  rank precision       {of.precision}"
+    yield f"  rank recall          {of.recall}"
+    yield f"  cause                {of.cause}; where detected {of.cause_where_detected}"
+    yield f"  team                 {of.team}; where detected {of.team_where_detected}"
+    yield f"  scenarios with a victim accused {of.victims}"
+    p50 = "-" if of.steps_p50 is None else f"{of.steps_p50:g}"
+    yield f"  steps to detection   median {p50}, {of.missed} of {of.rows} missed"
+
+
+def line(result: Result) -> str:
+    """One scenario, as soon as it is judged."""
+    judged = result.judgement
+    if judged.detected is None:
+        return f"{result.scenario}: {'; '.join(judged.accusations) or 'nobody accused'}"
+    found = f"found after {judged.steps} steps" if judged.detected else "NOT found"
+    said = f" by {'; '.join(judged.said)}" if judged.said else ""
+    early = f"; BEFORE the fault: {'; '.join(judged.accusations)}" if judged.accusations else ""
+    return f"{result.scenario}: {found}{said}{early}"
+
+
+def as_json(
+    product: str,
+    results: Sequence[Result],
+    baselines: dict[str, dict[str, float | None]],
+    *,
+    rows: bool = True,
+) -> str:
+    """The last line; without `rows` totals alone. `product`: what was scored."""
+    high = totals(result for result in results if result.kind == "high")
+    false = accusations(results)
+    return json.dumps(
+        {
+            "detection": high.detection.value,
+            "rank_precision": high.precision.value,
+            "rank_recall": high.recall.value,
+            "cause": high.cause.value,
+            "team": high.team.value,
+            "false_accusations": false.incidents,
+            "steps_to_detection_p50": high.steps_p50,
+            "scenarios": high.rows,
+            "healthy_job_hours": round(false.hours, 4),
+            "false_accusations_per_hour_below": round(false.per_hour_bound, 4) if false.hours else None,
+            "product": product,
+            "baselines": baselines,
+            "rows": [result.as_dict() for result in results] if rows else [],
+        }
+    )
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    judged = result.judgement
+    return (
+        result.row,
+        result.scenario.partition(" ")[2] or "-",
+        str(result.seed),
+        "-" if result.effect is None else f"{result.effect:+.1%}",
+        _yes(judged.detected),
+        "-" if judged.steps is None else str(judged.steps),
+        _number(judged.precision),
+        _number(judged.recall),
+        _marked(judged.causes, judged.cause_right),
+        _marked(judged.teams, judged.team_right),
+        ",".join(map(str, judged.victims)) or "-",
+        "; ".join(judged.accusations) or "-",
+    )
+
+
+def _marked(said: Iterable[str], right: bool | None) -> str:
+    if right is None:
+        return "-"
+    return ("ok " if right else "NO ") + (",".join(said) or "unknown")
+
+
+def _yes(value: bool | None) -> str:
+    return {None: "-", True: "yes", False: "NO"}[value]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

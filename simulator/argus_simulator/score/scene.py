@@ -1,0 +1,71 @@
+"""A scenario as the score plays it: how fast, how long, and what is true of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from argus_simulator.lab import Scenario, Truth, load_scenario
+from argus_simulator.score.suites import Playable
+
+STEP_S: Final = 0.25
+"""Healthy steps are compressed to this: four in a scrape of the test profile, as 4 s in one of 15 s."""
+FAULTY_STEPS: Final = 240
+"""After the onset: a minute of healthy steps. The slowest verdicts of the test profile need half of it."""
+FAULTY_MOST_S: Final = 75.0
+"""A fault that makes steps many times as long is watched for so long at most."""
+STEPS: Final = 300
+"""Where there is no healthy part, and in a control."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is played, how, and the truth for the judge."""
+
+    playable: Playable
+
+    @property
+    def name(self) -> str:
+        return self.playable.title
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What is played once in a score."""
+        return self.name, self.seed
+
+    @property
+    def seed(self) -> int:
+        return self.playable.seed
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario in compressed time."""
+        chosen = self.playable
+        scenario = load_scenario(
+            chosen.name, seed=chosen.seed, magnitude=chosen.magnitude, topology=chosen.topology
+        )
+        return scenario.compressed(scenario.step_seconds / STEP_S)
+
+    @property
+    def truth(self) -> Truth:
+        return self.scenario.truth
+
+    @property
+    def ranks(self) -> int:
+        return self.scenario.topology.build().ranks
+
+    @property
+    def onset_step(self) -> int:
+        """First faulty step; of a control, where it is whatever happens in it."""
+        return min((fault.onset_step for fault in self.scenario.faults.values()), default=0)
+
+    @property
+    def steps(self) -> int:
+        """How many steps the job has at most."""
+        return max(STEPS, self.onset_step + FAULTY_STEPS)
+
+    @property
+    def seconds(self) -> float:
+        """How long the job lasts at most."""
+        return self.onset_step * STEP_S + max(FAULTY_MOST_S, (self.steps - self.onset_step) * STEP_S)

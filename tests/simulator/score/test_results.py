@@ -1,0 +1,111 @@
+"""Lines that are kept, totals over them, and what is printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from argus_simulator.errors import ArgusSimulatorError
+from argus_simulator.score import baselines, report
+from argus_simulator.score.coverage import page
+from argus_simulator.score.results import ResultFile
+from argus_simulator.score.totals import accusations, totals
+from simulator.score.judged import ONSET, SLOW, finding, judged, result, said, truth
+
+RANK_3 = {**SLOW, "rank": "3"}
+RANK_4 = {**SLOW, "rank": "4"}
+RIGHT = result(judged(truth(finding()), said(RANK_3, at=ONSET + 2)))
+WRONG = result(judged(truth(finding()), said(RANK_4, at=ONSET + 5)), scenario="row low")
+MISSED = result(judged(truth(finding())), scenario="row high")
+ACCUSED = judged(truth(control=True), said(RANK_3), said(RANK_4))
+CONTROL = result(ACCUSED, row="still", scenario="still", kind="control", expected=())
+ALL = [RIGHT, WRONG, MISSED, CONTROL]
+
+
+def test_a_line_survives_the_file(tmp_path: Path):
+    """What is read again is what was written, tuples and all."""
+    file = ResultFile(tmp_path / "lines", "commit")
+    for line in ALL:
+        file.add(line)
+    assert list(ResultFile(tmp_path / "lines", "commit").done().values()) == ALL
+
+
+def test_lines_of_another_product_are_not_taken_up(tmp_path: Path):
+    """A score is of one commit."""
+    ResultFile(tmp_path / "lines", "before").add(RIGHT)
+    assert ResultFile(tmp_path / "lines", "after").done() == {}
+
+
+def test_a_file_that_holds_something_else_is_refused(tmp_path: Path):
+    """With its line, before hours are spent."""
+    path = tmp_path / "lines"
+    path.write_text('{"product": "commit"}\n')
+    with pytest.raises(ArgusSimulatorError, match="line 1: not a line of a score"):
+        ResultFile(path, "commit").done()
+
+
+def test_totals_count_misses_as_wrong():
+    """Of three rows one is right, one is found with the wrong rank, one is missed."""
+    high = totals(ALL[:3])
+    assert high.detection.value == pytest.approx(2 / 3)
+    assert high.precision.value == pytest.approx(1 / 2)
+    assert high.recall.value == pytest.approx(1 / 3)
+    assert high.cause.value == pytest.approx(2 / 3)
+    assert high.cause_where_detected.value == 1
+    assert high.victims.value == pytest.approx(1 / 3)
+    assert high.missed == 1
+
+
+def test_a_miss_is_later_than_all_others():
+    """The median of 8, 20 and never is 20; of 8 and two misses there is none."""
+    assert totals(ALL[:3]).steps_p50 == 20
+    assert totals([RIGHT, MISSED, MISSED]).steps_p50 is None
+
+
+def test_accusations_come_with_the_time_in_which_they_were_false():
+    """One incident of two alerts in the control, none before the onsets."""
+    false = accusations(ALL)
+    assert (false.incidents, false.alerts) == (1, 2)
+    assert false.hours == pytest.approx((3 * 50 + 100) / 3600)
+    assert false.per_hour_bound == pytest.approx(4.744 / false.hours, rel=1e-3)
+
+
+def test_the_last_line_has_what_scripts_read():
+    """The names of the issue, gated rows alone in the figures, every row in `rows`."""
+    content = json.loads(report.as_json("commit", ALL, baselines.compare(ALL)))
+    assert content["detection"] == pytest.approx(2 / 3)
+    assert content["false_accusations"] == 1
+    assert {"rank_precision", "rank_recall", "cause", "team", "steps_to_detection_p50"} <= set(content)
+    assert [row["row"] for row in content["rows"]] == ["row", "row", "row", "still"]
+
+
+def test_held_out_totals_come_without_rows():
+    """Who sees rows tunes to them."""
+    assert json.loads(report.as_json("commit", ALL, {}, rows=False))["rows"] == []
+
+
+def test_the_table_shows_every_line():
+    """With what is wrong in it in capitals."""
+    text = "\n".join(report.table(ALL))
+    assert "row  low      0     +20.0%  yes    20     0  0  ok gpu-compute" in text
+    assert "NO unknown" in text
+    assert "page ArgusStragglerRank rank 3,4 (gpu-compute forward)" in text
+
+
+def test_the_page_names_what_falls_short_and_why():
+    """Row by row: the note, and what was said instead."""
+    score = json.loads(report.as_json("0123456789abcdef", ALL, {}))
+    text = page(score, {"row": "the reason"})
+    assert "at commit `0123456789ab`" in text
+    assert "the reason; named rank 4, right is rank 3 (low); not found (high)" in text
+    assert "| still | 1 | 0.028 | 1 |" in text
+
+
+def test_what_a_busy_machine_played_is_named():
+    """A player that is seconds late plays another job than it should."""
+    late = result(RIGHT.judgement, scenario="row late")
+    object.__setattr__(late, "lag_seconds", 5.0)
+    assert any("too busy for: row late (5.0 s late)" in line for line in report.summary([late]))
+    assert not any("too busy" in line for line in report.summary([RIGHT]))

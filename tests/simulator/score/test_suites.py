@@ -1,0 +1,58 @@
+"""What a suite plays."""
+
+from __future__ import annotations
+
+import pytest
+
+from argus_core.settings import SettingsError
+from argus_simulator.lab import shipped, variants
+from argus_simulator.score.scene import Scene
+from argus_simulator.score.suites import (
+    held_out_rows,
+    held_out_seeds,
+    playables,
+    rows,
+)
+
+
+def test_the_development_suite_plays_each_row_once_a_seed():
+    """Faults and controls, but for the rows that are held out."""
+    names = [playable.name for playable in playables("dev", [0])]
+    assert sorted(names) == sorted(rows(held_out=False))
+    assert not set(names) & set(held_out_rows())
+
+
+def test_variants_take_turns_with_the_seeds():
+    """As many seeds as a row has variants play all of them."""
+    name = "faults/gpu-throttle"
+    known = variants(name)
+    played = [p for p in playables("dev", range(len(known))) if p.name == name]
+    assert {(p.magnitude, p.topology) for p in played} == {(v.magnitude, v.topology) for v in known}
+
+
+def test_one_scenario_is_played_in_all_variants():
+    """By its full name or its last part."""
+    assert playables("gpu-throttle", [7]) == playables("faults/gpu-throttle", [7])
+    assert len(playables("gpu-throttle", [7])) == len(variants("faults/gpu-throttle"))
+
+
+def test_an_unknown_suite_is_refused_with_what_there_is():
+    """Before a stack is started."""
+    with pytest.raises(SettingsError, match=r"no such scenario.*faults/gpu-throttle"):
+        playables("no-such-suite", [0])
+
+
+def test_held_out_seeds_are_no_development_seeds():
+    """They follow from the commit, and nobody can choose them."""
+    assert held_out_seeds("a", 3) == held_out_seeds("a", 3)
+    assert held_out_seeds("a", 3) != held_out_seeds("b", 3)
+    assert min(held_out_seeds("a", 50)) >= 1000
+
+
+def test_time_is_compressed_alike():
+    """A healthy step lasts a quarter of a second, whatever the scenario says; steps and their onset stay."""
+    for name in shipped():
+        if name.startswith(("faults/", "controls/")):
+            scene = Scene(playables(name, [0])[0])
+            assert scene.scenario.step_seconds == pytest.approx(0.25)
+            assert scene.steps >= max(300, scene.onset_step + 240)
