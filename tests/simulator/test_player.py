@@ -190,7 +190,7 @@ def of_rank(connections: list[list[bytes]], rank: int) -> list[list[bytes]]:
 
 
 def test_clocks_of_hosts_change_no_duration(tmp_path: Path):
-    """Invariant (9): an offset moves all, a drift of 20 ppm and a tick of 1 us change a duration by no more."""
+    """Invariant (9): an offset moves all, a drift of 20 ppm and a tick of 1 us change a duration."""
     true = JobShape(Topology(dp=2, ranks_per_host=1), 0.25, clocks=TRUE_CLOCKS)
     off = JobShape(true.topology, 0.25, clocks=ClockSettings(0.01, 20.0, 1000))
     plain, skewed = played(tmp_path, shape=true), played(tmp_path, shape=off)
@@ -229,7 +229,7 @@ def test_collections_and_compilations_are_told_with_their_totals(tmp_path: Path)
 
 
 def test_activities_are_told_when_they_begin(tmp_path: Path):
-    """A checkpoint comes after its step, a warm-up lasts as long as its steps; an untagged one is not told."""
+    """A checkpoint comes after its step, a warm-up lasts as long as its steps; untagged ones are not told."""
     connections = played(
         tmp_path,
         Fault("activity", (0, 1), activity="warmup", factor=2.0, end_step=2),

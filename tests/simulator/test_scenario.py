@@ -95,7 +95,7 @@ FAULT = "faults: {f: {mechanism: kernels, ranks: [1], factor: 2, "
         (FAULT + "onset_step: 9, end_step: 9}}", "faults.f.end_step is 9; allowed: above onset_step"),
         ("faults: {f: {mechanism: data, ranks: [1], seconds: -1}}", "seconds is -1.0; allowed: 0 to 600"),
         ("faults: {f: {mechanism: data, where: rnak}}", "faults.f.where is 'rnak'; allowed: all | rank"),
-        ("faults: {f: {mechanism: data, where: 9 ranks}}", "at most the 8 ranks that are there"),
+        ("faults: {f: {mechanism: data, where: 9 ranks}}", "asks for 9 ranks; allowed: 1 to the 8"),
         ("faults: {f: {mechanism: data, where: stage 1}}", "stage 1; allowed: 0 to 0"),
         ("truth: {findings: [{of: [g]}]}", "truth.findings.0..of names 'g'; allowed: no fault exists"),
         ("truth: {control: true, findings: [{}]}", "truth.findings: a control has none"),
@@ -135,7 +135,7 @@ def test_an_unknown_scenario_is_answered_with_the_shipped_ones():
     [
         ("all", 16), ("rank", 1), ("3 ranks", 3), ("25% of ranks", 4), ("host", 4), ("2 hosts", 8),
         ("rack", 8), ("stage last", 8), ("rank of stage first", 1), ("group ep", 2), ("half of group ep", 1),
-        ("rank of group tp", 1), ("2 ranks of group dp", 2),
+        ("rank of group tp", 1), ("2 groups tp", 4), ("2 ranks of group dp", 2),
     ],
 )  # fmt: skip
 def test_ranks_are_chosen_by_topology(tmp_path: Path, where: str, count: int):

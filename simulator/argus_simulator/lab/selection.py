@@ -14,12 +14,13 @@ from argus_simulator.topology import GROUP_DIMENSIONS, Topology
 
 GRAMMAR: Final = (
     "all | rank | N ranks | N% of ranks | host | N hosts | rack | model | stage S | rank of stage S | "
-    "group DIM | rank of group DIM | N ranks of group DIM | half of group DIM "
+    "group DIM | N groups DIM | rank of group DIM | N ranks of group DIM | half of group DIM "
     f"(S: first, last, middle or a number; DIM: {', '.join(GROUP_DIMENSIONS)})"
 )
 _DIMENSION: Final = "|".join(GROUP_DIMENSIONS)
 _SINGLE: Final = re.compile(
-    r"(?P<all>all)|(?P<host>host)|(?P<hosts>\d+) hosts|(?P<rack>rack)|(?P<model>model)"
+    rf"(?P<all>all)|(?P<groups>\d+) groups (?P<of>{_DIMENSION})"
+    r"|(?P<host>host)|(?P<hosts>\d+) hosts|(?P<rack>rack)|(?P<model>model)"
     r"|(?:(?P<one>rank)|(?P<count>\d+) ranks|(?P<share>\d+)% of ranks|(?P<half>half))?"
     rf"(?: ?of )?(?:stage (?P<stage>first|last|middle|\d+)|group (?P<group>{_DIMENSION}))?"
 )
@@ -39,13 +40,19 @@ def choose_ranks(where: str, topology: Topology, random: np.random.Generator) ->
         return every
     if match["host"] or match["hosts"] or match["rack"] or match["model"]:
         return _places(match, topology, random)
+    if match["groups"]:
+        groups = sorted(topology.groups(match["of"]).values())
+        places = random.choice(
+            len(groups), _at_most(int(match["groups"]), len(groups), "groups"), replace=False
+        )
+        return tuple(sorted(rank for place in places for rank in groups[place]))
     pool = every
     if match["stage"]:
         stage = _stage(match["stage"], topology)
         pool = tuple(rank for rank in every if topology.coordinates(rank)["pp"] == stage)
     elif match["group"]:
-        groups = sorted(topology.groups(match["group"]).items())
-        pool = groups[int(random.integers(len(groups)))][1]
+        groups = sorted(topology.groups(match["group"]).values())
+        pool = groups[int(random.integers(len(groups)))]
     count = len(pool)
     if match["one"]:
         count = 1
@@ -55,9 +62,7 @@ def choose_ranks(where: str, topology: Topology, random: np.random.Generator) ->
         count = max(1, round(len(pool) * int(match["share"]) / 100))
     elif match["half"]:
         count = max(1, len(pool) // 2)
-    if not 1 <= count <= len(pool):
-        raise ValueError(f"where is {where!r}; allowed: at most the {len(pool)} ranks that are there")
-    chosen = random.choice(len(pool), count, replace=False)
+    chosen = random.choice(len(pool), _at_most(count, len(pool), "ranks"), replace=False)
     return tuple(sorted(pool[index] for index in chosen))
 
 
@@ -70,11 +75,15 @@ def _places(match: re.Match[str], topology: Topology, random: np.random.Generato
         return tuple(rank for rank in range(topology.ranks) if topology.gpu_model(rank) == slow)
     place = topology.rack if match["rack"] else topology.host_index
     places = sorted({place(rank) for rank in range(topology.ranks)})
-    count = int(match["hosts"] or 1)
-    if not 1 <= count <= len(places):
-        raise ValueError(f"where asks for {count} hosts; allowed: at most the {len(places)} that there are")
+    count = _at_most(int(match["hosts"] or 1), len(places), "hosts")
     chosen = {places[index] for index in random.choice(len(places), count, replace=False)}
     return tuple(rank for rank in range(topology.ranks) if place(rank) in chosen)
+
+
+def _at_most(count: int, there: int, what: str) -> int:
+    if not 1 <= count <= there:
+        raise ValueError(f"where asks for {count} {what}; allowed: 1 to the {there} that are there")
+    return count
 
 
 def _stage(text: str, topology: Topology) -> int:
