@@ -89,7 +89,7 @@ def _count(text: str) -> int:
 
 _LAST_SEED = 999
 """Those above are held out."""
-RANKS_A_CORE = 64
+RANKS_A_CORE = 80
 """Ranks that a core carries together with the stack; a player that falls behind is reported."""
 
 
@@ -175,7 +175,7 @@ def _play(
 
 def _capacity(jobs: int | None) -> Capacity:
     cores = len(os.sched_getaffinity(0))
-    return Capacity(jobs if jobs is not None else 4 * cores, RANKS_A_CORE * cores)
+    return Capacity(jobs if jobs is not None else 5 * cores, RANKS_A_CORE * cores)
 
 
 def _product() -> str:

@@ -14,7 +14,7 @@ from argus_simulator.score.baselines import named
 from argus_simulator.score.claims import claims_of
 from argus_simulator.score.judging import Course, judge
 from argus_simulator.score.members import JobMembers
-from argus_simulator.score.playing import Log, Order
+from argus_simulator.score.playing import Log, Order, unscraped_mark
 from argus_simulator.score.results import Result, result_of
 from argus_simulator.score.scene import Scene
 from argus_simulator.stack import Exporter, Stack
@@ -44,6 +44,7 @@ class _Playing:
     child: Child
     log: Path
     exporter: Exporter
+    scraped: bool = True
     ended: float | None = None
 
 
@@ -81,8 +82,10 @@ class Field:
                 self._start(waiting.popleft())
             self._stack.check()
             for playing in list(self._playing):
+                self._scrape(playing, not unscraped_mark(playing.log).exists())
                 if self._settled(playing):
                     self._playing.remove(playing)
+                    self._scrape(playing, True)
                     self._idle.append(playing.exporter)
                     if playing.child.exit_status == 0:
                         finished(self._judge(playing))
@@ -110,6 +113,12 @@ class Field:
             job, [sys.executable, "-m", "argus_simulator.score.playing", str(order)]
         )
         self._playing.append(_Playing(scene, job, child, log, exporter))
+
+    def _scrape(self, playing: _Playing, wanted: bool) -> None:
+        if wanted != playing.scraped:
+            playing.scraped = wanted
+            address = playing.exporter.address
+            self._stack.scrape(address) if wanted else self._stack.scrape_no_more(address)
 
     def _settled(self, playing: _Playing) -> bool:
         if playing.child.exit_status is None:

@@ -78,9 +78,12 @@ def play(order: Order) -> Log:
     scene = Scene(order.playable)
     worst = 0.0
 
+    unscraped = unscraped_mark(Path(order.log))
+
     def on_step(progress: Progress) -> None:
         nonlocal worst
         worst = max(worst, progress.lag_seconds)
+        _mark(unscraped, scene.unscraped(progress.steps))
         if progress.steps >= scene.steps:
             player.stop()
 
@@ -93,6 +96,18 @@ def play(order: Order) -> Log:
     os.nice(_NICE)
     effect = None if progress.hung else effect_of(scene, start, ends)
     return Log(start, end, ends, effect, worst, progress.dropped)
+
+
+def unscraped_mark(log: Path) -> Path:
+    """A file that is there while Prometheus must not reach the exporter; who runs the stack sees to it."""
+    return log.with_suffix(".unscraped")
+
+
+def _mark(file: Path, there: bool) -> None:
+    if there:
+        file.touch()
+    else:
+        file.unlink(missing_ok=True)
 
 
 def effect_of(scene: Scene, start: float, step_ends: Sequence[float]) -> float | None:

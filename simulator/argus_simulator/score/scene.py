@@ -60,6 +60,11 @@ class Scene:
         """First faulty step; of a control, where it is whatever happens in it."""
         return min((fault.onset_step for fault in self.scenario.faults.values()), default=0)
 
+    def unscraped(self, step: int) -> bool:
+        """Whether Prometheus must not reach the job's exporter in this step."""
+        gaps = self.scenario.scrape_gaps
+        return any(first <= step and (end is None or step < end) for first, end in gaps)
+
     @property
     def steps(self) -> int:
         """How many steps the job has at most."""
