@@ -19,9 +19,11 @@ Role = Literal["compute", "collective", "send", "recv", "copy"]
 # Durations of a healthy operation in units of an attention block's forward pass.
 _ATTENTION, _MLP, _ROUTER, _EXPERTS = 1.0, 1.1, 0.15, 1.0
 _BACKWARD: Final = 2.0
-_OPTIMIZER_OF_LAYER, _COPY = 2.2, 0.6
-_TENSOR_BODY, _EXPERT_BODY, _PIPELINE_BODY = 0.08, 0.12, 0.06
-_GRADIENT_BODY_OF_LAYER, _PARAMETER_BODY_OF_LAYER, _WORLD_BODY = 1.1, 0.5, 0.02
+_OPTIMIZER_OF_LAYER, _COPY = 2.2, 1.5
+_TENSOR_BODY, _EXPERT_BODY, _PIPELINE_BODY = 0.12, 0.12, 0.2
+_GRADIENT_BODY_OF_LAYER, _WORLD_BODY = 3.0, 0.02
+_EXPERT_GRADIENTS = 0.8
+"""Share of the parameters that belongs to experts, where there are some."""
 
 STREAMS: Final = {
     "compute": 7, "copy": 13, "dp": 20, "edp": 24, "tp": 28, "ep": 32, "world": 36,
@@ -124,7 +126,7 @@ class RankSchedule:
         self._compute(blocks.OPTIMIZER, _OPTIMIZER_OF_LAYER * layers, "optimizer")
         self._mark("optimizer", wire.Kind.COMPUTE, begin)
         if topology.ep > 1:
-            self._collective("all-gather", "edp", _PARAMETER_BODY_OF_LAYER * layers)
+            self._collective("all-gather", "edp", _GRADIENT_BODY_OF_LAYER * _EXPERT_GRADIENTS * layers / 2)
 
     # -- one microbatch through this stage ------------------------------------------------------------------
 
@@ -185,9 +187,11 @@ class RankSchedule:
         needs, alone = self._last, self.extras.serial or not self.model.overlap
         found: list[int] = []
         if self.topology.ep > 1:
-            found += self._collective("reduce-scatter", "edp", _GRADIENT_BODY_OF_LAYER / 2, needs=needs)
+            found += self._collective(
+                "reduce-scatter", "edp", _GRADIENT_BODY_OF_LAYER * _EXPERT_GRADIENTS, needs=needs
+            )
             needs = (*needs, *found)
-        body = _GRADIENT_BODY_OF_LAYER / (2 if self.topology.ep > 1 else 1)
+        body = _GRADIENT_BODY_OF_LAYER * (1 - _EXPERT_GRADIENTS if self.topology.ep > 1 else 1)
         found += self._collective("all-reduce", "dp", body, needs=needs)
         self._gradients += found
         if alone:
@@ -215,7 +219,7 @@ class RankSchedule:
         kernel = ((blocks.COLLECTIVES[operation], 1.0),)
         position = self._add(
             Node(
-                "collective", kernel, body, dimension, phase, microbatch,
+                "collective", kernel, body * self.model.communication, dimension, phase, microbatch,
                 self._last if needs is None else needs, (group, phase, number), dimension,
             )
         )  # fmt: skip
@@ -232,8 +236,9 @@ class RankSchedule:
         pair = f"{min(self.rank, other)}-{max(self.rank, other)}"
         receives = half == "recv"
         node = Node(
-            "recv" if receives else "send", ((blocks.COLLECTIVES["send-recv"], 1.0),), _PIPELINE_BODY, phase,
-            f"pp-{phase}", microbatch, () if receives else self._last, (pair, direction, microbatch), "pp",
+            "recv" if receives else "send", ((blocks.COLLECTIVES["send-recv"], 1.0),),
+            _PIPELINE_BODY * self.model.communication, phase, f"pp-{phase}", microbatch,
+            () if receives else self._last, (pair, direction, microbatch), "pp",
         )  # fmt: skip
         position = self._add(node)
         self._mark(f"pp-{phase}", wire.Kind.COMM, position, position, microbatch)

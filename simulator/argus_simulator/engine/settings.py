@@ -13,6 +13,7 @@ class ModelSettings:
     microbatches: int = setting(4, "microbatches a step and replica")
     layers: int = setting(2, "layers of a pipeline stage")
     overlap: bool = setting(True, "gradients travel while the backward pass goes on")
+    communication: float = setting(1.0, "length of all transfers, as a multiple of the usual")
     loader_share: float = setting(0.04, "wait for data at the start of a step, as a share of the step")
     spans: str = setting(
         "auto", "phases that the producer marks: framework (forward, backward), semantic (attention, mlp); "
@@ -22,6 +23,7 @@ class ModelSettings:
     def __post_init__(self) -> None:
         _in("microbatches", self.microbatches, 1, 64)
         _in("layers", self.layers, 1, 16)
+        _in("communication", self.communication, 0.01, 100)
         _in("loader_share", self.loader_share, 0, 0.9)
         if self.spans not in ("auto", "framework", "semantic"):
             raise ValueError(f"spans is {self.spans!r}; allowed: auto, framework, semantic")
