@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from argus_simulator.lab import Scenario, Truth, load_scenario
+from argus_simulator.score.held_out import held_out_scenario
 from argus_simulator.score.suites import Playable
 
 STEP_S: Final = 0.25
@@ -42,9 +43,8 @@ class Scene:
     def scenario(self) -> Scenario:
         """The scenario in compressed time."""
         chosen = self.playable
-        scenario = load_scenario(
-            chosen.name, seed=chosen.seed, magnitude=chosen.magnitude, topology=chosen.topology
-        )
+        load = held_out_scenario if chosen.held_out else load_scenario
+        scenario = load(chosen.name, seed=chosen.seed, magnitude=chosen.magnitude, topology=chosen.topology)
         return scenario.compressed(scenario.step_seconds / STEP_S)
 
     @property
