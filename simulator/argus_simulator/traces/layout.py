@@ -1,8 +1,9 @@
-"""Ranks, coordinates and process groups of a simulated job, named as the exporter names them."""
+"""The topology of a job whose timelines are simulated, with four ranks a host."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from argus_simulator.topology import Topology
 
@@ -18,24 +19,19 @@ class Layout:
     ranks_per_host: int = 4
 
     def __post_init__(self) -> None:
-        if self.dp % self.ep:
-            raise ValueError(f"ep is {self.ep}; allowed: a divisor of dp ({self.dp})")
+        _ = self.topology
 
-    @property
+    @cached_property
     def topology(self) -> Topology:
-        return Topology(self.dp, self.tp, self.pp, self.ranks_per_host)
+        return Topology(self.dp, self.tp, self.pp, self.ranks_per_host, self.ep)
 
     @property
     def ranks(self) -> int:
-        return self.dp * self.tp * self.pp
+        return self.topology.ranks
 
     def place(self, rank: int) -> dict[str, int]:
         """Coordinates of a rank; ep where experts are spread."""
-        at = self.topology.coordinates(rank)
-        place = {"dp": at["dp"], "tp": at["tp"], "pp": at["pp"]}
-        if self.ep > 1:
-            place["ep"] = at["dp"] % self.ep
-        return place
+        return self.topology.coordinates(rank)
 
     def host(self, rank: int) -> str:
         return self.topology.host(rank)
@@ -46,30 +42,13 @@ class Layout:
 
     def group(self, rank: int, dimension: str) -> str:
         """Name of the rank's process group along `dimension`: dp, tp, pp, ep, edp or world."""
-        at = self.place(rank)
-        if dimension == "world":
-            return "world"
-        if dimension == "ep":
-            return f"ep:pp{at['pp']}.tp{at['tp']}.block{at['dp'] // self.ep}"
-        if dimension == "edp":
-            return f"edp:pp{at['pp']}.tp{at['tp']}.ep{at['dp'] % self.ep}"
-        shared = ".".join(f"{name}{at[name]}" for name in ("dp", "pp", "tp") if name != dimension)
-        return f"{dimension}:{shared}"
+        return self.topology.group(rank, dimension)
 
     def members(self, group: str, dimension: str) -> tuple[int, ...]:
         """Ranks of a group, ascending."""
-        return tuple(rank for rank in range(self.ranks) if self.group(rank, dimension) == group)
+        return self.topology.group_members(group, dimension)
 
     def neighbour(self, rank: int, stages: int) -> int:
         """The rank `stages` pipeline stages further on."""
-        at = self.topology.coordinates(rank)
+        at = self.place(rank)
         return self.topology.rank_at({**at, "pp": at["pp"] + stages})
-
-
-def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    """The 1F1B order of one stage: ("forward" | "backward", microbatch)."""
-    warmup = min(stages - 1 - stage, microbatches)
-    order = [("forward", index) for index in range(warmup)]
-    for index in range(microbatches - warmup):
-        order += [("forward", warmup + index), ("backward", index)]
-    return order + [("backward", index) for index in range(microbatches - warmup, microbatches)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from argus_simulator.traces.layout import Layout, one_forward_one_backward
+from argus_simulator.engine.schedule import one_forward_one_backward
+from argus_simulator.traces.layout import Layout
 
 OperationKind = Literal["compute", "comm", "memory"]
 

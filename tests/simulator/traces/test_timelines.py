@@ -7,10 +7,11 @@ from collections import defaultdict
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
+from argus_simulator.engine.schedule import one_forward_one_backward
 from argus_simulator.traces.cases import KINDS, make
 from argus_simulator.traces.encode import Clock, clocks_of, encode
 from argus_simulator.traces.faults import Fault, Pause, SlowKernels, SlowLaunch, SlowLink
-from argus_simulator.traces.layout import Layout, one_forward_one_backward
+from argus_simulator.traces.layout import Layout
 from argus_simulator.traces.machine import Machine, Noise, RankTimeline
 from argus_simulator.traces.program import Work
 
