@@ -19,9 +19,15 @@ sys.path.insert(0, str(FOLDER))
 
 from grafanalib._gen import DashboardEncoder  # noqa: E402
 
-from argus_dashboards import job  # noqa: E402
+from argus_dashboards import itself, job, jobs, kernel, links, rank  # noqa: E402
 
-DASHBOARDS: Mapping[str, Callable[[], Any]] = {"argus-job": job.dashboard}
+DASHBOARDS: Mapping[str, Callable[[], Any]] = {
+    links.JOBS: jobs.dashboard,
+    links.JOB: job.dashboard,
+    links.RANK: rank.dashboard,
+    links.KERNEL: kernel.dashboard,
+    links.ITSELF: itself.dashboard,
+}
 """File name without suffix, which is also the dashboard's uid, to what builds it."""
 
 

@@ -270,13 +270,22 @@ class Variable(grafana.Template):
 
     def to_json_data(self) -> Json:
         data: Json = super().to_json_data() | {"description": self.description}
-        if self.includeAll:
+        if self.type == "custom":
+            data["options"] = _choices(self.query, self.default)
+            data["current"] = next(option for option in data["options"] if option["selected"])
+        elif self.includeAll:
             data["current"] = {"selected": True, "text": ["All"], "value": ["$__all"]}
         elif self.default is None:
             data["current"] = None
         else:
             data["current"] = {key: self._current[key] for key in ("selected", "text", "value")}
         return _only(_VARIABLE_KEYS, data)
+
+
+def _choices(query: str, default: str) -> list[Json]:
+    """Options of a custom variable, `value` or `text : value` each, as Grafana itself reads them."""
+    pairs = [choice.strip().rpartition(" : ") for choice in query.split(",")]
+    return [{"selected": value == default, "text": text or value, "value": value} for text, _, value in pairs]
 
 
 class Dashboard(grafana.Dashboard):

@@ -9,6 +9,8 @@ from typing import Final
 
 from argus_dashboards.theme import Json
 
+_UNITS: Final = {"s": 1.0, "m": 60.0}
+
 
 @dataclass(frozen=True)
 class PanelQuery:
@@ -20,6 +22,8 @@ class PanelQuery:
     instant: bool
     points: int = 0
     """At most so many over the time range; 0 for instant queries."""
+    least_step: float = 0.0
+    """Seconds between points, at least."""
 
 
 def panels(dashboard: Json) -> Iterator[Json]:
@@ -31,12 +35,19 @@ def panels(dashboard: Json) -> Iterator[Json]:
             yield panel
 
 
+def _seconds(text: str) -> float:
+    return float(text[:-1]) * _UNITS[text[-1]]
+
+
 def queries(dashboard: Json) -> Iterator[PanelQuery]:
-    """Queries of panels and of variables."""
+    """Queries of panels, of annotations and of variables."""
     for panel in panels(dashboard):
         for target in panel.get("targets", ()):
             points = 0 if target["instant"] else panel["maxDataPoints"]
-            yield PanelQuery(panel["title"], target["refId"], target["expr"], target["instant"], points)
+            step = _seconds(panel.get("interval") or "0s")
+            yield PanelQuery(panel["title"], target["refId"], target["expr"], target["instant"], points, step)
+    for mark in dashboard["annotations"]["list"]:
+        yield PanelQuery(f"annotation {mark['name']}", "", mark["expr"], False, 60, 60.0)
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             yield PanelQuery(f"variable {variable['name']}", "", variable_expr(variable["query"]), True)
@@ -54,8 +65,10 @@ def variable_expr(query: str) -> str:
 
 
 def interpolate(expr: str, values: Mapping[str, str]) -> str:
-    """Replace `$name`, `${name}` and `${name:format}`; a name without a value is an error."""
-    return re.sub(r"\$(?:\{(\w+)(?::\w+)?\}|(\w+))", lambda match: values[match[1] or match[2]], expr)
+    """Replace `$name`, `${name}` and `${name:format}`, not `$1`; a name without a value is an error."""
+    return re.sub(
+        r"\$(?:\{([A-Za-z_]\w*)(?::\w+)?\}|([A-Za-z_]\w*))", lambda match: values[match[1] or match[2]], expr
+    )
 
 
 _STRING: Final = re.compile(r'"(?:\\.|[^"\\])*"')

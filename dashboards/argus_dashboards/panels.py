@@ -81,8 +81,14 @@ def lines(
     decimals: int | None = None,
     floor: int | None = 0,
     calcs: Sequence[str] = ("lastNotNull", "max"),
+    stacked: bool = False,
+    points: bool = False,
+    most_points: int = MAX_POINTS,
 ) -> TimeSeries:
-    """Lines over time from (legend, expression). A name keeps its colour on every panel."""
+    """Lines over time from (legend, expression). A name keeps its colour on every panel.
+
+    `stacked`: areas that add up. `points`: a scatter on a logarithmic axis instead of lines.
+    """
     overrides = [
         column(name, color={"mode": "fixed", "fixedColor": colour})
         for name, colour in (colours or {}).items()
@@ -94,20 +100,24 @@ def lines(
         targets=_queries(expressions),
         unit=unit,
         valueDecimals=decimals,
-        axisSoftMin=floor,
+        axisSoftMin=None if points else floor,
+        drawStyle="points" if points else "line",
+        pointSize=4,
+        scaleDistributionType="log" if points else "linear",
+        scaleDistributionLog=10,
         colorMode="palette-classic-by-name",
         overrides=overrides,
         thresholds=list(limits) or steps(FACT),
         thresholdsStyleMode="dashed" if limits else "off",
-        stacking={"mode": "none", "group": "A"},
-        fillOpacity=20 if filled else 0,
-        showPoints="never",
+        stacking={"mode": "normal" if stacked else "none", "group": "A"},
+        fillOpacity=70 if stacked else 20 if filled else 0,
+        showPoints="always" if points else "never",
         tooltipMode="multi",
         tooltipSort="desc",
         legendDisplayMode="table",
         legendPlacement="bottom",
         legendCalcs=list(calcs),
-        maxDataPoints=MAX_POINTS,
+        maxDataPoints=most_points,
         interval="15s",
     )
 
@@ -164,8 +174,12 @@ def matrix(
     thresholds: Sequence[Json],
     overrides: Sequence[Json] = (),
     decimals: int = 2,
+    scheme: str = "thresholds",
 ) -> Table:
-    """The values of one expression now, by two labels, each cell in the colour of its value."""
+    """The values of one expression now, by two labels, each cell in the colour of its value.
+
+    `scheme`: a colour mode of Grafana; without thresholds the range of the values is coloured.
+    """
     return Table(
         title=title,
         description=_prose(description),
@@ -182,7 +196,8 @@ def matrix(
                 },
             }
         ],
-        thresholds=list(thresholds),
+        thresholds=list(thresholds) or steps(FACT),
+        colorMode=scheme,
         displayMode="color-background",
         align="center",
         unit=unit,

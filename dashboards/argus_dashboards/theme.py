@@ -21,6 +21,7 @@ UNKNOWN: Final = "#808080"
 SECONDS: Final = "s"
 RATIO: Final = "percentunit"
 TIMES: Final = "suffix: x"
+BYTES: Final = "bytes"
 COUNT: Final = "short"
 PER_SECOND: Final = "cps"
 TIMESTAMP: Final = "dateTimeAsIso"
@@ -30,6 +31,9 @@ CV_MILD: Final = 0.02
 CV_SEVERE: Final = 0.05
 CULPRIT_RATIO: Final = 1.15
 ROBUST_RATIO: Final = 1.3
+
+SLOWNESS: Final = "continuous-GrYlRd"
+"""Colour mode for maps: green is the least of what is shown, red the most."""
 
 CLASS_COLOURS: Final = {"stable": GOOD, "jitter": NOTICE, "regression": TICKET, "both": BAD}
 """Order is the code under which the class timeline shows it: worse is higher."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.job import columns
-from argus_dashboards.job.promql import JOB, RATE
+from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
+from argus_dashboards.promql import JOB, RATE
 from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, PER_SECOND, RATIO, SECONDS, steps
 
 _EXPORTERS_OF_JOB = f"and on (job, instance) argus_rank_up{{{JOB}}}"
@@ -111,7 +111,7 @@ _WORKER = lines(
 )
 
 SECTION: Final = Section(
-    7,
+    8,
     "Does ARGUS see?",
     [
         Line(8, [(8, _CHANNELS), (8, _REASONS), (8, _DROPPED)]),

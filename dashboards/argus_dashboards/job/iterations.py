@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.job.promql import JOB
 from argus_dashboards.job.state import CLASS, CLASS_CODES
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, stat, states
+from argus_dashboards.promql import JOB
 from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, SECONDS, TICKET, TIMES, TIMESTAMP, UNKNOWN, steps
 
 _DURATION = "argus_iteration_duration_seconds"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.job import columns
-from argus_dashboards.job.promql import CULPRITS_SHOWN, JOB, RANKS, with_kernel_name
+from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
+from argus_dashboards.promql import CULPRITS_SHOWN, JOB, RANKS, with_kernel_name
 from argus_dashboards.theme import GOOD, NOTICE, RATIO, SECONDS, steps
 
 # Two workers publish under `replica`; the aggregations drop it.
@@ -37,7 +37,14 @@ _ANOMALIES = table(
         "Value #A": columns.SHIFT,
         "Value #B": columns.LOST,
     },
-    overrides=[columns.RANK, columns.VERDICT, columns.TEAM, columns.SHIFT_RATIO, columns.LOST_SHARE],
+    overrides=[
+        columns.RANK,
+        columns.KERNEL,
+        columns.VERDICT,
+        columns.TEAM,
+        columns.SHIFT_RATIO,
+        columns.LOST_SHARE,
+    ],
     sort=columns.SHIFT,
 )
 
@@ -94,7 +101,7 @@ _GROUP_SHIFTS = table(
 )
 
 SECTION: Final = Section(
-    6,
+    7,
     "Kernels (L3)",
     [Line(9, [(24, _ANOMALIES)]), Line(8, [(8, _RANK_SHIFT), (8, _W1), (8, _GROUP_SHIFTS)])],
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.job.promql import MEDIAN, PHASES
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import heatmap, lines
+from argus_dashboards.promql import MEDIAN, PHASES
 from argus_dashboards.theme import BAD, COUNT, CV_MILD, CV_SEVERE, GOOD, NOTICE, RATIO, SECONDS, steps
 
 # Rules never mix sources (CUDA event, host clock, NCCL kernel) in one group, and neither do we.
@@ -64,6 +64,27 @@ _DISTRIBUTION = heatmap(
     unit=COUNT,
 )
 
+_STACK = lines(
+    "Where the time goes",
+    """
+    Share of wall time that the average rank spends in each phase. Phases may overlap, so the stack can pass
+    100 %; what it lacks to 100 % is time that no phase covers. A layer that grew is what became slower; a
+    comm layer that grew alone is waiting, so look for a late rank.
+    """,
+    [
+        (
+            "{{phase}}",
+            f"sum by (phase) ({_GROUP}:mean{{{PHASES}}} * group:argus_phase_spans:rate"
+            " * group:argus_phase_ranks:count)"
+            f"\n/ sum by (phase) (group:argus_phase_ranks:count{{{PHASES}}})",
+        )
+    ],
+    unit=RATIO,
+    decimals=0,
+    stacked=True,
+    calcs=("lastNotNull", "mean"),
+)
+
 _COVERAGE = lines(
     "Coverage of the worst group",
     "Share of a group's ranks that report the phase. Below 80 % verdicts abstain there.",
@@ -76,7 +97,8 @@ SECTION: Final = Section(
     4,
     "Phases (L2)",
     [
-        Line(9, [(8, _TYPICAL), (8, _SLOWEST), (8, _IMBALANCE)]),
+        Line(9, [(12, _STACK), (12, _IMBALANCE)]),
+        Line(8, [(12, _TYPICAL), (12, _SLOWEST)]),
         Line(8, [(16, _DISTRIBUTION), (8, _COVERAGE)]),
     ],
 )

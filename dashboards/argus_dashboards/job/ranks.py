@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from argus_dashboards.columns import RANK, RANK_LINK
 from argus_dashboards.current import column
-from argus_dashboards.job.columns import RANK, RANK_LINK
-from argus_dashboards.job.promql import COMM, NOT_COMM, RANKS, RANKS_SHOWN, to_median
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import history, lines, matrix, table
+from argus_dashboards.promql import COMM, NOT_COMM, RANKS, RANKS_SHOWN, to_median
 from argus_dashboards.theme import (
     BAD,
     CULPRIT_RATIO,

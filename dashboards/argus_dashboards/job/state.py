@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.job.promql import ALERTS, JOB
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import stat
+from argus_dashboards.promql import ALERTS, JOB
 from argus_dashboards.theme import BAD, CLASS_COLOURS, COUNT, GOOD, NOTICE, TICKET, TIMES, codes, steps
 
 CLASS: Final = "max(\n  {}\n  or {}\n)".format(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.job import columns
-from argus_dashboards.job.promql import ALERTS, CULPRITS_SHOWN, JOB, VICTIMS_SHOWN, with_node
+from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import states, table
+from argus_dashboards.promql import ALERTS, CULPRITS_SHOWN, JOB, VICTIMS_SHOWN, with_labels, with_place
 from argus_dashboards.theme import FACT, SECONDS, SEVERITY_COLOURS, STATE_COLOURS, codes, steps
 
 _LOST = "rank:argus_verdict:lost_ratio"
@@ -16,28 +16,48 @@ _ACTIVE_VERDICTS = f"""topk({CULPRITS_SHOWN}, max by ({_LABELS}) ({_LOST}{{{JOB}
 or topk({VICTIMS_SHOWN}, max by ({_LABELS}) ({_LOST}{{{JOB}, verdict="victim"}}))
 or 0 * max by (phase, cause, team, verdict, level) (rank:argus_verdict:active{{{JOB}, verdict="abstain"}})"""
 
+_FIRING = f'topk by (rank, phase, cause) (1, ALERTS{{{ALERTS}, alertstate="firing"}})'
+_TRACES = f'argus_l3_trace_info{{{JOB}, suspect="true"}}'
+_SUSPECTS = with_labels(
+    "trace_key",
+    "rank",
+    with_labels("alertname", "rank, phase, cause", f"({with_place(_ACTIVE_VERDICTS, JOB)})", _FIRING),
+    _TRACES,
+)
+
 _VERDICTS = table(
-    "Active verdicts",
+    "Suspects",
     f"""
-    culprit: this rank makes the job wait, by the share of wall time in the last column; its team acts.
-    victim: it waits for a culprit; leave it alone. abstain: ARGUS could not judge (coverage: under 80 % of
-    the group reports; activity: not training; pair: two ranks have no majority). Empty: no rank costs the
-    job 2 %. At most the {CULPRITS_SHOWN} costliest culprits and {VICTIMS_SHOWN} victims.
+    culprit: this rank makes the job wait, by the share of wall time in the last column; its team acts, on
+    this host and GPU, by the runbook of the alert. victim: it waits for a culprit; leave it alone. abstain:
+    ARGUS could not judge (coverage: under 80 % of the group reports; activity: not training; pair: two ranks
+    have no majority). Empty: no rank costs the job 2 %. At most the {CULPRITS_SHOWN} costliest culprits and
+    {VICTIMS_SHOWN} victims.
     """,
-    [with_node(_ACTIVE_VERDICTS)],
+    [_SUSPECTS],
     {
         "verdict": "Verdict",
         "rank": "Rank",
-        "node": "Node",
+        "node": "Host",
+        "gpu_uuid": "GPU",
         "phase": "Phase",
-        "group": "Group",
         "kernel": "Kernel",
         "cause": "Cause",
         "team": "Team",
         "level": "Level",
+        "alertname": "Alert",
+        "trace_key": "Trace",
         "Value": columns.LOST,
     },
-    overrides=[columns.RANK, columns.VERDICT, columns.TEAM, columns.LOST_SHARE],
+    overrides=[
+        columns.RANK,
+        columns.KERNEL,
+        columns.VERDICT,
+        columns.TEAM,
+        columns.ALERT,
+        columns.TRACE,
+        columns.LOST_SHARE,
+    ],
     sort=columns.LOST,
 )
 
@@ -66,6 +86,7 @@ _ALERTS = table(
         "Value": "For",
     },
     overrides=[
+        columns.ALERT,
         columns.RANK,
         columns.text("State", STATE_COLOURS, 90),
         columns.text("Severity", SEVERITY_COLOURS, 90),

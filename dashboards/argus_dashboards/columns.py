@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from argus_dashboards.current import column
+from argus_dashboards.links import KERNEL as KERNEL_DASHBOARD
+from argus_dashboards.links import RANK as RANK_DASHBOARD
+from argus_dashboards.links import to_dashboard
 from argus_dashboards.theme import (
     BAD,
     FACT,
@@ -18,14 +21,18 @@ from argus_dashboards.theme import (
     steps,
 )
 
-UID: Final = "argus-job"
-"""Alerts link here (`dashboardUrl` in jsonnet/config.libsonnet), with var-training_job and var-rank."""
-
-RANK_LINK: Final[Json] = {
-    "title": "Show only rank ${__value.raw}",
-    "url": f"/d/{UID}/{UID}?${{datasource:queryparam}}&${{training_job:queryparam}}"
-    "&${__url_time_range}&var-rank=${__value.raw}",
-    "targetBlank": False,
+RANK_LINK: Final = to_dashboard(RANK_DASHBOARD, "Open rank ${__value.raw}", "rank=${__value.raw}")
+KERNEL_LINK: Final = to_dashboard(KERNEL_DASHBOARD, "Open kernel ${__value.raw}", "kernel=${__value.raw}")
+_RUNBOOKS = "https://github.com/argus-for-prometheus/argus/blob/main/docs/runbooks"
+RUNBOOK_LINK: Final[Json] = {
+    "title": "Runbook of ${__value.raw}",
+    "url": f"{_RUNBOOKS}/${{__value.raw}}.md",
+    "targetBlank": True,
+}
+TRACE_LINK: Final[Json] = {
+    "title": "Timeline in the Perfetto UI",
+    "url": "${traces}/traces/${__value.raw}?ui=1",
+    "targetBlank": True,
 }
 
 LOST: Final = "Wall time lost"
@@ -39,12 +46,12 @@ def text(name: str, colours: Mapping[str, str], width: int = 110) -> Json:
     )
 
 
-def value(name: str, unit: str, thresholds: Sequence[Json], width: int = 120) -> Json:
+def value(name: str, unit: str, thresholds: Sequence[Json], width: int = 120, decimals: int = 1) -> Json:
     """A column of numbers, coloured by threshold."""
     return column(
         name,
         unit=unit,
-        decimals=1,
+        decimals=decimals,
         thresholds={"mode": "absolute", "steps": list(thresholds)},
         custom__cellOptions={"type": "color-text"},
         custom__width=width,
@@ -58,7 +65,10 @@ def _coloured(colours: Mapping[str, str]) -> list[Json]:
     return [{"type": "value", "options": options}]
 
 
-RANK: Final = column("Rank", links=[RANK_LINK], custom__width=90)
+RANK: Final = column("Rank", links=[RANK_LINK], custom__width=80)
+KERNEL: Final = column("Kernel", links=[KERNEL_LINK])
+ALERT: Final = column("Alert", links=[RUNBOOK_LINK], custom__width=200)
+TRACE: Final = column("Trace", links=[TRACE_LINK])
 TEAM: Final = text("Team", TEAM_COLOURS, 130)
 VERDICT: Final = text("Verdict", VERDICT_COLOURS)
 LOST_SHARE: Final = value(LOST, RATIO, steps(FACT, {NOTICE: 0.02, TICKET: 0.05, BAD: 0.2}), 140)

@@ -1,4 +1,4 @@
-"""PromQL that several sections share."""
+"""PromQL that several dashboards share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ RANKS_SHOWN: Final = 20
 CULPRITS_SHOWN: Final = 30
 VICTIMS_SHOWN: Final = 20
 
-JOB: Final = 'training_job="$training_job"'
+CLUSTER: Final = 'cluster=~"$cluster|"'
+"""Also what has no such label: rules that aggregate by job drop it, unless it is an external label."""
+JOB: Final = f'{CLUSTER}, training_job="$training_job"'
 RANKS: Final = f'{JOB}, rank=~"$rank"'
 PHASES: Final = f'{JOB}, phase=~"$phase"'
 
@@ -33,26 +35,28 @@ def to_median(kind: str) -> str:
     )
 
 
-def with_node(expr: str) -> str:
-    """`expr` by rank, with the rank's node where it is known."""
-    return _with_label("node", "rank", expr, f"argus_rank_info{{{RANKS}}}")
+def with_place(expr: str, ranks: str = RANKS) -> str:
+    """`expr` by rank, with the rank's node and GPU where they are known."""
+    return with_labels("node, gpu_uuid", "rank", expr, f"argus_rank_info{{{ranks}}}")
 
 
 def with_kernel_name(expr: str) -> str:
     """`expr` by kernel id, with the kernel's name where it is known."""
-    return _with_label("name", "kernel", expr, f"argus_kernel_info{{{RANKS}}}")
+    return with_labels("name", "kernel", expr, f"argus_kernel_info{{{RANKS}}}")
 
 
-def _with_label(label: str, on: str, expr: str, info: str) -> str:
+def with_labels(labels: str, on: str, expr: str, info: str) -> str:
+    """`expr` with labels of `info`, a series of value 1, where there is one."""
     # topk takes one of two info series: a rank that moved to another node has both for five minutes.
     one = f"topk by ({on}) (1, {info})"
-    return f"({expr}) * on ({on}) group_left ({label}) {one}\nor\n(({expr}) unless on ({on}) {info})"
+    return f"({expr}) * on ({on}) group_left ({labels}) {one}\nor\n(({expr}) unless on ({on}) {info})"
 
 
-RANKS_OF_INTEREST: Final = f"""topk({RANKS_SHOWN},
+def ranks_of_interest(phases: str) -> str:
+    """Culprits, then ranks with a kernel anomaly, then those furthest from their group; any rank fills up."""
+    return f"""topk({RANKS_SHOWN},
   max by (rank) (2e6 + rank:argus_verdict:lost_ratio{{{JOB}, verdict="culprit"}})
   or max by (rank) (1e6 + abs(argus_l3_anomaly{{{JOB}}}))
-  or max by (rank) (abs(ln(rank:argus_phase_duration_seconds:median_ratio{{{PHASES}}})))
+  or max by (rank) (abs(ln(rank:argus_phase_duration_seconds:median_ratio{{{phases}}})))
   or 0 * max by (rank) (argus_rank_up{{{JOB}}})
 )"""
-"""Culprits, then ranks with a kernel anomaly, then those furthest from their group; any rank fills up."""

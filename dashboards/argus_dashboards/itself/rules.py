@@ -1,0 +1,73 @@
+"""Rule evaluation, as Prometheus says of itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from argus_dashboards import columns
+from argus_dashboards.layout import Line, Section
+from argus_dashboards.panels import lines, table
+from argus_dashboards.promql import RATE
+from argus_dashboards.theme import BAD, COUNT, GOOD, NOTICE, RATIO, SECONDS, steps
+
+_GROUPS: Final = 'rule_group=~".*argus.*"'
+_SHOWN: Final = 10
+_TOOK = f"prometheus_rule_group_last_duration_seconds{{{_GROUPS}}}"
+_INTERVAL = f"prometheus_rule_group_interval_seconds{{{_GROUPS}}}"
+
+_DURATION = lines(
+    "Slowest rule groups",
+    f"""
+    Seconds of the last evaluation, for the {_SHOWN} slowest groups of ARGUS. Above its interval a group skips
+    evaluations: alerts come late. The budget is 1 s a group.
+    """,
+    [("{{rule_group}}", f"topk({_SHOWN}, max by (rule_group) ({_TOOK}))")],
+    unit=SECONDS,
+    limits=steps(GOOD, {BAD: 1}),
+)
+_LOAD = lines(
+    "Share of its interval that a group takes",
+    "Above 80 % the next growth of a job makes it skip: move it to another server, or shard by training_job.",
+    [
+        (
+            "{{rule_group}}",
+            f"topk({_SHOWN}, max by (rule_group) ({_TOOK}) / max by (rule_group) ({_INTERVAL}))",
+        )
+    ],
+    unit=RATIO,
+    decimals=1,
+    limits=steps(GOOD, {NOTICE: 0.5, BAD: 0.8}),
+)
+_MISSED = lines(
+    "Evaluations missed",
+    "Evaluations left out because the one before was still running. Anything above 0 delays alerts.",
+    [
+        (
+            "missed",
+            f"sum(increase(prometheus_rule_group_iterations_missed_total{{{_GROUPS}}}[{RATE}])) or vector(0)",
+        ),
+    ],
+    unit=COUNT,
+)
+_TABLE = table(
+    "Rule groups",
+    "The 40 slowest groups, their interval and number of rules. Empty: the rules of ARGUS are not loaded.",
+    [
+        f"topk(40, max by (rule_group) ({_TOOK}))",
+        f"max by (rule_group) ({_INTERVAL})",
+        f"max by (rule_group) (prometheus_rule_group_rules{{{_GROUPS}}})",
+    ],
+    {"rule_group": "Group", "Value #A": "Took", "Value #B": "Interval", "Value #C": "Rules"},
+    overrides=[
+        columns.value("Took", SECONDS, steps(GOOD, {NOTICE: 0.5, BAD: 1}), 90),
+        columns.value("Interval", SECONDS, steps(GOOD), 90, 0),
+        columns.value("Rules", COUNT, steps(GOOD), 70, 0),
+    ],
+    sort="Took",
+)
+
+SECTION: Final = Section(
+    3,
+    "Rules",
+    [Line(8, [(6, _DURATION), (6, _LOAD), (4, _MISSED), (8, _TABLE)])],
+)

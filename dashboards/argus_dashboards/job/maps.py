@@ -1,0 +1,64 @@
+"""Where in the topology the slow ranks sit: ARGUS figures 10 and 16."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from argus_dashboards.layout import Line, Section
+from argus_dashboards.panels import matrix
+from argus_dashboards.promql import JOB
+from argus_dashboards.theme import COUNT, SLOWNESS, Json
+
+CELLS_SHOWN: Final = 2048
+
+STATISTICS: Final = {
+    "duration / median of the group": "rank:argus_phase_duration_seconds:median_ratio",
+    "mean duration (s)": "rank:argus_phase_duration_seconds:mean",
+    "longest span (s)": "argus_phase_window_max_seconds",
+    "z-score in the group": "rank:argus_phase_duration_seconds:zscore",
+    "share of wall time lost": "rank:argus_phase_excess:lost_ratio",
+}
+"""What the maps can show, by what the reader is offered."""
+
+STEPS: Final = {"1": "()", "10": "[0-9]", "100": "[0-9][0-9]"}
+"""DP indices in one row, and the digits that are cut for it: PromQL has no division of labels."""
+
+_ROWS: Final[Json] = {"id": "custom.width", "value": 90}
+
+
+def _map(figure: str, column: str, text: str) -> object:
+    return matrix(
+        f"DP index by {column.upper()} index (ARGUS figure {figure})",
+        f"""
+        The worst rank of each place, in the phase and statistic chosen above. {text} In a comm phase the
+        small values are the late ranks. Places without a value are below the {CELLS_SHOWN} largest: choose
+        more DP indices a row.
+        """,
+        f"""topk({CELLS_SHOWN}, max by (place, {column}) (
+  label_replace(
+    $map_statistic{{{JOB}, phase="$map_phase"}}
+    * on (rank) group_left (dp, {column}) max by (rank, dp, {column}) (argus_rank_info{{{JOB}}}),
+    "place", "${{1}}", "dp", "(.*?)$map_step"
+  )
+))""",
+        rows="place",
+        columns=column,
+        unit=COUNT,
+        thresholds=[],
+        scheme=SLOWNESS,
+    )
+
+
+SECTION: Final = Section(
+    6,
+    "Where they sit",
+    [
+        Line(
+            12,
+            [
+                (12, _map("10", "tp", "A single red cell: one GPU. A red row: one replica, or its host.")),
+                (12, _map("16", "pp", "A red column: one pipeline stage has more work, or slower kernels.")),
+            ],
+        )
+    ],
+)

@@ -1,0 +1,144 @@
+"""All jobs as they are now."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from argus_dashboards import columns
+from argus_dashboards.current import column
+from argus_dashboards.layout import Line, Section
+from argus_dashboards.links import JOB, to_dashboard
+from argus_dashboards.panels import stat, table
+from argus_dashboards.promql import CLUSTER
+from argus_dashboards.theme import (
+    BAD,
+    CLASS_COLOURS,
+    COUNT,
+    FACT,
+    GOOD,
+    NOTICE,
+    SECONDS,
+    TICKET,
+    TIMES,
+    codes,
+    steps,
+)
+
+JOBS_SHOWN: Final = 200
+_FIRING = f'ALERTS{{{CLUSTER}, alertname=~"Argus.*", alertstate="firing", severity=~"page|ticket"}}'
+_LOST = f"max by (training_job) (job:argus_lost_gpus:current{{{CLUSTER}}})"
+
+CLASS: Final = "max by (training_job) (\n  {}\n  or {}\n)".format(
+    "\n  or ".join(
+        f'{code} * job:argus_iteration:class{{{CLUSTER}, class="{name}"}}'
+        for code, name in enumerate(CLASS_COLOURS)
+    ),
+    f"{len(CLASS_COLOURS)} * job:argus_stalled:seconds{{{CLUSTER}}} ^ 0",
+)
+"""Each job's class as a number, worse is higher; a stall is worst."""
+CLASS_CODES: Final = codes(CLASS_COLOURS | {"stalled": "dark-red"})
+
+_JOBS = stat(
+    "Jobs",
+    "Training jobs whose ranks report. Fewer than you started: an exporter is missing, or it is not scraped.",
+    f"count(count by (training_job) (job:argus_ranks:count{{{CLUSTER}}}))",
+    unit=COUNT,
+)
+_GPUS = stat(
+    "GPUs watched",
+    "Ranks of all jobs. What the losses beside it are to be compared with.",
+    f"sum(max by (training_job) (job:argus_ranks:count{{{CLUSTER}}}))",
+    unit=COUNT,
+)
+_SLOW = stat(
+    "Jobs not stable",
+    "Jobs with jitter, a regression or a stall. Above 0: the table says which; begin with what loses most.",
+    f"count(({CLASS}) > 0) or vector(0)",
+    unit=COUNT,
+    thresholds=steps(GOOD, {TICKET: 1}),
+)
+_LOST_NOW = stat(
+    "GPUs lost now",
+    """
+    GPUs that produce nothing because their job waits, over all jobs; of each job the costliest cause counts.
+    Compare it with the price of a GPU-hour before you decide how fast to act.
+    """,
+    f"sum({_LOST}) or vector(0)",
+    unit=COUNT,
+    decimals=1,
+    thresholds=steps(GOOD, {NOTICE: 0.5, TICKET: 2, BAD: 8}),
+)
+_LOST_HOURS = stat(
+    "GPU-hours lost in this range",
+    "Lost GPUs of all jobs over the time range: what faults have cost. Choose a week for a report.",
+    f"sum(sum_over_time(({_LOST})[$__range:1m])) / 60 or vector(0)",
+    unit=COUNT,
+    decimals=1,
+)
+_INCIDENTS = stat(
+    "Open incidents",
+    "Jobs with an ARGUS alert that pages or is a ticket. Alertmanager sends one notification for each.",
+    f"count(count by (training_job) ({_FIRING})) or vector(0)",
+    unit=COUNT,
+    thresholds=steps(GOOD, {TICKET: 1}),
+)
+
+_RECENT = f"max by (training_job) (job:argus_iteration_seconds:recent{{{CLUSTER}}})"
+_BASELINE = f"max by (training_job) (job:argus_iteration_seconds:baseline{{{CLUSTER}}})"
+
+_EXPRESSIONS = [
+    f"topk({JOBS_SHOWN}, {CLASS})",
+    _RECENT,
+    f"{_RECENT} / {_BASELINE}",
+    _LOST,
+    f"sum_over_time(({_LOST})[$__range:1m]) / 60",
+    f"count by (training_job) ({_FIRING})",
+    f"max by (training_job) (job:argus_ranks:count{{{CLUSTER}}})",
+]
+_JOB_LINK = to_dashboard(JOB, "Open job ${__value.raw}", "training_job=${__value.raw}", keep_job=False)
+
+_TABLE = table(
+    "Training jobs",
+    f"""
+    One row a job; click its name to see why. Sorted by GPUs lost: that is the order to work in. Against
+    baseline above 1.05 the job is slower than an hour ago; a job that was slow from its first step shows 1
+    there, so look at what it loses too. At most {JOBS_SHOWN} jobs.
+    """,
+    _EXPRESSIONS,
+    {
+        "training_job": "Job",
+        "Value #A": "Class",
+        "Value #B": "Iteration",
+        "Value #C": "Against baseline",
+        "Value #D": "GPUs lost",
+        "Value #E": "GPU-hours lost",
+        "Value #F": "Alerts",
+        "Value #G": "Ranks",
+    },
+    overrides=[
+        column("Job", links=[_JOB_LINK]),
+        column(
+            "Class",
+            mappings=CLASS_CODES,
+            unit=COUNT,
+            custom__cellOptions={"type": "color-background"},
+            custom__width=120,
+        ),
+        columns.value("Iteration", SECONDS, steps(FACT)),
+        columns.value("Against baseline", TIMES, steps(GOOD, {NOTICE: 1.05, TICKET: 1.2, BAD: 1.5}), 140, 2),
+        columns.value("GPUs lost", COUNT, steps(GOOD, {NOTICE: 0.5, TICKET: 2, BAD: 8})),
+        columns.value("GPU-hours lost", COUNT, steps(FACT), 140),
+        columns.value("Alerts", COUNT, steps(GOOD, {TICKET: 1}), 90, 0),
+        columns.value("Ranks", COUNT, steps(FACT), 90, 0),
+    ],
+    sort="GPUs lost",
+)
+
+SECTION: Final = Section(
+    1,
+    "All jobs now",
+    [
+        Line(4, [(4, one) for one in (_JOBS, _GPUS, _SLOW, _LOST_NOW, _LOST_HOURS, _INCIDENTS)]),
+        Line(10, [(24, _TABLE)]),
+    ],
+)

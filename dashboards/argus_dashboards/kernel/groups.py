@@ -1,0 +1,75 @@
+"""Whether whole groups of ranks differ, and which place in the topology divides them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from argus_dashboards import columns
+from argus_dashboards.kernel.promql import KERNEL, P50, POINTS
+from argus_dashboards.layout import Line, Section
+from argus_dashboards.panels import lines, table
+from argus_dashboards.promql import JOB
+from argus_dashboards.theme import COUNT, FACT, GOOD, NOTICE, SECONDS, TICKET, TIMES, steps
+
+_SHOWN: Final = 12
+_ROWS: Final = 40
+# A label of one name, whatever the coordinate: a table can rename only what it knows.
+_INFO = f'label_replace(argus_rank_info{{{JOB}, role=~"$role"}}, "place", "${{1}}", "$coordinate", "(.*)")'
+_PLACES = f"max by (rank, place) ({_INFO})"
+_MEAN = f"avg by (place, mode) ({P50} * on (rank) group_left (place) {_PLACES})"
+
+_SHIFTS = table(
+    "Groups that L3 tells apart",
+    """
+    Two clusters of ranks in one role, and the coordinate that divides them. What the slow ranks share is the
+    place to look: a host, a rail, a switch, an expert. Empty: no such split.
+    """,
+    [
+        "topk(20, max by (role, stream, coordinate, value)"
+        f' (argus_l3_group_shift{{{KERNEL}, role=~"$role"}}))',
+    ],
+    {
+        "coordinate": "Coordinate",
+        "value": "Slow at",
+        "stream": "Stream",
+        "role": "Role",
+        "Value": columns.SHIFT,
+    },
+    overrides=[columns.SHIFT_RATIO],
+    sort=columns.SHIFT,
+)
+_BY_PLACE = table(
+    "Slowest places",
+    f"""
+    Mean p50 of the ranks at each place of the chosen coordinate, over the mean of all, for the {_ROWS}
+    slowest. One place far above the others: that is where the fault is. All near 1: choose another
+    coordinate.
+    """,
+    [
+        f"topk({_ROWS}, max by (place) ({_MEAN} / on (mode) group_left () avg by (mode) {P50}))",
+        f"count by (place) ({_PLACES})",
+    ],
+    {"place": "Place", "Value #A": "Against all", "Value #B": "Ranks"},
+    overrides=[
+        columns.value("Against all", TIMES, steps(GOOD, {NOTICE: 1.03, TICKET: 1.1}), 130, 3),
+        columns.value("Ranks", COUNT, steps(FACT), 90, 0),
+    ],
+    sort="Against all",
+)
+_OVER_TIME = lines(
+    "p50 by place over time",
+    f"""
+    Mean p50 of the slowest mode at the {_SHOWN} slowest places of the chosen coordinate. Lines that part at
+    one time: ask what happened at that place then.
+    """,
+    [("{{place}}", f"topk({_SHOWN}, max by (place) ({_MEAN}))")],
+    unit=SECONDS,
+    floor=None,
+    most_points=POINTS,
+)
+
+SECTION: Final = Section(
+    3,
+    "Groups of ranks",
+    [Line(9, [(8, _SHIFTS), (6, _BY_PLACE), (10, _OVER_TIME)])],
+)

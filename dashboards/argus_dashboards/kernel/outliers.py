@@ -1,0 +1,94 @@
+"""Who has left the distribution of the role: shift, and W1 with its fence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from argus_dashboards import columns
+from argus_dashboards.kernel.promql import KERNEL, OF_ROLE, POINTS
+from argus_dashboards.layout import Line, Section
+from argus_dashboards.panels import lines, table
+from argus_dashboards.promql import JOB, with_place
+from argus_dashboards.theme import BAD, GOOD, NOTICE, RATIO, SECONDS, steps
+
+_SHOWN: Final = 10
+_ROWS: Final = 30
+_BY = "rank, stream"
+_SHIFT = f"max by ({_BY}) (argus_l3_kernel_shift_ratio{{{KERNEL}}} {OF_ROLE})"
+_W1 = f"max by ({_BY}) (argus_l3_kernel_w1_seconds{{{KERNEL}}} {OF_ROLE})"
+
+_FURTHEST = f"topk({_ROWS}, abs({_SHIFT}))"
+
+_SHIFTS = lines(
+    "Shift of the ranks furthest away",
+    f"""
+    Signed shift against the role's median, for the {_SHOWN} ranks with the largest. Steadily above 10 % the
+    kernel is slow there; below 0 the rank is faster, which is no fault but may be other work.
+    """,
+    [("rank {{rank}}", f"{_SHIFT} and topk({_SHOWN}, abs({_SHIFT}))")],
+    unit=RATIO,
+    decimals=1,
+    floor=None,
+    limits=steps(GOOD, {NOTICE: 0.03, BAD: 0.1}),
+    most_points=POINTS,
+)
+_W1_LINES = lines(
+    "W1 of the ranks furthest away, and the fence",
+    f"""
+    Mean Wasserstein distance to the other ranks of the role, for the {_SHOWN} largest, with the fence of each
+    role dashed. Above its fence a rank is an outlier. Many ranks just below it: half the role is slow and has
+    moved the fence; see the split below.
+    """,
+    [
+        ("rank {{rank}}", f"topk({_SHOWN}, {_W1})"),
+        (
+            "fence of {{role}}",
+            f"topk({_SHOWN}, max by (role, stream)"
+            f' (argus_l3_kernel_w1_fence_seconds{{{KERNEL}, role=~"$role"}}))',
+        ),
+    ],
+    unit=SECONDS,
+    most_points=POINTS,
+)
+_TABLE = table(
+    "Ranks furthest from their role",
+    f"""
+    The {_ROWS} ranks with the largest shift, where they are, and whether L3 calls them anomalous. Ranks that
+    share a host or GPU model share the cause. Click a rank for all its phases and kernels.
+    """,
+    [
+        with_place(f"{_SHIFT} and {_FURTHEST}", JOB),
+        f"{_W1} and {_FURTHEST}",
+        f"max by ({_BY}) (argus_kernel_mode_p50_seconds{{{KERNEL}}} {OF_ROLE}) and {_FURTHEST}",
+        f"max by ({_BY}) (argus_kernel_mode_p99_seconds{{{KERNEL}}} {OF_ROLE}) and {_FURTHEST}",
+        f"topk({_ROWS}, max by ({_BY}, cause, verdict) (argus_l3_anomaly{{{KERNEL}}}))"
+        f" and on ({_BY}) {_FURTHEST}",
+    ],
+    {
+        "rank": "Rank",
+        "node": "Host",
+        "gpu_uuid": "GPU",
+        "stream": "Stream",
+        "Value #A": columns.SHIFT,
+        "Value #B": "W1",
+        "Value #C": "p50",
+        "Value #D": "p99",
+        "verdict": "Verdict",
+        "cause": "Cause",
+    },
+    overrides=[
+        columns.RANK,
+        columns.SHIFT_RATIO,
+        columns.value("W1", SECONDS, steps(GOOD), 100),
+        columns.value("p50", SECONDS, steps(GOOD), 100),
+        columns.value("p99", SECONDS, steps(GOOD), 100),
+        columns.VERDICT,
+    ],
+    sort=columns.SHIFT,
+)
+
+SECTION: Final = Section(
+    2,
+    "Who has left their role",
+    [Line(9, [(12, _SHIFTS), (12, _W1_LINES)]), Line(9, [(24, _TABLE)])],
+)

@@ -1,0 +1,96 @@
+"""The phases of the rank beside those of its peers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from argus_dashboards.layout import Line, Section
+from argus_dashboards.panels import lines
+from argus_dashboards.promql import JOB, RANKS, RATE
+from argus_dashboards.theme import BAD, FACT, GOOD, NOTICE, RATIO, SECONDS, TIMES, UNKNOWN, steps
+
+_MEAN = f"max by (phase) (rank:argus_phase_duration_seconds:mean{{{RANKS}}})"
+_SPENT = f"argus_phase_duration_seconds_sum{{{RANKS}}}"
+
+_STACK = lines(
+    "Where its time goes",
+    """
+    Share of wall time in each phase. A layer that grew is what became slower on this rank; a comm layer that
+    grew means that it waits for others, one that shrank that others wait for it.
+    """,
+    [("{{phase}}", f"sum by (phase) (rate({_SPENT}[{RATE}]))")],
+    unit=RATIO,
+    decimals=0,
+    stacked=True,
+    calcs=("lastNotNull", "mean"),
+)
+_AGAINST_PEERS = lines(
+    "Phases against the group's median",
+    """
+    1 is like its peers. A compute or host phase above 1.15 is slow on this rank itself. In comm phases the
+    small values are the suspicious ones: a collective ends together, so who is late is short in it.
+    """,
+    [
+        (
+            "{{phase}}",
+            f"max by (phase) (rank:argus_phase_duration_seconds:median_ratio{{{RANKS}}})",
+        )
+    ],
+    unit=TIMES,
+    decimals=2,
+    floor=None,
+    limits=steps(GOOD, {NOTICE: 1.15, BAD: 1.3}),
+)
+_DURATIONS = lines(
+    "Mean duration by phase",
+    "Seconds a span of each phase takes on this rank. Compare a step in a line with the marked alerts.",
+    [("{{phase}}", _MEAN)],
+    unit=SECONDS,
+)
+_LONGEST = lines(
+    "Longest span by phase",
+    """
+    Longest span in the trailing window. Spikes that the mean beside it does not show are rare stalls:
+    garbage collection, compilation, data loading, a slow link.
+    """,
+    [("{{phase}}", f"max by (phase) (argus_phase_window_max_seconds{{{RANKS}}})")],
+    unit=SECONDS,
+)
+_OPEN = lines(
+    "Age of the span that is open now",
+    """
+    How long the rank has been in the phase it is in. It should stay below the phase's longest span; a line
+    that climbs without end is a hang, and its phase says where.
+    """,
+    [("{{phase}}", f"max by (phase) (time() - argus_phase_open_timestamp_seconds{{{RANKS}}})")],
+    unit=SECONDS,
+)
+_ITERATIONS = lines(
+    "Iteration time of the rank and of the job",
+    """
+    In a synchronous job all ranks have the same iteration time, whoever is slow: a difference here means
+    that the rank is not in step with the job, and its other numbers cannot be compared.
+    """,
+    [
+        (
+            "this rank",
+            f"max(rate(argus_iteration_duration_seconds_sum{{{RANKS}}}[{RATE}])"
+            f" / (rate(argus_iteration_duration_seconds_count{{{RANKS}}}[{RATE}]) > 0))",
+        ),
+        ("job", f"max(job:argus_iteration_seconds:recent{{{JOB}}})"),
+        ("baseline of the job", f"max(job:argus_iteration_seconds:baseline{{{JOB}}})"),
+    ],
+    unit=SECONDS,
+    colours={"this rank": FACT, "job": GOOD, "baseline of the job": UNKNOWN},
+    dashed=["baseline of the job"],
+)
+
+SECTION: Final = Section(
+    2,
+    "Phases",
+    [
+        Line(9, [(12, _STACK), (12, _AGAINST_PEERS)]),
+        Line(8, [(8, _DURATIONS), (8, _LONGEST), (8, _ITERATIONS)]),
+        Line(6, [(24, _OPEN)]),
+    ],
+)
