@@ -134,4 +134,12 @@ class Field:
         members = JobMembers(query, playing.job, time.time() - log.start)
         judgement = judge(truth, course, claims_of(playing.job, self._stack.notifications(), members))
         onset = course.begins(playing.scene.onset_step)
-        return result_of(playing.scene, log, judgement, named(query, playing.job, onset, log.end - 1))
+        seconds = int(log.end - log.start)
+        up = f'avg_over_time(up{{instance="{playing.exporter.address}"}}[{seconds}s] @ {log.end})'
+        return result_of(
+            playing.scene,
+            log,
+            judgement,
+            missed_scrapes=1 - min((value for _, value in query(up)), default=0.0),
+            baselines=named(query, playing.job, onset, log.end - 1),
+        )

@@ -39,7 +39,10 @@ def summary(results: Sequence[Result]) -> Iterator[str]:
     )
     busy = [result for result in results if not result.kept_up]
     if busy:
-        names = ", ".join(f"{result.scenario} ({result.lag_seconds:.1f} s late)" for result in busy)
+        names = ", ".join(
+            f"{late.scenario} ({late.lag_seconds:.1f} s late, {late.missed_scrapes:.0%} of scrapes missed)"
+            for late in busy
+        )
         yield f"  the machine was too busy for: {names}"
 
 

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from argus_simulator.errors import ArgusSimulatorError
+from argus_simulator.lab.effect import SUB_THRESHOLD
 from argus_simulator.score.judging import Judgement
 from argus_simulator.score.playing import Log
 from argus_simulator.score.scene import Scene
 
-SUB_THRESHOLD = 0.01
-"""Effect on the step below which a fault counts apart (fault catalogue, section 3, invariant 15)."""
 LATE_S = 2.0
-"""A player that was so far behind its clock could not play what it should: the machine was too busy."""
+"""A player that was so far behind its clock could not play what it should."""
+MISSED_SCRAPES = 0.05
+"""Share of scrapes; with more of them missing the rules saw another job than the one that was played."""
 
 Class = Literal["high", "low", "sub-threshold", "hidden", "control"]
 
@@ -34,7 +35,7 @@ class Result:
         expected_causes, expected_teams: any of them is right.
         effect: by how much the fault lengthens the step, less 1; None for a control.
         job_hours: played, and of these healthy.
-        lag_seconds, dropped: whether the machine kept up.
+        lag_seconds, dropped, missed_scrapes: whether the machine kept up.
         baselines: what other rules say to the same input: (named ranks) by name of the rule.
     """
 
@@ -52,6 +53,7 @@ class Result:
     steps_played: int
     lag_seconds: float
     dropped: int
+    missed_scrapes: float
     judgement: Judgement
     baselines: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -62,7 +64,8 @@ class Result:
 
     @property
     def kept_up(self) -> bool:
-        return self.lag_seconds < LATE_S and not self.dropped
+        """Whether it was played and scraped as it should be; if not, the machine had too much else to do."""
+        return self.lag_seconds < LATE_S and not self.dropped and self.missed_scrapes <= MISSED_SCRAPES
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, for JSON."""
@@ -82,7 +85,14 @@ class Result:
         return cls(**content, judgement=Judgement(**judged))
 
 
-def result_of(scene: Scene, log: Log, judgement: Judgement, baselines: dict[str, tuple[int, ...]]) -> Result:
+def result_of(
+    scene: Scene,
+    log: Log,
+    judgement: Judgement,
+    *,
+    missed_scrapes: float,
+    baselines: dict[str, tuple[int, ...]],
+) -> Result:
     """The line of a scenario that was played."""
     truth = scene.truth
     return Result(
@@ -100,6 +110,7 @@ def result_of(scene: Scene, log: Log, judgement: Judgement, baselines: dict[str,
         steps_played=len(log.step_ends),
         lag_seconds=log.lag_seconds,
         dropped=log.dropped,
+        missed_scrapes=missed_scrapes,
         judgement=judgement,
         baselines=baselines,
     )
@@ -146,6 +157,9 @@ class ResultFile:
         return {result.key: result for result in self._read()}
 
     def add(self, result: Result) -> None:
+        """Keep a line, unless it has to be played again on a machine with more time."""
+        if not result.kept_up:
+            return
         with self._path.open("a") as file:
             file.write(json.dumps({"product": self._product, **result.as_dict()}) + "\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -36,6 +37,13 @@ def test_lines_of_another_product_are_not_taken_up(tmp_path: Path):
     """A score is of one commit."""
     ResultFile(tmp_path / "lines", "before").add(RIGHT)
     assert ResultFile(tmp_path / "lines", "after").done() == {}
+
+
+def test_what_a_busy_machine_played_is_played_again(tmp_path: Path):
+    """Half of the scrapes missed: whatever was found, it was not this job."""
+    file = ResultFile(tmp_path / "lines", "commit")
+    file.add(dataclasses.replace(RIGHT, missed_scrapes=0.5))
+    assert file.done() == {}
 
 
 def test_a_file_that_holds_something_else_is_refused(tmp_path: Path):
@@ -105,7 +113,8 @@ def test_the_page_names_what_falls_short_and_why():
 
 def test_what_a_busy_machine_played_is_named():
     """A player that is seconds late plays another job than it should."""
-    late = result(RIGHT.judgement, scenario="row late")
-    object.__setattr__(late, "lag_seconds", 5.0)
-    assert any("too busy for: row late (5.0 s late)" in line for line in report.summary([late]))
+    late = dataclasses.replace(RIGHT, scenario="row late", lag_seconds=5.0)
+    assert any(
+        "too busy for: row late (5.0 s late, 1% of scrapes missed)" in line for line in report.summary([late])
+    )
     assert not any("too busy" in line for line in report.summary([RIGHT]))
