@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from tools import generate_alert_page, generate_dashboards, generate_docs, generate_native, generate_rules
+from tools import (
+    generate_alert_page,
+    generate_dashboards,
+    generate_deploy,
+    generate_docs,
+    generate_native,
+    generate_rules,
+    generate_scenarios,
+)
 
 if __name__ == "__main__":
     # All of them, also when one fails: one run shows everything that is out of date.
@@ -14,8 +22,10 @@ if __name__ == "__main__":
             generate_rules,
             generate_alert_page,
             generate_dashboards,
+            generate_deploy,  # reads what the dashboards became
             generate_docs,
             generate_native,
+            generate_scenarios,
         )
     ]
     sys.exit(max(statuses))

@@ -17,6 +17,28 @@ Mechanism = Literal[
 ]  # fmt: skip
 MECHANISMS: Final[tuple[Mechanism, ...]] = get_args(Mechanism)
 
+MEANING: Final[dict[Mechanism, str]] = {
+    "kernels": "kernels take `factor` times as long",
+    "link": "transfers of the process groups that hold one of the ranks take `factor` times as long",
+    "pause": "the launching thread stands still for `seconds`, once an active step",
+    "launch": "each launch costs the host `factor` times as much",
+    "data": "the wait for a batch takes `seconds` longer",
+    "sync": "the host waits for the device after each block, and for `seconds` beyond",
+    "work": "kernels have `factor` times as much to do, as the work units tell",
+    "count": "up to `scatter` of the kernels of a step are not there",
+    "late": "operations start `seconds` late in all, and take as long as ever",
+    "serial": "gradients travel after the backward pass instead of beside it",
+    "extra-kernels": "many small kernels in every layer, `share` of its time",
+    "hang": "the first operation of `phases` never ends (`data`: the batch never comes)",
+    "activity": "warm-up, checkpoint or evaluation: kernels `factor` times as long, `seconds` after the step",
+    "unscraped": "nothing in the job: who runs the stack keeps Prometheus from the exporter",
+    "leave": "the producers of the ranks are gone without a BYE, their training goes on",
+    "join": "the producers of the ranks appear `seconds` after the start",
+    "restart": "the job ends and is back after `seconds`, with `dp` replicas, its counters anew",
+    "clock": "the clocks of the ranks' hosts jump by `seconds` at the onset",
+    "channel": "a channel is lost, for `reason`",
+}
+
 Dimension = Literal["", "tp", "dp", "pp", "ep", "edp", "world"]
 PauseKind = Literal["silent", "gc", "compile"]
 ActivityName = Literal["warmup", "checkpoint", "evaluation", "compile", "train"]
@@ -24,7 +46,7 @@ ActivityName = Literal["warmup", "checkpoint", "evaluation", "compile", "train"]
 _DUTY: Final = frozenset(
     ("mechanism", "ranks", "where", "onset_step", "end_step", "period_steps", "active_steps", "chance")
 )
-_KEYS: Final[dict[str, frozenset[str]]] = {
+KEYS: Final[dict[str, frozenset[str]]] = {
     "kernels": frozenset(("factor", "kernels", "phases", "share", "scatter")),
     "link": frozenset(("factor", "dimension", "phases")),
     "pause": frozenset(("seconds", "kind", "phases", "position", "staggered", "scatter", "frames")),
@@ -54,7 +76,7 @@ class Fault:
 
     mechanism: Mechanism | None = setting(None, "what happens; each mechanism has its own keys")
     ranks: tuple[int, ...] = setting((), "ranks that it happens to; or `where`")
-    where: str = setting("", "ranks by topology, chosen by the seed: see docs/fault-lab.md")
+    where: str = setting("", "ranks by topology, chosen by the seed: see docs/scenarios.md")
     factor: float = setting(1.0, "how many times as long, or as much (work); 1: healthy")
     seconds: float = setting(0.0, "how much longer, or how far off; 0: healthy")
     kernels: str = setting("*", "glob on full kernel names")
@@ -86,13 +108,13 @@ class Fault:
     def __post_init__(self) -> None:
         if self.mechanism is None:
             raise ValueError(f"mechanism is missing; allowed: {', '.join(MECHANISMS)}")
-        allowed = _KEYS[self.mechanism] | _DUTY
+        allowed = KEYS[self.mechanism] | _DUTY
         for name, field in self.__dataclass_fields__.items():
             default = field.default if field.default_factory is not dict else {}
             if name not in allowed and getattr(self, name) != default:
                 raise ValueError(
                     f"{name} means nothing to mechanism {self.mechanism}; allowed beside the duty cycle: "
-                    f"{', '.join(sorted(_KEYS[self.mechanism])) or 'nothing'}"
+                    f"{', '.join(sorted(KEYS[self.mechanism])) or 'nothing'}"
                 )
         self._check_ranges()
 

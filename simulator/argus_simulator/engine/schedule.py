@@ -25,6 +25,9 @@ _GRADIENT_BODY_OF_LAYER, _WORLD_BODY = 3.0, 0.02
 _EXPERT_GRADIENTS = 0.8
 """Share of the parameters that belongs to experts, where there are some."""
 
+_BESIDE_TRANSFERS: Final = 1.08
+"""Computation beside a transfer of gradients takes longer: they share memory and multiprocessors."""
+
 STREAMS: Final = {
     "compute": 7, "copy": 13, "dp": 20, "edp": 24, "tp": 28, "ep": 32, "world": 36,
     "forward-recv": 40, "forward-send": 44, "backward-recv": 48, "backward-send": 52,
@@ -172,13 +175,10 @@ class RankSchedule:
         self, block: blocks.Block, body: float, part: str, direction: str, microbatch: int, layer: int
     ) -> None:
         begin = len(self.nodes)
-        self._compute(
-            block,
-            body * (1.0 if direction == "forward" else _BACKWARD),
-            f"{part}-{direction}",
-            microbatch,
-            layer,
-        )
+        body *= 1.0 if direction == "forward" else _BACKWARD
+        if self._gradients and not self.extras.serial and self.model.overlap:
+            body *= _BESIDE_TRANSFERS
+        self._compute(block, body, f"{part}-{direction}", microbatch, layer)
         if self._semantic:
             self._mark(f"{part}-{direction}", wire.Kind.COMPUTE, begin, begin, microbatch)
 
