@@ -1,6 +1,5 @@
 // What `python -m tools.generate_rules` writes: paths in the repository to documents.
 local alertmanager = import 'alertmanager.libsonnet';
-local kubernetes = import 'kubernetes.libsonnet';
 local mixin = import 'mixin.libsonnet';
 local portable = mixin { _config+:: { flavour: 'portable' } };
 local test = mixin + (import 'profiles/test.libsonnet');
@@ -16,16 +15,15 @@ local email = receive.email('argus-%s@example.com');
 local mailServer = receive.emailGlobals(secrets, 'smtp.example.com:587', 'argus@example.com', user='argus');
 
 // One file a concern: a site takes what it needs, and a test evaluates what it is about.
-local ruleFiles(folder, flavour) = {
-  ['%s/argus.%s.rules.yaml' % [folder, file]]: { groups: flavour.prometheusRulesByFile[file] }
-  for file in std.objectFields(flavour.prometheusRulesByFile)
+// `byFile` is a local: jsonnet evaluates a field each time it is asked for.
+local ruleFiles(folder, flavour) = local byFile = flavour.prometheusRulesByFile; {
+  ['%s/argus.%s.rules.yaml' % [folder, file]]: { groups: byFile[file] }
+  for file in std.objectFields(byFile)
 } + {
   [folder + '/argus.alerts.yaml']: flavour.prometheusAlerts,
 };
 
 ruleFiles('rules', mixin) + ruleFiles('rules/test', test) + ruleFiles('rules/portable', portable) + {
-  'rules/kubernetes/prometheusrule.yaml': kubernetes.new(mixin).rules,
-  'rules/kubernetes/podmonitor.yaml': kubernetes.new(mixin).podMonitor,
   // Pages to the pager, tickets to mail, all of it to chat.
   'alertmanager/alertmanager.yaml': alertmanager.new(
     function(team, severity)

@@ -39,8 +39,12 @@ def render(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
     """Yield (path below `root`, content) of every generated file."""
     documents: dict[str, Any] = json.loads(_jsonnet.evaluate_file(str(root / SOURCE)))
     for name, document in documents.items():
-        text = yaml.dump(_tidy(document), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
-        yield Path(name), HEADER + text
+        yield Path(name), HEADER + dump(document)
+
+
+def dump(document: Any) -> str:
+    """A document as YAML that people read."""
+    return yaml.dump(_tidy(document), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
 def _tidy(value: Any, key: str = "") -> Any:

@@ -31,20 +31,20 @@ def attach(torch: Any) -> Observer | None:
     socket = Path(config.socket) if config.socket else default_socket_path()
     link = Link(
         socket,
-        lambda: _hello(standing, config.job, torch, page),
+        lambda: _hello(standing, config, torch, page),
         page_fd=page.fd if page is not None else None,
     )
     begin_stacks = stack_sampler.prepare(
         "off" if config.disable_stacks else config.stacks,
         config.ptracer,
         socket,
-        lambda: _hello(standing, config.job, torch, None),
+        lambda: _hello(standing, config, torch, None),
     )
     begin_kernels = cupti_fallback.prepare(
         torch,
         config.kernels_fallback and not config.disable_kernels,
         socket,
-        lambda: _hello(standing, config.job, torch, None),
+        lambda: _hello(standing, config, torch, None),
         lambda: recorder.step,
         config.watchdog_seconds,
     )
@@ -110,7 +110,7 @@ def attach_hooks(torch: Any, observer: Observer, leave_out: tuple[str, ...] = ()
     return hooks
 
 
-def _hello(standing: Standing, job: str, torch: Any, page: PageWriter | None) -> wire.Hello:
+def _hello(standing: Standing, config: settings.Settings, torch: Any, page: PageWriter | None) -> wire.Hello:
     """HELLO as things stand now.
 
     Raises:
@@ -119,7 +119,14 @@ def _hello(standing: Standing, job: str, torch: Any, page: PageWriter | None) ->
     place = standing.place()
     if place is None:
         raise OSError("no rank")
-    return identity.hello(place, _job(job), standing.layout(), _gpu_uuid(torch), shares_page=page is not None)
+    return identity.hello(
+        place,
+        _job(config.job),
+        standing.layout(),
+        _gpu_uuid(torch),
+        node=config.node,
+        shares_page=page is not None,
+    )
 
 
 def _job(named: str) -> str:

@@ -132,9 +132,9 @@ def script_name(argv: Sequence[str]) -> str:
 
 
 def hello(
-    at: Place, job: str, parallel: Layout, gpu_uuid: str = "", *, shares_page: bool = False
+    at: Place, job: str, parallel: Layout, gpu_uuid: str = "", *, node: str = "", shares_page: bool = False
 ) -> wire.Hello:
-    """HELLO of this process, now."""
+    """HELLO of this process, now. `node`: the host's name; empty: as this process knows it."""
     return wire.hello(
         pid=os.getpid(),
         rank=at.rank,
@@ -143,7 +143,7 @@ def hello(
         training_job=job,
         coordinates=parallel.coordinates(at.rank),
         sizes=parallel.sizes,
-        node=socket.gethostname(),
+        node=node or socket.gethostname(),
         gpu_uuid=gpu_uuid,
         monotonic_ns=time.monotonic_ns(),
         realtime_ns=time.time_ns(),

@@ -63,6 +63,9 @@ TABLE: Final = (
     Variable("ARGUS_SOCKET", str, "", "socket of the exporter; default: a private folder of the user"),
     Variable("ARGUS_JOB", str, "", "name of the training job; default: from the scheduler or the script"),
     Variable(
+        "ARGUS_NODE", str, "", "name of the host; default: its own, which in a container is not the machine's"
+    ),
+    Variable(
         "ARGUS_MODEL",
         str,
         "",
@@ -187,6 +190,7 @@ class Settings:
     disable_cuda_events: bool
     socket: str
     job: str
+    node: str
     model: str
     backend: str
     parallel: str

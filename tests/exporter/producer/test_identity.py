@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
+from argus_core import wire
 from argus_exporter.producer.identity import (
     Layout,
     NoRank,
     Place,
+    hello,
     layout,
     place,
     script_name,
@@ -95,3 +99,10 @@ def test_job_name(named: str, environment: dict[str, str], expected: str) -> Non
 def test_script_name(argv: list[str], expected: str) -> None:
     """A package's name for `python -m`, nothing for `-c`."""
     assert script_name(argv) == expected
+
+
+def test_the_host_may_be_named() -> None:
+    """In a container the name of the machine is not its own: ARGUS_NODE says it."""
+    place = Place("test", 0, 0, 1)
+    assert wire.decode_text(hello(place, "job", Layout(), node="gpu-17").node) == "gpu-17"
+    assert wire.decode_text(hello(place, "job", Layout()).node) == socket.gethostname()

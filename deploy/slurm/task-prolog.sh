@@ -1,0 +1,23 @@
+#!/bin/sh
+# Slurm task prolog (TaskProlog= in slurm.conf): watches every rank that a job starts with srun, unless the job was
+# submitted with ARGUS_DISABLE=1. What it prints as `export NAME=value` becomes the task's environment; it prints
+# nothing where the host has no exporter or no ARGUS, and always ends well: the task starts.
+#
+# ARGUS_ROOT: where argus_core and argus_exporter lie (site-packages of the exporter's environment).
+ARGUS_ROOT=${ARGUS_ROOT:-/opt/argus/lib/python3.11/site-packages}
+ARGUS_SOCKET=${ARGUS_SOCKET:-/run/argus/exporter.sock}
+boot=$ARGUS_ROOT/argus_exporter/producer/boot
+library=$ARGUS_ROOT/argus_core/libargus_cupti.so
+
+[ "${ARGUS_DISABLE:-0}" = 1 ] && exit 0
+[ -S "$ARGUS_SOCKET" ] && [ -d "$boot" ] || exit 0
+
+echo "export ARGUS_SOCKET=$ARGUS_SOCKET"
+echo "export ARGUS_JOB=${ARGUS_JOB:-${SLURM_JOB_NAME:-slurm}-${SLURM_JOB_ID:-0}}"
+case ":${PYTHONPATH:-}:" in
+  *":$boot:"*) ;;
+  *) echo "export PYTHONPATH=$boot${PYTHONPATH:+:$PYTHONPATH}" ;;
+esac
+# One slot for one library: somebody else's stays.
+[ -z "${CUDA_INJECTION64_PATH:-}" ] && [ -f "$library" ] && echo "export CUDA_INJECTION64_PATH=$library"
+exit 0

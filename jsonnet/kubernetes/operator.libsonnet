@@ -1,0 +1,55 @@
+// For the Prometheus Operator: PrometheusRules, PodMonitors, and leave for its Prometheus to find our pods.
+local common = import 'common.libsonnet';
+local api = 'monitoring.coreos.com/v1';
+
+{
+  // One PrometheusRule a concern: an object has a size limit, and a site takes what it needs.
+  rules(config, mixin)::
+    local rule(name, groups) = {
+      apiVersion: api,
+      kind: 'PrometheusRule',
+      metadata: common.metadata('argus-' + name) { namespace: config.monitoring },
+      spec: { groups: groups },
+    };
+    [
+      rule(file, mixin.prometheusRulesByFile[file])
+      for file in std.objectFields(mixin.prometheusRulesByFile)
+    ] + [rule('alerts', mixin.prometheusAlerts.groups)],
+
+  podMonitors(config)::
+    local monitor(name, labels, namespaces) = {
+      apiVersion: api,
+      kind: 'PodMonitor',
+      metadata: common.metadata(name) { namespace: config.namespace },
+      spec: {
+        namespaceSelector: namespaces,
+        selector: { matchLabels: labels },
+        podMetricsEndpoints: [{ port: config.found.port, interval: '%ds' % config.scrapeInterval }],
+      },
+    };
+    [
+      // Sidecars live where training does.
+      monitor('argus-exporter', config.found.label, { any: true }),
+      monitor(
+        'argus-l3-worker', { 'app.kubernetes.io/name': 'argus-l3-worker' }, { matchNames: [config.namespace] }
+      ),
+    ],
+
+  discovery(config)::
+    local name = 'argus-prometheus-discovery';
+    [
+      {
+        apiVersion: 'rbac.authorization.k8s.io/v1',
+        kind: 'ClusterRole',
+        metadata: common.metadata(name),
+        rules: [{ apiGroups: [''], resources: ['pods'], verbs: ['get', 'list', 'watch'] }],
+      },
+      {
+        apiVersion: 'rbac.authorization.k8s.io/v1',
+        kind: 'ClusterRoleBinding',
+        metadata: common.metadata(name),
+        roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: name },
+        subjects: [{ kind: 'ServiceAccount', name: config.prometheusAccount, namespace: config.monitoring }],
+      },
+    ],
+}

@@ -1,0 +1,91 @@
+// Training that is watched: example jobs to take the parts from. Either the exporter of the host (the DaemonSet), through
+// a folder of the host, or an exporter inside each pod: no folder of the host, no root.
+local common = import 'common.libsonnet';
+local exporter = import 'exporter.libsonnet';
+local producer = '/argus';
+local packages = '/opt/argus/lib/python3.11/site-packages';
+
+{
+  // A job whose image knows nothing of ARGUS. sidecars: containers that start before it; volumes: theirs and the socket's.
+  local job(config, labels, sidecars, volumes) = {
+    apiVersion: 'batch/v1',
+    kind: 'Job',
+    metadata: common.metadata('train'),
+    spec: {
+      completionMode: 'Indexed',
+      completions: 2,
+      parallelism: 2,
+      backoffLimit: 0,
+      template: {
+        metadata: { labels: common.metadata('train').labels + labels },
+        spec: {
+          restartPolicy: 'Never',
+          automountServiceAccountToken: false,
+          securityContext: { runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1000, fsGroup: 1000 },
+          initContainers: [{
+            // What attaches inside the training process: standard library and one C++ library.
+            name: 'argus-producer',
+            image: config.exporterImage,
+            command: ['cp', '-r', packages + '/argus_core', packages + '/argus_exporter', producer],
+            securityContext: common.confined,
+            volumeMounts: [{ name: 'argus-producer', mountPath: producer }],
+          }] + sidecars,
+          containers: [{
+            name: 'train',
+            image: 'your-training-image',
+            command: ['torchrun', '--nproc-per-node=8', 'train.py'],
+            env: [
+              { name: 'ARGUS_SOCKET', value: config.socketFolder + '/exporter.sock' },
+              { name: 'ARGUS_JOB', valueFrom: { fieldRef: { fieldPath: "metadata.labels['job-name']" } } },
+              { name: 'ARGUS_NODE', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } },
+              // In front of your own, if the image sets one.
+              { name: 'PYTHONPATH', value: producer + '/argus_exporter/producer/boot' },
+              { name: 'CUDA_INJECTION64_PATH', value: producer + '/argus_core/libargus_cupti.so' },
+            ],
+            resources: { limits: { 'nvidia.com/gpu': '8' } },
+            volumeMounts: [
+              { name: 'argus-producer', mountPath: producer, readOnly: true },
+              { name: 'argus-socket', mountPath: config.socketFolder },
+            ],
+          }],
+          volumes: [{ name: 'argus-producer', emptyDir: { sizeLimit: '64Mi' } }] + volumes,
+        },
+      },
+    },
+  },
+
+  // Beside the DaemonSet.
+  withDaemonSet(config)::
+    job(config, {}, [], [{ name: 'argus-socket', hostPath: { path: config.socketFolder, type: 'Directory' } }]),
+
+  // With a sidecar: restartPolicy makes it one (Kubernetes 1.29); it starts first and ends with the training.
+  withSidecar(config)::
+    local sidecar = exporter.container(config) { restartPolicy: 'Always', securityContext: common.confined };
+    job(config, config.found.label, [sidecar], exporter.volumes + [
+      { name: 'argus-socket', emptyDir: { medium: 'Memory', sizeLimit: '1Mi' } },
+    ]),
+  // Of that sidecar. One user, so the socket stays 0600.
+  sidecarConfiguration(config, stacks):: {
+    web: { listen_address: ':9877' },
+    socket: { path: config.socketFolder + '/exporter.sock' },
+    stacks: { enabled: stacks },
+  },
+  // Kustomize component for it. No capability: one user may look at its own processes, and where Yama says only at
+  // children, ARGUS_PTRACER lets the exporter in.
+  sidecarStacks():: {
+    apiVersion: 'kustomize.config.k8s.io/v1alpha1',
+    kind: 'Component',
+    configMapGenerator: [{ name: 'argus-exporter', behavior: 'replace', files: ['exporter.yaml'] }],
+    patches: [{
+      target: { kind: 'Job', name: 'train' },
+      patch: std.manifestYamlDoc([
+        { op: 'add', path: '/spec/template/spec/shareProcessNamespace', value: true },
+        {
+          op: 'add',
+          path: '/spec/template/spec/containers/0/env/-',
+          value: { name: 'ARGUS_PTRACER', value: 'exporter' },
+        },
+      ], quote_keys=false),
+    }],
+  },
+}

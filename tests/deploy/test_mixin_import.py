@@ -1,0 +1,69 @@
+"""The mixin in another jsonnet project, vendored as `jb install` does it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import _jsonnet
+import pytest
+import yaml
+
+from deploy.manifests import ROOT
+
+
+@pytest.fixture
+def vendor(tmp_path: Path) -> Path:
+    """A project's vendor folder: jsonnet-bundler puts a package under its repository's name."""
+    (tmp_path / "vendor").mkdir()
+    (tmp_path / "vendor/argus").symlink_to(ROOT)
+    return tmp_path / "vendor"
+
+
+def evaluate(vendor: Path, expression: str) -> Any:
+    source = f"local argus = import 'argus/mixin.libsonnet'; {expression}"
+    return json.loads(_jsonnet.evaluate_snippet("site.jsonnet", source, jpathdir=[str(vendor)]))
+
+
+def test_the_three_parts_of_a_mixin(vendor: Path) -> None:
+    """Alerts, rules and dashboards are what is committed."""
+    source = """{
+        groups: [group.name for group in argus.prometheusRules.groups],
+        alerts: [rule.alert for group in argus.prometheusAlerts.groups for rule in group.rules],
+        dashboards: argus.grafanaDashboards,
+    }"""
+    found = evaluate(vendor, source)
+    committed = [yaml.safe_load(file.read_text()) for file in (ROOT / "rules").glob("argus.*.rules.yaml")]
+    names = [group["name"] for document in committed for group in document["groups"]]
+    assert sorted(found["groups"]) == sorted(names)
+    assert found["alerts"].count("ArgusStragglerRank") == 3
+    folder = ROOT / "dashboards/generated"
+    assert found["dashboards"] == {file.name: json.loads(file.read_text()) for file in folder.glob("*.json")}
+
+
+def test_a_site_overrides_the_configuration(vendor: Path) -> None:
+    """`_config+::` reaches the selectors and the links."""
+    config = """{ argusSelector: 'cluster="a"', runbookUrl: 'https://wiki.example/%s' }"""
+    site = f"(argus {{ _config+:: {config} }}).prometheusAlerts.groups"
+    alerts = [rule for group in evaluate(vendor, site) for rule in group["rules"]]
+    assert alerts[0]["annotations"]["runbook_url"] == f"https://wiki.example/{alerts[0]['alert']}"
+    [missing] = [rule for rule in alerts if rule["alert"] == "ArgusRankMissing"]
+    assert 'argus_rank_up{cluster="a"}' in missing["expr"]
+    assert "argus_rank_up)" not in missing["expr"]
+
+
+def test_mixins_add_up(vendor: Path) -> None:
+    """Beside another mixin nothing of either is lost."""
+    other = "{ prometheusAlerts+:: { groups+: [{ name: 'other' }] }, grafanaDashboards+:: { 'b.json': {} } }"
+    names = "[group.name for group in both.prometheusAlerts.groups]"
+    groups, boards = evaluate(vendor, f"local both = {other} + argus; [{names}, both.grafanaDashboards]")
+    assert groups[0] == "other"
+    assert len(groups) > 1
+    assert "b.json" in boards and "argus-job.json" in boards
+
+
+def test_jsonnet_bundler_reads_the_package() -> None:
+    """jsonnetfile.json at the root, so that `jb install` vendors dashboards with the rules."""
+    file = json.loads((ROOT / "jsonnetfile.json").read_text())
+    assert file == {"version": 1, "dependencies": [], "legacyImports": True}
