@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -271,6 +272,8 @@ def _with_ranks(content: dict[str, Any], where: str) -> dict[str, Any]:
     settings = from_mapping(TopologySettings, content.get("topology", {}), where, "topology.")
     seed = content.get("seed", 0)
     chosen: dict[str, list[int]] = {}
+    # Another row hits other ranks with the same seed.
+    row = zlib.crc32(Path(where).stem.encode())
     placed: dict[str, Any] = {}
     for name, fault in faults.items():
         if (
@@ -279,7 +282,7 @@ def _with_ranks(content: dict[str, Any], where: str) -> dict[str, Any]:
             and isinstance(seed, int)
         ):
             if text not in chosen:
-                random = np.random.default_rng([_WHERE_STREAM, abs(seed), len(chosen)])
+                random = np.random.default_rng([_WHERE_STREAM, row, abs(seed), len(chosen)])
                 try:
                     chosen[text] = list(choose_ranks(text.partition("#")[0], settings.build(), random))
                 except ValueError as error:
