@@ -13,7 +13,8 @@ from pathlib import Path
 
 from argus_simulator.demo.progress import Reporter
 from argus_simulator.score import baselines, report
-from argus_simulator.score.field import Capacity, Field
+from argus_simulator.score.batches import Capacity, batches
+from argus_simulator.score.field import Field
 from argus_simulator.score.results import Result, ResultFile
 from argus_simulator.score.scene import Scene
 from argus_simulator.score.suites import held_out_seeds, playables
@@ -165,11 +166,12 @@ def _play(
         minutes = (time.monotonic() - began) / 60
         reporter.now(f"{len(results)} of {len(scenes)} done in {minutes:.1f} min; playing {len(playing)}")
 
-    with Stack(StackOptions(say=reporter.step)) as stack:
-        Field(stack, capacity).play(scenes, finished, failed, meanwhile)
-        errors = stack.rule_errors()
-    if errors:
-        raise StackError("rules failed while the suite was played: " + "; ".join(errors))
+    for batch in batches(scenes, capacity):
+        with Stack(StackOptions()) as stack:
+            Field(stack).play(batch, finished, failed, meanwhile)
+            errors = stack.rule_errors()
+        if errors:
+            raise StackError("rules failed while the suite was played: " + "; ".join(errors))
     return results, failures
 
 

@@ -1,11 +1,10 @@
-"""Plays many scenarios on one stack, several at a time, and judges each when its job has ended."""
+"""Plays scenarios on one stack, and judges each when its job has ended."""
 
 from __future__ import annotations
 
 import secrets
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,19 +21,7 @@ from argus_simulator.stack.processes import Child
 
 SETTLE_S = 5.0
 """From the last step to the judgement: an alert of the last moment has been delivered by then."""
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """What may run at a time.
-
-    Attributes:
-        jobs: at most so many.
-        ranks: and at most so many ranks of them together; one job always may.
-    """
-
-    jobs: int
-    ranks: int
+_POLL_S = 0.2
 
 
 @dataclass
@@ -49,14 +36,11 @@ class _Playing:
 
 
 class Field:
-    """Slots on a running stack. Use it from the thread that started the stack: children end with it."""
+    """Jobs on a running stack. Use it from the thread that started the stack: children end with it."""
 
-    def __init__(self, stack: Stack, capacity: Capacity) -> None:
+    def __init__(self, stack: Stack) -> None:
         self._stack = stack
-        self._capacity = capacity
         self._playing: list[_Playing] = []
-        self._idle: list[Exporter] = []
-        self._started = 0
 
     def play(
         self,
@@ -65,7 +49,7 @@ class Field:
         failed: Callable[[Scene, str], None],
         meanwhile: Callable[[list[str]], None] = lambda _: None,
     ) -> None:
-        """Play everything, longest first, so that no long job runs alone at the end.
+        """Play all of them at once.
 
         Args:
             scenes: what to play.
@@ -76,35 +60,25 @@ class Field:
         Raises:
             StackError: a part of the stack died.
         """
-        waiting = deque(sorted(scenes, key=lambda scene: -scene.seconds))
-        while waiting or self._playing:
-            while waiting and self._fits(waiting[0]):
-                self._start(waiting.popleft())
+        for scene in scenes:
+            self._start(scene)
+        while self._playing:
             self._stack.check()
             for playing in list(self._playing):
                 self._scrape(playing, not unscraped_mark(playing.log).exists())
                 if self._settled(playing):
                     self._playing.remove(playing)
-                    self._scrape(playing, True)
-                    self._idle.append(playing.exporter)
                     if playing.child.exit_status == 0:
                         finished(self._judge(playing))
                     else:
                         failed(playing.scene, playing.child.log_tail())
             meanwhile([playing.scene.name for playing in self._playing])
-            time.sleep(0.2)
-
-    def _fits(self, scene: Scene) -> bool:
-        busy = sum(playing.scene.ranks for playing in self._playing)
-        return not self._playing or (
-            len(self._playing) < self._capacity.jobs and busy + scene.ranks <= self._capacity.ranks
-        )
+            time.sleep(_POLL_S)
 
     def _start(self, scene: Scene) -> None:
-        self._started += 1
         # Nothing of the scenario: whoever reads the name learns nothing.
         job = f"job-{secrets.token_hex(4)}"
-        exporter = self._idle.pop() if self._idle else self._stack.add_exporter(f"exporter-{self._started}")
+        exporter = self._stack.add_exporter(f"exporter-{len(self._playing)}")
         folder = self._stack.folder / job
         folder.mkdir()
         log, order = folder / "log.json", folder / "order.json"
@@ -141,5 +115,6 @@ class Field:
             log,
             judgement,
             missed_scrapes=1 - min((value for _, value in query(up)), default=0.0),
+            missed_evaluations=self._stack.missed_evaluations(),
             baselines=named(query, playing.job, onset, log.end - 1),
         )

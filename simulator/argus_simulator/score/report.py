@@ -40,7 +40,8 @@ def summary(results: Sequence[Result]) -> Iterator[str]:
     busy = [result for result in results if not result.kept_up]
     if busy:
         names = ", ".join(
-            f"{late.scenario} ({late.lag_seconds:.1f} s late, {late.missed_scrapes:.0%} of scrapes missed)"
+            f"{late.scenario} ({late.lag_seconds:.1f} s late, {late.missed_scrapes:.0%} of scrapes and "
+            f"{late.missed_evaluations:.0%} of evaluations missed)"
             for late in busy
         )
         yield f"  the machine was too busy for: {names}"

@@ -18,6 +18,8 @@ LATE_S = 2.0
 """A player that was so far behind its clock could not play what it should."""
 MISSED_SCRAPES = 0.05
 """Share of scrapes; with more of them missing the rules saw another job than the one that was played."""
+MISSED_EVALUATIONS = 0.1
+"""Share of rule evaluations; with more of them missing verdicts come late, or never."""
 
 Class = Literal["high", "low", "sub-threshold", "hidden", "control"]
 
@@ -35,7 +37,7 @@ class Result:
         expected_causes, expected_teams: any of them is right.
         effect: by how much the fault lengthens the step, less 1; None for a control.
         job_hours: played, and of these healthy.
-        lag_seconds, dropped, missed_scrapes: whether the machine kept up.
+        lag_seconds, dropped, missed_scrapes, missed_evaluations: whether the machine kept up.
         baselines: what other rules say to the same input: (named ranks) by name of the rule.
     """
 
@@ -54,6 +56,7 @@ class Result:
     lag_seconds: float
     dropped: int
     missed_scrapes: float
+    missed_evaluations: float
     judgement: Judgement
     baselines: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -65,7 +68,12 @@ class Result:
     @property
     def kept_up(self) -> bool:
         """Whether it was played and scraped as it should be; if not, the machine had too much else to do."""
-        return self.lag_seconds < LATE_S and not self.dropped and self.missed_scrapes <= MISSED_SCRAPES
+        return (
+            self.lag_seconds < LATE_S
+            and not self.dropped
+            and self.missed_scrapes <= MISSED_SCRAPES
+            and self.missed_evaluations <= MISSED_EVALUATIONS
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, for JSON."""
@@ -91,6 +99,7 @@ def result_of(
     judgement: Judgement,
     *,
     missed_scrapes: float,
+    missed_evaluations: float,
     baselines: dict[str, tuple[int, ...]],
 ) -> Result:
     """The line of a scenario that was played."""
@@ -111,6 +120,7 @@ def result_of(
         lag_seconds=log.lag_seconds,
         dropped=log.dropped,
         missed_scrapes=missed_scrapes,
+        missed_evaluations=missed_evaluations,
         judgement=judgement,
         baselines=baselines,
     )

@@ -151,6 +151,10 @@ class Stack:
         """What Alertmanager has delivered so far, one entry an alert."""
         return self.webhook.notifications()
 
+    def missed_evaluations(self) -> float:
+        """Share of rule evaluations that Prometheus had no time for, so far."""
+        return self._api.missed_evaluations()
+
     def check(self) -> None:
         """Raise where a part has died.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,6 +20,10 @@ import yaml
 from argus_simulator.stack.errors import StackError
 
 _TIMEOUT_S = 10.0
+
+_ITERATIONS = re.compile(
+    r"^prometheus_rule_group_iterations_(?:(missed)_)?total\{[^}]*\} (\S+)$", re.MULTILINE
+)
 
 Samples = list[tuple[dict[str, str], float]]
 """(labels, value) of an instant vector."""
@@ -109,6 +114,18 @@ class PrometheusApi:
             for rule in group["rules"]
             if rule.get("lastError")
         ]
+
+    def missed_evaluations(self) -> float:
+        """Share of the rule evaluations that were due and left out, since the start, over all groups."""
+        counts = {"missed": 0.0, "": 0.0}
+        try:
+            with urllib.request.urlopen(f"{self._url}/metrics", timeout=_TIMEOUT_S) as answer:
+                text = answer.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            raise StackError(f"Prometheus at {self._url} does not answer: {error}") from error
+        for which, value in _ITERATIONS.findall(text):
+            counts[which] += float(value)
+        return counts["missed"] / counts[""] if counts[""] else 0.0  # the total has the missed ones too
 
     def _get(self, what: str, **parameters: str) -> Any:
         address = f"{self._url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"

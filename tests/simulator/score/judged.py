@@ -69,5 +69,5 @@ def result(
     """A line of the score."""
     return Result(
         row, scenario, seed, kind, "", expected, ("gpu-compute",), ("operations",), "L2",
-        0.2, 0.03, 400, 0.1, 0, 0.01, judgement, {"z > 3": (3,)},
+        0.2, 0.03, 400, 0.1, 0, 0.01, 0.02, judgement, {"z > 3": (3,)},
     )  # type: ignore[arg-type]  # fmt: skip

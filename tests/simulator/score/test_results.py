@@ -115,6 +115,7 @@ def test_what_a_busy_machine_played_is_named():
     """A player that is seconds late plays another job than it should."""
     late = dataclasses.replace(RIGHT, scenario="row late", lag_seconds=5.0)
     assert any(
-        "too busy for: row late (5.0 s late, 1% of scrapes missed)" in line for line in report.summary([late])
+        "too busy for: row late (5.0 s late, 1% of scrapes and 2% of evaluations missed)" in line
+        for line in report.summary([late])
     )
     assert not any("too busy" in line for line in report.summary([RIGHT]))
