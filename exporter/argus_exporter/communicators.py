@@ -4,9 +4,10 @@ A collective kernel's name tells the operation and not the process group. But a 
 its own (PyTorch makes one for each process group), so the group is a property of the stream. In this order:
 
 1. the user says so: a `routing` entry whose pattern matches the collective's phase name (`send_recv: pp`);
-2. by elimination: only one dimension of the job is larger than 1, or only one of these uses the stream's
-   operations: dp, tp and ep have collectives, pp and ep sends and receives;
-3. by evidence: its kernels were launched, or ran, inside host-side spans of collectives of one dimension.
+2. by evidence: its kernels were launched, or ran, inside host-side spans of collectives of one dimension;
+3. by elimination: only one dimension of the job is larger than 1, or only one of these uses the stream's
+   operations: dp, tp and ep have collectives, pp and ep sends and receives. With several dimensions, two
+   streams with the same operation are not told apart so: one may be the whole job's (the norm of gradients).
 
 Otherwise it is not known. Then the stream is `nccl0`, and no phase is derived from it: a collective that is
 compared with ranks which had no part in it would blame the wrong one.
@@ -73,12 +74,13 @@ def find_dimensions(
             operations.setdefault(key, set()).add(phase)
     found: dict[int, str] = {}
     for key, phases in operations.items():
-        dimension = _by_routing(phases, routing or {}) or _by_elimination(phases, identity)
+        dimension = _by_routing(phases, routing or {})
         if not dimension and spans:
             dimension = _by_evidence(records[np.isin(pairs.index, pairs_of[key])], spans)
         if dimension:
             found[key] = dimension
-    return found
+    left = {key: phases for key, phases in operations.items() if key not in found}
+    return found | _by_elimination(left, identity)
 
 
 def _by_routing(operations: Collection[str], routing: Mapping[str, str]) -> str | None:
@@ -89,16 +91,22 @@ def _by_routing(operations: Collection[str], routing: Mapping[str, str]) -> str 
     return None
 
 
-def _by_elimination(operations: Collection[str], identity: Identity) -> str | None:
+def _by_elimination(operations: Mapping[int, Collection[str]], identity: Identity) -> dict[int, str]:
     larger = [name for name in identity.coordinates if identity.sizes.get(name, 2) > 1]
-    if len(larger) != 1:
-        point_to_point = {phase in ("send_recv", "all_to_all") for phase in operations}
+    if len(larger) == 1:
+        return dict.fromkeys(operations, larger[0])
+    found: dict[int, str] = {}
+    for key, phases in operations.items():
+        point_to_point = {phase in ("send_recv", "all_to_all") for phase in phases}
         if len(point_to_point) != 1:  # both on one stream: NCCL before 2.14 names kernels wrongly
-            return None
-        larger = [
+            continue
+        able = [
             name for name in larger if name in (_POINT_TO_POINT if True in point_to_point else _COLLECTIVE)
         ]
-    return larger[0] if len(larger) == 1 else None
+        shared = any(set(phases) & set(other) for at, other in operations.items() if at != key)
+        if len(able) == 1 and (True in point_to_point or not shared):
+            found[key] = able[0]
+    return found
 
 
 def _by_evidence(records: KernelArray, spans: Sequence[CollectiveSpan]) -> str | None:

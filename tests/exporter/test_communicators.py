@@ -80,6 +80,17 @@ def test_kernels_that_ran_inside_event_spans_are_theirs():
     assert dimensions(records, rank(dp=4, tp=2), spans) == {20: "tp"}
 
 
+def test_the_whole_jobs_collective_is_not_taken_for_the_replicas():
+    """Stages leave the backward one after another: across them the norm of gradients accuses the last."""
+    norm = kernels(*((at * MS, MS, 2, 21) for at in (15, 25, 35)))
+    both = np.concatenate([kernels(*((at * MS, MS, 2, 20) for at in (10, 20, 30))), norm])
+    pipeline = rank(dp=4, pp=4)
+    assert dimensions(both, pipeline) == {}, "nothing tells which of the two is which"
+    spans = [span(at * 1000 - 50, at * 1000 + 1050, "world", on_device=True) for at in (15, 25, 35)]
+    assert dimensions(both, pipeline, spans) == {20: "dp", 21: "world"}
+    assert dimensions(both, rank(dp=8)) == {20: "dp", 21: "dp"}, "here the whole job is the replicas"
+
+
 def test_contradicting_evidence_leaves_it_open():
     """Half of the kernels ran while the other group's collectives did."""
     records = kernels(*((at * MS, MS, 2, 20) for at in range(10, 50, 5)))
