@@ -14,7 +14,7 @@ STEP_S: Final = 0.25
 """Healthy steps are compressed to this: four in a scrape of the test profile, as 4 s in one of 15 s."""
 FAULTY_STEPS: Final = 240
 """After the onset: a minute of healthy steps. The slowest verdicts of the test profile need half of it."""
-FAULTY_MOST_S: Final = 75.0
+FAULTY_MOST_S: Final = 60.0
 """A fault that makes steps many times as long is watched for so long at most."""
 STEPS: Final = 300
 """Where there is no healthy part, and in a control."""
