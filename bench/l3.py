@@ -152,7 +152,7 @@ class Stopwatch:
     def install(self) -> None:
         for module, function in ((fetch, decode_modes), (fetch, concatenate), (cycle_module, assemble)):
             setattr(module, function.__name__, self._timed(function, "parse"))
-        Worker._take = self._timed(Worker._take, "compute")  # type: ignore[method-assign]
+        Worker._found = self._timed(Worker._found, "compute")  # type: ignore[method-assign]
 
     def _timed(self, function: Callable[..., Any], what: str) -> Callable[..., Any]:
         def timed(*arguments: Any) -> Any:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from argus_l3_worker.config import JudgeConfig
-from argus_l3_worker.groups import GroupHistory, GroupShift, judge_groups
+from argus_l3_worker.group_shifts import GroupHistory, GroupShift
+from argus_l3_worker.groups import judge_groups
 from argus_l3_worker.judge import RoleJudgement, judge_role
 from argus_l3_worker.triples import RoleTriples
 from argus_l3_worker.verdicts import History, Verdict, decide

@@ -318,8 +318,8 @@ L3_ANOMALY = _worker(
 )
 L3_GROUP_SHIFT = _worker(
     "argus_l3_group_shift",
-    ("role", *_KERNEL, "coordinate", "value"),
-    "Shift between two clusters of ranks of one role, with the topology coordinate that explains it.",
+    ("role", *_KERNEL, "coordinate", "value", "cause", "team"),
+    "Shift of a group of ranks against the others, with the topology coordinate that names the group.",
     rank=False,
 )
 L3_RANK_SHIFT = _worker(

@@ -41,6 +41,8 @@ class JobSamples:
     modes: ModeColumns
     cutoff: Sequence[Sample] = ()
     coverage: Sequence[Sample] = ()
+    tail_events: Sequence[Sample] = ()
+    work: Sequence[Sample] = ()
     complete: bool = True
 
 
@@ -79,6 +81,8 @@ def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] 
         rank: Window(int(sample.value), steps.get(rank, 0))
         for rank, sample in _by_rank(samples.last_step).items()
     }
+    tail_events = {rank: sample.value for rank, sample in _by_rank(samples.tail_events).items()}
+    work = {rank: sample.value for rank, sample in _by_rank(samples.work).items()}
     members: dict[str, list[str]] = {}
     for rank in sorted(roles, key=_natural):
         members.setdefault(roles[rank], []).append(rank)
@@ -120,7 +124,9 @@ def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] 
     for (role, (window, kept)), tables in zip(kept_of.items(), tables_of, strict=True):
         common = coordinates_of([info[rank] for rank in kept], (STAGE, *coordinates))
         bound = _unpublished(kept, tables, samples)
-        found.append(RoleTriples(training_job, role, window, kept, tables, bound, common))
+        tails = np.array([tail_events.get(rank, np.nan) for rank in kept])
+        units = np.array([work.get(rank, np.nan) for rank in kept])
+        found.append(RoleTriples(training_job, role, window, kept, tables, bound, common, tails, units))
     left_out = Counter(samples.modes.left_out)
     known = np.array([rank in roles for rank in samples.modes.ranks], dtype=bool)
     if strangers := int((~known[samples.modes.rank]).sum()):

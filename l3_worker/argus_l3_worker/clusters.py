@@ -36,7 +36,7 @@ _LEAST_AGREEMENT: Final = 0.8
 _AGREEMENT_TIE: Final = 0.05
 # From this share on it is not known which cluster is the sick one.
 _EVEN_SHARES: Final = (0.4, 0.6)
-_VALUES_NAMED: Final = 8
+VALUES_NAMED: Final = 8
 MANY: Final = "many"
 """Value of a coordinate where too many of its values are slow to name each."""
 OTHERS: Final = "others"
@@ -138,6 +138,6 @@ def named_values(explanation: Explanation | None) -> tuple[str, tuple[str, ...]]
     """(coordinate, values) as labels: bounded, whatever the size of the job."""
     if explanation is None:
         return UNEXPLAINED, ("",)
-    if len(explanation.values) > _VALUES_NAMED:
+    if len(explanation.values) > VALUES_NAMED:
         return explanation.coordinate, (MANY,)
     return explanation.coordinate, explanation.values

@@ -100,6 +100,17 @@ class JudgeConfig:
     deviations: float = setting(5.0, "robust deviations that a shift must exceed")
     kernel_effect: float = setting(0.10, "least shift of one kernel (or one of its modes) that is an anomaly")
     tail_effect: float = setting(0.5, "least shift of a mode's p99 that is an anomaly while its p50 is not")
+    tail_share: float = setting(
+        0.005, "least share of launches, above what is usual, that take far longer than their kernel's modes"
+    )
+    tail_windows: int = setting(
+        12, "windows that persistence of these looks at: intermittent faults come in bursts"
+    )
+    workload_spread: float = setting(
+        0.03,
+        "least share by which the busiest tenth of a role's ranks runs its kernels more often than the least "
+        "busy tenth, in the same steps: uneven work",
+    )
     rank_effect: float = setting(0.04, "least time-weighted shift of all compute kernels that is an anomaly")
     censored_effect: float = setting(
         0.25,
@@ -108,7 +119,7 @@ class JudgeConfig:
     )
     group_effect: float = setting(0.03, "least distance between two clusters of ranks that is a group shift")
     collective_group_effect: float = setting(
-        0.5, "the same for collectives, whose durations differ between healthy ranks"
+        0.25, "a collective: least excess of a process group's shortest durations over those of other groups"
     )
     coordinates: tuple[str, ...] = setting(
         ("node", "rack", "dp", "tp", "ep", "edp"),
@@ -126,7 +137,7 @@ class JudgeConfig:
         _require_positive(
             self, "min_events", "deviations", "kernel_effect", "tail_effect", "rank_effect",
             "small_role_effect", "censored_effect", "group_effect", "collective_group_effect",
-            "windows", "windows_needed",
+            "windows", "windows_needed", "tail_share", "tail_windows", "workload_spread",
         )  # fmt: skip
         _require(self.alpha >= 0, f"alpha is {self.alpha!r}; allowed: 0 or more")
         _require(self.min_ranks >= 3, f"min_ranks is {self.min_ranks!r}; allowed: 3 or more")

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+
+import numpy as np
 
 from argus_core import catalogue, remote_write
 from argus_core.remote_write import Labels
 from argus_l3_worker import results, witnesses
 from argus_l3_worker.assemble import JobWindow, NotJudged, assemble, roles_of
+from argus_l3_worker.causes import TAIL
 from argus_l3_worker.config import Config
 from argus_l3_worker.delivery import Delivery
 from argus_l3_worker.errors import PartialAnswer, QueryError
-from argus_l3_worker.fetch import fetch_window
-from argus_l3_worker.groups import GroupHistory, GroupShift, judge_groups
+from argus_l3_worker.fetch import fetch_window, mean_seconds
+from argus_l3_worker.group_shifts import GroupHistory, GroupShift
+from argus_l3_worker.groups import judge_groups
 from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus, Sample, selector
@@ -34,6 +40,9 @@ _TIMELINE_POINTS = 2_400
 _REMEMBERED_WINDOWS = 64
 # Of a window's time; the rest is for judging what came.
 _ASKING_SHARE = 0.7
+# Ranks that are asked what launches in the tail took.
+_TAIL_SUSPECTS = 128
+_TAIL_PEERS = 64
 
 _DueWindow = tuple[float, Callable[[], None]]
 """Unix time at which a window is looked at, and what to call once it has been judged."""
@@ -65,6 +74,39 @@ class _JobState:
     abstentions: tuple[Abstention, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     groups: GroupHistory | None = None
+
+
+@dataclass
+class _Found:
+    """What one window says."""
+
+    outcomes: dict[str, RoleJudgement | Abstention]
+    groups: list[GroupShift]
+
+    @property
+    def ranks(self) -> set[str]:
+        """All that were judged."""
+        return {rank for of in self._judgements() for rank in of.ranks}
+
+    @property
+    def in_tails(self) -> set[str]:
+        """Those that have a tail, alone or with their host or rack."""
+        alone = {of.ranks[at] for of in self._judgements() for at in np.flatnonzero(of.tail_evidence)}
+        return alone | {rank for shift in self.groups if shift.cause == TAIL for rank in shift.ranks}
+
+    def set_tails(self, shifts: Mapping[str, float]) -> None:
+        """Raise the evidence of tails to what was measured: log shift of the mean launch by rank."""
+        for judgement in self._judgements():
+            measured = np.array([shifts.get(rank, 0.0) for rank in judgement.ranks])
+            evidence = judgement.tail_evidence
+            evidence[:] = np.where(evidence > 0.0, np.maximum(evidence, measured), 0.0)
+        for place, shift in enumerate(self.groups):
+            of_ranks = [shifts[rank] for rank in shift.ranks if rank in shifts]
+            if shift.cause == TAIL and of_ranks:
+                self.groups[place] = replace(shift, shift=max(shift.shift, statistics.median(of_ranks)))
+
+    def _judgements(self) -> Iterator[RoleJudgement]:
+        return (one for one in self.outcomes.values() if isinstance(one, RoleJudgement))
 
 
 @dataclass(frozen=True)
@@ -209,9 +251,11 @@ class Worker:
                     abstentions.append(role_state.latest)
                 elif role_state.latest is not None:
                     judgements.append(role_state.latest)
-            if state.groups is not None:
-                group_shifts += state.groups.persistent()
-            verdicts += decide(job, [(role, role_state.history) for role, role_state in state.roles.items()])
+            of_groups = state.groups.persistent() if state.groups is not None else []
+            group_shifts += of_groups
+            in_tails = {rank for shift in of_groups if shift.cause == TAIL for rank in shift.ranks}
+            histories = [(role, role_state.history) for role, role_state in state.roles.items()]
+            verdicts += decide(job, histories, in_tails)
         return CycleReport(
             at,
             tuple(judgements),
@@ -254,7 +298,9 @@ class Worker:
                 self._prometheus, job, when, self._config.prometheus, asked_until, self._monotonic
             )
             window = await asyncio.to_thread(assemble, job, fetched.samples, self._config.judge.coordinates)
-            await asyncio.to_thread(self._take, state, window)
+            found = await asyncio.to_thread(self._found, window)
+            await self._measure_tails(job, when, found)
+            self._take(state, window, found)
             judged()
             state.left_out = tuple(
                 LeftOut(job, reason, modes) for reason, modes in sorted(window.left_out.items())
@@ -264,22 +310,44 @@ class Worker:
             self._telemetry.kernels_left_out.labels(job).set(len(fetched.left_out))
         return len(windows)
 
-    def _take(self, state: _JobState, window: JobWindow) -> None:
+    def _found(self, window: JobWindow) -> _Found:
         judge = self._config.judge
         outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
         for role in window.roles:
             outcomes[role.role] = judge_role(role, judge)
-        for gone in state.roles.keys() - outcomes.keys():
+        return _Found(outcomes, judge_groups(window.roles, judge))
+
+    async def _measure_tails(self, job: str, at: float, found: _Found) -> None:
+        """Replace how much longer launches in the tail took at least by what they took, where that is known.
+
+        Modes say nothing of launches outside of them, the running totals of time do; asked of suspects and of
+        some peers alone.
+        """
+        suspects = found.in_tails
+        if not suspects:
+            return
+        peers = sorted(found.ranks - suspects)
+        peers = peers[:: max(1, len(peers) // _TAIL_PEERS)]
+        asked = [*sorted(suspects)[:_TAIL_SUSPECTS], *peers]
+        mean = await mean_seconds(self._prometheus, job, asked, at)
+        usual = [seconds for rank, seconds in mean.items() if rank in peers and seconds > 0.0]
+        if usual:
+            middle = statistics.median(usual)
+            found.set_tails({rank: math.log(of / middle) for rank, of in mean.items() if of > middle})
+
+    def _take(self, state: _JobState, window: JobWindow, found: _Found) -> None:
+        judge = self._config.judge
+        for gone in state.roles.keys() - found.outcomes.keys():
             del state.roles[gone]
-        for name, outcome in outcomes.items():
+        for name, outcome in found.outcomes.items():
             role_state = state.roles.setdefault(
-                name, _RoleState(History(judge.windows, judge.windows_needed))
+                name, _RoleState(History(judge.windows, judge.windows_needed, judge.tail_windows))
             )
             role_state.latest = outcome
             role_state.history.add(None if isinstance(outcome, Abstention) else outcome)
         if state.groups is None:
             state.groups = GroupHistory(judge.windows, judge.windows_needed)
-        state.groups.add(judge_groups(window.roles, judge))
+        state.groups.add(found.groups)
         state.not_judged = window.not_judged
 
     async def _windows_to_judge(self, job: str, state: _JobState, at: float) -> list[_DueWindow]:

@@ -27,8 +27,10 @@ _MODE_FAMILIES: Final = (
 _KERNELS_A_SHARD: Final = 500
 # Over this time shares of kernel time are taken: several scrapes, and no more than the story of a window.
 _SHARE_WINDOW: Final = "5m"
-# Ranks whose series tell which kernels there are. To count all series of 10,000 ranks costs Prometheus a quarter
-# of what the fetch itself costs (5.8 s of CPU against 0.06 s).
+# Two windows of a minute: what a burst cost is to be seen before it is over.
+_MEAN_WINDOW: Final = "2m"
+# Ranks whose series tell which kernels there are. To count all series of 10,000 ranks costs Prometheus a
+# quarter of what the fetch itself costs (5.8 s of CPU against 0.06 s).
 _SAMPLED_RANKS: Final = 64
 
 
@@ -66,7 +68,7 @@ async def fetch_window(
         QueryError: no answer, or an incomplete one.
     """
     in_job = {"training_job": job}
-    info, last_step, steps, cutoff, coverage = await together(
+    info, last_step, steps, cutoff, coverage, tails, work = await together(
         prometheus.instant(query, at)
         for query in (
             selector(catalogue.RANK_INFO.name, in_job),
@@ -74,6 +76,8 @@ async def fetch_window(
             selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job),
             selector(catalogue.KERNEL_CUTOFF.name, in_job),
             selector(catalogue.KERNEL_COVERAGE.name, in_job),
+            f"sum by (rank) ({_compute(catalogue.KERNEL_TAIL_EVENTS, job)})",
+            f"max by (rank) (rate({selector(catalogue.WORK_UNITS.name, in_job)}[{_MEAN_WINDOW}]))",
         )
     )
     sample = _sampled([one.labels["rank"] for one in last_step if one.labels.get("rank")])
@@ -98,7 +102,15 @@ async def fetch_window(
     modes = await asyncio.to_thread(concatenate, parts)
     return Fetched(
         JobSamples(
-            info, last_step, steps, modes, cutoff, coverage, complete=not left_out and len(size) == total
+            info,
+            last_step,
+            steps,
+            modes,
+            cutoff,
+            coverage,
+            () if left_out else tails,
+            work,
+            complete=not left_out and len(size) == total,
         ),
         total,
         tuple(left_out),
@@ -125,6 +137,27 @@ def _sampled(ranks: Sequence[str]) -> _Sampled:
     ordered = sorted(ranks, key=lambda rank: (len(rank), rank))
     chosen = tuple(ordered[place * len(ordered) // _SAMPLED_RANKS] for place in range(_SAMPLED_RANKS))
     return _Sampled(chosen, len(ordered) / len(chosen))
+
+
+def _compute(family: catalogue.Family, job: str, ranks: Sequence[str] = ()) -> str:
+    """The series of compute streams, of all ranks or some."""
+    in_job = {"training_job": job}
+    chosen = selector(family.name, in_job, rank=ranks) if ranks else selector(family.name, in_job)
+    return f'{chosen[:-1]},stream=~"compute.*"}}'
+
+
+async def mean_seconds(prometheus: Prometheus, job: str, ranks: Sequence[str], at: float) -> dict[str, float]:
+    """Mean duration of a launch on compute streams over the last minutes, by rank, far launches included.
+
+    Raises:
+        QueryError: no answer, or an incomplete one.
+    """
+    seconds, launches = (
+        f"sum by (rank) (increase({_compute(family, job, ranks)}[{_MEAN_WINDOW}]))"
+        for family in (catalogue.KERNEL_DURATION_TOTAL, catalogue.KERNEL_LAUNCHES)
+    )
+    answer = await prometheus.instant(f"{seconds} / {launches}", at)
+    return {one.labels["rank"]: one.value for one in answer if one.labels.get("rank")}
 
 
 async def _sizes(prometheus: Prometheus, job: str, at: float, sample: _Sampled) -> dict[str, float]:

@@ -6,81 +6,34 @@ all of its ranks may be slow alike; never over pipeline stages, whose work diffe
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from argus_l3_worker.clusters import MANY, OTHERS, Split, explain, named_values, split
+from argus_l3_worker.causes import GPU_COMPUTE, LINK_SLOW, OF_KIND, TAIL, team_of
+from argus_l3_worker.clusters import MANY, OTHERS, VALUES_NAMED, Split, explain, named_values, split
 from argus_l3_worker.config import JudgeConfig
+from argus_l3_worker.group_shifts import GroupShift
+from argus_l3_worker.links import SlowGroup, slow_groups
 from argus_l3_worker.shifts import mode_shifts, pair_shift
-from argus_l3_worker.triples import Floats, PairTriples, RoleTriples
+from argus_l3_worker.tails import FAR, tail_groups, tails_of
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples
 from argus_l3_worker.verdicts import ALL_KERNELS
 
 STAGE: Final = "pp"
 """The coordinate within which ranks are compared."""
 
-Key = tuple[str, str, str, str, str]
-"""(role or stage, kernel, stream, coordinate, value)."""
-
-
-@dataclass(frozen=True)
-class GroupShift:
-    """One `argus_l3_group_shift`.
-
-    Attributes:
-        role: the role, or `pp<index>` where the ranks of several roles of one pipeline stage were compared.
-        shift: signed log distance of the ranks at this value from the other cluster's median. Positive is
-            slower; where neither cluster is a minority both are reported, with opposite signs.
-        ranks: those of the cluster, of `compared`.
-    """
-
-    training_job: str
-    role: str
-    kernel: str
-    stream: str
-    coordinate: str
-    value: str
-    shift: float
-    ranks: tuple[str, ...]
-    compared: int
-
-    @property
-    def key(self) -> Key:
-        return self.role, self.kernel, self.stream, self.coordinate, self.value
-
 
 def judge_groups(roles: Sequence[RoleTriples], config: JudgeConfig) -> list[GroupShift]:
-    """The splits of one window. All roles are of one job; those of other windows are compared apart."""
+    """The group shifts of one window. All roles are of one job; those of other windows are compared apart."""
     found: list[GroupShift] = []
+    role_of = {rank: role.role for role in roles for rank in role.ranks}
     for scope in _scopes(roles):
         found += _judge_scope(scope, config)
+        found += _judge_links(scope, role_of, config)
+        found += _judge_tails(scope, config)
     return found
-
-
-class GroupHistory:
-    """The last windows of one job; a group shift is what `needed` of them say with the same sign."""
-
-    def __init__(self, windows: int, needed: int) -> None:
-        self._windows: deque[dict[Key, GroupShift]] = deque(maxlen=windows)
-        self._needed = needed
-
-    def add(self, shifts: Sequence[GroupShift]) -> None:
-        self._windows.append({shift.key: shift for shift in shifts})
-
-    def persistent(self) -> list[GroupShift]:
-        """The newest of each that persists, largest first."""
-        newest: dict[Key, GroupShift] = {}
-        for window in self._windows:
-            newest.update(window)
-        lasting = [
-            shift
-            for key, shift in newest.items()
-            if sum(1 for w in self._windows if key in w and w[key].shift * shift.shift > 0.0) >= self._needed
-        ]
-        return sorted(lasting, key=lambda shift: (-abs(shift.shift), shift.key))
 
 
 def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
@@ -112,6 +65,12 @@ def _merged(name: str, roles: Sequence[RoleTriples]) -> RoleTriples:
             key: tuple(v for role in roles for v in role.coordinates.get(key, ("",) * len(role.ranks)))
             for key in names
         },
+        np.concatenate(
+            [
+                np.full(len(role.ranks), np.nan) if role.tail_events is None else role.tail_events
+                for role in roles
+            ]
+        ),
     )
 
 
@@ -135,44 +94,59 @@ def _stacked(parts: Sequence[tuple[int, PairTriples]]) -> PairTriples:
 
 
 def _judge_scope(scope: RoleTriples, config: JudgeConfig) -> list[GroupShift]:
+    """Clusters of ranks of which compute kernels or copies are slower."""
     ranks = len(scope.ranks)
-    rank_seconds = np.zeros(ranks)
-    for pair in scope.pairs:
-        rank_seconds[pair.ranks] += pair.seconds
-    splits: list[tuple[str, str, Split]] = []
+    rank_seconds = _rank_seconds(scope)
+    splits: list[tuple[PairTriples, Split]] = []
     summed, weighed = np.zeros(ranks), np.zeros(ranks)
     for pair in scope.pairs:
-        if 2 * len(pair.ranks) <= ranks or float(np.median(pair.events)) < config.min_events:
+        if pair.kind == "collective" or not _often_enough(pair, ranks, config):
             continue
-        seconds = float(np.median(pair.seconds))
-        share = float(np.median(pair.seconds / np.maximum(rank_seconds[pair.ranks], 1e-300)))
         shift = np.full(ranks, np.nan)
         shift[pair.ranks], _ = pair_shift(mode_shifts(pair, config.min_events))
         if pair.kind == "compute":
+            seconds = float(np.median(pair.seconds))
             known = ~np.isnan(shift)
             summed[known] += seconds * shift[known]
             weighed[known] += seconds
-        if share < config.min_share or seconds / float(np.median(pair.events)) < config.min_duration_seconds:
+        if not _counts(pair, rank_seconds, config):
             continue
-        collective = pair.kind == "collective"
-        effect = config.collective_group_effect if collective else config.group_effect
-        found = split(shift, float(np.log1p(effect)))
-        # Where most ranks are long in a collective they wait for the few: those, not this, are the finding.
-        if found is not None and not (collective and float(found.slow.mean()) > 0.5):
-            splits.append((pair.kernel, pair.stream, found))
+        found = split(shift, float(np.log1p(config.group_effect)))
+        if found is not None:
+            splits.append((pair, found))
     overall = np.where(weighed > 0.5 * weighed.max(initial=0.0), summed / np.maximum(weighed, 1e-300), np.nan)
     whole = split(overall, float(np.log1p(config.group_effect))) if weighed.any() else None
     result: list[GroupShift] = []
     if whole is not None:
-        result += _group_shifts(scope, ALL_KERNELS, ALL_KERNELS, whole)
+        result += _group_shifts(scope, ALL_KERNELS, ALL_KERNELS, GPU_COMPUTE, whole)
         # Kernels that split the same ranks are the same finding.
-        splits = [one for one in splits if _agreement(one[2], whole) < 0.8]
-    for kernel, stream, found in splits:
-        result += _group_shifts(scope, kernel, stream, found)
+        splits = [one for one in splits if _agreement(one[1], whole) < 0.8]
+    for pair, found in splits:
+        result += _group_shifts(scope, pair.kernel, pair.stream, OF_KIND[pair.kind], found)
     return result
 
 
-def _group_shifts(scope: RoleTriples, kernel: str, stream: str, found: Split) -> Iterator[GroupShift]:
+def _rank_seconds(scope: RoleTriples) -> Floats:
+    seconds = np.zeros(len(scope.ranks))
+    for pair in scope.pairs:
+        seconds[pair.ranks] += pair.seconds
+    return seconds
+
+
+def _often_enough(pair: PairTriples, ranks: int, config: JudgeConfig) -> bool:
+    return 2 * len(pair.ranks) > ranks and float(np.median(pair.events)) >= config.min_events
+
+
+def _counts(pair: PairTriples, rank_seconds: Floats, config: JudgeConfig) -> bool:
+    """Whether the pair is large enough to say something alone."""
+    share = float(np.median(pair.seconds / np.maximum(rank_seconds[pair.ranks], 1e-300)))
+    mean = float(np.median(pair.seconds)) / float(np.median(pair.events))
+    return share >= config.min_share and mean >= config.min_duration_seconds
+
+
+def _group_shifts(
+    scope: RoleTriples, kernel: str, stream: str, cause: str, found: Split
+) -> Iterator[GroupShift]:
     sides = [(found.slow, found.gap)]
     if found.even:
         sides.append((~found.slow, -found.gap))
@@ -186,17 +160,54 @@ def _group_shifts(scope: RoleTriples, kernel: str, stream: str, found: Split) ->
             at_value = members
             if value and value in scope.coordinates.get(coordinate, ()):
                 at_value = members & (np.asarray(scope.coordinates[coordinate]) == value)
-            yield GroupShift(
-                scope.training_job,
-                scope.role,
-                kernel,
-                stream,
-                coordinate,
-                value,
-                shift,
-                tuple(scope.ranks[index] for index in np.flatnonzero(at_value)),
-                len(scope.ranks),
-            )
+            where = coordinate, value
+            yield _shift(scope, scope.role, kernel, stream, where, cause, shift, np.flatnonzero(at_value))
+
+
+def _judge_links(scope: RoleTriples, role_of: Mapping[str, str], config: JudgeConfig) -> Iterator[GroupShift]:
+    """Process groups with a slow link; see links.py."""
+    rank_seconds = _rank_seconds(scope)
+    for pair in scope.pairs:
+        if pair.kind != "collective" or not _often_enough(pair, len(scope.ranks), config):
+            continue
+        slow = slow_groups(pair, scope, config) if _counts(pair, rank_seconds, config) else []
+        if len(slow) > VALUES_NAMED:
+            slow = [_together(slow)]
+        for group in slow:
+            roles = {role_of[scope.ranks[position]] for position in group.ranks}
+            role = roles.pop() if len(roles) == 1 else scope.role
+            where = group.coordinate, group.value
+            yield _shift(scope, role, pair.kernel, pair.stream, where, LINK_SLOW, group.shift, group.ranks)
+
+
+def _together(slow: Sequence[SlowGroup]) -> SlowGroup:
+    """Too many groups to name each."""
+    ranks = np.unique(np.concatenate([group.ranks for group in slow]))
+    return SlowGroup(ranks, slow[0].coordinate, MANY, float(np.median([group.shift for group in slow])))
+
+
+def _judge_tails(scope: RoleTriples, config: JudgeConfig) -> Iterator[GroupShift]:
+    """Hosts and racks with launches far beyond the usual; see tails.py."""
+    for group in tail_groups(tails_of(scope), scope, config.coordinates, config):
+        where = group.coordinate, group.value
+        shift = float(np.log1p((FAR - 1.0) * group.excess))
+        members = np.flatnonzero(group.members)
+        yield _shift(scope, scope.role, ALL_KERNELS, ALL_KERNELS, where, TAIL, shift, members)
+
+
+def _shift(
+    scope: RoleTriples,
+    role: str,
+    kernel: str,
+    stream: str,
+    where: tuple[str, str],
+    cause: str,
+    shift: float,
+    positions: Ints,
+) -> GroupShift:
+    ranks = tuple(scope.ranks[position] for position in positions)
+    of = scope.training_job, role, kernel, stream, *where
+    return GroupShift(*of, cause, team_of(cause), shift, ranks, len(scope.ranks))
 
 
 def _agreement(one: Split, other: Split) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 
 from argus_l3_worker.config import JudgeConfig
 from argus_l3_worker.shifts import mode_shifts, pair_shift, robust_deviation
+from argus_l3_worker.tails import FAR, rank_excess, tails_of
 from argus_l3_worker.triples import Bools, Floats, Ints, Kind, PairTriples, RoleTriples, Window
 from argus_l3_worker.wasserstein import Mixtures, mean_distances, upper_fence
 
@@ -27,6 +28,11 @@ _COLLECTIVE_WEIGHT = 0.5
 # at times taken for its neighbour, as counts vary by chance.
 _MODE_TIME_SHARE = 0.05
 _MODE_EVENT_SHARE = 0.1
+_WORK_QUANTILES = (0.1, 0.9)
+# Launches beyond the modes are not among a kernel's events: some difference is chance.
+_WORK_LEAST_EVENTS = 4
+# A rank that reports more work than its peers, by this share of what its kernels took longer, is not slow.
+_WORK_EXPLAINS = 0.5
 # Sample size from which a p99 is more than one or two outliers.
 _P99_MIN_EVENTS = 200
 
@@ -84,6 +90,10 @@ class RoleJudgement:
     Attributes:
         rank_shift: time-weighted signed log shift of the rank's compute kernels, NaN where unknown.
         rank_evidence: the shifts that count as an anomaly in this window, 0 where there is none.
+        tail_evidence: log shift of the mean launch by launches far beyond the usual, 0 where there is none.
+        other_work: what the rank's kernels took longer is explained by its having other work, shape (ranks,).
+        work_spread: log ratio of the busiest ranks' launches to the least busy ones', 0 where that is no
+            evidence of uneven work.
         not_compared: pairs that were not compared, with the reason.
     """
 
@@ -94,6 +104,9 @@ class RoleJudgement:
     pairs: tuple[PairJudgement, ...]
     rank_shift: Floats
     rank_evidence: Floats
+    tail_evidence: Floats
+    other_work: Bools
+    work_spread: float
     not_compared: tuple[tuple[str, str, str], ...]
 
 
@@ -147,6 +160,10 @@ def judge_role(role: RoleTriples, config: JudgeConfig) -> RoleJudgement | Absten
         tuple(judged),
         rank_shift,
         rank_evidence,
+        # Each far launch took half as long again at least; cycle.py asks what they did take.
+        np.log1p((FAR - 1.0) * rank_excess(tails_of(role), config)),
+        _other_work(role, judged, rank_evidence),
+        _work_spread(role, config),
         tuple(not_compared),
     )
 
@@ -306,6 +323,48 @@ def _rank_evidence(rank_shift: Floats, weights: Floats, shifts: Floats, config: 
         if middle / evidence[rank] < 0.5:
             evidence[rank] = 0.0
     return evidence
+
+
+def _other_work(role: RoleTriples, judged: Sequence[PairJudgement], rank_evidence: Floats) -> Bools:
+    """Ranks with more work than the others: by what they report of it, or by how often their kernels run."""
+    reported = np.zeros(len(role.ranks), dtype=bool)
+    if role.work is not None and (known := role.work > 0.0).sum() * 2 > known.size:
+        more = np.log(np.where(known, role.work, np.nan) / np.median(role.work[known]))
+        longest = rank_evidence.copy()
+        for pair in judged:
+            if pair.kind == "compute":
+                longest[pair.ranks] = np.maximum(longest[pair.ranks], pair.evidence)
+        reported = (longest > 0.0) & (np.nan_to_num(more) >= _WORK_EXPLAINS * longest)
+    seconds, other = np.zeros(len(role.ranks)), np.zeros(len(role.ranks))
+    for pair in judged:
+        if pair.kind == "compute":
+            seconds[pair.ranks] += pair.share
+            other[pair.ranks] += np.where(pair.other_count, pair.share, 0.0)
+    more_often: Bools = reported | (other > 0.5 * seconds) & (seconds > 0.0)
+    return more_often
+
+
+def _work_spread(role: RoleTriples, config: JudgeConfig) -> float:
+    """How unevenly the work of the same steps is spread, where the kernels themselves are equally fast.
+
+    Which ranks have more may change from step to step; who has more is nobody's fault.
+    """
+    ranks = len(role.ranks)
+    if ranks < config.min_ranks or role.window.steps == 0:
+        return 0.0
+    spreads, weights = [0.0], [1e-300]
+    for pair in role.pairs:
+        if (
+            pair.kind == "compute"
+            and len(pair.ranks) == ranks
+            and np.median(pair.events) >= config.min_events
+        ):
+            low, high = np.quantile(pair.events, _WORK_QUANTILES)
+            spreads.append(float(np.log(high / low)) if high - low >= _WORK_LEAST_EVENTS else 0.0)
+            weights.append(float(np.median(pair.seconds)))
+    # By the kernel that holds the middle of the time: one that runs on demand says nothing about the work.
+    spread = _weighted_median(np.array(spreads), np.array(weights))
+    return spread if spread >= np.log1p(config.workload_spread) else 0.0
 
 
 def _weighted_median(values: Floats, weights: Floats) -> float:

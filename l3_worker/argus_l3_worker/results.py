@@ -8,7 +8,7 @@ import numpy as np
 
 from argus_core import catalogue
 from argus_core.remote_write import Labels, labels_of
-from argus_l3_worker.groups import GroupShift
+from argus_l3_worker.group_shifts import GroupShift
 from argus_l3_worker.judge import Abstention, RoleJudgement
 from argus_l3_worker.verdicts import Verdict
 
@@ -81,6 +81,8 @@ def of_group_shifts(shifts: Iterable[GroupShift], replica: str) -> Iterator[tupl
             stream=shift.stream,
             coordinate=shift.coordinate,
             value=shift.value,
+            cause=shift.cause,
+            team=shift.team,
             replica=replica,
         )
         yield labels, float(np.expm1(shift.shift))

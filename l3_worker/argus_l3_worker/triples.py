@@ -96,6 +96,10 @@ class RoleTriples:
         unpublished: most seconds that a pair which the rank does not publish may have taken, shape (ranks,);
             NaN where the rank does not say.
         coordinates: by name, each rank's value, empty where it has none: what ranks may have in common.
+        tail_events: launches of compute kernels that lie outside of every mode, shape (ranks,), NaN where the
+            rank does not say; None: nobody says.
+        work: units of work (tokens, samples) that a rank reports a second, shape (ranks,), NaN where it
+            reports none; None: nobody does.
     """
 
     training_job: str
@@ -105,3 +109,5 @@ class RoleTriples:
     pairs: tuple[PairTriples, ...]
     unpublished: Floats
     coordinates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tail_events: Floats | None = None
+    work: Floats | None = None

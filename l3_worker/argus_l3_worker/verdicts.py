@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from argus_l3_worker.causes import COLLECTIVE_LATE, COLLECTIVE_WAIT, OF_KIND, TAIL, WORKLOAD, team_of
 from argus_l3_worker.judge import RoleJudgement
+from argus_l3_worker.triples import Kind
 
 ALL_KERNELS = "all"
 """Value of `kernel` and `stream` where a verdict is about all compute kernels of a rank."""
@@ -43,12 +45,17 @@ class Verdict:
 class WindowEvidence:
     """What one window said: signed log shifts by key, slower or faster.
 
-    `classes` names what else is known of a key: `tail` or `workload`.
+    Attributes:
+        classes: what else is known of a key: `tail` or `workload`.
+        tails: log shift by rank of launches far beyond the usual, which come and go.
+        work_spread: log ratio of the busiest to the least busy ranks' work; 0 where work is even.
     """
 
     shifts: dict[Key, float]
-    kinds: dict[tuple[str, str], str]
+    kinds: dict[tuple[str, str], Kind]
     classes: dict[Key, str] = field(default_factory=dict)
+    tails: dict[str, float] = field(default_factory=dict)
+    work_spread: float = 0.0
 
 
 def evidence_of(judgement: RoleJudgement) -> WindowEvidence:
@@ -57,41 +64,68 @@ def evidence_of(judgement: RoleJudgement) -> WindowEvidence:
     for position in np.flatnonzero(judgement.rank_evidence):
         key = (judgement.ranks[position], ALL_KERNELS, ALL_KERNELS)
         shifts[key] = float(judgement.rank_evidence[position])
-    kinds: dict[tuple[str, str], str] = {(ALL_KERNELS, ALL_KERNELS): "compute"}
-    classes: dict[Key, str] = {}
+    kinds: dict[tuple[str, str], Kind] = {(ALL_KERNELS, ALL_KERNELS): "compute"}
+    classes: dict[Key, str] = {
+        (judgement.ranks[position], ALL_KERNELS, ALL_KERNELS): WORKLOAD
+        for position in np.flatnonzero(judgement.other_work)
+    }
     for pair in judgement.pairs:
         kinds[pair.kernel, pair.stream] = pair.kind
         for index in np.flatnonzero(pair.evidence):
             rank = judgement.ranks[pair.ranks[index]]
             key = rank, pair.kernel, pair.stream
             shifts[key] = float(pair.evidence[index])
-            if pair.other_count[index]:
-                classes[key] = "workload"
+            if pair.other_count[index] or judgement.other_work[pair.ranks[index]]:
+                classes[key] = WORKLOAD
             elif pair.in_tail[index]:
-                classes[key] = "tail"
-    return WindowEvidence(shifts, kinds, classes)
+                classes[key] = TAIL
+    tails = {
+        judgement.ranks[position]: float(judgement.tail_evidence[position])
+        for position in np.flatnonzero(judgement.tail_evidence)
+    }
+    return WindowEvidence(shifts, kinds, classes, tails, judgement.work_spread)
 
 
 class History:
-    """The last windows of one role; a verdict is what `needed` of them say with the same sign."""
+    """The last windows of one role; a verdict is what `needed` of them say with the same sign.
 
-    def __init__(self, windows: int, needed: int) -> None:
+    Tails are looked for in the last `tail_windows`: between two bursts nothing is seen of them.
+    """
+
+    def __init__(self, windows: int, needed: int, tail_windows: int = 0) -> None:
         self._windows: deque[WindowEvidence] = deque(maxlen=windows)
+        self._tails: deque[dict[str, float]] = deque(maxlen=max(tail_windows, windows))
         self._needed = needed
 
     def add(self, judgement: RoleJudgement | None) -> None:
         """Take the next window; older ones fall out. None, a window that was not judged, has no evidence."""
-        self._windows.append(WindowEvidence({}, {}) if judgement is None else evidence_of(judgement))
+        evidence = WindowEvidence({}, {}) if judgement is None else evidence_of(judgement)
+        self._windows.append(evidence)
+        self._tails.append(evidence.tails)
+
+    def tails(self) -> tuple[dict[str, tuple[float, int]], int]:
+        """(largest shift and windows by rank, windows looked at) of tails that came back."""
+        seen: dict[str, list[float]] = {}
+        for window in self._tails:
+            for rank, shift in window.items():
+                seen.setdefault(rank, []).append(shift)
+        found = {rank: (max(s), len(s)) for rank, s in seen.items() if len(s) >= self._needed}
+        return found, len(self._tails)
+
+    def work_spread(self) -> tuple[float, int]:
+        """(newest log spread of uneven work, windows that show it); 0 where too few do."""
+        uneven = [window.work_spread for window in self._windows if window.work_spread > 0.0]
+        return (uneven[-1], len(uneven)) if len(uneven) >= self._needed else (0.0, len(uneven))
 
     def class_of(self, key: Key) -> str:
         """`tail` or `workload` where the newest window with evidence says so, else empty."""
         newest = next((window for window in reversed(self._windows) if key in window.shifts), None)
         return newest.classes.get(key, "") if newest is not None else ""
 
-    def persistent(self) -> tuple[dict[Key, tuple[float, int]], dict[tuple[str, str], str], int]:
+    def persistent(self) -> tuple[dict[Key, tuple[float, int]], dict[tuple[str, str], Kind], int]:
         """(shift and windows by key, kinds, windows looked at)."""
         found: dict[Key, tuple[float, int]] = {}
-        kinds: dict[tuple[str, str], str] = {}
+        kinds: dict[tuple[str, str], Kind] = {}
         seen: dict[Key, list[float]] = {}
         for window in self._windows:
             kinds.update(window.kinds)
@@ -105,14 +139,19 @@ class History:
         return found, kinds, len(self._windows)
 
 
-def decide(training_job: str, histories: Iterable[tuple[str, History]]) -> list[Verdict]:
+def decide(
+    training_job: str,
+    histories: Iterable[tuple[str, History]],
+    in_tail_groups: Collection[str] = (),
+) -> list[Verdict]:
     """Verdicts of one job over all its roles.
 
     * compute slower: culprit, gpu-compute. Faster kernels are no fault.
     * copies slower: culprit, gpu-transfer.
-    * slower in the p99 alone: culprit, tail. A median would hide what comes in bursts.
-    * slower, and run another number of times in the same steps: workload. The rank has other work to do,
-      which is for the algorithm team; its GPU may be sound.
+    * slower in the p99 alone, or in few launches far beyond the others: culprit, tail. A median would hide
+      what comes in bursts. Where a whole host or rack has them (`in_tail_groups`), that is the finding.
+    * slower, and with more work in the same steps: workload, which is for the algorithm team; the GPU may be
+      sound. Work that is uneven over the role, at the same speed: workload of the job, which names no rank.
     * collectives are inverted: who enters late has the shortest one. They never accuse alone, since healthy
       ranks differ by 100-220 % (traces/README.md): beside another verdict they confirm it (collective-late),
       or mark the rank that waits for it (collective-wait, victim).
@@ -121,38 +160,36 @@ def decide(training_job: str, histories: Iterable[tuple[str, History]]) -> list[
     collectives: list[Verdict] = []
     for role, history in histories:
         found, kinds, looked_at = history.persistent()
-        for (rank, kernel, stream), (shift, windows) in sorted(found.items()):
-            kind = kinds[kernel, stream]
+
+        def verdict(key: Key, cause: str, who: str, shift: float, windows: int, of: int) -> Verdict:
+            rank, kernel, stream = key
+            named = training_job, role, rank, kernel, stream  # noqa: B023, called at once
+            return Verdict(*named, cause, who, team_of(cause), shift, windows, of)
+
+        for key, (shift, windows) in sorted(found.items()):
+            kind = kinds[key[1:]]
             if kind == "collective":
-                cause, verdict = (
-                    ("collective-late", "culprit") if shift < 0.0 else ("collective-wait", "victim")
-                )
-            else:
-                by_kind = "gpu-transfer" if kind == "transfer" else "gpu-compute"
-                cause, verdict = history.class_of((rank, kernel, stream)) or by_kind, "culprit"
-            one = Verdict(
-                training_job,
-                role,
-                rank,
-                kernel,
-                stream,
-                cause,
-                verdict,
-                "algorithm" if cause == "workload" else "operations",
-                shift,
-                windows,
-                looked_at,
-            )
-            if kind == "collective":
-                collectives.append(one)
+                cause, who = (COLLECTIVE_LATE, "culprit") if shift < 0.0 else (COLLECTIVE_WAIT, "victim")
+                collectives.append(verdict(key, cause, who, shift, windows, looked_at))
             elif shift > 0.0:
-                accused.append(one)
-    guilty = {verdict.rank for verdict in accused}
+                cause = history.class_of(key) or OF_KIND[kind]
+                accused.append(verdict(key, cause, "culprit", shift, windows, looked_at))
+        slow = {one.rank for one in accused}
+        tails, looked_far = history.tails()
+        for rank, (shift, windows) in sorted(tails.items()):
+            if rank not in slow and rank not in in_tail_groups:
+                key = rank, ALL_KERNELS, ALL_KERNELS
+                accused.append(verdict(key, TAIL, "culprit", shift, windows, looked_far))
+        spread, windows = history.work_spread()
+        if spread > 0.0:
+            key = "", ALL_KERNELS, ALL_KERNELS
+            accused.append(verdict(key, WORKLOAD, "culprit", spread, windows, looked_at))
+    guilty = {one.rank for one in accused if one.rank}
     confirming = [one for one in collectives if guilty and (one.verdict == "culprit") == (one.rank in guilty)]
     return accused + confirming
 
 
 def culprits(verdicts: Sequence[Verdict]) -> list[str]:
     """Ranks that some verdict calls the culprit, in order."""
-    ranks = {verdict.rank for verdict in verdicts if verdict.verdict == "culprit"}
+    ranks = {verdict.rank for verdict in verdicts if verdict.verdict == "culprit" and verdict.rank}
     return sorted(ranks, key=lambda rank: (len(rank), rank))

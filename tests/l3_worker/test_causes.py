@@ -59,3 +59,49 @@ def test_a_slower_kernel_that_ran_more_often_is_the_workload() -> None:
 def test_more_work_at_the_same_speed_accuses_nobody() -> None:
     """Counts alone are no fault of a rank."""
     assert verdicts((1e-3, 1.1e-3, 560.0)) == set()
+
+
+def judged(counts: list[float], speeds: list[float], work: list[float] | None = None) -> list[Verdict]:
+    """Verdicts over three windows of one kernel with these launches and durations by rank."""
+    history = History(3, 2)
+    rng = np.random.default_rng(1)
+    for window in range(3):
+        modes = []
+        for rank, (count, speed) in enumerate(zip(counts, speeds, strict=True)):
+            p50 = 1e-3 * speed * float(np.exp(0.003 * rng.standard_normal()))
+            modes.append((rank, [(p50, 1.1 * p50, count)]))
+        outcome = judge_role(
+            RoleTriples(
+                "llm", "pp0", Window(64 * (window + 1), 64), tuple(map(str, range(len(counts)))),
+                (pair_triples("vision", "compute0", modes),), np.full(len(counts), np.nan),
+                work=None if work is None else np.array(work),
+            ),
+            JudgeConfig(),
+        )  # fmt: skip
+        assert not isinstance(outcome, Abstention)
+        history.add(outcome)
+    return decide("llm", [("pp0", history)])
+
+
+def test_uneven_work_at_the_same_speed_names_no_rank() -> None:
+    """Video lengths: up to 20 % more launches in the same steps, equal durations: it is the job's."""
+    counts = np.linspace(400.0, 480.0, RANKS).round().tolist()
+    (found,) = judged(counts, [1.0] * RANKS)
+    assert (found.rank, found.cause, found.verdict, found.team) == ("", "workload", "culprit", "algorithm")
+    assert 0.1 < np.expm1(found.shift) < 0.2
+
+
+def test_launches_that_differ_by_chance_are_no_uneven_work() -> None:
+    """One or two of 400 lie outside of the modes, here more, there fewer."""
+    counts = (400.0 - np.random.default_rng(0).poisson(1.5, RANKS)).tolist()
+    assert judged(counts, [1.0] * RANKS) == []
+
+
+def test_a_rank_that_reports_more_work_is_not_a_slow_gpu() -> None:
+    """Hot experts: 40 % more tokens and 38 % longer kernels."""
+    speeds = [1.38 if rank == 3 else 1.0 for rank in range(RANKS)]
+    tokens = [1400.0 if rank == 3 else 1000.0 for rank in range(RANKS)]
+    found = judged([400.0] * RANKS, speeds, tokens)
+    assert {(one.rank, one.cause, one.team) for one in found} == {("3", "workload", "algorithm")}
+    found = judged([400.0] * RANKS, speeds, [1000.0] * RANKS)
+    assert {(one.rank, one.cause) for one in found} == {("3", "gpu-compute")}

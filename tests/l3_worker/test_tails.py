@@ -1,0 +1,121 @@
+"""Intermittent faults: few launches that take far longer, on a rank, a host or a rack, now and then."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from argus_l3_worker.assemble import pair_triples
+from argus_l3_worker.config import JudgeConfig
+from argus_l3_worker.group_shifts import GroupHistory
+from argus_l3_worker.groups import STAGE, coordinates_of, judge_groups
+from argus_l3_worker.judge import RoleJudgement, judge_role
+from argus_l3_worker.triples import RoleTriples, Window
+from argus_l3_worker.verdicts import History, Verdict, decide
+
+CONFIG = JudgeConfig()
+RANKS, LAUNCHES, HEALTHY = 64, 20_000, 0.003
+INFO = [
+    {"node": f"host{rank // 8}", "rack": f"rack{rank // 16}", "pp": "0", "dp": str(rank)}
+    for rank in range(RANKS)
+]
+
+
+def window(
+    far: dict[int, float], seed: int = 0, number: int = 1, modes: dict[int, int] | None = None
+) -> RoleTriples:
+    """One kernel with 0.3 % of far launches everywhere; others on some ranks.
+
+    Args:
+        far: share of launches outside of every mode, by rank.
+        modes: launches in a mode of its own, at ten times the median, by rank.
+    """
+    random = np.random.default_rng([seed, number])
+    tails = np.array(
+        [random.poisson(LAUNCHES * far.get(rank, HEALTHY)) for rank in range(RANKS)], dtype=float
+    )
+    table = []
+    for rank in range(RANKS):
+        rare = (modes or {}).get(rank, 0)
+        p50 = 1e-3 * float(np.exp(0.003 * random.standard_normal()))
+        of_rank = [(p50, 1.1 * p50, LAUNCHES - tails[rank] - rare)]
+        table.append((rank, [*of_rank, (1e-2, 1.2e-2, float(rare))] if rare else of_rank))
+    return RoleTriples(
+        "llm",
+        "pp0",
+        Window(64 * number, 64),
+        tuple(map(str, range(RANKS))),
+        (pair_triples("gemm", "compute0", table),),
+        np.full(RANKS, np.nan),
+        coordinates_of(INFO, (STAGE, "node", "rack", "dp")),
+        tails,
+    )
+
+
+def judged(windows: list[RoleTriples]) -> list[Verdict]:
+    """Verdicts after these windows."""
+    history = History(CONFIG.windows, CONFIG.windows_needed, CONFIG.tail_windows)
+    groups = GroupHistory(CONFIG.windows, CONFIG.windows_needed)
+    for one in windows:
+        outcome = judge_role(one, CONFIG)
+        assert isinstance(outcome, RoleJudgement)
+        history.add(outcome)
+        groups.add(judge_groups([one], CONFIG))
+    in_tails = {rank for shift in groups.persistent() for rank in shift.ranks}
+    return decide("llm", [("pp0", history)], in_tails)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05])
+def test_a_rank_with_bursts_of_far_launches_is_a_tail(share: float) -> None:
+    """Two bursts in twelve windows: the rank, with the cause that says that its median is sound."""
+    bursts = (3, 9)
+    (found,) = judged([window({7: share} if n in bursts else {}, number=n) for n in range(12)])
+    assert (found.rank, found.kernel, found.cause, found.team) == ("7", "all", "tail", "operations")
+    assert (found.windows, found.looked_at) == (2, 12)
+
+
+def test_one_burst_is_not_yet_a_verdict() -> None:
+    """Once is chance."""
+    assert judged([window({7: 0.05} if n == 3 else {}, number=n) for n in range(12)]) == []
+
+
+def test_far_launches_that_make_a_mode_of_their_own_count_too() -> None:
+    """400 launches at ten times the median are a mode for the exporter; no other rank has it."""
+    (found,) = judged([window({}, number=n, modes={7: 400}) for n in range(3)])
+    assert (found.rank, found.cause) == ("7", "tail")
+
+
+def test_a_rare_mode_that_every_rank_has_is_no_tail() -> None:
+    """A kernel that is now and then called with a large shape."""
+    assert judged([window({}, number=n, modes=dict.fromkeys(range(RANKS), 400)) for n in range(3)]) == []
+
+
+def test_bursts_that_wander_within_a_rack_are_the_rack() -> None:
+    """A third of rack 2's ranks at a time, others in each window: the rack is named, no rank of it."""
+    random = np.random.default_rng(0)
+    windows = [
+        window(dict.fromkeys(random.choice(np.arange(32, 48), 6, replace=False).tolist(), 0.04), number=n)
+        for n in range(3)
+    ]
+    for one in windows:
+        (found,) = judge_groups([one], CONFIG)
+        assert (found.kernel, found.coordinate, found.value, found.cause) == ("all", "rack", "rack2", "tail")
+        assert set(found.ranks) == set(map(str, range(32, 48)))
+    assert judged(windows) == []
+
+
+def test_a_host_is_named_rather_than_its_rack() -> None:
+    """All ranks of host 5 and none beside: the coordinate that fits best."""
+    (found,) = judge_groups([window(dict.fromkeys(range(40, 48), 0.02))], CONFIG)
+    assert (found.coordinate, found.value) == ("node", "host5")
+
+
+def test_one_bad_rank_does_not_make_its_host_bad() -> None:
+    """Its host's share is up too, by this rank alone."""
+    assert judge_groups([window({7: 0.05})], CONFIG) == []
+
+
+def test_healthy_ranks_have_no_tail() -> None:
+    """40 windows with the same share everywhere."""
+    assert judged([window({}, seed=1, number=n) for n in range(40)]) == []
+    assert all(judge_groups([window({}, seed=2, number=n)], CONFIG) == [] for n in range(40))
