@@ -27,12 +27,14 @@ class Kernel:
 
     Attributes:
         bank: (count, p50, p99) of each window, shape (windows, modes, 3), count 0 where it has fewer modes.
-        shifted: the same with the slowest mode 12 % slower.
+        tails: launches outside of every mode in each window of the bank, shape (windows,).
+        shifted: the same as `bank` with the slowest mode 12 % slower.
     """
 
     name: str
     stream: str
     bank: Floats
+    tails: Floats
     shifted: Floats
 
 
@@ -44,6 +46,8 @@ class Faults:
     collectives: dict[int, float] = field(default_factory=dict)
     mode_of_kernel: tuple[int, int] | None = None
     """(rank, kernel) of which one mode is 12 % slower."""
+    far: dict[int, float] = field(default_factory=dict)
+    """Share of a rank's launches of compute kernels that take far longer than all modes."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,16 @@ class Fleet:
         names = tuple(map(str, range(self.ranks)))
         everyone: Ints = np.arange(self.ranks, dtype=np.intp)
         pairs = []
+        tails = np.zeros(self.ranks)
         for index, kernel in enumerate(self.kernels):
-            drawn = kernel.bank[rng.integers(0, len(kernel.bank), self.ranks)]
+            chosen = rng.integers(0, len(kernel.bank), self.ranks)
+            drawn = kernel.bank[chosen]
+            if not kernel.stream.startswith("nccl"):
+                tails += kernel.tails[chosen]
+                for rank, share in faults.far.items():
+                    hit = rng.binomial(drawn[rank, :, 0].astype(int), share)
+                    drawn[rank, :, 0] -= hit
+                    tails[rank] += hit.sum()
             if faults.mode_of_kernel is not None and faults.mode_of_kernel[1] == index:
                 drawn[faults.mode_of_kernel[0]] = kernel.shifted[rng.integers(0, len(kernel.shifted))]
             # Collectives of healthy ranks differ by far: who arrives last has the shortest.
@@ -75,7 +87,14 @@ class Fleet:
             pairs.append(PairTriples(kernel.name, kernel.stream, everyone, count, p50, p99))
         nothing = np.full(self.ranks, np.nan)
         return RoleTriples(
-            "bench", "pp0.tp0", Window(64 * number, 64), names, tuple(pairs), nothing, self._coordinates()
+            "bench",
+            "pp0.tp0",
+            Window(64 * number, 64),
+            names,
+            tuple(pairs),
+            nothing,
+            self._coordinates(),
+            tails,
         )
 
     def chips(self, rng: np.random.Generator) -> Floats:
@@ -120,7 +139,7 @@ def _kernel(index: int, rng: np.random.Generator, outliers: bool) -> Kernel:
     weights = rng.dirichlet(np.full(modes, 4.0))
     counts = np.maximum(np.round(weights * events), 5).astype(int)
 
-    def window(last: float) -> list[tuple[float, float, float]]:
+    def window(last: float) -> tuple[list[tuple[float, float, float]], int]:
         samples = [
             median * (last if place == modes - 1 else 1.0) * np.exp(sigma * rng.standard_normal(count))
             for place, (median, sigma, count) in enumerate(zip(medians, sigmas, counts, strict=True))
@@ -129,15 +148,18 @@ def _kernel(index: int, rng: np.random.Generator, outliers: bool) -> Kernel:
         if outliers:
             hit = rng.random(durations.size) < _OUTLIER_SHARE
             durations[hit] *= np.exp(rng.uniform(np.log(3.0), np.log(100.0), int(hit.sum())))
-        return [(float(mode.count), mode.p50, mode.p99) for mode in find_modes(durations).modes]
+        found = find_modes(durations)
+        return [(float(mode.count), mode.p50, mode.p99) for mode in found.modes], found.tail_events
 
-    plain = [window(1.0) for _ in range(_BANK)]
-    slow = [window(1.12) for _ in range(_BANK // 4)]
+    windows = [window(1.0) for _ in range(_BANK)]
+    plain, tails = [modes for modes, _ in windows], [float(far) for _, far in windows]
+    slow = [window(1.12)[0] for _ in range(_BANK // 4)]
     width = max(len(found) for found in plain + slow)
     return Kernel(
         f"ncclDevKernel_{index}" if collective else f"kernel_{index}",
         "nccl0" if collective else "compute0",
         _padded(plain, width),
+        np.array(tails),
         _padded(slow, width),
     )
 

@@ -3,8 +3,9 @@
     python -m bench.l3_quality [--seed 0] [--ranks 10000] [--kernels 200] [--cycles 10] [--json]
 
 Cases: healthy for ten windows, with and without outliers; one rank 7 % slow; one mode of one kernel 12 %
-slower on one rank; 30 % and 50 % of the ranks slow by 12 %; a rank that is late to its collectives. A verdict
-needs two of three windows, as in production. The last line is JSON.
+slower on one rank; one rank of which 2 % of the launches take far longer; 30 % and 50 % of the ranks slow by
+12 %; a rank that is late to its collectives. A verdict needs two of three windows, as in production. The last
+line is JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Job:
 
 def new_job() -> Job:
     return Job(
-        History(CONFIG.windows, CONFIG.windows_needed), GroupHistory(CONFIG.windows, CONFIG.windows_needed)
+        History(CONFIG.windows, CONFIG.windows_needed, CONFIG.tail_windows),
+        GroupHistory(CONFIG.windows, CONFIG.windows_needed),
     )
 
 
@@ -113,6 +115,23 @@ def one_mode(of: Fleet, rng: np.random.Generator) -> Outcome:
         int(wanted in accused),
         len(accused - {wanted}) + len(groups),
         f"rank {guilty}, {of.kernels[kernel].name}, of {len(speaking)} kernels that could show it",
+        time.perf_counter() - begun,
+    )
+
+
+def far_launches(of: Fleet, rng: np.random.Generator) -> Outcome:
+    """An intermittent fault: every median is sound."""
+    begun = time.perf_counter()
+    guilty = int(rng.integers(of.ranks))
+    *_, (verdicts, groups) = play(of, Faults(far={guilty: 0.02}), rng, 3)
+    tails = {verdict.rank for verdict in verdicts if verdict.cause == "tail"}
+    false = {rank for rank, _ in _accused(verdicts)} - {str(guilty)}
+    return Outcome(
+        "2 % of one rank's launches far longer",
+        1,
+        int(str(guilty) in tails),
+        len(false) + len(groups),
+        f"rank {guilty}",
         time.perf_counter() - begun,
     )
 
@@ -192,7 +211,7 @@ def main(argv: list[str] | None = None) -> int:
         say(f"healthy{suffix}")
         outcomes.append(healthy(made, rng, options.cycles, f"healthy{suffix}"))
         if outliers:
-            for case in (slow_rank, one_mode, late_rank):
+            for case in (slow_rank, one_mode, far_launches, late_rank):
                 say(case.__name__)
                 outcomes.append(case(made, rng))
             for share in (0.3, 0.5):
@@ -201,10 +220,10 @@ def main(argv: list[str] | None = None) -> int:
     say("")
     if not options.json:
         print(f"{options.ranks} ranks, {options.kernels} kernels, seed {options.seed}")
-        print(f"{'case':36} {'found':>7} {'false':>6} {'s':>6}  detail")
+        print(f"{'case':38} {'found':>7} {'false':>6} {'s':>6}  detail")
         for one in outcomes:
             ratio = f"{one.found}/{one.expected}" if one.expected else "-"
-            print(f"{one.case:36} {ratio:>7} {one.false:>6} {one.seconds:6.0f}  {one.detail}")
+            print(f"{one.case:38} {ratio:>7} {one.false:>6} {one.seconds:6.0f}  {one.detail}")
     found, expected = sum(one.found for one in outcomes), sum(one.expected for one in outcomes)
     false = sum(one.false for one in outcomes)
     result = {
