@@ -209,9 +209,17 @@ class Damages:
             if not len(own):
                 continue
             if target.is_comm[own[0]]:
-                damage.duration[own[0]] = np.inf
+                damage.duration[self._together(own[0], target)] = np.inf
             else:
                 damage.delay[target.slot_node[own[0]]] = np.inf
+
+    def _together(self, slot: int, target: _Target) -> Ints:
+        """The slots of all members of a collective, which ends for all or for none; of a transfer its own."""
+        plan = self._plan
+        exchange = plan.exchange[target.slot_node[slot]]
+        if exchange < 0:
+            return np.array([slot])
+        return plan.units.size + np.flatnonzero(plan.exchange[plan.comm] == exchange)
 
     def _work(self, number: int, fault: Fault, target: _Target, step: int, damage: Damage) -> None:
         amount = self._amounts(number, fault, step)
