@@ -1,0 +1,30 @@
+"""docs/fault-coverage.md from the score that is committed beside it.
+
+`python -m tools.generate_coverage` writes it; `--check` exits 1 where it is out of date. A new score is made
+by `argus-simulator score --json > docs/fault-coverage.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from argus_simulator.score.coverage import page
+from tools.generated import write_or_check
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """0: written or up to date; 1: out of date."""
+    score = json.loads((DOCS / "fault-coverage.json").read_text())
+    notes = yaml.safe_load((DOCS / "fault-coverage.notes.yaml").read_text()) or {}
+    return write_or_check({DOCS / "fault-coverage.md": page(score, notes)}, check="--check" in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
