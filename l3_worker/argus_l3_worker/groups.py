@@ -21,6 +21,8 @@ from argus_l3_worker.tails import FAR, tail_groups, tails_of
 from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples
 from argus_l3_worker.verdicts import ALL_KERNELS
 
+# Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
+_COLLECTIVE_EVENTS: Final = 8
 STAGE: Final = "pp"
 """The coordinate within which ranks are compared."""
 
@@ -100,7 +102,7 @@ def _judge_scope(scope: RoleTriples, config: JudgeConfig) -> list[GroupShift]:
     splits: list[tuple[PairTriples, Split]] = []
     summed, weighed = np.zeros(ranks), np.zeros(ranks)
     for pair in scope.pairs:
-        if pair.kind == "collective" or not _often_enough(pair, ranks, config):
+        if pair.kind == "collective" or not _often_enough(pair, ranks, config.min_events):
             continue
         shift = np.full(ranks, np.nan)
         shift[pair.ranks], _ = pair_shift(mode_shifts(pair, config.min_events))
@@ -133,8 +135,8 @@ def _rank_seconds(scope: RoleTriples) -> Floats:
     return seconds
 
 
-def _often_enough(pair: PairTriples, ranks: int, config: JudgeConfig) -> bool:
-    return 2 * len(pair.ranks) > ranks and float(np.median(pair.events)) >= config.min_events
+def _often_enough(pair: PairTriples, ranks: int, least: float) -> bool:
+    return 2 * len(pair.ranks) > ranks and float(np.median(pair.events)) >= least
 
 
 def _counts(pair: PairTriples, rank_seconds: Floats, config: JudgeConfig) -> bool:
@@ -168,7 +170,7 @@ def _judge_links(scope: RoleTriples, role_of: Mapping[str, str], config: JudgeCo
     """Process groups with a slow link; see links.py."""
     rank_seconds = _rank_seconds(scope)
     for pair in scope.pairs:
-        if pair.kind != "collective" or not _often_enough(pair, len(scope.ranks), config):
+        if pair.kind != "collective" or not _often_enough(pair, len(scope.ranks), _COLLECTIVE_EVENTS):
             continue
         slow = slow_groups(pair, scope, config) if _counts(pair, rank_seconds, config) else []
         if len(slow) > VALUES_NAMED:

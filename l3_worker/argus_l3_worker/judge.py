@@ -24,6 +24,9 @@ AbstainReason = Literal[
 
 # Collectives weigh half: they must shift twice as far to say anything.
 _COLLECTIVE_WEIGHT = 0.5
+# Copies may run once a step, and a window have sixteen steps. So few must shift twice as far, too.
+_COPY_EVENTS = 8
+_FEW_COPIES_WEIGHT = 0.5
 # A mode that holds less of its kernel's time proves nothing about the kernel; with less of its events it is
 # at times taken for its neighbour, as counts vary by chance.
 _MODE_TIME_SHARE = 0.05
@@ -171,8 +174,11 @@ def judge_role(role: RoleTriples, config: JudgeConfig) -> RoleJudgement | Absten
 def _judge_pair(
     pair: PairTriples, rank_seconds: Floats, role_ranks: int, config: JudgeConfig
 ) -> PairJudgement | str:
-    if float(np.median(pair.events)) < config.min_events:
-        return f"{np.median(pair.events):.0f} events a rank, {config.min_events} are needed"
+    events = float(np.median(pair.events))
+    least = min(_COPY_EVENTS, config.min_events) if pair.kind == "transfer" else config.min_events
+    if events < least:
+        return f"{events:.0f} events a rank, {least} are needed"
+    few = events < config.min_events
     small = role_ranks < config.min_ranks
     none = np.full(len(pair.ranks), np.nan)
     w1_seconds, w1_log, fence_seconds, fence_log = none, none, np.nan, np.nan
@@ -181,7 +187,7 @@ def _judge_pair(
         w1_seconds, w1_log = distances.seconds, distances.log
         fence_seconds = upper_fence(w1_seconds, config.alpha)
         fence_log = upper_fence(w1_log, config.alpha)
-    modes = mode_shifts(pair, config.min_events)
+    modes = mode_shifts(pair, least if few else config.min_events)
     shift, error = pair_shift(modes)
     share = pair.seconds / np.maximum(rank_seconds, 1e-300)
 
@@ -189,6 +195,8 @@ def _judge_pair(
     tail_effect = float(np.log1p(config.tail_effect))
     if pair.kind == "collective":
         effect, tail_effect = effect / _COLLECTIVE_WEIGHT, np.inf
+    elif few:
+        effect /= _FEW_COPIES_WEIGHT
     candidates = [significant(shift, error, effect, config, small)]
     of_tail = [False]
     for mode in np.flatnonzero(

@@ -105,3 +105,30 @@ def test_a_rank_that_reports_more_work_is_not_a_slow_gpu() -> None:
     assert {(one.rank, one.cause, one.team) for one in found} == {("3", "workload", "algorithm")}
     found = judged([400.0] * RANKS, speeds, [1000.0] * RANKS)
     assert {(one.rank, one.cause) for one in found} == {("3", "gpu-compute")}
+
+
+def test_copies_of_one_launch_a_step_are_judged_by_a_larger_shift() -> None:
+    """Sixteen copies a window at four times the duration are the link to the host; 15 % more are nothing."""
+
+    def told(factor: float) -> set[tuple[str, str]]:
+        history = History(3, 2)
+        rng = np.random.default_rng(0)
+        for window in range(3):
+            noise = np.exp(0.01 * rng.standard_normal(RANKS))
+            copy = 3e-4 * noise * np.where(np.arange(RANKS) == 5, factor, 1.0)
+            copies = [(rank, [(copy[rank], 1.1 * copy[rank], 16.0)]) for rank in range(RANKS)]
+            gemm = [(rank, [(1e-3 * noise[rank], 1.1e-3 * noise[rank], 40.0)]) for rank in range(RANKS)]
+            outcome = judge_role(
+                RoleTriples(
+                    "llm", "pp0", Window(16 * (window + 1), 16), tuple(map(str, range(RANKS))),
+                    (pair_triples("Memcpy_HtoD", "copy0", copies), pair_triples("gemm", "compute0", gemm)),
+                    np.full(RANKS, np.nan),
+                ),
+                JudgeConfig(),
+            )  # fmt: skip
+            assert not isinstance(outcome, Abstention)
+            history.add(outcome)
+        return {(one.rank, one.cause) for one in decide("llm", [("pp0", history)])}
+
+    assert told(4.0) == {("5", "gpu-transfer")}
+    assert told(1.15) == set()

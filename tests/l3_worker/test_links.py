@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from argus_l3_worker.assemble import pair_triples
 from argus_l3_worker.config import JudgeConfig
 from argus_l3_worker.group_shifts import GroupShift
 from argus_l3_worker.groups import STAGE, coordinates_of, judge_groups
-from argus_l3_worker.triples import RoleTriples, Window
+from argus_l3_worker.triples import PairTriples, RoleTriples, Window
 
 CONFIG = JudgeConfig()
 KERNEL = "ncclDevKernel_AllReduce_Sum_bf16"
@@ -161,3 +163,14 @@ def test_healthy_groups_are_not_accused() -> None:
             }
             since_last = {rank: wait - last[groups[rank]] for rank, wait in waits.items()}
             assert accused(job(stream, {}, since_last, tp=tp, ep=ep, seed=seed)) == []
+
+
+def test_a_collective_of_one_launch_a_step_is_judged() -> None:
+    """Sixteen steps a window: gradients are reduced sixteen times."""
+    (role,) = job("nccl:edp", dict.fromkeys(range(7, 64, 8), 5.0), {}, ep=8)
+    rare = role.pairs[0]
+    few = PairTriples(
+        rare.kernel, rare.stream, rare.ranks, np.full_like(rare.count, 16.0), rare.p50, rare.p99
+    )
+    (found,) = accused([replace(role, pairs=(few, role.pairs[1]))])
+    assert (found.coordinate, found.value, found.cause) == ("ep", "7", "link-slow")

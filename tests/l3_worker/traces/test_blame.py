@@ -18,12 +18,11 @@ from argus_l3_worker.traces.expectation import expected_by
 from argus_l3_worker.traces.operations import gather
 from argus_l3_worker.traces.reader import read
 from argus_l3_worker.traces.tables import RankTrace
+from argus_simulator.engine.faults import Fault
 from argus_simulator.traces.cases import KINDS, Case, make
 from argus_simulator.traces.encode import Clock, clocks_of, encode
-from argus_simulator.traces.faults import Pause
 from argus_simulator.traces.layout import Layout
-from argus_simulator.traces.machine import Machine, Noise, RankTimeline
-from argus_simulator.traces.program import Work
+from argus_simulator.traces.timeline import RankTimeline, play, usual_shape
 
 CASES = 40
 """The short form of `python -m bench.blame`; seeds that no threshold was chosen on."""
@@ -99,7 +98,7 @@ def test_clocks_of_hosts_do_not_change_the_verdict() -> None:
     layout = Layout(4, 1, 2)
     case = make("argus-case-3", 12)
     assert case.truth.ranks
-    timelines = Machine(layout, Work(), Noise(), (), 6, 3).run()
+    timelines = play(usual_shape(layout), (), 6, 3)
     true = {host: Clock() for host in clocks_of(layout, 0)}
     skewed = {"sim-host-0": Clock(-0.02, 0.0), "sim-host-1": Clock(0.02, 2e-5)}
     straight, crooked = (blame(_write(layout, timelines, clocks)) for clocks in (true, skewed))
@@ -110,7 +109,7 @@ def test_clocks_of_hosts_do_not_change_the_verdict() -> None:
 def test_clocks_are_aligned_to_microseconds() -> None:
     """30 ms and 20 ppm are taken out: starts lie where they were, within 20 us."""
     layout = Layout(8, ranks_per_host=4)
-    timelines = Machine(layout, Work(), Noise(), (), 8, 5).run()
+    timelines = play(usual_shape(layout), (), 8, 5)
     clocks = {"sim-host-0": Clock(), "sim-host-1": Clock(0.03, 2e-5)}
     fleet = gather(_write(layout, timelines, clocks))
     exchanges = match(fleet)
@@ -147,8 +146,8 @@ def _without_kernels(trace: RankTrace) -> RankTrace:
 def test_collectives_without_phases_match_by_the_dimension_of_their_stream() -> None:
     """As the exporter names streams: `nccl:dp`. The kernel's name gives the operation."""
     layout = Layout(8)
-    pause = Pause(5, 2, 0.2, 0.3, "gc")
-    timelines = Machine(layout, Work(), Noise(), (pause,), 5, 3).run()
+    pause = Fault("pause", (5,), seconds=0.3, kind="gc", position=0.2, onset_step=2, end_step=3)
+    timelines = play(usual_shape(layout), (pause,), 5, 3)
     traces = []
     for trace in _write(layout, timelines, clocks_of(layout, 3)):
         comm = np.array([text == "comm" for text in trace.strings])

@@ -17,11 +17,10 @@ from argus_exporter.traces.window import Pause as PauseRecord
 from argus_exporter.traces.window import TraceWindow
 from argus_l3_worker.traces.blame import blame
 from argus_l3_worker.traces.reader import read
+from argus_simulator.engine.faults import Fault
 from argus_simulator.traces.encode import Clock, clocks_of
-from argus_simulator.traces.faults import Fault, Pause, SlowKernels, SlowLink
 from argus_simulator.traces.layout import Layout
-from argus_simulator.traces.machine import Machine, Noise, RankTimeline
-from argus_simulator.traces.program import Work
+from argus_simulator.traces.timeline import RankTimeline, play, usual_shape
 
 Span = tuple[str, int, int, int, wire.Kind, wire.Source, int, str]
 
@@ -99,9 +98,13 @@ def _window(layout: Layout, timeline: RankTimeline, clock: Clock) -> TraceWindow
     ("fault", "cause", "ranks"),
     [
         (None, None, ()),
-        (SlowKernels(frozenset((5,)), 1.8, phases="backward"), "gpu-compute", (5,)),
-        (Pause(2, 1, 0.3, 0.4, "gc"), "host-gc", (2,)),
-        (SlowLink("dp:pp1.tp0", 6.0), "link-slow", (4, 5, 6, 7)),
+        (Fault("kernels", (5,), factor=1.8, phases="*-backward"), "gpu-compute", (5,)),
+        (
+            Fault("pause", (2,), seconds=0.4, kind="gc", position=0.3, onset_step=1, end_step=2),
+            "host-gc",
+            (2,),
+        ),
+        (Fault("link", (4, 5, 6, 7), dimension="dp", factor=6.0), "link-slow", (4, 5, 6, 7)),
     ],
     ids=["healthy", "compute", "gc", "link"],
 )
@@ -111,7 +114,7 @@ def test_verdicts_hold_for_files_of_the_exporter(
     """Compressed packets, launches as instants, flows by rank and time, microbatch 0 where none is known."""
     layout = Layout(4, 1, 2)
     faults = () if fault is None else (fault,)
-    timelines = Machine(layout, Work(), Noise(), faults, 5, 21).run()
+    timelines = play(usual_shape(layout), faults, 5, 21)
     clocks = clocks_of(layout, 21)
     files = [encode(_window(layout, one, clocks[layout.host(one.rank)])) for one in timelines]
     found = blame([read([data], str(rank)) for rank, data in enumerate(files)])
