@@ -28,7 +28,7 @@ class Capacity:
 def batches(scenes: Iterable[Scene], capacity: Capacity) -> list[list[Scene]]:
     """Scenarios of about one length together, the longest first: a batch lasts as long as its longest."""
     found: list[list[Scene]] = []
-    for scene in sorted(scenes, key=lambda scene: -scene.seconds):
+    for scene in sorted(scenes, key=lambda scene: -scene.all_seconds):
         last = found[-1] if found else []
         if not last or len(last) == capacity.jobs or _ranks(last) + scene.ranks > capacity.ranks:
             found.append([])

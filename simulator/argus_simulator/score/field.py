@@ -11,7 +11,7 @@ from pathlib import Path
 
 from argus_simulator.score.baselines import named
 from argus_simulator.score.claims import claims_of
-from argus_simulator.score.judging import Course, judge
+from argus_simulator.score.judging import Course, judge, judge_healthy
 from argus_simulator.score.members import JobMembers
 from argus_simulator.score.playing import Log, Order, unscraped_mark
 from argus_simulator.score.results import Result, result_of
@@ -28,6 +28,7 @@ _POLL_S = 0.2
 class _Playing:
     scene: Scene
     job: str
+    history_job: str
     child: Child
     log: Path
     exporter: Exporter
@@ -78,15 +79,17 @@ class Field:
     def _start(self, scene: Scene) -> None:
         # Nothing of the scenario: whoever reads the name learns nothing.
         job = f"job-{secrets.token_hex(4)}"
-        exporter = self._stack.add_exporter(f"exporter-{len(self._playing)}")
+        history_job = f"job-{secrets.token_hex(4)}" if scene.has_history else ""
+        models = dict.fromkeys((job, history_job), f"model-{job}") if history_job else {}
+        exporter = self._stack.add_exporter(f"exporter-{len(self._playing)}", models)
         folder = self._stack.folder / job
         folder.mkdir()
         log, order = folder / "log.json", folder / "order.json"
-        order.write_text(Order(scene.playable, job, str(exporter.socket), str(log)).as_json())
+        order.write_text(Order(scene.playable, job, history_job, str(exporter.socket), str(log)).as_json())
         child = self._stack.start_child(
             job, [sys.executable, "-m", "argus_simulator.score.playing", str(order)]
         )
-        self._playing.append(_Playing(scene, job, child, log, exporter))
+        self._playing.append(_Playing(scene, job, history_job, child, log, exporter))
 
     def _scrape(self, playing: _Playing, wanted: bool) -> None:
         if wanted != playing.scraped:
@@ -106,7 +109,11 @@ class Field:
         truth, query = playing.scene.truth, self._stack.query
         course = Course(log.start, log.end, log.step_ends)
         members = JobMembers(query, playing.job, time.time() - log.start)
-        judgement = judge(truth, course, claims_of(playing.job, self._stack.notifications(), members))
+        delivered = self._stack.notifications()
+        judgement = judge(truth, course, claims_of(playing.job, delivered, members))
+        if playing.history_job:
+            said = claims_of(playing.history_job, delivered, lambda _: frozenset())
+            judgement = judgement.after(judge_healthy(truth, log.history_start, log.start, said))
         onset = course.begins(playing.scene.onset_step)
         seconds = int(log.end - log.start)
         up = f'avg_over_time(up{{instance="{playing.exporter.address}"}}[{seconds}s] @ {log.end})'

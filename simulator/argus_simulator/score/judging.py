@@ -7,6 +7,7 @@ the wrong rank counts against precision, though only a ticket or a page counts a
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,21 @@ class Judgement:
     alerts: int
     healthy_hours: float
     said: tuple[str, ...]
+
+    def after(self, healthy: Judgement) -> Judgement:
+        """With what was falsely said in a healthy run before."""
+        return dataclasses.replace(
+            self,
+            accusations=healthy.accusations + self.accusations,
+            alerts=healthy.alerts + self.alerts,
+            healthy_hours=healthy.healthy_hours + self.healthy_hours,
+        )
+
+
+def judge_healthy(truth: Truth, start: float, end: float, claims: Iterable[Claim]) -> Judgement:
+    """A run in which nothing is wrong, whatever is wrong in the scenario."""
+    healthy = dataclasses.replace(truth, control=True, findings=())
+    return judge(healthy, Course(start, end, ()), claims)
 
 
 def judge(truth: Truth, course: Course, claims: Iterable[Claim]) -> Judgement:

@@ -11,12 +11,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from argus_simulator.lab import Scenario
 from argus_simulator.player import Player, Progress
-from argus_simulator.score.scene import Scene
+from argus_simulator.score.scene import HISTORY_STEPS, STEP_S, Scene
 from argus_simulator.score.suites import Playable
 
 _NICE = 10
@@ -25,10 +26,14 @@ _NICE = 10
 
 @dataclass(frozen=True)
 class Order:
-    """What to play, under which name, to which exporter, and where the log goes."""
+    """What to play, under which name, to which exporter, and where the log goes.
+
+    `history_job`: name of the healthy run before; empty: there is none.
+    """
 
     playable: Playable
     training_job: str
+    history_job: str
     socket: str
     log: str
 
@@ -49,10 +54,12 @@ class Log:
         start, end, step_ends: Unix times.
         effect: time of the faulty steps over that of the same steps without the faults, less 1; None where no
             step was faulty, or one never ends.
+        history_start: when the healthy run before began; `start` where there was none.
         lag_seconds: by how much the player was behind its clock at worst.
         dropped: records that the exporter did not take.
     """
 
+    history_start: float
     start: float
     end: float
     step_ends: tuple[float, ...]
@@ -76,26 +83,40 @@ def play(order: Order) -> Log:
         ExporterUnreachable: nobody listens on the socket.
     """
     scene = Scene(order.playable)
-    worst = 0.0
-
-    unscraped = unscraped_mark(Path(order.log))
-
-    def on_step(progress: Progress) -> None:
-        nonlocal worst
-        worst = max(worst, progress.lag_seconds)
-        _mark(unscraped, scene.unscraped(progress.steps))
-        if progress.steps >= scene.steps:
-            player.stop()
-
-    player = Player(scene.scenario.job(), order.training_job, Path(order.socket), on_step=on_step)
+    mark = unscraped_mark(Path(order.log))
+    history_start = time.time()
+    if order.history_job:
+        _Run(scene.history(), order.history_job, order.socket, HISTORY_STEPS).play(HISTORY_STEPS * STEP_S)
+    run = _Run(scene.scenario, order.training_job, order.socket, scene.steps)
+    run.on_step = lambda step: _mark(mark, scene.unscraped(step))
     start = time.time()
-    player.play(scene.seconds)
+    run.play(scene.seconds)
     end = time.time()
-    progress = player.progress
+    progress = run.player.progress
     ends = tuple(progress.step_ends)
     os.nice(_NICE)
     effect = None if progress.hung else effect_of(scene, start, ends)
-    return Log(start, end, ends, effect, worst, progress.dropped)
+    return Log(history_start, start, end, ends, effect, run.worst_lag_s, progress.dropped)
+
+
+class _Run:
+    """One job in real time, for so many steps at most."""
+
+    def __init__(self, scenario: Scenario, training_job: str, socket: str, steps: int) -> None:
+        self.worst_lag_s = 0.0
+        self.on_step: Callable[[int], None] = lambda _: None
+        self._steps = steps
+        self.player = Player(scenario.job(), training_job, Path(socket), on_step=self._after)
+
+    def play(self, seconds: float) -> None:
+        # The last step may end a little later than its share: the number of steps decides.
+        self.player.play(seconds + STEP_S)
+
+    def _after(self, progress: Progress) -> None:
+        self.worst_lag_s = max(self.worst_lag_s, progress.lag_seconds)
+        self.on_step(progress.steps)
+        if progress.steps >= self._steps:
+            self.player.stop()
 
 
 def unscraped_mark(log: Path) -> Path:

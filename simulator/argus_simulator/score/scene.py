@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,6 +17,8 @@ FAULTY_STEPS: Final = 240
 """After the onset: a minute of healthy steps. The slowest verdicts of the test profile need half of it."""
 FAULTY_MOST_S: Final = 60.0
 """A fault that makes steps many times as long is watched for so long at most."""
+HISTORY_STEPS: Final = 260
+"""Of the healthy run before: signatures of the test profile are means of 30 s, ten make a history."""
 STEPS: Final = 300
 """Where there is no healthy part, and in a control."""
 
@@ -74,3 +77,22 @@ class Scene:
     def seconds(self) -> float:
         """How long the job lasts at most."""
         return self.onset_step * STEP_S + max(FAULTY_MOST_S, (self.steps - self.onset_step) * STEP_S)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether an earlier, healthy run of the same model is played first.
+
+        What is wrong with the whole job from its first step shows in no comparison but with its past.
+        """
+        findings = self.truth.findings
+        whole = bool(findings) and all(finding.scope == "job" for finding in findings)
+        return whole and self.onset_step == 0
+
+    def history(self) -> Scenario:
+        """The earlier run: other noise, no fault."""
+        return dataclasses.replace(self.scenario, faults={}, seed=self.scenario.seed + 1)
+
+    @property
+    def all_seconds(self) -> float:
+        """How long it takes to play, the history too."""
+        return self.seconds + (HISTORY_STEPS * STEP_S if self.has_history else 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -183,9 +183,13 @@ class Stack:
         self._exporters.remove(address)
         prometheus.write_target(self.folder / "targets", "argus-exporter", *self._exporters)
 
-    def add_exporter(self, name: str) -> Exporter:
-        """Start another exporter and have it scraped."""
-        added = self._start_exporter(name)
+    def add_exporter(self, name: str, models: Mapping[str, str] | None = None) -> Exporter:
+        """Start another exporter and have it scraped.
+
+        Args:
+            models: what each job trains, by its name; jobs alike are compared with one another's past.
+        """
+        added = self._start_exporter(name, models or {})
         self.scrape(added.address)
         return added
 
@@ -232,7 +236,7 @@ class Stack:
         options.say("starting Alertmanager")
         self.alertmanager = self._start_alertmanager()
         options.say("starting the exporter")
-        first = self._start_exporter("exporter")
+        first = self._start_exporter("exporter", {})
         self.exporter = first.server
         self.scrape(first.address)
         options.say("starting Prometheus")
@@ -271,10 +275,14 @@ class Stack:
             "/-/ready",
         )
 
-    def _start_exporter(self, name: str) -> Exporter:
+    def _start_exporter(self, name: str, models: Mapping[str, str]) -> Exporter:
         config, socket = self.folder / f"{name}.yml", self.folder / f"{name}.sock"
         content = yaml.safe_load(self._options.exporter_config)
         content.setdefault("traces", {"folder": str(self.folder / f"{name}-ring"), "store": self._store()})
+        if models:
+            topology = self.folder / f"{name}-topology.yml"
+            topology.write_text(yaml.safe_dump({job: {"model": model} for job, model in models.items()}))
+            content["topology"] = {"file": str(topology)}
         config.write_text(yaml.safe_dump(content, sort_keys=False))
         binary = program("argus-exporter")
         server = self._server(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from argus_simulator.score.judging import Course
+from argus_simulator.score.claims import claims_of
+from argus_simulator.score.judging import Course, judge_healthy
 from simulator.score.judged import (
     COURSE,
+    JOB,
     ONSET,
     ONSET_STEP,
     SLOW,
     STEP_S,
     finding,
     judged,
+    members,
     said,
     truth,
 )
@@ -153,6 +156,16 @@ def test_incidents_are_counted_and_alerts_too():
     found = judged(truth(control=True), said(RANK_3), said(RANK_4))
     assert (len(found.accusations), found.alerts) == (1, 2)
     assert found.healthy_hours == pytest.approx((COURSE.end - COURSE.start) / 3600)
+
+
+def test_the_run_before_is_healthy_time():
+    """What is said in the history that a fault is compared with is false, and its hours count."""
+    before = judge_healthy(
+        ONE, COURSE.start - 65, COURSE.start, claims_of(JOB, [said(RANK_3, at=950)], members)
+    )
+    found = judged(ONE, said(RANK_3)).after(before)
+    assert (found.detected, len(found.accusations), found.alerts) == (True, 1, 1)
+    assert found.healthy_hours == pytest.approx((65 + ONSET_STEP * STEP_S) / 3600)
 
 
 def test_alerts_about_argus_find_no_fault():

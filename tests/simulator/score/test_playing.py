@@ -43,9 +43,9 @@ def test_noise_alone_has_no_effect(tmp_path: Path):
 
 def test_orders_and_logs_survive_their_files():
     """They travel between processes as JSON."""
-    order = Order(Playable("faults/pp-bubble", 5, "mid", "wide"), "job-1", "/s", "/l")
+    order = Order(Playable("faults/pp-bubble", 5, "mid", "wide"), "job-1", "job-2", "/s", "/l")
     assert Order.from_json(order.as_json()) == order
-    log = Log(1.0, 2.0, (1.5, 2.0), None, 0.1, 3)
+    log = Log(0.5, 1.0, 2.0, (1.5, 2.0), None, 0.1, 3)
     assert Log.from_json(log.as_json()) == log
 
 

@@ -49,6 +49,13 @@ def test_held_out_seeds_are_no_development_seeds():
     assert min(held_out_seeds("a", 50)) >= 1000
 
 
+def test_what_only_its_past_can_tell_has_a_past():
+    """Faults of the whole job from its first step on; all others show in the job itself."""
+    with_history = {scene.playable.name for scene in map(Scene, playables("dev", [0])) if scene.has_history}
+    assert {"faults/mask-64k", "faults/no-overlap", "faults/rl-colocation"} <= with_history
+    assert not {"faults/gpu-throttle", "faults/edp-pcie-link", "controls/stage-barrier"} & with_history
+
+
 def test_time_is_compressed_alike():
     """A healthy step lasts a quarter of a second, whatever the scenario says; steps and their onset stay."""
     for name in shipped():
