@@ -9,13 +9,15 @@ import asyncio
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from argus_core import catalogue
 from argus_l3_worker.errors import ArgusWorkerError
 from argus_l3_worker.fetch import together
+from argus_l3_worker.findings import GroupFinding, Suspect
 from argus_l3_worker.prometheus import Prometheus, Series, selector
+from argus_l3_worker.subjects import Subject, members_at, members_of_group, natural, subjects
 
 Points = tuple[tuple[float, float], ...]
 """(Unix seconds, value)."""
@@ -25,44 +27,6 @@ _FINEST_STEP: Final = 15.0  # the rules' interval
 _WORST_FIRST: Final = ("both", "regression", "jitter", "stable")
 _WHOLE_RANK: Final = "all compute kernels"
 _RHYTHM_STANDS_OUT: Final = 2.0  # times the median of the job
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """A rank, or a group of ranks, that was accused or called a victim.
-
-    Attributes:
-        rank: empty where a verdict is about a group or the whole job.
-        where: phase and group, or kernel and stream.
-        shift: largest ratio (0.1: 10 % slower) of an L3 anomaly, else NaN.
-        lost: largest share of the iteration that it cost, NaN where unknown.
-        first, last: Unix time; `active` where it holds at the end.
-    """
-
-    rank: str
-    node: str
-    level: str
-    verdict: str
-    cause: str
-    team: str
-    where: str
-    shift: float
-    lost: float
-    first: float
-    last: float
-    active: bool
-
-
-@dataclass(frozen=True)
-class GroupFinding:
-    """A cluster of ranks that L3 found slower; `shift` is the largest ratio."""
-
-    role: str
-    kernel: str
-    coordinate: str
-    value: str
-    shift: float
-    active: bool
 
 
 @dataclass(frozen=True)
@@ -97,19 +61,25 @@ class Diagnosis:
     not_judged: tuple[str, ...]
     iteration: Points
     lost_gpus: Points
+    nodes: Mapping[str, str]
 
     @property
     def culprits(self) -> tuple[Suspect, ...]:
         return tuple(one for one in self.suspects if one.verdict == "culprit")
 
     @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """Who is accused, what still holds first and then by cost."""
+        return subjects(self.culprits, self.groups, self.nodes)
+
+    @property
     def hosts(self) -> Mapping[str, tuple[str, ...]]:
         """Accused ranks by host."""
         found: dict[str, set[str]] = {}
-        for one in self.culprits:
-            if one.rank:
-                found.setdefault(one.node or "unknown host", set()).add(one.rank)
-        return {host: tuple(sorted(ranks, key=_natural)) for host, ranks in sorted(found.items())}
+        for subject in self.subjects:
+            for rank in subject.ranks:
+                found.setdefault(self.nodes.get(rank) or "unknown host", set()).add(rank)
+        return {host: tuple(sorted(ranks, key=natural)) for host, ranks in sorted(found.items())}
 
 
 async def diagnose(prometheus: Prometheus, job: str, start: float, end: float) -> Diagnosis:
@@ -162,7 +132,11 @@ async def diagnose(prometheus: Prometheus, job: str, start: float, end: float) -
         )
     latest = end - 2.0 * step
     nodes = {rank: of_rank.get("node", "") for rank, of_rank in labels.items()}
-    suspects = [*_of_rules(active, lost, nodes, latest), *_of_l3(anomalies, nodes, latest)]
+    costs = {_identity(one.labels): one.points for one in lost}
+    suspects = [
+        *_of_rules(active, costs, labels, latest, step),
+        *_of_l3(anomalies, costs, labels, latest, step),
+    ]
     change = _change(ratios, splits)
     usual = statistics.median(one.value for one in rhythm) if rhythm else math.nan
     witnesses = [
@@ -184,7 +158,7 @@ async def diagnose(prometheus: Prometheus, job: str, start: float, end: float) -
         change[0] if change else None,
         change[1] if change else 0.0,
         tuple(sorted(_merged(suspects), key=_by_weight)),
-        tuple(_groups(shifts, latest)),
+        tuple(_groups(shifts, labels, latest)),
         tuple(sorted(set(witnesses), key=lambda one: (one.name, -one.value))),
         tuple(sorted({one.labels.get("alertname", "") for one in alerts} - {""})),
         _gpu_hours(gpus, step),
@@ -194,59 +168,86 @@ async def diagnose(prometheus: Prometheus, job: str, start: float, end: float) -
                     (of_.get("rank", ""), of_.get("trace_key", ""), of_.get("suspect") == "true")
                     for of_ in (one.labels for one in traces)
                 },
-                key=lambda one: (not one[2], _natural(one[0]), one[1]),
+                key=lambda one: (not one[2], natural(one[0]), one[1]),
             )
         ),
         tuple(sorted({f"{one.labels.get('role', '')}: {one.labels.get('reason', '')}" for one in abstained})),
         iteration[0].points if iteration else (),
         _summed(gpus),
+        nodes,
     )
 
 
+_Costs = Mapping[tuple[tuple[str, str], ...], Points]
+"""Share of the iteration over time, by the labels of the verdict."""
+
+
 def _of_rules(
-    active: Iterable[Series], lost: Iterable[Series], nodes: Mapping[str, str], latest: float
+    active: Iterable[Series],
+    costs: _Costs,
+    info: Mapping[str, Mapping[str, str]],
+    latest: float,
+    step: float,
 ) -> Iterable[Suspect]:
-    cost = {_identity(one.labels): max(value for _, value in one.points) for one in lost}
     for one in active:
         of = one.labels
         if of.get("level") == "L3" or of.get("verdict") == "abstain":  # L3 says more about its own
             continue
         where = " ".join(filter(None, (of.get("phase", ""), of.get("group", ""))))
-        yield _suspect(one, nodes, where, of.get("level", ""), math.nan, cost.get(_identity(of)), latest)
+        cost = costs.get(_identity(of), ())
+        yield _suspect(one, info, where, of.get("level", ""), math.nan, cost, latest, step)
 
 
-def _of_l3(anomalies: Iterable[Series], nodes: Mapping[str, str], latest: float) -> Iterable[Suspect]:
+def _of_l3(
+    anomalies: Iterable[Series],
+    costs: _Costs,
+    info: Mapping[str, Mapping[str, str]],
+    latest: float,
+    step: float,
+) -> Iterable[Suspect]:
+    by_kernel = {_of_kernel(dict(labels)): points for labels, points in costs.items()}
     for one in anomalies:
         kernel, stream = one.labels.get("kernel", ""), one.labels.get("stream", "")
         where = _WHOLE_RANK if kernel == "all" else f"{kernel} on {stream}"
         shift = max((value for _, value in one.points), key=abs)
-        yield _suspect(one, nodes, where, "L3", shift, None, latest)
+        cost = by_kernel.get(_of_kernel(one.labels), ())
+        yield _suspect(one, info, where, "L3", shift, cost, latest, step)
+
+
+def _of_kernel(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in ("rank", "kernel", "stream", "cause", "verdict"))
 
 
 def _suspect(
     series: Series,
-    nodes: Mapping[str, str],
+    info: Mapping[str, Mapping[str, str]],
     where: str,
     level: str,
     shift: float,
-    lost: float | None,
+    cost: Points,
     latest: float,
+    step: float,
 ) -> Suspect:
     of, points = series.labels, series.points
-    rank = of.get("rank", "")
+    rank, group = of.get("rank", ""), of.get("group", "")
+    members = () if rank or not group else members_of_group(group, info)
+    ranks = len(info) if not rank and not members else max(len(members), 1)
     return Suspect(
         rank,
-        nodes.get(rank, ""),
+        info.get(rank, {}).get("node", ""),
         level,
         of.get("verdict", ""),
         of.get("cause", ""),
         of.get("team", ""),
         where,
         shift,
-        math.nan if lost is None else lost,
+        max((value for _, value in cost), default=math.nan),
         points[0][0],
         points[-1][0],
         points[-1][0] >= latest,
+        "" if rank else group,
+        members,
+        ranks * step * sum(value for _, value in cost),
     )
 
 
@@ -254,20 +255,25 @@ def _merged(suspects: Iterable[Suspect]) -> list[Suspect]:
     """Replicas and restarts say the same thing in several series: one suspect."""
     found: dict[tuple[str, ...], Suspect] = {}
     for one in suspects:
-        key = one.rank, one.level, one.verdict, one.cause, one.team, one.where
+        key = one.rank, one.group, one.level, one.verdict, one.cause, one.team, one.where
         known = found.get(key)
-        if known is not None:
-            larger = max((known, one), key=lambda of: -1.0 if math.isnan(of.shift) else abs(of.shift))
-            one = Suspect(
-                *(one.rank, one.node, one.level, one.verdict, one.cause, one.team, one.where),
-                larger.shift,
-                max((known.lost, one.lost), key=lambda value: -1.0 if math.isnan(value) else value),
-                min(known.first, one.first),
-                max(known.last, one.last),
-                known.active or one.active,
-            )
-        found[key] = one
+        found[key] = one if known is None else _both(known, one)
     return list(found.values())
+
+
+def _both(one: Suspect, other: Suspect) -> Suspect:
+    def larger(first: float, second: float) -> float:
+        return max(first, second, key=lambda value: -1.0 if math.isnan(value) else abs(value))
+
+    return replace(
+        one,
+        shift=larger(one.shift, other.shift),
+        lost=larger(one.lost, other.lost),
+        first=min(one.first, other.first),
+        last=max(one.last, other.last),
+        active=one.active or other.active,
+        gpu_seconds=max(one.gpu_seconds, other.gpu_seconds),
+    )
 
 
 def _by_weight(one: Suspect) -> tuple[object, ...]:
@@ -275,18 +281,21 @@ def _by_weight(one: Suspect) -> tuple[object, ...]:
     size = 0.0 if math.isnan(one.shift) else abs(one.shift)
     cost = 0.0 if math.isnan(one.lost) else one.lost
     weight = (-cost, one.level, one.where != _WHOLE_RANK, -size)
-    return order, not one.active, *weight, _natural(one.rank), one.where
+    return order, not one.active, *weight, natural(one.rank), one.where
 
 
-def _groups(shifts: Iterable[Series], latest: float) -> list[GroupFinding]:
+def _groups(
+    shifts: Iterable[Series], info: Mapping[str, Mapping[str, str]], latest: float
+) -> list[GroupFinding]:
     found: dict[tuple[str, ...], GroupFinding] = {}
     for one in shifts:
-        of = one.labels
-        role, kernel, coordinate, value = key = tuple(
-            of.get(name, "") for name in ("role", "kernel", "coordinate", "value")
+        key = role, kernel, coordinate, value, cause, team = tuple(
+            one.labels.get(name, "") for name in ("role", "kernel", "coordinate", "value", "cause", "team")
         )
         largest = max((shift for _, shift in one.points), key=abs)
-        finding = GroupFinding(role, kernel, coordinate, value, largest, one.points[-1][0] >= latest)
+        active = one.points[-1][0] >= latest
+        members = members_at(role, coordinate, value, info)
+        finding = GroupFinding(role, kernel, coordinate, value, cause, team, largest, active, members)
         if key not in found or abs(largest) > abs(found[key].shift):
             found[key] = finding
     return sorted(found.values(), key=lambda finding: (not finding.active, -abs(finding.shift)))
@@ -325,7 +334,3 @@ def _summed(series: Iterable[Series]) -> Points:
 
 def _identity(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, value) for key, value in labels.items() if key != "__name__"))
-
-
-def _natural(rank: str) -> tuple[int, str]:
-    return (int(rank), "") if rank.isdigit() else (1 << 62, rank)

@@ -11,16 +11,26 @@ from html import escape
 from typing import Any, Final
 from urllib.parse import quote
 
-from argus_l3_worker.diagnosis import Diagnosis, Points, Suspect
+from argus_l3_worker.diagnosis import Diagnosis, Points
+from argus_l3_worker.findings import GroupFinding, Suspect
+from argus_l3_worker.subjects import Subject, listed, natural
 
 _MOST_ROWS: Final = 20
 _MOST_TRACES: Final = 8
+_MOST_SUBJECTS: Final = 10
+_MOST_EVIDENCE: Final = 6
 # What to read, by level and cause of the weightiest culprit.
 _RUNBOOK_OF_CAUSE: Final = {
     "collective-late": "ArgusCollectiveLateRank",
-    "slow-link": "ArgusCollectiveSlowLink",
+    "link-slow": "ArgusCollectiveSlowLink",
+    "workload": "ArgusGroupImbalance",
+    "data-input": "ArgusHostStall",
+    "host-gc": "ArgusHostStall",
+    "host-jit": "ArgusHostStall",
+    "host-cpu": "ArgusStragglerRank",
     "hang-comm": "ArgusTrainingStalled",
-    "hang-noncomm": "ArgusTrainingStalled",
+    "hang-host": "ArgusTrainingStalled",
+    "hang-data": "ArgusTrainingStalled",
 }
 _RUNBOOK_OF_LEVEL: Final = {
     "L1": "ArgusTrainingStalled",
@@ -31,9 +41,11 @@ _RUNBOOK_OF_LEVEL: Final = {
 
 def runbook(found: Diagnosis) -> str:
     """Name of the runbook to begin with; empty where there is nothing to do."""
-    for one in found.culprits:
-        return _RUNBOOK_OF_CAUSE.get(one.cause) or _RUNBOOK_OF_LEVEL.get(one.level, "ArgusStragglerRank")
-    if found.groups:
+    for subject in found.subjects:
+        (cause, _), *_ = subject.causes
+        if subject.verdicts:
+            level = subject.verdicts[0].level
+            return _RUNBOOK_OF_CAUSE.get(cause) or _RUNBOOK_OF_LEVEL.get(level, "ArgusStragglerRank")
         return "ArgusKernelGroupShift"
     return {
         "both": "ArgusIterationRegression",
@@ -53,17 +65,20 @@ def _lines(found: Diagnosis, runbook_url: str, traces_url: str) -> Iterator[str]
     if found.alerts:
         yield f"alerts fired: {', '.join(found.alerts)}"
     yield ""
-    if not found.suspects:
+    accused = found.subjects
+    if not accused:
         yield "no rank was accused"
-    for one in found.suspects[:_MOST_ROWS]:
-        yield _suspect_line(one)
-    if len(found.suspects) > _MOST_ROWS:
-        yield f"{len(found.suspects) - _MOST_ROWS} more verdicts (--json lists all)"
+    else:
+        yield "accused, what holds now first, then the costliest:"
+    for number, subject in enumerate(accused[:_MOST_SUBJECTS], 1):
+        yield from _subject_lines(number, subject)
+    if len(accused) > _MOST_SUBJECTS:
+        yield f"{len(accused) - _MOST_SUBJECTS} more accused (--json lists all)"
+    yield from _victim_lines(found)
     for group in found.groups[:_MOST_ROWS]:
-        where = f"{group.coordinate} {group.value}" if group.value else "ranks with nothing in common"
-        yield (
-            f"group shift: {where} of {group.role}: {group.kernel} {group.shift:+.1%}{_ended(group.active)}"
-        )
+        if group.shift <= 0.0:
+            who = f"{group.coordinate} {group.value} of {group.role}"
+            yield f"faster than the others: {who}, {group.shift:+.1%}{_ended(group.active)}"
     for witness in found.witnesses[:_MOST_ROWS]:
         yield (
             f"witness {witness.name}: rank {witness.rank}, {witness.about}: {witness.value:.3g} "
@@ -94,6 +109,7 @@ def as_json(found: Diagnosis, runbook_url: str, traces_url: str) -> str:
     """Everything; NaN is null."""
     content = asdict(found)
     content["hosts"] = dict(found.hosts)
+    content["accused"] = [asdict(subject) for subject in found.subjects]
     content["runbook_url"] = runbook_url % runbook(found) if runbook(found) else None
     content["traces"] = [
         {"rank": rank, "key": key, "suspect": suspect, "url": _link(traces_url, key)}
@@ -158,16 +174,43 @@ def _iteration_line(found: Diagnosis) -> str:
     return line
 
 
-def _suspect_line(one: Suspect) -> str:
-    who = f"rank {one.rank}{f' on {one.node}' if one.node else ''}" if one.rank else "the job"
-    parts = [f"{one.level} {one.verdict}: {who}: {one.cause} ({one.team})"]
-    if one.where:
-        parts.append(one.where)
+def _subject_lines(number: int, subject: Subject) -> Iterator[str]:
+    who = subject.name
+    if len(subject.ranks) > 1:
+        who += f", ranks {listed(subject.ranks)}"
+    if subject.hosts:
+        who += f" on {listed(subject.hosts)}"
+    causes = ", ".join(f"{cause or 'unknown'} ({team or 'no team'})" for cause, team in subject.causes)
+    spent = f", {subject.gpu_seconds / 3600.0:.2f} GPU-hours" if subject.gpu_seconds > 0.0 else ""
+    yield f"{number:2}. {who}: {causes}{spent}"
+    lines = [*map(_verdict_line, subject.verdicts), *map(_shift_line, subject.shifts)]
+    yield from (f"      {line}" for line in lines[:_MOST_EVIDENCE])
+    if len(lines) > _MOST_EVIDENCE:
+        yield f"      {len(lines) - _MOST_EVIDENCE} more"
+
+
+def _verdict_line(one: Suspect) -> str:
+    parts = [f"{one.level} {one.where or one.cause}"]
     if not math.isnan(one.shift):
         parts.append(f"{one.shift:+.1%}")
     if not math.isnan(one.lost):
         parts.append(f"{one.lost:.1%} of the iteration")
     return f"{', '.join(parts)}, since {_time(one.first)}{_ended(one.active, one.last)}"
+
+
+def _shift_line(group: GroupFinding) -> str:
+    kernel = "all compute kernels" if group.kernel == "all" else group.kernel
+    return f"L3 {kernel}, {group.shift:+.1%}{_ended(group.active)}"
+
+
+def _victim_lines(found: Diagnosis) -> Iterator[str]:
+    """Who waits, in one line: what they wait for stands above."""
+    now = {one.rank: None for one in found.suspects if one.verdict == "victim" and one.rank and one.active}
+    before = {one.rank for one in found.suspects if one.verdict == "victim" and one.rank} - now.keys()
+    if now:
+        yield f"waiting for them: rank{'s' if len(now) > 1 else ''} {listed(sorted(now, key=natural))}"
+    if before:
+        yield f"waited before: rank{'s' if len(before) > 1 else ''} {listed(sorted(before, key=natural))}"
 
 
 def _ended(active: bool, last: float | None = None) -> str:

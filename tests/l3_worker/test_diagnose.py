@@ -31,13 +31,13 @@ class Story:
         self.end = int(time.time()) // STEP * STEP
         self._by_time: dict[int, list[bytes]] = {}
 
-    def tell(self, name: str, value: Any, begin: int = -HOUR, end: int = 0, **labels: str) -> None:
-        """From `begin` to `end` seconds before now; `value` is a number or a function of that time."""
+    def tell(self, name: str, number: Any, begin: int = -HOUR, end: int = 0, **labels: str) -> None:
+        """From `begin` to `end` seconds before now; `number`, or a function of that time."""
         named = remote_write.labels_of(name, training_job="llm", **labels)
         for back in range(begin, end + 1, STEP):
-            number = value(back) if callable(value) else value
+            value = number(back) if callable(number) else number
             at = self.end + back
-            self._by_time.setdefault(at, []).append(remote_write.encode_series(named, number, at * 1000))
+            self._by_time.setdefault(at, []).append(remote_write.encode_series(named, value, at * 1000))
 
     def write(self) -> None:
         for at in sorted(self._by_time):
@@ -128,11 +128,41 @@ def test_the_text_can_be_read_to_somebody(
     a_slow_gpu(story)
     said = report(story, capsys)
     for part in (
-        "8 ranks", "iteration: regression; +20.0% since", "rank 3 on host1: gpu-compute (operations)",
-        "all compute kernels, +21.0%", "witness rhythm: rank 3", "host host1: accused rank 3",
+        "8 ranks", "iteration: regression; +20.0% since",
+        "1. rank 3 on host1: gpu-compute (operations), 0.08 GPU-hours",
+        "L2 forward dp, 17.0% of the iteration", "L3 all compute kernels, +21.0%", "waited before: rank 4",
+        "witness rhythm: rank 3", "host host1: accused rank 3",
         "cost: 0.80 GPU-hours (gpu-compute 0.80)", "what to do: https://", "argus-l3-worker trace llm/",
     ):  # fmt: skip
         assert part in said, said
+
+
+def test_a_slow_link_is_one_subject_of_rules_and_worker(
+    prometheus: PrometheusServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two phases and a kernel of one process group: it stands there once, both levels below."""
+    story = Story(prometheus)
+    for rank in range(16):
+        labels = {"rank": str(rank), "node": f"host{rank // 4}", "role": "pp0.tp0", "pp": "0", "tp": "0"}
+        story.tell("argus_rank_info", 1.0, dp=str(rank), ep=str(rank % 8), **labels)
+    link = {"cause": "link-slow", "team": "operations"}
+    verdict = {**link, "verdict": "culprit", "level": "L2", "group": "edp:pp0.tp0.ep7"}
+    for phase, share in (("reduce_scatter", 0.08), ("all_gather", 0.04)):
+        story.tell("rank:argus_verdict:active", 1.0, -600, 0, phase=phase, **verdict)
+        story.tell("rank:argus_verdict:lost_ratio", share, -600, 0, phase=phase, **verdict)
+    where = {"role": "pp0.tp0", "coordinate": "ep", "value": "7", "stream": "nccl:edp"}
+    story.tell("argus_l3_group_shift", 1.4, -300, 0, kernel="ncclDevKernel_ReduceScatter", **where, **link)
+    story.write()
+    said = report(story, capsys)
+    for part in (
+        "1. group edp:pp0.tp0.ep7, ranks 7, 15 on host1, host3: link-slow (operations), 0.03 GPU-hours",
+        "L2 reduce_scatter edp:pp0.tp0.ep7, 8.0% of the iteration",
+        "L2 all_gather edp:pp0.tp0.ep7, 4.0% of the iteration",
+        "L3 ncclDevKernel_ReduceScatter, +140.0%",
+        "ArgusCollectiveSlowLink.md",
+    ):
+        assert part in said, said
+    assert "2. " not in said
 
 
 def test_a_healthy_job_has_a_short_report(
