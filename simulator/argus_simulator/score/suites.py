@@ -87,8 +87,11 @@ def _playables(suite: str, seeds: Sequence[int], held_out: bool) -> Iterator[Pla
                 for variant in chosen:
                     yield Playable(name, seed, variant.magnitude, variant.topology, held_out)
         else:
-            name = suite if Path(suite).exists() or "/" in suite else _full_name(suite)
+            short, *words = (suite,) if Path(suite).exists() else suite.split()
+            name = short if Path(short).exists() or "/" in short else _full_name(short)
             for variant in variants(name):
+                if not set(words) <= {variant.magnitude, variant.topology}:
+                    continue
                 yield Playable(name, seed, variant.magnitude, variant.topology, held_out)
 
 

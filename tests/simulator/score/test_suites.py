@@ -36,6 +36,13 @@ def test_one_scenario_is_played_in_all_variants():
     assert len(playables("gpu-throttle", [7])) == len(variants("faults/gpu-throttle"))
 
 
+def test_words_choose_among_the_variants():
+    """As a result's title has them."""
+    (chosen,) = playables("gpu-throttle high dense", [7])
+    assert (chosen.magnitude, chosen.topology) == ("high", "dense")
+    assert len(playables("gpu-throttle high", [7])) == 2
+
+
 def test_an_unknown_suite_is_refused_with_what_there_is():
     """Before a stack is started."""
     with pytest.raises(SettingsError, match=r"no such scenario.*faults/gpu-throttle"):
