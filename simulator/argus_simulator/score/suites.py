@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from argus_core.settings import SettingsError
 from argus_simulator.lab import Variant, shipped, variants
 
 SUITES: Final = ("dev", "all", "smoke")
@@ -65,7 +66,7 @@ def playables(suite: str, seeds: Sequence[int], *, held_out: bool = False) -> li
     """What a suite plays with each of the seeds.
 
     `dev` plays one variant of a row, another one with the next seed; `all` plays every variant with every
-    seed, and so does the name of one scenario or file.
+    seed, and so does the name of one scenario or file, where more words choose among the variants.
 
     Raises:
         SettingsError: `suite` is neither one of `SUITES` nor a scenario.
@@ -89,10 +90,18 @@ def _playables(suite: str, seeds: Sequence[int], held_out: bool) -> Iterator[Pla
         else:
             short, *words = (suite,) if Path(suite).exists() else suite.split()
             name = short if Path(short).exists() or "/" in short else _full_name(short)
-            for variant in variants(name):
-                if not set(words) <= {variant.magnitude, variant.topology}:
-                    continue
+            for variant in _matching(name, words):
                 yield Playable(name, seed, variant.magnitude, variant.topology, held_out)
+
+
+def _matching(name: str, words: Sequence[str]) -> list[Variant]:
+    """Variants of a file with these magnitudes or topologies."""
+    known = variants(name)
+    matching = [one for one in known if set(words) <= {one.magnitude, one.topology}]
+    if not matching:
+        allowed = ", ".join(f"{one.magnitude} {one.topology}".strip() for one in known)
+        raise SettingsError(f"{name} has no variant {' '.join(words)!r}; allowed: {allowed}")
+    return matching
 
 
 def rows(*, held_out: bool) -> list[str]:

@@ -41,6 +41,8 @@ def test_words_choose_among_the_variants():
     (chosen,) = playables("gpu-throttle high dense", [7])
     assert (chosen.magnitude, chosen.topology) == ("high", "dense")
     assert len(playables("gpu-throttle high", [7])) == 2
+    with pytest.raises(SettingsError, match="has no variant 'huge'; allowed: low dense, mid dense"):
+        playables("gpu-throttle huge", [7])
 
 
 def test_an_unknown_suite_is_refused_with_what_there_is():
