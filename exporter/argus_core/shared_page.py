@@ -39,8 +39,9 @@ _PHASES_AT: Final = _HEADER.size
 _GROUPS_AT: Final = _PHASES_AT + PHASE_SLOTS * _SLOT.size
 STEP_WORD: Final = 1
 """Number of the running step; its start in the next word."""
-SPARE_WORD: Final = 7
-"""In the header's padding, read by nobody: where a phase without a slot may write, so that none need ask."""
+SPARE_WORD: Final = 6
+"""With the next one in the header's padding, read by nobody: where a phase or group without a slot may write,
+so that none need ask."""
 _WORD: Final = 8
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 

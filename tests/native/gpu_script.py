@@ -19,6 +19,18 @@ from argus_exporter.producer.profiler_windows import around_profiler_windows
 STEPS = 20
 
 
+def settle(control: KernelsControl, limit_s: float = 30.0) -> None:
+    """Until all that CUPTI had is sent: two flushes in a row bring nothing more."""
+    limit, before = time.monotonic() + limit_s, -1
+    while time.monotonic() < limit:
+        control.flush()
+        time.sleep(0.5)
+        now = control.statistics()
+        if now["records"] == before == int(now["sent"]) + int(now["dropped_socket"]):
+            return
+        before = int(now["records"])
+
+
 def main() -> None:
     control = KernelsControl()
     around_profiler_windows(torch, control.pause, control.rearm)
@@ -62,8 +74,7 @@ def main() -> None:
         torch.cuda.synchronize()
 
     stretch("graph", replays)
-    control.flush()
-    time.sleep(2.5)
+    settle(control)
     seen: dict[str, list[float]] = defaultdict(list)
     for event in profile.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
+import fcntl
 import socket
+import termios
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +18,7 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
+from seqpacket_server import SeqpacketServer
 
 
 @dataclass
@@ -49,12 +54,14 @@ class Listener:
         self._reading = threading.Event()
         if not paused:
             self._reading.set()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.bind(str(path))
-        self._socket.listen(16)
-        self._peers: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
+        self._server = SeqpacketServer(path, self._read)
+
+    def wait_unread(self, size: int, timeout_s: float = 60.0) -> None:
+        """Until a peer has sent so many bytes that nobody has read."""
+        limit = time.monotonic() + timeout_s
+        while not any(_unread(peer) >= size for peer in list(self._server.peers)):
+            assert time.monotonic() < limit, f"no peer has sent {size} bytes"
+            time.sleep(0.01)
 
     def resume(self) -> None:
         self._reading.set()
@@ -62,12 +69,7 @@ class Listener:
     def close(self) -> None:
         """As when the exporter dies: its end of every connection is closed."""
         self._reading.set()
-        for end in (self._socket, *self._peers):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-        for thread in self._threads:
-            thread.join(timeout=5)
+        self._server.close()
 
     def wait_ended(self, count: int = 1, timeout_s: float = 20.0) -> list[Connection]:
         """The first `count` connections, once their producers have hung up."""
@@ -82,17 +84,6 @@ class Listener:
         with self._changed:
             there = self._changed.wait_for(lambda: any(c.batches for c in self.connections), timeout_s)
         assert there, "no kernel came"
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                peer, _ = self._socket.accept()
-            except OSError:
-                return
-            self._peers.append(peer)
-            thread = threading.Thread(target=self._read, args=(peer,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
 
     def _read(self, peer: socket.socket) -> None:
         connection: Connection | None = None
@@ -136,6 +127,12 @@ class Listener:
                     assert state.up or state.reason_id in connection.names
                     connection.states.append(state)
         return connection
+
+
+def _unread(peer: socket.socket) -> int:
+    size = array.array("i", [0])
+    fcntl.ioctl(peer, termios.FIONREAD, size)
+    return size[0]
 
 
 @contextlib.contextmanager

@@ -21,13 +21,14 @@ Without ARGUS all of it does nothing. Importing this imports nothing but a littl
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from argus_exporter.producer.hook import Observer
@@ -46,7 +47,7 @@ def boot_directory() -> Path:
     return Path(__file__).resolve().parent / "boot"
 
 
-class _Timed:
+class _Timed(abc.ABC):
     """Base of the context managers that are decorators too; one may be entered again, also within itself."""
 
     __slots__ = ("_open",)
@@ -54,14 +55,23 @@ class _Timed:
     def __init__(self) -> None:
         self._open: list[Callable[[], None]] = []
 
-    def _begin(self) -> Callable[[], None]:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _begin(self, observer: Observer) -> Callable[[], None]:
+        """Begin one; what ends it."""
+
+    @abc.abstractmethod
+    def _another(self) -> _Timed:
+        """The same, for one call of the decorated function."""
 
     def __enter__(self) -> None:
+        end: Callable[[], None] = _nothing
         try:
-            self._open.append(self._begin())
-        except Exception:
-            self._open.append(_nothing)
+            if _observer is not None and _observer.public.alive:
+                _observer.steps_seen = True
+                end = self._begin(_observer)
+        except Exception as failure:
+            _failed(failure)
+        self._open.append(end)
 
     def __exit__(
         self,
@@ -69,8 +79,10 @@ class _Timed:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with contextlib.suppress(Exception):
+        try:
             self._open.pop()()
+        except Exception as failure:
+            _failed(failure)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """As a decorator: each call is one."""
@@ -81,9 +93,6 @@ class _Timed:
                 return function(*args, **kwargs)
 
         return timed
-
-    def _another(self) -> _Timed:
-        raise NotImplementedError
 
 
 class span(_Timed):  # noqa: N801  (read as a word of the language: `with span("tokenise"):`)
@@ -105,13 +114,9 @@ class span(_Timed):  # noqa: N801  (read as a word of the language: `with span("
         self._name = name
         self._kind: Literal["compute", "comm", "host"] = kind
 
-    def _begin(self) -> Callable[[], None]:
-        observer = _observer
-        if observer is None:
-            return _nothing
+    def _begin(self, observer: Observer) -> Callable[[], None]:
         from argus_core.wire import Kind
 
-        observer.steps_seen = True
         recorder, stopwatch = observer.recorder, observer.stopwatch
         if self._kind == "host":  # the host's clock, also where the model is on a GPU
             phase = recorder.phase(self._name, Kind.HOST)
@@ -131,11 +136,7 @@ class iteration(_Timed):  # noqa: N801
 
     __slots__ = ()
 
-    def _begin(self) -> Callable[[], None]:
-        observer = _observer
-        if observer is None:
-            return _nothing
-        observer.steps_seen = True
+    def _begin(self, observer: Observer) -> Callable[[], None]:
         observer.iterations.manual = True
         return functools.partial(_mark, observer, time.monotonic_ns())
 
@@ -148,12 +149,21 @@ def work(unit: str, amount: float) -> None:
 
     Sent with the next iteration as a running total. `unit` must come from a small fixed set.
     """
-    if _observer is not None:
-        with contextlib.suppress(Exception):
+    try:
+        if _observer is not None and _observer.public.alive:
             _observer.recorder.work(unit, float(amount))
+    except Exception as failure:
+        _failed(failure)
 
 
-def _mark(observer: Any, start_ns: int) -> None:
+def _failed(failure: Exception) -> None:
+    """Counted like every failure of ours; a third one switches these functions off."""
+    with contextlib.suppress(Exception):
+        if _observer is not None:
+            _observer.public.failed(failure)
+
+
+def _mark(observer: Observer, start_ns: int) -> None:
     observer.iterations.mark(start_ns, time.monotonic_ns())
 
 

@@ -142,7 +142,7 @@ def _shared_page() -> PageWriter | None:
 
 
 def _follow_topology(observer: Observer, standing: Standing) -> None:
-    """HELLO is said again when a mesh or Megatron tells a layout after it."""
+    """HELLO is said again when Megatron, a mesh or process groups tell a layout after it."""
 
     def changed() -> None:
         if observer.recorder.training:
@@ -152,7 +152,12 @@ def _follow_topology(observer: Observer, standing: Standing) -> None:
         if standing.note_mesh(names, shape):
             observer.topology_changed()
 
+    def new_groups(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        if standing.note_groups(names, shape):
+            observer.topology_changed()
+
     observer.on_mesh.append(new_mesh)
+    observer.on_groups.append(new_groups)
     observer.on_topology.append(changed)
 
 

@@ -80,6 +80,7 @@ class CuptiFallback:
         steps: iterations so far, for the watchdog.
         watchdog_s: kernels that stay away so long while steps go on have the callbacks taken back; 0: never.
         clock: Unix nanoseconds.
+        monotonic: seconds, for the watchdog.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class CuptiFallback:
         steps: Callable[[], int],
         watchdog_s: float = 30.0,
         clock: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._link = link
         self._load = load
@@ -98,6 +100,7 @@ class CuptiFallback:
         self._steps = steps
         self._watchdog_s = watchdog_s
         self._clock = clock
+        self._monotonic = monotonic
         self._cupti: Any = None
         self._kinds: tuple[int, int, int] = (0, 0, 0)
         self._queue: deque[bytes] = deque()
@@ -116,7 +119,7 @@ class CuptiFallback:
         self._armed = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._last_records_at = time.monotonic()
+        self._last_records_at = monotonic()
         self._last_step = 0
         self.alive = True
         self.reason = ""
@@ -323,7 +326,7 @@ class CuptiFallback:
         self._armed = True
         self._last_pair = None
         self._refresh_clock()
-        self._last_records_at, self._last_step = time.monotonic(), self._steps()
+        self._last_records_at, self._last_step = self._monotonic(), self._steps()
 
     def _refresh_clock(self) -> None:
         """Tie CUPTI's clock to Unix time anew, and see that it still counts nanoseconds."""
@@ -340,7 +343,7 @@ class CuptiFallback:
 
     def _watch(self) -> None:
         """Steps that go on without a kernel: somebody has taken the callbacks, and CUPTI tells nobody."""
-        now, step = time.monotonic(), self._steps()
+        now, step = self._monotonic(), self._steps()
         if self._queue or step == self._last_step:
             self._last_records_at, self._last_step = now, step
         elif self._watchdog_s and now - self._last_records_at > self._watchdog_s:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import abc
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -49,6 +49,7 @@ class Observer:
         self.on_reducer: list[Callable[[Any], None]] = []
         self.on_root: list[Callable[[Any], None]] = []
         self.on_mesh: list[Callable[[tuple[str, ...], tuple[int, ...]], None]] = []
+        self.on_groups: list[Callable[[tuple[str, ...], tuple[int, ...]], None]] = []
         self.on_topology: list[Callable[[], None]] = []
         self.gradients_sharded = False
         self.steps_seen = False
@@ -64,6 +65,7 @@ class Observer:
         self.hooks: list[Hook] = []
         self.reducers: list[Any] = []
         """Outermost modules that reduce gradients at the end of the backward: DDP and FSDP."""
+        self.public = PublicFunctions(self)
 
     def _iteration_on_gpu_ended(self, start_ns: int, end_ns: int) -> None:
         self.stopwatch.poll()
@@ -88,6 +90,11 @@ class Observer:
     def note_mesh(self, names: tuple[str, ...], shape: tuple[int, ...]) -> None:
         """A device mesh with named dimensions was made."""
         for listener in self.on_mesh:
+            listener(names, shape)
+
+    def note_groups(self, names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        """Described process groups are the lines of a grid with these dimensions."""
+        for listener in self.on_groups:
             listener(names, shape)
 
     def topology_changed(self) -> None:
@@ -137,11 +144,16 @@ class Observer:
     def close(self, exit_status: int | None) -> None:
         """The process ends: what is complete is sent, then BYE. Never raises."""
         if self.recorder.alive:
-            with contextlib.suppress(Exception):  # BYE is said whatever the GPU's driver says by now
+            try:
                 self.iterations.finish()
                 self.stopwatch.poll()
-            with contextlib.suppress(Exception):
+            except Exception as error:  # BYE is said whatever the GPU's driver says, and this before it
+                self.recorder.degraded("close")
+                self.recorder.say(f"the last spans are lost: {error!r}")
+            try:
                 self.recorder.close(exit_status)
+            except Exception as error:
+                self.recorder.say(f"no BYE, the rank will count as lost: {error!r}")
             self._silence()
 
     def forked(self) -> None:
@@ -154,7 +166,7 @@ class Observer:
             hook.alive = False
 
 
-class Hook:
+class Hook(abc.ABC):
     """One subject that is hooked. Subclasses implement `attach` and name themselves.
 
     Every entry from torch or the user's code looks at `alive` first and hands exceptions to `failed`.
@@ -171,13 +183,13 @@ class Hook:
         self.failures = 0
         self._undo: list[Callable[[], object]] = []
 
+    @abc.abstractmethod
     def attach(self, torch: Any) -> None:
         """Put the hook in place.
 
         Raises:
             Exception: this torch lacks what the hook needs; the others go on.
         """
-        raise NotImplementedError
 
     def failed(self, error: Exception) -> None:
         """Count a failure of ours; the last one detaches the hook and says so once."""
@@ -226,3 +238,12 @@ class Hook:
     def remove_at_detach(self, handle: Any) -> None:
         """Call `handle.remove()` at detach."""
         self._undo.append(handle.remove)
+
+
+class PublicFunctions(Hook):
+    """`span`, `iteration` and `work`, as far as they may fail: there is nothing to attach to."""
+
+    name = "public"
+
+    def attach(self, torch: Any) -> None:
+        """The user's code calls them."""

@@ -32,8 +32,8 @@ class IterationDetector:
         self._sequence = SequenceDetector()
         self._optimizers: dict[int, int] = {}
         self._numbered = 0
-        self._whole: tuple[int, int] | None = None
-        """The known sequence where it is one step long, as nearly always: (openings, optimizer)."""
+        self._whole = (-1, 0)
+        """The known sequence where it is one step long, as nearly always: (openings, id of the optimizer)."""
         self.learning = True
         """The sequence is not known."""
         self._openings = 0
@@ -47,13 +47,14 @@ class IterationDetector:
         self.manual = False
         """The user marks iterations; what the hooks see is ignored."""
 
-    def opening(self, time_ns: int, *, trains: bool = False) -> None:
+    def opening(self, time_ns: int, trains: bool = False) -> None:
         """A data fetch begins, or a forward pass, which is certain to train."""
         if self.manual:
             return
-        if not self._openings:
-            self._opened_ns = time_ns
-        self._openings += 1
+        if self._openings:
+            self._openings += 1
+        else:
+            self._openings, self._opened_ns = 1, time_ns
         if trains:
             self._trained = True
         if self.learning:
@@ -79,17 +80,17 @@ class IterationDetector:
     def optimizer_ended(self, optimizer: int, time_ns: int) -> None:
         if self.manual:
             return
+        openings = self._openings
+        opened_ns = self._opened_ns if openings else self._end_ns
+        self._openings, self._trained, self._end_ns = 0, False, time_ns
+        if self._whole == (openings, optimizer):
+            self._sequence.missed = 0
+            self.ended(opened_ns, time_ns)
+            return
         number = self._optimizers.get(optimizer)
         if number is None:
             self._numbered += 1
             number = self._optimizers[optimizer] = self._numbered
-        openings = self._openings
-        opened_ns = self._opened_ns if openings else self._end_ns
-        self._openings, self._trained, self._end_ns = 0, False, time_ns
-        if self._whole == (openings, number):
-            self._sequence.missed = 0
-            self.ended(opened_ns, time_ns)
-            return
         step = Step(openings, number)
         if not self.learning:
             self._match(step, opened_ns, time_ns)
@@ -98,12 +99,14 @@ class IterationDetector:
         if self._sequence.learn(step):
             self.learning = False
             sequence = self._sequence.sequence
-            self._whole = (sequence[0].openings, sequence[0].optimizer) if len(sequence) == 1 else None
+            self._whole = (sequence[0].openings, optimizer) if len(sequence) == 1 else (-1, 0)
             self._cycle.finish()  # it ends with this very step
 
     def forget(self, optimizer: int) -> None:
         """An optimizer is no more: its id may come to stand for another."""
         self._optimizers.pop(optimizer, None)
+        if self._whole[1] == optimizer:
+            self._whole = (-1, 0)
 
     def mark(self, start_ns: int, end_ns: int) -> None:
         """The user's own iteration."""
@@ -127,7 +130,7 @@ class IterationDetector:
         elif found == Match.LAST:
             self.ended(self._start_ns, time_ns)
         elif not self._sequence.sequence:
-            self.learning, self._whole = True, None
+            self.learning, self._whole = True, (-1, 0)
             self._cycle = Cycle(self._cycle_ended)
 
 

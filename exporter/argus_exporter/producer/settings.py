@@ -23,6 +23,7 @@ HOOKS: Final = (
     "checkpoint",
     "traced",
     "mesh",
+    "groups",
     "deepspeed",
     "megatron",
 )

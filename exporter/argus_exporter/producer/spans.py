@@ -1,10 +1,20 @@
 """The recorder: takes spans and iterations from the hooks and sends them, about once a second.
 
 Hooks run in any thread (autograd, garbage collection, a user's own), so they only append to a deque;
-packing and sending happen on a thread of their own (`sender.py`), in whichever thread ends an iteration where
-that cannot be had, one at a time. Spans are
+packing, sums and sending are the work of a thread of their own (`sender.py`), of whichever thread ends an
+iteration where that cannot be had, one at a time. Spans are
 stamped with the monotonic clock and shifted to Unix time when they are packed. What has begun and not ended
 stands in the shared page meanwhile (argus_core.shared_page): two plain stores a span.
+
+What runs in every step (fetch, forward, backward, optimizer) has its span written out in its hook: after a
+step's work the interpreter's bytecodes cost some 10 ns each, and a call of our own dozens of them.
+
+    begin = words[slot] = now()
+    ...
+    end = now()
+    words[slot] = 0
+    if len(waiting) < recorder.room: waiting.append((phase, begin, end - begin, recorder.step))
+    else: recorder.span(phase, begin, end - begin)  # nobody sends beside us, or much waits
 """
 
 from __future__ import annotations
@@ -114,13 +124,16 @@ class Recorder:
         self._facts = facts
         self._page = page
         self.words: memoryview | array[int] = page.words if page is not None else _no_page()
-        """The shared page as 8-byte words, for plain stores. Read it anew each time: a fork swaps it."""
+        """The shared page as 8-byte words, for plain stores. A fork swaps it: read anew, or ask `alive`."""
         self._warmup = warmup_iterations
         self._flush_ns = flush_ms * 1_000_000
         self._announce: Callable[[], None] | None = announce
         self._wall = wall
-        self._pending: deque[tuple[Phase, int, int, int]] = deque()
-        self._iterations: deque[tuple[int, int, int, float, float]] = deque()
+        self.waiting: deque[tuple[Phase | None, int, int, int]] = deque()
+        """Finished spans to be sent: phase (None: one too many), start, duration, step."""
+        self.room = 0
+        """So many spans may wait without a word; from there on `span` is to be called. 0: always."""
+        self._iterations: deque[tuple[int, int, int]] = deque()
         self._phases: dict[tuple[str, int, int, str], Phase] = {}
         self._group_slots: dict[str, int] = {}
         self._work: dict[str, float] = {}
@@ -146,8 +159,8 @@ class Recorder:
         """False after a fork (the child does not speak) and after close: every hook looks here first."""
         self.step = 1
         """Number of the iteration that is running."""
-        self.total_seconds = 0.0
-        self.total_squared = 0.0
+        self._total_seconds = 0.0
+        self._total_squared = 0.0
         self.spans = 0
         self.dropped = 0
         self.cost_ns = 0
@@ -190,71 +203,65 @@ class Recorder:
         """One finished span, on the clock `now`."""
         if not self.alive:
             return
-        pending = self._pending
-        if phase is None or duration_ns < 0 or len(pending) >= _PENDING_LIMIT:
+        waiting = self.waiting
+        if phase is None or duration_ns < 0 or len(waiting) >= _PENDING_LIMIT:
             self.dropped += 1
             return
-        pending.append((phase, start_ns, duration_ns, self.step if step is None else step))
-        if len(pending) >= self._due_at or now() >= self._silent_until:
+        waiting.append((phase, start_ns, duration_ns, self.step if step is None else step))
+        if len(waiting) >= self._due_at or now() >= self._silent_until:
             self._due()
 
     def ended(self, phase: Phase | None, start_ns: int) -> None:
-        """A span that ends now: the hot path of `span`."""
-        end_ns = now()
-        pending = self._pending
-        if phase is None:
-            self.span(phase, start_ns, end_ns - start_ns)
-            return
-        self.words[phase.slot] = 0
-        if end_ns >= self._silent_until or len(pending) >= self._due_at:
-            self.span(phase, start_ns, end_ns - start_ns)
+        """A span that ends now."""
+        duration_ns = now() - start_ns
+        if phase is not None:
+            self.words[phase.slot] = 0
+        if len(self.waiting) < self.room:
+            self.waiting.append((phase, start_ns, duration_ns, self.step))
         else:
-            pending.append((phase, start_ns, end_ns - start_ns, self.step))
+            self.span(phase, start_ns, duration_ns)
 
     def timed(self, task: Task, begin: object) -> None:
         """`ended` for a task on the host clock, in one call; no begin (None), no span."""
         if type(begin) is not int:
             return
-        end_ns = now()
-        phase, pending = task.on_host, self._pending
+        duration_ns = now() - begin
         self.words[task.slot] = 0
-        if phase is None or end_ns >= self._silent_until or len(pending) >= self._due_at:
-            self.span(phase, begin, end_ns - begin)
+        if len(self.waiting) < self.room:
+            self.waiting.append((task.on_host, begin, duration_ns, self.step))
         else:
-            pending.append((phase, begin, end_ns - begin, self.step))
+            self.span(task.on_host, begin, duration_ns)
 
     def iteration(self, start_ns: int, end_ns: int) -> None:
         """The running iteration has ended; the next one begins."""
         if not self.alive:
             return
-        duration_ns = max(end_ns - start_ns, 0)
-        seconds = duration_ns / 1e9
-        self.total_seconds += seconds
-        self.total_squared += seconds * seconds
-        self._iterations.append((self.step, end_ns, duration_ns, self.total_seconds, self.total_squared))
-        if self.step == self._warmup:
+        step, words = self.step, self.words
+        self._iterations.append((step, start_ns, end_ns))
+        if step == self._warmup:
             self._state_changed = True
-        self.step += 1
-        words = self.words
-        words[STEP_WORD] = self.step
+        self.step = words[STEP_WORD] = step + 1
         words[STEP_WORD + 1] = end_ns
-        if self._sender is None and now() - self._flushed_at >= self._flush_ns:
-            self.flush()
-        elif len(self._iterations) >= self._due_at:
-            self._due()
+        if len(self._iterations) >= self.room:
+            if self._sender is None and now() - self._flushed_at >= self._flush_ns:
+                self.flush()
+            elif len(self._iterations) >= self._due_at:
+                self._due()
 
-    def entered(self, group: str) -> None:
-        """The rank enters the next collective of a process group."""
-        if not self.alive:
-            return
+    def collectives(self, group: str) -> int:
+        """Word of the shared page that counts the collectives of a process group; the next: when entered."""
         slot = self._group_slots.get(group)
         if slot is None:
             slot = self._page.group(group) if self._page is not None else None
             slot = self._group_slots[group] = SPARE_WORD if slot is None else slot
-        words = self.words
-        if slot != SPARE_WORD:
+        return slot
+
+    def entered(self, group: str) -> None:
+        """The rank enters the next collective of a process group."""
+        if self.alive:
+            slot, words = self.collectives(group), self.words
             words[slot + 1] = now()
-        words[slot] += 1
+            words[slot] += 1
 
     def collection(self, generation: int, start_ns: int, duration_ns: int) -> None:
         """A garbage collection has ended."""
@@ -338,11 +345,12 @@ class Recorder:
     def forked(self) -> None:
         """In a child of fork: fall silent, and let go of the parent's connection and page."""
         self.alive = False
+        self.room = 0
         self._sender = None
         self.words = _no_page()  # the page is the parent's: a store of ours would lie about it
         self._page = None
         self._lock = threading.Lock()  # another thread of the parent may have held it
-        self._pending.clear()
+        self.waiting.clear()
         self._iterations.clear()
         self._link.abandon()
 
@@ -371,16 +379,17 @@ class Recorder:
         except RuntimeError as error:
             self.say(f"no thread for sending, the training thread sends: {error}")
         else:
-            self._silent_until, self._due_at = _FOREVER_NS, _PENDING_HURRY
+            self._silent_until = _FOREVER_NS
+            self._due_at = self.room = _PENDING_HURRY
 
     # -- under the lock -------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        pending, iterations, link = self._pending, self._iterations, self._link
+        waiting, iterations, link = self.waiting, self._iterations, self._link
         if self._announce is not None and not self._introduce():
             return
         says_state = self._state_changed or now() - self._state_at >= _STATE_NS
-        if not pending and not iterations and not self._state_changed:
+        if not waiting and not iterations and not self._state_changed:
             return
         began_ns = time.thread_time_ns()
         flushed_at = self._flushed_at = now()
@@ -391,17 +400,22 @@ class Recorder:
             self._send_state(offset)
         self._send_pauses(offset, every=says_state)
         packed = []
-        for _ in range(len(pending)):
-            phase, start, duration, step = pending.popleft()
+        for _ in range(len(waiting)):
+            phase, start, duration, step = waiting.popleft()
+            if phase is None:
+                self.dropped += 1
+                continue
             packed.append(_PACK_TIMES(start + offset, duration, step) + (phase.packed or self._bind(phase)))
         self.spans += len(packed)
         for at in range(0, len(packed), _PENDING_FLUSH):
             link.add_packed(_SPANS, b"".join(packed[at : at + _PENDING_FLUSH]))
         while iterations:
-            step, end, duration, seconds, squared = iterations.popleft()
-            link.add_packed(
-                _ITERATIONS, _PACK_ITERATION(step, end + offset, duration, step, seconds, squared)
-            )
+            step, start, end = iterations.popleft()
+            duration = max(end - start, 0)
+            self._total_seconds += duration / 1e9
+            self._total_squared += (duration / 1e9) ** 2
+            totals = step, self._total_seconds, self._total_squared
+            link.add_packed(_ITERATIONS, _PACK_ITERATION(step, end + offset, duration, *totals))
         for unit, total in list(self._work.items()):  # another thread may add one
             link.add(wire.Work(total, link.name_id(unit)))
         link.flush()
@@ -415,13 +429,13 @@ class Recorder:
 
     def _introduce(self) -> bool:
         """Whether this process speaks for a rank; what it recorded without may not pile up."""
-        pending = self._pending
-        if not pending and not self._iterations:
+        waiting = self.waiting
+        if not waiting and not self._iterations:
             return False
         if self._announce is not None:
             if not self.may_speak():
-                while len(pending) >= _PENDING_FLUSH:
-                    pending.popleft()
+                while len(waiting) >= _PENDING_FLUSH:
+                    waiting.popleft()
                 self._silent_until = now() + _SILENCE_NS
                 return False
             self._announce()

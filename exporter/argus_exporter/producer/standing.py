@@ -5,7 +5,8 @@ environment is its parent's, and without a launcher, it is what `torch.distribut
 plain `python train.py` is rank 0 of 1.
 
 The layout comes from the first of these that exists: ARGUS_PARALLEL, Megatron's parallel state, the largest
-device mesh with named dimensions that covers the job. Without any the job counts as data-parallel.
+device mesh with named dimensions that covers the job, process groups whose descriptions name their dimension
+(`partitions.py`). Without any the job counts as data-parallel.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Standing:
         self._parallel = parallel
         self._say = say
         self._mesh = Layout()
+        self._groups = Layout()
         self._known: tuple[object, Layout] | None = None
         try:
             self._told: Place | None = identity.place(environ)
@@ -72,7 +74,7 @@ class Standing:
         place = self.place()
         megatron = sys.modules.get("megatron.core.parallel_state")
         made = megatron is not None and megatron.model_parallel_is_initialized()
-        key = (place, made, self._mesh)
+        key = (place, made, self._mesh, self._groups)
         if self._known is None or self._known[0] != key:
             self._known = key, self._find(place, megatron if made else None)
         return self._known[1]
@@ -80,12 +82,20 @@ class Standing:
     def note_mesh(self, names: tuple[str, ...], shape: tuple[int, ...]) -> bool:
         """A device mesh was made. Whether the layout is another one now."""
         before = self.layout()
-        mesh = from_mesh(names, shape)
-        place = self.place()
-        size = math.prod(mesh.sizes[name] for name in mesh.order) if mesh.sizes else 0
-        if place is not None and size == place.world_size:
-            self._mesh = mesh
+        self._mesh = self._of_all_ranks(names, shape) or self._mesh
         return self.layout() != before
+
+    def note_groups(self, names: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+        """Process groups are the lines of such a mesh. Whether the layout is another one now."""
+        before = self.layout()
+        self._groups = self._of_all_ranks(names, shape) or self._groups
+        return self.layout() != before
+
+    def _of_all_ranks(self, names: tuple[str, ...], shape: tuple[int, ...]) -> Layout | None:
+        """The layout of a mesh; None where it covers a part of the job, or is none that we know."""
+        layout, place = from_mesh(names, shape), self.place()
+        size = math.prod(layout.sizes[name] for name in layout.order) if layout.sizes else 0
+        return layout if place is not None and size == place.world_size else None
 
     def _find(self, place: Place | None, megatron: Any) -> Layout:
         if place is None:
@@ -99,7 +109,7 @@ class Standing:
             return told
         if megatron is not None:
             return from_megatron(megatron, place.rank)
-        return self._mesh
+        return self._mesh if self._mesh.sizes else self._groups
 
     def _local_rank(self) -> int:
         text = self._environ.get("LOCAL_RANK", "")

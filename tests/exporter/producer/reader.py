@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from argus_core import wire
 from argus_core.shared_page import PageReader
+from seqpacket_server import SeqpacketServer
 
 PATIENCE_S = 60.0
 """Longest wait for a condition: a torch import on a busy core takes ten seconds."""
@@ -40,6 +39,8 @@ class Said:
         self.compilations: list[tuple[str, wire.Compilation]] = []
         self.page: PageReader | None = None
         self.exit_status: int | None = None
+        self.ended = False
+        """A connection of it has ended."""
 
     def count(self) -> Counter[str]:
         return Counter(phase for phase, _, _ in self.spans)
@@ -54,39 +55,18 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ranks: dict[int, Said] = defaultdict(Said)
-        self._peers: list[socket.socket] = []
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(str(path))
-        self._listener.listen()
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
+        self._server = SeqpacketServer(path, self._read)
 
     def close(self) -> None:
         """Vanish as a killed exporter does: connections reset, socket gone."""
         self.path.unlink(missing_ok=True)
-        for one in (self._listener, *self._peers):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-        for thread in self._threads:
-            thread.join(5)
+        self._server.close()
 
     def __enter__(self) -> Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                peer, _ = self._listener.accept()
-            except OSError:
-                return
-            self._peers.append(peer)
-            thread = threading.Thread(target=self._read, args=(peer,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
 
     def _read(self, peer: socket.socket) -> None:
         names = {0: ""}
@@ -95,8 +75,9 @@ class Reader:
             try:
                 packet, fds, _, _ = socket.recv_fds(peer, wire.MAX_MESSAGE_BYTES + 1, 1)
             except OSError:
-                return
+                packet = b""
             if not packet:
+                said.ended = True
                 return
             for header, payload in wire.messages(packet):
                 for record in wire.RECORDS[header.type].unpack_all(payload):

@@ -244,3 +244,36 @@ def test_fsdp2_is_seen(reader: Reader, tmp_path: Path) -> None:
         assert sequences["dp"] >= 14
     numbers = [reader.ranks[rank].page.read().collectives for rank in (0, 1)]  # type: ignore[union-attr]
     assert [(one.group, one.number) for one in numbers[0]] == [(one.group, one.number) for one in numbers[1]]
+
+
+GROUPS = """
+import torch
+torch.set_num_threads(1)
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+tensor = torch.distributed.new_group([0, 1], group_desc="tensor_model_parallel")
+for one in (0, 1):
+    torch.distributed.new_group([one], group_desc="data_parallel")
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(12):
+    loss = model(torch.ones(4, 8)).sum()
+    torch.distributed.all_reduce(loss.detach(), group=tensor)
+    loss.backward()
+    optimizer.step()
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_described_process_groups_are_the_layout(reader: Reader, tmp_path: Path) -> None:
+    """Plain new_group over gloo: each rank's coordinates."""
+    script = tmp_path / "groups.py"
+    script.write_text(GROUPS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)]
+    result = run(launcher, environment(reader.path))
+    assert result.returncode == 0, result.stderr
+    for rank in (0, 1):
+        said = ended(reader, rank)
+        hello = said.hellos[-1]
+        assert (hello.tp, hello.tp_size, hello.dp, hello.dp_size) == (rank, 2, 0, 1)

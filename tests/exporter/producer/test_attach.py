@@ -84,6 +84,58 @@ def test_gradient_accumulation_is_one_iteration(reader: Reader) -> None:
     assert (count["data"], count["backward"], count["optimizer"], count["dp-allreduce"]) == (24, 24, 6, 5)
 
 
+def test_two_optimizers_and_two_loaders_are_one_iteration(reader: Reader) -> None:
+    """A generator and its critic, each with batches and an optimizer of its own."""
+    program = LOOP + (
+        "critic = torch.nn.Linear(8, 1)\n"
+        "second = torch.optim.Adam(critic.parameters())\n"
+        "for _ in range(3):\n"
+        "    for x, y in zip(loader, torch.utils.data.DataLoader(torch.rand(100, 8), batch_size=10)):\n"
+        "        critic(y).sum().backward()\n"
+        "        second.step()\n"
+        "        model(x).sum().backward()\n"
+        "        optimizer.step()\n"
+    )
+    assert run_rank(program, reader.path).returncode == 0
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert said.count()["optimizer"] == said.count()["data"] == 60
+    assert len(said.iterations) == 30
+
+
+def test_iterations_without_a_loader_begin_with_the_forward(reader: Reader) -> None:
+    """Batches from anywhere; the first forward is not expected yet."""
+    program = LOOP + (
+        "for _ in range(15):\n    model(torch.rand(4, 8)).sum().backward()\n    optimizer.step()\n"
+    )
+    assert run_rank(program, reader.path).returncode == 0
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert said.count()["data"] == 0
+    assert len(said.iterations) == 14
+
+
+def test_failures_of_public_functions_are_counted(reader: Reader) -> None:
+    """Our own code raises in each of them: the user's goes on, the channel says it, they switch off."""
+    broken = (
+        "import torch\n"
+        "from argus_exporter import producer\n"
+        "from argus_exporter.producer import spans\n"
+        "def broken(*_, **__): raise RuntimeError('ours')\n"
+        "spans.Recorder.begin = spans.Recorder.work = broken\n"
+        "for _ in range(4):\n"
+        "    with producer.iteration():\n"
+        "        producer.work('tokens', 7)\n"
+        "        with producer.span('tokenise'): print('done')\n"
+    )
+    result = run_rank(broken, reader.path)
+    assert (result.returncode, result.stdout) == (0, "done\n" * 4)
+    assert result.stderr.count("argus: hook public detached after 3 failures") == 1
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert (said.channels[-1][0].up, said.channels[-1][1]) == (0, "hook_public")
+
+
 def test_slow_rank_is_told_from_those_that_wait(reader: Reader) -> None:
     """Rank 1 does five times the forward work: its forward is long, and rank 0 waits for it."""
     env = environment(
@@ -189,6 +241,7 @@ def test_throwing_hooks_are_contained(reader: Reader) -> None:
     broken = (
         "from argus_exporter.producer import spans, stopwatch\n"
         "def broken(*_, **__): raise RuntimeError('ours')\n"
+        "spans.Recorder.room = property(broken, lambda *_: None)\n"  # read at the end of each span
         "spans.Recorder.timed = stopwatch.Stopwatch._span = broken\n"
     )
     program = (

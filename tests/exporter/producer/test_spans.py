@@ -73,8 +73,8 @@ def test_flood_is_bounded_and_counted(tmp_path: Path) -> None:
     phase = recorder.phase("x", wire.Kind.HOST)
     for _ in range(20_000):
         recorder.span(phase, spans.now(), 1)
-    assert len(recorder._pending) < 8192
-    assert recorder.dropped + recorder._link.dropped + len(recorder._pending) >= 20_000
+    assert len(recorder.waiting) < 8192
+    assert recorder.dropped + recorder._link.dropped + len(recorder.waiting) >= 20_000
 
 
 def test_phase_names_are_bounded(tmp_path: Path) -> None:

@@ -98,6 +98,17 @@ def test_largest_mesh_is_the_layout_and_the_user_knows_better() -> None:
     assert told.layout().sizes["tp"] == 4
 
 
+def test_groups_tell_where_no_mesh_does() -> None:
+    """Described process groups come after a mesh, and only those of all ranks count."""
+    job = at(None, {"RANK": "5", "WORLD_SIZE": "8"})
+    assert not job.note_groups(("dp", "tp"), (2, 2))
+    assert job.note_groups(("pp", "dp", "tp"), (2, 2, 2))
+    assert job.layout().coordinates(5) == {"pp": 1, "dp": 0, "tp": 1}
+    assert job.note_mesh(("dp", "tp"), (4, 2))
+    assert not job.note_groups(("pp", "dp", "tp"), (4, 1, 2))
+    assert job.layout().coordinates(5) == {"dp": 2, "tp": 1, "pp": 0}
+
+
 class State:
     """The part of `megatron.core.parallel_state` that is asked, for a layout in a given order."""
 

@@ -58,7 +58,7 @@ def recorder(tmp_path: Path) -> Recorder:
 
 def durations_ms(recorder: Recorder) -> dict[str, list[float]]:
     result: dict[str, list[float]] = {}
-    for phase, _, duration_ns, _ in recorder._pending:
+    for phase, _, duration_ns, _ in recorder.waiting:
         assert phase.source == wire.Source.EVENT
         result.setdefault(phase.name, []).append(duration_ns / 1e6)
     return result
@@ -76,9 +76,9 @@ def test_spans_are_gpu_time_and_none_is_lost(recorder: Recorder) -> None:
             gpu.host_ms += milliseconds
             stopwatch.span(tasks[name], begin)
         stopwatch.poll()
-        if len(recorder._pending) > 400:  # stands for a flush
+        if len(recorder.waiting) > 400:  # stands for a flush
             measured = durations_ms(recorder)
-            recorder._pending.clear()
+            recorder.waiting.clear()
             assert measured["forward"] == pytest.approx([3.0] * len(measured["forward"]))
             assert measured["backward"] == pytest.approx([6.0] * len(measured["backward"]))
     assert recorder.dropped == 0
@@ -116,7 +116,7 @@ def test_capture_is_left_alone(recorder: Recorder) -> None:
     for _ in range(4):  # the discarded event is back in the pool
         stopwatch.span(task, stopwatch.begin(task))
         stopwatch.poll()
-    assert len(recorder._pending) == 4
+    assert len(recorder.waiting) == 4
 
 
 def test_span_keeps_the_step_it_began_in(recorder: Recorder) -> None:
@@ -129,7 +129,7 @@ def test_span_keeps_the_step_it_began_in(recorder: Recorder) -> None:
     recorder.step = 7
     gpu.host_ms += 10
     stopwatch.poll()
-    assert [step for *_, step in recorder._pending] == [1]
+    assert [step for *_, step in recorder.waiting] == [1]
 
 
 def test_span_begun_on_the_host_clock_ends_there(recorder: Recorder) -> None:
@@ -140,5 +140,5 @@ def test_span_begun_on_the_host_clock_ends_there(recorder: Recorder) -> None:
     begin = stopwatch.begin(task)
     stopwatch.use_events(gpu.event, 4, lambda: False)
     stopwatch.span(task, begin)
-    ((phase, *_),) = recorder._pending
+    ((phase, *_),) = recorder.waiting
     assert phase.source == wire.Source.HOST

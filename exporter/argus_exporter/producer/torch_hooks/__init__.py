@@ -12,6 +12,7 @@ from argus_exporter.producer.torch_hooks.collectives import CollectivesHook
 from argus_exporter.producer.torch_hooks.compilation import CompilationHook
 from argus_exporter.producer.torch_hooks.dataloader import DataHook
 from argus_exporter.producer.torch_hooks.forward import ForwardHook
+from argus_exporter.producer.torch_hooks.groups import GroupsHook
 from argus_exporter.producer.torch_hooks.mesh import MeshHook
 from argus_exporter.producer.torch_hooks.optimizer import OptimizerHook
 from argus_exporter.producer.torch_hooks.profiler import ProfilerHook
@@ -29,6 +30,7 @@ ALL: tuple[type[Hook], ...] = (
     TracedHook,
     ProfilerHook,
     MeshHook,
+    GroupsHook,
     DeepSpeedHook,
     MegatronHook,
 )

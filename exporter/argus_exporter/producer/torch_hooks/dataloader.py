@@ -12,7 +12,7 @@ from typing import Any
 from argus_core import wire
 from argus_core.shared_page import SPARE_WORD
 from argus_exporter.producer.hook import Hook
-from argus_exporter.producer.spans import Phase, Task, now
+from argus_exporter.producer.spans import Phase, now
 
 
 class DataHook(Hook):
@@ -26,9 +26,10 @@ class DataHook(Hook):
         original = iterator.__next__
         grad_enabled = torch.is_grad_enabled
         opening, recorder = self.observer.iterations.opening, self.recorder
+        words, waiting = recorder.words, recorder.waiting
+        put = waiting.append
         phase = self._phase = recorder.phase("data", wire.Kind.HOST)
-        task = Task(phase, phase, phase.slot if phase is not None else SPARE_WORD)
-        timed = recorder.timed  # shared with the other hooks: what they just ran is in the caches
+        slot = phase.slot if phase is not None else SPARE_WORD
         inside = False  # a dataset may read from a DataLoader of its own
 
         @functools.wraps(original)
@@ -37,11 +38,10 @@ class DataHook(Hook):
             if inside or not self.alive or not grad_enabled():
                 return original(loader)
             inside = True
-            begin_ns = 0
+            begin = 0
             try:
-                begin_ns = now()
-                recorder.words[task.slot] = begin_ns
-                opening(begin_ns)
+                begin = words[slot] = now()
+                opening(begin)
             except Exception as error:
                 self.failed(error)
             try:
@@ -52,8 +52,13 @@ class DataHook(Hook):
                 raise
             inside = False
             try:
-                if begin_ns:
-                    timed(task, begin_ns)
+                if begin and recorder.alive:  # no child of fork that comes out of here
+                    end = now()
+                    words[slot] = 0
+                    if len(waiting) < recorder.room:
+                        put((phase, begin, end - begin, recorder.step))
+                    else:
+                        recorder.span(phase, begin, end - begin)
             except Exception as error:
                 self.failed(error)
             return batch

@@ -18,6 +18,7 @@ from typing import Any, Final
 from argus_core import wire
 from argus_exporter.producer.hook import Hook, Observer
 from argus_exporter.producer.spans import now
+from argus_exporter.producer.stopwatch import Mark
 
 _SCANS_LIMIT: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
 _DEPTH_LIMIT: Final = 3
@@ -26,12 +27,12 @@ _DEPTH_LIMIT: Final = 3
 class _Root:
     """One outermost module."""
 
-    __slots__ = ("calls", "depth", "module", "reviews", "settled")
+    __slots__ = ("called", "depth", "module", "reviews", "settled")
 
     def __init__(self, module: weakref.ref[Any], depth: int) -> None:
         self.module = module
         self.depth = depth
-        self.calls = 0
+        self.called = False
         self.reviews = 0
         self.settled = False
         """It is called, or there is nothing to hand over to."""
@@ -90,7 +91,7 @@ class ForwardHook(Hook):
             for key, root in waiting:
                 root.reviews += 1
                 module = root.module()
-                if root.calls or root.depth >= _DEPTH_LIMIT or module is None:
+                if root.called or root.depth >= _DEPTH_LIMIT or module is None:
                     root.settled = True
                 elif root.reviews > 1:  # the first review comes in the very step that found the root
                     del self._roots[key]
@@ -110,26 +111,39 @@ class ForwardHook(Hook):
     def _wrap(self, class_: Any) -> None:
         original = class_.__call__
         inherited = "__call__" not in vars(class_)
-        is_compiling, is_grad_enabled = self._torch.compiler.is_compiling, self._torch.is_grad_enabled
-        observer, roots, stopwatch = self.observer, self._roots, self.observer.stopwatch
-        trains, opening = observer.trains, observer.iterations.opening
+        is_grad_enabled = self._torch.is_grad_enabled
+        compiler, is_compiling = self._torch.compiler, self._torch.compiler.is_compiling
+        if hasattr(compiler, "is_dynamo_compiling") and hasattr(compiler, "_is_compiling_flag"):
+            # The two answers that is_compiling gives, without its three calls.
+            is_compiling, exporting = compiler.is_dynamo_compiling, compiler
+        else:
+            exporting = _NeverExporting
+        observer, roots, recorder = self.observer, self._roots, self.recorder
+        stopwatch, opening = observer.stopwatch, observer.iterations.opening
+        words, waiting = recorder.words, recorder.waiting
+        put = waiting.append
         task = stopwatch.task("forward", wire.Kind.COMPUTE)
+        phase, slot = task.on_host, task.slot
 
         @functools.wraps(original)
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             # First: to a compiler that traces the user's function this is a constant, and it sees no more.
-            if is_compiling() or observer.forwarding or not self.alive or id(module) not in roots:
+            if is_compiling() or observer.forwarding or not self.alive or exporting._is_compiling_flag:
+                return original(module, *args, **kwargs)
+            root = roots.get(id(module))
+            if root is None:
                 return original(module, *args, **kwargs)
             if not is_grad_enabled():
                 self._evaluates(module)
                 return original(module, *args, **kwargs)
             observer.forwarding = True
-            begin = None
+            begin: Mark | None = None
             try:
                 if observer.evaluating:
-                    trains()
-                begin = stopwatch.begin(task)
-                opening(begin if type(begin) is int else now(), trains=True)
+                    observer.trains()
+                at = words[slot] = now()
+                begin = stopwatch.begin(task) if stopwatch.on_events else at
+                opening(at, True)
             except Exception as error:
                 self.failed(error)
             try:
@@ -140,8 +154,16 @@ class ForwardHook(Hook):
                 raise
             observer.forwarding = False
             try:
-                roots[id(module)].calls += 1
-                stopwatch.span(task, begin)
+                root.called = True
+                if type(begin) is not int:
+                    stopwatch.span(task, begin)
+                elif recorder.alive:  # no child of fork that comes out of here
+                    end = now()
+                    words[slot] = 0
+                    if len(waiting) < recorder.room:
+                        put((phase, begin, end - begin, recorder.step))
+                    else:
+                        recorder.span(phase, begin, end - begin)
             except Exception as error:
                 self.failed(error)
             return result
@@ -156,6 +178,12 @@ class ForwardHook(Hook):
                     class_.__call__ = original
 
         self._undo.append(undo)
+
+
+class _NeverExporting:
+    """Stands for `torch.compiler` where a torch has no such flag, or another."""
+
+    _is_compiling_flag = False
 
 
 def find_roots(module_type: type, parameters: set[int]) -> list[Any]:
