@@ -17,6 +17,7 @@ from argus_simulator.stack.alertmanager import configuration
 from argus_simulator.stack.family import descendants
 from argus_simulator.stack.ports import free_port, listens
 from argus_simulator.stack.processes import Child, start_server
+from argus_simulator.stack.prometheus import PrometheusApi
 from argus_simulator.stack.repository import find_repository, rule_files
 
 SERVER = """
@@ -164,6 +165,29 @@ def test_webhooks_of_the_configuration_are_sent_to_our_receiver(tmp_path: Path):
         configuration(source, "http://127.0.0.1:5")
 
 
+METRICS = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+TEXT = (b'prometheus_rule_group_iterations_total{rule_group="a"} 30\\n'
+        b'prometheus_rule_group_iterations_total{rule_group="b"} 10\\n'
+        b'prometheus_rule_group_iterations_missed_total{rule_group="a"} 6\\n'
+        b'prometheus_rule_group_iterations_missed_total{rule_group="b"} 0\\n')
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(TEXT)
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_missed_evaluations_are_a_share_of_those_that_were_due(tmp_path: Path):
+    """Prometheus' total has the missed ones in it."""
+    server = start_server("web", lambda port: python(METRICS, str(port)), "/metrics", tmp_path / "log")
+    try:
+        assert PrometheusApi(server.url).missed_evaluations() == pytest.approx(6 / 40)
+    finally:
+        server.child.stop()
+
+
 @pytest.mark.e2e
 def test_the_stack_starts_answers_and_leaves_nothing():
     """All parts are up and scraped, an exception passes through, and every process and file is gone."""
@@ -189,6 +213,27 @@ def test_a_part_that_dies_ends_the_waiting():
         os.kill(stack.pids["exporter"], signal.SIGKILL)
         with pytest.raises(StackError, match=r"exporter was killed by signal 9; the end of its log"):
             stack.wait_for(lambda: False, 30, "nothing")
+
+
+@pytest.mark.e2e
+def test_exporters_come_and_go():
+    """A second one is scraped, left out for a while, scraped again, and stopped; the stack goes on."""
+    with Stack(StackOptions(l3_worker=False)) as stack:
+        added = stack.add_exporter("second", {"job-*": "model"})
+
+        def scraped() -> float:
+            return sum(value for _, value in stack.query('count(up{job="argus-exporter"} == 1)'))
+
+        stack.wait_for(lambda: scraped() == 2, 30, "both exporters to be scraped")
+        stack.scrape_no_more(added.address)
+        stack.wait_for(lambda: scraped() == 1, 30, "the second to be left out")
+        stack.scrape(added.address)
+        stack.wait_for(lambda: scraped() == 2, 30, "both exporters to be scraped again")
+        stack.remove_exporter(added)
+        stack.wait_for(lambda: scraped() == 1, 30, "the second to be gone")
+        assert not alive(added.server.child.pid)
+        assert 0 <= stack.missed_evaluations() < 1
+        stack.check()
 
 
 HOLDER = """
