@@ -40,6 +40,8 @@ from argus_exporter.run import child_environment
 
 BUDGET_US = 20.0  # DESIGN section 7
 BUDGET_PERCENT = 1.0
+IDLE_S = 0.005
+"""What the cold training waits in each step, as for a GPU."""
 
 _STUDENT_975 = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 """Two-sided 95 % points by degrees of freedom; beyond the table the last is a little too wide."""
@@ -126,11 +128,27 @@ def environments(path: Path, idle_s: float = 0.0) -> dict[str, dict[str, str]]:
     return {"off": base, "phases": attached}
 
 
-def on_cpu(rounds: int, blocks: int, steps: int, idle_s: float) -> tuple[Interval, float, float]:
-    """Microseconds of the training thread's time a step: added by ARGUS, and the step's own.
+@dataclass(frozen=True)
+class Phases:
+    """What the phases channel costs one training on the CPU."""
 
-    Third, the share of a core that other threads of the process take more.
-    """
+    added_us: Interval
+    """Microseconds of the training thread's time that a step takes more."""
+    step_us: float
+    """Those of the step itself."""
+    sender_share: float
+    """Share of a core that other threads of the process take more."""
+
+    def rounded(self) -> dict[str, Any]:
+        return {
+            "step_us": round(self.step_us, 1),
+            "added_us_95": self.added_us.rounded(2),
+            "sender_core_share": round(self.sender_share, 6),
+        }
+
+
+def on_cpu(rounds: int, blocks: int, steps: int, idle_s: float) -> Phases:
+    """Phases on the CPU, from so many fresh pairs of processes."""
     per_step: list[float] = []
     beside: list[float] = []
     base: list[float] = []
@@ -142,7 +160,7 @@ def on_cpu(rounds: int, blocks: int, steps: int, idle_s: float) -> tuple[Interva
             other = {name: sum(answer["other_cpu_s"] for answer in answers[name]) for name in answers}
             beside.append((other["phases"] - other["off"]) / wall)
             base.append(median(answer["cpu_s"] for answer in answers["off"]) / steps * 1e6)
-    return Interval.of(per_step), mean(base), mean(beside)
+    return Phases(Interval.of(per_step), mean(base), mean(beside))
 
 
 def memory(minutes: float, steps: int) -> dict[str, Any]:
@@ -159,8 +177,9 @@ def memory(minutes: float, steps: int) -> dict[str, Any]:
     grown = {name: values[-1] - values[len(values) // 10] for name, values in sizes.items()}
     return {
         "rss_growth_mb": round(grown["phases"] - grown["off"], 2),
-        "rss_minutes": minutes,
-        "rss_steps": len(sizes["phases"]) * steps,
+        "grown_mb": {name: round(value, 2) for name, value in grown.items()},
+        "minutes": minutes,
+        "steps": len(sizes["phases"]) * steps,
     }
 
 
@@ -267,6 +286,26 @@ def stacks_core_share() -> float | None:
     return float(share)
 
 
+def report(
+    warm: Phases, cold: Phases, rss: dict[str, Any], stacks: float | None, cuda: dict[str, Any]
+) -> dict[str, Any]:
+    """The JSON line: the figures that are judged, null where not measured, and the rest in `detail`."""
+    return {
+        "phases_us_per_step": round(warm.added_us.mean, 2),
+        "stacks_core_share": stacks,
+        "rss_growth_mb": rss["rss_growth_mb"],
+        "overhead_pct": cuda.get("overhead_pct"),
+        "torch_profiler_pct": cuda.get("torch_profiler_pct"),
+        "detail": {
+            "budget_us": BUDGET_US,
+            "budget_pct": BUDGET_PERCENT,
+            "back_to_back": warm.rounded(),
+            "cold_caches": cold.rounded(),
+            "rss": rss,
+        },
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -278,24 +317,18 @@ def main() -> None:
     parser.add_argument("--no-stacks", action="store_true", help="leave py-spy's share out")
     parser.add_argument("--cuda", action="store_true", help="step time of a transformer on a GPU")
     args = parser.parse_args()
-    result: dict[str, Any] = {"bench": "overhead"}
-    warm, step_us, _ = on_cpu(args.rounds, args.blocks * 2, args.steps, 0.0)
-    cold, cold_step_us, sender_share = on_cpu(args.rounds, args.blocks, args.steps, 0.005)
-    result |= {
-        "step_us": round(step_us, 1),
-        "phases_us_per_step": round(warm.mean, 2),
-        "phases_us_per_step_95": warm.rounded(2),
-        "cold_step_us": round(cold_step_us, 1),
-        "phases_cold_us_per_step_95": cold.rounded(2),
-        "sender_core_share": round(sender_share, 6),
-        "budget_us": BUDGET_US,
-    } | memory(args.minutes, args.steps)
-    result["stacks_core_share"] = None if args.no_stacks else stacks_core_share()
-    result |= {"overhead_pct": None, "torch_profiler_pct": None, "budget_pct": BUDGET_PERCENT}
-    if args.cuda:
-        result |= on_cuda(args.rounds, args.blocks, args.steps)
-    for name, value in result.items():
-        print(f"{name:>24}  {value}")
+    load = os.getloadavg()[0]
+    result = report(
+        on_cpu(args.rounds, args.blocks * 2, args.steps, 0.0),
+        on_cpu(args.rounds, args.blocks, args.steps, IDLE_S),
+        memory(args.minutes, args.steps),
+        None if args.no_stacks else stacks_core_share(),
+        on_cuda(args.rounds, args.blocks, args.steps) if args.cuda else {},
+    )
+    result["detail"]["load"] = [round(load, 1), round(os.getloadavg()[0], 1)]
+    for name, value in (result | result["detail"]).items():
+        if name != "detail":
+            print(f"{name:>24}  {value}")
     print(json.dumps(result))
 
 

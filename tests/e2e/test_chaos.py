@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.util
 import json
 import os
 import shutil
 import signal
+import socket as sockets
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +30,8 @@ pytestmark = [
 ]
 
 STEPS = 400
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
+"""Longest wait for a condition: two ranks and an exporter on two cores that others use as well."""
 
 SCRIPT = """
 import json, os, sys, torch
@@ -71,7 +76,8 @@ class Late:
             from argus_exporter.producer import spans, stopwatch
             def broken(*_, **__):
                 raise RuntimeError("ours")
-            spans.Recorder.timed = spans.Recorder.iteration = stopwatch.Stopwatch._span = broken
+            spans.Recorder.room = property(broken, lambda *_: None)  # read at the end of each span
+            spans.Recorder.ended = spans.Recorder.iteration = stopwatch.Stopwatch._span = broken
 sys.meta_path.insert(0, Late())
 """
 
@@ -79,7 +85,14 @@ sys.meta_path.insert(0, Late())
 class Job:
     """Two ranks under torchrun; `environ` decides whether ARGUS is attached."""
 
-    def __init__(self, folder: Path, name: str, environ: dict[str, str], pace_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        environ: dict[str, str],
+        pace_s: float = 0.0,
+        below: Callable[[list[str]], list[str]] = lambda command: command,
+    ) -> None:
         self.result = folder / f"{name}.json"
         script = folder / "train.py"
         script.write_text(SCRIPT.replace("STEPS", str(STEPS)))
@@ -89,7 +102,7 @@ class Job:
         plain |= {"OMP_NUM_THREADS": "1", "FINISH": str(self.result), "PACE_S": str(pace_s)}
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         self.process = subprocess.Popen(
-            [*command, str(script)], env=plain, stderr=subprocess.PIPE, text=True, cwd=folder
+            below([*command, str(script)]), env=plain, stderr=subprocess.PIPE, text=True, cwd=folder
         )
 
     @property
@@ -105,9 +118,20 @@ class Job:
 
     def losses(self) -> tuple[list[float], str]:
         """The loss of each step, and what was said on stderr."""
-        _, err = self.process.communicate(timeout=PATIENCE_S)
+        try:
+            _, err = self.process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.terminate()  # torchrun ends its ranks
+            self.process.communicate()
+            raise
         assert self.process.returncode == 0, err
         return json.loads(self.result.read_text()), err
+
+
+def free_port() -> int:
+    with sockets.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -126,6 +150,37 @@ def serve(socket: Path) -> subprocess.Popen[bytes]:
     )
     until(socket.exists, "the exporter listens")
     return exporter
+
+
+FULL_DISK = """
+mount -t tmpfs -o size=64k,mode=700 tmpfs "$0" || exit 97
+dd if=/dev/zero of="$0/filler" bs=4k 2>/dev/null
+exec "$@"
+"""
+NO_FILE_GROWS = 'ulimit -f 0 && exec "$@"'
+
+
+def on_a_full_disk(folder: Path, command: list[str]) -> list[str]:
+    """`command` where `folder` is a file system of its own without a free byte, unseen by others."""
+    namespaces = ["unshare", "--user", "--map-root-user", "--mount"]
+    return [*namespaces, "sh", "-c", FULL_DISK, str(folder), *command]
+
+
+def disks_can_be_filled(folder: Path) -> bool:
+    """Whether this host lets us mount in a namespace of our own."""
+    try:
+        return subprocess.run(on_a_full_disk(folder, ["true"]), capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def dropped_for_the_disk(port: int) -> float:
+    """Bytes of the ring that the exporter says it lost to the disk."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith("argus_exporter_trace_ring_dropped_bytes_total") and 'reason="disk"' in line:
+                return float(line.split()[-1])
+    return 0.0
 
 
 def attached(socket: Path, **more: str) -> dict[str, str]:
@@ -198,6 +253,42 @@ def test_no_disk_and_hooks_that_raise(tmp_path: Path, alone: list[float]) -> Non
     losses, err = Job(tmp_path, "broken", environ).losses()
     assert losses == alone
     assert "detached after 3 failures" in err
+
+
+def test_disk_that_is_full(tmp_path: Path, alone: list[float]) -> None:
+    """HOME, TMPDIR and the exporter's ring lie on a file system without a free byte.
+
+    Where the host forbids mounts, no file of the exporter's may grow (RLIMIT_FSIZE), and the job's disk is as
+    ever: the next test shows that nothing of ours writes there.
+    """
+    full = tmp_path / "full"
+    full.mkdir()
+    mounts = disks_can_be_filled(full)
+    socket, configuration, port = tmp_path / "s", tmp_path / "exporter.yaml", free_port()
+    configuration.write_text(f"traces:\n  enabled: true\n  folder: {full}/argus\n")
+    command = [sys.executable, "-m", "argus_exporter.cli", "serve", "--config", str(configuration)]
+    command += ["--socket", str(socket), "--web.listen-address", f"127.0.0.1:{port}"]
+    exporter = subprocess.Popen(
+        on_a_full_disk(full, command) if mounts else ["sh", "-c", NO_FILE_GROWS, "sh", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    environ = attached(socket)
+    below: Callable[[list[str]], list[str]] = lambda command: command  # noqa: E731
+    if mounts:
+        environ |= dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_STATE_HOME"), str(full))
+        below = functools.partial(on_a_full_disk, full)
+    try:
+        until(socket.exists, "the exporter listens")
+        job = Job(tmp_path, "full-disk", environ, pace_s=0.01, below=below)
+        until(lambda: dropped_for_the_disk(port) > 0, "the exporter notices its disk")
+        losses, err = job.losses()
+        assert exporter.poll() is None
+    finally:
+        exporter.kill()
+        exporter.wait()
+    assert losses == alone
+    assert "argus" not in err
 
 
 def test_nothing_is_written_to_disk(tmp_path: Path, alone: list[float]) -> None:

@@ -1,0 +1,47 @@
+"""How bench.overhead turns answers into the figures that are judged."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from bench.overhead import Interval, Phases, added, report
+
+
+def test_interval_is_students() -> None:
+    """Three values: mean 2, deviation 1, 4.30 standard errors to either side."""
+    interval = Interval.of([1.0, 2.0, 3.0])
+    assert interval.mean == 2.0
+    assert interval.high - interval.mean == pytest.approx(4.30 / math.sqrt(3))
+    assert interval.mean - interval.low == pytest.approx(4.30 / math.sqrt(3))
+
+
+def test_one_round_has_no_interval() -> None:
+    """A single value says nothing about its spread."""
+    assert math.isnan(Interval.of([5.0]).low)
+
+
+def test_added_is_the_median_over_the_turns() -> None:
+    """One turn in which the machine did something else does not count."""
+    off = [{"cpu_s": 1.0}, {"cpu_s": 1.0}, {"cpu_s": 1.0}]
+    phases = [{"cpu_s": 1.2}, {"cpu_s": 9.0}, {"cpu_s": 1.1}]
+    assert added({"off": off, "phases": phases}, "phases", "cpu_s", steps=10) == pytest.approx(0.02)
+
+
+def test_the_report_has_the_promised_keys() -> None:
+    """What CI and the docs read; null where nothing was measured."""
+    phases = Phases(Interval(10.0, 9.0, 11.0), 250.0, 0.001)
+    result = report(phases, phases, {"rss_growth_mb": 0.5}, None, {})
+    assert list(result)[:5] == [
+        "phases_us_per_step",
+        "stacks_core_share",
+        "rss_growth_mb",
+        "overhead_pct",
+        "torch_profiler_pct",
+    ]
+    assert result["phases_us_per_step"] == 10.0
+    assert result["overhead_pct"] is None
+    measured = {"overhead_pct": {"all": {"mean": 0.3}}, "torch_profiler_pct": {"mean": 7.0}}
+    assert (
+        report(phases, phases, {"rss_growth_mb": 0.5}, 0.008, measured)["overhead_pct"]["all"]["mean"] == 0.3
+    )
