@@ -61,6 +61,8 @@ def _lines(score: Mapping[str, Any], results: Sequence[Result], notes: Mapping[s
         if chosen:
             yield from ("", f"## {title}", "", meaning, "")
             yield from _rows(chosen, notes)
+        if chosen and kind == "high":
+            yield from _levels(chosen)
     yield from _controls([result for result in results if result.kind == "control"], notes)
     yield from _baselines(results)
 
@@ -86,6 +88,15 @@ def _totals(results: Sequence[Result]) -> Iterator[str]:
     p50 = "none: the median is a miss" if high.steps_p50 is None else f"{high.steps_p50:g} steps"
     yield f"Median time to detection: {p50}; {high.missed} of {high.rows} were missed."
     yield ""
+
+
+def _levels(results: Sequence[Result]) -> Iterator[str]:
+    """How fast, by the level at which the product should see a fault: each has its own target."""
+    yield from ("", "| level | jobs | found | median steps to detection |", "|---|---|---|---|")
+    for level in sorted({result.level for result in results}):
+        sums = totals(result for result in results if result.level == level)
+        steps = "-" if sums.steps_p50 is None else f"{sums.steps_p50:g}"
+        yield f"| {level} | {sums.rows} | {_mean(sums.detection)} | {steps} |"
 
 
 def _rows(results: Sequence[Result], notes: Mapping[str, str]) -> Iterator[str]:

@@ -108,6 +108,7 @@ def test_the_page_names_what_falls_short_and_why():
     text = page(score, {"row": "the reason"})
     assert "at commit `0123456789ab`" in text
     assert "the reason; named rank 4, right is rank 3 (low); not found (high)" in text
+    assert "| L2 | 3 | 0.667 | 20 |" in text
     assert "| still | 1 | 0.028 | 1 |" in text
 
 
