@@ -7,26 +7,19 @@ nobody looks for what nobody feels; after a few attempts the case is left out by
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
+from argus_simulator.engine.faults import Fault, PauseKind
+from argus_simulator.engine.job import JobShape
+from argus_simulator.engine.settings import NoiseSettings
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.traces.encode import clocks_of, encode
-from argus_simulator.traces.faults import (
-    Fault,
-    Pause,
-    PauseKind,
-    SlowData,
-    SlowKernels,
-    SlowLaunch,
-    SlowLink,
-    Truth,
-)
 from argus_simulator.traces.layout import Layout
-from argus_simulator.traces.machine import Machine, Noise, RankTimeline
-from argus_simulator.traces.program import Work
+from argus_simulator.traces.timeline import UNIT_S, RankTimeline, play, usual_shape
+from argus_simulator.traces.truth import Truth
 
 _LEAST_COST: Final = 0.03
 _ATTEMPTS: Final = 5
@@ -46,11 +39,11 @@ class TooWeak(ArgusSimulatorError):
 
 @dataclass(frozen=True)
 class Setting:
-    """A job and how its times vary."""
+    """A job and what is no fault of it: `healthy` holds a heavier last stage."""
 
     layout: Layout
-    work: Work
-    noise: Noise
+    shape: JobShape
+    healthy: tuple[Fault, ...]
     steps: int
 
 
@@ -79,31 +72,32 @@ class _Plan:
 Planner = Callable[[np.random.Generator, float], _Plan]
 
 
-def _setting(random: np.random.Generator, layouts: Sequence[Layout] = _LAYOUTS) -> Setting:
+def _setting(
+    random: np.random.Generator, layouts: Sequence[Layout] = _LAYOUTS, *, microbatches: int = 0,
+    steps: int = 0, shape_cv: float = -1.0,
+) -> Setting:  # fmt: skip
     layout = layouts[int(random.integers(len(layouts)))]
-    work = Work(
-        microbatches=int(random.choice([4, 6, 8])) if layout.pp > 1 else int(random.choice([1, 2, 4])),
-        layers=int(random.choice([2, 3])),
-        last_stage_factor=float(random.choice([1.0, 1.0, 1.3])),
-        attention=2.2e-3 * float(random.uniform(0.6, 1.6)),
-        gemm=1.4e-3 * float(random.uniform(0.6, 1.6)),
-    )
-    noise = Noise(
-        kernel_cv=float(random.uniform(0.01, 0.06)),
-        shape_sigma=float(random.choice([0.0, 0.0, 0.2])),
-    )
-    return Setting(layout, work, noise, int(random.integers(5, 9)))
+    usual = int(random.choice([4, 6, 8])) if layout.pp > 1 else int(random.choice([1, 2, 4]))
+    layers = int(random.choice([2, 3]))
+    factor = float(random.choice([1.0, 1.0, 1.3]))
+    unit_s = UNIT_S * float(random.uniform(0.6, 1.6))
+    kernel_cv, sizes = float(random.uniform(0.01, 0.06)), float(random.choice([0.0, 0.0, 0.2]))
+    noise = NoiseSettings(kernel_cv=kernel_cv, shape_cv=sizes if shape_cv < 0 else shape_cv)
+    shape = usual_shape(layout, microbatches or usual, layers, unit_s, noise)
+    last = tuple(rank for rank in range(layout.ranks) if layout.place(rank)["pp"] == layout.pp - 1)
+    heavier = (Fault("kernels", last, factor=factor, phases="[am]*"),) if factor > 1 else ()
+    return Setting(layout, shape, heavier, steps or int(random.integers(5, 9)))
 
 
 def _rank(random: np.random.Generator, setting: Setting) -> int:
     return int(random.integers(setting.layout.ranks))
 
 
-def _some_steps(random: np.random.Generator, setting: Setting) -> frozenset[int] | None:
-    """All steps, or from some step on: at least half."""
+def _onset(random: np.random.Generator, setting: Setting) -> int:
+    """The first step, or a later one that leaves at least half."""
     if random.random() < 0.5:
-        return None
-    return frozenset(range(int(random.integers(0, setting.steps // 2 + 1)), setting.steps))
+        return 0
+    return int(random.integers(0, setting.steps // 2 + 1))
 
 
 def _compute(random: np.random.Generator, strength: float) -> _Plan:
@@ -111,16 +105,16 @@ def _compute(random: np.random.Generator, strength: float) -> _Plan:
     rank = _rank(random, setting)
     factor = 1 + float(random.uniform(0.25, 1.5)) * strength
     pattern = str(random.choice(["*", "*gemm*", "*flash*"]))
-    fault = SlowKernels(frozenset((rank,)), factor, pattern, steps=_some_steps(random, setting))
+    fault = Fault("kernels", (rank,), factor=factor, kernels=pattern, onset_step=_onset(random, setting))
     return _Plan(setting, (fault,), Truth(("gpu-compute",), frozenset((rank,))))
 
 
 def _late_launch(random: np.random.Generator, strength: float) -> _Plan:
     setting = _setting(random)
     rank = _rank(random, setting)
-    fault: Fault
     if random.random() < 0.5:
-        fault = SlowLaunch(rank, 150 * float(random.uniform(1, 3)) * strength, _some_steps(random, setting))
+        factor = 15 * float(random.uniform(1, 3)) * strength
+        fault = Fault("launch", (rank,), factor=factor, onset_step=_onset(random, setting))
         return _Plan(setting, (fault,), Truth(("host-cpu",), frozenset((rank,))))
     return _Plan(
         setting, _pauses(random, setting, rank, "silent", strength), Truth(("host-cpu",), frozenset((rank,)))
@@ -136,14 +130,20 @@ def _garbage(random: np.random.Generator, strength: float) -> _Plan:
 
 def _pauses(
     random: np.random.Generator, setting: Setting, rank: int, kind: PauseKind, strength: float
-) -> tuple[Pause, ...]:
+) -> tuple[Fault, ...]:
     count = int(random.integers(1, 4))
     steps = random.choice(setting.steps, size=min(count, setting.steps), replace=False)
     return tuple(
-        Pause(
+        _pause(
             rank, int(step), float(random.uniform(0.0, 0.7)), float(random.uniform(0.1, 0.4)) * strength, kind
         )
         for step in steps
+    )
+
+
+def _pause(rank: int, step: int, position: float, seconds: float, kind: PauseKind) -> Fault:
+    return Fault(
+        "pause", (rank,), seconds=seconds, kind=kind, position=position, onset_step=step, end_step=step + 1
     )
 
 
@@ -157,36 +157,38 @@ def _link(random: np.random.Generator, strength: float) -> _Plan:
     kind = str(random.choice(kinds))
     group = layout.group(_rank(random, setting), kind)
     factor = 1 + float(random.uniform(2, 6)) * strength
-    fault = SlowLink(group, factor, _some_steps(random, setting))
-    return _Plan(setting, (fault,), Truth(("link-slow",), frozenset(layout.members(group, kind)), group))
+    return _slow_link(setting, group, factor, _onset(random, setting))
+
+
+def _slow_link(setting: Setting, group: str, factor: float, onset: int = 0) -> _Plan:
+    dimension: Any = group.partition(":")[0]
+    members = setting.layout.members(group, dimension)
+    fault = Fault("link", members, dimension=dimension, factor=factor, onset_step=onset)
+    return _Plan(setting, (fault,), Truth(("link-slow",), frozenset(members), group))
 
 
 def _data(random: np.random.Generator, strength: float) -> _Plan:
     setting = _setting(random)
     rank = _rank(random, setting)
-    fault = SlowData(rank, float(random.uniform(0.05, 0.2)) * strength, _some_steps(random, setting))
+    seconds = float(random.uniform(0.05, 0.2)) * strength
+    fault = Fault("data", (rank,), seconds=seconds, onset_step=_onset(random, setting))
     return _Plan(setting, (fault,), Truth(("data-input",), frozenset((rank,))))
 
 
 def _case_2(random: np.random.Generator, strength: float) -> _Plan:
     """One of the EDP groups has a slow link from the first step on; the others wait in the all-reduce."""
-    setting = replace(_setting(random, (Layout(8, ep=4),)), steps=6)
-    group = f"edp:pp0.tp0.ep{random.integers(4)}"
-    members = setting.layout.members(group, "edp")
-    return _Plan(
-        setting, (SlowLink(group, 5.0 * strength),), Truth(("link-slow",), frozenset(members), group)
-    )
+    setting = _setting(random, (Layout(8, ep=4),), steps=6)
+    return _slow_link(setting, f"edp:pp0.tp0.ep{random.integers(4)}", 5.0 * strength)
 
 
 def _case_3(random: np.random.Generator, strength: float) -> _Plan:
     """Backward of a rank of the last stage takes 173 instead of 92 ms; the sync masks it."""
-    setting = _setting(random, (Layout(2, 1, 4), Layout(4, 1, 2), Layout(2, 2, 2)))
-    noise = replace(setting.noise, shape_sigma=0.2)
-    setting = replace(setting, noise=noise, steps=8, work=replace(setting.work, microbatches=8))
+    layouts = (Layout(2, 1, 4), Layout(4, 1, 2), Layout(2, 2, 2))
+    setting = _setting(random, layouts, microbatches=8, steps=8, shape_cv=0.2)
     layout = setting.layout
     last = [rank for rank in range(layout.ranks) if layout.place(rank)["pp"] == layout.pp - 1]
     rank = int(random.choice(last))
-    fault = SlowKernels(frozenset((rank,)), 1.9 * strength, phases="backward")
+    fault = Fault("kernels", (rank,), factor=1.9 * strength, phases="*-backward")
     return _Plan(setting, (fault,), Truth(("gpu-compute",), frozenset((rank,))))
 
 
@@ -195,10 +197,10 @@ def _case_4(random: np.random.Generator, strength: float) -> _Plan:
     setting = _setting(random, (Layout(2, 1, 4), Layout(4, 1, 2)))
     rank = _rank(random, setting)
     kind: PauseKind = "compile" if random.random() < 0.5 else "silent"
-    block = 40 * 2 * setting.work.layers * (setting.work.attention + 2.6 * setting.work.gemm)
-    pause = Pause(
-        rank, int(random.integers(setting.steps)), float(random.uniform(0.2, 0.6)), block * strength, kind
-    )
+    model = setting.shape.model
+    microbatch = setting.shape.step_seconds / (model.microbatches + setting.layout.pp) * 2 / 3
+    at = int(random.integers(setting.steps)), float(random.uniform(0.2, 0.6))
+    pause = _pause(rank, *at, 40 * microbatch * strength, kind)
     cause = "host-jit" if kind == "compile" else "host-cpu"
     return _Plan(setting, (pause,), Truth((cause,), frozenset((rank,))))
 
@@ -211,9 +213,8 @@ def _case_5(random: np.random.Generator, strength: float) -> _Plan:
     members = layout.members(str(random.choice(groups)), "ep")
     first = int(random.integers(2)) * 2
     slow = frozenset(members[first : first + 2])
-    return _Plan(
-        setting, (SlowKernels(slow, 5.7 * strength, "*grouped_gemm*"),), Truth(("gpu-compute",), slow)
-    )
+    fault = Fault("kernels", tuple(sorted(slow)), factor=5.7 * strength, kernels="*grouped_gemm*")
+    return _Plan(setting, (fault,), Truth(("gpu-compute",), slow))
 
 
 def _healthy(random: np.random.Generator, _: float) -> _Plan:
@@ -255,7 +256,7 @@ def make(kind: str, seed: int) -> Case:
 
 
 def _run(setting: Setting, faults: Sequence[Fault], seed: int) -> list[RankTimeline]:
-    return Machine(setting.layout, setting.work, setting.noise, faults, setting.steps, seed).run()
+    return play(setting.shape, (*setting.healthy, *faults), setting.steps, seed)
 
 
 def _length(timelines: Sequence[RankTimeline]) -> float:

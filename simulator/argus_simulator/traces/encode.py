@@ -13,7 +13,7 @@ import numpy as np
 
 from argus_core.kernel_names import kernel_id
 from argus_simulator.traces.layout import Layout
-from argus_simulator.traces.machine import Done, RankTimeline
+from argus_simulator.traces.timeline import Done, RankTimeline
 
 EPOCH_NS = 1_795_000_000_000_000_000
 """When simulated time begins, Unix ns."""

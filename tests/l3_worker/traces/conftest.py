@@ -12,7 +12,7 @@ from argus_simulator.traces.cases import Case, make
 @pytest.fixture(scope="session")
 def masked_stage() -> Case:
     """8 ranks, 1F1B: one rank of the last stage is slow in backward (ARGUS case 3)."""
-    return make("argus-case-3", 5)
+    return make("argus-case-3", 11)
 
 
 @pytest.fixture
