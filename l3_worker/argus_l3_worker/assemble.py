@@ -10,7 +10,7 @@ import numpy as np
 
 from argus_l3_worker.groups import STAGE, coordinates_of
 from argus_l3_worker.judge import Abstention
-from argus_l3_worker.mode_columns import ModeColumns
+from argus_l3_worker.mode_columns import PLAUSIBLE_EVENTS, ModeColumns
 from argus_l3_worker.prometheus import Sample
 from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
 
@@ -81,7 +81,11 @@ def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] 
         rank: Window(int(sample.value), steps.get(rank, 0))
         for rank, sample in _by_rank(samples.last_step).items()
     }
-    tail_events = {rank: sample.value for rank, sample in _by_rank(samples.tail_events).items()}
+    tail_events = {
+        rank: sample.value
+        for rank, sample in _by_rank(samples.tail_events).items()
+        if 0.0 <= sample.value <= PLAUSIBLE_EVENTS
+    }
     work = {rank: sample.value for rank, sample in _by_rank(samples.work).items()}
     members: dict[str, list[str]] = {}
     for rank in sorted(roles, key=_natural):

@@ -14,7 +14,7 @@ from argus_l3_worker.triples import Bools, Floats, Ints
 
 # Durations and counts outside of these are no measurements, and their squares may leave the float range.
 _PLAUSIBLE_SECONDS: Final = (1e-9, 1e7)
-_PLAUSIBLE_EVENTS: Final = 1e15
+PLAUSIBLE_EVENTS: Final = 1e15
 _ROUNDING: Final = 1e-3
 
 
@@ -116,7 +116,7 @@ def _joined(events: _Vector, p50: _Vector, p99: _Vector) -> ModeColumns:
             "without events": count <= 0.0,
             "implausible duration or count": ~(
                 (median >= low_seconds) & (median <= high_seconds) & (high > 0.0) & (high <= high_seconds)
-                & (count <= _PLAUSIBLE_EVENTS)
+                & (count <= PLAUSIBLE_EVENTS)
             ),
             "p99 below p50": high < median * (1.0 - _ROUNDING),
         }  # fmt: skip

@@ -123,6 +123,59 @@ def test_a_kernel_that_no_sampled_rank_runs_is_found(prometheus: PrometheusServe
     assert {len(pair.ranks) for pair in judged.pairs} == {200}
 
 
+# What modes do not say
+
+
+def test_a_tail_is_as_long_as_the_running_totals_say(prometheus: PrometheusServer) -> None:
+    """5 % of rank 3's launches lie outside of its modes in two windows; its mean launch takes 40 % longer."""
+    now = float(int(time.time()))
+    for number, at in ((1, now - 60), (2, now)):
+        Fleet(prometheus).publish(at, 64 * number, fleet(8, seed=number))
+        prometheus.write(
+            [
+                counter(
+                    "llm", catalogue.KERNEL_TAIL_EVENTS.name, 100.0 if rank == 3 else 4.0, at,
+                    rank=str(rank), kernel="flash_fwd", stream="compute0",
+                )
+                for rank in range(8)
+            ]
+        )  # fmt: skip
+    prometheus.write(
+        [
+            counter(
+                "llm", family.name, times * each, at, rank=str(rank), kernel="flash_fwd", stream="compute0"
+            )
+            for at, times in ((now - 60, 0.0), (now - 30, 1.0), (now, 2.0))
+            for rank in range(8)
+            for family, each in (
+                (catalogue.KERNEL_LAUNCHES, 2048.0),
+                (catalogue.KERNEL_DURATION_TOTAL, 2.8 if rank == 3 else 2.0),
+            )
+        ]
+    )
+
+    async def two_cycles(worker: Worker) -> CycleReport:
+        await worker.cycle(now - 60, now - 60)
+        return await worker.cycle(now, now)
+
+    (verdict,) = cycles(prometheus.url, two_cycles).verdicts
+    assert (verdict.rank, verdict.kernel, verdict.cause, verdict.windows) == ("3", "all", "tail", 2)
+    assert np.expm1(verdict.shift) == pytest.approx(0.4, abs=0.01)
+    assert prometheus.query('argus_l3_anomaly{cause="tail", rank="3", team="operations"} > 0.39', now)
+
+
+@pytest.mark.parametrize("rubbish", [math.nan, math.inf, -5.0, 1e300])
+def test_an_implausible_tail_is_not_known(prometheus: PrometheusServer, rubbish: float) -> None:
+    """The rank's modes are judged as ever."""
+    now = float(int(time.time()))
+    Fleet(prometheus).publish(now, 64, fleet(8, seed=0))
+    tail = catalogue.KERNEL_TAIL_EVENTS.name
+    prometheus.write([counter("llm", tail, rubbish, now, rank="3", kernel="k", stream="compute0")])
+    report = one_cycle(prometheus.url, now)
+    assert report.verdicts == () and len(report.judgements) == 1
+    assert np.isfinite(published(prometheus, now)).all()
+
+
 # Incomplete answers
 
 
