@@ -71,12 +71,14 @@ class Scene:
     @property
     def steps(self) -> int:
         """How many steps the job has at most."""
-        return max(STEPS, self.onset_step + FAULTY_STEPS)
+        whole = max(STEPS, self.onset_step + FAULTY_STEPS)
+        return whole - FAULTY_STEPS // 2 if self.playable.brief else whole
 
     @property
     def seconds(self) -> float:
         """How long the job lasts at most."""
-        return self.onset_step * STEP_S + max(FAULTY_MOST_S, (self.steps - self.onset_step) * STEP_S)
+        most = FAULTY_MOST_S / 2 if self.playable.brief else FAULTY_MOST_S
+        return self.onset_step * STEP_S + max(most, (self.steps - self.onset_step) * STEP_S)
 
     @property
     def has_history(self) -> bool:

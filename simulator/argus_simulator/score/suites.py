@@ -53,6 +53,8 @@ class Playable:
     seed: int
     magnitude: str = ""
     topology: str = ""
+    brief: bool = False
+    """Half of the faulty part, which is enough for what a test should find."""
     held_out: bool = False
     """Other noise, a topology and a magnitude that no file has: see `scene`."""
 
@@ -78,7 +80,7 @@ def _playables(suite: str, seeds: Sequence[int], held_out: bool) -> Iterator[Pla
     for seed in seeds:
         if suite == "smoke":
             for name, variant in SMOKE:
-                yield Playable(name, seed, variant.magnitude, variant.topology, held_out)
+                yield Playable(name, seed, variant.magnitude, variant.topology, True, held_out)
         elif suite in SUITES:
             for name in rows(held_out=held_out):
                 known = variants(name)
@@ -86,12 +88,12 @@ def _playables(suite: str, seeds: Sequence[int], held_out: bool) -> Iterator[Pla
                     known if suite == "all" else (known[_turn(name, seed, len(known))],)
                 )
                 for variant in chosen:
-                    yield Playable(name, seed, variant.magnitude, variant.topology, held_out)
+                    yield Playable(name, seed, variant.magnitude, variant.topology, held_out=held_out)
         else:
             short, *words = (suite,) if Path(suite).exists() else suite.split()
             name = short if Path(short).exists() or "/" in short else _full_name(short)
             for variant in _matching(name, words):
-                yield Playable(name, seed, variant.magnitude, variant.topology, held_out)
+                yield Playable(name, seed, variant.magnitude, variant.topology, held_out=held_out)
 
 
 def _matching(name: str, words: Sequence[str]) -> list[Variant]:
