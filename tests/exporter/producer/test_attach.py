@@ -115,6 +115,30 @@ def test_iterations_without_a_loader_begin_with_the_forward(reader: Reader) -> N
     assert len(said.iterations) == 14
 
 
+def test_with_events_the_hooks_time_work_by_events(reader: Reader) -> None:
+    """As with a model on a GPU, on stand-ins for CUDA's events: each phase by its own clock and step."""
+    events = (
+        "import time\n"
+        "class Event:\n"
+        "    def record(self): self.at = time.monotonic_ns()\n"
+        "    def query(self): return True\n"
+        "    def elapsed_time(self, end): return (end.at - self.at) / 1e6\n"
+        "from argus_exporter import producer\n"
+        "observer = producer._observer\n"
+        "observer.stopwatch.use_events(Event, 64, lambda: False)\n"
+        "observer.iterations.ended = observer._iteration_on_gpu_ended\n"
+    )
+    assert run_rank(LOOP + events + "train(); train()", reader.path).returncode == 0
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    sources = {phase: wire.Source(span.source).name for phase, _, span in said.spans if phase != "gc"}
+    assert sources == {"data": "HOST", "forward": "EVENT", "backward": "EVENT", "optimizer": "EVENT"}
+    assert said.count()["forward"] == 19  # the first is not expected yet
+    assert {span.step for phase, _, span in said.spans if phase == "backward"} == set(range(1, 21))
+    assert said.page is not None
+    assert said.page.read().open_spans == ()
+
+
 def test_failures_of_public_functions_are_counted(reader: Reader) -> None:
     """Our own code raises in each of them: the user's goes on, the channel says it, they switch off."""
     broken = (
