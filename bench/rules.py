@@ -157,11 +157,16 @@ def get(server: PrometheusServer, path: str) -> Any:
         return json.load(answer)["data"]
 
 
+Seconds = dict[str, list[float]]
+"""Of every evaluation but the first, which creates the series that later ones append to; by name."""
+
+
 def measure(
     server: PrometheusServer, series: list[Series], began: float, minutes: float
-) -> dict[str, list[float]]:
-    """Write live for some minutes; every evaluation's seconds by group."""
+) -> tuple[Seconds, Seconds]:
+    """Write live for some minutes; seconds by group, and by rule (group, record or alert, place)."""
     seen: dict[tuple[str, str], float] = {}
+    seen_rules: dict[tuple[str, str], float] = {}
     end, following = time.time() + 60 * minutes, time.time()
     while time.time() < end:
         if time.time() >= following:
@@ -170,12 +175,31 @@ def measure(
         for group in get(server, "rules")["groups"]:
             if group["evaluationTime"] > 0:
                 seen[group["name"], group["lastEvaluation"]] = group["evaluationTime"]
+            for place, rule in enumerate(group["rules"]):
+                if rule["evaluationTime"] > 0:
+                    name = f"{group['name']} {rule['name']} #{place}"
+                    seen_rules[name, rule["lastEvaluation"]] = rule["evaluationTime"]
         time.sleep(1)
-    by_group = defaultdict(list)
+    return by_name(seen), by_name(seen_rules)
+
+
+def by_name(seen: dict[tuple[str, str], float]) -> Seconds:
+    """From (name, moment) to seconds."""
+    found = defaultdict(list)
     for (name, _), seconds in sorted(seen.items(), key=lambda item: item[0][1]):
-        by_group[name].append(seconds)
-    # The first evaluation creates the series that later ones append to.
-    return {name: values[1:] for name, values in by_group.items() if len(values) > 1}
+        found[name].append(seconds)
+    return {name: values[1:] for name, values in found.items() if len(values) > 1}
+
+
+def show(title: str, groups: Seconds, most: int) -> None:
+    """The slowest, by mean."""
+    width = max(len(name) for name in groups)
+    print(f"{title:<{width}} {'mean s':>8} {'p95 s':>8} {'max s':>8} {'n':>4}")
+    for name, values in sorted(groups.items(), key=lambda item: -float(np.mean(item[1])))[:most]:
+        print(
+            f"{name:<{width}} {np.mean(values):8.3f} {np.percentile(values, 95):8.3f} {max(values):8.3f}"
+            f" {len(values):4d}"
+        )
 
 
 def main() -> None:
@@ -202,14 +226,10 @@ def main() -> None:
             request = urllib.request.Request(f"{server.url}/-/reload", method="POST")
             urllib.request.urlopen(request, timeout=60).close()
             before, cpu = time.time(), process_metric(server, "process_cpu_seconds_total")
-            groups = measure(server, series, began, options.minutes)
+            groups, single = measure(server, series, began, options.minutes)
             share = (process_metric(server, "process_cpu_seconds_total") - cpu) / (time.time() - before)
-            print(f"{'group':<28} {'mean s':>8} {'p95 s':>8} {'max s':>8} {'n':>4}")
-            for name, values in sorted(groups.items(), key=lambda item: -float(np.mean(item[1]))):
-                print(
-                    f"{name:<28} {np.mean(values):8.3f} {np.percentile(values, 95):8.3f} {max(values):8.3f}"
-                    f" {len(values):4d}"
-                )
+            show("group", groups, len(groups))
+            show("slowest rules", single, 25)
             verdicts = server.query('rank:argus_verdict:active{verdict="culprit"}', time.time())
             named = sorted({labels.get("rank", "") for labels, _ in verdicts})
             result = {

@@ -15,10 +15,9 @@ local email = receive.email('argus-%s@example.com');
 local mailServer = receive.emailGlobals(secrets, 'smtp.example.com:587', 'argus@example.com', user='argus');
 
 // One file a concern: a site takes what it needs, and a test evaluates what it is about.
-// `byFile` is a local: jsonnet evaluates a field each time it is asked for.
-local ruleFiles(folder, flavour) = local byFile = flavour.prometheusRulesByFile; {
-  ['%s/argus.%s.rules.yaml' % [folder, file]]: { groups: byFile[file] }
-  for file in std.objectFields(byFile)
+local ruleFiles(folder, flavour) = {
+  ['%s/argus.%s.rules.yaml' % [folder, file]]: { groups: flavour.prometheusRulesByFile[file] }
+  for file in std.objectFields(flavour.prometheusRulesByFile)
 } + {
   [folder + '/argus.alerts.yaml']: flavour.prometheusAlerts,
 };

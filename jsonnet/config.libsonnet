@@ -64,6 +64,9 @@
     // the samples of argus_iteration_seconds: not above the shortest iteration.
     jitterWidthWindow: 120,
     jitterWidthStep: 1,
+    // Ranks (regular expression) among which the job's series has exact widths: a few hosts, as each of their samples is
+    // looked at many times. Beyond them there is the upper bound in scrapes.
+    exactWidthRanks: '[0-9]{1,2}',
     // Share of `jitterTicketWindow` seconds spent in candidate intervals that turns info into a ticket.
     jitterTicketShare: 0.25,
     jitterTicketWindow: 600,
@@ -72,6 +75,9 @@
     // One rule group each (they run in parallel and fail alone: 12 groups of 0.5 s instead of one of 8 s at
     // 10,240 ranks); every other phase name falls into the group `argus-l2-other`.
     phases: ['data', 'forward', 'backward', 'optimizer'],
+    // Phases (regular expression) inside others of the same kind, such as the layers of a forward: they have means and
+    // verdicts, but the fast path and the long windows are those of the phase around them.
+    nestedPhases: '(attention|mlp|moe|experts|router|embedding|loss|clip|norm).*',
     // The mean's windows, seconds, shortest first: the first that holds `minSpans` on `minCoverage` of the group.
     meanWindows: [120, 600, 1800],
     minSpans: 3,
@@ -118,6 +124,36 @@
     linkRatio: 1.5,
     linkMinGroups: 3,
 
+    // A group's durations follow its work where the middle half of its ranks, divided by their work, lies within this
+    // share of its spread in time. Half: noise alone, or a phase that does not depend on the work, does not come near.
+    workFitShare: 0.5,
+
+    // ---- history ---------------------------------------------------------------------------------------------
+    // Seconds over which a run's signatures (throughput, issue latency, voids, kernels) are means; between recordings
+    // of healthy ones (below the 5 minutes after which a series is gone); and how far back they are looked at, which
+    // Prometheus must keep (--storage.tsdb.retention.time).
+    historyMean: 300,
+    historyInterval: 240,
+    historyWindow: 14 * 86400,
+    // Recordings (two hours of them) of one healthy run before anything is compared with it.
+    historyMinSamples: 30,
+    // Slowdown against the best healthy run of the same model, backend and size that is a finding.
+    historyRatio: 1.05,
+    // Duration of a launch against history that makes one kernel the cause.
+    historyKernelRatio: 1.1,
+    // Issue latency against history below which the host has become the bottleneck: FLARE's example falls from 42 ms to
+    // 1 ms; the latency of healthy runs wanders by tens of percent.
+    historyLatencyRatio: 0.5,
+    // Share of the main thread's stack samples by which frames must have grown, and the frames (regular expressions over
+    // `function (module)`) that speak for a cause.
+    historyFrameShare: 0.05,
+    mainThread: 'MainThread.*',
+    historyFrames: [
+      { cause: 'host-alloc', team: 'infrastructure', frames: '(empty_cache|_?pin_memory|malloc|cudaMalloc|cudaFree|memory_stats).*' },
+      { cause: 'data-input', team: 'algorithm', frames: '(recv_into|_recv_bytes|_next_data|_try_get_data|_get_data).*' },
+      { cause: 'host-sync', team: 'algorithm', frames: '(synchronize|item|nonzero|tolist|cpu|is_nonzero) .*' },
+    ],
+
     // ---- host pauses and masked stragglers --------------------------------------------------------------------
     // Interval in which pauses of different ranks count as simultaneous, seconds: hosts are scraped at different
     // moments, so one pause is seen in two evaluations of the shortest interval, but in 5 of 4 of this one.
@@ -144,6 +180,20 @@
       late: { cause: 'collective-late', team: 'operations' },
       link: { cause: 'link-slow', team: 'operations' },
       hostCpu: { cause: 'host-cpu', team: 'operations' },
+      // More to do than the others, by argus_work_units_total.
+      workload: { cause: 'workload', team: 'algorithm' },
+      // A pipeline stage that is longer than the others.
+      stages: { cause: 'stage-imbalance', team: 'algorithm' },
+      // Job-wide, against history.
+      history: {
+        colocation: { cause: 'colocation', team: 'infrastructure' },
+        kernelShape: { cause: 'kernel-shape', team: 'infrastructure' },
+        kernelInefficient: { cause: 'kernel-inefficient', team: 'infrastructure' },
+        dataInput: { cause: 'data-input', team: 'algorithm' },
+        hostCode: { cause: 'host-code', team: 'algorithm' },
+        hostSync: { cause: 'host-sync', team: 'algorithm' },
+        fabric: { cause: 'fabric-config', team: 'operations' },
+      },
       hang: { cause: 'hang-host', team: 'operations' },
       hangCollective: { cause: 'hang-comm', team: 'operations' },
       // A rank that hangs in one of these phases.

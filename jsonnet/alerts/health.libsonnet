@@ -83,7 +83,7 @@ local labels = import '../lib/labels.libsonnet';
           alert: 'ArgusOverheadBudget',
           expr: |||
             max by (training_job) (
-              sum by (training_job, rank) (rate(%(cpu)s[%(range)s]))
+              sum by (training_job, rank) (max by (training_job, rank, channel) (rate(%(cpu)s[%(range)s])))
             ) > %(ratio)g
           ||| % { cpu: series('argus_producer_cpu_seconds_total'), range: health, ratio: c.overheadRatio },
           'for': duration.of(c.overheadFor),

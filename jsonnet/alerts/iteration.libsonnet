@@ -17,6 +17,17 @@ local duration = import '../lib/duration.libsonnet';
     },
   },
 
+  local againstHistory = {
+    alert: 'ArgusIterationRegression',
+    labels: { level: 'L1' },
+    annotations: {
+      summary: '{{ $labels.training_job }} is slower than earlier runs of its model ({{ $labels.cause }}).',
+      description: 'Against the best healthy run of the same model, backend and size the job loses '
+                   + '{{ $value | humanizePercentage }} of its time, on all ranks alike. What else has changed speaks '
+                   + 'for {{ $labels.cause }}.',
+    },
+  },
+
   prometheusAlerts+:: {
     groups+: [
       alert.group(c, 'iteration', [
@@ -24,7 +35,8 @@ local duration = import '../lib/duration.libsonnet';
           alert: 'ArgusTrainingStalled',
           expr: |||
             job:argus_stalled:seconds
-              * on (training_job) group_right () rank:argus_verdict:active{verdict="culprit", level="L1"}
+              * on (training_job) group_right () 
+                rank:argus_verdict:active{verdict="culprit", cause=~"hang-.*"}
             or on (training_job) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")
           |||,
           labels: { severity: 'page', level: 'L1' },
@@ -41,7 +53,11 @@ local duration = import '../lib/duration.libsonnet';
         },
         {
           alert: 'ArgusIterationRegression',
+          // More work for each iteration is a change that somebody made.
           expr: 'max by (training_job) (job:argus_iteration:regression_ratio)\n'
+                + 'unless on (training_job) (\n'
+                + '  max by (training_job) (job:argus_iteration:regression_ratio)\n'
+                + '    <= on (training_job) %g * job:argus_work_per_iteration:growth\n)\n' % c.regressionRatio
                 + 'unless on (training_job) (job:argus_train:seconds < %g)\n' % c.meanWindows[0] + unnamed,
           'for': duration.of(c.persistence),
           labels: { severity: 'page', team: 'infrastructure', level: 'L1' },
@@ -50,6 +66,29 @@ local duration = import '../lib/duration.libsonnet';
             description: 'A change point: both sides are steady, the later one is {{ $value | humanize }} times the '
                          + 'earlier, and no rank is to blame. Ask what changed for the whole job at '
                          + 'job:argus_iteration:regression_split_timestamp_seconds.',
+          },
+        },
+        againstHistory {
+          expr: 'max by (training_job, cause, team) (rank:argus_verdict:lost_ratio{%s})\n%s'
+                % ['verdict="culprit", level="L1", cause!~"hang-.*"', 'unless on (training_job) job:argus_stalled:seconds'],
+          'for': duration.of(c.persistence),
+          labels+: { severity: 'ticket' },
+        },
+        againstHistory {
+          // A precursor: the queue of launches is far shorter than it was, and nothing is slower yet.
+          expr: |||
+            label_replace(
+              1 - max by (training_job) (job:argus_signature:history_ratio{signature="issue_latency"} <= %(ratio)g),
+              "cause", "%(cause)s", "", ""
+            )
+            %(unnamed)s
+          ||| % { ratio: c.historyLatencyRatio, cause: c.causes.history.hostSync.cause, unnamed: unnamed },
+          'for': duration.of(c.persistence),
+          labels+: { severity: 'info', team: c.causes.history.hostSync.team },
+          annotations+: {
+            summary: 'The host of {{ $labels.training_job }} runs less far ahead of the GPUs than in earlier runs.',
+            description: 'Kernels wait {{ $value | humanizePercentage }} less between launch and start. Nothing is slower '
+                         + 'yet, but any stall of the host now reaches the GPUs: look for synchronisations.',
           },
         },
         jitter {

@@ -30,10 +30,12 @@ local labels = import '../lib/labels.libsonnet';
       %(cost)s >= %(lost)g
       and on (training_job, rank, kernel, stream) (
         %(cost)s >= on (training_job) group_left ()
-          %(share)g * max by (training_job) (rank:argus_verdict:lost_ratio{verdict="culprit"})
+          %(share)g * max by (training_job) (
+            rank:argus_verdict:lost_ratio{verdict="culprit", level!="L1", cause!="%(workload)s"}
+          )
       )
     )
-  ||| % { cost: cost, lost: c.kernelPageLostRatio, share: c.pageCostliestShare },
+  ||| % { cost: cost, lost: c.kernelPageLostRatio, share: c.pageCostliestShare, workload: c.causes.workload.cause },
 
   prometheusAlerts+:: {
     groups+: [
@@ -56,7 +58,7 @@ local labels = import '../lib/labels.libsonnet';
         keep {
           alert: 'ArgusKernelGroupShift',
           expr: |||
-            max by (training_job, role, kernel, stream, coordinate, value) (%(shift)s) > %(ratio)g
+            max by (training_job, role, kernel, stream, coordinate, value, cause, team) (%(shift)s) > %(ratio)g
             %(notStalled)s
           ||| % {
             shift: kept(labels.selector('argus_l3_group_shift', [c.argusSelector])),
@@ -64,10 +66,10 @@ local labels = import '../lib/labels.libsonnet';
             notStalled: notStalled,
           },
           'for': duration.of(c.persistence),
-          labels: { severity: 'ticket', team: 'operations', level: 'L3' },
+          labels: { severity: 'ticket', level: 'L3' },
           annotations: {
             summary: 'Kernel {{ $labels.kernel }} of {{ $labels.training_job }} is slow on all ranks with '
-                     + '{{ $labels.coordinate }} {{ $labels.value }}.',
+                     + '{{ $labels.coordinate }} {{ $labels.value }} ({{ $labels.cause }}).',
             description: 'The ranks of role {{ $labels.role }} fall into two groups '
                          + '{{ $value | humanizePercentage }} apart, and {{ $labels.coordinate }} '
                          + '{{ $labels.value }} tells them apart: look for what those ranks share.',

@@ -21,11 +21,19 @@ local duration = import 'duration.libsonnet';
     + '{{ with query (printf "max(job:argus_lost_gpus:current{training_job=%q,cause=%q})" '
     + '$labels.training_job $cause) }}{{ . | first | value | printf "%.1f" }} GPUs stand idle{{ end }}',
 
+  // What DCGM and the node say of the rank; empty where they are absent (rules/hardware.libsonnet).
+  local hardware =
+    '{{ with $labels.rank }}{{ with query (printf "rank:argus_hardware:current{training_job=%q,rank=%q}" '
+    + '$labels.training_job .) }} Its hardware:{{ range . }} {{ label "field" . }} {{ value . | humanize }};{{ end }}'
+    + '{{ end }}{{ end }}',
+
   // Runbook, dashboard and trace links, added here so that no alert can forget them. `trace_key` is the trace that
   // the worker asked for (argus_l3_trace_info); until there is one, the prefix of the rank's traces of that day in the
   // object store: training_job/date/rank/. An alert without a rank names the trace of one of its job's suspects.
   withLinks(config, alert):: alert {
     annotations+: {
+      // Not of what ARGUS itself lacks, which names ranks without a verdict.
+      description: super.description + hardware,
       runbook_url: config.runbookUrl % alert.alert,
       dashboard_url: config.dashboardUrl + '?var-training_job={{ $labels.training_job }}'
                      + '{{ with $labels.rank }}&var-rank={{ . }}{{ end }}',
@@ -38,7 +46,8 @@ local duration = import 'duration.libsonnet';
 
   group(config, name, alerts):: {
     name: 'argus-alerts-' + name,
-    interval: duration.of(config.verdictInterval),
+    // What ARGUS itself lacks is read from every rank's series, and is in no hurry.
+    interval: duration.of(if name == 'health' then config.evaluationInterval else config.verdictInterval),
     rules: [
       // What ARGUS itself lacks has no price.
       $.withLinks(config, alert) + (if name == 'health' then {} else { annotations+: { cost: cost } })
@@ -51,7 +60,9 @@ local duration = import 'duration.libsonnet';
   //   costs enough, is about the job's costliest, and has a majority to compare with.
   //   `infoFor`: seconds that `info` waits for a confirmation; 0 for direct evidence.
   severities(config, name, matchers, annotations, infoFor=0)::
-    local culprits = 'rank:argus_verdict:lost_ratio{verdict="culprit"}';
+    // What may page: neither uneven work nor what changed for the whole job.
+    local culprits = 'rank:argus_verdict:lost_ratio{verdict="culprit", level!="L1", cause!="%s"}'
+                     % config.causes.workload.cause;
     local finding = 'rank:argus_verdict:lost_ratio{verdict="culprit", level="L2", %s}' % matchers;
     local effect = |||
       (

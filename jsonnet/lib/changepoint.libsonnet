@@ -36,9 +36,10 @@ local duration = import 'duration.libsonnet';
       limit: config.regressionRelativeStddev * config.regressionRelativeStddev,
       errors: config.regressionMinErrors,
     },
-    // A restart inside the window makes a difference of two totals meaningless (1.56 for a true 1.25).
-    local guard = 'unless resets(%s[%s]) > 0' % [N, duration.range(config, window)],
+    local guard = $.guard(config, window, N),
 
+    // Nothing to record beside the ratio and its split.
+    sides:: [],
     // The largest valid mu_R / mu_L.
     ratio:: 'max_over_time((\n%s)%s)\n%s' % [splits, subquery, guard],
     // Unix time of the split with that ratio; `best` is the series that recorded it.
@@ -80,19 +81,19 @@ local duration = import 'duration.libsonnet';
         errors: config.regressionMinErrors,
       },
     local ages = [std.round(window * share / config.scrapeInterval) * config.scrapeInterval for share in config.staticSplits],
-    local guard = 'unless resets(%s[%s]) > 0' % [N, duration.range(config, window)],
-    local labelled(age, expr) = 'label_replace(\n%s, "split", "%d", "", "")' % [expr, age],
+    local recorded(matchers) = 'job:argus_iteration:split_ratio{%s}' % std.join(', ', ['window="%s"' % duration.of(window)] + matchers),
 
-    ratio:: 'max by (training_job, rank) (\n%s\n)\n%s' % [
-      std.join('\nor ', [labelled(age, splitAt(age)) for age in ages]),
-      guard,
-    ],
+    // One record a split: in one expression they are longer than the 16 KiB that VictoriaMetrics takes.
+    sides:: [{ age: age, expr: '%s%s' % [splitAt(age), $.guard(config, window, N)] } for age in ages],
+    ratio:: 'max by (training_job, rank) (%s)' % recorded([]),
     split(best):: 'max by (training_job, rank) (\n%s\n)' % std.join('\nor ', [
-      labelled(
-        age,
-        'time() - %g + 0 * ((\n%s) >= on (training_job, rank) (%s * (1 - 1e-9)))' % [age, splitAt(age), best]
-      )
+      'time() - %d + 0 * (%s >= on (training_job, rank) (%s * (1 - 1e-9)))'
+      % [age, recorded(['split="%d"' % age]), best]
       for age in ages
     ]),
   },
+  // A restart inside the window, or since the total that it begins with, makes a difference of two totals meaningless
+  // (1.56 for a true 1.25).
+  guard(config, window, N)::
+    'unless resets(%s[%s]) > 0' % [N, duration.range(config, window + config.scrapeInterval)],
 }

@@ -3,10 +3,12 @@ local concerns = {
   job: ['argus-job'],
   regression: ['argus-l1-regression'],
   jitter: ['argus-l1-jitter', 'argus-l1-class'],
+  work: ['argus-work'],
   stall: ['argus-l1-stall'],
   phases: ['argus-l2-'],
   host: ['argus-host'],
   masked: ['argus-masked-'],
+  history: ['argus-history'],
   hardware: ['argus-hardware'],
   verdicts: ['argus-l3-cost', 'argus-verdicts', 'argus-cost'],
 };

@@ -32,6 +32,11 @@
     culpritRatio: 1.25,
     minLostRatio: 0.03,
 
+    historyMean: 30,
+    historyInterval: 2,
+    historyWindow: 7200,
+    historyMinSamples: 10,
+
     imbalanceFor: 30,
     stallMinSeconds: 10,
     stallOutsideTrainSeconds: 60,

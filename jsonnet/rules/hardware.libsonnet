@@ -18,7 +18,7 @@ local labels = import '../lib/labels.libsonnet';
     max by (training_job, rank, %(label)s) (
       (
         %(info)s
-      ) * on (%(label)s) group_right (training_job, rank)
+      ) * on (%(label)s) group_left ()
       max by (%(label)s) (%(series)s)
     )
   ||| % { label: label, info: info(label), series: series },

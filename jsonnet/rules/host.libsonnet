@@ -9,14 +9,17 @@ local labels = import '../lib/labels.libsonnet';
   local series(metric) = labels.selector(metric, [c.argusSelector]),
   local short = duration.range(c, c.meanWindows[0]),
   local training = 'unless on (training_job) (job:argus_train:seconds < %g)' % c.meanWindows[0],
-  local share(metric) = 'sum by (training_job, rank) (rate(%s[%s]))' % [series(metric), short],
+  // Of a rank, over what its pauses are counted by: the maximum of what several scrapers or instances say, then the sum.
+  local ofRank(expr) =
+    'sum by (training_job, rank) (max by (training_job, rank, generation, compiler) (%s))' % expr,
+  local share(metric) = ofRank('rate(%s[%s])' % [series(metric), short]),
   // Pauses in both of the last two intervals: a single one now and then is not the rank's habit.
   local paused(metric, age) = '%s - %s' % [
     series(metric) + (if age > 0 then ' offset ' + duration.of(age) else ''),
     series(metric) + ' offset ' + duration.of(age + c.pauseInterval),
   ],
   local habit(metric) = std.join('\n', [
-    'and on (training_job, rank) sum by (training_job, rank) (%s) >= %g' % [paused(metric, age), c.minLostRatio * c.pauseInterval]
+    'and on (training_job, rank) %s >= %g' % [ofRank(paused(metric, age)), c.minLostRatio * c.pauseInterval]
     for age in [0, c.pauseInterval]
   ]),
   local suspects(phase, ratio, metric) = {
@@ -43,24 +46,30 @@ local labels = import '../lib/labels.libsonnet';
       record: 'job:argus_gc_pause:slowest_ratio',
       expr: |||
         max by (training_job) (
-          sum by (training_job, rank) (%s) >= 0
+          %s >= 0
         ) / %g
-      ||| % [paused('argus_gc_pause_seconds_sum', 0), c.pauseInterval],
+      ||| % [ofRank(paused('argus_gc_pause_seconds_sum', 0)), c.pauseInterval],
     },
     suspects('gc', 'rank:argus_gc_pause:ratio', 'argus_gc_pause_seconds_sum'),
     suspects('compile', 'rank:argus_compile:ratio', 'argus_compile_seconds_sum'),
     {
-      // Intervals in which some rank pauses cost far more than one rank's own pauses: not at the same step.
+      // Intervals in which some rank pauses cost far more than one rank's own pauses: not at the same step. The averages
+      // outlast the job, and a rank that was to blame.
       record: 'job:argus_gc_unsynchronised:lost_ratio',
       labels: { phase: 'gc' },
       expr: |||
         (%(slowest)s - %(average)s) >= %(lost)g
         and %(slowest)s >= %(spread)g * %(average)s
-        unless on (training_job) rank:argus_phase_suspect:lost_ratio{phase="gc"}
+        and on (training_job) job:argus_gc_pause:slowest_ratio
+        unless on (training_job) (
+          count_over_time(rank:argus_phase_suspect:lost_ratio{phase="gc"}[%(range)s]) > %(evaluations)d
+        )
         %(training)s
       ||| % {
         slowest: slowest,
         average: average,
+        range: duration.range(c, c.pauseWindow),
+        evaluations: c.persistence / c.evaluationInterval,
         lost: c.minLostRatio,
         spread: c.pauseSpread,
         training: training,

@@ -15,6 +15,13 @@ local labels = import '../lib/labels.libsonnet';
     local scan = { exact: changepoint.new, portable: changepoint.static }[c.flavour](c, window, S, N, Q);
     [
       {
+        record: 'job:argus_iteration:split_ratio',
+        labels: { window: name, split: '%d' % side.age },
+        expr: side.expr,
+      }
+      for side in scan.sides
+    ] + [
+      {
         record: 'job:argus_iteration:regression_ratio',
         labels: { window: name },
         expr: scan.ratio,
@@ -28,10 +35,8 @@ local labels = import '../lib/labels.libsonnet';
     for window in c.scanWindows
   ]),
 
-  // One sample a step, stamped with its end (opt-in): of the first host's ranks, as the scan below reads them often.
-  local step = labels.selector(
-    'argus_iteration_seconds', [c.argusSelector, 'rank=~"%s"' % std.join('|', c.canonicalRanks)]
-  ),
+  // One sample a step, stamped with its end (opt-in): of few ranks, as the scan below reads them often.
+  local step = labels.selector('argus_iteration_seconds', [c.argusSelector, 'rank=~"%s"' % c.exactWidthRanks]),
   local ofCanonical(expr) = '(max by (training_job, rank) (%s) and on (training_job, rank) %s)' % [expr, N],
   local stepEnd = ofCanonical('timestamp(%s)' % step),
 

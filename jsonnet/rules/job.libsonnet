@@ -36,8 +36,9 @@ local labels = import '../lib/labels.libsonnet';
     {
       record: fallback,
       expr: |||
-        max by (training_job, rank) (%(up)s == 1)
-        unless on (training_job) (%(first)s == 1)
+        max by (training_job, rank) (
+          %(up)s == 1 unless on (training_job) (%(first)s == 1)
+        )
       ||| % {
         up: series('argus_rank_up'),
         first: series('argus_rank_up', ['rank=~"%s"' % std.join('|', c.canonicalRanks)]),
@@ -64,28 +65,15 @@ local labels = import '../lib/labels.libsonnet';
             expr: 'count by (training_job) (max by (training_job, rank) (%s) == 1)' % series('argus_rank_up'),
           },
           {
-            record: 'group:argus_ranks:expected',
-            expr: 'max by (training_job, group) (%s)' % series('argus_group_expected_ranks'),
-          },
-          {
-            // Ranks whose exporter speaks for them, lost or not.
-            record: 'group:argus_ranks:reporting',
-            expr: 'count by (training_job, group) (max by (training_job, group, rank) (%s))'
-                  % series('argus_group_expected_ranks'),
+            record: 'job:argus_other_activity:timestamp_seconds',
+            expr: 'max by (training_job) (timestamp(%s))' % series('argus_activity', ['activity!="train"']),
           },
           {
             // Seconds since a rank was last seen doing anything but training; no series if none in the longest
             // window, or where no activity is published.
             record: 'job:argus_train:seconds',
-            expr: |||
-              time() - max_over_time(
-                (max by (training_job) (timestamp(%(other)s)))[%(range)s:%(step)s]
-              )
-            ||| % {
-              other: series('argus_activity', ['activity!="train"']),
-              range: duration.range(c, c.meanWindows[std.length(c.meanWindows) - 1]),
-              step: duration.of(c.scrapeInterval),
-            },
+            expr: 'time() - max_over_time(job:argus_other_activity:timestamp_seconds[%s])'
+                  % duration.range(c, c.meanWindows[std.length(c.meanWindows) - 1]),
           },
           {
             record: 'job:argus_iteration_duration_seconds:sum',
@@ -101,6 +89,23 @@ local labels = import '../lib/labels.libsonnet';
           },
           { record: 'job:argus_iteration_seconds:window_min', expr: canonical('argus_iteration_window_min_seconds') },
           { record: 'job:argus_iteration_seconds:window_max', expr: canonical('argus_iteration_window_max_seconds') },
+        ],
+      },
+      {
+        // They change when a job is resized, and there are several of each rank.
+        name: 'argus-job-groups',
+        interval: duration.of(c.slowInterval),
+        rules: [
+          {
+            record: 'group:argus_ranks:expected',
+            expr: 'max by (training_job, group) (%s)' % series('argus_group_expected_ranks'),
+          },
+          {
+            // Ranks whose exporter speaks for them, lost or not.
+            record: 'group:argus_ranks:reporting',
+            expr: 'count by (training_job, group) (max by (training_job, group, rank) (%s))'
+                  % series('argus_group_expected_ranks'),
+          },
         ],
       },
     ],

@@ -27,14 +27,33 @@ local labels = import '../lib/labels.libsonnet';
       expr: |||
         rank:argus_kernel_busy:ratio
           * on (training_job, rank) group_right ()
-          count by (training_job, rank, group) (rank:argus_phase_duration_seconds:mean{kind="compute"}) ^ 0
+          count by (training_job, rank, group) (
+            rank:argus_phase_duration_seconds:mean{kind="compute", phase!~"%(nested)s"}
+          ) ^ 0
         or sum by (training_job, rank, group) (
-          rank:argus_phase_duration_seconds:mean{kind="compute", source!="kernel", phase!~"%(waiting)s"}
+          rank:argus_phase_duration_seconds:mean{kind="compute", source!="kernel", phase!~"%(waiting)s|%(nested)s"}
           * on (%(group)s) group_left () group:argus_phase_spans:rate
         )
-      ||| % { waiting: c.waitingPhases, group: labels.phaseGroup },
+      ||| % { waiting: c.waitingPhases, nested: c.nestedPhases, group: labels.phaseGroup },
     },
     { record: 'rank:argus_bubble:ratio', expr: 'clamp_min(1 - %s, 0)' % busy },
+    {
+      // Stages are not compared with one another rank by rank: a longer one is a choice. How much longer is worth knowing.
+      record: 'job:argus_stage_imbalance:ratio',
+      expr: |||
+        (
+          %(stages)s
+          / on (training_job) group_left () (quantile by (training_job) (0.5, %(stages)s) > 0)
+        ) >= %(ratio)g
+        and on (training_job) (max by (training_job) (%(stages)s) - min by (training_job) (%(stages)s)) >= %(lost)g
+      ||| % {
+        stages: |||
+          avg by (training_job, stage) (label_replace(%s{group=~".*pp[0-9]+.*"}, "stage", "$1", "group", ".*pp([0-9]+).*"))
+        ||| % busy,
+        ratio: c.culpritRatio,
+        lost: c.minLostRatio,
+      },
+    },
     {
       // Not a rank that is known by one of its phases.
       record: 'rank:argus_phase_suspect:lost_ratio',
@@ -49,9 +68,14 @@ local labels = import '../lib/labels.libsonnet';
           count by (training_job, group) (%(busy)s) < on (training_job, group) %(coverage)g * group:argus_ranks:expected
         )
         unless on (training_job, rank) %(own)s
+        unless on (training_job, rank, group) (
+          %(byWork)s / %(toGroup)s quantile by (training_job, group) (0.5, %(byWork)s) < %(ratio)g
+        )
         %(training)s
       ||| % {
         busy: busy,
+        // For what it had to do, where work is uneven.
+        byWork: '(%s / on (training_job, rank) group_left () rank:argus_work:rate)' % busy,
         toGroup: toGroup,
         lost: c.minLostRatio,
         ratio: c.culpritRatio,
@@ -68,11 +92,13 @@ local labels = import '../lib/labels.libsonnet';
       record: spike,
       expr: |||
         (
-          max by (training_job, rank, phase, kind, group) (%(longest)s)
-            > on (%(group)s) group_left () %(ratio)g * max by (%(group)s) (group:argus_phase_duration_seconds:median)
+          max by (training_job, rank, phase, kind, group) (
+            %(longest)s
+              > on (%(group)s) group_left () %(ratio)g * max by (%(group)s) (group:argus_phase_duration_seconds:median)
+          )
         ) - on (%(group)s) group_left () max by (%(group)s) (group:argus_phase_duration_seconds:median)
       ||| % {
-        longest: series('argus_phase_window_max_seconds', ['kind!="comm"']),
+        longest: series('argus_phase_window_max_seconds', ['kind!="comm"', 'phase!~"%s"' % c.nestedPhases]),
         group: spikeLabels,
         ratio: c.spikeRatio,
       },

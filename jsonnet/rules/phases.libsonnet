@@ -13,15 +13,17 @@ local labels = import '../lib/labels.libsonnet';
   local toGroup = 'on (%s) group_left ()' % groupLabels,
 
   local subject(phase) = {
-    local p = self,
     name: phase,
     matcher: 'phase="%s"' % phase,
+    // Matchers of those with the fast path and the long windows.
+    outer: ['phase!~"%s"' % c.nestedPhases],
     // promtool calls a record name that repeats with the same labels a duplicate.
     labels: { phase: phase },
   },
   local rest = {
     name: 'other',
     matcher: if std.length(c.phases) > 0 then 'phase!~"%s"' % std.join('|', c.phases) else '',
+    outer: ['phase!~"%s"' % c.nestedPhases],
     labels: {},
   },
 
@@ -38,81 +40,75 @@ local labels = import '../lib/labels.libsonnet';
     local mean(matchers=[]) = rec('rank:argus_phase_duration_seconds:mean', matchers),
     local group(statistic, matchers=[]) = rec('group:argus_phase_duration_seconds:' + statistic, matchers),
     local ratio(matchers=[]) = rec('rank:argus_phase_duration_seconds:median_ratio', matchers),
+    local byWork(matchers=[]) = rec('rank:argus_phase_work:median_ratio', matchers),
     local zscore(matchers=[]) = rec('rank:argus_phase_duration_seconds:zscore', matchers),
     local ranks = rec('group:argus_phase_ranks:count'),
     local window = rec('group:argus_phase_window:seconds'),
     local spanRate = rec('group:argus_phase_spans:rate'),
 
-    // Increase of a counter by subtraction: two instant selections instead of a range of 40 or 120 samples.
-    // A restarted counter gives a negative number of spans, which every use filters.
-    local delta(metric, seconds) =
-      'sum by (%s) (%s - %s offset %s)' % [rankLabels, metric, metric, duration.of(seconds)],
-    local shortRate(metric) = 'sum by (%s) (rate(%s[%s]) and %s)'
-                              % [rankLabels, metric, duration.range(c, c.meanWindows[0]), metric],
-    local spansIn(seconds) =
-      if seconds == c.meanWindows[0] then '%s * %g' % [shortRate(count()), seconds]
-      else delta(count(), seconds),
-    local present = 'count by (%s) (sum by (%s) (%s))' % [groupLabels, rankLabels, count()],
+    // Of every counter, over the samples of a window. The quotient of two rates is a mean: what they extrapolate cancels.
+    local rateOf(metric, seconds) = 'rate(%s[%s])' % [metric, duration.range(c, seconds)],
+    // The maximum, as two scrapers see the same rank.
+    local ofRank(expr) = 'max by (%s) (\n%s)' % [rankLabels, expr],
+    local meanOver(seconds, matchers=[]) =
+      '  %s\n  / (%s > 0)\n' % [rateOf(sum(matchers), seconds), rateOf(count(matchers), seconds)],
     local longWindows = c.meanWindows[1:],
+    local spansOver(seconds, matchers=[]) = 'avg by (%s) (%s > 0 and %s)' % [groupLabels, rateOf(count(matchers), seconds), count(matchers)],
+    local shortSpans = rec('group:argus_phase_spans:recent'),
 
-    // A rank alone in its window would compare with nobody, so the window is the group's.
+    // A rank alone in its window would compare with nobody, so the window is the group's. A long one must be full.
     windowRules: [
+      record('group:argus_phase_spans:recent', spansOver(c.meanWindows[0])),
       record('group:argus_phase_window:seconds', std.join('\nor ', [
-        |||
-          %(seconds)g + 0 * (
-            count by (%(group)s) (%(spans)s >= %(minimum)d) >= %(coverage)g * %(present)s
-          )
-        ||| % {
-          seconds: seconds,
-          group: groupLabels,
-          spans: spansIn(seconds),
-          minimum: c.minSpans,
-          coverage: c.minCoverage,
-          present: present,
-        }
-        for seconds in c.meanWindows
+        '%g + 0 * (%s >= %g)' % [c.meanWindows[0], shortSpans, c.minSpans / c.meanWindows[0]],
+      ] + [
+        '%g + 0 * (%s >= %g and %s offset %s)' % [
+          seconds,
+          spansOver(seconds, phase.outer),
+          c.minSpans / seconds,
+          shortSpans,
+          duration.of(seconds),
+        ]
+        for seconds in longWindows
       ])),
       // Spans a second of one rank: with it, seconds lost per span become a share of wall time.
       record('group:argus_phase_spans:rate', std.join('\nor ', [
-        'avg by (%s) (%s > 0) / %g and on (%s) %s == %g'
-        % [groupLabels, spansIn(seconds), seconds, groupLabels, window, seconds]
+        '(%s and on (%s) %s == %g)' % [
+          if seconds == c.meanWindows[0] then shortSpans else spansOver(seconds, phase.outer),
+          groupLabels,
+          window,
+          seconds,
+        ]
         for seconds in c.meanWindows
       ])),
       // Normally empty: only groups whose steps are too long for the short window.
       record('rank:argus_phase_duration_seconds:mean_long', std.join('\nor ', [
-        |||
-          %(sum)s / (%(count)s > 0)
-          and on (%(group)s) %(window)s == %(seconds)g
-        ||| % {
-          sum: delta(sum(), seconds),
-          count: delta(count(), seconds),
-          group: groupLabels,
-          window: window,
-          seconds: seconds,
-        }
+        '%s\nand on (%s) %s == %g' % [ofRank(meanOver(seconds, phase.outer)), groupLabels, window, seconds]
         for seconds in longWindows
       ])),
     ],
 
-    local imbalanced = '(%s >= %g or %s > %g or %s < %g)' % [
+    // By the paper's measure, by one rank alone among many, or by what its slowest costs.
+    local imbalanced = '(%s >= %g or %s > %g or %s < %g or (%s - %s) * %s >= %g)' % [
       group('cv'),
       c.cvMild,
       group('max_ratio'),
       c.gateRatio,
       group('min_ratio'),
       1 / c.gateRatio,
+      group('max', [compute]),
+      group('median', [compute]),
+      spanRate,
+      c.excuseLeastRatio,
     ],
     local statistics = [
+      // A rank whose last scrape has failed, or that has left, is not there.
       record('rank:argus_phase_duration_seconds:mean', |||
-        (%(sum)s / (%(count)s > 0) unless on (%(group)s) %(window)s > %(short)g)
-        or %(long)s
+        %(long)s
+        or %(short)s
       ||| % {
-        sum: shortRate(sum()),
-        count: shortRate(count()),
-        group: groupLabels,
-        window: window,
-        short: c.meanWindows[0],
-        long: rec('rank:argus_phase_duration_seconds:mean_long'),
+        long: rec('rank:argus_phase_duration_seconds:mean_long', phase.outer),
+        short: ofRank('%s  and %s\n' % [meanOver(c.meanWindows[0]), count()]),
       }),
       record('group:argus_phase_duration_seconds:mean', 'avg by (%s) (%s)' % [groupLabels, mean()]),
       record('group:argus_phase_ranks:count', 'count by (%s) (%s)' % [groupLabels, mean()]),
@@ -148,53 +144,102 @@ local labels = import '../lib/labels.libsonnet';
         groupMean: group('mean'),
         stddev: group('stddev'),
       }),
+      // From z: whoever has none is no different from the others.
       record('rank:argus_phase_duration_seconds:median_ratio', |||
-        (%(mean)s and on (%(group)s) %(imbalanced)s) / %(toGroup)s (%(median)s > 0)
-      ||| % { mean: mean(), group: groupLabels, imbalanced: imbalanced, toGroup: toGroup, median: group('median') }),
+        (
+          %(zscore)s * %(toGroup)s %(stddev)s + %(toGroup)s %(groupMean)s
+        ) / %(toGroup)s (%(median)s > 0)
+      ||| % {
+        zscore: zscore(),
+        toGroup: toGroup,
+        stddev: group('stddev'),
+        groupMean: group('mean'),
+        median: group('median'),
+      }),
     ],
 
-    // The fast path: the last scrape interval alone, by subtraction.
-    local fastSum(matchers=[]) = delta(sum(matchers), c.fastWindow),
-    local fastCount(matchers=[]) = delta(count(matchers), c.fastWindow),
+    // Seconds per work, where the job's work is uneven: who is slow for what it had to do.
+    local perWork = rec('rank:argus_phase_work:seconds', [compute]),
+    local middleHalf(expr) = |||
+      (
+        quantile by (%(group)s) (0.75, %(expr)s) - quantile by (%(group)s) (0.25, %(expr)s)
+      ) / (quantile by (%(group)s) (0.5, %(expr)s) > 0)
+    ||| % { group: groupLabels, expr: expr },
+    local work = [
+      record('rank:argus_phase_work:seconds', |||
+        (%(mean)s and on (%(group)s) %(imbalanced)s) / on (training_job, rank) group_left () rank:argus_work:rate
+      ||| % { mean: mean([compute]), group: groupLabels, imbalanced: imbalanced }),
+      record('rank:argus_phase_work:median_ratio', |||
+        %(perWork)s / %(toGroup)s (quantile by (%(group)s) (0.5, %(perWork)s) > 0)
+      ||| % { perWork: perWork, toGroup: toGroup, group: groupLabels }),
+      // Groups whose middle half lies closer together by work than by time: their duration follows the work.
+      record('group:argus_phase_work:fit', |||
+        (%(byWork)s < %(share)g * (%(byTime)s)) ^ 0
+      ||| % {
+        byWork: middleHalf(perWork),
+        byTime: middleHalf('(%s and %s)' % [mean([compute]), perWork]),
+        share: c.workFitShare,
+      }),
+    ],
+
+    // The fast path: the last scrape interval alone.
+    local fastRange = c.fastWindow + c.scrapeInterval,
+    local fastRate(metric) = rateOf(metric, fastRange),
+    local fastMean(matchers) = '  %s\n  / (%s >= %g)\n' % [
+      fastRate(sum(phase.outer + matchers)),
+      fastRate(count(phase.outer + matchers)),
+      // A scrape that comes late holds as many spans.
+      (c.fastMinSpans - 0.5) / c.fastWindow,
+    ],
+    local fastMedian(matchers=[]) = group('fast_median', phase.outer + matchers),
+    local fastSlow = rec('rank:argus_phase_duration_seconds:fast_slow'),
+    local spansInFast = '(%s * %g)' % [spanRate, c.fastWindow],
     local fast = [
-      record(
-        'group:argus_phase_duration_seconds:fast_median',
-        'quantile by (%s) (0.5, %s / (%s >= %d))\nand on (%s) (\n  count by (%s) (%s >= %d) >= %g * %s\n)' % [
-          groupLabels,
-          fastSum(),
-          fastCount(),
-          c.fastMinSpans,
-          groupLabels,
-          groupLabels,
-          fastCount(),
-          c.fastMinSpans,
-          c.minCoverage,
-          ranks,
-        ]
-      ),
+      record('group:argus_phase_duration_seconds:fast_median', |||
+        quantile by (%(group)s) (0.5,
+        %(mean)s)
+        and on (%(group)s) (%(spans)s >= %(minimum)g)
+      ||| % {
+        group: groupLabels,
+        mean: fastMean([]),
+        spans: spansInFast,
+        minimum: c.fastMinSpans - 0.5,
+      }),
+      // Ranks that lose something that counts.
+      record('rank:argus_phase_duration_seconds:fast_slow', |||
+        %(mean)s
+        > %(toGroup)s (%(median)s + %(least)g / (%(spans)s > 0))
+      ||| % {
+        mean: ofRank(fastMean([compute])),
+        toGroup: toGroup,
+        median: fastMedian([compute]),
+        least: c.excuseLeastRatio,
+        spans: spanRate,
+      }),
       // Only ranks beyond the threshold. Without their longest span, so that one spike is not a straggler; the
       // shortness of a late rank's collective needs no such care.
       record('rank:argus_phase_duration_seconds:fast_ratio', |||
         (
-          (%(sum)s - on (%(peak)s) group_left () max by (%(peak)s) (%(longest)s))
-          / ((%(count)s >= %(minimum)d) - 1)
+          (
+            (%(slow)s >= %(toGroup)s (%(ratio)g * %(median)s)) * %(toGroup)s %(spans)s
+            - on (%(peak)s) group_left () max by (%(peak)s) (%(longest)s)
+          ) / %(toGroup)s (%(spans)s - 1)
         )
         / %(toGroup)s (%(median)s > 0)
         >= %(ratio)g
         or
-        (%(lateSum)s / (%(lateCount)s >= %(minimum)d))
-        / %(toGroup)s (%(median)s > 0)
+        %(mean)s
+        / %(toGroup)s (%(lateMedian)s > 0)
         <= %(late)g
       ||| % {
-        sum: fastSum([compute]),
-        count: fastCount([compute]),
-        lateSum: fastSum([comm]),
-        lateCount: fastCount([comm]),
+        slow: fastSlow,
+        spans: spansInFast,
         peak: 'training_job, rank, phase, kind, group',
-        longest: raw('argus_phase_window_max_seconds', [compute]),
-        minimum: c.fastMinSpans,
+        longest: raw('argus_phase_window_max_seconds', phase.outer + [compute]),
+        mean: ofRank(fastMean([comm])),
         toGroup: toGroup,
-        median: group('fast_median'),
+        median: fastMedian([compute]),
+        lateMedian: fastMedian([comm]),
         ratio: c.fastRatio,
         late: 1 / c.fastRatio,
       }),
@@ -210,10 +255,13 @@ local labels = import '../lib/labels.libsonnet';
     local inMany = 'and on (%s) %s > 2' % [groupLabels, ranks],
     local threshold = '%s %s' % [toGroup, rec('group:argus_phase_zscore_threshold:current')],
 
+    // Slow by the clock, but not for what it had to do.
+    local explained = '(%s >= %g and %s < %g)' % [ratio([compute]), c.culpritRatio, byWork(), c.culpritRatio],
+
     local suspects = record('rank:argus_phase_suspect:lost_ratio', |||
       (
         (
-          (%(mean)s - %(toGroup)s %(median)s)
+          (%(ratio)s - 1) * %(toGroup)s %(median)s
           and on (%(rank)s) (
             (%(ratio)s >= %(culprit)g and on (%(rank)s) %(zscore)s >= %(threshold)s)
             or (%(ratio)s >= %(robust)g %(inMany)s)
@@ -221,18 +269,33 @@ local labels = import '../lib/labels.libsonnet';
           )
         ) * %(toGroup)s %(spans)s
         or (
-          (%(toGroupRight)s)
+          (-(%(late)s * %(toGroup)s %(lateMedian)s - %(toGroup)s %(longest)s))
           and on (%(rank)s) (
             (%(late)s <= %(lateCulprit)g and on (%(rank)s) (-%(lateZ)s) >= %(threshold)s)
             or (%(late)s <= %(lateRobust)g %(inMany)s)
             or (%(late)s <= %(latePair)g %(inPair)s)
           )
         ) * %(toGroup)s %(spans)s
+        or (
+          (%(ratio)s * %(toGroup)s %(median)s * (1 - 1 / %(byWork)s))
+          and on (%(group)s) %(fit)s
+          and on (%(rank)s) (
+            (%(byWork)s >= %(culprit)g and on (%(rank)s) (
+              (%(byWork)s - 1) / %(toGroup)s (stddev by (%(group)s) (%(byWork)s) > 0) >= %(threshold)s
+            ))
+            or (%(byWork)s >= %(robust)g %(inMany)s)
+          )
+        ) * %(toGroup)s %(spans)s
         or abs(%(fast)s - 1) * %(toGroup)s (%(fastMedian)s * on (%(group)s) %(spans)s)
+          unless on (training_job) (job:argus_work:fast_cv >= %(uneven)g or job:argus_work:cv >= %(uneven)g)
       ) >= %(lost)g
+      unless on (%(rank)s) %(explained)s
       %(judged)s
     ||| % {
-      mean: mean([compute]),
+      byWork: byWork(),
+      fit: rec('group:argus_phase_work:fit'),
+      uneven: c.cvMild,
+      explained: explained,
       toGroup: toGroup,
       median: group('median', [compute]),
       rank: rankLabels,
@@ -247,9 +310,10 @@ local labels = import '../lib/labels.libsonnet';
       inPair: inPair,
       spans: spanRate,
       fast: rec('rank:argus_phase_duration_seconds:fast_ratio'),
-      fastMedian: group('fast_median'),
+      fastMedian: fastMedian(),
       // A collective ends together: the last to arrive has the shortest span, by its lateness.
-      toGroupRight: '%s - on (%s) group_right () %s' % [group('max', [comm]), groupLabels, mean([comm])],
+      lateMedian: group('median', [comm]),
+      longest: group('max', [comm]),
       late: ratio([comm]),
       lateZ: zscore([comm]),
       lateCulprit: 1 / c.culpritRatio,
@@ -261,31 +325,44 @@ local labels = import '../lib/labels.libsonnet';
     // What a rank loses in its own phases, below every threshold of suspicion: it may explain that it is late.
     local excess = record('rank:argus_phase_excess:lost_ratio', |||
       (
-        (%(fastSum)s / (%(fastCount)s >= %(minimum)d) - %(toGroup)s %(fastMedian)s) * %(toGroup)s %(spans)s
-        or (%(mean)s - %(toGroup)s %(median)s) * %(toGroup)s %(spans)s
+        (%(slow)s - %(toGroup)s %(fastMedian)s) * %(toGroup)s %(spans)s
+        or (%(ratio)s - 1) * %(toGroup)s %(median)s * %(toGroup)s %(spans)s
       ) >= %(least)g
     ||| % {
-      fastSum: fastSum([compute]),
-      fastCount: fastCount([compute]),
-      minimum: c.fastMinSpans,
-      fastMedian: group('fast_median'),
-      mean: mean([compute]),
+      slow: fastSlow,
+      fastMedian: fastMedian([compute]),
+      ratio: ratio([compute]),
       median: group('median', [compute]),
       toGroup: toGroup,
       spans: spanRate,
       least: c.excuseLeastRatio,
+    }),
+    // Ranks that are slow because they have more to do.
+    local imbalance = record('rank:argus_work_imbalance:lost_ratio', |||
+      (
+        (%(explained)s - 1) * %(toGroup)s %(median)s * %(toGroup)s %(spans)s
+      ) >= %(lost)g
+      %(judged)s
+    ||| % {
+      toGroup: toGroup,
+      median: group('median', [compute]),
+      explained: explained,
+      spans: spanRate,
+      lost: c.minLostRatio,
+      judged: judged,
     }),
     local late = rec('rank:argus_phase_suspect:lost_ratio', [comm]),
     local collective = [
       record('rank:argus_collective_waiting:lost_ratio', |||
         (
           (
-            (%(mean)s and on (%(group)s) %(late)s unless on (%(rank)s) %(late)s)
+            (%(ratio)s and on (%(group)s) %(late)s unless on (%(rank)s) %(late)s) * %(toGroup)s %(median)s
             - %(toGroup)s %(min)s
           ) * %(toGroup)s %(spans)s
         ) >= %(lost)g
       ||| % {
-        mean: mean([comm]),
+        ratio: ratio([comm]),
+        median: group('median', [comm]),
         group: groupLabels,
         rank: rankLabels,
         late: late,
@@ -325,7 +402,7 @@ local labels = import '../lib/labels.libsonnet';
       }),
     ],
 
-    statisticsRules: statistics + fast + [suspects, excess] + collective,
+    statisticsRules: statistics + work + fast + [suspects, imbalance, excess] + collective,
   },
 
   local subjects = [subject(phase) for phase in c.phases] + [rest],

@@ -35,8 +35,10 @@ local labels = import '../lib/labels.libsonnet';
 
   local rules = [
     {
+      // When last scraped: without scrapes nobody knows that the job stands still.
       record: 'job:argus_iteration:age_seconds',
-      expr: 'time() - max by (training_job) (%s > 0)' % series('argus_iteration_last_timestamp_seconds'),
+      expr: 'min by (training_job) (timestamp(%(last)s) - (%(last)s > 0))'
+            % { last: series('argus_iteration_last_timestamp_seconds') },
     },
     {
       // Seconds since the last iteration, only while that is far beyond the usual duration.
@@ -60,20 +62,17 @@ local labels = import '../lib/labels.libsonnet';
     {
       // Open spans of the ranks of stalled jobs; a rank may have several, one inside the other.
       record: 'rank:argus_stall_open:timestamp_seconds',
-      expr: 'max by (%s, phase, kind) (%s)\nand on (training_job) %s'
+      expr: 'max by (%s, phase, kind) (\n  %s and on (training_job) %s\n)'
             % [labels.rank, series('argus_phase_open_timestamp_seconds'), stalled],
     },
     {
       // How many collectives fewer than the first of its group a rank has entered.
       record: lag,
       expr: |||
-        (
-          max by (training_job, group) (%(sequence)s)
-          - on (training_job, group) group_right ()
-          max by (training_job, rank, group) (%(sequence)s)
-        )
-        and on (training_job) %(stalled)s
-      ||| % { sequence: series('argus_collective_sequence'), stalled: stalled },
+        max by (training_job, group) (%(sequence)s)
+        - on (training_job, group) group_right ()
+        max by (training_job, rank, group) (%(sequence)s)
+      ||| % { sequence: '%s and on (training_job) %s' % [series('argus_collective_sequence'), stalled] },
     },
     {
       // Lost ranks before ranks that are behind, those before ranks that are elsewhere.

@@ -25,6 +25,7 @@ local labels = import '../lib/labels.libsonnet';
   // Suspects whose span cannot contain a wait for a peer.
   local direct = suspect(['kind!="comm"', 'phase!~"%s"' % c.waitingPhases]),
   local directCompute = suspect(['kind="compute"', 'phase!~"%s"' % c.waitingPhases]),
+  local suspectsOfWork = 'rank:argus_work_imbalance:lost_ratio{phase!~"%s"}' % c.waitingPhases,
   local inWaitingPhase = suspect(['kind="compute"', waitingPhase]),
   local unexcused = 'rank:argus_collective_late:unexcused_lost_ratio',
   local excused = 'rank:argus_phase_suspect:excused_lost_ratio',
@@ -70,7 +71,7 @@ local labels = import '../lib/labels.libsonnet';
       expr: std.join('\nor ', [
         '(%s unless on (%s) %s) <= on (training_job) group_left () %g * %s'
         % [inWaitingPhase, labels.rank, direct, c.explainedRatio, mostIn(other)]
-        for other in [direct, unexcused]
+        for other in [direct, unexcused, suspectsOfWork]
       ]),
     },
   ],
@@ -125,6 +126,7 @@ local labels = import '../lib/labels.libsonnet';
         })),
         notSlowHost,
       ]),
+      verdict('culprit', c.causes.workload, byVerdict('rank:argus_work_imbalance:lost_ratio')),
       verdict('culprit', c.causes.late, byVerdict(unexplained(
         unexcused,
         'training_job',
@@ -142,6 +144,18 @@ local labels = import '../lib/labels.libsonnet';
         record: 'rank:argus_verdict:lost_ratio',
         labels: { level: 'L3' },
         expr: 'rank:argus_kernel_anomaly:lost_ratio{verdict="culprit"}',
+      },
+      {
+        // All ranks alike are slower than in earlier runs, by more than any rank explains. Cause and team are those of
+        // the evidence.
+        record: 'rank:argus_verdict:lost_ratio',
+        labels: { verdict: 'culprit', level: 'L1' },
+        expr: |||
+          max by (training_job, cause, team) (job:argus_history:lost_ratio)
+          unless on (training_job) (
+            max by (training_job) (job:argus_history:lost_ratio) <= on (training_job) group_left () %g * %s
+          )
+        ||| % [c.explainedRatio, mostIn(culprits(['level=~"L2|L3"']))],
       },
     ],
 
@@ -177,7 +191,7 @@ local labels = import '../lib/labels.libsonnet';
     // Abstentions name no rank.
     abstain('coverage', 'min by (training_job, phase, group) (group:argus_phase_coverage:ratio) < %g' % c.minCoverage),
     abstain('activity', 'max by (training_job) (job:argus_train:seconds) < %g' % c.meanWindows[0]),
-    abstain('stall', 'job:argus_stalled:seconds unless on (training_job) %s' % culprits(['level="L1"']), 'L1'),
+    abstain('stall', 'job:argus_stalled:seconds unless on (training_job) %s' % culprits(['cause=~"hang-.*"']), 'L1'),
     abstain('pair', |||
       max by (training_job, phase, group) (
         %s and on (%s) group:argus_phase_ranks:count{%s} < 3
@@ -194,7 +208,8 @@ local labels = import '../lib/labels.libsonnet';
         rules: [{
           // Share of wall time in compute kernels; streams of computation overlap, so it may exceed 1.
           record: 'rank:argus_kernel_busy:ratio',
-          expr: 'sum by (training_job, rank) (rate(%s[%s]))' % [
+          // Two scrapers see the same kernels: the maximum of what they say of one.
+          expr: 'sum by (training_job, rank) (max by (training_job, rank, kernel, stream) (rate(%s[%s])))' % [
             labels.selector('argus_kernel_duration_seconds_total', [c.argusSelector, 'stream=~"compute.*"']),
             duration.range(c, c.kernelCostRange),
           ],
@@ -205,7 +220,7 @@ local labels = import '../lib/labels.libsonnet';
           expr: |||
             clamp_min(1 - 1 / (1 + %(anomaly)s), 0)
               * on (training_job, rank, kernel, stream) group_left ()
-              sum by (training_job, rank, kernel, stream) (rate(%(seconds)s[%(range)s]))
+              max by (training_job, rank, kernel, stream) (rate(%(seconds)s[%(range)s]))
             or clamp_min(1 - 1 / (1 + %(whole)s), 0)
               * on (training_job, rank) group_left () rank:argus_kernel_busy:ratio
             or clamp_max(%(anomaly)s, 0)

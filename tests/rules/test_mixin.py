@@ -91,7 +91,8 @@ def test_alert_is_routable_and_readable(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"page", "ticket", "info"}
     allowed = {"level": {"L1", "L2", "L3"}, "team": {"operations", "infrastructure", "algorithm"}}
     for label, values in allowed.items():
-        assert rule["labels"].get(label) in values or "verdict" in rule["expr"], f"no {label}"
+        carried = re.search(rf"verdict|by \([^)]*\b{label}\b", rule["expr"])
+        assert rule["labels"].get(label) in values or carried, f"no {label}"
     assert set(rule["annotations"]) - {"cost"} == {
         "summary",
         "description",

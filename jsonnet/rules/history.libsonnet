@@ -1,0 +1,224 @@
+// Regression against history (FLARE 5.2): what changes all ranks alike shows in no comparison between ranks. Runs of the
+// same model, backend and size (argus_job_info) are compared with what the best of their healthy runs did.
+//
+// A signature is one number of the whole job. While a run is healthy its signatures are recorded as they are; what was
+// learned is their median over `historyWindow`, the best of all runs with the same labels. A slowdown then gets its cause
+// from the signature that moved with it.
+local duration = import '../lib/duration.libsonnet';
+local labels = import '../lib/labels.libsonnet';
+
+{
+  local c = $._config,
+  local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
+  local firstRanks = 'rank=~"%s"' % std.join('|', c.canonicalRanks),
+  local window = duration.range(c, c.historyMean),
+  local current(signature) = 'job:argus_signature:current{signature="%s"}' % signature,
+  local excess(signature) = 'job:argus_signature:excess_ratio{signature="%s"}' % signature,
+  local change(signature) = 'job:argus_signature:history_ratio{signature="%s"}' % signature,
+  local S = 'job:argus_iteration_duration_seconds:sum',
+  local N = 'job:argus_iteration_duration_seconds:count',
+  local identity = 'signature, kind, phase, kernel, stream, unit',
+  local run = 'model, backend, world_size, ' + identity,
+  // One line a job, also while it is resized.
+  local knownJobs = 'topk by (training_job) (1, max by (training_job, model, backend, world_size) (%s))'
+                    % series('argus_job_info'),
+
+  local signature(name, expr, keep='') = {
+    record: 'job:argus_signature:current',
+    labels: { signature: name },
+    expr: |||
+      (
+        %s
+      ) * on (training_job) group_left (model, backend, world_size) %s
+    ||| % [expr, knownJobs],
+  },
+
+  // The exporters say how a run goes; each is one number a job, by phase or kernel at most.
+  local signatures = [
+    // Seconds of one rank for a unit of its work, where the job reports its work; else of an iteration.
+    signature('iteration', |||
+      1 / avg by (training_job, unit) (rate(%(units)s[%(window)s]) > 0)
+      or max by (training_job) (
+        (%(S)s - %(S)s offset %(before)s) / (%(N)s - %(N)s offset %(before)s > 0)
+      )
+      unless on (training_job) %(units)s
+    ||| % { units: series('argus_work_units_total'), window: window, S: S, N: N, before: duration.of(c.historyMean) }),
+    signature('phase', |||
+      quantile by (training_job, kind, phase) (0.5, %s)
+    ||| % 'group:argus_phase_duration_seconds:median{source!="kernel"}'),
+    // How far the host runs ahead of the GPU: the median over ranks of their median.
+    signature('issue_latency', |||
+      quantile by (training_job) (0.5, %s)
+    ||| % series('argus_issue_latency_seconds', ['kernel_class="compute"', 'quantile="0.5"'])),
+    // Shares of wall time without a running kernel.
+    signature('inter_step_void', 'avg by (training_job) (rate(%s[%s]))'
+                                 % [series('argus_void_seconds_total', ['void="inter_step"']), window]),
+    signature('minority_void', 'avg by (training_job) (rate(%s[%s]))'
+                               % [series('argus_void_seconds_total', ['void="minority"']), window]),
+    // All ranks are alike, so those of the first host speak for them: seconds a launch, and share of wall time.
+    signature('kernel', |||
+      sum by (training_job, kernel, stream) (rate(%(seconds)s[%(window)s]))
+      / (sum by (training_job, kernel, stream) (rate(%(launches)s[%(window)s])) > 0)
+    ||| % {
+      seconds: series('argus_kernel_duration_seconds_total', [firstRanks, 'stream=~"compute.*"']),
+      launches: series('argus_kernel_launches_total', [firstRanks, 'stream=~"compute.*"']),
+      window: window,
+    }),
+    signature('kernel_share', |||
+      avg by (training_job, kernel, stream) (
+        sum by (training_job, rank, kernel, stream) (rate(%s[%s]))
+      )
+    ||| % [series('argus_kernel_duration_seconds_total', [firstRanks, 'stream=~"compute.*"']), window]),
+  ] + [
+    // Share of the main thread's samples in frames that speak for a cause.
+    signature('frames:' + kind.cause, |||
+      sum by (training_job) (rate(%(some)s[%(window)s])) / (sum by (training_job) (rate(%(all)s[%(window)s])) > 0)
+    ||| % {
+      some: series('argus_stack_samples_total', [firstRanks, 'thread=~"%s"' % c.mainThread, 'frame=~"%s"' % kind.frames]),
+      all: series('argus_stack_samples_total', [firstRanks, 'thread=~"%s"' % c.mainThread]),
+      window: window,
+    })
+    for kind in c.historyFrames
+  ],
+
+  local learned(best, matcher) = |||
+    %(best)s by (%(run)s) (
+      quantile_over_time(0.5, job:argus_signature:healthy{%(matcher)s}[%(window)s])
+      and count_over_time(job:argus_signature:healthy{%(matcher)s}[%(window)s]) >= %(least)d
+    )
+  ||| % {
+    best: best,
+    run: run,
+    matcher: matcher,
+    window: duration.range(c, c.historyWindow),
+    least: c.historyMinSamples,
+  },
+  local learning = [
+    {
+      // Neither slow nor blamed, and not slower than what was learned: a slow run must not become the norm, nor a young one,
+      // whose means are not full.
+      record: 'job:argus_signature:healthy',
+      expr: |||
+        job:argus_signature:current
+        and on (training_job) job:argus_iteration:class{class="stable"}
+        and on (training_job) %(N)s offset %(age)s
+        unless on (training_job) rank:argus_verdict:active{verdict="culprit"}
+        unless on (training_job) job:argus_history:slowdown_ratio
+        unless on (training_job) job:argus_stalled:seconds
+        unless on (training_job) (job:argus_train:seconds < %(mean)g)
+      ||| % { N: N, age: duration.of(2 * c.historyMean), mean: c.historyMean },
+    },
+    {
+      // Of a healthy run the host is far ahead; of everything else less is better.
+      record: 'job:argus_signature:learned',
+      expr: '%sor\n%s' % [learned('max', 'signature="issue_latency"'), learned('min', 'signature!="issue_latency"')],
+    },
+  ],
+
+  local onRun = 'on (%s) group_left ()' % run,
+  local comparison = [
+    {
+      record: 'job:argus_signature:history_ratio',
+      expr: 'job:argus_signature:current{signature=~"iteration|phase|issue_latency|kernel"}\n/ %s (job:argus_signature:learned > 0)' % onRun,
+    },
+    {
+      // Shares, by difference; of a kernel that no healthy run had, all of it.
+      record: 'job:argus_signature:excess_ratio',
+      expr: |||
+        job:argus_signature:current{signature=~".*_void|frames:.*|kernel_share"} - %(onRun)s job:argus_signature:learned
+        or (
+          job:argus_signature:current{signature="kernel_share"}
+          and on (model, backend, world_size) job:argus_signature:learned{signature="kernel_share"}
+        )
+      ||| % { onRun: onRun },
+    },
+    {
+      // By how much the run is slower than the best healthy one.
+      record: 'job:argus_history:slowdown_ratio',
+      expr: |||
+        max by (training_job) (%(change)s) >= %(ratio)g
+        unless on (training_job) job:argus_stalled:seconds
+        unless on (training_job) (job:argus_train:seconds < %(mean)g)
+      ||| % { change: change('iteration'), ratio: c.historyRatio, mean: c.historyMean },
+    },
+  ],
+
+  // Evidence of each cause, from what says most to what says least; each is a vector by training_job.
+  local evidence =
+    local hostRuns = '(\n  max by (training_job) (%s) <= %g\n)' % [change('issue_latency'), c.historyLatencyRatio];
+    local share(signature) = 'max by (training_job) (%s) >= %g' % [excess(signature), c.minLostRatio];
+    local frames(cause) = 'max by (training_job) (%s) >= %g' % [excess('frames:' + cause), c.historyFrameShare];
+    local slowerPhase(matchers) = |||
+      max by (training_job) (
+        (1 - 1 / job:argus_signature:history_ratio{signature="phase", %(matchers)s})
+        * on (training_job, kind, phase) group_left ()
+        max by (training_job, kind, phase) (
+          group:argus_phase_duration_seconds:median * on (%(group)s) group:argus_phase_spans:rate
+        )
+      ) >= %(lost)g
+    ||| % { matchers: matchers, group: labels.phaseGroup, lost: c.minLostRatio };
+    [
+      {
+        // Every kernel alike, also the fastest quarter: something else runs on the GPUs.
+        kind: c.causes.history.colocation { evidence: 'kernels' },
+        expr: 'quantile by (training_job) (0.25, %s) >= %g' % [change('kernel'), c.historyRatio],
+      },
+      {
+        // Launches that take longer, by what they cost.
+        kind: c.causes.history.kernelShape { evidence: 'kernels' },
+        expr: |||
+          max by (training_job) (
+            (1 - 1 / (%(change)s >= %(ratio)g))
+            * on (training_job, kernel, stream) group_left ()
+            max by (training_job, kernel, stream) (%(share)s)
+          ) >= %(lost)g
+        ||| % {
+          change: change('kernel'),
+          ratio: c.historyKernelRatio,
+          share: current('kernel_share'),
+          lost: c.minLostRatio,
+        },
+      },
+      {
+        // Kernels that healthy runs did not have, or had less often.
+        kind: c.causes.history.kernelInefficient { evidence: 'kernels' },
+        expr: 'sum by (training_job) (%s > 0) >= %g' % [excess('kernel_share'), c.minLostRatio],
+      },
+    ] + [
+      // The stacks say it outright.
+      { kind: { cause: kind.cause, team: kind.team, evidence: 'stacks' }, expr: frames(kind.cause) }
+      for kind in c.historyFrames
+    ] + [
+      {
+        kind: c.causes.history.dataInput { evidence: 'idle' },
+        expr: '%s\nor on (training_job) (\n%s)' % [share('inter_step_void'), slowerPhase('phase=~"data"')],
+      },
+      { kind: c.causes.history.hostCode { evidence: 'idle' }, expr: share('minority_void') },
+      // The queue of launches runs dry, though the GPUs hardly idle.
+      { kind: c.causes.history.hostSync { evidence: 'latency' }, expr: hostRuns },
+      { kind: c.causes.history.fabric { evidence: 'phases' }, expr: slowerPhase('kind="comm"') },
+    ],
+  // The first line that holds is the cause: the rules are evaluated in this order.
+  local findings = [
+    {
+      record: 'job:argus_history:lost_ratio',
+      labels: evidence[index].kind,
+      expr: '(1 - 1 / job:argus_history:slowdown_ratio)\nand on (training_job) (\n%s\n)\n%s' % [
+        evidence[index].expr,
+        std.join('', [
+          'unless on (training_job) job:argus_history:lost_ratio{cause="%s", evidence="%s"}\n'
+          % [earlier.kind.cause, earlier.kind.evidence]
+          for earlier in evidence[:index]
+        ]),
+      ],
+    }
+    for index in std.range(0, std.length(evidence) - 1)
+  ],
+
+  prometheusRules+:: {
+    groups+: [
+      { name: 'argus-history', interval: duration.of(c.slowInterval), rules: signatures + comparison + findings },
+      { name: 'argus-history-learning', interval: duration.of(c.historyInterval), rules: learning },
+    ],
+  },
+}

@@ -1,0 +1,77 @@
+// Uneven work: sequences of different lengths, images of different sizes, experts with more tokens than others.
+//
+// A rank that has more to do takes longer, and nothing is wrong with it. Where the job reports its work
+// (argus_work_units_total), durations are compared by what the rank had to do. All ranks of a job make the same steps,
+// so work a second stands for work a step.
+local duration = import '../lib/duration.libsonnet';
+local labels = import '../lib/labels.libsonnet';
+
+{
+  local c = $._config,
+  local units = labels.selector('argus_work_units_total', [c.argusSelector]),
+  local byUnit(expr) = 'sum by (training_job, rank, unit) (%s)' % expr,
+  // Relative deviation over the ranks of the job.
+  local spread(expr) = |||
+    stddev by (training_job, unit) (%(expr)s) / (avg by (training_job, unit) (%(expr)s) > 0)
+  ||| % { expr: expr },
+  local first = c.meanWindows[0],
+  local perSecond = byUnit('rate(%s[%s])' % [units, duration.range(c, first)]),
+  local lately = byUnit('(%s - %s offset %s) >= 0' % [units, units, duration.of(c.fastWindow)]),
+  local before(metric) = '%s offset %s' % [metric, duration.of(first)],
+  local iterations = 'job:argus_iteration_duration_seconds:count',
+  local current = 'job:argus_work_per_iteration:current',
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        name: 'argus-work',
+        interval: duration.of(c.evaluationInterval),
+        rules: [
+          {
+            // How unevenly the job's work is spread over its ranks, by unit: steadily, and in the last scrape interval
+            // alone, where lengths are drawn anew for each step.
+            record: 'job:argus_work:cv',
+            expr: spread(perSecond),
+          },
+          { record: 'job:argus_work:fast_cv', expr: spread(lately) },
+          {
+            // Of jobs whose work is uneven, in the unit that is spread most. Even work explains nothing.
+            record: 'rank:argus_work:rate',
+            expr: |||
+              max by (training_job, rank) (
+                %(perSecond)s > 0
+                and on (training_job, unit) (topk by (training_job) (1, job:argus_work:cv) >= %(cv)g)
+              )
+            ||| % { perSecond: perSecond, cv: c.cvMild },
+          },
+          {
+            // Of the lowest live rank.
+            record: current,
+            expr: |||
+              sum by (training_job, unit) (
+                %(units)s - %(unitsBefore)s and on (training_job, rank) %(iterations)s
+              )
+              / on (training_job) group_left ()
+              max by (training_job) (%(iterations)s - %(iterationsBefore)s > 0)
+            ||| % {
+              units: units,
+              unitsBefore: before(units),
+              iterations: iterations,
+              iterationsBefore: before(iterations),
+            },
+          },
+          {
+            // How much more an iteration does now than within the windows of the scan: a planned change of the batch or
+            // of the sequence changes both this and the duration.
+            record: 'job:argus_work_per_iteration:growth',
+            expr: 'max by (training_job) (\n%s\n)' % std.join('\nor ', [
+              'label_replace(%s / (%s offset %s > 0), "window", "%s", "", "")'
+              % [current, current, duration.of(window), duration.of(window)]
+              for window in c.scanWindows
+            ]),
+          },
+        ],
+      },
+    ],
+  },
+}
