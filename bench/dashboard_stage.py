@@ -11,18 +11,21 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import aiohttp
 import numpy as np
 
 from argus_core import remote_write
+from argus_core.kernel_names import kernel_id
 from argus_l3_worker.config import Config, PrometheusConfig, WriteConfig
 from argus_l3_worker.cycle import Worker
 from argus_l3_worker.delivery import Delivery
 from argus_l3_worker.prometheus import Prometheus
 from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import Telemetry
+from argus_simulator.fleet.bank import kernel_names
 from argus_simulator.fleet.blocks import Block, Row
 from argus_simulator.fleet.faults import FleetFault
 from argus_simulator.fleet.play import Fleet, FleetPlan, history
@@ -34,6 +37,7 @@ from bench.servers import PrometheusServer
 RULES = Path(__file__).resolve().parents[1] / "rules"
 LARGE, SMALL = "pretrain-70b", "finetune-vlm"
 SLOW_RANK = 77
+SLOW_KERNEL = "*256x128_32x3_tn*"
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def scenario(size: Size, layout: Layout) -> tuple[FleetFault, ...]:
     last = layout.ranks - 1
     return (
         FleetFault(str(SLOW_RANK % layout.ranks), phase="backward", factor=1.5, onset=half),
-        FleetFault("ep3", kernels="*256x128_32x3_tn*", factor=1.15, onset=half / 2),
+        FleetFault("ep3", kernels=SLOW_KERNEL, factor=1.15, onset=half / 2),
         FleetFault(f"dp{layout.dp - 2}", phase="tp-all-reduce", factor=4.0, onset=0.7 * size.seconds),
         FleetFault(str(last - 9), gc=1.2, onset=0.6 * size.seconds),
         FleetFault(str(last - 17), blind="kernels", onset=0.3 * size.seconds),
@@ -108,7 +112,7 @@ class Stage:
                 if "kernels" in self.size.channels and at - judged >= self.size.cycle_every:
                     judged = at
                     await worker.cycle(at, at)
-                    self.server.write(_told_by(telemetry, at))
+                self.server.write(_told_by(telemetry, at))
                 recorded = await asyncio.to_thread(self._rules.evaluate, at)
                 self.server.write(self._of_prometheus(at, series + recorded))
                 say(f"sample {number} of {len(self._times)}: {series} series, {recorded} recorded")
@@ -200,3 +204,13 @@ def build(folder: Path, size: Size, say: Callable[[str], None] = lambda _: None)
         server.stop()
         raise
     return stage
+
+
+def variables(size: Size) -> dict[str, dict[str, str]]:
+    """What a reader would choose on a stage of this size: by dashboard, '' for all."""
+    sick = kernel_id(next(name for name in kernel_names() if fnmatchcase(name, SLOW_KERNEL)))
+    return {
+        "": {"training_job": LARGE},
+        "argus-rank": {"rank": str(SLOW_RANK % size.ranks)},
+        "argus-kernel": {"kernel": sick, "role": "pp0.tp0", "coordinate": "ep"},
+    }

@@ -24,6 +24,8 @@ class PanelQuery:
     """At most so many over the time range; 0 for instant queries."""
     least_step: float = 0.0
     """Seconds between points, at least."""
+    panel_id: int = 0
+    """0 for annotations and variables."""
 
 
 def panels(dashboard: Json) -> Iterator[Json]:
@@ -45,7 +47,9 @@ def queries(dashboard: Json) -> Iterator[PanelQuery]:
         for target in panel.get("targets", ()):
             points = 0 if target["instant"] else panel["maxDataPoints"]
             step = _seconds(panel.get("interval") or "0s")
-            yield PanelQuery(panel["title"], target["refId"], target["expr"], target["instant"], points, step)
+            yield PanelQuery(
+                panel["title"], target["refId"], target["expr"], target["instant"], points, step, panel["id"]
+            )
     for mark in dashboard["annotations"]["list"]:
         yield PanelQuery(f"annotation {mark['name']}", "", mark["expr"], False, 60, 60.0)
     for variable in dashboard["templating"]["list"]:

@@ -252,7 +252,9 @@ def history(
     )
 
 
-def heatmap(title: str, description: str, expr: str, *, legend: str, axis: str, unit: str) -> Heatmap:
+def heatmap(
+    title: str, description: str, expr: str, *, legend: str, axis: str, unit: str, most_points: int = 60
+) -> Heatmap:
     """How many are in each bucket over time; the query returns one series a bucket."""
     return Heatmap(
         title=title,
@@ -262,6 +264,6 @@ def heatmap(title: str, description: str, expr: str, *, legend: str, axis: str, 
         axis_label=axis,
         unit=unit,
         thresholds=steps(FACT),
-        maxDataPoints=60,  # each costs a count over all ranks
+        maxDataPoints=most_points,  # each costs a count over all ranks
         interval="1m",
     )

@@ -24,8 +24,6 @@ from argus_dashboards.theme import Json
 
 GENERATED: Final = Path(__file__).resolve().parent.parent / "generated"
 _TIMEOUT_SECONDS: Final = 120.0
-_GRAFANA: Final = {"__rate_interval": "1m", "__interval": "15s"}
-"""What Grafana puts in itself, for a scrape interval of 15 s."""
 
 
 class Refused(Exception):
@@ -38,6 +36,7 @@ class Span:
 
     end: float
     seconds: float = 3600.0
+    scrape_seconds: float = 15.0
 
     @property
     def start(self) -> float:
@@ -112,7 +111,12 @@ def resolve(source: Source, dashboard: Json, given: Mapping[str, str]) -> dict[s
     Raises:
         Refused: the query of a variable is wrong.
     """
-    values = {**_GRAFANA, "__range": f"{source.span.seconds:.0f}s"}
+    scrape = source.span.scrape_seconds
+    values = {  # what Grafana puts in itself
+        "__interval": f"{scrape:.0f}s",
+        "__rate_interval": f"{4 * scrape:.0f}s",
+        "__range": f"{source.span.seconds:.0f}s",
+    }
     for variable in dashboard["templating"]["list"]:
         name = variable["name"]
         if name in given:

@@ -35,6 +35,11 @@ def to_median(kind: str) -> str:
     )
 
 
+def against_peers(rank_phases: str) -> str:
+    """Mean duration over the group's median, also where groups are even and no rule records it."""
+    return f"{_MEAN}{{{rank_phases}}} / on ({_GROUP}) group_left () ({MEDIAN}{{{JOB}}} > 0)"
+
+
 def with_place(expr: str, ranks: str = RANKS) -> str:
     """`expr` by rank, with the rank's node and GPU where they are known."""
     return with_labels("node, gpu_uuid", "rank", expr, f"argus_rank_info{{{ranks}}}")

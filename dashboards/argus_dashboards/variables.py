@@ -102,9 +102,7 @@ def role() -> Any:
         query=f"label_values(argus_rank_info{{{JOB}}}, role)",
         refresh=_ON_TIME_RANGE_CHANGE,
         sort=_SORT_ALPHABETICALLY,
-        includeAll=True,
-        allValue=".*",
-        description="Ranks that should run the same kernels: compare within one role.",
+        description="Ranks that should run the same kernels: only they can be compared.",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from argus_dashboards.itself.channels import POINTS
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines
 from argus_dashboards.promql import CLUSTER, RATE
@@ -59,6 +60,7 @@ _A_RANK = lines(
     unit=COUNT,
     decimals=0,
     colours={"largest": TICKET},
+    most_points=POINTS,
 )
 _SCRAPE = lines(
     "Scrape duration",

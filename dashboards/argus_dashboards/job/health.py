@@ -10,6 +10,8 @@ from argus_dashboards.panels import lines, table
 from argus_dashboards.promql import JOB, RATE
 from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, PER_SECOND, RATIO, SECONDS, steps
 
+_POINTS = 80
+"""These read three series of every rank."""
 _EXPORTERS_OF_JOB = f"and on (job, instance) argus_rank_up{{{JOB}}}"
 
 _CHANNELS = lines(
@@ -21,6 +23,7 @@ _CHANNELS = lines(
     [("{{channel}}", f"avg by (channel) (argus_channel_up{{{JOB}}})")],
     unit=RATIO,
     calcs=("lastNotNull", "min"),
+    most_points=_POINTS,
 )
 
 _REASONS = table(
@@ -55,6 +58,7 @@ _DROPPED = lines(
     unit=RATIO,
     decimals=2,
     limits=steps(GOOD, {BAD: 0.01}),
+    most_points=_POINTS,
 )
 
 _RECEIVED = lines(
@@ -62,6 +66,7 @@ _RECEIVED = lines(
     "Over all ranks. A channel that falls to zero while the job trains has stopped observing.",
     [("{{channel}}", f"sum by (channel) (rate(argus_records_total{{{JOB}}}[{RATE}]))")],
     unit=PER_SECOND,
+    most_points=_POINTS,
 )
 
 _PRODUCER_CPU = lines(
@@ -74,6 +79,7 @@ _PRODUCER_CPU = lines(
     unit=RATIO,
     decimals=2,
     limits=steps(GOOD, {BAD: 0.01}),
+    most_points=_POINTS,
 )
 
 _EXPORTER_FAILURES = lines(

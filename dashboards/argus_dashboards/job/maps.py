@@ -7,23 +7,21 @@ from typing import Final
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import matrix
 from argus_dashboards.promql import JOB
-from argus_dashboards.theme import COUNT, SLOWNESS, Json
+from argus_dashboards.theme import COUNT, SLOWNESS
 
 CELLS_SHOWN: Final = 2048
 
 STATISTICS: Final = {
-    "duration / median of the group": "rank:argus_phase_duration_seconds:median_ratio",
     "mean duration (s)": "rank:argus_phase_duration_seconds:mean",
     "longest span (s)": "argus_phase_window_max_seconds",
-    "z-score in the group": "rank:argus_phase_duration_seconds:zscore",
-    "share of wall time lost": "rank:argus_phase_excess:lost_ratio",
+    "uneven groups: duration / median": "rank:argus_phase_duration_seconds:median_ratio",
+    "uneven groups: z-score": "rank:argus_phase_duration_seconds:zscore",
+    "suspects: share of wall time lost": "rank:argus_phase_suspect:lost_ratio",
 }
-"""What the maps can show, by what the reader is offered."""
+"""What the maps can show, by what the reader is offered. Rules record the last three where groups differ."""
 
 STEPS: Final = {"1": "()", "10": "[0-9]", "100": "[0-9][0-9]"}
 """DP indices in one row, and the digits that are cut for it: PromQL has no division of labels."""
-
-_ROWS: Final[Json] = {"id": "custom.width", "value": 90}
 
 
 def _map(figure: str, column: str, text: str) -> object:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from argus_dashboards.layout import Line, Section
-from argus_dashboards.panels import lines
-from argus_dashboards.promql import JOB, RANKS, RATE
-from argus_dashboards.theme import BAD, FACT, GOOD, NOTICE, RATIO, SECONDS, TIMES, UNKNOWN, steps
+from argus_dashboards.panels import lines, states
+from argus_dashboards.promql import JOB, RANKS, RATE, against_peers
+from argus_dashboards.theme import BAD, FACT, GOOD, NOTICE, RATIO, SECONDS, TIMES, UNKNOWN, codes, steps
 
 _MEAN = f"max by (phase) (rank:argus_phase_duration_seconds:mean{{{RANKS}}})"
 _SPENT = f"argus_phase_duration_seconds_sum{{{RANKS}}}"
@@ -33,7 +33,7 @@ _AGAINST_PEERS = lines(
     [
         (
             "{{phase}}",
-            f"max by (phase) (rank:argus_phase_duration_seconds:median_ratio{{{RANKS}}})",
+            f"max by (phase) ({against_peers(RANKS)})",
         )
     ],
     unit=TIMES,
@@ -56,14 +56,24 @@ _LONGEST = lines(
     [("{{phase}}", f"max by (phase) (argus_phase_window_max_seconds{{{RANKS}}})")],
     unit=SECONDS,
 )
-_OPEN = lines(
+_AGE = lines(
     "Age of the span that is open now",
     """
-    How long the rank has been in the phase it is in. It should stay below the phase's longest span; a line
-    that climbs without end is a hang, and its phase says where.
+    How long the rank has been in the phase it is in. It stays below the longest spans above; a line that
+    climbs without end is a hang, and the panel beside it says where.
     """,
-    [("{{phase}}", f"max by (phase) (time() - argus_phase_open_timestamp_seconds{{{RANKS}}})")],
+    [("open since", f"max(time() - argus_phase_open_timestamp_seconds{{{RANKS}}})")],
     unit=SECONDS,
+    colours={"open since": FACT},
+)
+_OPEN = states(
+    "Phase at each scrape",
+    """
+    What the rank was in the middle of when it was scraped: long phases appear more often. One phase without
+    a break while the age beside it climbs is where the rank hangs; in a comm phase it waits for others.
+    """,
+    [("{{phase}}", f"max by (phase) (argus_phase_open_timestamp_seconds{{{RANKS}}}) > bool 0")],
+    codes({"closed": UNKNOWN, "open": FACT}),
 )
 _ITERATIONS = lines(
     "Iteration time of the rank and of the job",
@@ -91,6 +101,6 @@ SECTION: Final = Section(
     [
         Line(9, [(12, _STACK), (12, _AGAINST_PEERS)]),
         Line(8, [(8, _DURATIONS), (8, _LONGEST), (8, _ITERATIONS)]),
-        Line(6, [(24, _OPEN)]),
+        Line(7, [(8, _AGE), (16, _OPEN)]),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Final
 from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import stat, table
-from argus_dashboards.promql import ALERTS, RANKS, with_labels
+from argus_dashboards.promql import ALERTS, NOT_COMM, RANKS, against_peers, with_labels
 from argus_dashboards.theme import (
     BAD,
     COUNT,
@@ -49,7 +49,7 @@ _WORST_PHASE = stat(
     Largest duration of a compute or host phase over its group's median. Near 1 the rank works like its peers
     and what is slow is elsewhere.
     """,
-    f'max(rank:argus_phase_duration_seconds:median_ratio{{{RANKS}, kind!="comm"}})',
+    f"max({against_peers(f'{RANKS}, {NOT_COMM}')})",
     unit=TIMES,
     decimals=2,
     thresholds=steps(GOOD, {NOTICE: 1.05, TICKET: CULPRIT_RATIO, BAD: ROBUST_RATIO}),

@@ -1,0 +1,143 @@
+"""Every query of every dashboard against a real Prometheus: `python -m bench.dashboards`.
+
+Twice: 1,024 ranks with everything that a bad afternoon brings, where no query may fail and no panel may be
+empty that the scenario has something for; and 10,240 ranks, where each query is timed as a reader would wait
+for it. The stage is bench.dashboard_stage: fleets of the fault lab, the rules, the L3 worker. Prints a table
+and ends in one JSON line:
+
+    panels, queries  how many were asked, variables and annotations included in the queries
+    errors           queries that Prometheus refused
+    empty            panels without any data, but for those in `NOTHING_TO_SHOW`
+    slowest_s        longest answer to a query at the large size, seconds of wall time
+    most_lines       most series that one query of a panel returned at the large size
+
+The large fleet has 20 minutes of samples, 55 s apart, four kernels a rank, and queries over an hour. Beside
+other work the times are upper bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dashboards"))
+
+from argus_dashboards.inspection import panels, queries
+from argus_dashboards.probe import Answer, Source, Span, all_uids, load, resolve
+from bench import dashboard_stage
+from bench.dashboard_stage import Size, Stage
+
+SMALL = Size(ranks=1024)
+LARGE = Size(ranks=10_240, seconds=1200.0, every=55.0, kernel_pairs=4, cycle_every=300.0)
+_SPAN_SECONDS = 3600.0
+
+NOTHING_TO_SHOW = {
+    ("argus-itself", "Not judged"),
+    ("argus-job", "annotation Change points"),
+}
+"""What is rightly empty on this stage: the worker judges every role, and one alert explains the rest."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One query of a dashboard with its answer."""
+
+    uid: str
+    answer: Answer
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.uid, self.answer.query.panel
+
+
+def _source(stage: Stage) -> Source:
+    return Source(stage.server.url, Span(stage.end, _SPAN_SECONDS, stage.size.every))
+
+
+def ask_all(stage: Stage) -> list[Asked]:
+    """Every query of every dashboard, as a reader of the stage would have them asked."""
+    source, given = _source(stage), dashboard_stage.variables(stage.size)
+    asked = []
+    for uid in all_uids():
+        dashboard = load(uid)
+        values = resolve(source, dashboard, given[""] | given.get(uid, {}))
+        # Variables were asked to find their values, by the API that lists labels.
+        asked += [
+            Asked(uid, source.ask(query, values))
+            for query in queries(dashboard)
+            if not query.panel.startswith("variable ")
+        ]
+    return asked
+
+
+def refused(asked: Iterable[Asked]) -> list[str]:
+    return [f"{one.place}: {one.answer.error}" for one in asked if one.answer.error]
+
+
+def empty(asked: Iterable[Asked]) -> list[tuple[str, str]]:
+    """Panels none of whose queries has an answer, though the scenario has something for them."""
+    filled: dict[tuple[str, str], bool] = {}
+    for one in asked:
+        filled[one.place] = filled.get(one.place, False) or bool(one.answer.result)
+    return [place for place, has in filled.items() if not has and place not in NOTHING_TO_SHOW]
+
+
+def run(size: Size, say: Callable[[str], None]) -> list[Asked]:
+    """Build a stage of a size and ask it everything."""
+    with tempfile.TemporaryDirectory() as folder:
+        stage = dashboard_stage.build(Path(folder), size, say)
+        try:
+            return ask_all(stage)
+        finally:
+            stage.server.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, default=SMALL.ranks, help="0: leave this part out")
+    parser.add_argument("--large", type=int, default=LARGE.ranks, help="0: leave this part out")
+    options = parser.parse_args()
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    result: dict[str, object] = {
+        "dashboards": len(all_uids()),
+        "panels": sum(1 for uid in all_uids() for _ in panels(load(uid))),
+        "queries": sum(1 for uid in all_uids() for _ in queries(load(uid))),
+    }
+    errors: list[str] = []
+    if options.ranks:
+        asked = run(Size(**{**SMALL.__dict__, "ranks": options.ranks}), say)
+        errors, bare = refused(asked), empty(asked)
+        for line in [*errors, *(f"{place}: no data" for place in bare)]:
+            print(line)
+        result |= {"ranks": options.ranks, "errors": len(errors), "empty": len(bare)}
+    if options.large:
+        asked = run(Size(**{**LARGE.__dict__, "ranks": options.large}), say)
+        errors += refused(asked)
+        ordered = sorted(asked, key=lambda one: -one.answer.seconds)
+        print(f"{'slowest queries':78} {'lines':>6} {'s':>6}")
+        for one in ordered[:15]:
+            what = f"{one.uid}: {one.answer.query.panel} {one.answer.query.ref}"
+            print(f"{what:78} {len(one.answer.result):6d} {one.answer.seconds:6.2f}")
+        result |= {
+            "large_ranks": options.large,
+            "errors": len(errors),
+            "slowest_s": round(ordered[0].answer.seconds, 2),
+            "slowest": ": ".join(ordered[0].place),
+            "most_lines": max(len(one.answer.result) for one in asked),
+        }
+    print(json.dumps(result))
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
