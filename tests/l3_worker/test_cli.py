@@ -86,25 +86,58 @@ def test_missed_ticks_are_skipped() -> None:
     assert next_tick(1020.0 + 130.0, 60.0) == 1200.0
 
 
+T = TypeVar("T")
+_PATIENCE_SECONDS = 60.0
 _RUN = "import sys; from argus_l3_worker.cli import main; sys.exit(main())"
 
 
 class Worker:
-    """`argus-l3-worker serve` as a process."""
+    """`argus-l3-worker serve` as a process; what is waited for is looked at after each line that it logs."""
 
-    def __init__(self, arguments: list[str], log: Path) -> None:
-        self._log = log
-        with log.open("ab") as stream:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _RUN, "serve", "--web.listen-address", "127.0.0.1:0", *arguments],
-                stdout=stream,
-                stderr=stream,
-                env={key: value for key, value in os.environ.items() if key != "XDG_STATE_HOME"},
-            )
+    def __init__(self, arguments: list[str]) -> None:
+        self._lines: list[str] = []
+        self._more = threading.Condition()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _RUN, "serve", "--web.listen-address", "127.0.0.1:0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={key: value for key, value in os.environ.items() if key != "XDG_STATE_HOME"},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._more:
+                self._lines.append(line)
+                self._more.notify_all()
 
     @property
     def log(self) -> str:
-        return self._log.read_text()
+        with self._more:
+            return "".join(self._lines)
+
+    def wait_for(self, found: Callable[[], T | None], failure: str) -> T:
+        """What `found` returns as soon as it is true: asked at once and after each further line."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            with self._more:
+                seen = len(self._lines)
+            if result := found():
+                return result
+            with self._more:
+                left = deadline - time.monotonic()
+                if not self._more.wait_for(lambda: len(self._lines) > seen, max(left, 0.0)):  # noqa: B023
+                    raise AssertionError(f"{failure}\n{''.join(self._lines)}")
+
+    def wait_for_series(self, condition: str, prometheus: PrometheusServer, present: bool) -> None:
+        """Until `condition` has (or has no) result now."""
+        self.wait_for(
+            lambda: bool(prometheus.query(condition, time.time())) == present,
+            f"{condition} still {'absent' if present else 'present'}",
+        )
 
     @property
     def url(self) -> str:
@@ -112,12 +145,8 @@ class Worker:
         return self.said(r"event=listening url=(\S+)")
 
     def said(self, pattern: str) -> str:
-        """First group of the first log line that matches, once there is one."""
-
-        def found() -> re.Match[str] | None:
-            return re.search(pattern, self.log)
-
-        match = wait_for(found, f"no {pattern} in the log", lambda: self.log)
+        """Last group of the first log line that matches, once there is one."""
+        match = self.wait_for(lambda: re.search(pattern, self.log), f"no {pattern} in the log")
         return match[match.re.groups]
 
     def get(self, path: str) -> str:
@@ -132,42 +161,24 @@ class Worker:
         raise AssertionError(f"no {name}{labels}")
 
     def stop(self) -> int:
+        """End it and read the rest of its log."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        status = self.process.wait(_PATIENCE_SECONDS)
+        self._reader.join(_PATIENCE_SECONDS)
+        return status
 
 
 @pytest.fixture
-def worker(prometheus: PrometheusServer, tmp_path: Path) -> Iterator[Worker]:
+def worker(prometheus: PrometheusServer) -> Iterator[Worker]:
     """A worker with a cycle of one second."""
     arguments = ["--prometheus.url", prometheus.url, "--cycle", "1s", "--settle", "0s", "--history", "60s"]
-    running = Worker(arguments, tmp_path / "worker.log")
+    running = Worker(arguments)
     try:
         yield running
     finally:
         if running.process.poll() is None:
             running.process.kill()
             running.process.wait(10)
-
-
-T = TypeVar("T")
-
-
-def wait_for(found: Callable[[], T | None], failure: str, more: Callable[[], str] = str) -> T:
-    """What `found` returns as soon as it is true; asks ten times a second, for a minute at most."""
-    pause, deadline = threading.Event(), time.monotonic() + 60.0
-    while time.monotonic() < deadline:
-        if result := found():
-            return result
-        pause.wait(0.1)
-    raise AssertionError(f"{failure} {more()}")
-
-
-def wait_for_series(condition: str, prometheus: PrometheusServer, present: bool) -> None:
-    """Until `condition` has (or has no) result now."""
-    wait_for(
-        lambda: bool(prometheus.query(condition, time.time())) == present,
-        f"{condition} still {'absent' if present else 'present'}",
-    )
 
 
 @pytest.mark.e2e
@@ -178,13 +189,13 @@ def test_serve_raises_and_ends_a_verdict(prometheus: PrometheusServer, worker: W
     judged = "argus_l3_rank_shift_ratio"
     slow = {"3": 1.5}
     job.publish(time.time(), 64, fleet(8, 1, slow))
-    wait_for_series(judged, prometheus, present=True)
+    worker.wait_for_series(judged, prometheus, present=True)
     job.publish(time.time(), 128, fleet(8, 2, slow))
-    wait_for_series(anomaly, prometheus, present=True)
+    worker.wait_for_series(anomaly, prometheus, present=True)
     job.publish(time.time(), 192, fleet(8, 3))
-    wait_for_series(f'{judged}{{rank="3"}} < 0.1', prometheus, present=True)
+    worker.wait_for_series(f'{judged}{{rank="3"}} < 0.1', prometheus, present=True)
     job.publish(time.time(), 256, fleet(8, 4))
-    wait_for_series(anomaly, prometheus, present=False)
+    worker.wait_for_series(anomaly, prometheus, present=False)
 
     assert worker.get("/healthz") == "ok"
     assert worker.value("argus_l3_worker_cycles_total", result="success") > 0
@@ -200,14 +211,14 @@ def test_serve_raises_and_ends_a_verdict(prometheus: PrometheusServer, worker: W
 def test_serve_goes_on_after_an_outage(prometheus: PrometheusServer, worker: Worker) -> None:
     """Prometheus gone: cycles fail with a log line. Back again: cycles succeed, and age is published."""
     assert worker.url
-    wait_for_series("argus_l3_last_success_timestamp_seconds", prometheus, present=True)
+    worker.wait_for_series("argus_l3_last_success_timestamp_seconds", prometheus, present=True)
     before = worker.value("argus_l3_worker_cycles_total", result="success")
     prometheus.stop()
-    wait_for(
+    worker.wait_for(
         lambda: worker.value("argus_l3_worker_cycles_total", result="failure") > 0, "no cycle has failed"
     )
     prometheus.start()
-    wait_for(
+    worker.wait_for(
         lambda: worker.value("argus_l3_worker_cycles_total", result="success") > before,
         "no cycle has succeeded since",
     )
@@ -233,7 +244,7 @@ def test_sighup_takes_new_settings_and_refuses_wrong_ones(
     file = tmp_path / "l3.yaml"
     settings = f"prometheus: {{url: '{prometheus.url}'}}\ncycle_seconds: 1\nsettle_seconds: 0\n"
     file.write_text(settings)
-    running = Worker(["--config", str(file)], tmp_path / "worker.log")
+    running = Worker(["--config", str(file)])
     try:
         assert running.url
         file.write_text(settings + "judge: {kernel_effect: 0.2}\nwrite: {url: 'http://other/api/v1/write'}\n")
@@ -246,7 +257,7 @@ def test_sighup_takes_new_settings_and_refuses_wrong_ones(
         assert "did you mean judge.kernel_effect?" in running.said(r"the old one goes on. reason=(.*)")
         assert running.value("argus_l3_worker_config_last_reload_successful") == 0
         before = running.value("argus_l3_worker_cycles_total", result="success")
-        wait_for(
+        running.wait_for(
             lambda: running.value("argus_l3_worker_cycles_total", result="success") > before,
             "no cycle has succeeded since",
         )
