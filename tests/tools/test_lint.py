@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,6 +10,8 @@ import pytest
 from tools.lint import names, programs, runbooks
 from tools.lint.__main__ import problems
 from tools.lint.sources import ROOT, Rule, rules
+
+from argus_l3_worker import causes
 
 needs_tools = pytest.mark.skipif(
     shutil.which("promtool") is None or shutil.which("amtool") is None,
@@ -117,10 +118,10 @@ def test_a_link_to_another_page_is_named() -> None:
 
 
 def test_a_cause_or_question_without_an_answer_is_named(copy: Path) -> None:
-    causes = runbooks.causes_of(rules("rules"))
+    expected = runbooks.causes_of(rules("rules"))
     broken(copy / "docs/runbooks/ArgusHostStall.md", "`host-gc`", "`host-garbage`")
     broken(copy / "docs/runbooks/ArgusHostStall.md", "## What fixed it", "## Fixes")
-    found = " ".join(runbooks.incomplete(causes, copy))
+    found = " ".join(runbooks.incomplete(expected, copy))
     assert "cause host-gc is not explained" in found
     assert "headings are Meaning, Impact, What to look at, in order, Likely causes, Fixes" in found
 
@@ -142,24 +143,16 @@ def test_what_the_programs_refuse_is_named(copy: Path) -> None:
 
 
 def test_causes_of_the_worker_are_those_it_accuses_with() -> None:
-    """The list that the runbooks are held to, against the worker's source."""
-    source = (ROOT / "l3_worker/argus_l3_worker/verdicts.py").read_text(encoding="utf-8")
-    words = {
-        node.value
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    said = {
-        word for word in words if word in {"tail", "workload"} or (word.count("-") == 1 and word.islower())
-    }
-    victims = {"collective-wait"}
-    assert said - victims == set(runbooks.WORKER_CAUSES)
+    """The lists that the runbooks are held to, against the worker's constants; the overview has them all."""
+    constants = {value for name, value in vars(causes).items() if name.isupper() and isinstance(value, str)}
+    listed = {*runbooks.WORKER_CAUSES, *runbooks.GROUP_CAUSES, *runbooks.VICTIM_CAUSES}
+    assert listed == constants
     overview = (ROOT / "docs/runbooks/README.md").read_text(encoding="utf-8")
-    assert all(f"`{cause}`" in overview for cause in said)
+    assert all(f"`{cause}`" in overview for cause in constants)
 
 
 def test_the_overview_explains_every_cause_and_abstention_of_the_rules() -> None:
     overview = (ROOT / "docs/runbooks/README.md").read_text(encoding="utf-8")
-    causes = {rule.labels["cause"] for rule in rules("rules") if "cause" in rule.labels}
-    assert len(causes) > 10
-    assert [cause for cause in sorted(causes) if f"`{cause}`" not in overview] == []
+    recorded = {rule.labels["cause"] for rule in rules("rules") if "cause" in rule.labels}
+    assert len(recorded) > 10
+    assert [cause for cause in sorted(recorded) if f"`{cause}`" not in overview] == []

@@ -111,9 +111,10 @@ def _unroutable(rule: Rule) -> Iterator[str]:
     severity = rule.labels.get("severity")
     if severity not in SEVERITIES:
         yield f"{rule.where}: alert {rule.name} has severity {severity!r}; allowed: {sorted(SEVERITIES)}"
-    # Verdict series carry team and level themselves.
-    carried = "verdict" in rule.expr
+    # Verdict series carry team and level themselves, and an aggregation may keep them.
+    kept = {label.strip() for labels in _KEPT.findall(rule.expr) for label in labels.split(",")}
     for label, allowed in (("team", TEAMS), ("level", LEVELS)):
         value = rule.labels.get(label)
+        carried = "verdict" in rule.expr or label in kept
         if value not in allowed and not (value is None and carried):
             yield f"{rule.where}: alert {rule.name} has {label} {value!r}; allowed: {sorted(allowed)}"

@@ -18,7 +18,11 @@ HEADINGS = (
     "How to silence",
 )
 WORKER_CAUSES = ("gpu-compute", "gpu-transfer", "tail", "workload", "collective-late")
-"""What `argus_l3_anomaly` accuses a rank of; a test compares them with the worker's source."""
+"""What `argus_l3_anomaly` accuses a rank of; a test compares all of these with the worker's."""
+GROUP_CAUSES = ("gpu-compute", "gpu-transfer", "link-slow", "tail", "workload")
+"""What `argus_l3_group_shift` says of ranks that share a coordinate."""
+VICTIM_CAUSES = ("collective-wait",)
+"""What it excuses a rank with: never alerted on."""
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*)$", re.M)
@@ -29,12 +33,18 @@ def causes_of(rules: Sequence[Rule]) -> dict[str, set[str]]:
     hang = {
         rule.labels["cause"]
         for rule in rules
-        if rule.labels.get("verdict") == "culprit" and rule.labels.get("level") == "L1"
+        if rule.labels.get("verdict") == "culprit" and rule.labels.get("cause", "").startswith("hang-")
     }
-    found: dict[str, set[str]] = {"ArgusKernelDegraded": set(WORKER_CAUSES), "ArgusTrainingStalled": hang}
+    history = {rule.labels.get("cause", "") for rule in rules if rule.name == "job:argus_history:lost_ratio"}
+    found: dict[str, set[str]] = {
+        "ArgusKernelDegraded": set(WORKER_CAUSES),
+        "ArgusKernelGroupShift": set(GROUP_CAUSES),
+        "ArgusTrainingStalled": hang,
+        "ArgusIterationRegression": history - {""},
+    }
     for rule in rules:
         if rule.is_alert:
-            for selected in re.findall(r'cause=~?"([^"]+)"', rule.expr):
+            for selected in re.findall(r'cause=~?"([a-z|-]+)"', rule.expr):
                 found.setdefault(rule.name, set()).update(selected.split("|"))
     return found
 
