@@ -202,13 +202,11 @@ class Player:
         clocks = host_clocks(shape.topology, shape.clocks, self._job.seed)
         self._producers = [
             Producer(
-                shape.topology, rank, self._training_job, self._socket,
-                clocks[shape.topology.host_index(rank)], self._clock, shape.host.stack_hertz,
+                shape, rank, self._training_job, self._socket, clocks[shape.topology.host_index(rank)],
+                self._clock,
             )
             for rank in range(shape.topology.ranks)
         ]  # fmt: skip
-        for producer in self._producers:
-            producer.quantise(shape.clocks.quantum_ns)
         self._away = {rank for fault in self._job.faults if fault.mechanism == "join" for rank in fault.ranks}
         for producer in self._present():
             producer.flush()

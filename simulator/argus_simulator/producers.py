@@ -16,7 +16,7 @@ from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.link import Link
 from argus_core.shared_page import PageWriter
-from argus_simulator.engine.job import NEVER, HostPause, JobStep
+from argus_simulator.engine.job import NEVER, HostPause, JobShape, JobStep
 from argus_simulator.engine.noise import generator
 from argus_simulator.engine.plan import SPAN_DTYPE, Plan
 from argus_simulator.engine.settings import ClockSettings
@@ -79,24 +79,27 @@ class Producer:
     """One rank's producer.
 
     Args:
-        texts: names that the job's records refer to are bound in this order, alike on all ranks.
+        shape: of the job.
+        host_clock: what the rank's host takes for the time.
         clock: Unix time in ns.
     """
 
     def __init__(
-        self, topology: Topology, rank: int, training_job: str, socket: Path, host_clock: HostClock,
-        clock: Callable[[], int], stack_hertz: float,
+        self, shape: JobShape, rank: int, training_job: str, socket: Path, host_clock: HostClock,
+        clock: Callable[[], int],
     ) -> None:  # fmt: skip
         self.rank = rank
         self.dark: set[wire.Channel] = set()
         """Channels that are lost."""
         self.dark_reason = ""
-        self._clock, self._host_clock, self._topology = clock, host_clock, topology
+        self._clock, self._host_clock, self._topology = clock, host_clock, shape.topology
+        self._quantum_ns = shape.clocks.quantum_ns
         self._page = PageWriter()
         self._link = Link(socket, self._hello(training_job), patience_s=_PATIENCE_S, page_fd=self._page.fd)
         self._totals = _Totals()
         self._bound: dict[Plan, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
-        self._stacks = MainThread(stack_hertz) if stack_hertz > 0 else None
+        hertz = shape.host.stack_hertz
+        self._stacks = MainThread(hertz) if hertz > 0 else None
 
     @property
     def connected(self) -> bool:
@@ -131,7 +134,7 @@ class Producer:
     def send(self, done: JobStep, epoch_ns: int, *, finished: bool = True) -> None:
         """Queue the records of a step; the caller flushes. A step that is not `finished` has no iteration."""
         names, texts = self._bind(done.plan)
-        quantum = self._quantum
+        quantum = self._quantum_ns
         if wire.Channel.PHASES not in self.dark:
             spans = done.spans_of(self.rank).copy()
             self._place(spans, epoch_ns, quantum)
@@ -185,12 +188,6 @@ class Producer:
                     self._page.words[slot] = on_monotonic(since)
 
     # -- parts ------------------------------------------------------------------
-
-    _quantum = 1
-
-    def quantise(self, quantum_ns: int) -> None:
-        """Time stamps of the GPU are multiples of this."""
-        self._quantum = quantum_ns
 
     def step_clock(self, offset_ns: int) -> None:
         """The host's clock jumps."""

@@ -59,7 +59,13 @@ class ClockSettings:
 
 @dataclass(frozen=True)
 class NoiseSettings:
-    """Levels measured on public traces of real GPUs; see docs/fault-lab.md."""
+    """How much healthy durations vary.
+
+    Measured on public traces of V100s (ResNet-50, 140 kernels by grid, n >= 12, 50 us and more): deviation
+    within one grid 0.4 to 2.3 % (p10, p90), 2 to 2.6 % of the events beyond 1.5 medians, the largest 3.9; of
+    shorter kernels 14.5. Other public traces have 3 % and more, which is the default; medians of healthy
+    ranks lie 0.3 to 3 % apart.
+    """
 
     step_cv: float = setting(0.006, "deviation of a rank's computation from step to step")
     kernel_cv: float = setting(0.03, "deviation of a kernel within one mode")
