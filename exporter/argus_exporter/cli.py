@@ -15,6 +15,7 @@ from argus_core import catalogue
 from argus_core.link import default_socket_path
 from argus_core.settings import SettingsError, document, load
 from argus_exporter import run
+from argus_exporter.budget import command as budget
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.replay import command as replay
@@ -105,6 +106,12 @@ def _parser() -> argparse.ArgumentParser:
         "trace", help="turn files of other tools into traces for Perfetto; list and fetch stored traces"
     )
     trace.add_arguments(trace_parser)
+
+    budget_parser = commands.add_parser(
+        "budget", help="say how many series a fleet makes, and what Prometheus needs for them"
+    )
+    budget.add_arguments(budget_parser)
+    budget_parser.set_defaults(handler=budget.run)
 
     catalogue_parser = commands.add_parser(
         "catalogue", help="list every metric family, its type, labels and meaning"
