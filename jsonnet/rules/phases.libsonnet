@@ -185,11 +185,12 @@ local labels = import '../lib/labels.libsonnet';
     // The fast path: the last scrape interval alone.
     local fastRange = c.fastWindow + c.scrapeInterval,
     local fastRate(metric) = rateOf(metric, fastRange),
+    // A scrape that comes 2 % late holds as many.
+    local leastFastSpans = 0.98 * c.fastMinSpans,
     local fastMean(matchers) = '  %s\n  / (%s >= %g)\n' % [
       fastRate(sum(phase.outer + matchers)),
       fastRate(count(phase.outer + matchers)),
-      // A scrape that comes late holds as many spans.
-      (c.fastMinSpans - 0.5) / c.fastWindow,
+      leastFastSpans / c.fastWindow,
     ],
     local fastMedian(matchers=[]) = group('fast_median', phase.outer + matchers),
     local fastSlow = rec('rank:argus_phase_duration_seconds:fast_slow'),
@@ -203,7 +204,7 @@ local labels = import '../lib/labels.libsonnet';
         group: groupLabels,
         mean: fastMean([]),
         spans: spansInFast,
-        minimum: c.fastMinSpans - 0.5,
+        minimum: leastFastSpans,
       }),
       // Ranks that lose something that counts.
       record('rank:argus_phase_duration_seconds:fast_slow', |||
