@@ -14,6 +14,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +134,22 @@ def l3(_: Options) -> Iterator[Promise]:
     yield at_least("L3: faults found", quality["recall"], 1.0)
 
 
+def dashboards(_: Options) -> Iterator[Promise]:
+    """Every query of every panel, with 1,024 ranks and with 10,240."""
+    result = benchmark("bench.dashboards")
+    yield at_most("dashboards: queries refused", result["errors"], 0)
+    yield at_most("dashboards: panels without data that exists", result["empty"], 0)
+    yield at_most("dashboards: slowest query at 10,240 ranks", result["slowest_s"], 2, " s")
+
+
+def rules_differential(_: Options) -> Iterator[Promise]:
+    """Prometheus' engine against numpy, over random job histories."""
+    result = benchmark("bench.rules_differential", "--seeds", "200")
+    yield at_least("rules against numpy: seeds", result["seeds"], 200)
+    yield at_most("rules against numpy: seeds that differ", result["different"], 0)
+    yield at_least("rules against numpy: verdicts compared", result["decided_ratio"], 0.8)
+
+
 def demo(options: Options) -> Iterator[Promise]:
     """The whole chain, over seeds: which rank and phase is slow varies."""
     command = [str(Path(sys.executable).with_name("argus-simulator")), "demo", "--json", "--seed"]
@@ -149,6 +166,24 @@ def demo(options: Options) -> Iterator[Promise]:
     )
 
 
+def score(_: Options) -> Iterator[Promise]:
+    """The fault catalogue in front of the whole stack, one seed."""
+    command = [str(Path(sys.executable).with_name("argus-simulator")), "score", "--seed", "0", "--json"]
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"argus-simulator score ended with status {done.returncode}")
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    rows = f"{result['scenarios']} high-severity rows"
+    yield at_least(f"{rows}: detected", result["detection"], 0.95)
+    yield at_least(f"{rows}: rank precision", result["rank_precision"], 0.95)
+    yield at_least(f"{rows}: rank recall", result["rank_recall"], 0.95)
+    yield at_least(f"{rows}: team right", result["team"], 0.9)
+    hours = f"{result['healthy_job_hours']:.1f} healthy job-hours"
+    yield at_most(f"false accusations in {hours}", result["false_accusations"], 0)
+    yield at_most("score of one seed", round((time.monotonic() - began) / 60, 1), 20, " min")
+
+
 PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "modes": modes,
     "exporter": exporter,
@@ -160,7 +195,10 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "traces": traces,
     "blame": blame,
     "l3": l3,
+    "rules_differential": rules_differential,
+    "dashboards": dashboards,
     "demo": demo,
+    "score": score,
 }
 
 
