@@ -55,16 +55,24 @@ local labels = import '../lib/labels.libsonnet';
     local longWindows = c.meanWindows[1:],
     local spansOver(seconds, matchers=[]) = 'avg by (%s) (%s > 0 and %s)' % [groupLabels, rateOf(count(matchers), seconds), count(matchers)],
     local shortSpans = rec('group:argus_phase_spans:recent'),
+    local longSpans(seconds) =
+      'max by (%s) (%s)' % [groupLabels, rec('group:argus_phase_spans:long', ['window="%s"' % duration.of(seconds)])],
 
     // A rank alone in its window would compare with nobody, so the window is the group's. A long one must be full.
     windowRules: [
       record('group:argus_phase_spans:recent', spansOver(c.meanWindows[0])),
+    ] + [
+      record('group:argus_phase_spans:long', spansOver(seconds, phase.outer)) + {
+        labels+: { window: duration.of(seconds) },
+      }
+      for seconds in longWindows
+    ] + [
       record('group:argus_phase_window:seconds', std.join('\nor ', [
         '%g + 0 * (%s >= %g)' % [c.meanWindows[0], shortSpans, c.minSpans / c.meanWindows[0]],
       ] + [
         '%g + 0 * (%s >= %g and %s offset %s)' % [
           seconds,
-          spansOver(seconds, phase.outer),
+          longSpans(seconds),
           c.minSpans / seconds,
           shortSpans,
           duration.of(seconds),
@@ -74,7 +82,7 @@ local labels = import '../lib/labels.libsonnet';
       // Spans a second of one rank: with it, seconds lost per span become a share of wall time.
       record('group:argus_phase_spans:rate', std.join('\nor ', [
         '(%s and on (%s) %s == %g)' % [
-          if seconds == c.meanWindows[0] then shortSpans else spansOver(seconds, phase.outer),
+          if seconds == c.meanWindows[0] then shortSpans else longSpans(seconds),
           groupLabels,
           window,
           seconds,
