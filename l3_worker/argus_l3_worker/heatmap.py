@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import textwrap
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -99,15 +100,29 @@ def write_png(matrix: Matrix, title: str, file: Path) -> None:
     figure = Figure(figsize=(9, 8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    shown = axes.imshow(cells * 1e6, interpolation="nearest")
-    figure.colorbar(shown, label="W1, µs")
+    factor, unit = _unit(float(cells.max(initial=0.0)))
+    shown = axes.imshow(cells * factor, interpolation="nearest")
+    figure.colorbar(shown, label=f"W1, {unit}", shrink=0.8)
     ticks = np.unique(np.linspace(0, len(cells) - 1, min(len(cells), 12)).astype(int))
-    named = [matrix.places[tick * size] or matrix.ranks[tick * size] for tick in ticks]
+    told = _telling(matrix)
+    named = [f"rank {matrix.ranks[tick * size]} {told[tick * size]}".rstrip() for tick in ticks]
     axes.set_xticks(ticks, named, rotation=60, ha="right", fontsize=7)
     axes.set_yticks(ticks, named, fontsize=7)
-    axes.set_title(title, fontsize=10, parse_math=False)
+    axes.set_title(textwrap.fill(title, 100), fontsize=9, parse_math=False)
     axes.set_xlabel(_note(matrix, size), fontsize=8)
     figure.savefig(file, format="png", dpi=120)
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    """(how many a second has, name) of the unit in which the largest distance reads well."""
+    return (1e6, "µs") if seconds < 10e-3 else (1e3, "ms") if seconds < 10.0 else (1.0, "s")
+
+
+def _telling(matrix: Matrix) -> list[str]:
+    """The places without what all ranks have in common, which tells nothing."""
+    parts = [place.split() for place in matrix.places]
+    common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
+    return [" ".join(part for part in of if part not in common) for of in parts]
 
 
 def _named(matrix: Matrix) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ from argus_l3_worker.errors import ArgusWorkerError
 from argus_l3_worker.fetch import fetch_window
 from argus_l3_worker.matrix import Matrix, distance_matrix
 from argus_l3_worker.prometheus import Prometheus, Sample, selector
+from argus_l3_worker.subjects import listed
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.triples import PairTriples, RoleTriples
 
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace, config: Config) -> int:
     if not config.training_job:
         raise ArgusWorkerError("--training-job is missing; allowed: the name of one training job")
     at = time.time() if options.time is None else options.time
-    matrix = asyncio.run(_asked(config, options, at))
+    matrix, elsewhere = asyncio.run(_asked(config, options, at))
     scope = f"role {options.role}" if options.role else "all ranks"
     title = f"{config.training_job}: {matrix.kernel} on {matrix.stream}, {scope}"
     try:
@@ -56,10 +57,13 @@ def run(options: argparse.Namespace, config: Config) -> int:
     except OSError as error:
         raise ArgusWorkerError(f"cannot write {options.out}: {error.strerror}") from error
     print(f"{options.out}: {len(matrix.ranks)} ranks{f' ({matrix.note})' if matrix.note else ''}")
+    if elsewhere:
+        print(f"not compared: {listed(elsewhere)} (no kernels, or another window)")
     return 0
 
 
-async def _asked(config: Config, options: argparse.Namespace, at: float) -> Matrix:
+async def _asked(config: Config, options: argparse.Namespace, at: float) -> tuple[Matrix, list[str]]:
+    """The matrix, and the ranks that could not be compared."""
     async with aiohttp.ClientSession() as session:
         prometheus = Prometheus(session, config.prometheus, Telemetry())
         fetched = await fetch_window(
@@ -86,7 +90,8 @@ async def _asked(config: Config, options: argparse.Namespace, at: float) -> Matr
         raise ArgusWorkerError(f"nothing to compare at {at:.0f}: {details or 'no ranks'}")
     (role,) = window.roles
     labels = {one.labels["rank"]: one.labels for one in samples.rank_info if "rank" in one.labels}
-    return distance_matrix(_pair(role, options), role.ranks, labels)
+    elsewhere = [f"rank {one.rank}" for one in window.not_judged]
+    return distance_matrix(_pair(role, options), role.ranks, labels), elsewhere
 
 
 def _pair(role: RoleTriples, options: argparse.Namespace) -> PairTriples:
