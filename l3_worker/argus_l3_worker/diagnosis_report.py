@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from argus_l3_worker.diagnosis import Diagnosis, Points
 from argus_l3_worker.findings import GroupFinding, Suspect
 from argus_l3_worker.subjects import Subject, listed, natural
 
+# In escaped text: without quotes.
+_URL: Final = re.compile(r"https?://[^\s&<>]+(?:&amp;[^\s&<>]+)*")
 _MOST_ROWS: Final = 20
 _MOST_TRACES: Final = 8
 _MOST_SUBJECTS: Final = 10
@@ -120,11 +123,11 @@ def as_json(found: Diagnosis, runbook_url: str, traces_url: str) -> str:
 
 def as_html(found: Diagnosis, runbook_url: str, traces_url: str) -> str:
     """One page that needs nothing else: the text, and iteration time and lost GPUs over time."""
-    text = escape(as_text(found, runbook_url, traces_url))
+    text = _URL.sub(r'<a href="\g<0>">\g<0></a>', escape(as_text(found, runbook_url, traces_url)))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f"<title>ARGUS: {escape(found.training_job)}</title><style>body{{font:14px sans-serif;margin:1.5em}}"
-        "pre{background:#f6f6f6;padding:1em;overflow:auto}svg{width:100%;max-width:60em}</style></head><body>"
+        "pre{background:#f6f6f6;padding:1em;white-space:pre-wrap}svg{width:100%;max-width:60em}</style></head><body>"
         f"<h1>{escape(found.training_job)}</h1><pre>{text}</pre>"
         f"{_chart('Iteration, seconds', found.iteration, found)}"
         f"{_chart('GPUs lost', found.lost_gpus, found)}</body></html>\n"

@@ -49,8 +49,9 @@ map.addEventListener("mousemove", e => {
   const j = Math.min(n - 1, Math.floor((e.clientX - at.left) / at.width * n));
   const i = Math.min(n - 1, Math.floor((e.clientY - at.top) / at.height * n));
   if (i < 0 || j < 0) return;
-  const seconds = cells[i * n + j] / %(levels)d * data.largest;
-  said.textContent = data.names[i] + "  |  " + data.names[j] + ":  " + (seconds * 1e6).toPrecision(4) + " µs";
+  const distance = cells[i * n + j] / %(levels)d * data.largest * data.factor;
+  const told = distance.toPrecision(4) + " " + data.unit;
+  said.textContent = data.names[i] + "  |  " + data.names[j] + ":  " + told;
 });
 </script></body></html>
 """
@@ -67,8 +68,11 @@ def as_html(matrix: Matrix, title: str) -> str:
             f"{names[begin]} to {names[min(begin + size, len(names)) - 1]}"
             for begin in range(0, len(names), size)
         ]
+    factor, unit = _unit(largest)
     data = {
         "n": len(cells),
+        "factor": factor,
+        "unit": unit,
         "largest": largest,
         "names": names,
         "cells": base64.b64encode(scaled.tobytes()).decode(),
@@ -130,9 +134,10 @@ def _named(matrix: Matrix) -> list[tuple[str, str]]:
 
 
 def _subtitle(matrix: Matrix, largest: float) -> str:
+    factor, unit = _unit(largest)
     return (
         "Wasserstein-1 distance between the ranks' durations of the kernel, in the order of pp, tp, dp, "
-        f"node. Dark: 0, bright: {largest * 1e6:.4g} µs. {len(matrix.ranks)} ranks."
+        f"node. Dark: 0, bright: {largest * factor:.4g} {unit}. {len(matrix.ranks)} ranks."
     )
 
 

@@ -117,7 +117,8 @@ def test_a_slow_gpu_from_the_iteration_to_the_trace(
     assert found["traces"][0]["url"] == "http://l3:9878/traces/llm/2026-11-21/3/w.perfetto-trace?ui=1"
     html = page.read_text()
     assert html.count("<polyline") == 2 and "change, " in html
-    assert "<script" not in html and "ArgusStragglerRank" in html
+    assert "<script" not in html and 'ArgusStragglerRank.md">' in html
+    assert '<a href="http://l3:9878/traces/llm/2026-11-21/3/w.perfetto-trace?ui=1">' in html
 
 
 def test_the_text_can_be_read_to_somebody(
