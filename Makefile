@@ -5,7 +5,7 @@ SETUP := .venv/.argus-setup
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup torch demo test verify lint fmt generate golden clean
+.PHONY: all help setup torch demo test verify lint fmt generate preview golden clean
 
 all: fmt generate lint test  ## format, generate, lint, test
 
@@ -43,6 +43,9 @@ fmt: setup  ## format Python and jsonnet
 
 generate: setup  ## rules, dashboards and reference pages from their sources
 	@python -m tools.generate
+
+preview: setup  ## dashboards as pages (build/preview) and pictures (docs/img), over a simulated fleet
+	@PYTHONPATH=dashboards:. python -m argus_preview $(PREVIEW_ARGS)
 
 golden: setup  ## rewrite the golden files of the tests; review the diff
 	@pytest -q --update-golden tests

@@ -81,7 +81,7 @@ class Stage:
         self._times = history(self.end, size.seconds, size.every)
         experts = min(8, max(1, size.ranks // 16))
         self.layout = Layout.of_ranks(size.ranks, tp=4, pp=4, ep=experts, ranks_per_host=8)
-        small = Layout.of_ranks(32, tp=2, pp=1, ep=1, ranks_per_host=8)
+        small = Layout(dp=16, tp=2, host_prefix="vlm-host")
         self._fleets = [
             self._fleet(self.layout, LARGE, 4.0, 1, scenario(size, self.layout)),
             self._fleet(small, SMALL, 1.5, 2, ()),

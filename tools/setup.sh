@@ -51,6 +51,10 @@ fi
 # A second backend for the tests of the worker, which skip without it: not every distribution has it.
 command -v victoria-metrics >/dev/null || apt_install victoria-metrics || say "no victoria-metrics: its tests skip"
 
+# Draws the previews of the dashboards; their tests skip without it.
+command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+  apt_install chromium || say "no chromium: the tests of dashboard previews skip"
+
 if ! command -v c++ >/dev/null; then
   say "no C++ compiler: installing without the native library (the numpy twins take its place)"
   export ARGUS_NO_NATIVE=1

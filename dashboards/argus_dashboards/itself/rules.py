@@ -12,8 +12,16 @@ from argus_dashboards.theme import BAD, COUNT, GOOD, NOTICE, RATIO, SECONDS, ste
 
 _GROUPS: Final = 'rule_group=~".*argus.*"'
 _SHOWN: Final = 10
-_TOOK = f"prometheus_rule_group_last_duration_seconds{{{_GROUPS}}}"
-_INTERVAL = f"prometheus_rule_group_interval_seconds{{{_GROUPS}}}"
+
+
+def _by_group(metric: str) -> str:
+    """By the name of the group alone: Prometheus puts the path of the file before it."""
+    named = f'label_replace({metric}{{{_GROUPS}}}, "rule_group", "${{1}}", "rule_group", ".*;(.*)")'
+    return f"max by (rule_group) ({named})"
+
+
+_TOOK = _by_group("prometheus_rule_group_last_duration_seconds")
+_INTERVAL = _by_group("prometheus_rule_group_interval_seconds")
 
 _DURATION = lines(
     "Slowest rule groups",
@@ -21,7 +29,7 @@ _DURATION = lines(
     Seconds of the last evaluation, for the {_SHOWN} slowest groups of ARGUS. Above its interval a group skips
     evaluations: alerts come late. The budget is 1 s a group.
     """,
-    [("{{rule_group}}", f"topk({_SHOWN}, max by (rule_group) ({_TOOK}))")],
+    [("{{rule_group}}", f"topk({_SHOWN}, {_TOOK})")],
     unit=SECONDS,
     limits=steps(GOOD, {BAD: 1}),
 )
@@ -31,7 +39,7 @@ _LOAD = lines(
     [
         (
             "{{rule_group}}",
-            f"topk({_SHOWN}, max by (rule_group) ({_TOOK}) / max by (rule_group) ({_INTERVAL}))",
+            f"topk({_SHOWN}, {_TOOK} / {_INTERVAL})",
         )
     ],
     unit=RATIO,
@@ -53,9 +61,9 @@ _TABLE = table(
     "Rule groups",
     "The 40 slowest groups, their interval and number of rules. Empty: the rules of ARGUS are not loaded.",
     [
-        f"topk(40, max by (rule_group) ({_TOOK}))",
-        f"max by (rule_group) ({_INTERVAL})",
-        f"max by (rule_group) (prometheus_rule_group_rules{{{_GROUPS}}})",
+        f"topk(40, {_TOOK})",
+        _INTERVAL,
+        _by_group("prometheus_rule_group_rules"),
     ],
     {"rule_group": "Group", "Value #A": "Took", "Value #B": "Interval", "Value #C": "Rules"},
     overrides=[

@@ -64,6 +64,16 @@ class KernelWindows:
         """Shape (pairs, ranks)."""
         return self._published
 
+    def count(self, now: float) -> None:
+        """Take the step that has just ended into the totals: these advance with the records."""
+        of_phase = dict(zip(self.steps.phases, self.steps.last_phase_seconds, strict=True))
+        for index, pair in enumerate(self.pairs):
+            self.launches[index] += pair.launches
+            if pair.collective:
+                self.seconds[index] += of_phase[pair.phase]
+            else:
+                self.seconds[index] += pair.step_seconds * self._compute_factor(pair, now)
+
     def close(self, now: float) -> None:
         """Take the window that has just ended: call after the step that closes it."""
         steps, ranks = self.steps, self.steps.layout.ranks
@@ -85,8 +95,6 @@ class KernelWindows:
             self.p50[index, :width] = np.where(np.isnan(count), np.nan, drawn[:, :, 1].T * factor)
             self.p99[index, :width] = np.where(np.isnan(count), np.nan, drawn[:, :, 2].T * factor)
             self.tail[index] = pair.tail[rng.integers(0, SAMPLE, ranks)]
-            self.launches[index] += events
-        self.seconds += spent
         self._choose(spent)
         self.last_step = steps.totals.steps
         hidden = ~self._published

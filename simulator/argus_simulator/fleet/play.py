@@ -82,8 +82,11 @@ class Fleet:
         now = at - self.began
         while self._steps.next_step_end <= now:
             self._steps.advance(self._steps.next_step_end)
+            ended = float(self._steps.totals.last_end.max())
+            if self._with_kernels:
+                self._windows.count(ended)
             if self._with_kernels and self._steps.totals.steps % self._windows.window_steps == 0:
-                self._windows.close(float(self._steps.totals.last_end.max()))
+                self._windows.close(ended)
         self._exposition.now = now
         values = [
             np.asarray(block.values(), float).reshape(len(block.rows), len(block.base))

@@ -31,6 +31,7 @@ class Layout:
     pp: int = 1
     ep: int = 1
     ranks_per_host: int = 8
+    host_prefix: str = "sim-host"
 
     def __post_init__(self) -> None:
         for name in ("dp", "tp", "pp", "ep", "ranks_per_host"):
@@ -79,7 +80,7 @@ class Layout:
         return np.arange(self.ranks) // self.ranks_per_host
 
     def host_name(self, host: int) -> str:
-        return f"sim-host-{host}"
+        return f"{self.host_prefix}-{host}"
 
     def size(self, dimension: Dimension) -> int:
         return int(getattr(self, dimension))

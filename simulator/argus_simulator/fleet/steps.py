@@ -94,6 +94,8 @@ class Steps:
     totals: Totals = field(init=False)
     window_phase_seconds: Floats = field(init=False)
     """Sum by distinct phase since `take_window`, shape (phases, ranks)."""
+    last_phase_seconds: Floats = field(init=False)
+    """Of the last finished step, same shape."""
     _recent: deque[_Recent] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -118,6 +120,7 @@ class Steps:
         )
         self._counts_a_step = count
         self.window_phase_seconds = np.zeros((len(self.phases), ranks))
+        self.last_phase_seconds = np.zeros((len(self.phases), ranks))
         rng = np.random.default_rng([self.seed, 1])
         self.chips: Floats = np.exp(_CHIP_CV * rng.standard_normal(ranks))
         """Each GPU's own speed, as a factor on its compute."""
@@ -194,6 +197,7 @@ class Steps:
         totals.gc_seconds += step.pauses
         totals.last_end = step.end
         self.window_phase_seconds += by_phase
+        self.last_phase_seconds = by_phase
         self._recent.append(_Recent(float(step.end.max()), iteration, longest))
 
     def _play(self, start: Floats, number: int) -> Step:

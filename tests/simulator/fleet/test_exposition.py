@@ -116,6 +116,13 @@ def test_a_slow_kernel_is_slow_on_its_rank_alone() -> None:
     assert max(of_flash.values()) < 1.05 * typical
 
 
+def test_kernel_totals_advance_with_every_step() -> None:
+    """Not with the window alone: a rate over a minute would be 0 now and then."""
+    job = fleet()
+    before, after = (series(job, at)["argus_kernel_launches_total"] for at in (200.0, 205.0))
+    assert all(after[key] > before[key] for key in after.keys() & before.keys())
+
+
 def test_counters_never_fall() -> None:
     """From one sample to the next, whatever the faults."""
     job = fleet(FleetFault("1", gc=0.3, onset=20), FleetFault("2", phase="data", factor=3, onset=40))

@@ -1,0 +1,76 @@
+"""Headless Chromium: pages drawn, photographed, and read back."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from PIL import Image
+
+_NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_BUDGET_MS: Final = 60_000
+"""Virtual time: it passes as fast as the page allows."""
+_TIMEOUT_SECONDS: Final = 180.0
+_COLOURS: Final = 96
+
+
+class BrowserFailed(Exception):
+    """The page was not drawn; the message says what the browser said."""
+
+
+def find() -> str | None:
+    """Path of an installed Chromium or Chrome."""
+    return next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+def document(browser: str, page: Path, width: int = 1500, height: int = 3000) -> str:
+    """The document after all scripts have run.
+
+    Raises:
+        BrowserFailed: the browser ended with an error.
+    """
+    return _run(browser, page, width, height, "--dump-dom").decode()
+
+
+def picture(browser: str, page: Path, file: Path, width: int = 1500) -> None:
+    """A PNG of the whole page, with few colours: it goes into the repository.
+
+    Raises:
+        BrowserFailed: the browser ended with an error, or a script of the page did.
+    """
+    drawn = document(browser, page, width)
+    failures = re.search(r'data-failures="([^"]*)"', drawn)
+    if failures is None or failures[1]:
+        raise BrowserFailed(f"{page.name}: {failures[1] if failures else 'scripts did not end'}")
+    grid = re.search(r'id="grid" style="height:\s*(\d+)px', drawn)
+    height = int(grid[1]) + 130 if grid else 3000
+    taken = file.with_suffix(".full.png")
+    _run(browser, page, width, height, f"--screenshot={taken}")
+    with Image.open(io.BytesIO(taken.read_bytes())) as image:
+        image.convert("RGB").quantize(_COLOURS).save(file, optimize=True)
+    taken.unlink()
+
+
+def _run(browser: str, page: Path, width: int, height: int, what: str) -> bytes:
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",  # as root, in a container: and the page is our own
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--window-size={width},{height}",
+        f"--virtual-time-budget={_BUDGET_MS}",
+        what,
+        page.resolve().as_uri(),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise BrowserFailed(f"{page.name}: not drawn within {_TIMEOUT_SECONDS:.0f} s") from error
+    if done.returncode != 0:
+        raise BrowserFailed(f"{page.name}: {browser} ended with {done.returncode}: {done.stderr[-500:]!r}")
+    return done.stdout
