@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -115,6 +116,7 @@ def score(
     """
     reporter = Reporter(sys.stderr if json_only else sys.stdout)
     scored = product()
+    where = machine()
     chosen = held_out_seeds(scored, held_out) if held_out else seeds
     scenes = [Scene(playable) for playable in playables(suite, chosen, held_out=bool(held_out))]
     file = ResultFile(resume, scored) if resume is not None else None
@@ -139,7 +141,7 @@ def score(
         reporter.say(line)
     for line in failed:
         reporter.say(line)
-    print(report.as_json(scored, results, compared, rows=not held_out), flush=True)
+    print(report.as_json(scored, where, results, compared, rows=not held_out), flush=True)
     return 1 if failed else 0
 
 
@@ -176,6 +178,11 @@ def _play(
 def _capacity(jobs: int | None) -> Capacity:
     cores = len(os.sched_getaffinity(0))
     return Capacity(jobs if jobs is not None else 4 * cores, RANKS_A_CORE * cores)
+
+
+def machine() -> str:
+    """What it is played on, and what else that machine does: what it has no time for counts as not found."""
+    return f"{len(os.sched_getaffinity(0))} cores, {platform.machine()}, load {os.getloadavg()[1]:.1f} before"
 
 
 def product() -> str:

@@ -1,0 +1,25 @@
+"""A few scenarios through the whole stack: what `argus-simulator score` does for all of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from argus_simulator.cli import main
+from argus_simulator.score.suites import SMOKE
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_smoke_suite_is_played_and_judged(capsys: pytest.CaptureFixture[str]):
+    """Every fault of it is found, and its ranks are named.
+
+    Who else is named, and the controls, are the business of `bench.verify` and of docs/fault-coverage.md.
+    """
+    status = main(["score", "--suite", "smoke", "--seed", "1", "--json"])
+    score = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    print(json.dumps(score["rows"], indent=1))
+    assert status == 0
+    assert {row["row"] for row in score["rows"]} == {name.rpartition("/")[2] for name, _ in SMOKE}
+    assert (score["detection"], score["rank_recall"]) == (1, 1)
