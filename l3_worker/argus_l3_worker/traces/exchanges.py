@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 
 from argus_l3_worker.traces.operations import COMMUNICATION, Fleet
 
-_TRANSFER: Final = re.compile(r"(send|recv|receive)[-_ ]?(forward|backward|fwd|bwd|prev|next)", re.IGNORECASE)
-_FORWARD: Final = frozenset(("forward", "fwd"))
-_BACKWARD: Final = frozenset(("backward", "bwd"))
+_HALF: Final = "send|recv|receive"
+_WAY: Final = "forward|backward|fwd|bwd|prev|next|activation|grad"
+_HALF_FIRST: Final = re.compile(rf"({_HALF})[-_ ]?({_WAY})", re.IGNORECASE)
+_WAY_FIRST: Final = re.compile(rf"({_WAY})[-_ ]?({_HALF})", re.IGNORECASE)
+_FORWARD: Final = frozenset(("forward", "fwd", "activation"))
+_BACKWARD: Final = frozenset(("backward", "bwd", "grad"))
 
 
 @dataclass(frozen=True)
@@ -69,15 +72,27 @@ def match(fleet: Fleet) -> Exchanges:
             continue
         phase, group = fleet.strings[one["phase"]], fleet.strings[one["group"]]
         rank, step = int(one["rank"]), int(one["step"])
-        halves = _TRANSFER.findall(phase)
+        halves = transfers(phase)
         for half, direction in halves:
-            key = _transfer_key(fleet, rank, half.lower(), direction.lower(), at, stages, step)
+            key = _transfer_key(fleet, rank, half, direction, at, stages, step)
             if key is not None:
                 found[key][rank].append(position)
         if not halves:
             dimension = group.partition(":")[0]
             found[f"{phase} {dimension}", group, f"{phase} {group}", False, step][rank].append(position)
     return _number(found, len(operations), len(communications))
+
+
+def transfers(phase: str) -> list[tuple[str, str]]:
+    """(half, direction) of the point-to-point transfers that a phase is named after.
+
+    Megatron's functions say `send_forward_recv_backward`, its timers `forward-send-backward-recv`, and
+    DeepSpeed `send-activation`: what comes first tells how to read the rest.
+    """
+    half_first, way_first = _HALF_FIRST.search(phase), _WAY_FIRST.search(phase)
+    if way_first and (not half_first or way_first.start() < half_first.start()):
+        return [(half.lower(), way.lower()) for way, half in _WAY_FIRST.findall(phase)]
+    return [(half.lower(), way.lower()) for half, way in _HALF_FIRST.findall(phase)]
 
 
 def _place(coordinates: dict[str, int]) -> tuple[int, int, int]:

@@ -16,7 +16,7 @@ from argus_exporter.producer.frameworks.timing import timed
 from argus_exporter.producer.hook import Hook
 
 # Instruction of a pipeline schedule: phase, kind. Forward and load open an iteration (see below).
-_INSTRUCTIONS: Final = {
+INSTRUCTIONS: Final = {
     "SendActivation": ("pp-send-activation", wire.Kind.COMM),
     "RecvActivation": ("pp-recv-activation", wire.Kind.COMM),
     "SendGrad": ("pp-send-grad", wire.Kind.COMM),
@@ -56,8 +56,8 @@ class DeepSpeedHook(Hook):
         wrapped = {}
         for instruction, function in class_._INSTRUCTION_MAP.items():
             name = instruction.__name__
-            if name in _INSTRUCTIONS:
-                phase, kind = _INSTRUCTIONS[name]
+            if name in INSTRUCTIONS:
+                phase, kind = INSTRUCTIONS[name]
                 function = timed(self, function, phase, kind)
             elif name == "LoadMicroBatch":
                 function = timed(self, function, "data", wire.Kind.HOST, opens=True)
