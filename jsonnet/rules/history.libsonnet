@@ -66,7 +66,7 @@ local labels = import '../lib/labels.libsonnet';
     }),
     signature('kernel_share', |||
       avg by (training_job, kernel, stream) (
-        sum by (training_job, rank, kernel, stream) (rate(%s[%s]))
+        max by (training_job, rank, kernel, stream) (rate(%s[%s]))
       )
     ||| % [series('argus_kernel_duration_seconds_total', [firstRanks, 'stream=~"compute.*"']), window]),
   ] + [

@@ -9,7 +9,8 @@ local labels = import '../lib/labels.libsonnet';
 {
   local c = $._config,
   local units = labels.selector('argus_work_units_total', [c.argusSelector]),
-  local byUnit(expr) = 'sum by (training_job, rank, unit) (%s)' % expr,
+  // The maximum of what several scrapers or instances say.
+  local byUnit(expr) = 'max by (training_job, rank, unit) (%s)' % expr,
   // Relative deviation over the ranks of the job.
   local spread(expr) = |||
     stddev by (training_job, unit) (%(expr)s) / (avg by (training_job, unit) (%(expr)s) > 0)
@@ -48,7 +49,7 @@ local labels = import '../lib/labels.libsonnet';
             // Of the lowest live rank.
             record: current,
             expr: |||
-              sum by (training_job, unit) (
+              max by (training_job, unit) (
                 %(units)s - %(unitsBefore)s and on (training_job, rank) %(iterations)s
               )
               / on (training_job) group_left ()
