@@ -15,6 +15,7 @@ STEP = 15
 """Seconds between samples and evaluations."""
 CHAIN = (
     "job",
+    "work",
     "regression",
     "jitter",
     "stall",
