@@ -63,10 +63,10 @@ class LivePage:
 
 
 def _collectives(page: Page, routing: RoutingTable) -> dict[str, int]:
-    """By comparison group: a group that the producer names by dimension is resolved as its phases are."""
+    """By process group: one that the producer names by its dimension has the name of its members' place."""
     numbers: dict[str, int] = {}
     for collective in page.collectives:
-        group = routing.group_of_phase("", collective.group or "world").name
+        group = routing.process_group("", collective.group or "world").name
         numbers[group] = max(collective.number, numbers.get(group, 0))
     return numbers
 

@@ -116,13 +116,34 @@ class RoutingTable:
         self.group_of_phase = lru_cache(maxsize=1024)(self._group_of_phase)
 
     def _group_of_phase(self, phase: str, named: str = "") -> Group:
-        """Group for a phase; `named` is what the producer said: a dimension, a group name, or nothing."""
-        if named in DIMENSIONS:
-            return group_along(self._identity, named)
-        if named:
-            return Group(named, 0)
-        dimension = next(dim for pattern, dim in self._patterns if fnmatch.fnmatchcase(phase, pattern))
-        return group_along(self._identity, dimension)
+        """With whom a phase is compared. `named`: what the producer said; a dimension, a group or nothing."""
+        dimension = self._dimension(phase, named)
+        return peers_along(self._identity, dimension) if dimension in DIMENSIONS else Group(dimension, 0)
+
+    def process_group(self, phase: str, named: str = "") -> Group:
+        """Who takes part in a phase; the arguments as above."""
+        dimension = self._dimension(phase, named)
+        return group_along(self._identity, dimension) if dimension in DIMENSIONS else Group(dimension, 0)
+
+    def _dimension(self, phase: str, named: str) -> str:
+        return named or next(dim for pattern, dim in self._patterns if fnmatch.fnmatchcase(phase, pattern))
+
+
+def peers_along(identity: Identity, dimension: str) -> Group:
+    """The ranks whose times in a phase along `dimension` should be alike.
+
+    The members of that group, but never across pipeline stages, which wait differently by design (the drain
+    of 1F1B): for what passes between them, and what the whole job does together, it is the same stage,
+    `stage:pp1.tp0`.
+    """
+    stages = identity.sizes.get("pp", 2 if "pp" in identity.coordinates else 1)
+    if stages < 2 or "pp" not in identity.coordinates or dimension not in ("pp", "world"):
+        return group_along(identity, dimension)
+    if dimension == "world":
+        size = max(identity.world_size, 0) // stages if "pp" in identity.sizes else 0
+        return Group(f"stage:pp{identity.coordinates['pp']}", size)
+    replicas = group_along(identity, "dp")
+    return Group(f"stage:{replicas.name.partition(':')[2]}", replicas.size)
 
 
 def group_along(identity: Identity, dimension: str) -> Group:

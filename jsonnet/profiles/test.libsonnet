@@ -23,8 +23,8 @@
     meanWindows: [10, 30, 90],
     // One group for all phases: a demo has a few ranks.
     phases: [],
-    // The counters advance every two seconds.
-    kernelCostRange: 6,
+    // The counters advance every two seconds: over six, two increments or three would be a third apart.
+    kernelCostRange: 12,
     pauseWindow: 30,
     spikeWindow: 180,
     fastWindow: 2,

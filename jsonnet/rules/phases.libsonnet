@@ -380,7 +380,8 @@ local labels = import '../lib/labels.libsonnet';
         spans: spanRate,
         lost: c.minLostRatio,
       }),
-      // The shortest span of a collective is its transfer. `dimension` is the group's kind: dp, tp, ep.
+      // The shortest span of a collective is its transfer. `dimension` is the group's kind: dp, tp, ep. Stages wait
+      // for one another in what passes between them: no transfer can be read from that.
       record('group:argus_collective_transfer:ratio', |||
         label_replace(%(min)s, "dimension", "$1", "group", "([^:]*).*")
         / on (%(peers)s) group_left () (
@@ -388,7 +389,7 @@ local labels = import '../lib/labels.libsonnet';
           and count by (%(peers)s) (label_replace(%(min)s, "dimension", "$1", "group", "([^:]*).*")) >= %(minimum)d
         )
       ||| % {
-        min: group('min', [comm]),
+        min: group('min', [comm, 'group!~"stage:.*"']),
         peers: 'training_job, phase, kind, source, dimension',
         minimum: c.linkMinGroups,
       }),

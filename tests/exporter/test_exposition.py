@@ -160,6 +160,7 @@ def hostile_texts(exporter: Exporter) -> None:
         state.span(wire.Span(1, SECOND, 1, number, number, 0, 1, 0), names)
         state.work_done(wire.Work(1.0, number), names)
         state.compiled(wire.Compilation(1, 1, 1, 1.0, number), names)
+    state.job_facts(wire.job_facts(wire.decode_text(HOSTILE.encode()), "n\\"))
     state.channel_state(wire.ChannelState(0, 0, 1, wire.Channel.STACKS, 0), names)
 
 

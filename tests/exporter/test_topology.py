@@ -40,6 +40,32 @@ def test_a_job_without_other_dimensions_has_plain_groups():
 
 
 @pytest.mark.parametrize(
+    ("phase", "named", "group"),
+    [
+        ("pp-forward-recv", "", Group("stage:pp2.tp1", 8)),
+        ("send_recv", "pp", Group("stage:pp2.tp1", 8)),
+        ("world-all-reduce", "", Group("stage:pp2", 16)),
+        ("all_reduce", "world", Group("stage:pp2", 16)),
+    ],
+)
+def test_stages_are_never_compared_with_one_another(phase: str, named: str, group: Group):
+    """1F1B makes them wait differently: what passes between them is compared with that of the same stage."""
+    assert RoutingTable(FULL).group_of_phase(phase, named) == group
+
+
+def test_a_collective_is_counted_by_all_who_take_part():
+    """A stall shows who has not entered, whatever the stage."""
+    assert RoutingTable(FULL).process_group("all_reduce", "world") == Group("world", 64)
+    assert RoutingTable(FULL).process_group("pp-send") == Group("pp:dp5.tp1", 4)
+    assert RoutingTable(FULL).process_group("all_reduce", "mine") == Group("mine", 0)
+
+
+def test_without_stages_the_whole_job_is_one_group():
+    """Nothing to tell apart."""
+    assert RoutingTable(PLAIN).group_of_phase("all_reduce", "world") == Group("world", 16)
+
+
+@pytest.mark.parametrize(
     ("phase", "dimension"),
     [
         ("gated_mla_self_attention", "dp"),

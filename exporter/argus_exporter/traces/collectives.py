@@ -77,5 +77,5 @@ def collective_phases(
             ids[phase] = max(texts, default=0) + 1
             texts[ids[phase]] = phase
         spans["phase_id"][index] = ids[phase]
-        groups.append(table.group_of_phase(phase, dimensions[key]).name)
+        groups.append(table.process_group(phase, dimensions[key]).name)
     return spans, groups

@@ -17,7 +17,7 @@ def window_of_recording(recording: RankRecording) -> TraceWindow:
     texts = dict(enumerate(recording.texts))
     table = RoutingTable(identity)
     groups = [
-        table.group_of_phase(texts[phase], texts[group]).name
+        table.process_group(texts[phase], texts[group]).name
         for phase, group in zip(spans["phase_id"].tolist(), spans["group_id"].tolist(), strict=True)
     ]
     kernels, streams = recording.kernels, label_streams(recording.kernels, texts)

@@ -181,7 +181,7 @@ def _window(
     spans = np.concatenate([np.empty(0, SPAN_DTYPE), *collected.spans])
     table = RoutingTable(identity, dict(routing or {}))
     groups = [
-        table.group_of_phase(texts[phase], texts[group]).name
+        table.process_group(texts[phase], texts[group]).name
         for phase, group in zip(spans["phase_id"].tolist(), spans["group_id"].tolist(), strict=True)
     ]
     labels = dict(live.labels)
