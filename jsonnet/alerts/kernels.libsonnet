@@ -19,7 +19,7 @@ local labels = import '../lib/labels.libsonnet';
     alert: 'ArgusKernelDegraded',
     labels: { level: 'L3' },
     annotations: {
-      summary: 'Kernel {{ $labels.kernel }} on rank {{ $labels.rank }} of {{ $labels.training_job }} is slow '
+      summary: 'Kernel {{ $labels.kernel }}{{ with $labels.rank }} on rank {{ . }}{{ end }} of {{ $labels.training_job }} is slow '
                + '({{ $labels.cause }}).',
       description: 'Kernel {{ $labels.kernel }} on stream {{ $labels.stream }} takes {{ $value | humanizePercentage }} '
                    + 'longer than on the ranks that do the same work.',
