@@ -1,7 +1,7 @@
 """Beyond one Prometheus: the configurations of docs/scale-out.md, loaded by the real programs that are here.
 
-Prometheus (server, agent, receiver) and VictoriaMetrics run. Of Mimir and Thanos there is no program here: their
-files are held against the limits that our rules need, and the schemas of Kubernetes.
+Prometheus (server, agent, receiver) and VictoriaMetrics run. Of Mimir and Thanos there is no program here:
+their files are held against the limits that our rules need, and the schemas of Kubernetes.
 """
 
 from __future__ import annotations
