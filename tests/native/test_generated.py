@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tools import generate_native
-
 from argus_exporter.producer import settings
+from tools import generate_native
 
 INJECTOR = Path(__file__).resolve().parents[2] / "native" / "injector"
 
