@@ -354,14 +354,19 @@ def parts_of(seed: int) -> dict[tuple[str, ...], Part]:
         ask_change_point(whole, at)
     for at in range(8, history.samples):
         ask_jitter(whole, at)
-    # A few minutes are enough for L2, which looks back over two.
-    begin = int(rng.integers(0, history.samples - L2_SCRAPES))
+    # A few minutes are enough for L2, which looks back over two: some that can be asked about.
+    asked = {begin: asked_of_groups(history, begin) for begin in range(history.samples - L2_SCRAPES)}
+    begin = int(rng.choice([begin for begin, times in asked.items() if times]))
     some = Part(seed, history, begin, begin + L2_SCRAPES)
     scrape_spans(some)
-    for at in range(begin + 2 * MEAN_SAMPLES + 1, begin + L2_SCRAPES, 2):
-        if steady(history, at):
-            ask_groups(some, at)
+    for at in asked[begin]:
+        ask_groups(some, at)
     return {L1_RULES: whole, L2_RULES: some}
+
+
+def asked_of_groups(history: History, begin: int) -> list[int]:
+    """Scrapes at which L2 is compared, of the part that begins with scrape `begin`."""
+    return [at for at in range(begin + 2 * MEAN_SAMPLES + 1, begin + L2_SCRAPES, 2) if steady(history, at)]
 
 
 def steady(history: History, at: int) -> bool:
