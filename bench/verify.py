@@ -150,6 +150,17 @@ def rules_differential(_: Options) -> Iterator[Promise]:
     yield at_least("rules against numpy: verdicts compared", result["decided_ratio"], 0.8)
 
 
+def rules_portable(_: Options) -> Iterator[Promise]:
+    """The portable rules in vmalert's replay on VictoriaMetrics, alert by alert against Prometheus."""
+    command = [sys.executable, "-m", "pytest", "-q", "tests/rules/test_victoria_metrics.py"]
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout, end="", flush=True)
+    outcome = done.stdout.strip().splitlines()[-1].partition(" in ")[0]
+    yield Promise(
+        "portable rules on VictoriaMetrics: same alerts", outcome, "1 passed", outcome == "1 passed"
+    )
+
+
 def demo(options: Options) -> Iterator[Promise]:
     """The whole chain, over seeds: which rank and phase is slow varies."""
     command = [str(Path(sys.executable).with_name("argus-simulator")), "demo", "--json", "--seed"]
@@ -196,6 +207,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "blame": blame,
     "l3": l3,
     "rules_differential": rules_differential,
+    "rules_portable": rules_portable,
     "dashboards": dashboards,
     "demo": demo,
     "score": score,

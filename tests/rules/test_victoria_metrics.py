@@ -1,0 +1,243 @@
+"""The portable rules on VictoriaMetrics: vmalert replays them over the worlds of the matrix.
+
+Prometheus' own engine (promtool) evaluates the same rules, and the exact flavour, over the same series.
+Replay is how vmalert evaluates the past: rule after rule, in the file's order, each over the whole time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import _jsonnet
+import pytest
+import yaml
+from bench.servers import VictoriaMetricsServer, free_port
+
+from rules.matrix import collectives, hosts, iterations, straggler
+from rules.matrix.jobs import STEP, Series
+from rules.matrix.world import Case
+from rules.scenario import ROOT
+
+MISSING = [tool for tool in ("promtool", "victoria-metrics", "vmalert") if shutil.which(tool) is None]
+pytestmark = pytest.mark.skipif(
+    bool(MISSING), reason=f"{', '.join(MISSING)} not on PATH (Debian: prometheus, victoria-metrics)"
+)
+WORLDS = (
+    straggler.WORLD,
+    collectives.LATE,
+    collectives.LINK,
+    iterations.REGRESSION,
+    iterations.JITTER,
+    iterations.STALL,
+    iterations.COLLECTIVE,
+    hosts.KERNELS,
+    hosts.HEALTH,
+)
+SAMPLES = 96
+"""The longest of them."""
+BATCH = 4
+"""Jobs in one storage of promtool, whose queries may touch 10,000 samples."""
+LATER = 2
+"""Evaluations by which an alert may begin or end later: VictoriaMetrics keeps a vanished series so long."""
+EARLIER = {"ArgusOverheadBudget": 20}
+"""Evaluations by which some may begin earlier, at the start of a job: over a window that is not full yet the
+rate of Prometheus is less than the job's, that of VictoriaMetrics is not."""
+Fired = dict[str, tuple[int, int]]
+"""First and last evaluation of each alert, by its labels."""
+
+
+def series() -> dict[str, list[Series]]:
+    """The faulty job of every world, and two healthy ones."""
+    made = {f"{world.name} faulty": world.jobs()[Case.FIRING] for world in WORLDS}
+    for world in (straggler.WORLD, iterations.REGRESSION):
+        made[f"{world.name} healthy"] = world.jobs()[Case.SILENT]
+    return made
+
+
+def rules(folder: Path, flavour: str) -> Path:
+    """All rules and alerts, evaluated at every sample, with one group for all phases."""
+    source = (
+        "local argus = (import 'mixin.libsonnet') + { _config+:: { phases: [], verdictInterval: 15,"
+        f" slowInterval: 15, flavour: '{flavour}' }} }};"
+        " { groups: argus.prometheusRules.groups + argus.prometheusAlerts.groups }"
+    )
+    content = json.loads(_jsonnet.evaluate_snippet("rules", source, jpathdir=[str(ROOT / "jsonnet")]))
+    for group in content["groups"]:
+        for rule in group["rules"]:
+            # Replay refuses templates that query, and annotations do not fire.
+            rule.pop("annotations", None)
+    file = folder / f"{flavour}.yaml"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return file
+
+
+def labels_of(text: dict[str, str]) -> str:
+    """Of an alert, without those that an engine adds."""
+    left_out = {"__name__", "alertstate", "alertgroup"}
+    return ", ".join(f"{name}={value}" for name, value in sorted(text.items()) if name not in left_out)
+
+
+def by_prometheus(folder: Path, file: Path) -> Fired:
+    """promtool says what it got where nothing is expected."""
+    groups = [group["name"] for group in json.loads(file.read_text(encoding="utf-8"))["groups"]]
+    query = 'ALERTS{alertstate="firing"}'
+    named = list(series().items())
+    tests = [
+        {
+            "interval": f"{STEP}s",
+            "input_series": [one.text(job) for job, made in named[first : first + BATCH] for one in made],
+            "promql_expr_test": [
+                {"expr": query, "eval_time": f"{sample * STEP}s", "exp_samples": []}
+                for sample in range(SAMPLES)
+            ],
+        }
+        for first in range(0, len(named), BATCH)
+    ]
+    test = folder / f"test-{file.name}"
+    content = {
+        "rule_files": [str(file)],
+        "evaluation_interval": f"{STEP}s",
+        "group_eval_order": groups,
+        "tests": tests,
+    }
+    test.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper), encoding="utf-8")
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(test)], capture_output=True, text=True, check=False
+    )
+    fired: Fired = {}
+    sample = 0
+    for line in (done.stdout + done.stderr).splitlines():
+        if match := re.search(r"time: (?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?,$", line):
+            hours, minutes, seconds = (int(part or 0) for part in match.groups())
+            sample = (hours * 3600 + minutes * 60 + seconds) // STEP
+        assert " err: " not in line, line
+        if line.strip().startswith("got: "):
+            for labels in re.findall(r"\{([^}]*)\}", line):
+                alert = labels_of(dict(re.findall(r'(\w+)="([^"]*)"', labels)))
+                first, _ = fired.get(alert, (sample, sample))
+                fired[alert] = (first, sample)
+    return fired
+
+
+@contextlib.contextmanager
+def victoria_metrics(folder: Path) -> Iterator[VictoriaMetricsServer]:
+    server = VictoriaMetricsServer(folder, arguments=("-search.disableCache",)).start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def load(server: VictoriaMetricsServer, began: int) -> None:
+    """Every series with its samples."""
+    lines = []
+    for job, made in series().items():
+        for one in made:
+            # promtool's clock begins at 0.
+            zero = began if one.metric.endswith("_timestamp_seconds") else 0
+            values = [
+                (sample, value + zero)
+                for sample, value in enumerate(one.values)
+                if isinstance(value, int | float)
+            ]
+            lines.append(
+                json.dumps(
+                    {
+                        "metric": {"__name__": one.metric, "training_job": job, **one.labels},
+                        "values": [value for _, value in values],
+                        "timestamps": [1000 * (began + STEP * sample) for sample, _ in values],
+                    }
+                )
+            )
+    request = urllib.request.Request(
+        f"{server.url}/api/v1/import", data="\n".join(lines).encode(), method="POST"
+    )
+    urllib.request.urlopen(request, timeout=60).close()
+    server.flush()
+
+
+@contextlib.contextmanager
+def flushed(server: VictoriaMetricsServer) -> Iterator[None]:
+    """What is written can be found at once: VictoriaMetrics lets a second or two pass else."""
+    done = threading.Event()
+
+    def flush() -> None:
+        while not done.wait(0.05):
+            server.flush()
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def by_victoria_metrics(folder: Path, file: Path) -> Fired:
+    """What vmalert's replay wrote as ALERTS."""
+    began = int(time.time()) // 3600 * 3600 - 2 * 3600
+    end = began + STEP * (SAMPLES - 1)
+    with victoria_metrics(folder) as server:
+        load(server, began)
+        stamps = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) for at in (began, end)]
+        with flushed(server):
+            done = subprocess.run(
+                [
+                    "vmalert",
+                    f"-rule={file}",
+                    f"-datasource.url={server.url}",
+                    f"-remoteWrite.url={server.url}",
+                    "-remoteWrite.flushInterval=100ms",
+                    f"-replay.timeFrom={stamps[0]}",
+                    f"-replay.timeTo={stamps[1]}",
+                    # A rule reads what the one before it wrote.
+                    "-replay.rulesDelay=600ms",
+                    f"-httpListenAddr=127.0.0.1:{free_port()}",
+                    f"-evaluationInterval={STEP}s",
+                    f"-datasource.queryStep={STEP}s",
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "error" not in done.stderr, done.stderr[-3000:]
+        server.flush()
+        selected = f"match[]=ALERTS%7Balertstate=%22firing%22%7D&start={began}&end={end}"
+        with urllib.request.urlopen(f"{server.url}/api/v1/export?{selected}", timeout=60) as answer:
+            found: list[dict[str, Any]] = [json.loads(line) for line in answer.read().splitlines()]
+    return {
+        labels_of(one["metric"]): (
+            (min(one["timestamps"]) // 1000 - began) // STEP,
+            (max(one["timestamps"]) // 1000 - began) // STEP,
+        )
+        for one in found
+    }
+
+
+def test_vmalert_fires_what_prometheus_fires(tmp_path: Path) -> None:
+    """The same alerts, begun and ended at the same evaluations; and the exact rules fire them too."""
+    portable = rules(tmp_path, "portable")
+    expected = by_prometheus(tmp_path, portable)
+    assert len(expected) > 12
+    assert by_prometheus(tmp_path, rules(tmp_path, "exact")).keys() == expected.keys()
+    fired = by_victoria_metrics(tmp_path, portable)
+    assert fired.keys() == expected.keys()
+    ends = {job: max(len(one.values) for one in made) - 1 for job, made in series().items()}
+    for alert, (first, last) in expected.items():
+        name = alert.partition(",")[0].removeprefix("alertname=")
+        assert first - EARLIER.get(name, LATER) <= fired[alert][0] <= first + LATER, alert
+        # Where the data end, the two look back differently far.
+        end = next(end for job, end in ends.items() if f"training_job={job}" in alert)
+        assert abs(min(last, end) - min(fired[alert][1], end)) <= LATER, alert
