@@ -37,6 +37,8 @@ WINDOWS = {"10m": 40, "30m": 120}
 """Windows of the change-point scan, in scrapes."""
 EXTREMES = 60.0
 """Seconds over which the exporter takes the shortest and the longest iteration."""
+MIN_SPANS = 3
+"""In the two minutes of a mean, below which it is too short for a verdict."""
 MEAN_SAMPLES = 8
 """Scrapes within the two minutes of a mean."""
 TOLERANCE = 1e-9
@@ -310,6 +312,10 @@ def ask_groups(part: Part, at: int) -> None:
         groups[phase] = Group(means)
         ask_statistics(part, at, phase, groups[phase])
     rate = steps_a_second(history, at)
+    if rate * MEAN_SAMPLES * SCRAPE < 1.1 * MIN_SPANS:
+        # Steps this long are judged over a longer window, once that is full.
+        part.undecided += 1
+        return
     try:
         blamed = reference.culprits(groups["forward"], groups["data"], groups["all_reduce"], rate)
     except reference.Undecided:
