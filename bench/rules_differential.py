@@ -317,7 +317,9 @@ def ask_groups(part: Part, at: int) -> None:
         part.undecided += 1
         return
     try:
-        blamed = reference.culprits(groups["forward"], groups["data"], groups["all_reduce"], rate)
+        # A step more or less falls between two scrapes.
+        margin = 0.05 + 1 / (rate * MEAN_SAMPLES * SCRAPE)
+        blamed = reference.culprits(groups["forward"], groups["data"], groups["all_reduce"], rate, margin)
     except reference.Undecided:
         part.undecided += 1
         return

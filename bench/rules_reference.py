@@ -140,12 +140,15 @@ def outliers(group: Group, inverted: bool = False) -> set[int]:
 
 
 def culprits(
-    forward: Group, data: Group, collective: Group, steps_a_second: float
+    forward: Group, data: Group, collective: Group, steps_a_second: float, margin: float
 ) -> set[tuple[Rank, str, str]]:
     """Who is to blame, as (rank, phase, cause).
 
     Compute and host phases blame whoever is slow in them; slow in both, the host. Whoever is late to the
     collective is to blame if nothing of its own, and no culprit in the job, costs about as much.
+
+    Args:
+        margin: share by which a scraper may be wrong about the rate of steps.
 
     Raises:
         Undecided: for the cost of a finding near its threshold.
@@ -153,7 +156,7 @@ def culprits(
 
     def costly(group: Group, ranks: set[int]) -> dict[int, float]:
         lost = {rank: float(group.means[rank] - np.median(group.means)) * steps_a_second for rank in ranks}
-        return {rank: cost for rank, cost in lost.items() if decided(cost, MIN_LOST, 0.1)}
+        return {rank: cost for rank, cost in lost.items() if decided(cost, MIN_LOST, margin)}
 
     slow = costly(forward, outliers(forward))
     loading = costly(data, outliers(data))
@@ -175,15 +178,15 @@ def culprits(
     worst = max(blamed.values(), default=0.0)
     for rank in outliers(collective, inverted=True):
         late = (longest - float(collective.means[rank])) * steps_a_second
-        if not decided(late, MIN_LOST, 0.1) or rank in slow or rank in loading:
+        if not decided(late, MIN_LOST, margin) or rank in slow or rank in loading:
             continue
         own = [
             float(group.means[rank] - np.median(group.means)) * steps_a_second for group in (forward, data)
         ]
-        excuse = sum(lost for lost in own if lost > 0 and decided(lost, 0.005, 0.1))
-        if excuse and not decided(late, 2 * excuse, 0.1):
+        excuse = sum(lost for lost in own if lost > 0 and decided(lost, 0.005, margin))
+        if excuse and not decided(late, 2 * excuse, margin):
             continue
-        if worst and not decided(late, 1.5 * worst, 0.1):
+        if worst and not decided(late, 1.5 * worst, margin):
             continue
         blamed[rank, "all_reduce", "collective-late"] = late
     return set(blamed)
