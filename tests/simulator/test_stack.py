@@ -236,9 +236,12 @@ def test_exporters_come_and_go():
         stack.check()
 
 
+# nohup and background shells hand on ignored signals, which the stack would respect.
 HOLDER = """
-    import time
+    import signal, time
     from argus_simulator.stack import Stack
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with Stack() as stack:
         print(stack.folder, *stack.pids.values(), flush=True)
         time.sleep(600)
