@@ -147,7 +147,8 @@ async def diagnose(prometheus: Prometheus, job: str, start: float, end: float) -
     witnesses += [
         Witness(one.labels.get("rank", ""), "EROICA", one.labels.get("function", ""), one.value, 0.0)
         for one in eroica
-        if one.labels.get("distance") == "differential"
+        # 0: not as expected, but as all others.
+        if one.labels.get("distance") == "differential" and one.value > 0
     ]
     return Diagnosis(
         job,

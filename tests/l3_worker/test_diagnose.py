@@ -49,6 +49,8 @@ def a_slow_gpu(story: Story) -> None:
     for rank in range(8):
         story.tell("argus_rank_info", 1.0, rank=str(rank), node=f"host{rank // 2}", role="pp0")
         story.tell("argus_l3_rhythm_divergence", 0.3 if rank == 3 else 0.01, rank=str(rank))
+        pattern = {"function": "forward", "distance": "differential"}
+        story.tell("argus_l3_eroica_distance", 0.9 if rank == 3 else 0.0, rank=str(rank), **pattern)
     story.tell(
         "argus_iteration_duration_seconds_sum",
         lambda back: 5000.0 + back + 0.2 * max(back + 1800, 0),
@@ -111,7 +113,7 @@ def test_a_slow_gpu_from_the_iteration_to_the_trace(
     assert (victim["verdict"], victim["active"]) == ("victim", False)
     assert found["hosts"] == {"host1": ["3"]}
     assert found["gpu_hours"] == {"gpu-compute": pytest.approx(1.6 * 0.5, rel=0.02)}
-    assert [(one["rank"], one["name"]) for one in found["witnesses"]] == [("3", "rhythm")]
+    assert [(one["rank"], one["name"]) for one in found["witnesses"]] == [("3", "EROICA"), ("3", "rhythm")]
     assert found["alerts"] == ["ArgusStragglerRank"]
     assert found["runbook_url"].endswith("ArgusStragglerRank.md")
     assert found["traces"][0]["url"] == "http://l3:9878/traces/llm/2026-11-21/3/w.perfetto-trace?ui=1"
