@@ -27,10 +27,10 @@ from argus_core.catalogue import CATALOGUE, Family
 from argus_exporter.budget.forecast import SMALL_GROUP, SMALL_GROUP_PHASES, forecast
 from argus_exporter.budget.series import A_RANK, Fleet
 from bench import rules
-from bench.rules import SCRAPE, Series, process_metric
+from bench.rules import SCRAPE, STEP_SECONDS, process_metric
+from bench.rules_writer import Request, Series, requests_of, send
 from bench.servers import PrometheusServer
 
-_TRIES = 10
 _NOT_RISING = ("argus_activity", "argus_channel_", "argus_group_expected", "argus_rank_", "argus_kernel_info")
 
 
@@ -55,15 +55,15 @@ def fleet_series(fleet: Fleet) -> Iterator[Series]:
                 for name in family.sample_names:
                     counts = name.endswith("_count") or name == "argus_work_units_total"
                     rising = 1.0 if counts and not still else slope
-                    yield Series.of(remote_write.labels_of(name, **labels), 1.0, rising)
+                    yield Series(remote_write.labels_of(name, **labels), 1.0, rising)
         for replica in range(fleet.replicas if fleet.pairs else 0):
             where = {"training_job": "bench", "rank": str(rank), "replica": f"argus-l3-worker-{replica}"}
             for pair in range(fleet.pairs):
                 for name in ("argus_l3_kernel_w1_seconds", "argus_l3_kernel_shift_ratio"):
                     labels = where | {"kernel": names[pair], "stream": "compute0"}
-                    yield Series.of(remote_write.labels_of(name, **labels), float(rng.uniform(0, 0.01)), 0.0)
+                    yield Series(remote_write.labels_of(name, **labels), float(rng.uniform(0, 0.01)), 0.0)
             for name in ("argus_l3_rank_shift_ratio", "argus_l3_rhythm_divergence"):
-                yield Series.of(remote_write.labels_of(name, **where), float(rng.uniform(0, 0.01)), 0.0)
+                yield Series(remote_write.labels_of(name, **where), float(rng.uniform(0, 0.01)), 0.0)
 
 
 def _labels(family: Family, number: int, fleet: Fleet, rank: int, names: list[str]) -> dict[str, str]:
@@ -98,15 +98,10 @@ def _labels(family: Family, number: int, fleet: Fleet, rank: int, names: list[st
     return {label: values[label] for label in (*family.labels, *family.optional_labels) if label in values}
 
 
-def write(server: PrometheusServer, series: list[Series], began: float, at: float) -> None:
-    """One sample of each, again where a busy machine lets the answer wait for too long."""
-    for left in reversed(range(_TRIES)):
-        try:
-            rules.write(server, series, began, at)
-            return
-        except TimeoutError:
-            if not left:
-                raise
+def write(server: PrometheusServer, requests: list[Request], began: float, at: float) -> None:
+    """One sample of each."""
+    for request in requests:
+        send(server, request, (at - began) / STEP_SECONDS, at)
 
 
 def main() -> None:
@@ -122,14 +117,14 @@ def main() -> None:
     if options.pairs == 0:
         fleet = replace(fleet, replicas=0)
     expected = forecast(fleet)
-    series = list(fleet_series(fleet))
-    print(f"{fleet.ranks} ranks, {len(series)} series", flush=True)
+    requests = requests_of(fleet_series(fleet))
+    print(f"{fleet.ranks} ranks, {sum(len(one.values) for one in requests)} series", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         server = PrometheusServer(Path(folder), arguments=("--web.enable-lifecycle",)).start()
         try:
             began = time.time() - options.samples * SCRAPE
             for sample in range(options.samples):
-                write(server, series, began, began + sample * SCRAPE)
+                write(server, requests, began, began + sample * SCRAPE)
             print(f"written in {time.time() - began - options.samples * SCRAPE:.0f} s", flush=True)
             unruled = process_metric(server, "process_resident_memory_bytes")
             file = rules.rules_file(Path(folder))
@@ -141,7 +136,7 @@ def main() -> None:
             rss, end = 0.0, time.time() + 60 * options.minutes
             while time.time() < end:
                 following = time.time() + SCRAPE
-                write(server, series, began, time.time())
+                write(server, requests, began, time.time())
                 rss = max(rss, process_metric(server, "process_resident_memory_bytes"))
                 time.sleep(max(0.0, following - time.time()))
             held = int(rules.get(server, "status/tsdb")["headStats"]["numSeries"])

@@ -2,8 +2,9 @@
 
 Tensor parallel 4, pipeline 4, data parallel by the rest, 12 phases a rank with the labels that an exporter
 gives them, steps of 4 s, one rank slow. History is written first (half an hour, thinly), then a sample of
-every series each 15 s while Prometheus evaluates all rules at their own intervals, with a rule group for each
-of the 12 phases (`_config.phases`). Prints the groups and ends in one JSON line:
+every series each 15 s, every host at its own moment, while Prometheus evaluates all rules at their own
+intervals, with a rule group for each of the 12 phases (`_config.phases`). Prints the groups and ends in one
+JSON line:
 
     group_p95_s   95th percentile of all evaluations of all groups, seconds
     slowest_p95_s the largest 95th percentile of any one group
@@ -11,6 +12,7 @@ of the 12 phases (`_config.phases`). Prints the groups and ends in one JSON line
     cpu_s         CPU seconds of Prometheus a scrape interval, receiving the samples included
     rss_gb        resident memory of Prometheus at the end, 2^30 bytes
     series        series in its head
+    samples_late_s the longest that a sample waited for Prometheus to take it
 
 Groups that run at the same moment share the cores: beside other work the times are upper bounds.
 """
@@ -21,13 +23,11 @@ import argparse
 import json
 import os
 import re
-import struct
 import tempfile
 import time
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,10 @@ import _jsonnet
 import numpy as np
 
 from argus_core import remote_write
+from bench.rules_writer import Feed, Series, requests_of
 from bench.servers import PrometheusServer
 
 JSONNET = Path(__file__).resolve().parents[1] / "jsonnet"
-_NOW_MS = int(time.time() * 1000)
 SCRAPE = 15.0
 STEP_SECONDS = 4.0
 PHASES = {
@@ -57,12 +57,12 @@ PHASES = {
 }
 _TP, _PP = 4, 4
 _SLOW = 77
-_BATCH = 20_000
-"""Series a request."""
+PAST = [*range(1860, 180, -240), *range(180, 0, -15)]
+"""Ages of the samples written first, seconds: half an hour, thinly, then every scrape."""
 
 
-def fleet(ranks: int) -> Iterator[tuple[remote_write.Labels, float, float]]:
-    """(labels, value at step 0, increase a step) of every series."""
+def fleet(ranks: int) -> Iterator[Series]:
+    """What the exporters of a job say, steadily."""
     rng = np.random.default_rng(1)
     for rank in range(ranks):
         base = {"training_job": "bench", "rank": str(rank), "instance": f"host{rank // 8}:9877"}
@@ -80,65 +80,33 @@ def fleet(ranks: int) -> Iterator[tuple[remote_write.Labels, float, float]]:
             ("argus_iteration_window_min_seconds", 0.99 * STEP_SECONDS, 0.0),
             ("argus_iteration_window_max_seconds", 1.01 * STEP_SECONDS, 0.0),
         ):
-            yield remote_write.labels_of(metric, **base), value, slope
+            yield Series(remote_write.labels_of(metric, **base), value, slope)
         for dimension, group in groups.items():
             labels = base | {"group": group}
             size = {"dp": ranks // (_TP * _PP), "tp": _TP, "pp": _PP}[dimension]
-            yield remote_write.labels_of("argus_group_expected_ranks", **labels), size, 0.0
-            yield remote_write.labels_of("argus_collective_sequence", **labels), 100.0, 1.0
-        yield (
+            yield Series(remote_write.labels_of("argus_group_expected_ranks", **labels), size, 0.0)
+            yield Series(remote_write.labels_of("argus_collective_sequence", **labels), 100.0, 1.0)
+        yield Series(
             remote_write.labels_of(
                 "argus_phase_open_timestamp_seconds", **base, phase="forward", kind="compute"
             ),
             time.time(),
             0.0,
         )
-        yield remote_write.labels_of("argus_gc_pause_seconds_sum", **base, generation="2"), 1.0, 0.001
+        yield Series(remote_write.labels_of("argus_gc_pause_seconds_sum", **base, generation="2"), 1.0, 0.001)
         for phase, kind in PHASES.items():
             seconds = STEP_SECONDS / len(PHASES) * (1 + 0.005 * rng.standard_normal())
             seconds *= 1.6 if rank == _SLOW and kind == "compute" else 1.0
             group = groups[phase[:2]] if kind == "comm" else groups["dp"]
             where = base | {"phase": phase, "kind": kind, "group": group}
             totals = where | {"source": "event"}
-            yield remote_write.labels_of("argus_phase_duration_seconds_count", **totals), 100.0, 1.0
-            yield remote_write.labels_of("argus_phase_duration_seconds_sum", **totals), 100 * seconds, seconds
-            yield remote_write.labels_of("argus_phase_window_max_seconds", **where), 1.02 * seconds, 0.0
-
-
-@dataclass(frozen=True)
-class Series:
-    """One series, its labels encoded once."""
-
-    prefix: bytes
-    value: float
-    slope: float
-
-    @classmethod
-    def of(cls, labels: remote_write.Labels, value: float, slope: float) -> Series:
-        return cls(
-            remote_write.encode_series(labels, 0.0, _NOW_MS)[: -len(_sample(0.0, _NOW_MS))], value, slope
-        )
-
-
-def _sample(value: float, milliseconds: int) -> bytes:
-    """The Sample field of a TimeSeries message, as `remote_write` encodes it; its length does not change."""
-    return remote_write.encode_series((), value, milliseconds)
-
-
-def write(server: PrometheusServer, series: list[Series], began: float, at: float) -> None:
-    """One sample of every series at `at`."""
-    steps, milliseconds = (at - began) / STEP_SECONDS, int(at * 1000)
-    tail = _sample(0.0, milliseconds)
-    # tag, length, tag of the value; the value; tag and varint of the time.
-    head, stamp = tail[:3], tail[11:]
-    double = struct.Struct("<d").pack
-    for first in range(0, len(series), _BATCH):
-        server.write(
-            [
-                one.prefix + head + double(one.value + one.slope * steps) + stamp
-                for one in series[first : first + _BATCH]
-            ]
-        )
+            yield Series(remote_write.labels_of("argus_phase_duration_seconds_count", **totals), 100.0, 1.0)
+            yield Series(
+                remote_write.labels_of("argus_phase_duration_seconds_sum", **totals), 100 * seconds, seconds
+            )
+            yield Series(
+                remote_write.labels_of("argus_phase_window_max_seconds", **where), 1.02 * seconds, 0.0
+            )
 
 
 def rules_file(folder: Path) -> Path:
@@ -163,16 +131,14 @@ Seconds = dict[str, list[float]]
 """Of every evaluation but the first, which creates the series that later ones append to; by name."""
 
 
-def measure(
-    server: PrometheusServer, series: list[Series], began: float, minutes: float
-) -> tuple[Seconds, Seconds]:
-    """Write live for some minutes; seconds by group, and by rule (group, record or alert, place)."""
+def measure(server: PrometheusServer, feed: Feed, minutes: float) -> tuple[Seconds, Seconds]:
+    """Watch for some minutes; seconds by group, and by rule (group, record or alert, place)."""
     seen: dict[tuple[str, str], float] = {}
     seen_rules: dict[tuple[str, str], float] = {}
     end, following = time.time() + 60 * minutes, time.time()
     while time.time() < end:
+        feed.check()
         if time.time() >= following:
-            write(server, series, began, time.time())
             following += SCRAPE
             # The list of all rules costs Prometheus as much as a rule group: once an interval.
             for group in get(server, "rules")["groups"]:
@@ -219,16 +185,20 @@ def main() -> None:
     options = parser.parse_args()
     # What Prometheus 2.53 and later set themselves: less memory for a little more collecting.
     os.environ.setdefault("GOGC", "75")
-    series = [Series.of(*one) for one in fleet(options.ranks)]
-    print(f"{options.ranks} ranks, {len(PHASES)} phases, {len(series)} series", flush=True)
+    requests = requests_of(fleet(options.ranks))
+    count = sum(len(request.values) for request in requests)
+    print(f"{options.ranks} ranks, {len(PHASES)} phases, {count} series", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         server = PrometheusServer(Path(folder), arguments=("--web.enable-lifecycle",)).start()
+        feed = Feed(server, requests, interval=SCRAPE, step=STEP_SECONDS, past=PAST)
         try:
-            began = time.time() - 1860
-            ages = [*range(1860, 180, -240), *range(180, 0, -15)]
-            for age in ages:
-                write(server, series, began, began + 1860 - age)
-            print(f"{len(ages)} samples of each written in {time.time() - began - 1860:.0f} s", flush=True)
+            begun = time.time()
+            feed.start()
+            feed.live.wait()
+            feed.check()
+            print(
+                f"{len(PAST)} samples of each, and those due since: {time.time() - begun:.0f} s", flush=True
+            )
             rules = rules_file(Path(folder))
             (Path(folder) / "prometheus.yml").write_text(
                 f"global: {{scrape_interval: 1h, evaluation_interval: 15s}}\nrule_files: ['{rules}']\n"
@@ -236,7 +206,7 @@ def main() -> None:
             request = urllib.request.Request(f"{server.url}/-/reload", method="POST")
             urllib.request.urlopen(request, timeout=60).close()
             before, cpu = time.time(), process_metric(server, "process_cpu_seconds_total")
-            groups, single = measure(server, series, began, options.minutes)
+            groups, single = measure(server, feed, options.minutes)
             share = (process_metric(server, "process_cpu_seconds_total") - cpu) / (time.time() - before)
             show("group", groups, len(groups))
             show("slowest rules", single, 25)
@@ -250,11 +220,14 @@ def main() -> None:
                 "cpu_s": share * SCRAPE,
                 "rss_gb": process_metric(server, "process_resident_memory_bytes") / 2**30,
                 "series": int(get(server, "status/tsdb")["headStats"]["numSeries"]),
+                "samples_late_s": round(feed.late_s, 1),
                 "culprits": named,
             }
             print(json.dumps(result))
         finally:
-            server.stop()
+            # Nothing is kept, so nothing need be written out.
+            server.kill()
+            feed.end()
 
 
 def own_metrics(server: PrometheusServer) -> list[str]:

@@ -51,7 +51,7 @@ def snappy() -> ModuleType:
     return module
 
 
-def labels_of(name: str, **values: str) -> Labels:
+def labels_of(name: str, /, **values: str) -> Labels:
     """Sorted labels of the series `name`; empty values are left out, as Prometheus would."""
     pairs = {"__name__": name, **values}
     return tuple(sorted((key, value) for key, value in pairs.items() if value))
