@@ -80,7 +80,7 @@ local duration = import 'duration.libsonnet';
         limit: config.regressionRelativeStddev * config.regressionRelativeStddev,
         errors: config.regressionMinErrors,
       },
-    local ages = [std.round(window * share / config.scrapeInterval) * config.scrapeInterval for share in config.staticSplits],
+    local ages = [std.floor(window * share / config.scrapeInterval + 0.5) * config.scrapeInterval for share in config.staticSplits],
     local recorded(matchers) = 'job:argus_iteration:split_ratio{%s}' % std.join(', ', ['window="%s"' % duration.of(window)] + matchers),
 
     // One record a split: in one expression they are longer than the 16 KiB that VictoriaMetrics takes.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +69,14 @@ def test_jsonnet_bundler_reads_the_package() -> None:
     """jsonnetfile.json at the root, so that `jb install` vendors dashboards with the rules."""
     file = json.loads((ROOT / "jsonnetfile.json").read_text())
     assert file == {"version": 1, "dependencies": [], "legacyImports": True}
+
+
+def test_an_older_jsonnet_understands_it(vendor: Path) -> None:
+    """The jsonnet on PATH (Debian 12: 0.18) lacks functions that the one of our generator has."""
+    jsonnet = shutil.which("jsonnet")
+    if jsonnet is None:
+        pytest.skip("jsonnet is absent: apt-get install jsonnet")
+    source = "local argus = import 'argus/mixin.libsonnet'; [argus.prometheusRules, argus.prometheusAlerts]"
+    command = [jsonnet, "-J", str(vendor), "-e", source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
