@@ -8,7 +8,7 @@ from argus_simulator.stack import Samples
 
 _OF_GROUP = "count by (rank, group) (max_over_time({series}{{training_job={job}}}[{window}s]))"
 _INFO = (
-    "max by (rank, node, dp, tp, pp, ep, role) "
+    "max by (rank, node, rack, dp, tp, pp, ep, role) "
     "(max_over_time(argus_rank_info{{training_job={job}}}[{window}s]))"
 )
 
@@ -25,6 +25,8 @@ class JobMembers:
     def __init__(self, query: Callable[[str], Samples], job: str, window_s: float) -> None:
         words = {"job": f'"{job}"', "window": str(int(window_s) + 1)}
         self._info = [labels for labels, _ in query(_INFO.format(**words))]
+        experts = len({labels["ep"] for labels in self._info if labels.get("ep")})
+        self._info = [labels | {"edp": _expert_replica(labels, experts)} for labels in self._info]
         self._all = frozenset(int(labels["rank"]) for labels in self._info)
         self._groups: dict[str, set[int]] = {}
         for labels, _ in query(_OF_GROUP.format(series="argus_phase_duration_seconds_count", **words)):
@@ -48,6 +50,12 @@ class JobMembers:
 
 _GROUP_ALERTS = frozenset({"ArgusCollectiveSlowLink"})
 """These accuse the group in their label; on others it only says where."""
+
+
+def _expert_replica(info: Mapping[str, str], experts: int) -> str:
+    """`edp`, which no series says: ranks with different experts of one replica of all of them lie side by side."""
+    dp = info.get("dp", "")
+    return str(int(dp) // experts) if experts and dp.isdecimal() else ""
 
 
 def _plays(info: Mapping[str, str], role: str) -> bool:

@@ -9,11 +9,12 @@ from argus_simulator.stack import Samples
 
 
 def query(promql: str) -> Samples:
-    """A job of 2 replicas x 2 tensor-parallel ranks x 2 stages, two ranks a host."""
+    """A job of 2 replicas x 2 tensor-parallel ranks x 2 stages, two ranks a host and two hosts a rack."""
     ranks = [
         {
             "rank": str(rank),
             "node": f"h{rank // 2}",
+            "rack": f"r{rank // 4}",
             "tp": str(rank % 2),
             "dp": str(rank // 2 % 2),
             "pp": str(rank // 4),
@@ -35,14 +36,30 @@ SHIFT = {"alertname": "ArgusKernelGroupShift"}
     [
         ({"alertname": "ArgusCollectiveSlowLink", "group": "tp:dp1.pp0"}, {2, 3}),
         ({**SHIFT, "coordinate": "node", "value": "h3", "role": "pp1"}, {6, 7}),
+        ({**SHIFT, "coordinate": "rack", "value": "r1", "role": "pp1"}, {4, 5, 6, 7}),
         ({**SHIFT, "coordinate": "dp", "value": "1", "role": "pp0"}, {2, 3}),
         ({**SHIFT, "coordinate": "dp", "value": "1", "role": "pp0.tp1"}, {3}),
     ],
-    ids=["group", "host", "replica within a stage", "replica within a role"],
+    ids=["group", "host", "rack", "replica within a stage", "replica within a role"],
 )
 def test_groups_and_coordinates_are_looked_up(labels: dict[str, str], ranks: set[int]):
     """In the labels that the job itself has published."""
     assert MEMBERS(labels) == ranks
+
+
+def test_replicas_of_the_experts_are_counted_along_the_data_parallel_ranks():
+    """8 data-parallel ranks, the experts spread over 4: ranks 4 to 7 hold the second copy of all of them."""
+
+    def experts(promql: str) -> Samples:
+        if "argus_rank_info" not in promql:
+            return []
+        return [
+            ({"rank": str(rank), "dp": str(rank), "ep": str(rank % 4), "role": "pp0"}, 1.0)
+            for rank in range(8)
+        ]
+
+    members = JobMembers(experts, "job", 100.0)
+    assert members({**SHIFT, "coordinate": "edp", "value": "1", "role": "pp0"}) == {4, 5, 6, 7}
 
 
 @pytest.mark.parametrize(
