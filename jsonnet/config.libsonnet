@@ -112,6 +112,9 @@
     // Phases (regular expression) whose span may contain a synchronous collective, so that ranks which wait for
     // a late peer look slow in it: the gradient all-reduce of DDP, the reduce-scatter of ZeRO.
     waitingPhases: 'backward.*|optimizer.*',
+    // Phases (regular expression) of transfers between two ranks each: who is shortest there is not late, its partner
+    // was early.
+    pointToPointPhases: 'send_recv|pp-.*',
     // A wait is explained by a culprit that costs at least the wait divided by this.
     explainedRatio: 1.5,
     // A rank that is late by at most this factor of its own excess is slow, not late; excess below this share of
@@ -120,6 +123,14 @@
     excuseLeastRatio: 0.005,
     // A rank that is slow in compute has a slow host if a host phase is slow by this share of the excess.
     slowHostShare: 0.5,
+    // So has one that launches this much less ahead of its GPU than its peers (share of their median issue latency): a slow
+    // GPU lengthens the queue instead.
+    hostLatencyRatio: 0.5,
+    // Seconds for which lateness without a known reason is a ticket before it may page: the worker may yet find the reason
+    // in the rank's kernels (two windows of 60 s, and its cycle).
+    lateExplainFor: 180,
+    // Share of a group's ranks that are never all to blame: what half of them do is no straggler.
+    mostToBlame: 0.5,
     // Slow link: the group's shortest mean against the median of the peer groups', and the peers it needs.
     linkRatio: 1.5,
     linkMinGroups: 3,
@@ -193,6 +204,8 @@
         hostCode: { cause: 'host-code', team: 'algorithm' },
         hostSync: { cause: 'host-sync', team: 'algorithm' },
         fabric: { cause: 'fabric-config', team: 'operations' },
+        overlap: { cause: 'overlap-config', team: 'infrastructure' },
+        unexplained: { cause: 'unexplained', team: 'infrastructure' },
       },
       hang: { cause: 'hang-host', team: 'operations' },
       hangCollective: { cause: 'hang-comm', team: 'operations' },

@@ -16,7 +16,8 @@ local alert = import '../lib/alert.libsonnet';
                        + 'phases explains it. The job loses {{ $value | humanizePercentage }} of its time to it.',
         },
         // That nothing else explains it must hold for a second evaluation: a slow phase may show a moment later.
-        infoFor=c.evaluationInterval
+        infoFor=c.evaluationInterval,
+        ticketFor=c.lateExplainFor
       ) + [
         // A whole group is judged against its peers: no rank ratio makes an `info`.
         rule {

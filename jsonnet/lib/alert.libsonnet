@@ -59,7 +59,8 @@ local duration = import 'duration.libsonnet';
   //   info: at once, for effects of 1.5x and more; ticket and page: after persistence; page: only a finding that
   //   costs enough, is about the job's costliest, and has a majority to compare with.
   //   `infoFor`: seconds that `info` waits for a confirmation; 0 for direct evidence.
-  severities(config, name, matchers, annotations, infoFor=0)::
+  //   `ticketFor`: seconds that the finding must have lasted before it may page; until then it is a ticket.
+  severities(config, name, matchers, annotations, infoFor=0, ticketFor=0)::
     // What may page: neither uneven work nor what changed for the whole job.
     local culprits = 'rank:argus_verdict:lost_ratio{verdict="culprit", level!="L1", cause!="%s"}'
                      % config.causes.workload.cause;
@@ -71,15 +72,17 @@ local duration = import 'duration.libsonnet';
         or rank:argus_phase_duration_seconds:median_ratio{kind="comm"} <= %(inverse)g
       )
     ||| % { ratio: config.fastRatio, inverse: 1 / config.fastRatio };
+    local lasting = if ticketFor > 0 then '\n  and on (training_job, rank, phase, group, cause) (%s offset %s)'
+                                          % [finding, duration.of(ticketFor)] else '';
     local paging = |||
       (
         %(finding)s >= %(lost)g
         and on (training_job, rank, phase, group, cause) (
           %(finding)s >= on (training_job) group_left () %(share)g * max by (training_job) (%(culprits)s)
         )
-        unless on (training_job, phase, group) group:argus_phase_ranks:count < 3
+        unless on (training_job, phase, group) group:argus_phase_ranks:count < 3%(lasting)s
       )
-    ||| % { finding: finding, lost: config.pageLostRatio, share: config.pageCostliestShare, culprits: culprits };
+    ||| % { lasting: lasting, finding: finding, lost: config.pageLostRatio, share: config.pageCostliestShare, culprits: culprits };
     [
       {
         alert: name,

@@ -7,7 +7,8 @@
     verdictInterval: 0.5,
     slowInterval: 2,
     rangeEpsilon: 0.1,
-    settle: 0.2,
+    // On a busy machine a scrape takes half a second.
+    settle: 1,
 
     scanWindows: [30, 90, 180],
     // Four ranks on the host clock of a shared machine: single iterations spread far more than on a GPU.
@@ -31,8 +32,9 @@
     // Ten seconds hold few spans: one spike of 4x moves such a mean by 6 %.
     culpritRatio: 1.25,
     minLostRatio: 0.03,
+    lateExplainFor: 10,
 
-    historyMean: 30,
+    historyMean: 20,
     historyInterval: 2,
     historyWindow: 7200,
     historyMinSamples: 10,

@@ -22,7 +22,13 @@ local labels = import '../lib/labels.libsonnet';
     'and on (training_job, rank) %s >= %g' % [ofRank(paused(metric, age)), c.minLostRatio * c.pauseInterval]
     for age in [0, c.pauseInterval]
   ]),
-  local suspects(phase, ratio, metric) = {
+  // Collections come by chance: an excess counts beyond what as many of the job's usual ones scatter by, at least one.
+  local scatter =
+    local seconds = 'avg by (training_job) (rank:argus_gc_pause:ratio)';
+    local count = 'avg by (training_job) (%s)' % share('argus_gc_pause_seconds_count');
+    '%g * %s / (%s > 0) * sqrt(clamp_min(%g * %s, 1)) / %g'
+    % [c.zMax, seconds, count, c.meanWindows[0], count, c.meanWindows[0]],
+  local suspects(phase, ratio, metric, beyond='') = {
     record: 'rank:argus_phase_suspect:lost_ratio',
     labels: { phase: phase, kind: 'host', group: 'host', source: 'host' },
     expr: |||
@@ -31,9 +37,14 @@ local labels = import '../lib/labels.libsonnet';
       ) >= %(lost)g
       and on (training_job) count by (training_job) (%(ratio)s) > 2
       %(habit)s
-      %(training)s
-    ||| % { ratio: ratio, habit: habit(metric), lost: c.minLostRatio, training: training },
+      %(beyond)s%(training)s
+    ||| % { ratio: ratio, habit: habit(metric), beyond: beyond, lost: c.minLostRatio, training: training },
   },
+  // How far the host runs ahead of the GPU, for the ranks of one stage: stages differ.
+  local lead = |||
+    max by (training_job, rank) (%s)
+      * on (training_job, rank) group_right () max by (training_job, rank, group) (rank:argus_compute_busy:ratio ^ 0)
+  ||| % labels.selector('argus_issue_latency_seconds', [c.argusSelector, 'kernel_class="compute"', 'quantile="0.5"']),
   local slowest = 'avg_over_time(job:argus_gc_pause:slowest_ratio[%s])' % duration.range(c, c.pauseWindow),
   local average = 'avg_over_time(job:argus_gc_pause:mean_ratio[%s])' % duration.range(c, c.pauseWindow),
 
@@ -50,7 +61,20 @@ local labels = import '../lib/labels.libsonnet';
         ) / %g
       ||| % [ofRank(paused('argus_gc_pause_seconds_sum', 0)), c.pauseInterval],
     },
-    suspects('gc', 'rank:argus_gc_pause:ratio', 'argus_gc_pause_seconds_sum'),
+    {
+      // The GPU waits for launches on this rank and not on its peers: whatever takes longer there, the host does.
+      record: 'rank:argus_issue_latency:low_ratio',
+      expr: |||
+        %(lead)s / on (training_job, group) group_left () (quantile by (training_job, group) (0.5, %(lead)s) > 0)
+          <= %(ratio)g
+      ||| % { lead: lead, ratio: c.hostLatencyRatio },
+    },
+    suspects('gc', 'rank:argus_gc_pause:ratio', 'argus_gc_pause_seconds_sum', |||
+      and (
+        rank:argus_gc_pause:ratio
+        - on (training_job) group_left () quantile by (training_job) (0.5, rank:argus_gc_pause:ratio)
+      ) >= on (training_job) group_left () (%s)
+    ||| % scatter),
     suspects('compile', 'rank:argus_compile:ratio', 'argus_compile_seconds_sum'),
     {
       // Intervals in which some rank pauses cost far more than one rank's own pauses: not at the same step. The averages

@@ -10,9 +10,12 @@ local labels = import '../lib/labels.libsonnet';
   local c = $._config,
   local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
   local busy = 'rank:argus_compute_busy:ratio',
+  local busyRatio = 'rank:argus_compute_busy:median_ratio',
   local spike = 'rank:argus_phase_spike:seconds',
   local spikeLabels = 'training_job, phase, kind, group',
-  local toGroup = 'on (training_job, group) group_left ()',
+  // Shares of wall time are compared with those that were measured alike: `source` is kernel or phase.
+  local alike = 'training_job, group, source',
+  local toGroup = 'on (%s) group_left ()' % alike,
   local long = duration.range(c, c.spikeWindow),
   // A spike is seen by this many evaluations, as the exporter's maximum trails.
   local seen = c.extremesWindow / c.slowInterval,
@@ -25,16 +28,27 @@ local labels = import '../lib/labels.libsonnet';
       // contain a wait. Compute groups hold the ranks of one stage, over all pipelines.
       record: busy,
       expr: |||
-        rank:argus_kernel_busy:ratio
-          * on (training_job, rank) group_right ()
-          count by (training_job, rank, group) (
-            rank:argus_phase_duration_seconds:mean{kind="compute", phase!~"%(nested)s"}
-          ) ^ 0
-        or sum by (training_job, rank, group) (
-          rank:argus_phase_duration_seconds:mean{kind="compute", source!="kernel", phase!~"%(waiting)s|%(nested)s"}
-          * on (%(group)s) group_left () group:argus_phase_spans:rate
+        label_replace(
+          rank:argus_kernel_busy:ratio
+            * on (training_job, rank) group_right ()
+            count by (training_job, rank, group) (
+              rank:argus_phase_duration_seconds:mean{kind="compute", phase!~"%(nested)s"}
+            ) ^ 0,
+          "source", "kernel", "", ""
+        )
+        or on (training_job, rank, group) label_replace(
+          sum by (training_job, rank, group) (
+            rank:argus_phase_duration_seconds:mean{kind="compute", source!="kernel", phase!~"%(waiting)s|%(nested)s"}
+            * on (%(group)s) group_left () group:argus_phase_spans:rate
+          ),
+          "source", "phase", "", ""
         )
       ||| % { waiting: c.waitingPhases, nested: c.nestedPhases, group: labels.phaseGroup },
+    },
+    {
+      record: busyRatio,
+      expr: '%(busy)s / %(toGroup)s (quantile by (%(alike)s) (0.5, %(busy)s) > 0)'
+            % { busy: busy, toGroup: toGroup, alike: alike },
     },
     { record: 'rank:argus_bubble:ratio', expr: 'clamp_min(1 - %s, 0)' % busy },
     {
@@ -55,25 +69,31 @@ local labels = import '../lib/labels.libsonnet';
       },
     },
     {
-      // Not a rank that is known by one of its phases.
+      // In two evaluations: the counters of kernels advance by whole windows, each rank's at moments of its own. Not a
+      // rank that is known by one of its phases.
       record: 'rank:argus_phase_suspect:lost_ratio',
       labels: { phase: 'all', kind: 'compute', source: 'busy' },
       expr: |||
         (
-          %(busy)s - %(toGroup)s quantile by (training_job, group) (0.5, %(busy)s)
+          %(busy)s - %(toGroup)s quantile by (%(alike)s) (0.5, %(busy)s)
         ) >= %(lost)g
-        and %(busy)s / %(toGroup)s quantile by (training_job, group) (0.5, %(busy)s) >= %(ratio)g
-        and on (training_job, group) count by (training_job, group) (%(busy)s) > 2
-        unless on (training_job, group) (
-          count by (training_job, group) (%(busy)s) < on (training_job, group) %(coverage)g * group:argus_ranks:expected
+        and min_over_time(%(busyRatio)s[%(twice)s]) >= %(ratio)g
+        and count_over_time(%(busyRatio)s[%(twice)s]) >= 2
+        and on (%(alike)s) count by (%(alike)s) (%(busy)s) > 2
+        unless on (%(alike)s) (
+          count by (%(alike)s) (%(busy)s)
+            < on (training_job, group) group_left () %(coverage)g * group:argus_ranks:expected
         )
         unless on (training_job, rank) %(own)s
         unless on (training_job, rank, group) (
-          %(byWork)s / %(toGroup)s quantile by (training_job, group) (0.5, %(byWork)s) < %(ratio)g
+          %(byWork)s / %(toGroup)s quantile by (%(alike)s) (0.5, %(byWork)s) < %(ratio)g
         )
         %(training)s
       ||| % {
+        alike: alike,
         busy: busy,
+        busyRatio: busyRatio,
+        twice: duration.range(c, 2 * c.slowInterval),
         // For what it had to do, where work is uneven.
         byWork: '(%s / on (training_job, rank) group_left () rank:argus_work:rate)' % busy,
         toGroup: toGroup,

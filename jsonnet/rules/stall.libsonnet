@@ -2,7 +2,8 @@
 //
 // The page that a producer shares with its exporter survives a stopped process: its open spans and the number of the
 // last collective it entered. Whoever has entered fewer collectives than its group holds the group up; so does, where
-// collectives are not numbered, whoever is elsewhere while most ranks wait.
+// collectives are not numbered, whoever is elsewhere while most ranks wait. Where all of a group are in one collective
+// and only other groups have gone on, it is the collective that does not end.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
 
@@ -23,11 +24,13 @@ local labels = import '../lib/labels.libsonnet';
                               % [expr, countRanks(expr), share, ranks],
 
   local lost = '(%s == 0 and on (training_job) %s)' % [byRank(series('argus_rank_up')), stalled],
-  // Behind in one group, and not waiting for somebody behind in another: the tensor-parallel mates of the culprit are
-  // behind in their data-parallel groups too.
-  local behind = '(%s > 0 %s)' % [
+  local broken = 'group:argus_stall_broken:bool',
+  // Behind in one group, and not waiting for somebody behind in another, nor for a collective that all of its group
+  // have entered: the tensor-parallel mates of the culprit are behind in their data-parallel groups too.
+  local behind = '(%s > 0 %s %s)' % [
     byRank(lag),
     notIn('(%s == 0 and on (training_job, group) (%s > 0))' % [lag, lag]),
+    notIn('(%s and on (training_job, group) %s)' % [lag, broken]),
   ],
   local elsewhere = '(%s %s)' % [byRank('%s or %s' % [open(), lag]), notIn(waiting)],
   local mostWait = 'and on (training_job) (%s >= on (training_job) %g * %s)'
@@ -75,6 +78,19 @@ local labels = import '../lib/labels.libsonnet';
       ||| % { sequence: '%s and on (training_job) %s' % [series('argus_collective_sequence'), stalled] },
     },
     {
+      // All of the group have entered the same collective and are in one, and all are behind in some other group.
+      record: broken,
+      expr: |||
+        (
+          count by (training_job, group) (
+            %(lag)s == 0
+            and on (%(rank)s) (max by (%(rank)s) (%(lag)s) > 0)
+            and on (%(rank)s) %(comm)s
+          ) == on (training_job, group) (count by (training_job, group) (%(lag)s) > 1)
+        ) ^ 0
+      ||| % { lag: lag, rank: labels.rank, comm: open(['kind="comm"']) },
+    },
+    {
       // Lost ranks before ranks that are behind, those before ranks that are elsewhere.
       record: 'rank:argus_stall_suspect:bool',
       expr: '(\n%s\nor on (training_job)\n%s\nor on (training_job)\n%s\n) ^ 0' % [
@@ -95,15 +111,22 @@ local labels = import '../lib/labels.libsonnet';
       ||| % { open: open() },
     },
     {
-      // Nobody is elsewhere or behind: the collective in which nearly all ranks are.
+      // Nobody is elsewhere or behind: the collective of the groups that go no further, or else the one in which nearly
+      // all ranks are.
       record: 'job:argus_stall_collective:bool',
       expr: |||
         (
+          max by (training_job, phase, group) (
+            max by (training_job, rank, group) (%(lag)s and on (training_job, group) %(broken)s)
+            * on (training_job, rank) group_right (group)
+            max by (training_job, rank, phase) (%(comm)s)
+          )
+          or on (training_job)
           count by (training_job, phase) (max by (training_job, rank, phase) (%(comm)s))
             >= on (training_job) group_left () %(coverage)g * %(ranks)s
         ) ^ 0
         unless on (training_job) rank:argus_stall_suspect:bool
-      ||| % { comm: open(['kind="comm"']), coverage: c.minCoverage, ranks: ranks },
+      ||| % { lag: lag, broken: broken, comm: open(['kind="comm"']), coverage: c.minCoverage, ranks: ranks },
     },
     {
       record: 'rank:argus_stall_victim:bool',

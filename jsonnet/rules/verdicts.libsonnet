@@ -11,6 +11,8 @@ local labels = import '../lib/labels.libsonnet';
   local culprits(matchers=[]) = labels.selector('rank:argus_verdict:lost_ratio', ['verdict="culprit"'] + matchers),
   local byVerdict(expr) = 'max by (%s) (\n%s\n)' % [labels.verdict, expr],
   local mostIn(job) = 'max by (training_job) (%s)' % job,
+  // The others wait for all that a rank loses, in whichever phase.
+  local ofRank(losses) = 'sum by (%s) (%s)' % [labels.rank, losses],
 
   // `who` less those whose cost is explained by `other`: a wait costs about what its culprit does.
   local unexplained(who, on, other) =
@@ -20,50 +22,66 @@ local labels = import '../lib/labels.libsonnet';
   local waitingPhase = 'phase=~"%s"' % c.waitingPhases,
   local compute = suspect(['kind="compute"']),
   local host = suspect(['kind="host"']),
-  local late = suspect(['kind="comm"']),
+  local lateArrivals = suspect(['kind="comm"']),
+  local late = 'rank:argus_collective_late:lost_ratio',
   local own = suspect(['kind!="comm"']),
   // Suspects whose span cannot contain a wait for a peer.
   local direct = suspect(['kind!="comm"', 'phase!~"%s"' % c.waitingPhases]),
   local directCompute = suspect(['kind="compute"', 'phase!~"%s"' % c.waitingPhases]),
   local suspectsOfWork = 'rank:argus_work_imbalance:lost_ratio{phase!~"%s"}' % c.waitingPhases,
   local inWaitingPhase = suspect(['kind="compute"', waitingPhase]),
+  local excessOfOwn = 'rank:argus_phase_excess:lost_ratio',
   local unexcused = 'rank:argus_collective_late:unexcused_lost_ratio',
   local excused = 'rank:argus_phase_suspect:excused_lost_ratio',
 
   // Slow in compute and on the host alike: the host is slow (contention), not the GPU. Alike: the host's excess is
-  // at least half of the other, or the noise of a short data phase would turn a slow GPU into a slow host.
+  // at least half of the other, or the noise of a short data phase would turn a slow GPU into a slow host. The same where
+  // the queue of launches runs dry.
   local excess(suspects) = '(max by (%s) (rank:argus_phase_duration_seconds:median_ratio and on (%s) %s) - 1)'
                            % [labels.rank, labels.phaseRank, suspects],
-  local slowHost = '(%s and on (%s) %s >= %g * %s)' % [
+  local slowHost = '(%s and on (%s) (%s >= %g * %s or on (%s) rank:argus_issue_latency:low_ratio))' % [
     directCompute,
     labels.rank,
     excess(host),
     c.slowHostShare,
     excess(directCompute),
+    labels.rank,
   ],
   local notSlowHost = 'unless on (%s) %s' % [labels.rank, slowHost],
 
   local evidence = [
     {
+      // Those of whom the others are no minority: half of a group is no straggler.
+      record: late,
+      expr: |||
+        %(arrivals)s
+        unless on (%(group)s) (
+          count by (%(group)s) (%(arrivals)s)
+          >= on (%(group)s) %(most)g * (group:argus_phase_ranks:count >= %(many)d)
+        )
+      ||| % { arrivals: lateArrivals, group: labels.phaseGroup, most: c.mostToBlame, many: c.zMinRanks },
+    },
+    {
       // Late arrivers without an excuse: their own phases are normal (what they lose there, suspicious or not,
-      // does not come near to what they are late by), and they were not kept waiting elsewhere (the
-      // tensor-parallel mates of a slow rank enter the data-parallel collective late with it).
+      // does not come near to what they are late by), they were not kept waiting elsewhere (by a group with a slow link,
+      // or in tensor parallelism by a slow mate) nor held up by a pause, and no rank of the job loses so much in its own phases (the other stages
+      // of its pipeline enter the data-parallel collective late with it).
       record: unexcused,
-      expr: unexplained(
-        '(%s unless on (%s) %s unless on (%s) (max by (%s) (%s) <= %g * sum by (%s) (%s)))' % [
-          late,
-          labels.rank,
-          own,
-          labels.rank,
-          labels.rank,
-          late,
-          c.excuseRatio,
-          labels.rank,
-          'rank:argus_phase_excess:lost_ratio',
-        ],
-        labels.rank,
-        'max by (%s) (rank:argus_collective_waiting:lost_ratio)' % labels.rank
-      ),
+      expr: std.join('\n', [
+        '%s\nunless on (%s) %s' % [late, labels.rank, own],
+        'unless on (%s) (max by (%s) (%s) <= %g * %s)'
+        % [labels.rank, labels.rank, late, c.excuseRatio, ofRank(excessOfOwn)],
+      ] + [
+        'unless on (%s) (%s <= on (%s) group_left () %g * %s)'
+        % [labels.verdict, late, other.on, c.explainedRatio, other.loss]
+        for other in [
+          { on: labels.rank, loss: 'max by (%s) (rank:argus_collective_waiting:lost_ratio)' % labels.rank },
+          { on: labels.rank, loss: ofRank('rank:argus_collective_slow_link:lost_ratio') },
+          { on: labels.rank, loss: 'rank:argus_gc_pause:ratio' },
+          { on: labels.rank, loss: 'rank:argus_compile:ratio' },
+          { on: 'training_job', loss: mostIn(ofRank(excessOfOwn)) },
+        ]
+      ]),
     },
     {
       // Ranks that look slow in a phase which may contain the wait for a culprit found elsewhere.
@@ -130,7 +148,7 @@ local labels = import '../lib/labels.libsonnet';
       verdict('culprit', c.causes.late, byVerdict(unexplained(
         unexcused,
         'training_job',
-        mostIn(culprits(['cause!~"%s|%s"' % [c.causes.late.cause, c.causes.link.cause]]))
+        mostIn(ofRank(culprits(['cause!~"%s|%s"' % [c.causes.late.cause, c.causes.link.cause]])))
       ))),
       // Without a counter of the link itself the right answer is the group: no rank is named.
       verdict('culprit', c.causes.link, 'max by (training_job, phase, group) (group:argus_collective_slow_link:lost_ratio)'),

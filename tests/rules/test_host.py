@@ -27,9 +27,10 @@ def job_of(folder: Path) -> Scenario:
 
 def pauses(job: Scenario, rank: int, seconds: float, first: int, every: int) -> None:
     """A collection of `seconds` each `every` samples."""
-    values = [seconds * max(0, (sample - first) // every + 1) for sample in range(SAMPLES)]
-    text = " ".join(f"{value:g}" for value in values)
-    job.add("argus_gc_pause_seconds_sum", text, rank=rank, generation=2)
+    collections = [max(0, (sample - first) // every + 1) for sample in range(SAMPLES)]
+    for part, each in (("sum", seconds), ("count", 1)):
+        text = " ".join(f"{each * number:g}" for number in collections)
+        job.add(f"argus_gc_pause_seconds_{part}", text, rank=rank, generation=2)
 
 
 def test_collections_at_different_steps_name_the_job(tmp_path: Path) -> None:
@@ -71,6 +72,16 @@ def test_one_rank_that_collects_all_the_time_is_named(tmp_path: Path) -> None:
     for rank in range(RANKS):
         pauses(job, rank, 1 if rank == 5 else 0.01, first=0, every=1)
     job.expect(CULPRITS, AT, {'{rank="5", phase="gc", cause="host-gc", team="algorithm"}': 1})
+    job.run()
+
+
+def test_one_that_happens_to_collect_twice_is_not(tmp_path: Path) -> None:
+    """Each rank collects for 6 s once in 17 minutes, and rank 5 twice within two: chance, and nobody's fault."""
+    job = job_of(tmp_path)
+    for rank in range(RANKS):
+        first = 72 if rank == 5 else 10 * rank
+        pauses(job, rank, 6, first=first, every=4 if rank == 5 else 70)
+    job.expect(CULPRITS, "19m30s", {'{phase="gc", cause="host-gc", team="algorithm"}': 1})
     job.run()
 
 

@@ -56,9 +56,26 @@ def test_the_least_idle_time_finds_what_every_phase_hides(tmp_path: Path) -> Non
         job.add("argus_kernel_duration_seconds_total", "0+9x60", rank=rank, kernel="nccl", stream="nccl:dp")
     job.expect(CULPRITS, "10m", {'{rank="5", phase="all", cause="gpu-compute"}': 1})
     job.expect('round(rank:argus_bubble:ratio{rank=~"5|7"}, 0.001)', "10m", {
-        '{training_job="a", rank="5", group="dp:pp1"}': 0.367,
-        '{training_job="a", rank="7", group="dp:pp1"}': 0.667,
+        '{training_job="a", rank="5", group="dp:pp1", source="kernel"}': 0.367,
+        '{training_job="a", rank="7", group="dp:pp1", source="kernel"}': 0.667,
     })  # fmt: skip
+    job.run()
+
+
+def test_a_rank_whose_kernels_are_not_seen_is_compared_with_nobody(tmp_path: Path) -> None:
+    """Busy for 0.8 of the time by its phases, the others for 0.33 by their kernels: no measure is of both."""
+    job = pipelines(tmp_path, 60)
+    for rank in range(8):
+        job.phase(rank, "forward", "0+4x60", "0+12x60", group=f"dp:pp{rank % 2}")
+        if rank != 5:
+            job.add(
+                "argus_kernel_duration_seconds_total", "0+5x60", rank=rank, kernel="gemm", stream="compute0"
+            )
+    job.expect('round(rank:argus_compute_busy:ratio{rank=~"5|7"}, 0.001)', "10m", {
+        '{training_job="a", rank="5", group="dp:pp1", source="phase"}': 0.8,
+        '{training_job="a", rank="7", group="dp:pp1", source="kernel"}': 0.333,
+    })  # fmt: skip
+    job.expect(CULPRITS, "10m", {})
     job.run()
 
 

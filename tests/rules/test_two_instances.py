@@ -79,6 +79,7 @@ class Exporter:
                 add("argus_phase_window_max_seconds", seconds, **where)
             add("argus_collective_sequence", float(int(steps)), rank=rank, group="dp")
             add("argus_gc_pause_seconds_sum", 0.001 * steps, rank=rank, generation=2)
+            add("argus_gc_pause_seconds_count", steps, rank=rank, generation=2)
         return "".join(f"{line}\n" for metric in lines.values() for line in metric)
 
 

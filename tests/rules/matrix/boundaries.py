@@ -87,6 +87,19 @@ def missing(absent: float) -> Job:
     return job
 
 
+def gone(samples: float) -> Job:
+    """Rank 1 was last seen so many samples ago, and the one before said that it is over."""
+    job = members()
+    last = AT - int(samples)
+    job.series = [one for one in job.series if one.labels["rank"] != "1"]
+    job.add(
+        "argus_rank_up",
+        lambda sample: 1 if sample <= last else STALE if sample == last + 1 else None,
+        rank=1,
+    )
+    return job
+
+
 def late(seconds: float) -> Job:
     """Rank 1 comes so much later to a collective of half a second."""
     job = members()
@@ -181,6 +194,7 @@ def collecting(seconds: float) -> Job:
     for rank in EIGHT:
         pause = seconds if rank == 1 else 0.0
         job.counter("argus_gc_pause_seconds_sum", pause, begin=9, rank=rank, generation=2)
+        job.counter("argus_gc_pause_seconds_count", float(rank == 1), begin=9, rank=rank, generation=2)
     return job
 
 
@@ -188,13 +202,14 @@ def in_turn(seconds: float) -> Job:
     """Every rank collects so long every 20 samples, two samples after the one before."""
     job = members()
     for rank in EIGHT:
-        job.counter(
-            "argus_gc_pause_seconds_sum",
-            lambda sample, rank=rank: seconds if sample % 20 == 2 * rank else 0.0,
-            begin=100,
-            rank=rank,
-            generation=2,
-        )
+        for part, each in (("sum", seconds), ("count", 1.0)):
+            job.counter(
+                f"argus_gc_pause_seconds_{part}",
+                lambda sample, rank=rank, each=each: each if sample % 20 == 2 * rank else 0.0,
+                begin=100,
+                rank=rank,
+                generation=2,
+            )
     return job
 
 
@@ -365,10 +380,10 @@ BOUNDARIES = (
     ),
     Boundary(
         "3 spans in an interval",
-        with_spans,
+        lambda spans: slow_rank(spans=spans)(2.0),
         2.9,
         3,
-        (record("group:argus_phase_duration_seconds:fast_median"),),
+        (record("rank:argus_phase_duration_seconds:fast_slow"),),
     ),
     Boundary(
         "3 spans in two minutes",
@@ -378,14 +393,26 @@ BOUNDARIES = (
         (record("rank:argus_phase_duration_seconds:mean_long"),),
     ),
     Boundary(
+        "6 spans in two minutes",
+        with_spans,
+        0.76,
+        0.74,
+        (
+            record("group:argus_phase_spans:few"),
+            record("rank:argus_phase_duration_seconds:long_sum"),
+            record("rank:argus_phase_duration_seconds:long_count"),
+        ),
+    ),
+    Boundary(
         "3 spans in half an hour", with_spans, 0.01, 0.38, (record("group:argus_phase_window:seconds"),)
     ),
+    Boundary("two minutes gone", gone, 8, 7, (record("rank:argus_rank:left"),)),
     Boundary("80 % of the group", missing, 2, 3, (record("rank:argus_verdict:active", 'verdict="abstain"'),)),
     Boundary(
         "0.5 % of the time",
         slow_rank(),
-        1.0185,
-        1.0190,
+        1.0210,
+        1.0216,
         (record("rank:argus_phase_excess:lost_ratio"), record("rank:argus_phase_duration_seconds:fast_slow")),
     ),
     Boundary(

@@ -25,6 +25,7 @@ def pauses_build(ranks: Ranks, size: int, fault: bool, _: float) -> Job:
     for rank in ranks:
         slow = fault and rank == 1
         job.counter("argus_gc_pause_seconds_sum", 2.0 if slow else 0.15, rank=rank, generation=2)
+        job.counter("argus_gc_pause_seconds_count", 10.0 if slow else 1.0, rank=rank, generation=2)
         job.counter("argus_compile_seconds_sum", 3.0 if slow else 0.0, rank=rank, compiler="dynamo")
     return job
 
@@ -84,13 +85,14 @@ def unsynchronised_build(ranks: Ranks, size: int, fault: bool, _: float) -> Job:
     job.membership()
     for rank in ranks:
         first = 2 * rank if fault else 0
-        job.counter(
-            "argus_gc_pause_seconds_sum",
-            lambda sample, first=first: PAUSE if sample % PERIOD == first else 0.0,
-            begin=100,
-            rank=rank,
-            generation=2,
-        )
+        for part, each in (("sum", PAUSE), ("count", 1.0)):
+            job.counter(
+                f"argus_gc_pause_seconds_{part}",
+                lambda sample, first=first, each=each: each if sample % PERIOD == first else 0.0,
+                begin=100,
+                rank=rank,
+                generation=2,
+            )
     return job
 
 

@@ -1,0 +1,119 @@
+"""Who is late without a reason of its own, and who has one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from rules.scenario import Scenario
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
+)
+
+RANKS = 8
+SAMPLES = 60
+AT = "10m"
+CULPRITS = "max by (rank, group, cause) (rank:argus_verdict:active{verdict='culprit'})"
+WAIT_S = 1.0
+"""What a rank waits for the last of its group, at each step."""
+
+
+def steps(folder: Path, waits: Mapping[int, float], forwards: Mapping[int, float] | None = None) -> Scenario:
+    """Eight ranks, four steps in a scrape, each with a forward of 2.5 s and a collective."""
+    job = Scenario(folder, ("job", "phases", "masked", "host", "verdicts"))
+    job.ranks(range(RANKS), SAMPLES)
+    for rank in range(RANKS):
+        forward = (forwards or {}).get(rank, 2.5)
+        job.phase(rank, "forward", f"0+4x{SAMPLES}", f"0+{4 * forward}x{SAMPLES}")
+        wait = waits.get(rank, WAIT_S)
+        job.phase(rank, "grad_sync", f"0+4x{SAMPLES}", f"0+{4 * wait:.6g}x{SAMPLES}", kind="comm")
+    return job
+
+
+def late(rank: int) -> str:
+    return f'{{rank="{rank}", group="dp", cause="collective-late"}}'
+
+
+def test_the_last_to_arrive_is_named(tmp_path: Path) -> None:
+    job = steps(tmp_path, {2: 0.7})
+    job.expect(CULPRITS, AT, {late(2): 1})
+    job.run()
+
+
+def test_half_of_a_group_is_no_straggler(tmp_path: Path) -> None:
+    """Two kinds of GPU, or two of cable: that is how the job is, and no rank of it is to blame."""
+    job = steps(tmp_path, dict.fromkeys(range(4), 0.2))
+    job.expect(CULPRITS, AT, {})
+    job.run()
+
+
+def test_three_of_eight_are(tmp_path: Path) -> None:
+    job = steps(tmp_path, dict.fromkeys(range(3), 0.2))
+    job.expect(CULPRITS, AT, {late(rank): 1 for rank in range(3)})
+    job.run()
+
+
+def test_what_another_rank_loses_in_its_own_phases_explains_it(tmp_path: Path) -> None:
+    """Rank 4 computes 0.3 s longer, too little for a straggler; rank 5, of its pipeline, is late by as much."""
+    job = steps(tmp_path, {4: 0.7, 5: 0.7}, {4: 2.8})
+    job.expect(CULPRITS, AT, {})
+    job.run()
+
+
+def test_a_slow_link_explains_that_its_ranks_are_late_elsewhere(tmp_path: Path) -> None:
+    """The experts of ranks 2 and 3 are gathered in 0.9 s, those of the other pairs in 0.3: it is the link."""
+    job = steps(tmp_path, {2: 0.4, 3: 0.4})
+    for rank in range(RANKS):
+        seconds = 0.9 if rank in (2, 3) else 0.3
+        group = f"ep:{rank // 2}"
+        job.phase(
+            rank,
+            "ep-all-gather",
+            f"0+4x{SAMPLES}",
+            f"0+{4 * seconds:.6g}x{SAMPLES}",
+            kind="comm",
+            group=group,
+        )
+    job.expect(CULPRITS, AT, {'{group="ep:1", cause="link-slow"}': 1})
+    job.run()
+
+
+def test_pauses_explain_it(tmp_path: Path) -> None:
+    """Rank 2 is late by what its garbage collector takes."""
+    job = steps(tmp_path, {2: 0.7})
+    for rank in range(RANKS):
+        seconds = 1.2 if rank == 2 else 0
+        for part, each in (("sum", seconds), ("count", 1)):
+            job.add(f"argus_gc_pause_seconds_{part}", f"0+{each}x{SAMPLES}", rank=rank, generation="2")
+    job.expect(CULPRITS, AT, {'{rank="2", group="host", cause="host-gc"}': 1})
+    job.run()
+
+
+def test_transfers_between_two_ranks_make_nobody_late(tmp_path: Path) -> None:
+    """Rank 2 receives in no time, as the stage before it is early."""
+    job = steps(tmp_path, {})
+    for rank in range(RANKS):
+        seconds = 0.1 if rank == 2 else 0.8
+        job.phase(
+            rank,
+            "pp-recv",
+            f"0+4x{SAMPLES}",
+            f"0+{4 * seconds:.6g}x{SAMPLES}",
+            kind="comm",
+            group="stage:pp1",
+        )
+    job.expect(CULPRITS, AT, {})
+    job.run()
+
+
+def test_lateness_is_a_ticket_before_it_pages(tmp_path: Path) -> None:
+    """It costs 7 % of the time. The worker has three minutes to find the reason in the kernels."""
+    job = steps(tmp_path, {2: 0.75})
+    firing = "max by (severity) (ALERTS{alertname='ArgusCollectiveLateRank', alertstate='firing'})"
+    job.expect(firing, "3m30s", {'{severity="ticket"}': 1})
+    job.expect(firing, "8m", {'{severity="page"}': 1})
+    job.run()
