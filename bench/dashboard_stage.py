@@ -3,13 +3,18 @@
 Fleets of the fault lab are written as history, the rules are played over it, and the real L3 worker judges
 its kernel windows; beside them lies what else a cluster has: GPU metrics of dcgm-exporter. So every series
 that a dashboard asks for is made by the part that makes it in production, but for the clock.
+
+Rules and worker are asked less often than there are samples, and in between what they said is repeated. A
+small stage asks the rules of whole jobs every minute and all others every three; a large one all of them each
+quarter of an hour: it has a fleet's series in the right number and density, but they are not to be believed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,6 +23,7 @@ import aiohttp
 import numpy as np
 
 from argus_core import remote_write
+from argus_core.catalogue import SAMPLE_NAMES
 from argus_core.kernel_names import kernel_id
 from argus_l3_worker.config import Config, PrometheusConfig, WriteConfig
 from argus_l3_worker.cycle import Worker
@@ -30,14 +36,21 @@ from argus_simulator.fleet.blocks import Block, Row
 from argus_simulator.fleet.faults import FleetFault
 from argus_simulator.fleet.play import Fleet, FleetPlan, history
 from argus_simulator.fleet.ranks import Floats, Layout
-from argus_simulator.fleet.remote import RemoteWrite
-from bench.rule_history import RuleHistory
+from bench.bulk_write import BulkWrite
+from bench.rule_history import RuleHistory, samples_around
 from bench.servers import PrometheusServer
 
 RULES = Path(__file__).resolve().parents[1] / "rules"
 LARGE, SMALL = "pretrain-70b", "finetune-vlm"
 SLOW_RANK = 77
 SLOW_KERNEL = "*256x128_32x3_tn*"
+
+_OF_JOBS = ("argus-job", "argus-l1-regression", "argus-l1-jitter", "argus-l1-class")
+"""Groups of rules of whole jobs."""
+_SEEN_SECONDS = 240.0
+"""Prometheus shows a sample for five minutes: what is written so often needs no repetition."""
+_BATCH = 2000
+"""Series a request."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +60,9 @@ class Size:
     Attributes:
         every: seconds between samples; rules look back 119 s and need two.
         kernel_pairs: of each rank.
-        cycle_every: seconds between cycles of the worker.
+        job_every: seconds between evaluations of the rules of whole jobs (L1), which cost little.
+        evaluate_every: seconds between evaluations of all rules.
+        cycle_every: seconds between cycles of the worker, rounded up to those of all rules.
     """
 
     ranks: int = 1024
@@ -55,7 +70,9 @@ class Size:
     every: float = 30.0
     kernel_pairs: int = 20
     channels: tuple[str, ...] = ("phases", "kernels", "stacks")
-    cycle_every: float = 60.0
+    job_every: float = 60.0
+    evaluate_every: float = 180.0
+    cycle_every: float = 180.0
 
 
 def scenario(size: Size, layout: Layout) -> tuple[FleetFault, ...]:
@@ -98,24 +115,73 @@ class Stage:
 
     async def play(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Write the history."""
+        began = time.monotonic()
         blocks = [block for fleet in self._fleets for block in fleet.blocks]
         gpus = list(_gpu_metrics(self.layout, lambda: self._slow))
-        sink = RemoteWrite(f"{self.server.url}/api/v1/write")
-        sink.open([*blocks, *gpus])
+        raw = BulkWrite(self.server, (labels for block in (*blocks, *gpus) for labels in block.labels()))
         async with aiohttp.ClientSession() as session:
             worker, telemetry = _worker(session, self.server.url)
-            judged = self._times[0]
-            for number, at in enumerate(self._times, 1):
-                self._slow = at >= self._times[0] + self.size.seconds / 2
-                values = [value for fleet in self._fleets for value in fleet.sample(at)]
-                series = sink.write(at, [*values, *(np.atleast_2d(block.values()) for block in gpus)])
+            judged = of_jobs = self._times[0]
+            held: list[tuple[bytes, bytes]] = []
+            often = _OF_JOBS if self.size.job_every < self.size.evaluate_every else ()
+            for run in self._runs():
+                series = raw.write(run, self._sampled(run, gpus))
+                *between, at = run
+                self._rules.repeat(between, but=often)
+                self._repeat(held, between)
+                for moment in between:
+                    self.server.write(_told_by(telemetry, moment))
+                    if often and moment - of_jobs >= self.size.job_every:
+                        of_jobs = moment
+                        await asyncio.to_thread(self._rules.evaluate, moment, often)
                 if "kernels" in self.size.channels and at - judged >= self.size.cycle_every:
                     judged = at
                     await worker.cycle(at, at)
+                    if self.size.cycle_every > _SEEN_SECONDS:
+                        held = self._of_worker(at)
                 self.server.write(_told_by(telemetry, at))
-                recorded = await asyncio.to_thread(self._rules.evaluate, at)
-                self.server.write(self._of_prometheus(at, series + recorded))
-                say(f"sample {number} of {len(self._times)}: {series} series, {recorded} recorded")
+                of_jobs, recorded = at, await asyncio.to_thread(self._rules.evaluate, at)
+                for moment in run:
+                    self.server.write(self._of_prometheus(moment, series + recorded))
+                done = (at - self._times[0]) / max(self.size.seconds, 1.0)
+                spent = time.monotonic() - began
+                say(f"{done:4.0%} of history, {spent:4.0f} s: {series} series, {recorded} recorded")
+
+    def _runs(self) -> Iterator[Sequence[float]]:
+        """Times of samples up to and with each evaluation of the rules, the last one at the end."""
+        length = max(1, round(self.size.evaluate_every / self.size.every))
+        first = len(self._times) % length or length
+        for begin in (0, *range(first, len(self._times), length)):
+            yield self._times[begin : first if begin == 0 else begin + length]
+
+    def _sampled(self, times: Sequence[float], gpus: Sequence[Block]) -> Floats:
+        """Of every series, shape (series, times)."""
+        columns = []
+        for at in times:
+            self._slow = at >= self._times[0] + self.size.seconds / 2
+            values = [value for fleet in self._fleets for value in fleet.sample(at)]
+            values += [block.values() for block in gpus]
+            columns.append(np.concatenate([value.reshape(-1) for value in values]))
+        return np.column_stack(columns)
+
+    def _of_worker(self, at: float) -> list[tuple[bytes, bytes]]:
+        """What the worker has written: encoded labels and value of each series."""
+        empty = len(remote_write.encode_series((), 0.0, 0))
+        return [
+            (
+                remote_write.encode_series(remote_write.labels_of(name, **labels), 0.0, 0)[:-empty],
+                struct.pack("<d", value),
+            )
+            for name in sorted(SAMPLE_NAMES)
+            if name.startswith("argus_l3_")
+            for labels, value in self.server.query(name, at)
+        ]
+
+    def _repeat(self, held: Sequence[tuple[bytes, bytes]], times: Sequence[float]) -> None:
+        around = samples_around(times)
+        body = [labels + value.join(around) for labels, value in held if times]
+        for batch in remote_write.batches(body, _BATCH):
+            self.server.write(batch)
 
     def _of_prometheus(self, at: float, series: int) -> list[bytes]:
         """What Prometheus would have scraped of itself."""
@@ -209,8 +275,10 @@ def build(folder: Path, size: Size, say: Callable[[str], None] = lambda _: None)
 def variables(size: Size) -> dict[str, dict[str, str]]:
     """What a reader would choose on a stage of this size: by dashboard, '' for all."""
     sick = kernel_id(next(name for name in kernel_names() if fnmatchcase(name, SLOW_KERNEL)))
+    many = size.ranks > 16 * 32  # data-parallel replicas of 16 ranks: more than a map has room for
     return {
         "": {"training_job": LARGE},
+        "argus-job": {"map_step": "[0-9]"} if many else {},
         "argus-rank": {"rank": str(SLOW_RANK % size.ranks)},
         "argus-kernel": {"kernel": sick, "role": "pp0.tp0", "coordinate": "ep"},
     }

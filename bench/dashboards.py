@@ -11,8 +11,10 @@ and ends in one JSON line:
     slowest_s        longest answer to a query at the large size, seconds of wall time
     most_lines       most series that one query of a panel returned at the large size
 
-The large fleet has 20 minutes of samples, 55 s apart, four kernels a rank, and queries over an hour. Beside
-other work the times are upper bounds.
+The large fleet has an hour of samples, 30 s apart, and four kernels a rank; rules and worker spoke every
+quarter of it (bench.dashboard_stage). Queries are over that hour. A query that took over a second is asked
+again and the shorter time counts: what other work on the machine took is not the query's. About 4 minutes for
+the small part and 10 for the large one on two quiet cores; progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -21,26 +23,33 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dashboards"))
 
-from argus_dashboards.inspection import panels, queries
+from argus_dashboards.inspection import PanelQuery, panels, queries
 from argus_dashboards.probe import Answer, Source, Span, all_uids, load, resolve
 from bench import dashboard_stage
 from bench.dashboard_stage import Size, Stage
 
 SMALL = Size(ranks=1024)
-LARGE = Size(ranks=10_240, seconds=1200.0, every=55.0, kernel_pairs=4, cycle_every=300.0)
+LARGE = Size(ranks=10_240, kernel_pairs=4, job_every=900.0, evaluate_every=900.0, cycle_every=900.0)
 _SPAN_SECONDS = 3600.0
+_ASKED_AGAIN_SECONDS = 1.0
 
 NOTHING_TO_SHOW = {
     ("argus-itself", "Not judged"),
-    ("argus-job", "annotation Change points"),
+    ("argus-itself", "Failures"),
+    ("argus-itself", "Records lost, by channel and reason"),
+    ("argus-itself", "annotation Alerts"),
+    ("argus-job", "Exporter failures"),
+    ("argus-job", "Records lost"),
+    ("argus-rank", "Records lost"),
 }
-"""What is rightly empty on this stage: the worker judges every role, and one alert explains the rest."""
+"""What is rightly empty on this stage: every role is judged, nothing fails, no record is lost, and what ARGUS
+has against itself are tickets."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +77,18 @@ def ask_all(stage: Stage) -> list[Asked]:
         values = resolve(source, dashboard, given[""] | given.get(uid, {}))
         # Variables were asked to find their values, by the API that lists labels.
         asked += [
-            Asked(uid, source.ask(query, values))
+            Asked(uid, _ask(source, query, values))
             for query in queries(dashboard)
             if not query.panel.startswith("variable ")
         ]
     return asked
+
+
+def _ask(source: Source, query: PanelQuery, values: Mapping[str, str]) -> Answer:
+    answer = source.ask(query, values)
+    if answer.error or answer.seconds < _ASKED_AGAIN_SECONDS:
+        return answer
+    return min(answer, source.ask(query, values), key=lambda one: one.seconds)
 
 
 def refused(asked: Iterable[Asked]) -> list[str]:
@@ -92,6 +108,7 @@ def run(size: Size, say: Callable[[str], None]) -> list[Asked]:
     with tempfile.TemporaryDirectory() as folder:
         stage = dashboard_stage.build(Path(folder), size, say)
         try:
+            say(f"asking every query of every dashboard, {size.ranks} ranks")
             return ask_all(stage)
         finally:
             stage.server.stop()

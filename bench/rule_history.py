@@ -14,7 +14,7 @@ import struct
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,8 @@ from bench.servers import PrometheusServer
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _BATCH: Final = 20_000
+"""Samples a request."""
+_MARK: Final = b"\xff" * 8
 _STALE_BITS: Final = struct.pack("<Q", 0x7FF0000000000002)
 
 
@@ -40,7 +42,7 @@ class _Rule:
     alert: str = ""
     wait: float = 0.0
     keep: float = 0.0
-    present: set[Labels] = field(default_factory=set)
+    present: dict[Labels, float] = field(default_factory=dict)
     active_since: dict[Labels, float] = field(default_factory=dict)
     seen: dict[Labels, float] = field(default_factory=dict)
 
@@ -78,6 +80,11 @@ class _Group:
     evaluated: float = -math.inf
     seconds: float = 0.0
 
+    @property
+    def short_name(self) -> str:
+        """Without the file, which Prometheus puts before it."""
+        return self.name.rpartition(";")[2]
+
 
 class RuleHistory:
     """The rules of some files, played over time on one Prometheus.
@@ -97,17 +104,42 @@ class RuleHistory:
                 name = f"{file};{group['name']}"
                 self._groups.append(_Group(name, interval, [_rule(rule) for rule in group["rules"]]))
 
-    def evaluate(self, at: float) -> int:
-        """All groups whose interval has passed; how many series came of it. Times must ascend."""
+    def evaluate(self, at: float, only: Collection[str] = ()) -> int:
+        """Groups whose interval has passed; how many series came of it. Times must ascend.
+
+        Args:
+            only: names of groups; none: all of them.
+        """
         count = 0
         for group in self._groups:
-            if at - group.evaluated < group.interval - 1:
+            if at - group.evaluated < group.interval - 1 or (only and group.short_name not in only):
                 continue
             group.evaluated, begun = at, time.perf_counter()
             count += sum(self._apply(rule, at) for rule in group.rules)
             group.seconds = time.perf_counter() - begun
-        self._write(self._of_evaluator(at))
+        if not only:
+            self._write(self._of_evaluator(at))
         return count
+
+    def repeat(self, times: Sequence[float], but: Collection[str] = ()) -> None:
+        """What was recorded last, again at each of these times: as if nothing had changed until then.
+
+        Args:
+            but: names of groups that are not repeated.
+        """
+        if not times:
+            return
+        around = samples_around(times)
+        for group in self._groups:
+            for rule in group.rules if group.short_name not in but else ():
+                body = [
+                    self._prefix(labels) + struct.pack("<d", value).join(around)
+                    for labels, value in rule.present.items()
+                ]
+                for batch in remote_write.batches(body, max(1, _BATCH // len(times))):
+                    self._server.write(batch)
+        for at in times:
+            self._write(self._of_evaluator(at))
 
     def _of_evaluator(self, at: float) -> list[bytes]:
         """What a Prometheus would say of its own evaluations, with the times measured here."""
@@ -127,8 +159,8 @@ class RuleHistory:
         now = rule.series(_ask(self._server, rule.expr, at), at)
         stamp = round(at * 1000)
         body = [self._encode(labels, struct.pack("<d", value), stamp) for labels, value in now.items()]
-        body += [self._encode(labels, _STALE_BITS, stamp) for labels in rule.present - now.keys()]
-        rule.present = set(now)
+        body += [self._encode(labels, _STALE_BITS, stamp) for labels in rule.present.keys() - now.keys()]
+        rule.present = now
         self._write(body)
         return len(now)
 
@@ -137,11 +169,24 @@ class RuleHistory:
             self._server.write(batch)
 
     def _encode(self, labels: Labels, value: bytes, stamp: int) -> bytes:
+        return self._prefix(labels) + remote_write.encode_series_bits((), value, stamp)
+
+    def _prefix(self, labels: Labels) -> bytes:
         prefix = self._encoded.get(labels)
         if prefix is None:
             empty = remote_write.encode_series((), 0.0, 0)
             prefix = self._encoded[labels] = remote_write.encode_series(labels, 0.0, 0)[: -len(empty)]
-        return prefix + remote_write.encode_series_bits((), value, stamp)
+        return prefix
+
+
+def samples_around(times: Sequence[float]) -> list[bytes]:
+    """Encoded samples at these times but for their value: join them by its eight bytes."""
+    parts = [b""]
+    for at in times:
+        before, after = remote_write.encode_series_bits((), _MARK, round(at * 1000)).split(_MARK)
+        parts[-1] += before
+        parts.append(after)
+    return parts
 
 
 def _ask(server: PrometheusServer, expr: str, at: float) -> list[tuple[dict[str, str], float]]:

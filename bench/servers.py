@@ -18,6 +18,8 @@ from typing import Any
 from argus_core import remote_write
 
 _READY_SECONDS = 30.0
+_WRITE_SECONDS = 120.0
+"""Generous: a server that cuts its blocks on a busy machine takes no samples meanwhile."""
 
 
 def free_port() -> int:
@@ -107,7 +109,7 @@ class PrometheusServer:
         request = urllib.request.Request(
             f"{self.url}/api/v1/write", data=remote_write.pack(series), headers=dict(remote_write.HEADERS)
         )
-        with self._open(request, 20):
+        with self._open(request, _WRITE_SECONDS):
             pass
 
     def query(self, query: str, at: float) -> list[tuple[dict[str, str], float]]:

@@ -142,6 +142,15 @@ def dashboards(_: Options) -> Iterator[Promise]:
     yield at_most("dashboards: slowest query at 10,240 ranks", result["slowest_s"], 2, " s")
 
 
+def budget(_: Options) -> Iterator[Promise]:
+    """What `argus-exporter budget` forecasts, against a real Prometheus that holds the fleet."""
+    result = benchmark("bench.budget", "--ranks", "1024")
+    off = abs(result["series_predicted"] / result["series"] - 1)
+    yield at_most("budget: series of the forecast off by", round(off, 3), 0.1)
+    share = result["rss_gb"] / result["memory_predicted_gb"]
+    yield at_most("budget: Prometheus' memory over its forecast", round(share, 2), 1.0)
+
+
 def rules_differential(_: Options) -> Iterator[Promise]:
     """Prometheus' engine against numpy, over random job histories."""
     result = benchmark("bench.rules_differential", "--seeds", "200")
@@ -208,6 +217,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "l3": l3,
     "rules_differential": rules_differential,
     "rules_portable": rules_portable,
+    "budget": budget,
     "dashboards": dashboards,
     "demo": demo,
     "score": score,

@@ -153,7 +153,7 @@ class Stat(_Current, grafana.Stat):
 
 @_extended
 class Table(_Current, grafana.Table):
-    """Rows of an instant query. `no_value` is what an empty cell shows."""
+    """Rows of an instant query. `no_value` is what an empty table says."""
 
     no_value: str = attr.ib(default="")
 
@@ -198,6 +198,7 @@ class Heatmap(_Current, grafana.Panel):
     axis_label: str = attr.ib(default="")
     unit: str = attr.ib(default="short")
     scheme: str = attr.ib(default="Oranges")
+    no_value: str = attr.ib(default="")
 
     def to_json_data(self) -> Json:
         data: Json = self.panel_json(
@@ -229,6 +230,8 @@ class Heatmap(_Current, grafana.Panel):
                 },
             }
         )
+        if self.no_value:
+            data["fieldConfig"]["defaults"]["noValue"] = self.no_value
         return data
 
 

@@ -11,7 +11,7 @@ from argus_dashboards.current import DATA_SOURCE, SCHEMA_VERSION, Dashboard
 from argus_dashboards.layout import Section, place
 from argus_dashboards.links import all_dashboards
 from argus_dashboards.promql import ALERTS, JOB
-from argus_dashboards.theme import BAD, TICKET, Json
+from argus_dashboards.theme import BAD, NOTICE, TICKET, Json
 
 _ALERTS_MARKED: Final = 20
 
@@ -27,10 +27,19 @@ def dashboard(
     variables: Sequence[Any],
     *,
     alerts: str = OF_JOB,
+    tickets: bool = False,
     change_points: bool = True,
 ) -> Any:
-    """A dashboard, ready to be written. `alerts`: matchers of the alerts that are marked in its graphs."""
-    marks = [_alerts(alerts), *([_change_points()] if change_points else [])]
+    """A dashboard, ready to be written.
+
+    `alerts`: matchers of the alerts that are marked in its graphs. `tickets`: these too, not pages alone.
+    """
+    marks = [
+        _alerts("Alerts", alerts, "page", BAD),
+        # One fault of a job may raise dozens: whoever looks for them switches them on.
+        _alerts("Tickets", alerts, "ticket", NOTICE) | {"enable": tickets},
+        *([_change_points()] if change_points else []),
+    ]
     return Dashboard(
         title=title,
         uid=uid,
@@ -48,15 +57,15 @@ def dashboard(
     )
 
 
-def _alerts(matchers: str) -> Json:
-    labels = "alertname, severity, team, rank, phase, kernel"
+def _alerts(name: str, matchers: str, severity: str, colour: str) -> Json:
+    labels = "alertname, team, cause, rank, phase"
     return _annotation(
-        "Alerts",
+        name,
         f'topk({_ALERTS_MARKED}, max by ({labels}) (ALERTS{{{matchers}, alertstate="firing",'
-        ' severity=~"page|ticket"}))',
-        BAD,
+        f' severity="{severity}"}}))',
+        colour,
         "{{alertname}}",
-        "{{severity}} to {{team}}: rank {{rank}} {{phase}} {{kernel}}",
+        f"{severity} to {{{{team}}}}: {{{{cause}}}} rank {{{{rank}}}} {{{{phase}}}}",
     )
 
 
@@ -79,6 +88,6 @@ def _annotation(name: str, expr: str, colour: str, title: str, text: str) -> Jso
         "step": "60s",
         "titleFormat": title,
         "textFormat": text,
-        "tagKeys": "severity,team",
+        "tagKeys": "team,cause",
         "useValueForTime": False,
     }

@@ -26,6 +26,16 @@ MAX_POINTS: Final = 240
 NOTHING: Final = "none"
 
 
+_EMPTY_CELL: Final[Json] = {
+    "matcher": {"id": "byRegexp", "options": "/.*/"},
+    "properties": [{"id": "noValue", "value": "–"}],
+}
+
+
+def _said_when_empty(text: str) -> Json:
+    return {"fieldConfig": {"defaults": {"noValue": text}}} if text else {}
+
+
 def _prose(text: str) -> str:
     """A description as one line, however the source wraps it."""
     return " ".join(text.split())
@@ -84,10 +94,12 @@ def lines(
     stacked: bool = False,
     points: bool = False,
     most_points: int = MAX_POINTS,
+    empty: str = "",
 ) -> TimeSeries:
     """Lines over time from (legend, expression). A name keeps its colour on every panel.
 
-    `stacked`: areas that add up. `points`: a scatter on a logarithmic axis instead of lines.
+    `stacked`: areas that add up. `points`: a scatter on a logarithmic axis instead of lines. `empty`: what is
+    said where there is nothing to draw.
     """
     overrides = [
         column(name, color={"mode": "fixed", "fixedColor": colour})
@@ -119,6 +131,7 @@ def lines(
         legendCalcs=list(calcs),
         maxDataPoints=most_points,
         interval="15s",
+        extraJson=_said_when_empty(empty),
     )
 
 
@@ -130,11 +143,12 @@ def table(
     *,
     overrides: Sequence[Json] = (),
     sort: str = "",
-    descending: bool = True,
+    empty: str = "",
 ) -> Table:
     """Rows as they are now. `columns` maps labels and values to headings, in order.
 
-    The values are `Value`, or `Value #A`, `Value #B`, ... where there are several expressions.
+    The values are `Value`, or `Value #A`, `Value #B`, ... where there are several expressions. `empty`: what
+    is said instead of rows where there are none.
     """
     transformations: list[Json] = [{"id": "merge", "options": {}}] if len(expressions) > 1 else []
     transformations += [
@@ -155,10 +169,11 @@ def table(
         targets=_queries([("", expr) for expr in expressions], table=True),
         transformations=transformations,
         thresholds=steps(FACT),
-        overrides=list(overrides),
+        # Grafana says the panel's text for want of rows, and the columns' own in an empty cell.
+        overrides=[_EMPTY_CELL, *overrides],
         filterable=True,
-        sortBy=[grafana.TableSortByField(displayName=sort, desc=descending)] if sort else [],
-        no_value="–",
+        sortBy=[grafana.TableSortByField(displayName=sort, desc=True)] if sort else [],
+        no_value=empty,
         maxDataPoints=None,
     )
 
@@ -175,10 +190,12 @@ def matrix(
     overrides: Sequence[Json] = (),
     decimals: int = 2,
     scheme: str = "thresholds",
+    empty: str = "",
 ) -> Table:
     """The values of one expression now, by two labels, each cell in the colour of its value.
 
-    `scheme`: a colour mode of Grafana; without thresholds the range of the values is coloured.
+    `scheme`: a colour mode of Grafana; without thresholds the range of the values is coloured. `empty`: as in
+    `table`.
     """
     return Table(
         title=title,
@@ -201,15 +218,20 @@ def matrix(
         displayMode="color-background",
         align="center",
         unit=unit,
-        overrides=list(overrides),
-        no_value="–",
+        overrides=[_EMPTY_CELL, *overrides],
+        no_value=empty,
         maxDataPoints=None,
         extraJson={"fieldConfig": {"defaults": {"decimals": decimals}}},
     )
 
 
 def states(
-    title: str, description: str, expressions: Sequence[tuple[str, str]], mappings: Sequence[Json]
+    title: str,
+    description: str,
+    expressions: Sequence[tuple[str, str]],
+    mappings: Sequence[Json],
+    *,
+    empty: str = "",
 ) -> StateTimeline:
     """Periods of equal state over time."""
     return StateTimeline(
@@ -225,6 +247,7 @@ def states(
         fillOpacity=80,
         maxDataPoints=MAX_POINTS,
         interval="15s",
+        extraJson=_said_when_empty(empty),
     )
 
 
@@ -253,7 +276,15 @@ def history(
 
 
 def heatmap(
-    title: str, description: str, expr: str, *, legend: str, axis: str, unit: str, most_points: int = 60
+    title: str,
+    description: str,
+    expr: str,
+    *,
+    legend: str,
+    axis: str,
+    unit: str,
+    most_points: int = 60,
+    empty: str = "",
 ) -> Heatmap:
     """How many are in each bucket over time; the query returns one series a bucket."""
     return Heatmap(
@@ -266,4 +297,5 @@ def heatmap(
         thresholds=steps(FACT),
         maxDataPoints=most_points,  # each costs a count over all ranks
         interval="1m",
+        no_value=empty,
     )

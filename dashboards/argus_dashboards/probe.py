@@ -61,13 +61,16 @@ class Source:
 
     def ask(self, query: PanelQuery, values: Mapping[str, str]) -> Answer:
         """One query, over the range or at its end."""
-        parameters: dict[str, Any] = {"query": interpolate(query.expr, values)}
         if query.instant:
             path = "query"
-            parameters["time"] = self.span.end
+            parameters: dict[str, Any] = {"query": interpolate(query.expr, values), "time": self.span.end}
         else:
             path = "query_range"
             step = max(self.span.seconds / query.points, query.least_step)
+            # Grafana's rule: no sample between two points is left out.
+            rate = max(step + self.span.scrape_seconds, 4 * self.span.scrape_seconds)
+            own = {"__interval": f"{step:.0f}s", "__rate_interval": f"{rate:.0f}s"}
+            parameters = {"query": interpolate(query.expr, {**values, **own})}
             parameters |= {"start": self.span.start, "end": self.span.end, "step": step}
         begun = time.perf_counter()
         try:

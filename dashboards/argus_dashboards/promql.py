@@ -6,7 +6,6 @@ from typing import Final
 
 RANKS_SHOWN: Final = 20
 CULPRITS_SHOWN: Final = 30
-VICTIMS_SHOWN: Final = 20
 
 CLUSTER: Final = 'cluster=~"$cluster|"'
 """Also what has no such label: rules that aggregate by job drop it, unless it is an external label."""

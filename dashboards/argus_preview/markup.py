@@ -50,8 +50,13 @@ def table(panel: Json, columns: Sequence[str], rows: Sequence[Row]) -> str:
         for row in rows
     )
     if not rows:
-        body = f'<tr><td class="none" colspan="{max(1, len(columns))}">No data</td></tr>'
+        return f'<div class="empty">{escape(nothing(panel))}</div>'
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def nothing(panel: Json) -> str:
+    """What the panel says where there is nothing to show."""
+    return str(panel["fieldConfig"]["defaults"].get("noValue", "No data"))
 
 
 def _order(value: Any) -> tuple[int, Any]:

@@ -45,8 +45,9 @@ font-weight:600;margin:2px 6px 6px;border-radius:3px;text-align:center}
 .table{flex:1;overflow:hidden;margin:0 6px 6px}table{border-collapse:collapse;width:100%;font-size:11.5px}
 th{text-align:left;color:#6e9fff;font-weight:600;padding:2px 6px;border-bottom:1px solid #33363d}
 td{padding:1px 6px;border-bottom:1px solid #22252b;white-space:nowrap;max-width:260px;overflow:hidden;
-text-overflow:ellipsis}u{text-decoration-color:#6e9fff}.none{color:#808080;text-align:center}
-.empty{flex:1;display:flex;align-items:center;justify-content:center;color:#808080}
+text-overflow:ellipsis}u{text-decoration-color:#6e9fff}
+.empty{flex:1;display:flex;align-items:center;justify-content:center;color:#808080;
+text-align:center;padding:0 9px}
 """
 
 
@@ -76,12 +77,12 @@ def render(dashboard: Json, source: Asker, values: Mapping[str, str]) -> str:
             continue
         answers = [source.ask(asked[panel["id"], target["refId"]], values) for target in panel["targets"]]
         inner = _panel(panel, answers, marks, source.span, figures)
-        title, about = escape(panel["title"]), escape(panel["description"])
+        title, about = escape(interpolate(panel["title"], values)), escape(panel["description"])
         body = f'<div title="{about}" data-type="{panel["type"]}"><h2>{title}</h2>{inner}</div>'
         parts.append(_placed("panel", panel, body))
     height = _CELL * max(p["gridPos"]["y"] + p["gridPos"]["h"] for p in _everything(dashboard))
     chips = "".join(
-        f'<span class="variable">{escape(v["label"])}: <b>{escape(_short(values[v["name"]]))}</b></span>'
+        f'<span class="variable">{escape(v["label"])}: <b>{escape(_chosen(v, values[v["name"]]))}</b></span>'
         for v in dashboard["templating"]["list"]
         if v["type"] != "datasource" and not v.get("hide")
     )
@@ -118,7 +119,7 @@ def _panel(
     legends = [target["legendFormat"] for target in panel["targets"]]
     lines = frames.series([(legend, answer.result) for legend, answer in zip(legends, answers, strict=True)])
     if not lines:
-        return '<div class="empty">No data</div>'
+        return f'<div class="empty">{escape(markup.nothing(panel))}</div>'
     place = f"chart{panel['id']}"
     figures[place] = json.loads(charts.figure(panel, lines, marks, (span.start, span.end)).to_json())
     keys = _LEGEND_KEYS * max(1, panel["gridPos"]["w"] // 12)
@@ -133,6 +134,8 @@ def _marks(dashboard: Json, source: Asker, values: Mapping[str, str]) -> Iterato
         if name == query.panel:
             continue
         [mark] = [one for one in dashboard["annotations"]["list"] if one["name"] == name]
+        if not mark["enable"]:
+            continue
         colour = colours.of(mark["iconColor"])
         seen: set[int] = set()
         for one in source.ask(query, values).result:
@@ -159,5 +162,8 @@ def _placed(kind: str, panel: Json, inner: str) -> str:
     return f'<div class="{kind}" style="{style}">{inner}</div>'
 
 
-def _short(text: str) -> str:
-    return {".*": "All", ".+": "All"}.get(text, text if len(text) <= 60 else f"{text[:57]}...")
+def _chosen(variable: Json, value: str) -> str:
+    """What the reader sees as the variable's value."""
+    known = {option["value"]: option["text"] for option in variable.get("options", ())}
+    text = {".*": "All", ".+": "All"}.get(value, known.get(value, value))
+    return text if len(text) <= 60 else f"{text[:57]}..."

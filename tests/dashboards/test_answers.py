@@ -9,7 +9,7 @@ from bench.dashboard_stage import Size
 
 from bench import dashboards
 
-SIZE = Size(ranks=64, seconds=660.0, every=28.0, kernel_pairs=8, cycle_every=112.0)
+SIZE = Size(ranks=64, seconds=660.0, every=28.0, kernel_pairs=8, evaluate_every=56.0, cycle_every=112.0)
 LINES = 2500
 """No reader sees more; the maps of ranks have 2,048 cells."""
 

@@ -201,7 +201,11 @@ def test_every_table_column_override_names_a_column(uid: str) -> None:
     for panel in panels(generated(uid)):
         if panel["type"] == "table" and panel["transformations"][-1]["id"] == "organize":
             headings = set(panel["transformations"][-1]["options"]["renameByName"].values())
-            overridden = {override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]}
+            overridden = {
+                override["matcher"]["options"]
+                for override in panel["fieldConfig"]["overrides"]
+                if override["matcher"]["id"] == "byName"
+            }
             assert overridden <= headings, panel["title"]
 
 
@@ -297,9 +301,12 @@ def test_one_click_leads_from_jobs_to_job_to_rank_to_kernel() -> None:
 
 @every_dashboard
 def test_alerts_and_change_points_are_marked(uid: str) -> None:
-    """Alerts on every dashboard; the change point where a job is shown, at its own time."""
+    """Pages on every dashboard, tickets where they are few; change points of a job, at their own time."""
     marks = {mark["name"]: mark for mark in generated(uid)["annotations"]["list"]}
-    assert "ALERTS{" in marks["Alerts"]["expr"]
+    for name, severity in (("Alerts", "page"), ("Tickets", "ticket")):
+        assert re.search(rf'ALERTS{{.*severity="{severity}"', marks[name]["expr"])
+    assert marks["Alerts"]["enable"]
+    assert marks["Tickets"]["enable"] == (uid == "argus-itself")
     assert ("Change points" in marks) == (uid not in NO_JOB)
     if "Change points" in marks:
         assert marks["Change points"]["useValueForTime"]

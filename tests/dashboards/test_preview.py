@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from PIL import Image
@@ -122,6 +123,37 @@ def test_a_refused_query_is_shown_in_its_panel() -> None:
 
     page = render(load("argus-jobs"), Refusing(), Chosen())
     assert "parse error: unexpected &lt;eof&gt;" in page
+
+
+def test_a_panel_without_data_says_why() -> None:
+    """By the text that Grafana would show, in tables, charts and maps alike."""
+
+    class Silent(Synthetic):
+        def ask(self, query: PanelQuery, values: Mapping[str, str]) -> Answer:  # noqa: ARG002
+            return Answer(query, [], 0.0)
+
+    dashboard = load("argus-job")
+    page = render(dashboard, Silent(), Chosen())
+
+    said = [panel["fieldConfig"]["defaults"].get("noValue") for panel in panels(dashboard)]
+    assert len([text for text in said if text]) > len(said) / 2
+    assert all(escape(text) in page for text in said if text)
+
+
+def test_marks_that_are_switched_off_are_not_drawn() -> None:
+    """Tickets of a job: one fault raises dozens."""
+
+    class Listening(Synthetic):
+        asked: ClassVar[list[str]] = []
+
+        def ask(self, query: PanelQuery, values: Mapping[str, str]) -> Answer:
+            self.asked.append(query.panel)
+            return super().ask(query, values)
+
+    render(load("argus-job"), Listening(), Chosen())
+
+    assert "annotation Alerts" in Listening.asked
+    assert "annotation Tickets" not in Listening.asked
 
 
 def test_committed_pictures_are_of_all_dashboards() -> None:

@@ -27,5 +27,6 @@ def dashboard() -> Any:
         SECTIONS,
         [variables.datasource(), variables.cluster()],
         alerts=f'alertname=~"{_HEALTH}"',
+        tickets=True,
         change_points=False,
     )

@@ -8,7 +8,7 @@ from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, stat, table
 from argus_dashboards.promql import CLUSTER, RATE
-from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, NOTICE, RATIO, steps
+from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, NOTICE, PER_SECOND, RATIO, steps
 
 _JOBS: Final = 10
 POINTS: Final = 60
@@ -70,6 +70,7 @@ _REASONS = table(
     {"training_job": "Job", "channel": "Channel", "reason": "Reason", "Value": "Ranks"},
     overrides=[columns.value("Ranks", COUNT, steps(FACT), 90, 0)],
     sort="Ranks",
+    empty="All channels observe",
 )
 _DROPPED = lines(
     "Records lost, by channel and reason",
@@ -77,11 +78,13 @@ _DROPPED = lines(
     [
         (
             "{{channel}}: {{reason}}",
-            f"topk(12, sum by (channel, reason) (rate(argus_records_dropped_total{{{CLUSTER}}}[{RATE}])))",
+            "topk(12, sum by (channel, reason)"
+            f" (rate(argus_records_dropped_total{{{CLUSTER}}}[{RATE}]))) > 0",
         )
     ],
-    unit=COUNT,
+    unit=PER_SECOND,
     most_points=POINTS,
+    empty="No record was lost",
 )
 _COST = lines(
     "CPU in training processes, by job",

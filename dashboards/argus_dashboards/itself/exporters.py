@@ -95,23 +95,24 @@ _MEMORY = lines(
 )
 _FAILURES = lines(
     "Failures",
-    "Collectors in error, connections refused for what they sent, configurations refused. All should be 0.",
+    "Collectors in error, connections refused for what they sent, configurations refused. None is healthy.",
     [
         (
             "collector {{collector}} in error",
-            f'topk(5, sum by (collector) (argus_exporter_collector_state{{{CLUSTER}, state="error"}}))',
+            f'topk(5, sum by (collector) (argus_exporter_collector_state{{{CLUSTER}, state="error"}})) > 0',
         ),
         (
             "refused: {{reason}}",
             "topk(5, sum by (reason)"
-            f" (increase(argus_exporter_rejected_connections_total{{{CLUSTER}}}[{RATE}])))",
+            f" (increase(argus_exporter_rejected_connections_total{{{CLUSTER}}}[{RATE}]))) > 0",
         ),
         (
             "configuration refused",
-            f"count(argus_exporter_config_last_reload_successful{{{CLUSTER}}} == 0) or vector(0)",
+            f"count(argus_exporter_config_last_reload_successful{{{CLUSTER}}} == 0)",
         ),
     ],
     unit=COUNT,
+    empty="No failure in this range",
 )
 _RING = lines(
     "How far back traces go",

@@ -72,6 +72,7 @@ _TABLE = table(
         columns.value("Rules", COUNT, steps(GOOD), 70, 0),
     ],
     sort="Took",
+    empty="The rules of ARGUS are not loaded",
 )
 
 SECTION: Final = Section(

@@ -70,6 +70,7 @@ _ANOMALIES = lines(
     [("{{verdict}}", "max by (verdict) (argus_l3_worker_anomalies)")],
     unit=COUNT,
     colours=VERDICT_COLOURS,
+    empty="No verdict in this range",
 )
 _ABSTAIN = table(
     "Not judged",
@@ -80,6 +81,7 @@ _ABSTAIN = table(
     [f"topk(30, max by (training_job, role, reason) (argus_l3_abstain{{{CLUSTER}}}))"],
     {"training_job": "Job", "role": "Role", "reason": "Reason", "Value": "Now"},
     overrides=[columns.value("Now", COUNT, steps(FACT), 70, 0)],
+    empty="Every role is judged",
 )
 
 SECTION: Final = Section(

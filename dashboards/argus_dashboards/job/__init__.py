@@ -1,6 +1,6 @@
 """ARGUS / Job: is one training job slow, since when, whose fault is it, and what does it cost?
 
-Read from top to bottom: state and cost, the job's iterations (L1), verdicts and alerts, phases (L2), single
+Read from top to bottom: state and cost, verdicts and alerts, the job's iterations (L1), phases (L2), single
 ranks, kernels (L3), and last whether ARGUS itself sees what it should.
 
 At 10,000 ranks no panel may draw a series per rank, and few may read one. So panels are aggregates, or a
@@ -19,8 +19,8 @@ from argus_dashboards.promql import PHASES
 
 SECTIONS: Final = (
     state.SECTION,
-    iterations.SECTION,
     verdicts.SECTION,
+    iterations.SECTION,
     phases.SECTION,
     ranks.SECTION,
     maps.SECTION,

@@ -37,8 +37,9 @@ _REASONS = table(
         f" and on (rank, channel) (argus_channel_up{{{JOB}}} == 0)))"
     ],
     {"channel": "Channel", "reason": "Reason", "Value": "Ranks"},
-    overrides=[columns.value("Ranks", COUNT, steps(FACT), 90)],
+    overrides=[columns.value("Ranks", COUNT, steps(FACT), 90, 0)],
     sort="Ranks",
+    empty="All channels observe",
 )
 
 _DROPPED = lines(
@@ -50,7 +51,7 @@ _DROPPED = lines(
     [
         (
             "{{channel}}: {{reason}}",
-            f"sum by (channel, reason) (rate(argus_records_dropped_total{{{JOB}}}[{RATE}]))\n"
+            f"(sum by (channel, reason) (rate(argus_records_dropped_total{{{JOB}}}[{RATE}])) > 0)\n"
             "/ on (channel) group_left ()"
             f" (sum by (channel) (rate(argus_records_total{{{JOB}}}[{RATE}])) > 0)",
         )
@@ -59,6 +60,7 @@ _DROPPED = lines(
     decimals=2,
     limits=steps(GOOD, {BAD: 0.01}),
     most_points=_POINTS,
+    empty="No record was lost",
 )
 
 _RECEIVED = lines(
@@ -91,15 +93,17 @@ _EXPORTER_FAILURES = lines(
     [
         (
             "collector {{collector}} in error",
-            f'sum by (collector) (argus_exporter_collector_state{{state="error"}} {_EXPORTERS_OF_JOB})',
+            f'sum by (collector) (argus_exporter_collector_state{{state="error"}} {_EXPORTERS_OF_JOB}) > 0',
         ),
         (
             "refused: {{reason}}",
             "sum by (reason)"
-            f" (increase(argus_exporter_rejected_connections_total[{RATE}]) {_EXPORTERS_OF_JOB})",
+            f" (increase(argus_exporter_rejected_connections_total[{RATE}]) {_EXPORTERS_OF_JOB}) > 0",
         ),
     ],
     unit=COUNT,
+    most_points=_POINTS,
+    empty="No failure in this range",
 )
 
 _WORKER = lines(

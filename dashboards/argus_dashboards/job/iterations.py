@@ -10,20 +10,21 @@ from argus_dashboards.panels import lines, stat, states
 from argus_dashboards.promql import JOB
 from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, SECONDS, TICKET, TIMES, TIMESTAMP, UNKNOWN, steps
 
-_DURATION = "argus_iteration_duration_seconds"
-_MEAN = f"sum(rate({_DURATION}_sum{{{JOB}}}[$window])) / (sum(rate({_DURATION}_count{{{JOB}}}[$window])) > 0)"
+# Of one rank, which rules choose: all ranks of a job end a step together, and 10,000 say the same.
+_DURATION = "job:argus_iteration_duration_seconds"
+_MEAN = f"sum(rate({_DURATION}:sum{{{JOB}}}[$window])) / (sum(rate({_DURATION}:count{{{JOB}}}[$window])) > 0)"
 
 _ITERATION_TIME = lines(
     "Iteration time",
     """
-    Mean over all ranks, with the shortest and the longest iteration that any rank had in its trailing
-    window. A step of all three is a regression; spikes of the longest alone are jitter. Compare with the
-    dashed baseline. No mean: steps are longer than a third of the window, so choose a longer one above.
+    Mean, with the shortest and the longest iteration of the trailing window. A step of all three is a
+    regression; spikes of the longest alone are jitter. Compare with the dashed baseline. No mean: steps are
+    longer than a third of the window, so choose a longer one above.
     """,
     [
-        ("longest", f"max(argus_iteration_window_max_seconds{{{JOB}}})"),
+        ("longest", f"max(job:argus_iteration_seconds:window_max{{{JOB}}})"),
         ("mean", _MEAN),
-        ("shortest", f"min(argus_iteration_window_min_seconds{{{JOB}}})"),
+        ("shortest", f"min(job:argus_iteration_seconds:window_min{{{JOB}}})"),
         ("baseline", f"max(job:argus_iteration_seconds:baseline{{{JOB}}})"),
     ],
     unit=SECONDS,
@@ -44,11 +45,12 @@ _LOST_BY_CAUSE = lines(
     decimals=1,
     colours={"unexplained": UNKNOWN},
     filled=True,
+    empty="Nothing was lost in this range",
 )
 
 _CLASS_OVER_TIME = states(
-    "L1 class over time",
-    "The job's class by time. Compare its changes with deployments, restarts and the alerts below.",
+    "State of the job over time (L1)",
+    "The job's class by time. Compare its changes with deployments, restarts and the alerts above.",
     [("class", CLASS)],
     CLASS_CODES,
 )

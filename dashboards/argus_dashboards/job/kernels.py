@@ -45,7 +45,8 @@ _ANOMALIES = table(
         columns.SHIFT_RATIO,
         columns.LOST_SHARE,
     ],
-    sort=columns.SHIFT,
+    sort=columns.LOST,
+    empty="No kernel has left the distribution of its role",
 )
 
 _RANK_SHIFT = lines(
@@ -79,6 +80,7 @@ _W1 = lines(
         ),
     ],
     unit=SECONDS,
+    empty="No kernel of these ranks is flagged",
 )
 
 _GROUP_SHIFTS = table(
@@ -98,6 +100,7 @@ _GROUP_SHIFTS = table(
     },
     overrides=[columns.SHIFT_RATIO],
     sort=columns.SHIFT,
+    empty="No part of a role differs from the others",
 )
 
 SECTION: Final = Section(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from argus_dashboards.current import column as grafana_column
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import matrix
 from argus_dashboards.promql import JOB
@@ -26,24 +27,37 @@ STEPS: Final = {"1": "()", "10": "[0-9]", "100": "[0-9][0-9]"}
 
 def _map(figure: str, column: str, text: str) -> object:
     return matrix(
-        f"DP index by {column.upper()} index (ARGUS figure {figure})",
+        f"Worst rank by DP and {column.upper()} index (ARGUS figure {figure}): $map_phase",
         f"""
-        The worst rank of each place, in the phase and statistic chosen above. {text} In a comm phase the
-        small values are the late ranks. Places without a value are below the {CELLS_SHOWN} largest: choose
-        more DP indices a row.
+        In the phase and statistic chosen above; colours go from the smallest to the largest value shown, so
+        read the numbers too. {text} In a comm phase the small values are the late ranks. With several DP
+        indices a row, row 3 of 10 holds 30 to 39. Places without a value are below the {CELLS_SHOWN} largest.
         """,
-        f"""topk({CELLS_SHOWN}, max by (place, {column}) (
-  label_replace(
-    $map_statistic{{{JOB}, phase="$map_phase"}}
-    * on (rank) group_left (dp, {column}) max by (rank, dp, {column}) (argus_rank_info{{{JOB}}}),
-    "place", "${{1}}", "dp", "(.*?)$map_step"
-  )
+        f"""topk({CELLS_SHOWN}, label_replace(
+  max by (place, {column}) (
+    label_replace(
+      $map_statistic{{{JOB}, phase="$map_phase"}}
+      * on (rank) group_left (dp, {column}) max by (rank, dp, {column}) (argus_rank_info{{{JOB}}}),
+      "place", "${{1}}", "dp", "(.*?)$map_step"
+    )
+  ),
+  "place", "0", "place", ""
 ))""",
         rows="place",
         columns=column,
         unit=COUNT,
         thresholds=[],
+        overrides=[
+            grafana_column(
+                f"place\\{column}",  # the name that Grafana's matrix gives to its first column
+                displayName=f"DP \\ {column.upper()}",
+                unit="string",
+                custom__cellOptions={"type": "auto"},
+                custom__width=90,
+            )
+        ],
         scheme=SLOWNESS,
+        empty="No value of this statistic: groups are even in this phase",
     )
 
 
@@ -52,7 +66,7 @@ SECTION: Final = Section(
     "Where they sit",
     [
         Line(
-            12,
+            10,
             [
                 (12, _map("10", "tp", "A single red cell: one GPU. A red row: one replica, or its host.")),
                 (12, _map("16", "pp", "A red column: one pipeline stage has more work, or slower kernels.")),

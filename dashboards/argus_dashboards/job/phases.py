@@ -62,6 +62,7 @@ _DISTRIBUTION = heatmap(
     legend="{{ratio}}",
     axis="duration / median",
     unit=COUNT,
+    empty="All ranks are within 5 % of their group's median",
 )
 
 _STACK = lines(
@@ -74,8 +75,8 @@ _STACK = lines(
     [
         (
             "{{phase}}",
-            f"sum by (phase) ({_GROUP}:mean{{{PHASES}}} * group:argus_phase_spans:rate"
-            " * group:argus_phase_ranks:count)"
+            f"sum by (phase) ({_GROUP}:mean{{{PHASES}}} * group:argus_phase_spans:rate{{{PHASES}}}"
+            f" * group:argus_phase_ranks:count{{{PHASES}}})"
             f"\n/ sum by (phase) (group:argus_phase_ranks:count{{{PHASES}}})",
         )
     ],

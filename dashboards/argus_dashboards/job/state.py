@@ -20,11 +20,11 @@ CLASS: Final = "max(\n  {}\n  or {}\n)".format(
 CLASS_CODES: Final = codes(CLASS_COLOURS | {"stalled": "dark-red"})
 
 _L1_CLASS = stat(
-    "L1 class",
+    "State of the job (L1)",
     """
     What the job's iteration time does now. stable: look no further unless something below is red. jitter:
     single iterations take much longer; look for a cause that comes and goes. regression: it has become
-    slower and stays so; the change point is in the next section. stalled: no iteration ends; go to the
+    slower and stays so; since when is in the section on iterations. stalled: no iteration ends; go to the
     alerts.
     """,
     CLASS,

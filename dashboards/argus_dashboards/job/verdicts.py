@@ -7,14 +7,19 @@ from typing import Final
 from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import states, table
-from argus_dashboards.promql import ALERTS, CULPRITS_SHOWN, JOB, VICTIMS_SHOWN, with_labels, with_place
-from argus_dashboards.theme import FACT, SECONDS, SEVERITY_COLOURS, STATE_COLOURS, codes, steps
+from argus_dashboards.promql import ALERTS, CULPRITS_SHOWN, JOB, with_labels, with_place
+from argus_dashboards.theme import COUNT, FACT, RATIO, SECONDS, SEVERITY_COLOURS, STATE_COLOURS, codes, steps
 
 _LOST = "rank:argus_verdict:lost_ratio"
-_LABELS = "rank, phase, group, kernel, cause, team, verdict, level"
-_ACTIVE_VERDICTS = f"""topk({CULPRITS_SHOWN}, max by ({_LABELS}) ({_LOST}{{{JOB}, verdict="culprit"}}))
-or topk({VICTIMS_SHOWN}, max by ({_LABELS}) ({_LOST}{{{JOB}, verdict="victim"}}))
-or 0 * max by (phase, cause, team, verdict, level) (rank:argus_verdict:active{{{JOB}, verdict="abstain"}})"""
+_LABELS = "rank, phase, group, cause, team, verdict, level"
+# Of a slow GPU all kernels are slow: the costliest stands for them, the section of kernels has each.
+_CULPRITS = f"""topk({CULPRITS_SHOWN}, topk by ({_LABELS}) (1,
+  max by ({_LABELS}, kernel) ({_LOST}{{{JOB}, verdict="culprit"}})
+))"""
+_ACTIVE_VERDICTS = f"""{_CULPRITS}
+or 0 * max by (phase, group, cause, team, verdict, level) (
+  rank:argus_verdict:active{{{JOB}, verdict="abstain"}}
+)"""
 
 _FIRING = f'topk by (rank, phase, cause) (1, ALERTS{{{ALERTS}, alertstate="firing"}})'
 _TRACES = f'argus_l3_trace_info{{{JOB}, suspect="true"}}'
@@ -26,52 +31,75 @@ _SUSPECTS = with_labels(
 )
 
 _VERDICTS = table(
-    "Suspects",
+    "Whose fault it is",
     f"""
-    culprit: this rank makes the job wait, by the share of wall time in the last column; its team acts, on
-    this host and GPU, by the runbook of the alert. victim: it waits for a culprit; leave it alone. abstain:
-    ARGUS could not judge (coverage: under 80 % of the group reports; activity: not training; pair: two ranks
-    have no majority). Empty: no rank costs the job 2 %. At most the {CULPRITS_SHOWN} costliest culprits and
-    {VICTIMS_SHOWN} victims.
+    The costliest first. culprit: the job waits for this rank (or, without a rank, for this group's link) for
+    the share of wall time on the left; the team acts, on this host and GPU, by the runbook. abstain: ARGUS
+    could not judge (coverage: under 80 % of the group reports; activity: not training; pair: two ranks have
+    no majority). Several rows of one rank are one fault seen by several channels. At most {CULPRITS_SHOWN}.
     """,
     [_SUSPECTS],
     {
+        "Value": columns.LOST,
         "verdict": "Verdict",
         "rank": "Rank",
         "node": "Host",
-        "gpu_uuid": "GPU",
-        "phase": "Phase",
-        "kernel": "Kernel",
         "cause": "Cause",
         "team": "Team",
+        "alertname": "Runbook",
+        "phase": "Phase",
+        "group": "Group",
+        "kernel": "Kernel",
         "level": "Level",
-        "alertname": "Alert",
         "trace_key": "Trace",
-        "Value": columns.LOST,
+        "gpu_uuid": "GPU",
     },
     overrides=[
-        columns.RANK,
-        columns.KERNEL,
-        columns.VERDICT,
-        columns.TEAM,
-        columns.ALERT,
-        columns.TRACE,
         columns.LOST_SHARE,
+        columns.VERDICT,
+        columns.RANK,
+        columns.TEAM,
+        columns.RUNBOOK,
+        columns.KERNEL,
+        columns.TRACE,
+        columns.GPU,
     ],
     sort=columns.LOST,
+    empty="Nobody: no rank and no link costs the job 2 % of its time",
 )
 
-_ALERT_LABELS = "alertname, alertstate, severity, team, level, rank, phase, group, kernel, cause"
+_VICTIMS = f'{_LOST}{{{JOB}, verdict="victim"}}'
+_WAITING = table(
+    "Who only waits",
+    """
+    Ranks that a culprit holds up, by the phase in which they wait, and the longest share of wall time that
+    one of them waits. They are well: leave them alone.
+    """,
+    [
+        f"count by (phase) (count by (rank, phase) ({_VICTIMS}))",
+        f"max by (phase) ({_VICTIMS})",
+    ],
+    {"phase": "Phase", "Value #A": "Ranks", "Value #B": "Longest wait"},
+    overrides=[
+        columns.value("Ranks", COUNT, steps(FACT), 80, 0),
+        columns.value("Longest wait", RATIO, steps(FACT), 110),
+    ],
+    sort="Ranks",
+    empty="Nobody waits for a culprit",
+)
+
+_LOUD = f'{ALERTS}, severity=~"page|ticket"'
+_ALERT_LABELS = "alertname, alertstate, severity, team, rank, phase, cause"
 
 _ALERTS = table(
     "ARGUS alerts",
     """
-    Alerts of this job, and those of ARGUS itself that name no job. Start with page, then ticket. pending:
-    becomes an alert if it persists. Each alert name has a runbook.
+    Alerts of this job, and those of ARGUS itself that name no job. Start with page, then ticket: the oldest
+    is nearest to the cause. pending: becomes an alert if it persists. Click a name for its runbook.
     """,
     [
-        f"topk(50, max by ({_ALERT_LABELS}) (ALERTS{{{ALERTS}}}"
-        f" * ignoring (alertstate) group_left () (time() - ALERTS_FOR_STATE{{{ALERTS}}})))"
+        f"topk(50, max by ({_ALERT_LABELS}) (ALERTS{{{_LOUD}}}"
+        f" * ignoring (alertstate) group_left () (time() - ALERTS_FOR_STATE{{{_LOUD}}})))"
     ],
     {
         "alertname": "Alert",
@@ -79,10 +107,8 @@ _ALERTS = table(
         "severity": "Severity",
         "team": "Team",
         "rank": "Rank",
-        "phase": "Phase",
-        "group": "Group",
-        "kernel": "Kernel",
         "cause": "Cause",
+        "phase": "Phase",
         "Value": "For",
     },
     overrides=[
@@ -94,6 +120,7 @@ _ALERTS = table(
         columns.value("For", SECONDS, steps(FACT), 90),
     ],
     sort="For",
+    empty="No page and no ticket",
 )
 
 _RISING_SEVERITY = dict(reversed(SEVERITY_COLOURS.items()))
@@ -110,8 +137,11 @@ _ALERTS_OVER_TIME = states(
     """,
     [("{{alertname}}", f"max by (alertname) ({_SEVERITY})")],
     codes(_RISING_SEVERITY),
+    empty="No alert fired in this range",
 )
 
 SECTION: Final = Section(
-    3, "Who is to blame", [Line(9, [(24, _VERDICTS)]), Line(8, [(14, _ALERTS), (10, _ALERTS_OVER_TIME)])]
+    3,
+    "Who is to blame",
+    [Line(9, [(24, _VERDICTS)]), Line(8, [(11, _ALERTS), (8, _ALERTS_OVER_TIME), (5, _WAITING)])],
 )

@@ -29,6 +29,7 @@ _LOST = lines(
     unit=COUNT,
     decimals=1,
     filled=True,
+    empty="No job lost anything in this range",
 )
 _AGAINST_BASELINE = lines(
     "Iteration against baseline, by job",

@@ -94,15 +94,17 @@ _EXPRESSIONS = [
     f"sum_over_time(({_LOST})[$__range:1m]) / 60",
     f"count by (training_job) ({_FIRING})",
     f"max by (training_job) (job:argus_ranks:count{{{CLUSTER}}})",
+    "topk by (training_job) (1, max by (training_job, rank, cause, team)"
+    f' (rank:argus_verdict:lost_ratio{{{CLUSTER}, verdict="culprit"}}))',
 ]
 _JOB_LINK = to_dashboard(JOB, "Open job ${__value.raw}", "training_job=${__value.raw}", keep_job=False)
 
 _TABLE = table(
     "Training jobs",
     f"""
-    One row a job; click its name to see why. Sorted by GPUs lost: that is the order to work in. Against
-    baseline above 1.05 the job is slower than an hour ago; a job that was slow from its first step shows 1
-    there, so look at what it loses too. At most {JOBS_SHOWN} jobs.
+    One row a job; click its name to see why. Sorted by GPUs lost: that is the order to work in; the team of
+    the costliest cause acts. Against baseline above 1.05 the job is slower than an hour ago; a job that was
+    slow from its first step shows 1 there, so look at what it loses too. At most {JOBS_SHOWN} jobs.
     """,
     _EXPRESSIONS,
     {
@@ -112,6 +114,9 @@ _TABLE = table(
         "Value #C": "Against baseline",
         "Value #D": "GPUs lost",
         "Value #E": "GPU-hours lost",
+        "cause": "Costliest cause",
+        "team": "Team",
+        "rank": "Rank to blame",
         "Value #F": "Alerts",
         "Value #G": "Ranks",
     },
@@ -128,10 +133,12 @@ _TABLE = table(
         columns.value("Against baseline", TIMES, steps(GOOD, {NOTICE: 1.05, TICKET: 1.2, BAD: 1.5}), 140, 2),
         columns.value("GPUs lost", COUNT, steps(GOOD, {NOTICE: 0.5, TICKET: 2, BAD: 8})),
         columns.value("GPU-hours lost", COUNT, steps(FACT), 140),
+        columns.TEAM,
         columns.value("Alerts", COUNT, steps(GOOD, {TICKET: 1}), 90, 0),
         columns.value("Ranks", COUNT, steps(FACT), 90, 0),
     ],
     sort="GPUs lost",
+    empty="No job reports: is an exporter scraped, and are the rules loaded?",
 )
 
 SECTION: Final = Section(

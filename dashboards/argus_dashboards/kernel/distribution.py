@@ -38,8 +38,8 @@ _SPREAD = stat(
 )
 _FLAGGED = stat(
     "Ranks flagged",
-    "Ranks on which L3 finds this kernel anomalous in two of three windows. Who: in the section below.",
-    f"count(count by (training_job, rank) (argus_l3_anomaly{{{KERNEL}}})) or vector(0)",
+    "Ranks of this role on which L3 finds the kernel anomalous in two of three windows: listed below.",
+    f"count(count by (training_job, rank) (argus_l3_anomaly{{{KERNEL}}} {OF_ROLE})) or vector(0)",
     unit=COUNT,
     thresholds=steps(GOOD, {TICKET: 1}),
 )

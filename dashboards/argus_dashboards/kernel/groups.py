@@ -37,6 +37,7 @@ _SHIFTS = table(
     },
     overrides=[columns.SHIFT_RATIO],
     sort=columns.SHIFT,
+    empty="No part of the role differs from the others",
 )
 _BY_PLACE = table(
     "Slowest places",

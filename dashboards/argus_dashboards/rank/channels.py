@@ -42,10 +42,11 @@ _DROPPED = lines(
     [
         (
             "{{channel}}: {{reason}}",
-            f"max by (channel, reason) (rate(argus_records_dropped_total{{{RANKS}}}[{RATE}]))",
+            f"max by (channel, reason) (rate(argus_records_dropped_total{{{RANKS}}}[{RATE}])) > 0",
         )
     ],
     unit=PER_SECOND,
+    empty="No record was lost",
 )
 _CPU = lines(
     "CPU inside the training process",

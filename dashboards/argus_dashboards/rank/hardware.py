@@ -15,7 +15,14 @@ CELSIUS: Final = "celsius"
 
 
 def _gpu(title: str, metric: str, unit: str, text: str) -> Json:
-    panel: Json = lines(title, text, [("GPU", f"max({metric}{{{_GPU}}})")], unit=unit, colours={"GPU": FACT})
+    panel: Json = lines(
+        title,
+        text,
+        [("GPU", f"max({metric}{{{_GPU}}})")],
+        unit=unit,
+        colours={"GPU": FACT},
+        empty="No dcgm-exporter says this of the GPU",
+    )
     return panel
 
 

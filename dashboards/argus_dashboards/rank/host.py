@@ -29,6 +29,7 @@ _STACKS = lines(
     decimals=1,
     stacked=True,
     calcs=("lastNotNull", "mean"),
+    empty="No stacks of this rank: see the channels below",
 )
 _TOP_FRAMES = table(
     "Functions by samples in this range",
@@ -40,6 +41,7 @@ _TOP_FRAMES = table(
     {"thread": "Thread", "frame": "Function", "Value": "Samples"},
     overrides=[columns.value("Samples", COUNT, steps(FACT), 100, 0)],
     sort="Samples",
+    empty="No stacks of this rank: see the channels below",
 )
 _GC = lines(
     "Garbage collection",
@@ -56,6 +58,7 @@ _GC = lines(
     unit=RATIO,
     decimals=2,
     limits=steps(GOOD, {BAD: 0.05}),
+    empty="No collection was seen",
 )
 _JIT = lines(
     "Compilation",
@@ -67,6 +70,7 @@ _JIT = lines(
     unit=RATIO,
     decimals=2,
     limits=steps(GOOD, {BAD: 0.05}),
+    empty="Nothing was compiled",
 )
 _LATENCY = lines(
     "Issue latency of compute kernels",

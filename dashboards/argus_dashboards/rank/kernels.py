@@ -32,6 +32,7 @@ def _modes(quantile: str, title: str, text: str) -> object:
         unit=SECONDS,
         points=True,
         calcs=("lastNotNull",),
+        empty="No kernels of this rank: see the channels below",
     )
 
 
@@ -75,6 +76,7 @@ _TABLE = table(
         columns.SHIFT_RATIO,
     ],
     sort="Share of time",
+    empty="No kernels of this rank: see the channels below",
 )
 _COVERAGE = lines(
     "What the published kernels cover",

@@ -96,6 +96,7 @@ _WHO = table(
         "pp": "pp",
         "ep": "ep",
     },
+    empty="No rank of this number reports",
 )
 
 _LABELS = "rank, phase, group, kernel, cause, team, verdict, level"
@@ -115,18 +116,19 @@ _VERDICTS = table(
         )
     ],
     {
+        "Value": columns.LOST,
         "verdict": "Verdict",
+        "cause": "Cause",
+        "team": "Team",
+        "alertname": "Runbook",
         "phase": "Phase",
         "kernel": "Kernel",
         "group": "Group",
-        "cause": "Cause",
-        "team": "Team",
         "level": "Level",
-        "alertname": "Alert",
-        "Value": columns.LOST,
     },
-    overrides=[columns.VERDICT, columns.KERNEL, columns.TEAM, columns.ALERT, columns.LOST_SHARE],
+    overrides=[columns.LOST_SHARE, columns.VERDICT, columns.TEAM, columns.RUNBOOK, columns.KERNEL],
     sort=columns.LOST,
+    empty="Nothing: this rank costs the job no time",
 )
 
 SECTION: Final = Section(
