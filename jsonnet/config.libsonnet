@@ -166,9 +166,11 @@
     ],
 
     // ---- host pauses and masked stragglers --------------------------------------------------------------------
-    // Interval in which pauses of different ranks count as simultaneous, seconds: hosts are scraped at different
-    // moments, so one pause is seen in two evaluations of the shortest interval, but in 5 of 4 of this one.
+    // A rank that pauses in two of these intervals in a row, seconds, does so again and again.
     pauseInterval: 4 * c.scrapeInterval,
+    // Pauses of different ranks in one of these intervals, seconds, count as simultaneous. Hosts are scraped at different
+    // moments, so one pause is seen in two evaluations of one scrape interval, but in 3 of 2 of this one.
+    simultaneousInterval: 2 * c.scrapeInterval,
     // Seconds over which they are averaged, and how many times one rank's own pauses they must cost.
     pauseWindow: 600,
     pauseSpread: 2,

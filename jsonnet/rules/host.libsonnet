@@ -14,12 +14,12 @@ local labels = import '../lib/labels.libsonnet';
     'sum by (training_job, rank) (max by (training_job, rank, generation, compiler) (%s))' % expr,
   local share(metric) = ofRank('rate(%s[%s])' % [series(metric), short]),
   // Pauses in both of the last two intervals: a single one now and then is not the rank's habit.
-  local paused(metric, age) = '%s - %s' % [
+  local paused(metric, interval, age=0) = '%s - %s' % [
     series(metric) + (if age > 0 then ' offset ' + duration.of(age) else ''),
-    series(metric) + ' offset ' + duration.of(age + c.pauseInterval),
+    series(metric) + ' offset ' + duration.of(age + interval),
   ],
   local habit(metric) = std.join('\n', [
-    'and on (training_job, rank) %s >= %g' % [ofRank(paused(metric, age)), c.minLostRatio * c.pauseInterval]
+    'and on (training_job, rank) %s >= %g' % [ofRank(paused(metric, c.pauseInterval, age)), c.minLostRatio * c.pauseInterval]
     for age in [0, c.pauseInterval]
   ]),
   // Collections come by chance: an excess counts beyond what as many of the job's usual ones scatter by, at least one.
@@ -59,7 +59,7 @@ local labels = import '../lib/labels.libsonnet';
         max by (training_job) (
           %s >= 0
         ) / %g
-      ||| % [ofRank(paused('argus_gc_pause_seconds_sum', 0)), c.pauseInterval],
+      ||| % [ofRank(paused('argus_gc_pause_seconds_sum', c.simultaneousInterval)), c.simultaneousInterval],
     },
     {
       // The GPU waits for launches on this rank and not on its peers: whatever takes longer there, the host does.

@@ -147,6 +147,17 @@ local labels = import '../lib/labels.libsonnet';
         training: training % c.spikeWindow,
       },
     },
+    {
+      // Spikes that are as long as what the rank compiled: its host, not its GPU.
+      record: 'rank:argus_phase_suspect:lost_ratio',
+      labels: { phase: 'compile', kind: 'host', group: 'host', source: 'spikes' },
+      expr: |||
+        max by (training_job, rank) (rank:argus_phase_suspect:lost_ratio{source="spikes", kind="compute"})
+          <= on (training_job, rank) %(factor)g * sum by (training_job, rank) (
+            max by (training_job, rank, compiler) (rate(%(compiled)s[%(long)s]))
+          )
+      ||| % { factor: c.explainedRatio, compiled: series('argus_compile_seconds_sum'), long: long },
+    },
   ],
 
   prometheusRules+:: {

@@ -125,7 +125,11 @@ local labels = import '../lib/labels.libsonnet';
         withoutPauses(byVerdict(suspect(['kind="host"', 'phase=~"%s"' % kind.phases]))),
         notSlowHost,
         // No rank: all collect alike, but never at the same step.
-        if kind.cause == 'host-gc' then '\nor job:argus_gc_unsynchronised:lost_ratio' else '',
+        if kind.cause == 'host-gc' then '\nor job:argus_gc_unsynchronised:lost_ratio'
+        // Late by what it compiles, though that is no habit yet.
+        else if kind.cause == 'host-jit' then '\nor ' + byVerdict(
+          '%s <= on (%s) group_left () %g * rank:argus_compile:ratio' % [late, labels.rank, c.explainedRatio]
+        ) else '',
       ])
       for kind in named
     ] + [

@@ -34,13 +34,13 @@ def pauses(job: Scenario, rank: int, seconds: float, first: int, every: int) -> 
 
 
 def test_collections_at_different_steps_name_the_job(tmp_path: Path) -> None:
-    """Each rank pauses 3 s in four minutes, half a minute after the one before: no rank, and a ticket.
+    """Each rank pauses 1.5 s in four minutes, half a minute after the one before: no rank, and a ticket.
 
-    The job loses up to a tenth; the bound by the longest pause of each minute is 3.75 %.
+    The job loses a twentieth; the bound by the longest pause of each half minute comes close to it.
     """
     job = job_of(tmp_path)
     for rank in range(RANKS):
-        pauses(job, rank, 3, first=2 * rank + 2, every=16)
+        pauses(job, rank, 1.5, first=2 * rank + 2, every=16)
     job.expect(CULPRITS, AT, {'{phase="gc", cause="host-gc", team="algorithm"}': 1})
     job.expect('max by (alertname, severity, rank) (ALERTS{alertstate="firing"})', AT, {
         '{alertname="ArgusHostStall", severity="ticket"}': 1
@@ -76,7 +76,7 @@ def test_one_rank_that_collects_all_the_time_is_named(tmp_path: Path) -> None:
 
 
 def test_one_that_happens_to_collect_twice_is_not(tmp_path: Path) -> None:
-    """Each rank collects for 6 s once in 17 minutes, and rank 5 twice within two: chance, and nobody's fault."""
+    """Each rank collects for 6 s once in 17 minutes, and rank 5 twice within two: by chance."""
     job = job_of(tmp_path)
     for rank in range(RANKS):
         first = 72 if rank == 5 else 10 * rank

@@ -58,7 +58,7 @@ def test_three_of_eight_are(tmp_path: Path) -> None:
 
 
 def test_what_another_rank_loses_in_its_own_phases_explains_it(tmp_path: Path) -> None:
-    """Rank 4 computes 0.3 s longer, too little for a straggler; rank 5, of its pipeline, is late by as much."""
+    """Rank 4 computes 0.3 s longer, too little for a straggler; rank 5, of its pipeline, is as late."""
     job = steps(tmp_path, {4: 0.7, 5: 0.7}, {4: 2.8})
     job.expect(CULPRITS, AT, {})
     job.run()
@@ -90,6 +90,17 @@ def test_pauses_explain_it(tmp_path: Path) -> None:
         for part, each in (("sum", seconds), ("count", 1)):
             job.add(f"argus_gc_pause_seconds_{part}", f"0+{each}x{SAMPLES}", rank=rank, generation="2")
     job.expect(CULPRITS, AT, {'{rank="2", group="host", cause="host-gc"}': 1})
+    job.run()
+
+
+def test_late_by_a_compilation_is_late_by_its_host(tmp_path: Path) -> None:
+    """Rank 2 compiles for 7 s in one minute of two: no habit, but the others wait for it."""
+    job = steps(tmp_path, {2: 0.75})
+    for rank in range(RANKS):
+        compiled = [7 * (sample // 8) if rank == 2 else 0 for sample in range(SAMPLES)]
+        values = " ".join(map(str, compiled))
+        job.add("argus_compile_seconds_sum", values, rank=rank, compiler="inductor")
+    job.expect(CULPRITS, AT, {'{rank="2", group="dp", cause="host-jit"}': 1})
     job.run()
 
 

@@ -100,6 +100,18 @@ def test_rare_spikes_of_one_rank_are_counted(tmp_path: Path) -> None:
     job.run()
 
 
+def test_spikes_as_long_as_what_the_rank_compiled_are_its_host(tmp_path: Path) -> None:
+    """Each time rank 3 compiles for 8 s: nothing is wrong with its GPU."""
+    job = spiking(tmp_path, {3: [2, 6, 11, 16, 21, 26]})
+    # promtool evaluates every group each 15 seconds, and so counts a spike of the minute four times.
+    seconds = " ".join(
+        f"{4 * 8 * sum(minute >= at for at in (2, 6, 11, 16, 21, 26))}x3" for minute in range(32)
+    )
+    job.add("argus_compile_seconds_sum", seconds, rank=3, compiler="triton")
+    job.expect(CULPRITS, "30m", {'{rank="3", phase="compile", cause="host-jit"}': 1})
+    job.run()
+
+
 def test_spikes_of_all_ranks_accuse_nobody(tmp_path: Path) -> None:
     """The same spikes everywhere: jitter of the job."""
     job = spiking(tmp_path, {rank: [2, 6, 11, 16, 21, 26] for rank in range(8)})

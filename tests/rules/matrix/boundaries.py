@@ -499,8 +499,8 @@ BOUNDARIES = (
     Boundary(
         "2 % in collection, in turn",
         in_turn,
-        1.70,
-        1.73,
+        0.85,
+        0.865,
         (record("job:argus_gc_unsynchronised:lost_ratio"), fires("ArgusHostStall", "ticket")),
     ),
     Boundary(

@@ -75,7 +75,7 @@ PAUSES = World(
     ),
 )
 
-PERIOD, PAUSE = 20, 3.9
+PERIOD, PAUSE = 20, 1.95
 """Samples from one collection of a rank to its next, and its seconds. Ten minutes hold two periods."""
 
 
@@ -97,9 +97,9 @@ def unsynchronised_build(ranks: Ranks, size: int, fault: bool, _: float) -> Job:
 
 
 def unsynchronised(ranks: Ranks) -> float:
-    """A pause is seen in a minute, that is four evaluations; those of the next rank cover two more."""
-    seen = min(PERIOD, 4 + 2 * (len(ranks) - 1)) / PERIOD
-    return seen * PAUSE / 60 - PAUSE / (15 * PERIOD)
+    """A pause is seen in half a minute, that is two evaluations, and so is that of the next rank."""
+    seen = min(PERIOD, 2 * len(ranks)) / PERIOD
+    return seen * PAUSE / 30 - PAUSE / (15 * PERIOD)
 
 
 UNSYNCHRONISED = World(
