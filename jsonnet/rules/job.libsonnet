@@ -65,6 +65,14 @@ local labels = import '../lib/labels.libsonnet';
             expr: 'count by (training_job) (max by (training_job, rank) (%s) == 1)' % series('argus_rank_up'),
           },
           {
+            // Ranks of the shortest window that say nothing any more: their rates go on for as long as the window.
+            record: 'rank:argus_rank:left',
+            expr: |||
+              max by (training_job, rank) (last_over_time(%(up)s[%(window)s]))
+              unless on (training_job, rank) %(up)s
+            ||| % { up: series('argus_rank_up'), window: duration.range(c, c.meanWindows[0]) },
+          },
+          {
             record: 'job:argus_other_activity:timestamp_seconds',
             expr: 'max by (training_job) (timestamp(%s))' % series('argus_activity', ['activity!="train"']),
           },

@@ -35,12 +35,14 @@ local labels = import '../lib/labels.libsonnet';
 
     local compute = 'kind!="comm"',
     local comm = 'kind="comm"',
+    local ofOneCollective = 'phase!~"%s"' % c.pointToPointPhases,
     local sum(matchers=[]) = raw('argus_phase_duration_seconds_sum', matchers),
     local count(matchers=[]) = raw('argus_phase_duration_seconds_count', matchers),
     local mean(matchers=[]) = rec('rank:argus_phase_duration_seconds:mean', matchers),
     local group(statistic, matchers=[]) = rec('group:argus_phase_duration_seconds:' + statistic, matchers),
     local ratio(matchers=[]) = rec('rank:argus_phase_duration_seconds:median_ratio', matchers),
     local byWork(matchers=[]) = rec('rank:argus_phase_work:median_ratio', matchers),
+    local outlying = rec('group:argus_phase_outlying:seconds'),
     local zscore(matchers=[]) = rec('rank:argus_phase_duration_seconds:zscore', matchers),
     local ranks = rec('group:argus_phase_ranks:count'),
     local window = rec('group:argus_phase_window:seconds'),
@@ -50,39 +52,65 @@ local labels = import '../lib/labels.libsonnet';
     local rateOf(metric, seconds) = 'rate(%s[%s])' % [metric, duration.range(c, seconds)],
     // The maximum, as two scrapers see the same rank.
     local ofRank(expr) = 'max by (%s) (\n%s)' % [rankLabels, expr],
-    local meanOver(seconds, matchers=[]) =
-      '  %s\n  / (%s > 0)\n' % [rateOf(sum(matchers), seconds), rateOf(count(matchers), seconds)],
     local longWindows = c.meanWindows[1:],
-    local spansOver(seconds, matchers=[]) = 'avg by (%s) (%s > 0 and %s)' % [groupLabels, rateOf(count(matchers), seconds), count(matchers)],
-    local shortSpans = rec('group:argus_phase_spans:recent'),
+    local recentSpans = rec('group:argus_phase_spans:recent'),
     local longSpans(seconds) =
       'max by (%s) (%s)' % [groupLabels, rec('group:argus_phase_spans:long', ['window="%s"' % duration.of(seconds)])],
+    local longSum = rec('rank:argus_phase_duration_seconds:long_sum'),
+    local longCount = rec('rank:argus_phase_duration_seconds:long_count'),
+    // Counters of the groups that may need a long window, recorded: normally none, so that a long range reads nothing.
+    local longCounter(metric) = 'max by (%s) (\n  %s offset %s and on (%s) %s\n)' % [
+      rankLabels,
+      raw(metric, phase.outer),
+      duration.of(c.settle),
+      groupLabels,
+      rec('group:argus_phase_spans:few'),
+    ],
 
     // A rank alone in its window would compare with nobody, so the window is the group's. A long one must be full.
     windowRules: [
-      record('group:argus_phase_spans:recent', spansOver(c.meanWindows[0])),
+      record('group:argus_phase_spans:recent', 'avg by (%s) (%s > 0)' % [groupLabels, rateOf(count(), c.meanWindows[0])]),
+      // Twice as few as the short window needs count as few: steps may become longer. A group that has just begun, a
+      // job that stands still and one that does something else have few for a while, and long windows help none of them.
+      record('group:argus_phase_spans:few', |||
+        max_over_time(%(recent)s[%(window)s]) < %(few)g
+        and last_over_time(%(recent)s[%(longest)s] offset %(short)s)
+        unless on (training_job) job:argus_stalled:seconds
+        unless on (training_job) (job:argus_train:seconds < %(seconds)g)
+      ||| % {
+        recent: recentSpans,
+        seconds: longWindows[0],
+        window: duration.range(c, longWindows[0]),
+        longest: duration.range(c, longWindows[std.length(longWindows) - 1]),
+        short: duration.of(c.meanWindows[0]),
+        few: 2 * c.minSpans / c.meanWindows[0],
+      }),
+      record('rank:argus_phase_duration_seconds:long_sum', longCounter('argus_phase_duration_seconds_sum')),
+      record('rank:argus_phase_duration_seconds:long_count', longCounter('argus_phase_duration_seconds_count')),
     ] + [
-      record('group:argus_phase_spans:long', spansOver(seconds, phase.outer)) + {
+      record('group:argus_phase_spans:long', 'avg by (%s) (%s > 0 and %s and %s offset %s)' % [
+        groupLabels,
+        rateOf(longCount, seconds),
+        longCount,
+        longCount,
+        duration.of(seconds),
+      ]) + {
         labels+: { window: duration.of(seconds) },
       }
       for seconds in longWindows
     ] + [
       record('group:argus_phase_window:seconds', std.join('\nor ', [
-        '%g + 0 * (%s >= %g)' % [c.meanWindows[0], shortSpans, c.minSpans / c.meanWindows[0]],
-      ] + [
-        '%g + 0 * (%s >= %g and %s offset %s)' % [
+        '%g + 0 * (%s >= %g)' % [
           seconds,
-          longSpans(seconds),
+          if seconds == c.meanWindows[0] then recentSpans else longSpans(seconds),
           c.minSpans / seconds,
-          shortSpans,
-          duration.of(seconds),
         ]
-        for seconds in longWindows
+        for seconds in c.meanWindows
       ])),
       // Spans a second of one rank: with it, seconds lost per span become a share of wall time.
       record('group:argus_phase_spans:rate', std.join('\nor ', [
         '(%s and on (%s) %s == %g)' % [
-          if seconds == c.meanWindows[0] then shortSpans else longSpans(seconds),
+          if seconds == c.meanWindows[0] then recentSpans else longSpans(seconds),
           groupLabels,
           window,
           seconds,
@@ -91,24 +119,29 @@ local labels = import '../lib/labels.libsonnet';
       ])),
       // Normally empty: only groups whose steps are too long for the short window.
       record('rank:argus_phase_duration_seconds:mean_long', std.join('\nor ', [
-        '%s\nand on (%s) %s == %g' % [ofRank(meanOver(seconds, phase.outer)), groupLabels, window, seconds]
+        '%s / (%s > 0) and %s and on (%s) %s == %g' % [
+          rateOf(longSum, seconds),
+          rateOf(longCount, seconds),
+          longCount,
+          groupLabels,
+          window,
+          seconds,
+        ]
         for seconds in longWindows
       ])),
     ],
 
-    // By the paper's measure, by one rank alone among many, or by what its slowest costs.
-    local imbalanced = '(%s >= %g or %s > %g or %s < %g or (%s - %s) * %s >= %g)' % [
+    // Groups whose ranks differ, by the paper's measure; among many, one that comes late to a collective differs alone.
+    local imbalanced = '(%s >= %g or %s < %s / %g)' % [
       group('cv'),
       c.cvMild,
-      group('max_ratio'),
+      group('min', [comm]),
+      group('mean'),
       c.gateRatio,
-      group('min_ratio'),
-      1 / c.gateRatio,
-      group('max', [compute]),
-      group('median', [compute]),
-      spanRate,
-      c.excuseLeastRatio,
     ],
+    // In the others, a rank that alone is far above the mean, or costs something that counts.
+    local gate = '%g * %s' % [c.gateRatio, group('mean', [compute])],
+    local costly = '(%s + %g / (%s > 0))' % [group('mean', [compute]), c.excuseLeastRatio, spanRate],
     local statistics = [
       // A rank whose last scrape has failed, or that has left, is not there.
       record('rank:argus_phase_duration_seconds:mean', |||
@@ -116,7 +149,10 @@ local labels = import '../lib/labels.libsonnet';
         or %(short)s
       ||| % {
         long: rec('rank:argus_phase_duration_seconds:mean_long', phase.outer),
-        short: ofRank('%s  and %s\n' % [meanOver(c.meanWindows[0]), count()]),
+        short: ofRank(|||
+          %s / (%s > 0)
+          unless on (%s) rank:argus_rank:left
+        ||| % [rateOf(sum(), c.meanWindows[0]), rateOf(count(), c.meanWindows[0]), labels.rank]),
       }),
       record('group:argus_phase_duration_seconds:mean', 'avg by (%s) (%s)' % [groupLabels, mean()]),
       record('group:argus_phase_ranks:count', 'count by (%s) (%s)' % [groupLabels, mean()]),
@@ -126,11 +162,8 @@ local labels = import '../lib/labels.libsonnet';
         'stddev by (%s) (%s) * sqrt(%s / ((%s > 1) - 1))' % [groupLabels, mean(), ranks, ranks]
       ),
       record('group:argus_phase_duration_seconds:cv', '%s / (%s > 0)' % [group('stddev'), group('mean')]),
-      record('group:argus_phase_duration_seconds:median', 'quantile by (%s) (0.5, %s)' % [groupLabels, mean()]),
-      record('group:argus_phase_duration_seconds:min', 'min by (%s) (%s)' % [groupLabels, mean()]),
-      record('group:argus_phase_duration_seconds:max', 'max by (%s) (%s)' % [groupLabels, mean()]),
-      record('group:argus_phase_duration_seconds:max_ratio', '%s / (%s > 0)' % [group('max'), group('mean')]),
-      record('group:argus_phase_duration_seconds:min_ratio', '%s / (%s > 0)' % [group('min'), group('mean')]),
+      // Of collectives: whoever comes last has the shortest.
+      record('group:argus_phase_duration_seconds:min', 'min by (%s) (%s)' % [groupLabels, mean([comm])]),
       record('group:argus_phase_coverage:ratio', |||
         clamp_max(%(ranks)s / on (training_job, group) group_left () (group:argus_ranks:expected > 0), 1)
         or %(ranks)s ^ 0
@@ -141,17 +174,40 @@ local labels = import '../lib/labels.libsonnet';
         'clamp_max(%g * (%s - 1) / sqrt(%s), %g) and %s >= %d'
         % [c.zAttainable, ranks, ranks, c.zMax, ranks, c.zMinRanks]
       ),
+      // Of all ranks in a group that is imbalanced, else of those that stand out: read once, compared with a bound.
+      record('group:argus_phase_outlying:seconds', |||
+        0 * %(mean)s and %(imbalanced)s
+        or %(gate)s < %(costly)s
+        or %(costly)s
+        or %(gate)s
+      ||| % { mean: group('mean'), imbalanced: imbalanced, gate: gate, costly: costly }),
       record('rank:argus_phase_duration_seconds:zscore', |||
-        ((%(mean)s and on (%(group)s) %(imbalanced)s) - %(toGroup)s %(groupMean)s)
-        / %(toGroup)s (%(stddev)s > 0)
+        (
+          (%(mean)s >= %(toGroup)s %(outlying)s) - %(toGroup)s %(groupMean)s
+        ) / %(toGroup)s (%(stddev)s > 0)
       ||| % {
         mean: mean(),
-        group: groupLabels,
-        imbalanced: imbalanced,
+        outlying: outlying,
         toGroup: toGroup,
         groupMean: group('mean'),
         stddev: group('stddev'),
       }),
+      // Of a group whose ranks are alike it is their mean: the two differ by less than a deviation.
+      record('group:argus_phase_duration_seconds:median', |||
+        %(mean)s + %(stddev)s * quantile by (%(group)s) (0.5, %(zscore)s and on (%(group)s) %(all)s)
+        or %(mean)s
+      ||| % {
+        mean: group('mean'),
+        stddev: group('stddev'),
+        zscore: zscore(),
+        group: groupLabels,
+        all: '(%s == 0)' % outlying,
+      }),
+      // Of groups in which a rank stands out.
+      record(
+        'group:argus_phase_duration_seconds:max',
+        '%s + %s * max by (%s) (%s)' % [group('mean'), group('stddev'), groupLabels, zscore()]
+      ),
       // From z: whoever has none is no different from the others.
       record('rank:argus_phase_duration_seconds:median_ratio', |||
         (
@@ -175,8 +231,15 @@ local labels = import '../lib/labels.libsonnet';
     ||| % { group: groupLabels, expr: expr },
     local work = [
       record('rank:argus_phase_work:seconds', |||
-        (%(mean)s and on (%(group)s) %(imbalanced)s) / on (training_job, rank) group_left () rank:argus_work:rate
-      ||| % { mean: mean([compute]), group: groupLabels, imbalanced: imbalanced }),
+        (%(ratio)s and on (%(group)s) %(outlying)s == 0) * %(toGroup)s %(median)s
+        / on (training_job, rank) group_left () rank:argus_work:rate
+      ||| % {
+        ratio: ratio([compute]),
+        group: groupLabels,
+        outlying: outlying,
+        toGroup: toGroup,
+        median: group('median', [compute]),
+      }),
       record('rank:argus_phase_work:median_ratio', |||
         %(perWork)s / %(toGroup)s (quantile by (%(group)s) (0.5, %(perWork)s) > 0)
       ||| % { perWork: perWork, toGroup: toGroup, group: groupLabels }),
@@ -185,72 +248,64 @@ local labels = import '../lib/labels.libsonnet';
         (%(byWork)s < %(share)g * (%(byTime)s)) ^ 0
       ||| % {
         byWork: middleHalf(perWork),
-        byTime: middleHalf('(%s and %s)' % [mean([compute]), perWork]),
+        byTime: middleHalf('(%s and %s)' % [ratio([compute]), perWork]),
         share: c.workFitShare,
       }),
     ],
 
-    // The fast path: the last scrape interval alone.
+    // The fast path: the last scrape interval alone, against the median of the longer window. A collective is not read
+    // from so few spans: healthy waits come and go by more than the threshold.
     local fastRange = c.fastWindow + c.scrapeInterval,
-    local fastRate(metric) = rateOf(metric, fastRange),
     // A scrape that comes 2 % late holds as many.
     local leastFastSpans = 0.98 * c.fastMinSpans,
-    local fastMean(matchers) = '  %s\n  / (%s >= %g)\n' % [
-      fastRate(sum(phase.outer + matchers)),
-      fastRate(count(phase.outer + matchers)),
+    local own = phase.outer + [compute],
+    local fastMean = '%s / (%s >= %g)' % [
+      rateOf(sum(own), fastRange),
+      rateOf(count(own), fastRange),
       leastFastSpans / c.fastWindow,
     ],
-    local fastMedian(matchers=[]) = group('fast_median', phase.outer + matchers),
     local fastSlow = rec('rank:argus_phase_duration_seconds:fast_slow'),
+    // Where half of the group is slower than it was, by half of what makes a straggler, that is the group's new pace.
+    local newPace = 'unless on (%s) count by (%s) (%s >= %s (%g * %s)) >= %s / 2' % [
+      groupLabels,
+      groupLabels,
+      fastSlow,
+      toGroup,
+      (1 + c.fastRatio) / 2,
+      group('median', own),
+      ranks,
+    ],
     local spansInFast = '(%s * %g)' % [spanRate, c.fastWindow],
     local fast = [
-      record('group:argus_phase_duration_seconds:fast_median', |||
-        quantile by (%(group)s) (0.5,
-        %(mean)s)
-        and on (%(group)s) (%(spans)s >= %(minimum)g)
-      ||| % {
-        group: groupLabels,
-        mean: fastMean([]),
-        spans: spansInFast,
-        minimum: leastFastSpans,
-      }),
       // Ranks that lose something that counts.
       record('rank:argus_phase_duration_seconds:fast_slow', |||
         %(mean)s
         > %(toGroup)s (%(median)s + %(least)g / (%(spans)s > 0))
       ||| % {
-        mean: ofRank(fastMean([compute])),
+        mean: ofRank(fastMean),
         toGroup: toGroup,
-        median: fastMedian([compute]),
+        median: group('median', own),
         least: c.excuseLeastRatio,
         spans: spanRate,
       }),
-      // Only ranks beyond the threshold. Without their longest span, so that one spike is not a straggler; the
-      // shortness of a late rank's collective needs no such care.
+      // Only ranks beyond the threshold, and without their longest span: one spike is not a straggler.
       record('rank:argus_phase_duration_seconds:fast_ratio', |||
         (
-          (
-            (%(slow)s >= %(toGroup)s (%(ratio)g * %(median)s)) * %(toGroup)s %(spans)s
-            - on (%(peak)s) group_left () max by (%(peak)s) (%(longest)s)
-          ) / %(toGroup)s (%(spans)s - 1)
-        )
+          (%(slow)s >= %(toGroup)s (%(ratio)g * %(median)s)) * %(toGroup)s %(spans)s
+          - on (%(peak)s) group_left () max by (%(peak)s) (%(longest)s)
+        ) / %(toGroup)s (%(spans)s - 1)
         / %(toGroup)s (%(median)s > 0)
         >= %(ratio)g
-        or
-        %(mean)s
-        / %(toGroup)s (%(lateMedian)s > 0)
-        <= %(late)g
+        %(newPace)s
       ||| % {
         slow: fastSlow,
         spans: spansInFast,
         peak: 'training_job, rank, phase, kind, group',
-        longest: raw('argus_phase_window_max_seconds', phase.outer + [compute]),
-        mean: ofRank(fastMean([comm])),
+        longest: raw('argus_phase_window_max_seconds', own),
         toGroup: toGroup,
-        median: fastMedian([compute]),
-        lateMedian: fastMedian([comm]),
+        median: group('median', own),
         ratio: c.fastRatio,
-        late: 1 / c.fastRatio,
+        newPace: newPace,
       }),
     ],
 
@@ -295,7 +350,7 @@ local labels = import '../lib/labels.libsonnet';
             or (%(byWork)s >= %(robust)g %(inMany)s)
           )
         ) * %(toGroup)s %(spans)s
-        or abs(%(fast)s - 1) * %(toGroup)s (%(fastMedian)s * on (%(group)s) %(spans)s)
+        or (%(fast)s - 1) * %(toGroup)s (%(median)s * on (%(group)s) %(spans)s)
           unless on (training_job) (job:argus_work:fast_cv >= %(uneven)g or job:argus_work:cv >= %(uneven)g)
       ) >= %(lost)g
       unless on (%(rank)s) %(explained)s
@@ -319,12 +374,11 @@ local labels = import '../lib/labels.libsonnet';
       inPair: inPair,
       spans: spanRate,
       fast: rec('rank:argus_phase_duration_seconds:fast_ratio'),
-      fastMedian: fastMedian(),
       // A collective ends together: the last to arrive has the shortest span, by its lateness.
       lateMedian: group('median', [comm]),
       longest: group('max', [comm]),
-      late: ratio([comm]),
-      lateZ: zscore([comm]),
+      late: ratio([comm, ofOneCollective]),
+      lateZ: zscore([comm, ofOneCollective]),
       lateCulprit: 1 / c.culpritRatio,
       lateRobust: 1 / c.robustRatio,
       latePair: 2 / (1 + c.pairRatio),
@@ -334,12 +388,13 @@ local labels = import '../lib/labels.libsonnet';
     // What a rank loses in its own phases, below every threshold of suspicion: it may explain that it is late.
     local excess = record('rank:argus_phase_excess:lost_ratio', |||
       (
-        (%(slow)s - %(toGroup)s %(fastMedian)s) * %(toGroup)s %(spans)s
+        (%(slow)s %(newPace)s) * %(toGroup)s %(spans)s - %(toGroup)s (%(median)s * on (%(group)s) %(spans)s)
         or (%(ratio)s - 1) * %(toGroup)s %(median)s * %(toGroup)s %(spans)s
       ) >= %(least)g
     ||| % {
       slow: fastSlow,
-      fastMedian: fastMedian([compute]),
+      newPace: newPace,
+      group: groupLabels,
       ratio: ratio([compute]),
       median: group('median', [compute]),
       toGroup: toGroup,
@@ -409,6 +464,16 @@ local labels = import '../lib/labels.libsonnet';
         lost: c.minLostRatio,
         late: late,
         judged: judged,
+      }),
+      // The same by member: its slow group makes it late elsewhere.
+      record('rank:argus_collective_slow_link:lost_ratio', |||
+        max by (%(rank)s) (%(mean)s and on (%(group)s) %(link)s) ^ 0 * %(toGroup)s %(link)s
+      ||| % {
+        rank: rankLabels,
+        mean: mean([comm]),
+        group: groupLabels,
+        link: rec('group:argus_collective_slow_link:lost_ratio'),
+        toGroup: toGroup,
       }),
     ],
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from rules.matrix.jobs import Job
-from rules.matrix.world import Row, Says, World, alert
+from rules.matrix.world import Case, Row, Says, World, alert
 
 SLOW = 1
 RATE = 4 / 15
@@ -166,6 +166,22 @@ def long_means(fault: bool) -> dict[int, float]:
     return {rank: 60.0 if fault and rank == SLOW else 30.0 for rank in range(8)}
 
 
+def long_totals(name: str, a_span: Callable[[bool], dict[int, float]]) -> Says:
+    """A counter of a group with few spans, read five seconds late; anew since a restart."""
+
+    def rows(fault: bool, since: int = 0) -> Callable[[Ranks], Row]:
+        return lambda ranks: {f"{rank} forward": 0.15 * (69 - since) * a_span(fault)[rank] for rank in ranks}
+
+    anew = rows(True, since=24)(range(8))
+    return Says(
+        f"rank:argus_phase_duration_seconds:{name}",
+        "rank phase",
+        rows(True),
+        quiet=rows(False),
+        instead={Case.RESTART: anew, Case.TWO_INSTANCES: anew},
+    )
+
+
 LONG = World(
     "long steps",
     ("phases", "verdicts"),
@@ -178,10 +194,22 @@ LONG = World(
             quiet=lambda _: {"forward": 600},
         ),
         Says(
+            "group:argus_phase_spans:few",
+            "phase",
+            lambda _: {"forward": 0.01},
+            quiet=lambda _: {"forward": 0.01},
+            # The most of ten minutes: it outlasts the job.
+            instead={Case.STALE: {"forward": 0.01}},
+        ),
+        long_totals("long_count", lambda _: dict.fromkeys(range(8), 1.0)),
+        long_totals("long_sum", long_means),
+        Says(
             "group:argus_phase_spans:long",
             "phase",
             lambda _: {"forward": 0.01},
             quiet=lambda _: {"forward": 0.01},
+            # The end of the old instance looks like a restart, for as long as the window.
+            instead={Case.TWO_INSTANCES: None},
             matchers='window="10m"',
         ),
         Says(

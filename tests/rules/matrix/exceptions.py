@@ -10,15 +10,25 @@ _NO_THRESHOLD = "a number without a threshold of its own; what compares it has t
 _ALWAYS = "every healthy job has it, so nothing is silent; its value there is in the row of ranks all alike"
 
 EXCEPTIONS: tuple[tuple[str, tuple[Case, ...], str], ...] = (
-    (f"{_PHASE}:(mean|median|min|max|min_ratio|max_ratio)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
-    (f"{_PHASE}:(stddev|cv|fast_median)", (Case.SILENT,), _ALWAYS),
+    (f"{_PHASE}:(mean|median|min)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
+    (f"{_PHASE}:(stddev|cv)", (Case.SILENT,), _ALWAYS),
+    (
+        "group:argus_phase_outlying:seconds",
+        (Case.SILENT,),
+        "every group has a bound; zscore is what passes it",
+    ),
     ("group:argus_phase_(ranks:count|coverage:ratio)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("group:argus_phase_spans:(rate|recent|long)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("group:argus_phase_(window:seconds|zscore_threshold:current)", (Case.SILENT,), _ALWAYS),
     ("group:argus_collective_transfer:ratio", (Case.SILENT,), _ALWAYS),
     ("group:argus_ranks:(expected|reporting)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("rank:argus_phase_duration_seconds:mean", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
-    ("rank:argus_phase_duration_seconds:mean_long", (Case.SILENT,), _ALWAYS),
+    (
+        "rank:argus_phase_duration_seconds:(mean_long|long_sum|long_count)",
+        (Case.SILENT,),
+        "a healthy job with long steps has it as well",
+    ),
+    ("group:argus_phase_spans:few", (Case.SILENT,), "a healthy job with long steps has it as well"),
     (
         "rank:argus_(bubble|compute_busy|kernel_busy|gc_pause|compile):ratio",
         (Case.BOUNDARY, Case.SILENT),
@@ -26,6 +36,7 @@ EXCEPTIONS: tuple[tuple[str, tuple[Case, ...], str], ...] = (
     ),
     ("job:argus_(ranks:count|gc_pause:.*)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("job:argus_iteration(_duration)?_seconds:.*", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
+    ("job:argus_iteration_scan:.*", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("job:argus_iteration:(age_seconds|jitter_ratio)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("job:argus_iteration:class", (Case.SILENT,), "every job has a class; a healthy one is stable"),
     ("job:argus_work:(cv|fast_cv)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
