@@ -5,8 +5,8 @@ its kernel windows; beside them lies what else a cluster has: GPU metrics of dcg
 that a dashboard asks for is made by the part that makes it in production, but for the clock.
 
 Rules and worker are asked less often than there are samples, and in between what they said is repeated. A
-small stage asks the rules of whole jobs every minute and all others every three; a large one all of them each
-quarter of an hour: it has a fleet's series in the right number and density, but they are not to be believed.
+small stage asks the rules of whole jobs every minute and all others every three; a large one all of them
+three times an hour: it has a fleet's series in the right number and density, but they are not to be believed.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ LARGE, SMALL = "pretrain-70b", "finetune-vlm"
 SLOW_RANK = 77
 SLOW_KERNEL = "*256x128_32x3_tn*"
 
+_SLOW_GPU_SINCE = 0.62
+"""Share of the time before it: of an hour, so that a window of 30 minutes still holds healthy ones."""
 _OF_JOBS = ("argus-job", "argus-l1-regression", "argus-l1-jitter", "argus-l1-class")
 """Groups of rules of whole jobs."""
+_WORKER = "argus-l3-worker"
 _SEEN_SECONDS = 240.0
 """Prometheus shows a sample for five minutes: what is written so often needs no repetition."""
 _BATCH = 2000
@@ -77,12 +80,12 @@ class Size:
 
 def scenario(size: Size, layout: Layout) -> tuple[FleetFault, ...]:
     """A bad afternoon: a slow GPU, experts with a slow kernel, a slow link, and ARGUS half blind."""
-    half = size.seconds / 2
     last = layout.ranks - 1
+    slow_gpu = _SLOW_GPU_SINCE * size.seconds
     return (
-        FleetFault(str(SLOW_RANK % layout.ranks), phase="backward", factor=1.5, onset=half),
-        FleetFault("ep3", kernels=SLOW_KERNEL, factor=1.15, onset=half / 2),
-        FleetFault(f"dp{layout.dp - 2}", phase="tp-all-reduce", factor=4.0, onset=0.7 * size.seconds),
+        FleetFault(str(SLOW_RANK % layout.ranks), phase="backward", factor=1.5, onset=slow_gpu),
+        FleetFault("ep3", kernels=SLOW_KERNEL, factor=1.15, onset=0.25 * size.seconds),
+        FleetFault(f"dp{layout.dp - 2}", phase="tp-all-reduce", factor=4.0, onset=0.8 * size.seconds),
         FleetFault(str(last - 9), gc=1.2, onset=0.6 * size.seconds),
         FleetFault(str(last - 17), blind="kernels", onset=0.3 * size.seconds),
         FleetFault(str(last - 33), silent=True, onset=0.9 * size.seconds),
@@ -158,7 +161,7 @@ class Stage:
         """Of every series, shape (series, times)."""
         columns = []
         for at in times:
-            self._slow = at >= self._times[0] + self.size.seconds / 2
+            self._slow = at >= self._times[0] + _SLOW_GPU_SINCE * self.size.seconds
             values = [value for fleet in self._fleets for value in fleet.sample(at)]
             values += [block.values() for block in gpus]
             columns.append(np.concatenate([value.reshape(-1) for value in values]))
@@ -175,6 +178,7 @@ class Stage:
             for name in sorted(SAMPLE_NAMES)
             if name.startswith("argus_l3_")
             for labels, value in self.server.query(name, at)
+            if labels.get("job") != _WORKER  # scraped, not written by it
         ]
 
     def _repeat(self, held: Sequence[tuple[bytes, bytes]], times: Sequence[float]) -> None:
@@ -211,9 +215,7 @@ def _told_by(telemetry: Telemetry, at: float) -> list[bytes]:
     """The worker's own page, as a scrape would store it."""
     return [
         remote_write.encode_series(
-            remote_write.labels_of(
-                sample.name, **sample.labels, job="argus-l3-worker", instance="worker:9878"
-            ),
+            remote_write.labels_of(sample.name, **sample.labels, job=_WORKER, instance="worker:9878"),
             sample.value,
             round(at * 1000),
         )

@@ -301,8 +301,8 @@ class Dashboard(grafana.Dashboard):
 
 
 def column(name: str, **properties: Any) -> Json:
-    """Override of one table column. `custom__width=80` sets `custom.width`."""
+    """Override of a field, by name or by /pattern/. `custom__width=80` sets `custom.width`."""
     return {
-        "matcher": {"id": "byName", "options": name},
+        "matcher": {"id": "byRegexp" if name.startswith("/") else "byName", "options": name},
         "properties": [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()],
     }

@@ -18,7 +18,7 @@ from argus_dashboards.current import (
     TimeSeries,
     column,
 )
-from argus_dashboards.theme import FACT, Json, steps
+from argus_dashboards.theme import FACT, PHASE_COLOURS, Json, steps
 
 MAX_POINTS: Final = 240
 """Points of a time range: at 10,000 ranks each point costs a pass over the series that a query reads."""
@@ -94,16 +94,19 @@ def lines(
     stacked: bool = False,
     points: bool = False,
     most_points: int = MAX_POINTS,
+    by_phase: bool = False,
     empty: str = "",
 ) -> TimeSeries:
     """Lines over time from (legend, expression). A name keeps its colour on every panel.
 
+    `colours`, `dashed`: by name, or by /pattern/. `by_phase`: the names begin with those of phases.
     `stacked`: areas that add up. `points`: a scatter on a logarithmic axis instead of lines. `empty`: what is
     said where there is nothing to draw.
     """
+    phases = {f"/^{start}/": colour for start, colour in PHASE_COLOURS.items()} if by_phase else {}
     overrides = [
         column(name, color={"mode": "fixed", "fixedColor": colour})
-        for name, colour in (colours or {}).items()
+        for name, colour in {**phases, **(colours or {})}.items()
     ] + [column(name, custom__lineStyle={"fill": "dash", "dash": [8, 6]}) for name in dashed]
     return TimeSeries(
         title=title,

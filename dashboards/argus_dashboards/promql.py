@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from argus_dashboards.theme import STATE_COLOURS_OF_JOB
+
 RANKS_SHOWN: Final = 20
 CULPRITS_SHOWN: Final = 30
 
@@ -24,6 +26,28 @@ NOT_COMM: Final = 'kind!="comm"'
 
 ALERTS: Final = 'alertname=~"Argus.*", training_job=~"$training_job|"'
 """Alerts of the job, and those of ARGUS itself, which name no job."""
+
+
+LOST_FLOOR: Final = 0.02
+"""Share of its time that a job may lose to a culprit and still be well: the mixin's minLostRatio."""
+
+
+def state_of_job(selector: str) -> str:
+    """State of each job as its place in `STATE_COLOURS_OF_JOB`: its L1 class, and what L1 cannot see.
+
+    A job that was slow from its first step, or for longer than L1 looks back, is stable to L1, and not well.
+    """
+    states = [
+        f'{code} * job:argus_iteration:class{{{selector}, class="{name}"}}'
+        for code, name in enumerate(STATE_COLOURS_OF_JOB)
+        if name not in ("slow", "stalled")
+    ]
+    lost = f"max by (training_job) (job:argus_lost_gpus:current{{{selector}}})"
+    ranks = f"max by (training_job) (job:argus_ranks:count{{{selector}}})"
+    codes = {name: code for code, name in enumerate(STATE_COLOURS_OF_JOB)}
+    states.append(f"{codes['slow']} * ({lost} >= {LOST_FLOOR} * {ranks}) ^ 0")
+    states.append(f"{codes['stalled']} * job:argus_stalled:seconds{{{selector}}} ^ 0")
+    return "max by (training_job) (\n  {}\n)".format("\n  or ".join(states))
 
 
 def to_median(kind: str) -> str:

@@ -23,6 +23,8 @@ RATIO: Final = "percentunit"
 TIMES: Final = "suffix: x"
 BYTES: Final = "bytes"
 COUNT: Final = "short"
+EXACT: Final = "none"
+"""A count of which each one matters: 1,023 of 1,024 ranks."""
 PER_SECOND: Final = "cps"
 TIMESTAMP: Final = "dateTimeAsIso"
 
@@ -35,8 +37,26 @@ ROBUST_RATIO: Final = 1.3
 SLOWNESS: Final = "continuous-GrYlRd"
 """Colour mode for maps: green is the least of what is shown, red the most."""
 
-CLASS_COLOURS: Final = {"stable": GOOD, "jitter": NOTICE, "regression": TICKET, "both": BAD}
-"""Order is the code under which the class timeline shows it: worse is higher."""
+STATE_COLOURS_OF_JOB: Final = {
+    "stable": GOOD,
+    "slow": TICKET,
+    "jitter": NOTICE,
+    "regression": TICKET,
+    "both": BAD,
+    "stalled": "dark-red",
+}
+"""Order is the code under which `promql.state_of_job` gives it: worse is higher."""
+PHASE_COLOURS: Final = {
+    "forward": "#8AB8FF",
+    "backward": "#3274D9",
+    "optimizer": "#8F3BB8",
+    "data": "#CA95E5",
+    "dp-": "#37A2B4",
+    "tp-": "#70DBED",
+    "pp-": "#B7DBAB",
+    "ep-": "#C7D0D9",
+}
+"""By how a phase's name begins; none is a colour that judges."""
 VERDICT_COLOURS: Final = {"culprit": BAD, "victim": FACT, "abstain": UNKNOWN}
 SEVERITY_COLOURS: Final = {"page": BAD, "ticket": TICKET, "info": FACT}
 STATE_COLOURS: Final = {"firing": BAD, "pending": NOTICE}

@@ -135,7 +135,7 @@ def _value_axis(
             drawn.update_yaxes(tickformat=".0%" if unit == "percentunit" else "~s", rangemode="tozero")
             return
         low = min(low, floor) if floor is not None else low
-        room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
+        room = 0.06 * (high - low) or abs(high) * 0.1 or (0.01 if unit == "percentunit" else 1.0)
         high, low = high + room, low if low == floor else low - room
         drawn.update_yaxes(range=[low, high])
         places, texts = values.ticks(low, high, unit)

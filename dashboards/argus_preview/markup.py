@@ -74,11 +74,14 @@ def _cell(value: Any, field: Json, span: tuple[float, float]) -> str:
         text = str(value) if value else field.get("noValue", "–")
         colour = colours.of(mapped["color"]) if mapped else ""
     kind = field["custom"].get("cellOptions", {}).get("type", "auto")
-    style = ""
+    styles = []
     if kind == "color-background" and isinstance(value, float):
-        style = f' style="background:{colour};color:#111217;text-align:center"'
+        styles.append(f"background:{colour};color:#111217;text-align:center")
     elif kind == "color-text" and colour:
-        style = f' style="color:{colour}"'
+        styles.append(f"color:{colour}")
+    if "width" in field["custom"]:
+        styles.append(f"max-width:{field['custom']['width']}px")
+    style = f' style="{";".join(styles)}"' if styles else ""
     inner = escape(text)
     if field.get("links") and value:
         inner = f'<u title="{escape(field["links"][0]["title"])}">{inner}</u>'

@@ -50,7 +50,7 @@ def with_unit(value: float, unit: str, decimals: int | None = None) -> str:
         return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     if unit == "percentunit":
         return f"{_plain(100 * value, 1 if decimals is None else decimals)} %"
-    text = _scaled(value, _PLAIN, decimals)
+    text = f"{value:.{decimals or 0}f}" if unit == "none" else _scaled(value, _PLAIN, decimals)
     suffix = _SUFFIXES.get(unit, _suffix(unit))
     return f"{text} {suffix}".strip()
 

@@ -14,14 +14,16 @@ _GROUPS: Final = 'rule_group=~".*argus.*"'
 _SHOWN: Final = 10
 
 
-def _by_group(metric: str) -> str:
+def _by_group(metric: str, when: str = "") -> str:
     """By the name of the group alone: Prometheus puts the path of the file before it."""
-    named = f'label_replace({metric}{{{_GROUPS}}}, "rule_group", "${{1}}", "rule_group", ".*;(.*)")'
+    named = f'label_replace({metric}{{{_GROUPS}}}{when}, "rule_group", "${{1}}", "rule_group", ".*;(.*)")'
     return f"max by (rule_group) ({named})"
 
 
 _TOOK = _by_group("prometheus_rule_group_last_duration_seconds")
+_TOOK_LAST = _by_group("prometheus_rule_group_last_duration_seconds", " @ end()")
 _INTERVAL = _by_group("prometheus_rule_group_interval_seconds")
+_INTERVAL_LAST = _by_group("prometheus_rule_group_interval_seconds", " @ end()")
 
 _DURATION = lines(
     "Slowest rule groups",
@@ -29,7 +31,7 @@ _DURATION = lines(
     Seconds of the last evaluation, for the {_SHOWN} slowest groups of ARGUS. Above its interval a group skips
     evaluations: alerts come late. The budget is 1 s a group.
     """,
-    [("{{rule_group}}", f"topk({_SHOWN}, {_TOOK})")],
+    [("{{rule_group}}", f"{_TOOK} and topk({_SHOWN}, {_TOOK_LAST})")],
     unit=SECONDS,
     limits=steps(GOOD, {BAD: 1}),
 )
@@ -39,7 +41,7 @@ _LOAD = lines(
     [
         (
             "{{rule_group}}",
-            f"topk({_SHOWN}, {_TOOK} / {_INTERVAL})",
+            f"{_TOOK} / {_INTERVAL} and topk({_SHOWN}, {_TOOK_LAST} / {_INTERVAL_LAST})",
         )
     ],
     unit=RATIO,

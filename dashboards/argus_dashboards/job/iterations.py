@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.job.state import CLASS, CLASS_CODES
+from argus_dashboards.job.state import STATE, STATE_CODES
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, stat, states
 from argus_dashboards.promql import JOB
@@ -49,10 +49,10 @@ _LOST_BY_CAUSE = lines(
 )
 
 _CLASS_OVER_TIME = states(
-    "State of the job over time (L1)",
-    "The job's class by time. Compare its changes with deployments, restarts and the alerts above.",
-    [("class", CLASS)],
-    CLASS_CODES,
+    "State of the job over time",
+    "As above, by time. Compare its changes with deployments, restarts and the alerts above.",
+    [("state", STATE)],
+    STATE_CODES,
 )
 
 _SLOWER_SINCE = stat(

@@ -12,7 +12,7 @@ from argus_dashboards.theme import GOOD, NOTICE, RATIO, SECONDS, steps
 
 # Two workers publish under `replica`; the aggregations drop it.
 _LABELS = "rank, kernel, stream, cause, verdict, team"
-_ALL = f"max by ({_LABELS}) (argus_l3_anomaly{{{JOB}}})"
+_ALL = f'max by ({_LABELS}) (argus_l3_anomaly{{{JOB}, verdict!="victim"}})'
 _WORST = f"{_ALL}\nand topk({CULPRITS_SHOWN}, abs({_ALL}))"
 _COST = f"max by ({_LABELS}) (rank:argus_kernel_anomaly:lost_ratio{{{JOB}}})\nand on ({_LABELS}) ({_WORST})"
 _FLAGGED = f"and on (kernel, stream) argus_l3_anomaly{{{RANKS}}}"
@@ -20,10 +20,10 @@ _FLAGGED = f"and on (kernel, stream) argus_l3_anomaly{{{RANKS}}}"
 _ANOMALIES = table(
     "Kernel anomalies",
     """
-    Kernels whose durations have left those of the rank's role. Shift: how much slower (negative: faster).
-    Wall time lost tells whether it matters: a large shift of a rare kernel does not. One rank with many
-    kernels: its GPU. Many ranks with one kernel: the kernel, or its input. Empty: none, or the worker does
-    not run (last section).
+    Kernels whose durations have left those of the rank's role; collectives in which it only waits are left
+    out. Shift: how much slower (negative: faster). Wall time lost tells whether it matters: a large shift of
+    a rare kernel does not. One rank with many kernels: its GPU. Many ranks with one kernel: the kernel, or
+    its input. Empty: none, or the worker does not run (last section).
     """,
     [with_kernel_name(_WORST), with_kernel_name(_COST)],
     {
@@ -89,16 +89,16 @@ _GROUP_SHIFTS = table(
     One kernel is slower on a whole part of a role, and this coordinate divides the two parts: what the slow
     ranks share (host, link, rail) is the place to look.
     """,
-    [f"topk(20, max by (role, kernel, stream, coordinate, value) (argus_l3_group_shift{{{JOB}}}))"],
+    [f"topk(20, max by (kernel, cause, team, coordinate, value) (argus_l3_group_shift{{{JOB}}}))"],
     {
-        "coordinate": "Coordinate",
+        "coordinate": "Place",
         "value": "Slow at",
-        "kernel": "Kernel",
-        "stream": "Stream",
-        "role": "Role",
         "Value": columns.SHIFT,
+        "cause": "Cause",
+        "team": "Team",
+        "kernel": "Kernel",
     },
-    overrides=[columns.SHIFT_RATIO],
+    overrides=[columns.SHIFT_RATIO, columns.TEAM, columns.KERNEL],
     sort=columns.SHIFT,
     empty="No part of a role differs from the others",
 )

@@ -22,6 +22,7 @@ _TYPICAL = lines(
     """,
     [(_LEGEND, f"quantile by ({_BY}) (0.5, {MEDIAN}{{{PHASES}}})")],
     unit=SECONDS,
+    by_phase=True,
 )
 
 _SLOWEST = lines(
@@ -32,6 +33,7 @@ _SLOWEST = lines(
     """,
     [(_LEGEND, f"max by ({_BY}) ({_GROUP}:max{{{PHASES}}})")],
     unit=SECONDS,
+    by_phase=True,
 )
 
 _IMBALANCE = lines(
@@ -45,6 +47,7 @@ _IMBALANCE = lines(
     unit=RATIO,
     decimals=1,
     limits=steps(GOOD, {NOTICE: CV_MILD, BAD: CV_SEVERE}),
+    by_phase=True,
 )
 
 # The costliest query here: 3 s an hour's picture when 10,240 ranks differ in three phases at once. Ranks like
@@ -84,6 +87,7 @@ _STACK = lines(
     decimals=0,
     stacked=True,
     calcs=("lastNotNull", "mean"),
+    by_phase=True,
 )
 
 _COVERAGE = lines(
@@ -92,6 +96,7 @@ _COVERAGE = lines(
     [("{{phase}}", f"min by (phase) (group:argus_phase_coverage:ratio{{{PHASES}}})")],
     unit=RATIO,
     calcs=("lastNotNull", "min"),
+    by_phase=True,
 )
 
 SECTION: Final = Section(

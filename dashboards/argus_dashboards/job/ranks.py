@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.columns import RANK, RANK_LINK
+from argus_dashboards.columns import GPU, RANK, RANK_LINK
 from argus_dashboards.current import column
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import history, lines, matrix, table
@@ -75,7 +75,7 @@ _WHO = table(
         "pp": "pp",
         "ep": "ep",
     },
-    overrides=[RANK],
+    overrides=[RANK, GPU],
 )
 
 _RANK_OVER_TIME = history(
@@ -98,6 +98,7 @@ _LONGEST_SPAN = lines(
     """,
     [("{{phase}}", f'max by (phase) (argus_phase_window_max_seconds{{{RANKS}, phase=~"$phase"}})')],
     unit=SECONDS,
+    by_phase=True,
 )
 
 SECTION: Final = Section(

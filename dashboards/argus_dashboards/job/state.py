@@ -6,30 +6,34 @@ from typing import Final
 
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import stat
-from argus_dashboards.promql import ALERTS, JOB
-from argus_dashboards.theme import BAD, CLASS_COLOURS, COUNT, GOOD, NOTICE, TICKET, TIMES, codes, steps
-
-CLASS: Final = "max(\n  {}\n  or {}\n)".format(
-    "\n  or ".join(
-        f'{code} * job:argus_iteration:class{{{JOB}, class="{name}"}}'
-        for code, name in enumerate(CLASS_COLOURS)
-    ),
-    f"{len(CLASS_COLOURS)} * job:argus_stalled:seconds{{{JOB}}} ^ 0",
+from argus_dashboards.promql import ALERTS, JOB, state_of_job
+from argus_dashboards.theme import (
+    BAD,
+    COUNT,
+    EXACT,
+    GOOD,
+    NOTICE,
+    STATE_COLOURS_OF_JOB,
+    TICKET,
+    TIMES,
+    codes,
+    steps,
 )
-"""The job's class as one number, worse is higher; a stall is worst."""
-CLASS_CODES: Final = codes(CLASS_COLOURS | {"stalled": "dark-red"})
+
+STATE: Final = state_of_job(JOB)
+STATE_CODES: Final = codes(STATE_COLOURS_OF_JOB)
 
 _L1_CLASS = stat(
-    "State of the job (L1)",
+    "State of the job",
     """
-    What the job's iteration time does now. stable: look no further unless something below is red. jitter:
-    single iterations take much longer; look for a cause that comes and goes. regression: it has become
-    slower and stays so; since when is in the section on iterations. stalled: no iteration ends; go to the
-    alerts.
+    What the job's iteration time does now. stable: look no further. slow: it does not change, but a culprit
+    costs the job 2 % or more; the table below names it. jitter: single iterations take much longer; look for
+    a cause that comes and goes. regression: it has become slower and stays so; since when is in the section
+    on iterations. both: regression with jitter. stalled: no iteration ends; go to the alerts.
     """,
-    CLASS,
+    STATE,
     unit=COUNT,
-    mappings=CLASS_CODES,
+    mappings=STATE_CODES,
     no_value="no data",
     background=True,
 )
@@ -77,7 +81,7 @@ _RANKS = stat(
     ArgusRankMissing, and verdicts abstain in groups below 80 %.
     """,
     f"max(job:argus_ranks:count{{{JOB}}})",
-    unit=COUNT,
+    unit=EXACT,
     no_value="0",
 )
 

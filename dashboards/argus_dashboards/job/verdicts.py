@@ -8,7 +8,7 @@ from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import states, table
 from argus_dashboards.promql import ALERTS, CULPRITS_SHOWN, JOB, with_labels, with_place
-from argus_dashboards.theme import COUNT, FACT, RATIO, SECONDS, SEVERITY_COLOURS, STATE_COLOURS, codes, steps
+from argus_dashboards.theme import EXACT, FACT, RATIO, SECONDS, SEVERITY_COLOURS, STATE_COLOURS, codes, steps
 
 _LOST = "rank:argus_verdict:lost_ratio"
 _LABELS = "rank, phase, group, cause, team, verdict, level"
@@ -81,7 +81,7 @@ _WAITING = table(
     ],
     {"phase": "Phase", "Value #A": "Ranks", "Value #B": "Longest wait"},
     overrides=[
-        columns.value("Ranks", COUNT, steps(FACT), 80, 0),
+        columns.value("Ranks", EXACT, steps(FACT), 80, 0),
         columns.value("Longest wait", RATIO, steps(FACT), 110),
     ],
     sort="Ranks",
@@ -89,34 +89,35 @@ _WAITING = table(
 )
 
 _LOUD = f'{ALERTS}, severity=~"page|ticket"'
-_ALERT_LABELS = "alertname, alertstate, severity, team, rank, phase, cause"
+_ALERT_LABELS = "alertname, alertstate, severity, team, cause"
 
 _ALERTS = table(
     "ARGUS alerts",
     """
-    Alerts of this job, and those of ARGUS itself that name no job. Start with page, then ticket: the oldest
-    is nearest to the cause. pending: becomes an alert if it persists. Click a name for its runbook.
+    Alerts of this job, and those of ARGUS itself that name no job, one row a kind: how many there are, and
+    how long the oldest has lasted. Start with page, then ticket: the oldest is nearest to the cause. pending:
+    becomes an alert if it persists. Click a name for its runbook.
     """,
     [
         f"topk(50, max by ({_ALERT_LABELS}) (ALERTS{{{_LOUD}}}"
-        f" * ignoring (alertstate) group_left () (time() - ALERTS_FOR_STATE{{{_LOUD}}})))"
+        f" * ignoring (alertstate) group_left () (time() - ALERTS_FOR_STATE{{{_LOUD}}})))",
+        f"count by ({_ALERT_LABELS}) (ALERTS{{{_LOUD}}})",
     ],
     {
         "alertname": "Alert",
-        "alertstate": "State",
         "severity": "Severity",
-        "team": "Team",
-        "rank": "Rank",
+        "alertstate": "State",
         "cause": "Cause",
-        "phase": "Phase",
-        "Value": "For",
+        "team": "Team",
+        "Value #B": "Alerts",
+        "Value #A": "For",
     },
     overrides=[
         columns.ALERT,
-        columns.RANK,
         columns.text("State", STATE_COLOURS, 90),
         columns.text("Severity", SEVERITY_COLOURS, 90),
         columns.TEAM,
+        columns.value("Alerts", EXACT, steps(FACT), 80, 0),
         columns.value("For", SECONDS, steps(FACT), 90),
     ],
     sort="For",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.jobs.overview import CLASS, CLASS_CODES
+from argus_dashboards.jobs.overview import STATE, STATE_CODES
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, states
 from argus_dashboards.promql import CLUSTER
@@ -44,10 +44,10 @@ _AGAINST_BASELINE = lines(
     limits=steps(GOOD, {NOTICE: 1.05, BAD: 1.5}),
 )
 _CLASSES = states(
-    "Class of the worst jobs",
+    "State of the worst jobs",
     f"State of the {_SHOWN} worst jobs. Changes at one time in several jobs have one cause outside of them.",
-    [("{{training_job}}", f"topk({_SHOWN}, {CLASS})")],
-    CLASS_CODES,
+    [("{{training_job}}", f"topk({_SHOWN}, {STATE})")],
+    STATE_CODES,
 )
 _ITERATIONS = lines(
     "Iteration time, by job",

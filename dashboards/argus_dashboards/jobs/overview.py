@@ -9,15 +9,16 @@ from argus_dashboards.current import column
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.links import JOB, to_dashboard
 from argus_dashboards.panels import stat, table
-from argus_dashboards.promql import CLUSTER
+from argus_dashboards.promql import CLUSTER, state_of_job
 from argus_dashboards.theme import (
     BAD,
-    CLASS_COLOURS,
     COUNT,
+    EXACT,
     FACT,
     GOOD,
     NOTICE,
     SECONDS,
+    STATE_COLOURS_OF_JOB,
     TICKET,
     TIMES,
     codes,
@@ -28,15 +29,8 @@ JOBS_SHOWN: Final = 200
 _FIRING = f'ALERTS{{{CLUSTER}, alertname=~"Argus.*", alertstate="firing", severity=~"page|ticket"}}'
 _LOST = f"max by (training_job) (job:argus_lost_gpus:current{{{CLUSTER}}})"
 
-CLASS: Final = "max by (training_job) (\n  {}\n  or {}\n)".format(
-    "\n  or ".join(
-        f'{code} * job:argus_iteration:class{{{CLUSTER}, class="{name}"}}'
-        for code, name in enumerate(CLASS_COLOURS)
-    ),
-    f"{len(CLASS_COLOURS)} * job:argus_stalled:seconds{{{CLUSTER}}} ^ 0",
-)
-"""Each job's class as a number, worse is higher; a stall is worst."""
-CLASS_CODES: Final = codes(CLASS_COLOURS | {"stalled": "dark-red"})
+STATE: Final = state_of_job(CLUSTER)
+STATE_CODES: Final = codes(STATE_COLOURS_OF_JOB)
 
 _JOBS = stat(
     "Jobs",
@@ -48,12 +42,12 @@ _GPUS = stat(
     "GPUs watched",
     "Ranks of all jobs. What the losses beside it are to be compared with.",
     f"sum(max by (training_job) (job:argus_ranks:count{{{CLUSTER}}}))",
-    unit=COUNT,
+    unit=EXACT,
 )
 _SLOW = stat(
-    "Jobs not stable",
-    "Jobs with jitter, a regression or a stall. Above 0: the table says which; begin with what loses most.",
-    f"count(({CLASS}) > 0) or vector(0)",
+    "Jobs not well",
+    "Jobs that are not stable, or lose 2 % or more. The table says which; begin with what loses most.",
+    f"count(({STATE}) > 0) or vector(0)",
     unit=COUNT,
     thresholds=steps(GOOD, {TICKET: 1}),
 )
@@ -87,7 +81,7 @@ _RECENT = f"max by (training_job) (job:argus_iteration_seconds:recent{{{CLUSTER}
 _BASELINE = f"max by (training_job) (job:argus_iteration_seconds:baseline{{{CLUSTER}}})"
 
 _EXPRESSIONS = [
-    f"topk({JOBS_SHOWN}, {CLASS})",
+    f"topk({JOBS_SHOWN}, {STATE})",
     _RECENT,
     f"{_RECENT} / {_BASELINE}",
     _LOST,
@@ -109,7 +103,7 @@ _TABLE = table(
     _EXPRESSIONS,
     {
         "training_job": "Job",
-        "Value #A": "Class",
+        "Value #A": "State",
         "Value #B": "Iteration",
         "Value #C": "Against baseline",
         "Value #D": "GPUs lost",
@@ -123,8 +117,8 @@ _TABLE = table(
     overrides=[
         column("Job", links=[_JOB_LINK]),
         column(
-            "Class",
-            mappings=CLASS_CODES,
+            "State",
+            mappings=STATE_CODES,
             unit=COUNT,
             custom__cellOptions={"type": "color-background"},
             custom__width=120,
@@ -135,7 +129,7 @@ _TABLE = table(
         columns.value("GPU-hours lost", COUNT, steps(FACT), 140),
         columns.TEAM,
         columns.value("Alerts", COUNT, steps(GOOD, {TICKET: 1}), 90, 0),
-        columns.value("Ranks", COUNT, steps(FACT), 90, 0),
+        columns.value("Ranks", EXACT, steps(FACT), 90, 0),
     ],
     sort="GPUs lost",
     empty="No job reports: is an exporter scraped, and are the rules loaded?",
@@ -146,6 +140,6 @@ SECTION: Final = Section(
     "All jobs now",
     [
         Line(4, [(4, one) for one in (_JOBS, _GPUS, _SLOW, _LOST_NOW, _LOST_HOURS, _INCIDENTS)]),
-        Line(10, [(24, _TABLE)]),
+        Line(8, [(24, _TABLE)]),
     ],
 )

@@ -8,7 +8,7 @@ from argus_dashboards.kernel.promql import KERNEL, OF_ROLE, P50, P99, POINTS
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import heatmap, lines, stat
 from argus_dashboards.promql import RATE
-from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, NOTICE, RATIO, SECONDS, TICKET, TIMES, steps
+from argus_dashboards.theme import BAD, COUNT, EXACT, FACT, GOOD, NOTICE, RATIO, SECONDS, TICKET, TIMES, steps
 
 _SPENT = f"argus_kernel_duration_seconds_total{{{KERNEL}}}"
 _SHARE = stat(
@@ -25,7 +25,7 @@ _PUBLISH = stat(
     "Ranks that publish it",
     "Ranks where it is among the top kernels. Only some of a role: it is slow there, or they do other work.",
     f"count(count by (training_job, rank) {P50}) or vector(0)",
-    unit=COUNT,
+    unit=EXACT,
 )
 _SPREAD = stat(
     "Slowest rank against the median",

@@ -21,20 +21,11 @@ _MEAN = f"avg by (place, mode) ({P50} * on (rank) group_left (place) {_PLACES})"
 _SHIFTS = table(
     "Groups that L3 tells apart",
     """
-    Two clusters of ranks in one role, and the coordinate that divides them. What the slow ranks share is the
-    place to look: a host, a rail, a switch, an expert. Empty: no such split.
+    Two clusters of ranks that should be alike, and the coordinate that divides them, in all roles. What the
+    slow ranks share is the place to look: a host, a rail, a switch, an expert. Empty: no such split.
     """,
-    [
-        "topk(20, max by (role, stream, coordinate, value)"
-        f' (argus_l3_group_shift{{{KERNEL}, role=~"$role"}}))',
-    ],
-    {
-        "coordinate": "Coordinate",
-        "value": "Slow at",
-        "stream": "Stream",
-        "role": "Role",
-        "Value": columns.SHIFT,
-    },
+    [f"topk(20, max by (role, coordinate, value) (argus_l3_group_shift{{{KERNEL}}}))"],
+    {"coordinate": "Place", "value": "Slow at", "Value": columns.SHIFT, "role": "Role"},
     overrides=[columns.SHIFT_RATIO],
     sort=columns.SHIFT,
     empty="No part of the role differs from the others",

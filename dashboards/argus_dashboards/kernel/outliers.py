@@ -15,7 +15,9 @@ _SHOWN: Final = 10
 _ROWS: Final = 30
 _BY = "rank, stream"
 _SHIFT = f"max by ({_BY}) (argus_l3_kernel_shift_ratio{{{KERNEL}}} {OF_ROLE})"
+_SHIFT_LAST = f"max by ({_BY}) (argus_l3_kernel_shift_ratio{{{KERNEL}}} @ end() {OF_ROLE} @ end())"
 _W1 = f"max by ({_BY}) (argus_l3_kernel_w1_seconds{{{KERNEL}}} {OF_ROLE})"
+_W1_LAST = f"max by ({_BY}) (argus_l3_kernel_w1_seconds{{{KERNEL}}} @ end() {OF_ROLE} @ end())"
 
 _FURTHEST = f"topk({_ROWS}, abs({_SHIFT}))"
 
@@ -25,7 +27,8 @@ _SHIFTS = lines(
     Signed shift against the role's median, for the {_SHOWN} ranks with the largest. Steadily above 10 % the
     kernel is slow there; below 0 the rank is faster, which is no fault but may be other work.
     """,
-    [("rank {{rank}}", f"{_SHIFT} and topk({_SHOWN}, abs({_SHIFT}))")],
+    # Whoever is furthest at the end: a choice made anew at each point would tear the lines.
+    [("rank {{rank}}", f"{_SHIFT} and topk({_SHOWN}, abs({_SHIFT_LAST}))")],
     unit=RATIO,
     decimals=1,
     floor=None,
@@ -40,7 +43,7 @@ _W1_LINES = lines(
     moved the fence; see the split below.
     """,
     [
-        ("rank {{rank}}", f"topk({_SHOWN}, {_W1})"),
+        ("rank {{rank}}", f"{_W1} and topk({_SHOWN}, {_W1_LAST})"),
         (
             "fence of {{role}}",
             f"topk({_SHOWN}, max by (role, stream)"
@@ -48,6 +51,7 @@ _W1_LINES = lines(
         ),
     ],
     unit=SECONDS,
+    dashed=["/^fence/"],
     most_points=POINTS,
 )
 _TABLE = table(
@@ -61,8 +65,7 @@ _TABLE = table(
         f"{_W1} and {_FURTHEST}",
         f"max by ({_BY}) (argus_kernel_mode_p50_seconds{{{KERNEL}}} {OF_ROLE}) and {_FURTHEST}",
         f"max by ({_BY}) (argus_kernel_mode_p99_seconds{{{KERNEL}}} {OF_ROLE}) and {_FURTHEST}",
-        f"topk({_ROWS}, max by ({_BY}, cause, verdict) (argus_l3_anomaly{{{KERNEL}}}))"
-        f" and on ({_BY}) {_FURTHEST}",
+        f"max by ({_BY}, cause, verdict) (argus_l3_anomaly{{{KERNEL}}}) and on ({_BY}) {_FURTHEST}",
     ],
     {
         "rank": "Rank",

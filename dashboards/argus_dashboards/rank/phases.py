@@ -23,6 +23,7 @@ _STACK = lines(
     decimals=0,
     stacked=True,
     calcs=("lastNotNull", "mean"),
+    by_phase=True,
 )
 _AGAINST_PEERS = lines(
     "Phases against the group's median",
@@ -40,12 +41,14 @@ _AGAINST_PEERS = lines(
     decimals=2,
     floor=None,
     limits=steps(GOOD, {NOTICE: 1.15, BAD: 1.3}),
+    by_phase=True,
 )
 _DURATIONS = lines(
     "Mean duration by phase",
     "Seconds a span of each phase takes on this rank. Compare a step in a line with the marked alerts.",
     [("{{phase}}", _MEAN)],
     unit=SECONDS,
+    by_phase=True,
 )
 _LONGEST = lines(
     "Longest span by phase",
@@ -55,14 +58,17 @@ _LONGEST = lines(
     """,
     [("{{phase}}", f"max by (phase) (argus_phase_window_max_seconds{{{RANKS}}})")],
     unit=SECONDS,
+    by_phase=True,
 )
+_OPEN_SINCE = f"argus_phase_open_timestamp_seconds{{{RANKS}}}"
 _AGE = lines(
     "Age of the span that is open now",
     """
     How long the rank has been in the phase it is in. It stays below the longest spans above; a line that
     climbs without end is a hang, and the panel beside it says where.
     """,
-    [("open since", f"max(time() - argus_phase_open_timestamp_seconds{{{RANKS}}})")],
+    # At the scrape: until the next one nothing is known.
+    [("open since", f"max(timestamp({_OPEN_SINCE}) - {_OPEN_SINCE})")],
     unit=SECONDS,
     colours={"open since": FACT},
 )

@@ -96,10 +96,11 @@ _WHO = table(
         "pp": "pp",
         "ep": "ep",
     },
+    overrides=[columns.GPU],
     empty="No rank of this number reports",
 )
 
-_LABELS = "rank, phase, group, kernel, cause, team, verdict, level"
+_LABELS = "rank, phase, cause, team, verdict, level"
 _FIRING = f'topk by (rank, phase, cause) (1, ALERTS{{{ALERTS}, rank=~"$rank", alertstate="firing"}})'
 _VERDICTS = table(
     "What ARGUS says of it",
@@ -111,7 +112,7 @@ _VERDICTS = table(
         with_labels(
             "alertname",
             "rank, phase, cause",
-            f"max by ({_LABELS}) (rank:argus_verdict:lost_ratio{{{RANKS}}})",
+            f"topk by ({_LABELS}) (1, max by ({_LABELS}, kernel) (rank:argus_verdict:lost_ratio{{{RANKS}}}))",
             _FIRING,
         )
     ],
@@ -122,9 +123,8 @@ _VERDICTS = table(
         "team": "Team",
         "alertname": "Runbook",
         "phase": "Phase",
-        "kernel": "Kernel",
-        "group": "Group",
         "level": "Level",
+        "kernel": "Kernel",
     },
     overrides=[columns.LOST_SHARE, columns.VERDICT, columns.TEAM, columns.RUNBOOK, columns.KERNEL],
     sort=columns.LOST,
@@ -136,6 +136,6 @@ SECTION: Final = Section(
     "Rank $rank",
     [
         Line(4, [(5, _VERDICT), (5, _LOST), (5, _WORST_PHASE), (5, _SHIFT), (4, _UP)]),
-        Line(6, [(10, _WHO), (14, _VERDICTS)]),
+        Line(6, [(9, _WHO), (15, _VERDICTS)]),
     ],
 )
