@@ -31,7 +31,7 @@ from argus_l3_worker.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.verdicts import History, Verdict, decide
-from argus_l3_worker.windows import Sighting, due, sightings
+from argus_l3_worker.windows import Sighting, Span, due, sightings
 from argus_l3_worker.witnesses import Opinions, hear
 
 # Finest useful sampling of the window timeline, and its size bound (Prometheus refuses over 11,000 points).
@@ -44,8 +44,14 @@ _ASKING_SHARE = 0.7
 _TAIL_SUSPECTS = 128
 _TAIL_PEERS = 64
 
-_DueWindow = tuple[float, Callable[[], None]]
-"""Unix time at which a window is looked at, and what to call once it has been judged."""
+
+@dataclass(frozen=True)
+class _DueWindow:
+    """Unix time at which a window is looked at, when its steps were done, what to call once it is judged."""
+
+    time: float
+    span: Span | None
+    judged: Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -289,19 +295,25 @@ class Worker:
                     f"none of {len(info)} ranks publishes kernel modes: is the kernel channel on?",
                 ),
             )
-        for number, (when, judged) in enumerate(windows):
+        for number, next_due in enumerate(windows):
             asked_until = None
             if until is not None:
                 mine = self._share_of(until, len(windows) - number)
                 asked_until = self._monotonic() + _ASKING_SHARE * (mine - self._monotonic())
             fetched = await fetch_window(
-                self._prometheus, job, when, self._config.prometheus, asked_until, self._monotonic
+                self._prometheus,
+                job,
+                next_due.time,
+                self._config.prometheus,
+                asked_until,
+                self._monotonic,
+                span=next_due.span,
             )
             window = await asyncio.to_thread(assemble, job, fetched.samples, self._config.judge.coordinates)
             found = await asyncio.to_thread(self._found, window)
-            await self._measure_tails(job, when, found)
+            await self._measure_tails(job, next_due, found)
             self._take(state, window, found)
-            judged()
+            next_due.judged()
             state.left_out = tuple(
                 LeftOut(job, reason, modes) for reason, modes in sorted(window.left_out.items())
             )
@@ -317,7 +329,7 @@ class Worker:
             outcomes[role.role] = judge_role(role, judge)
         return _Found(outcomes, judge_groups(window.roles, judge))
 
-    async def _measure_tails(self, job: str, at: float, found: _Found) -> None:
+    async def _measure_tails(self, job: str, of: _DueWindow, found: _Found) -> None:
         """Replace how much longer launches in the tail took at least by what they took, where that is known.
 
         Modes say nothing of launches outside of them, the running totals of time do; asked of suspects and of
@@ -329,11 +341,11 @@ class Worker:
         peers = sorted(found.ranks - suspects)
         peers = peers[:: max(1, len(peers) // _TAIL_PEERS)]
         asked = [*sorted(suspects)[:_TAIL_SUSPECTS], *peers]
-        mean = await mean_seconds(self._prometheus, job, asked, at)
+        mean = await mean_seconds(self._prometheus, job, asked, of.time, of.span)
         usual = [seconds for rank, seconds in mean.items() if rank in peers and seconds > 0.0]
         if usual:
             middle = statistics.median(usual)
-            found.set_tails({rank: math.log(of / middle) for rank, of in mean.items() if of > middle})
+            found.set_tails({rank: math.log(own / middle) for rank, own in mean.items() if own > middle})
 
     def _take(self, state: _JobState, window: JobWindow, found: _Found) -> None:
         judge = self._config.judge
@@ -374,7 +386,10 @@ class Worker:
         windows: list[Sighting] = due(
             seen, frozenset(state.judged), len(steps), at, config.cycle_seconds, config.judge.windows
         )
-        return [(window.time, partial(state.judged.append, window.last_step)) for window in windows]
+        return [
+            _DueWindow(window.time, window.span, partial(state.judged.append, window.last_step))
+            for window in windows
+        ]
 
     def _unmarked_windows(self, state: _JobState, at: float) -> list[_DueWindow]:
         """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""
@@ -384,7 +399,11 @@ class Worker:
             state.unmarked_until = time + spacing
 
         times = [at - back * spacing for back in reversed(range(self._config.judge.windows))]
-        return [(time, partial(judged, time)) for time in times if time >= state.unmarked_until]
+        return [
+            _DueWindow(time, Span(time, spacing), partial(judged, time))
+            for time in times
+            if time >= state.unmarked_until
+        ]
 
     async def _ask_for_traces(self, report: CycleReport, at: float) -> None:
         """Traces of whom this worker or the rules accuse. Fails a cycle never."""

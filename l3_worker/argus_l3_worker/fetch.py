@@ -6,14 +6,15 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from argus_core import catalogue
 from argus_l3_worker.assemble import JobSamples
 from argus_l3_worker.config import PrometheusConfig
 from argus_l3_worker.mode_columns import ModeColumns, concatenate, decode_modes
-from argus_l3_worker.prometheus import Prometheus, selector
+from argus_l3_worker.prometheus import Prometheus, Sample, selector
+from argus_l3_worker.windows import Span
 
 T = TypeVar("T")
 
@@ -27,8 +28,8 @@ _MODE_FAMILIES: Final = (
 _KERNELS_A_SHARD: Final = 500
 # Over this time shares of kernel time are taken: several scrapes, and no more than the story of a window.
 _SHARE_WINDOW: Final = "5m"
-# Two windows of a minute: what a burst cost is to be seen before it is over.
-_MEAN_WINDOW: Final = "2m"
+# Where it is not known when a window began: two of a minute.
+_USUAL_SPAN: Final = 120.0
 # Ranks whose series tell which kernels there are. To count all series of 10,000 ranks costs Prometheus a
 # quarter of what the fetch itself costs (5.8 s of CPU against 0.06 s).
 _SAMPLED_RANKS: Final = 64
@@ -56,11 +57,13 @@ async def fetch_window(
     deadline: float | None = None,
     monotonic: Callable[[], float] = time.monotonic,
     kernels: Sequence[str] | None = None,
+    span: Span | None = None,
 ) -> Fetched:
     """Ask for all that is judged.
 
     Args:
         at: Unix time.
+        span: when the steps of the window were done; None: shortly before `at`.
         kernels: ask for these only; the window then counts as incomplete.
         deadline: of `monotonic`; from then on no further kernels are asked for. The largest are, always.
 
@@ -68,16 +71,25 @@ async def fetch_window(
         QueryError: no answer, or an incomplete one.
     """
     in_job = {"training_job": job}
-    info, last_step, steps, cutoff, coverage, tails, work = await together(
-        prometheus.instant(query, at)
-        for query in (
-            selector(catalogue.RANK_INFO.name, in_job),
-            selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, in_job),
-            selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job),
-            selector(catalogue.KERNEL_CUTOFF.name, in_job),
-            selector(catalogue.KERNEL_COVERAGE.name, in_job),
-            f"sum by (rank) ({_compute(catalogue.KERNEL_TAIL_EVENTS, job)})",
-            f"max by (rank) (rate({selector(catalogue.WORK_UNITS.name, in_job)}[{_MEAN_WINDOW}]))",
+    span = span or Span(at, _USUAL_SPAN)
+    info, last_step, steps, cutoff, coverage, tails, units, iterations = await together(
+        prometheus.instant(query, when)
+        for query, when in (
+            (selector(catalogue.RANK_INFO.name, in_job), at),
+            (selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, in_job), at),
+            (selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job), at),
+            (selector(catalogue.KERNEL_CUTOFF.name, in_job), at),
+            (selector(catalogue.KERNEL_COVERAGE.name, in_job), at),
+            (f"sum by (rank) ({_compute(catalogue.KERNEL_TAIL_EVENTS, job)})", at),
+            (
+                f"max by (rank) (rate({selector(catalogue.WORK_UNITS.name, in_job)}[{_range(span)}]))",
+                span.end,
+            ),
+            (
+                f"max by (rank) (rate({catalogue.ITERATION_DURATION.name}_count"
+                f"{selector('', in_job)}[{_range(span)}]))",
+                span.end,
+            ),
         )
     )
     sample = _sampled([one.labels["rank"] for one in last_step if one.labels.get("rank")])
@@ -109,7 +121,7 @@ async def fetch_window(
             cutoff,
             coverage,
             () if left_out else tails,
-            work,
+            work_of_steps(units, iterations),
             complete=not left_out and len(size) == total,
         ),
         total,
@@ -146,18 +158,41 @@ def _compute(family: catalogue.Family, job: str, ranks: Sequence[str] = ()) -> s
     return f'{chosen[:-1]},stream=~"compute.*"}}'
 
 
-async def mean_seconds(prometheus: Prometheus, job: str, ranks: Sequence[str], at: float) -> dict[str, float]:
-    """Mean duration of a launch on compute streams over the last minutes, by rank, far launches included.
+def work_of_steps(units: Sequence[Sample], iterations: Sequence[Sample]) -> list[Sample]:
+    """Units of work a step by rank; where the job marks no steps, a second.
+
+    A step more or less on either side of a scrape changes a rate, but not the work of a step.
+
+    Args:
+        units, iterations: rates by rank.
+    """
+    steps = {one.labels.get("rank"): one.value for one in iterations if one.value > 0.0}
+    if not all(one.labels.get("rank") in steps for one in units):
+        return list(units)
+    return [replace(one, value=one.value / steps[one.labels.get("rank")]) for one in units]
+
+
+async def mean_seconds(
+    prometheus: Prometheus, job: str, ranks: Sequence[str], at: float, span: Span | None = None
+) -> dict[str, float]:
+    """Mean duration of a launch on compute streams, by rank, far launches included.
+
+    Over twice the time of a window: what a burst cost is to be seen before it is over.
 
     Raises:
         QueryError: no answer, or an incomplete one.
     """
+    over = _range(Span(at, _USUAL_SPAN if span is None else 2.0 * span.seconds))
     seconds, launches = (
-        f"sum by (rank) (increase({_compute(family, job, ranks)}[{_MEAN_WINDOW}]))"
+        f"sum by (rank) (increase({_compute(family, job, ranks)}[{over}]))"
         for family in (catalogue.KERNEL_DURATION_TOTAL, catalogue.KERNEL_LAUNCHES)
     )
     answer = await prometheus.instant(f"{seconds} / {launches}", at)
     return {one.labels["rank"]: one.value for one in answer if one.labels.get("rank")}
+
+
+def _range(span: Span) -> str:
+    return f"{round(span.seconds * 1000)}ms"
 
 
 async def _sizes(prometheus: Prometheus, job: str, at: float, sample: _Sampled) -> dict[str, float]:

@@ -98,8 +98,8 @@ class RoleTriples:
         coordinates: by name, each rank's value, empty where it has none: what ranks may have in common.
         tail_events: launches of compute kernels that lie outside of every mode, shape (ranks,), NaN where the
             rank does not say; None: nobody says.
-        work: units of work (tokens, samples) that a rank reports a second, shape (ranks,), NaN where it
-            reports none; None: nobody does.
+        work: units of work (tokens, samples) that a rank reports a step of the window, or a second, shape
+            (ranks,), NaN where it reports none; None: nobody does.
     """
 
     training_job: str

@@ -6,13 +6,23 @@ Looked at when most ranks publish it, each window is seen by nearly all of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from argus_l3_worker.prometheus import Series
 
 # A window that fewer of the ranks publish is taken to be still coming in.
 _COMPLETE_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Span:
+    """The time that a window's steps took, about: up to Unix time `end`, for `seconds`."""
+
+    end: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -24,12 +34,19 @@ class Sighting:
         first_seen: Unix time at which the first rank published it.
         time: Unix time, the latest at which most ranks publish it.
         ranks: how many do then.
+        seconds: how long its steps took: since the window before was first seen. NaN for the first of all.
     """
 
     last_step: int
     first_seen: float
     time: float
     ranks: int
+    seconds: float = math.nan
+
+    @property
+    def span(self) -> Span | None:
+        """When its steps were done, as far as the timeline tells; None where it does not."""
+        return Span(self.first_seen, self.seconds) if self.seconds > 0.0 else None
 
 
 def sightings(timeline: Iterable[Series]) -> list[Sighting]:
@@ -47,8 +64,10 @@ def sightings(timeline: Iterable[Series]) -> list[Sighting]:
     found.sort(key=lambda sighting: (sighting.first_seen, sighting.last_step))
     for index in range(len(found) - 1, 0, -1):
         if found[index].last_step < found[index - 1].last_step:
-            return found[index:]
-    return found
+            found = found[index:]
+            break
+    lasted = [after.first_seen - before.first_seen for before, after in pairwise(found)]
+    return [replace(one, seconds=of) for one, of in zip(found, [math.nan, *lasted], strict=False)]
 
 
 def due(

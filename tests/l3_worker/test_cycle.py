@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -18,8 +19,8 @@ from argus_core import catalogue, remote_write
 from argus_l3_worker.config import Config, PrometheusConfig, WriteConfig
 from argus_l3_worker.cycle import CycleReport, Worker
 from argus_l3_worker.delivery import Delivery
-from argus_l3_worker.fetch import shards
-from argus_l3_worker.prometheus import Prometheus
+from argus_l3_worker.fetch import shards, work_of_steps
+from argus_l3_worker.prometheus import Prometheus, Sample
 from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import Telemetry
 from l3_worker.backends import Backend, vector
@@ -162,6 +163,38 @@ def test_a_tail_is_as_long_as_the_running_totals_say(prometheus: PrometheusServe
     assert (verdict.rank, verdict.kernel, verdict.cause, verdict.windows) == ("3", "all", "tail", 2)
     assert np.expm1(verdict.shift) == pytest.approx(0.4, abs=0.01)
     assert prometheus.query('argus_l3_anomaly{cause="tail", rank="3", team="operations"} > 0.39', now)
+
+
+def test_work_is_that_of_the_windows_own_steps(prometheus: PrometheusServer) -> None:
+    """Hot experts in the last two windows of 20 s: over minutes the rank has hardly more tokens."""
+    now = float(int(time.time()))
+    for number in range(4):
+        slow = {"3": 1.38} if number >= 2 else None
+        Fleet(prometheus).publish(now - 60 + 20 * number, 64 * (number + 1), fleet(8, number, slow))
+    totals = np.zeros(8)
+    for at in np.arange(now - 300, now + 1, 5):
+        totals += np.where((np.arange(8) == 3) & (at > now - 40), 7000.0, 5000.0)
+        prometheus.write(
+            [
+                counter("llm", name, value, at, rank=str(rank), **labels)
+                for rank in range(8)
+                for name, value, labels in (
+                    (catalogue.WORK_UNITS.name, totals[rank], {"unit": "tokens"}),
+                    (f"{catalogue.ITERATION_DURATION.name}_count", totals[0] / 1000.0, {}),
+                )
+            ]
+        )
+    found = one_cycle(prometheus.url, now).verdicts
+    assert {(one.rank, one.cause) for one in found} == {("3", "workload")}
+
+
+def test_work_of_a_step_is_known_although_scrapes_cut_steps() -> None:
+    """Rank 1 was scraped one step of ten earlier; without steps there are seconds."""
+    units = [Sample({"rank": "0"}, 1000.0), Sample({"rank": "1"}, 900.0)]
+    steps = [Sample({"rank": "0"}, 0.5), Sample({"rank": "1"}, 0.45), Sample({"rank": "2"}, 0.5)]
+    assert [one.value for one in work_of_steps(units, steps)] == pytest.approx([2000.0, 2000.0])
+    assert work_of_steps(units, steps[:1]) == units
+    assert work_of_steps(units, [replace(one, value=0.0) for one in steps]) == units
 
 
 @pytest.mark.parametrize("rubbish", [math.nan, math.inf, -5.0, 1e300])

@@ -11,7 +11,7 @@ from argus_l3_worker.errors import QueryError
 from argus_l3_worker.mode_columns import from_samples
 from argus_l3_worker.prometheus import Sample, Series, decode_matrix, decode_vector, selector
 from argus_l3_worker.triples import Window
-from argus_l3_worker.windows import due, sightings
+from argus_l3_worker.windows import Span, due, sightings
 
 
 def line(last_step: int, *counts: float, start: float = 0.0) -> Series:
@@ -23,6 +23,13 @@ def test_each_window_is_looked_at_when_most_ranks_publish_it() -> None:
     """Ranks are scraped one after another; the latest time with all eight is taken."""
     seen = sightings([line(64, 5, 8, 8, 3), line(128, 5, 8, start=15.0)])
     assert [(one.last_step, one.time, one.ranks) for one in seen] == [(64, 10.0, 8), (128, 20.0, 8)]
+
+
+def test_a_windows_steps_were_done_since_the_window_before_was_seen() -> None:
+    """So far apart were they published first; of the first of all it is not known."""
+    first, second, third = sightings([line(64, 5, 8), line(128, 8, start=15.0), line(192, 8, start=35.0)])
+    assert first.span is None
+    assert (second.span, third.span) == (Span(15.0, 15.0), Span(35.0, 20.0))
 
 
 def test_a_window_that_is_still_coming_in_waits() -> None:
