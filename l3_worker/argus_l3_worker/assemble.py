@@ -12,10 +12,9 @@ from argus_l3_worker.groups import STAGE, coordinates_of
 from argus_l3_worker.judge import Abstention
 from argus_l3_worker.mode_columns import PLAUSIBLE_EVENTS, ModeColumns
 from argus_l3_worker.prometheus import Sample
+from argus_l3_worker.roles import ANY_ROLE
 from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
 
-ANY_ROLE = "all"
-"""Role of ranks whose `argus_rank_info` names none."""
 _DISAGREE_SHARE = 0.5
 
 

@@ -1,7 +1,8 @@
 """Group shifts: what a whole host, rack or parallel group of ranks does slower than the rest of the job.
 
 Unlike ranks, groups are compared over the tensor-parallel index too, since a role has one tensor index and
-all of its ranks may be slow alike; never over pipeline stages, whose work differs by design.
+all of its ranks may be slow alike; never over pipeline stages, whose work differs by design, nor over roles
+that the user has told apart, as by GPU model.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from argus_l3_worker.config import JudgeConfig
 from argus_l3_worker.group_shifts import GroupShift
 from argus_l3_worker.links import SlowGroup, slow_groups
 from argus_l3_worker.shifts import mode_shifts, pair_shift
+from argus_l3_worker.roles import stage_of
 from argus_l3_worker.tails import FAR, tail_groups, tails_of
-from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
 from argus_l3_worker.verdicts import ALL_KERNELS
 
 # Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
@@ -39,13 +41,12 @@ def judge_groups(roles: Sequence[RoleTriples], config: JudgeConfig) -> list[Grou
 
 
 def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
-    """Roles of one pipeline stage and one window as one; a role without a stage stands alone."""
-    stages: dict[tuple[str, object], list[RoleTriples]] = {}
+    """Roles that differ in their tensor index alone, of one pipeline stage and one window, as one."""
+    scopes: dict[tuple[str, frozenset[str], Window], list[RoleTriples]] = {}
     for role in roles:
-        stage = {value for value in role.coordinates.get(STAGE, ()) if value}
-        name = f"{STAGE}{stage.pop()}" if len(stage) == 1 else role.role
-        stages.setdefault((name, role.window), []).append(role)
-    for (name, _), members in stages.items():
+        stages = frozenset(role.coordinates.get(STAGE, ()))
+        scopes.setdefault((stage_of(role.role), stages, role.window), []).append(role)
+    for (name, _, _), members in scopes.items():
         yield members[0] if len(members) == 1 else _merged(name, members)
 
 

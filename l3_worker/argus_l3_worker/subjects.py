@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from argus_l3_worker.findings import GroupFinding, Suspect
+from argus_l3_worker.roles import ANY_ROLE, stage_of
 
 _PART: Final = re.compile(r"([a-z]+)(\d+)")
 
@@ -117,7 +118,7 @@ def members_at(role: str, coordinate: str, value: str, info: Mapping[str, Labels
         lambda of: (
             bool(value)
             and _coordinate(of, coordinate, experts) == value
-            and role in (of.get("role", "all"), f"pp{of.get('pp', '')}")
+            and role in (of.get("role") or ANY_ROLE, stage_of(of.get("role") or ANY_ROLE))
         ),
     )
 

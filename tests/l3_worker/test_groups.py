@@ -96,6 +96,34 @@ def test_a_tensor_index_that_is_slow_everywhere_is_seen_over_roles() -> None:
 
 
 def test_pipeline_stages_are_never_compared() -> None:
+def test_ranks_are_compared_within_their_gpu_model() -> None:
+    """Two models 1.3 times apart, in a role each: no finding. A host that is slow for its model is one."""
+
+    def of_model(name: str, speed: float, slow_host: float) -> RoleTriples:
+        factors = {str(rank): speed * (slow_host if rank < 8 else 1.0) for rank in range(32)}
+        info = [{"node": f"{name}{rank // 8}", "pp": "0", "dp": str(rank)} for rank in range(32)]
+        return role(fleet(32, len(name), factors), f"pp0.tp0.{name}", info)
+
+    assert judge_groups([of_model("h100", 1.0, 1.0), of_model("a100b", 1.3, 1.0)], CONFIG) == []
+    (found,) = judge_groups([of_model("h100", 1.0, 1.0), of_model("a100b", 1.3, 1.1)], CONFIG)
+    assert (found.role, found.coordinate, found.value) == ("pp0.tp0.a100b", "node", "a100b0")
+
+
+def test_tensor_indices_of_one_gpu_model_are_compared() -> None:
+    """The model stays in the name of what was compared."""
+    roles = []
+    for tp in range(2):
+        modes = fleet(16, tp, {str(rank): 1.15 for rank in range(16)} if tp == 1 else None)
+        renamed = {str(int(rank) * 2 + tp): pairs for rank, pairs in modes.items()}
+        info = [{"node": f"host{int(rank) // 8}", "tp": str(tp), "pp": "0", "dp": rank} for rank in renamed]
+        roles.append(role(renamed, f"pp0.tp{tp}.h100", info))
+    found = judge_groups(roles, CONFIG)
+    assert {(one.role, one.coordinate, one.value, one.shift > 0) for one in found} == {
+        ("pp0.h100", "tp", "1", True),
+        ("pp0.h100", "tp", "0", False),
+    }
+
+
     """A last stage with twice the work is design, not a fault."""
     stages = [
         role(fleet(16, stage), f"pp{stage}.tp0", [{"node": "a", "pp": str(stage)} for _ in range(16)])

@@ -47,6 +47,14 @@ def test_a_coordinate_counts_within_its_role_or_stage() -> None:
     assert members_at("pp0", "rack", "r1", INFO) == ()
 
 
+def test_a_stage_may_be_of_one_gpu_model() -> None:
+    """What the user adds to a role stays in the name of the stage."""
+    models = {rank: {**of, "role": f"{of['role']}.{'ab'[int(rank) % 4 // 2]}"} for rank, of in INFO.items()}
+    assert members_at("pp0.b", "node", "host1", models) == ("10", "11", "14", "15")
+    assert members_at("pp0.tp1.b", "node", "host1", models) == ("11", "15")
+    assert members_at("pp0", "node", "host1", models) == ()
+
+
 def test_long_lists_end() -> None:
     """At most so many names, and how many more there are."""
     assert listed(list("abc"), 3) == "a, b, c"

@@ -59,5 +59,6 @@ def _expert_replica(info: Mapping[str, str], experts: int) -> str:
 
 
 def _plays(info: Mapping[str, str], role: str) -> bool:
-    """Roles of one pipeline stage are compared together, as `pp<index>`."""
-    return not role or info.get("role") == role or f"pp{info.get('pp')}" == role
+    """Roles that differ in their tensor index alone are compared together, under what else they say."""
+    own = info.get("role", "")
+    return not role or role in (own, ".".join(part for part in own.split(".") if part[:2] != "tp"))
