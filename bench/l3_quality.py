@@ -124,7 +124,7 @@ def far_launches(of: Fleet, rng: np.random.Generator) -> Outcome:
     begun = time.perf_counter()
     guilty = int(rng.integers(of.ranks))
     *_, (verdicts, groups) = play(of, Faults(far={guilty: 0.02}), rng, 3)
-    tails = {verdict.rank for verdict in verdicts if verdict.cause == "tail"}
+    tails = {verdict.rank for verdict in verdicts if verdict.cause == "gpu-memory"}
     false = {rank for rank, _ in _accused(verdicts)} - {str(guilty)}
     return Outcome(
         "2 % of one rank's launches far longer",

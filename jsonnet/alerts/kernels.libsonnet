@@ -25,6 +25,19 @@ local labels = import '../lib/labels.libsonnet';
                    + 'longer than on the ranks that do the same work.',
     },
   },
+  local groupShift(matcher) = keep {
+    alert: 'ArgusKernelGroupShift',
+    expr: |||
+      max by (training_job, role, kernel, stream, coordinate, value, cause, team) (%(shift)s) > %(ratio)g
+      %(notStalled)s
+    ||| % {
+      shift: kept(labels.selector('argus_l3_group_shift', [matcher, c.argusSelector])),
+      ratio: c.kernelShiftRatio,
+      notStalled: notStalled,
+    },
+    'for': duration.of(c.persistence),
+    labels: { level: 'L3' },
+  },
   local pages = |||
     and on (training_job, rank, kernel, stream) (
       %(cost)s >= %(lost)g
@@ -55,24 +68,25 @@ local labels = import '../lib/labels.libsonnet';
           'for': duration.of(c.persistence),
           labels+: { severity: 'page' },
         },
-        keep {
-          alert: 'ArgusKernelGroupShift',
-          expr: |||
-            max by (training_job, role, kernel, stream, coordinate, value, cause, team) (%(shift)s) > %(ratio)g
-            %(notStalled)s
-          ||| % {
-            shift: kept(labels.selector('argus_l3_group_shift', [c.argusSelector])),
-            ratio: c.kernelShiftRatio,
-            notStalled: notStalled,
-          },
-          'for': duration.of(c.persistence),
-          labels: { severity: 'ticket', level: 'L3' },
+        groupShift('coordinate!="none"') {
+          labels+: { severity: 'ticket' },
           annotations: {
             summary: 'Kernel {{ $labels.kernel }} of {{ $labels.training_job }} is slow on all ranks with '
                      + '{{ $labels.coordinate }} {{ $labels.value }} ({{ $labels.cause }}).',
             description: 'The ranks of role {{ $labels.role }} fall into two groups '
                          + '{{ $value | humanizePercentage }} apart, and {{ $labels.coordinate }} '
                          + '{{ $labels.value }} tells them apart: look for what those ranks share.',
+          },
+        },
+        // Nobody can be sent anywhere by this.
+        groupShift('coordinate="none"') {
+          labels+: { severity: 'info' },
+          annotations: {
+            summary: 'Kernel {{ $labels.kernel }} of {{ $labels.training_job }} is slow on some of the ranks '
+                     + '({{ $labels.cause }}), and nothing that is known of them says why these.',
+            description: 'The ranks of role {{ $labels.role }} fall into two groups '
+                         + '{{ $value | humanizePercentage }} apart, and no coordinate tells them apart: '
+                         + 'compare their hardware, drivers and settings.',
           },
         },
       ]),

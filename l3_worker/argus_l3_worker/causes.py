@@ -12,8 +12,10 @@ GPU_TRANSFER: Final = "gpu-transfer"
 """Copies are slower: PCIe or host memory."""
 LINK_SLOW: Final = "link-slow"
 """Collectives of a whole process group take longer, and none of its ranks is late."""
-TAIL: Final = "tail"
-"""Few launches take far longer, the usual ones do not: an intermittent fault."""
+GPU_MEMORY: Final = "gpu-memory"
+"""Few launches of one rank take far longer, the usual ones do not: what memory errors leave behind as they
+are corrected. On a whole host or rack it is what they share that makes bursts, such as power or cooling:
+`gpu-compute`."""
 WORKLOAD: Final = "workload"
 """Other work, not slower work: kernels run more or less often in the same steps."""
 COLLECTIVE_LATE: Final = "collective-late"

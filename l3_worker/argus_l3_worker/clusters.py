@@ -21,9 +21,11 @@ from argus_l3_worker.triples import Bools, Floats, Ints
 
 _LEAST_RANKS: Final = 4
 _LEAST_SHARE: Final = 0.02
-# The gap in robust deviations of the wider cluster. The medians of the two halves of one normal are 2.2 of
-# their standard deviations apart.
+# The gap in deviations of the wider cluster. The medians of the two halves of one normal are 2.2 of their
+# standard deviations apart.
 _LEAST_SEPARATION: Final = 5.0
+# Of a normal, in standard deviations.
+_DECILES_APART: Final = 2.563
 _DENSITY: Final = ModeConfig(
     min_events=_LEAST_RANKS,
     min_share=_LEAST_SHARE,
@@ -73,12 +75,13 @@ class Explanation:
     agreement: float
 
 
-def split(shifts: Floats, least_gap: float) -> Split | None:
+def split(shifts: Floats, least_gap: float, errors: Floats | None = None) -> Split | None:
     """Cut the ranks at the widest valley between modes of their shifts; None where they are one cluster.
 
     Args:
         shifts: signed log shifts, shape (ranks,); NaN (unknown) belongs to the faster cluster.
         least_gap: distance of the clusters that is worth a word, log units.
+        errors: standard errors of the shifts, shape (ranks,): no gap can be surer than what it is between.
     """
     known = np.flatnonzero(~np.isnan(shifts))
     values = shifts[known]
@@ -92,7 +95,10 @@ def split(shifts: Floats, least_gap: float) -> Split | None:
     widest = borders[np.argmax(ascending[borders] - ascending[borders - 1])]
     fast, slow = ascending[:widest], ascending[widest:]
     gap = float(np.median(slow) - np.median(fast))
-    if gap < least_gap or gap < _LEAST_SEPARATION * max(robust_deviation(fast), robust_deviation(slow)):
+    noise = max(_spread(fast), _spread(slow))
+    if errors is not None:
+        noise = max(noise, float(np.median(np.nan_to_num(errors[known]))))
+    if gap < least_gap or gap < _LEAST_SEPARATION * noise:
         return None
     least = max(_LEAST_RANKS, _LEAST_SHARE * values.size)
     if min(fast.size, slow.size) < least:
@@ -100,6 +106,15 @@ def split(shifts: Floats, least_gap: float) -> Split | None:
     members = np.zeros(shifts.size, dtype=np.bool_)
     members[known] = values >= slow[0]
     return Split(members, gap)
+
+
+def _spread(values: Floats) -> float:
+    """Deviation of one cluster, whatever a tenth of it at either end does.
+
+    Of few ranks the median absolute deviation is at times tiny by chance, and of skewed noise always.
+    """
+    low, high = np.quantile(values, (0.1, 0.9))
+    return max(robust_deviation(values), float(high - low) / _DECILES_APART)
 
 
 def explain(slow: Bools, coordinates: Mapping[str, Sequence[str]]) -> Explanation | None:

@@ -18,7 +18,6 @@ from argus_core import catalogue, remote_write
 from argus_core.remote_write import Labels
 from argus_l3_worker import results, witnesses
 from argus_l3_worker.assemble import JobWindow, NotJudged, assemble, roles_of
-from argus_l3_worker.causes import TAIL
 from argus_l3_worker.config import Config
 from argus_l3_worker.delivery import Delivery
 from argus_l3_worker.errors import PartialAnswer, QueryError
@@ -28,6 +27,7 @@ from argus_l3_worker.groups import judge_groups
 from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus, Sample, selector
+from argus_l3_worker.tails import of_the_data
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.verdicts import History, Verdict, decide
@@ -98,7 +98,7 @@ class _Found:
     def in_tails(self) -> set[str]:
         """Those that have a tail, alone or with their host or rack."""
         alone = {of.ranks[at] for of in self._judgements() for at in np.flatnonzero(of.tail_evidence)}
-        return alone | {rank for shift in self.groups if shift.cause == TAIL for rank in shift.ranks}
+        return alone | {rank for shift in self.groups if shift.in_tail for rank in shift.ranks}
 
     def set_tails(self, shifts: Mapping[str, float]) -> None:
         """Raise the evidence of tails to what was measured: log shift of the mean launch by rank."""
@@ -108,7 +108,7 @@ class _Found:
             evidence[:] = np.where(evidence > 0.0, np.maximum(evidence, measured), 0.0)
         for place, shift in enumerate(self.groups):
             of_ranks = [shifts[rank] for rank in shift.ranks if rank in shifts]
-            if shift.cause == TAIL and of_ranks:
+            if shift.in_tail and of_ranks:
                 self.groups[place] = replace(shift, shift=max(shift.shift, statistics.median(of_ranks)))
 
     def _judgements(self) -> Iterator[RoleJudgement]:
@@ -259,7 +259,7 @@ class Worker:
                     judgements.append(role_state.latest)
             of_groups = state.groups.persistent() if state.groups is not None else []
             group_shifts += of_groups
-            in_tails = {rank for shift in of_groups if shift.cause == TAIL for rank in shift.ranks}
+            in_tails = {rank for shift in of_groups if shift.in_tail for rank in shift.ranks}
             histories = [(role, role_state.history) for role, role_state in state.roles.items()]
             verdicts += decide(job, histories, in_tails)
         return CycleReport(
@@ -325,8 +325,9 @@ class Worker:
     def _found(self, window: JobWindow) -> _Found:
         judge = self._config.judge
         outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
+        tails_of_data = of_the_data(window.roles, judge)
         for role in window.roles:
-            outcomes[role.role] = judge_role(role, judge)
+            outcomes[role.role] = judge_role(role, judge, tails_of_data)
         return _Found(outcomes, judge_groups(window.roles, judge))
 
     async def _measure_tails(self, job: str, of: _DueWindow, found: _Found) -> None:

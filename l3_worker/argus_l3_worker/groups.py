@@ -7,19 +7,20 @@ that the user has told apart, as by GPU model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from argus_l3_worker.causes import GPU_COMPUTE, LINK_SLOW, OF_KIND, TAIL, team_of
+from argus_l3_worker.causes import GPU_COMPUTE, LINK_SLOW, OF_KIND, team_of
 from argus_l3_worker.clusters import MANY, OTHERS, VALUES_NAMED, Split, explain, named_values, split
 from argus_l3_worker.config import JudgeConfig
 from argus_l3_worker.group_shifts import GroupShift
 from argus_l3_worker.links import SlowGroup, slow_groups
-from argus_l3_worker.shifts import mode_shifts, pair_shift
 from argus_l3_worker.roles import stage_of
-from argus_l3_worker.tails import FAR, tail_groups, tails_of
+from argus_l3_worker.shifts import mode_shifts, pair_shift
+from argus_l3_worker.tails import FAR, explained_by_work, of_the_data, tail_groups, tails_of
 from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
 from argus_l3_worker.verdicts import ALL_KERNELS
 
@@ -33,10 +34,11 @@ def judge_groups(roles: Sequence[RoleTriples], config: JudgeConfig) -> list[Grou
     """The group shifts of one window. All roles are of one job; those of other windows are compared apart."""
     found: list[GroupShift] = []
     role_of = {rank: role.role for role in roles for rank in role.ranks}
+    tails_of_data = of_the_data(roles, config)
     for scope in _scopes(roles):
         found += _judge_scope(scope, config)
         found += _judge_links(scope, role_of, config)
-        found += _judge_tails(scope, config)
+        found += _judge_tails(scope, tails_of_data, config)
     return found
 
 
@@ -68,13 +70,13 @@ def _merged(name: str, roles: Sequence[RoleTriples]) -> RoleTriples:
             key: tuple(v for role in roles for v in role.coordinates.get(key, ("",) * len(role.ranks)))
             for key in names
         },
-        np.concatenate(
-            [
-                np.full(len(role.ranks), np.nan) if role.tail_events is None else role.tail_events
-                for role in roles
-            ]
-        ),
+        np.concatenate([_or_unknown(role.tail_events, role) for role in roles]),
+        np.concatenate([_or_unknown(role.work, role) for role in roles]),
     )
+
+
+def _or_unknown(values: Floats | None, role: RoleTriples) -> Floats:
+    return np.full(len(role.ranks), np.nan) if values is None else values
 
 
 def _stacked(parts: Sequence[tuple[int, PairTriples]]) -> PairTriples:
@@ -101,24 +103,27 @@ def _judge_scope(scope: RoleTriples, config: JudgeConfig) -> list[GroupShift]:
     ranks = len(scope.ranks)
     rank_seconds = _rank_seconds(scope)
     splits: list[tuple[PairTriples, Split]] = []
-    summed, weighed = np.zeros(ranks), np.zeros(ranks)
+    summed, weighed, squared = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks)
     for pair in scope.pairs:
         if pair.kind == "collective" or not _often_enough(pair, ranks, config.min_events):
             continue
-        shift = np.full(ranks, np.nan)
-        shift[pair.ranks], _ = pair_shift(mode_shifts(pair, config.min_events))
+        shift, error = np.full(ranks, np.nan), np.full(ranks, np.nan)
+        shift[pair.ranks], error[pair.ranks] = pair_shift(mode_shifts(pair, config.min_events))
         if pair.kind == "compute":
             seconds = float(np.median(pair.seconds))
             known = ~np.isnan(shift)
             summed[known] += seconds * shift[known]
+            squared[known] += (seconds * error[known]) ** 2
             weighed[known] += seconds
         if not _counts(pair, rank_seconds, config):
             continue
-        found = split(shift, float(np.log1p(config.group_effect)))
+        found = split(shift, float(np.log1p(config.group_effect)), error)
         if found is not None:
             splits.append((pair, found))
-    overall = np.where(weighed > 0.5 * weighed.max(initial=0.0), summed / np.maximum(weighed, 1e-300), np.nan)
-    whole = split(overall, float(np.log1p(config.group_effect))) if weighed.any() else None
+    enough = weighed > 0.5 * weighed.max(initial=0.0)
+    overall = np.where(enough, summed / np.maximum(weighed, 1e-300), np.nan)
+    errors = np.where(enough, np.sqrt(squared) / np.maximum(weighed, 1e-300), np.nan)
+    whole = split(overall, float(np.log1p(config.group_effect)), errors) if weighed.any() else None
     result: list[GroupShift] = []
     if whole is not None:
         result += _group_shifts(scope, ALL_KERNELS, ALL_KERNELS, GPU_COMPUTE, whole)
@@ -189,13 +194,20 @@ def _together(slow: Sequence[SlowGroup]) -> SlowGroup:
     return SlowGroup(ranks, slow[0].coordinate, MANY, float(np.median([group.shift for group in slow])))
 
 
-def _judge_tails(scope: RoleTriples, config: JudgeConfig) -> Iterator[GroupShift]:
+def _judge_tails(
+    scope: RoleTriples, tails_of_data: Collection[str], config: JudgeConfig
+) -> Iterator[GroupShift]:
     """Hosts and racks with launches far beyond the usual; see tails.py."""
-    for group in tail_groups(tails_of(scope), scope, config.coordinates, config):
+    tails = tails_of(scope)
+    least = np.log1p((FAR - 1.0) * np.nan_to_num(tails.share))
+    known = ~(explained_by_work(least, scope.work) | np.isin(scope.ranks, list(tails_of_data)))
+    tails = replace(tails, far=np.where(known, tails.far, np.nan))
+    for group in tail_groups(tails, scope, config.coordinates, config):
         where = group.coordinate, group.value
         shift = float(np.log1p((FAR - 1.0) * group.excess))
         members = np.flatnonzero(group.members)
-        yield _shift(scope, scope.role, ALL_KERNELS, ALL_KERNELS, where, TAIL, shift, members)
+        found = _shift(scope, scope.role, ALL_KERNELS, ALL_KERNELS, where, GPU_COMPUTE, shift, members)
+        yield replace(found, in_tail=True)
 
 
 def _shift(

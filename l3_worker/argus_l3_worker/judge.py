@@ -6,7 +6,7 @@ IQR alone flags 24-93 % of kernels. Whether evidence becomes a verdict is decide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from argus_l3_worker.config import JudgeConfig
 from argus_l3_worker.shifts import mode_shifts, pair_shift, robust_deviation
-from argus_l3_worker.tails import FAR, rank_excess, tails_of
+from argus_l3_worker.tails import FAR, explained_by_work, rank_excess, tails_of
 from argus_l3_worker.triples import Bools, Floats, Ints, Kind, PairTriples, RoleTriples, Window
 from argus_l3_worker.wasserstein import Mixtures, mean_distances, upper_fence
 
@@ -34,8 +34,6 @@ _MODE_EVENT_SHARE = 0.1
 _WORK_QUANTILES = (0.1, 0.9)
 # Launches beyond the modes are not among a kernel's events: some difference is chance.
 _WORK_LEAST_EVENTS = 4
-# A rank that reports more work than its peers, by this share of what its kernels took longer, is not slow.
-_WORK_EXPLAINS = 0.5
 # Sample size from which a p99 is more than one or two outliers.
 _P99_MIN_EVENTS = 200
 
@@ -59,7 +57,8 @@ class PairJudgement:
         share: the pair's share of the rank's kernel time.
         w1_seconds, w1_log: mean W1 to all others; NaN in roles too small for them.
         fence_seconds, fence_log: upper Tukey fences of these; NaN likewise.
-        shift: signed log shift of all modes, weighted by time; NaN where too little can be compared.
+        shift, error: signed log shift of all modes, weighted by time, and its standard error; NaN where too
+            little can be compared.
         evidence: signed log shift that counts as an anomaly in this window, 0 where there is none.
         in_tail: the evidence is a p99 alone, not the mode as a whole.
         other_count: the rank ran the kernel another number of times in the same steps: other work.
@@ -75,6 +74,7 @@ class PairJudgement:
     fence_seconds: float
     fence_log: float
     shift: Floats
+    error: Floats
     evidence: Floats
     in_tail: Bools
     other_count: Bools
@@ -113,8 +113,14 @@ class RoleJudgement:
     not_compared: tuple[tuple[str, str, str], ...]
 
 
-def judge_role(role: RoleTriples, config: JudgeConfig) -> RoleJudgement | Abstention:
-    """Compare every pair over the role's ranks, then the ranks as a whole."""
+def judge_role(
+    role: RoleTriples, config: JudgeConfig, tails_of_data: Collection[str] = ()
+) -> RoleJudgement | Abstention:
+    """Compare every pair over the role's ranks, then the ranks as a whole.
+
+    Args:
+        tails_of_data: ranks whose far launches are no evidence; see `tails.of_the_data`.
+    """
 
     def abstain(reason: AbstainReason, detail: str) -> Abstention:
         return Abstention(role.training_job, role.role, reason, detail)
@@ -141,7 +147,7 @@ def judge_role(role: RoleTriples, config: JudgeConfig) -> RoleJudgement | Absten
             judged.append(result)
 
     compute_seconds = sum(_typical_seconds(pair, ranks) for pair in role.pairs if pair.kind == "compute")
-    weights, shifts = _compute_shifts(judged, role)
+    weights, shifts, errors = _compute_shifts(judged, role)
     known = np.where(np.isnan(shifts), 0.0, weights[:, None]).sum(axis=0)
     coverage = float(np.median(known)) / compute_seconds if compute_seconds > 0 else 0.0
     if coverage < config.min_coverage:
@@ -154,7 +160,13 @@ def judge_role(role: RoleTriples, config: JudgeConfig) -> RoleJudgement | Absten
     enough = known >= config.min_coverage * compute_seconds
     summed = (weights[:, None] * np.nan_to_num(shifts)).sum(axis=0)
     rank_shift[enough] = summed[enough] / known[enough]
-    rank_evidence = _rank_evidence(rank_shift, weights, shifts, config)
+    # Not in quadrature: what makes a launch long, such as a large sample, does so in all kernels.
+    rank_error = np.full(ranks, np.nan)
+    rank_error[enough] = (weights[:, None] * np.nan_to_num(errors)).sum(axis=0)[enough] / known[enough]
+    rank_evidence = _rank_evidence(rank_shift, rank_error, weights, shifts, config)
+    # Each far launch took half as long again at least; cycle.py asks what they did take.
+    tails = np.log1p((FAR - 1.0) * rank_excess(tails_of(role), config))
+    tails[explained_by_work(tails, role.work) | np.isin(role.ranks, list(tails_of_data))] = 0.0
     return RoleJudgement(
         role.training_job,
         role.role,
@@ -163,8 +175,7 @@ def judge_role(role: RoleTriples, config: JudgeConfig) -> RoleJudgement | Absten
         tuple(judged),
         rank_shift,
         rank_evidence,
-        # Each far launch took half as long again at least; cycle.py asks what they did take.
-        np.log1p((FAR - 1.0) * rank_excess(tails_of(role), config)),
+        tails,
         _other_work(role, judged, rank_evidence),
         _work_spread(role, config),
         tuple(not_compared),
@@ -231,6 +242,7 @@ def _judge_pair(
         fence_seconds,
         fence_log,
         shift,
+        error,
         evidence,
         # A tail counts as one only where nothing shifted as a whole.
         in_tail=np.array(of_tail)[largest] & ~stacked[~np.array(of_tail)].any(axis=0),
@@ -270,6 +282,7 @@ def _judge_censored(
         fence_seconds=np.nan,
         fence_log=np.nan,
         shift=np.maximum(shift, 0.0),
+        error=np.zeros(len(pair.ranks)),
         evidence=np.where(counts & (shift > np.log1p(config.censored_effect)), shift, 0.0),
         in_tail=np.zeros(len(pair.ranks), dtype=bool),
         other_count=np.zeros(len(pair.ranks), dtype=bool),
@@ -305,18 +318,24 @@ def _typical_seconds(pair: PairTriples, ranks: int) -> float:
     return float(np.median(seconds))
 
 
-def _compute_shifts(judged: Sequence[PairJudgement], role: RoleTriples) -> tuple[Floats, Floats]:
-    """(time on the median rank of each compute pair, its shifts over all ranks with NaN for unknown)."""
+def _compute_shifts(judged: Sequence[PairJudgement], role: RoleTriples) -> tuple[Floats, Floats, Floats]:
+    """(time on the median rank of each compute pair, its shifts over all ranks and their errors).
+
+    NaN is unknown.
+    """
     by_key = {(pair.kernel, pair.stream): pair for pair in role.pairs}
     compute = [pair for pair in judged if pair.kind == "compute"]
     weights = np.array([_typical_seconds(by_key[p.kernel, p.stream], len(role.ranks)) for p in compute])
     shifts = np.full((len(compute), len(role.ranks)), np.nan)
+    errors = shifts.copy()
     for row, pair in enumerate(compute):
-        shifts[row, pair.ranks] = pair.shift
-    return weights, shifts
+        shifts[row, pair.ranks], errors[row, pair.ranks] = pair.shift, pair.error
+    return weights, shifts, errors
 
 
-def _rank_evidence(rank_shift: Floats, weights: Floats, shifts: Floats, config: JudgeConfig) -> Floats:
+def _rank_evidence(
+    rank_shift: Floats, rank_error: Floats, weights: Floats, shifts: Floats, config: JudgeConfig
+) -> Floats:
     """Ranks of which all compute kernels are slower, as a throttled GPU's are.
 
     The time-weighted mean must be significant, and the time-weighted median must have moved by half of it:
@@ -324,7 +343,7 @@ def _rank_evidence(rank_shift: Floats, weights: Floats, shifts: Floats, config: 
     """
     small = len(rank_shift) < config.min_ranks
     floor = float(np.log1p(config.small_role_effect if small else config.rank_effect))
-    evidence = significant(rank_shift, np.zeros_like(rank_shift), floor, config, small)
+    evidence = significant(rank_shift, rank_error, floor, config, small)
     for rank in np.flatnonzero(evidence):
         known = ~np.isnan(shifts[:, rank])
         middle = _weighted_median(shifts[known, rank], weights[known])
@@ -335,14 +354,11 @@ def _rank_evidence(rank_shift: Floats, weights: Floats, shifts: Floats, config: 
 
 def _other_work(role: RoleTriples, judged: Sequence[PairJudgement], rank_evidence: Floats) -> Bools:
     """Ranks with more work than the others: by what they report of it, or by how often their kernels run."""
-    reported = np.zeros(len(role.ranks), dtype=bool)
-    if role.work is not None and (known := role.work > 0.0).sum() * 2 > known.size:
-        more = np.log(np.where(known, role.work, np.nan) / np.median(role.work[known]))
-        longest = rank_evidence.copy()
-        for pair in judged:
-            if pair.kind == "compute":
-                longest[pair.ranks] = np.maximum(longest[pair.ranks], pair.evidence)
-        reported = (longest > 0.0) & (np.nan_to_num(more) >= _WORK_EXPLAINS * longest)
+    longest = rank_evidence.copy()
+    for pair in judged:
+        if pair.kind == "compute":
+            longest[pair.ranks] = np.maximum(longest[pair.ranks], pair.evidence)
+    reported = explained_by_work(longest, role.work)
     seconds, other = np.zeros(len(role.ranks)), np.zeros(len(role.ranks))
     for pair in judged:
         if pair.kind == "compute":

@@ -71,7 +71,8 @@ def of_verdicts(verdicts: Iterable[Verdict], replica: str) -> Iterator[tuple[Lab
 
 
 def of_group_shifts(shifts: Iterable[GroupShift], replica: str) -> Iterator[tuple[Labels, float]]:
-    """One `argus_l3_group_shift` a value of a coordinate."""
+    """One `argus_l3_group_shift` a value of a coordinate: where medians and tails both say it, the larger."""
+    found: dict[Labels, float] = {}
     for shift in shifts:
         labels = labels_of(
             catalogue.L3_GROUP_SHIFT.name,
@@ -85,7 +86,8 @@ def of_group_shifts(shifts: Iterable[GroupShift], replica: str) -> Iterator[tupl
             team=shift.team,
             replica=replica,
         )
-        yield labels, float(np.expm1(shift.shift))
+        found[labels] = max(found.get(labels, 0.0), float(np.expm1(shift.shift)), key=abs)
+    yield from found.items()
 
 
 def of_abstentions(abstentions: Iterable[Abstention], replica: str) -> Iterator[tuple[Labels, float]]:

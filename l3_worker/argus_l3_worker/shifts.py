@@ -15,6 +15,9 @@ from argus_l3_worker.triples import Floats, Ints, PairTriples
 
 # Modes of two ranks are the same mode if they overlap by this share of their union in probability.
 _SAME_MODE_OVERLAP: Final = 0.5
+# A mode that is cut in two on one rank and not on another, as happens by chance where peaks lie close,
+# overlaps with the larger part and has another median. From this share of it on the smaller part is one.
+_PART_OF_MODE: Final = 0.2
 _MAD_TO_SIGMA: Final = 1.4826
 # Standard error of a sample quantile of a normal, in sigmas / sqrt(n): sqrt(p (1 - p)) / phi(z_p).
 _MEDIAN_ERROR: Final = 1.2533
@@ -52,7 +55,8 @@ def match_modes(count: Floats) -> tuple[Ints, int]:
 
     Modes are matched by their place in the rank's own distribution: a mode that holds the slowest 10 % of
     events on one rank is the one that holds the slowest 10 % on another, however slow either rank is.
-    Reference is the most common number of modes (the fewer on a tie) with its median boundaries.
+    Reference is the most common number of modes (the fewer on a tie) with its median boundaries. Where a rank
+    has one mode for two of these, or two for one, they are not matched: the medians would be of other things.
 
     Args:
         count: events by mode, ascending by duration, shape (ranks, modes), 0 for modes a rank lacks.
@@ -77,6 +81,11 @@ def match_modes(count: Floats) -> tuple[Ints, int]:
     overlap = np.where(count[:, None, :] > 0.0, shared / union, -1.0)
     best = overlap.argmax(axis=2)
     good = np.take_along_axis(overlap, best[:, :, None], axis=2)[:, :, 0] > _SAME_MODE_OVERLAP
+    width, own = typical[None, :, None] - reference_lower[None, :, None], weight[:, None, :]
+    # Reference modes that lie mostly in one mode of the rank, and modes that lie mostly in one of those.
+    merged = ((shared > 0.5 * width) & (shared > _PART_OF_MODE * own)).sum(axis=1) > 1
+    cut = ((shared > 0.5 * own) & (shared > _PART_OF_MODE * width)).sum(axis=2) > 1
+    good &= ~cut & ~np.take_along_axis(merged, best, axis=1)
     return np.where(good, best, -1), reference
 
 

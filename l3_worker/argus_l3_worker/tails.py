@@ -23,6 +23,8 @@ from argus_l3_worker.triples import Bools, Floats, RoleTriples
 
 # As the exporter cuts its modes: at 1.5 times the median and further.
 FAR: Final = 1.5
+# A rank that reports more work than its peers, by this share of what its kernels took longer, is not slow.
+WORK_EXPLAINS: Final = 0.5
 # A few such launches are chance, whatever their share.
 _LEAST_EVENTS: Final = 20
 _LEAST_VALUES: Final = 3
@@ -85,6 +87,42 @@ def rank_excess(tails: Tails, config: JudgeConfig) -> Floats:
     excess = np.nan_to_num(share - usual)
     clear = (excess > np.maximum(config.tail_share, config.deviations * noise)) & (tails.far >= _LEAST_EVENTS)
     return np.where(clear, excess, 0.0)
+
+
+def of_the_data(roles: Sequence[RoleTriples], config: JudgeConfig) -> frozenset[str]:
+    """Ranks whose far launches are their data's: those that the other stages of their replica have, too.
+
+    All stages of a replica are given the same samples, and a large one takes long in each of them. GPUs of
+    two stages share nothing that would make them stutter together.
+    """
+    excess: dict[str, dict[str, list[tuple[str, float]]]] = {}
+    for role in roles:
+        stages, replicas = (role.coordinates.get(name, ("",) * len(role.ranks)) for name in ("pp", "dp"))
+        share = tails_of(role).share
+        above = share - np.nanmedian(share) if np.isfinite(share).any() else share
+        for rank, stage, replica, own in zip(role.ranks, stages, replicas, above.tolist(), strict=True):
+            if replica and own == own:
+                excess.setdefault(replica, {}).setdefault(stage, []).append((rank, own))
+    found = set()
+    for stages_of in excess.values():
+        for stage, members in stages_of.items():
+            others = [own for other, ranks in stages_of.items() if other != stage for _, own in ranks]
+            if others and float(np.median(others)) > config.tail_share:
+                found |= {rank for rank, _ in members}
+    return frozenset(found)
+
+
+def explained_by_work(shift: Floats, work: Floats | None) -> Bools:
+    """Where a log shift of the mean launch goes along with half as much more work, or with all of it.
+
+    Args:
+        work: what each rank did in the same time, shape (ranks,), NaN where unknown; None: nobody says.
+    """
+    more: Floats = np.zeros_like(shift)
+    if work is not None and (known := work > 0.0).sum() * 2 > known.size:
+        more[known] = np.log(work[known] / np.median(work[known]))
+    explained: Bools = (shift > 0.0) & (more >= WORK_EXPLAINS * shift)
+    return explained
 
 
 def tail_groups(

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from argus_l3_worker.causes import COLLECTIVE_LATE, COLLECTIVE_WAIT, OF_KIND, TAIL, WORKLOAD, team_of
+from argus_l3_worker.causes import COLLECTIVE_LATE, COLLECTIVE_WAIT, GPU_MEMORY, OF_KIND, WORKLOAD, team_of
 from argus_l3_worker.judge import RoleJudgement
+from argus_l3_worker.recurrence import Visits, recurring
 from argus_l3_worker.triples import Kind
 
 ALL_KERNELS = "all"
@@ -46,8 +47,9 @@ class WindowEvidence:
     """What one window said: signed log shifts by key, slower or faster.
 
     Attributes:
-        classes: what else is known of a key: `tail` or `workload`.
+        classes: what else is known of a key: the cause of a tail, or `workload`.
         tails: log shift by rank of launches far beyond the usual, which come and go.
+        ranks: how many were looked at for these.
         work_spread: log ratio of the busiest to the least busy ranks' work; 0 where work is even.
     """
 
@@ -55,6 +57,7 @@ class WindowEvidence:
     kinds: dict[tuple[str, str], Kind]
     classes: dict[Key, str] = field(default_factory=dict)
     tails: dict[str, float] = field(default_factory=dict)
+    ranks: int = 0
     work_spread: float = 0.0
 
 
@@ -77,13 +80,13 @@ def evidence_of(judgement: RoleJudgement) -> WindowEvidence:
             shifts[key] = float(pair.evidence[index])
             if pair.other_count[index] or judgement.other_work[pair.ranks[index]]:
                 classes[key] = WORKLOAD
-            elif pair.in_tail[index]:
-                classes[key] = TAIL
+            elif pair.in_tail[index] and pair.kind == "compute":
+                classes[key] = GPU_MEMORY
     tails = {
         judgement.ranks[position]: float(judgement.tail_evidence[position])
         for position in np.flatnonzero(judgement.tail_evidence)
     }
-    return WindowEvidence(shifts, kinds, classes, tails, judgement.work_spread)
+    return WindowEvidence(shifts, kinds, classes, tails, len(judgement.ranks), judgement.work_spread)
 
 
 class History:
@@ -94,31 +97,39 @@ class History:
 
     def __init__(self, windows: int, needed: int, tail_windows: int = 0) -> None:
         self._windows: deque[WindowEvidence] = deque(maxlen=windows)
-        self._tails: deque[dict[str, float]] = deque(maxlen=max(tail_windows, windows))
-        self._needed = needed
+        self._tails: deque[tuple[dict[str, float], int]] = deque(maxlen=max(tail_windows, windows))
+        self.needed = needed
 
     def add(self, judgement: RoleJudgement | None) -> None:
         """Take the next window; older ones fall out. None, a window that was not judged, has no evidence."""
         evidence = WindowEvidence({}, {}) if judgement is None else evidence_of(judgement)
         self._windows.append(evidence)
-        self._tails.append(evidence.tails)
+        self._tails.append((evidence.tails, evidence.ranks))
 
-    def tails(self) -> tuple[dict[str, tuple[float, int]], int]:
-        """(largest shift and windows by rank, windows looked at) of tails that came back."""
+    @property
+    def tail_windows(self) -> int:
+        """Windows in which tails were looked for."""
+        return len(self._tails)
+
+    def tails(self) -> dict[str, list[float]]:
+        """Log shifts by rank in the windows that had launches far beyond the usual."""
         seen: dict[str, list[float]] = {}
-        for window in self._tails:
+        for window, _ in self._tails:
             for rank, shift in window.items():
                 seen.setdefault(rank, []).append(shift)
-        found = {rank: (max(s), len(s)) for rank, s in seen.items() if len(s) >= self._needed}
-        return found, len(self._tails)
+        return seen
+
+    def looked_for_tails(self) -> int:
+        """Ranks times windows in which tails were looked for."""
+        return sum(ranks for _, ranks in self._tails)
 
     def work_spread(self) -> tuple[float, int]:
         """(newest log spread of uneven work, windows that show it); 0 where too few do."""
         uneven = [window.work_spread for window in self._windows if window.work_spread > 0.0]
-        return (uneven[-1], len(uneven)) if len(uneven) >= self._needed else (0.0, len(uneven))
+        return (uneven[-1], len(uneven)) if len(uneven) >= self.needed else (0.0, len(uneven))
 
     def class_of(self, key: Key) -> str:
-        """`tail` or `workload` where the newest window with evidence says so, else empty."""
+        """The cause of a tail, or `workload`, where the newest window with evidence says so, else empty."""
         newest = next((window for window in reversed(self._windows) if key in window.shifts), None)
         return newest.classes.get(key, "") if newest is not None else ""
 
@@ -134,7 +145,7 @@ class History:
         for key, shifts in seen.items():
             newest = shifts[-1]
             agreeing = sum(1 for shift in shifts if shift * newest > 0.0)
-            if agreeing >= self._needed:
+            if agreeing >= self.needed:
                 found[key] = (newest, agreeing)
         return found, kinds, len(self._windows)
 
@@ -148,8 +159,8 @@ def decide(
 
     * compute slower: culprit, gpu-compute. Faster kernels are no fault.
     * copies slower: culprit, gpu-transfer.
-    * slower in the p99 alone, or in few launches far beyond the others: culprit, tail. A median would hide
-      what comes in bursts. Where a whole host or rack has them (`in_tail_groups`), that is the finding.
+    * slower in the p99 alone, or in few launches far beyond the others: culprit, gpu-memory. A median would
+      hide what comes in bursts. Where a whole host or rack has them (`in_tail_groups`), that is the finding.
     * slower, and with more work in the same steps: workload, which is for the algorithm team; the GPU may be
       sound. Work that is uneven over the role, at the same speed: workload of the job, which names no rank.
     * collectives are inverted: who enters late has the shortest one. They never accuse alone, since healthy
@@ -158,6 +169,8 @@ def decide(
     """
     accused: list[Verdict] = []
     collectives: list[Verdict] = []
+    histories = list(histories)
+    stuttering = _stuttering([history for _, history in histories], in_tail_groups)
     for role, history in histories:
         found, kinds, looked_at = history.persistent()
 
@@ -175,11 +188,10 @@ def decide(
                 cause = history.class_of(key) or OF_KIND[kind]
                 accused.append(verdict(key, cause, "culprit", shift, windows, looked_at))
         slow = {one.rank for one in accused}
-        tails, looked_far = history.tails()
-        for rank, (shift, windows) in sorted(tails.items()):
-            if rank not in slow and rank not in in_tail_groups:
-                key = rank, ALL_KERNELS, ALL_KERNELS
-                accused.append(verdict(key, TAIL, "culprit", shift, windows, looked_far))
+        for rank, shifts in sorted(history.tails().items()):
+            if rank in stuttering and rank not in slow:
+                key, of = (rank, ALL_KERNELS, ALL_KERNELS), history.tail_windows
+                accused.append(verdict(key, GPU_MEMORY, "culprit", max(shifts), len(shifts), of))
         spread, windows = history.work_spread()
         if spread > 0.0:
             key = "", ALL_KERNELS, ALL_KERNELS
@@ -187,6 +199,18 @@ def decide(
     guilty = {one.rank for one in accused if one.rank}
     confirming = [one for one in collectives if guilty and (one.verdict == "culprit") == (one.rank in guilty)]
     return accused + confirming
+
+
+def _stuttering(histories: Sequence[History], in_tail_groups: Collection[str]) -> frozenset[str]:
+    """Ranks to which launches far beyond the usual come back, more often than to the others of the job."""
+    visits = {
+        rank: Visits(len(shifts), history.tail_windows)
+        for history in histories
+        for rank, shifts in history.tails().items()
+        if rank not in in_tail_groups
+    }
+    needed = min((history.needed for history in histories), default=0)
+    return recurring(visits, sum(history.looked_for_tails() for history in histories), needed)
 
 
 def culprits(verdicts: Sequence[Verdict]) -> list[str]:

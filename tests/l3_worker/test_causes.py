@@ -48,7 +48,7 @@ def test_a_slower_kernel_is_the_gpu() -> None:
 
 def test_a_longer_p99_alone_is_the_tail() -> None:
     """The median as elsewhere, p99 at twice: what an intermittent fault looks like."""
-    assert verdicts((1e-3, 2.2e-3, 400.0)) == {("3", "tail", "operations")}
+    assert verdicts((1e-3, 2.2e-3, 400.0)) == {("3", "gpu-memory", "operations")}
 
 
 def test_a_slower_kernel_that_ran_more_often_is_the_workload() -> None:

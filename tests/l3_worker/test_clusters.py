@@ -55,6 +55,13 @@ def test_a_gap_below_the_effect_is_no_split() -> None:
     assert split(fleet(512, 200, 0.02, spread=0.001), GAP) is None
 
 
+def test_a_gap_within_the_error_of_the_shifts_is_no_split() -> None:
+    """10 % between clusters that are tight by chance: what is known to 3 % proves nothing, to 1 % it does."""
+    values = fleet(16, 8, 0.1, spread=0.001)
+    assert split(values, GAP, np.full(16, 0.03)) is None
+    assert split(values, GAP, np.full(16, 0.01)) is not None
+
+
 def test_ranks_of_unknown_shift_are_not_slow() -> None:
     """NaN: the pair is not comparable on that rank."""
     values = fleet(64, 20, 0.3)

@@ -160,9 +160,9 @@ def test_a_tail_is_as_long_as_the_running_totals_say(prometheus: PrometheusServe
         return await worker.cycle(now, now)
 
     (verdict,) = cycles(prometheus.url, two_cycles).verdicts
-    assert (verdict.rank, verdict.kernel, verdict.cause, verdict.windows) == ("3", "all", "tail", 2)
+    assert (verdict.rank, verdict.kernel, verdict.cause, verdict.windows) == ("3", "all", "gpu-memory", 2)
     assert np.expm1(verdict.shift) == pytest.approx(0.4, abs=0.01)
-    assert prometheus.query('argus_l3_anomaly{cause="tail", rank="3", team="operations"} > 0.39', now)
+    assert prometheus.query('argus_l3_anomaly{cause="gpu-memory", rank="3", team="operations"} > 0.39', now)
 
 
 def test_work_is_that_of_the_windows_own_steps(prometheus: PrometheusServer) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from argus_core.modes import find_modes
 from argus_l3_worker.assemble import pair_triples
 from argus_l3_worker.config import JudgeConfig
 from argus_l3_worker.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.groups import STAGE, coordinates_of, judge_groups
 from argus_l3_worker.triples import RoleTriples, Window
 from argus_l3_worker.verdicts import ALL_KERNELS
-from l3_worker.fleets import COPY, REDUCE, RankModes, fleet
+from l3_worker.fleets import COPY, GEMM, REDUCE, RankModes, fleet
 
 CONFIG = JudgeConfig()
 NAMES = CONFIG.coordinates
@@ -95,7 +96,6 @@ def test_a_tensor_index_that_is_slow_everywhere_is_seen_over_roles() -> None:
     assert (found.role, found.coordinate, found.value) == ("pp0", "tp", "1")
 
 
-def test_pipeline_stages_are_never_compared() -> None:
 def test_ranks_are_compared_within_their_gpu_model() -> None:
     """Two models 1.3 times apart, in a role each: no finding. A host that is slow for its model is one."""
 
@@ -124,6 +124,7 @@ def test_tensor_indices_of_one_gpu_model_are_compared() -> None:
     }
 
 
+def test_pipeline_stages_are_never_compared() -> None:
     """A last stage with twice the work is design, not a fault."""
     stages = [
         role(fleet(16, stage), f"pp{stage}.tp0", [{"node": "a", "pp": str(stage)} for _ in range(16)])
@@ -161,6 +162,22 @@ def test_healthy_fleets_have_no_group_shift() -> None:
         assert judge_groups([role(collectives(64, {}, seed), info=EXPERTS)], CONFIG) == []
 
 
+def test_peaks_that_are_told_apart_on_some_ranks_only_make_no_groups() -> None:
+    """A kernel with two shapes 11 % apart: whether a window shows one mode or two is chance."""
+    random = np.random.default_rng(0)
+    labels = [{"node": f"host{rank // 4}", "pp": "0", "dp": str(rank)} for rank in range(16)]
+    numbers = set()
+    for _ in range(30):
+        table: dict[str, RankModes] = {}
+        for rank in range(16):
+            peaks = np.concatenate([np.full(128, 200e-6), np.full(128, 222e-6)])
+            modes = find_modes(peaks * np.exp(0.03 * random.standard_normal(256))).modes
+            table[str(rank)] = {GEMM: [(one.p50, one.p99, float(one.count)) for one in modes]}
+            numbers.add(len(modes))
+        assert judge_groups([role(table, info=labels)], CONFIG) == []
+    assert numbers == {1, 2}
+
+
 def test_expert_groups_are_consecutive_blocks_of_data_parallel_ranks() -> None:
     """edp is derived: dp 0..7 share 0, dp 8..15 share 1."""
     found = coordinates_of(EXPERTS, ("node", "ep", "edp", "rack"))
@@ -177,3 +194,18 @@ def test_a_group_shift_must_persist() -> None:
         history.add(window)
         seen.append(len(history.persistent()))
     assert seen == [0, 0, 1, 0, 0]
+
+
+def test_ranks_that_fall_apart_by_chance_do_not_persist() -> None:
+    """Other ranks in each window are no group, although the labels of what was found are the same."""
+
+    def none(*ranks: int) -> list[GroupShift]:
+        of = "llm", "pp0", "gemm", "compute0", "none", "", "gpu-compute", "operations"
+        return [GroupShift(*of, 0.05, tuple(map(str, ranks)), 16)]
+
+    history = GroupHistory(windows=3, needed=2)
+    for ranks in ((0, 3, 5, 9), (1, 3, 8, 12), (2, 5, 11, 15)):
+        history.add(none(*ranks))
+    assert history.persistent() == []
+    history.add(none(2, 5, 11, 15))
+    assert len(history.persistent()) == 1

@@ -81,6 +81,17 @@ def test_a_split_mode_is_left_out_and_the_others_still_match() -> None:
     assert match[3].tolist() == [0, -1, 3]
 
 
+@pytest.mark.parametrize("parts", [2, 1], ids=["most ranks tell two modes apart", "few ranks do"])
+def test_a_mode_that_is_cut_in_two_here_and_not_there_is_not_matched(parts: int) -> None:
+    """Two close peaks: the median of both is no shift of the larger one."""
+    two, one = [128.0, 132.0], [260.0, 0.0]
+    count = np.array([two, two, two, one] if parts == 2 else [one, one, one, two])
+    match, modes = match_modes(count)
+    assert modes == parts
+    assert match[3].tolist() == [-1] * parts
+    assert (match[:3] >= 0).all()
+
+
 def test_shift_is_the_log_ratio_to_the_role_median() -> None:
     """One of four ranks 12 % slower: ln 1.12 there, 0 elsewhere."""
     base = [(1e-3, 1.05e-3, 200.0)]
@@ -137,6 +148,18 @@ def test_a_rank_with_slow_compute_kernels_stands_out() -> None:
     assert np.flatnonzero(result.rank_evidence).tolist() == [5]
     assert result.rank_shift[5] == pytest.approx(np.log(1.07), abs=0.01)
     assert not any(one.evidence.any() for one in result.pairs)
+
+
+@pytest.mark.parametrize(("width", "found"), [(1.1, [3]), (2.5, [])])
+def test_samples_of_many_sizes_make_no_slow_rank(width: float, found: list[int]) -> None:
+    """All kernels 10 % slower: evidence where launches are alike, chance where p99 is 2.5 medians."""
+    kernels = ("flash", "gemm", "norm")
+    speeds = np.where(np.arange(16) == 3, 1.1, 1.0) * (1.0 + 0.002 * np.arange(16))
+    modes: dict[str, RankModes] = {
+        str(rank): {(name, "compute0"): [(1e-3 * of, width * 1e-3 * of, 128.0)] for name in kernels}
+        for rank, of in enumerate(speeds)
+    }
+    assert np.flatnonzero(judged(modes).rank_evidence).tolist() == found
 
 
 def test_one_slow_kernel_is_not_a_slow_rank() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from argus_l3_worker.config import JudgeConfig
 from argus_l3_worker.group_shifts import GroupHistory
 from argus_l3_worker.groups import STAGE, coordinates_of, judge_groups
 from argus_l3_worker.judge import RoleJudgement, judge_role
+from argus_l3_worker.tails import of_the_data
 from argus_l3_worker.triples import RoleTriples, Window
 from argus_l3_worker.verdicts import History, Verdict, decide
 
@@ -70,7 +73,7 @@ def test_a_rank_with_bursts_of_far_launches_is_a_tail(share: float) -> None:
     """Two bursts in twelve windows: the rank, with the cause that says that its median is sound."""
     bursts = (3, 9)
     (found,) = judged([window({7: share} if n in bursts else {}, number=n) for n in range(12)])
-    assert (found.rank, found.kernel, found.cause, found.team) == ("7", "all", "tail", "operations")
+    assert (found.rank, found.kernel, found.cause, found.team) == ("7", "all", "gpu-memory", "operations")
     assert (found.windows, found.looked_at) == (2, 12)
 
 
@@ -82,7 +85,7 @@ def test_one_burst_is_not_yet_a_verdict() -> None:
 def test_far_launches_that_make_a_mode_of_their_own_count_too() -> None:
     """400 launches at ten times the median are a mode for the exporter; no other rank has it."""
     (found,) = judged([window({}, number=n, modes={7: 400}) for n in range(3)])
-    assert (found.rank, found.cause) == ("7", "tail")
+    assert (found.rank, found.cause) == ("7", "gpu-memory")
 
 
 def test_a_rare_mode_that_every_rank_has_is_no_tail() -> None:
@@ -99,7 +102,8 @@ def test_bursts_that_wander_within_a_rack_are_the_rack() -> None:
     ]
     for one in windows:
         (found,) = judge_groups([one], CONFIG)
-        assert (found.kernel, found.coordinate, found.value, found.cause) == ("all", "rack", "rack2", "tail")
+        assert (found.kernel, found.coordinate, found.value) == ("all", "rack", "rack2")
+        assert (found.cause, found.in_tail) == ("gpu-compute", True)
         assert set(found.ranks) == set(map(str, range(32, 48)))
     assert judged(windows) == []
 
@@ -119,3 +123,52 @@ def test_healthy_ranks_have_no_tail() -> None:
     """40 windows with the same share everywhere."""
     assert judged([window({}, seed=1, number=n) for n in range(40)]) == []
     assert all(judge_groups([window({}, seed=2, number=n)], CONFIG) == [] for n in range(40))
+
+
+def replicas(far: dict[tuple[int, int], float], number: int) -> list[RoleTriples]:
+    """Two stages of 16 replicas; the share of far launches by (stage, replica)."""
+    roles = []
+    for stage in range(2):
+        whole = window({rank: far.get((stage, rank), HEALTHY) for rank in range(16)}, stage, number)
+        info = [{"node": f"host{stage}", "pp": str(stage), "dp": str(rank)} for rank in range(RANKS)]
+        ranks = tuple(str(stage * RANKS + rank) for rank in range(RANKS))
+        coordinates = coordinates_of(info, (STAGE, "node", "dp"))
+        roles.append(replace(whole, role=f"pp{stage}", ranks=ranks, coordinates=coordinates))
+    return roles
+
+
+def test_far_launches_in_all_stages_of_a_replica_are_its_data() -> None:
+    """A large sample takes long wherever it passes; a memory error is on one GPU alone."""
+    sample, error = {(0, 5): 0.05, (1, 5): 0.04}, {(0, 5): 0.05}
+    assert of_the_data(replicas(sample, 1), CONFIG) == {"5", "69"}
+    assert of_the_data(replicas(error, 1), CONFIG) == frozenset({"69"})  # not far itself: excuses nothing
+
+    def verdicts(far: dict[tuple[int, int], float]) -> set[tuple[str, str]]:
+        histories = [(f"pp{stage}", History(3, 2, 12)) for stage in range(2)]
+        for number in range(3):
+            roles = replicas(far, number)
+            excused = of_the_data(roles, CONFIG)
+            for role, (_, history) in zip(roles, histories, strict=True):
+                outcome = judge_role(role, CONFIG, excused)
+                assert isinstance(outcome, RoleJudgement)
+                history.add(outcome)
+        return {(one.rank, one.cause) for one in decide("llm", histories)}
+
+    assert verdicts(sample) == set()
+    assert verdicts(error) == {("5", "gpu-memory")}
+
+
+def test_far_launches_that_go_along_with_more_work_are_no_tail() -> None:
+    """The rank, or the host, reports more tokens for the steps in which its launches took long."""
+    more = np.full(RANKS, 1000.0)
+    more[40:48] = 1100.0
+    far = window(dict.fromkeys(range(40, 48), 0.05))
+    assert judge_groups([far], CONFIG) and not judge_groups([replace(far, work=more)], CONFIG)
+    rank = window({40: 0.05})
+
+    def evidence(one: RoleTriples) -> list[int]:
+        outcome = judge_role(one, CONFIG)
+        assert isinstance(outcome, RoleJudgement)
+        return np.flatnonzero(outcome.tail_evidence).tolist()
+
+    assert (evidence(rank), evidence(replace(rank, work=more))) == ([40], [])

@@ -17,9 +17,9 @@ HEADINGS = (
     "When it is wrong",
     "How to silence",
 )
-WORKER_CAUSES = ("gpu-compute", "gpu-transfer", "tail", "workload", "collective-late")
+WORKER_CAUSES = ("gpu-compute", "gpu-transfer", "gpu-memory", "workload", "collective-late")
 """What `argus_l3_anomaly` accuses a rank of; a test compares all of these with the worker's."""
-GROUP_CAUSES = ("gpu-compute", "gpu-transfer", "link-slow", "tail", "workload")
+GROUP_CAUSES = ("gpu-compute", "gpu-transfer", "link-slow", "workload")
 """What `argus_l3_group_shift` says of ranks that share a coordinate."""
 VICTIM_CAUSES = ("collective-wait",)
 """What it excuses a rank with: never alerted on."""

@@ -1,0 +1,46 @@
+"""Does what comes and goes come back to the same rank, or does it visit everybody now and then?
+
+Launches far beyond the usual are rare where kernels always do the same. Where samples differ in size they
+come in runs to any rank, and in a job of many ranks some rank has them twice soon. How often the others have
+them is the rate by which a rank would have them, too, if nothing were wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scipy.special import bdtrc
+
+# Ranks of a job that may be accused by chance.
+_CHANCE: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Windows in which something was seen on a rank, `looked_at` of which were judged."""
+
+    windows: int
+    looked_at: int
+
+
+def recurring(visits: Mapping[str, Visits], rank_windows: int, needed: int) -> frozenset[str]:
+    """Ranks that are visited more often than the others can account for.
+
+    Args:
+        visits: by rank; those of none may be left out.
+        rank_windows: windows that were judged, summed over all ranks.
+        needed: windows below which nothing recurs.
+    """
+    total = sum(one.windows for one in visits.values())
+    found = set()
+    for rank, one in visits.items():
+        if one.windows < needed:
+            continue
+        # Half a visit more than was seen: nothing was seen on few ranks in few windows by luck as well.
+        rate = min((total - one.windows + 0.5) / max(rank_windows - one.looked_at, 1), 1.0)
+        ranks = rank_windows / one.looked_at
+        if ranks * float(bdtrc(one.windows - 1, one.looked_at, rate)) <= _CHANCE:
+            found.add(rank)
+    return frozenset(found)
