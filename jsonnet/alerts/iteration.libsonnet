@@ -5,7 +5,8 @@ local duration = import '../lib/duration.libsonnet';
 {
   local c = $._config,
   // A culprit says more than "the job is slow", and a stalled job has no iteration time.
-  local unnamed = 'unless on (training_job) rank:argus_verdict:active{verdict="culprit"}\n'
+  local unnamed = 'unless on (training_job) rank:argus_verdict:active{verdict="culprit", cause!="%s"}\n'
+                  % c.causes.history.unexplained.cause
                   + 'unless on (training_job) job:argus_stalled:seconds',
   local jitter = {
     alert: 'ArgusIterationJitter',
@@ -23,8 +24,9 @@ local duration = import '../lib/duration.libsonnet';
     annotations: {
       summary: '{{ $labels.training_job }} is slower than earlier runs of its model ({{ $labels.cause }}).',
       description: 'Against the best healthy run of the same model, backend and size the job loses '
-                   + '{{ $value | humanizePercentage }} of its time, on all ranks alike. What else has changed speaks '
-                   + 'for {{ $labels.cause }}.',
+                   + '{{ $value | humanizePercentage }} of its time, on all ranks alike. '
+                   + '{{ if eq $labels.cause "%s" }}Nothing else that ARGUS measures has changed' % c.causes.history.unexplained.cause
+                   + '{{ else }}What else has changed speaks for {{ $labels.cause }}{{ end }}.',
     },
   },
 
@@ -43,7 +45,8 @@ local duration = import '../lib/duration.libsonnet';
           annotations: {
             summary: '{{ $labels.training_job }} has finished no iteration for {{ $value | humanizeDuration }}'
                      + '{{ if $labels.rank }}: rank {{ $labels.rank }} hangs ({{ $labels.phase }})'
-                     + '{{ else if $labels.phase }}: all ranks are in {{ $labels.phase }}{{ end }}.',
+                     + '{{ else if $labels.phase }}: all ranks'
+                     + '{{ if $labels.group }} of {{ $labels.group }}{{ end }} are in {{ $labels.phase }}{{ end }}.',
             description: 'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual '
                          % c.stallFactor + 'duration. {{ if $labels.rank }}The others wait for rank {{ $labels.rank }}'
                          + '{{ if eq $labels.phase "none" }}, which is in no span.{{ else }}, which is in '
@@ -53,11 +56,7 @@ local duration = import '../lib/duration.libsonnet';
         },
         {
           alert: 'ArgusIterationRegression',
-          // More work for each iteration is a change that somebody made.
           expr: 'max by (training_job) (job:argus_iteration:regression_ratio)\n'
-                + 'unless on (training_job) (\n'
-                + '  max by (training_job) (job:argus_iteration:regression_ratio)\n'
-                + '    <= on (training_job) %g * job:argus_work_per_iteration:growth\n)\n' % c.regressionRatio
                 + 'unless on (training_job) (job:argus_train:seconds < %g)\n' % c.meanWindows[0] + unnamed,
           'for': duration.of(c.persistence),
           labels: { severity: 'page', team: 'infrastructure', level: 'L1' },

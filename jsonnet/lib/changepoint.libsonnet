@@ -3,11 +3,14 @@
 // S, N and Q are running totals of durations, iterations and squared durations, so the mean and the variance on
 // either side of any split are differences of two samples; `@ end()` pins both ends of the window while the
 // subquery walks the splits. Equal to numpy within 1 ulp (research/promql.md 1.2).
+//
+// W is the running total of work, in any units, where the job reports it: a split at which the work grew as the time did
+// is a change that somebody made (a larger batch, longer sequences).
 local duration = import 'duration.libsonnet';
 
 {
-  // S, N, Q: names of recorded series. window: seconds.
-  new(config, window, S, N, Q):: {
+  // S, N, Q, W: names of recorded series. window: seconds.
+  new(config, window, S, N, Q, W):: {
     local end(x) = '%s @ end()' % x,
     local start(x) = '%s @ end() offset %s' % [x, duration.of(window)],
     local right(x) = '(%s - %s)' % [end(x), x],
@@ -35,7 +38,7 @@ local duration = import 'duration.libsonnet';
       minimum: config.regressionMinIterations,
       limit: config.regressionRelativeStddev * config.regressionRelativeStddev,
       errors: config.regressionMinErrors,
-    },
+    } + $.unlessWork(config, [right(W), left(W)], [right(S), left(S)]),
     local guard = $.guard(config, window, N),
 
     // Nothing to record beside the ratio and its split.
@@ -53,7 +56,7 @@ local duration = import 'duration.libsonnet';
   // The same at a few fixed splits, for engines that disagree about `@ end()` under an offset in a subquery
   // (VictoriaMetrics): plain differences of samples, no state. Finds a shift once it has lasted as long as the shortest
   // right side, and its time as one of the splits.
-  static(config, window, S, N, Q):: {
+  static(config, window, S, N, Q, W):: {
     local at(x, age) = if age == 0 then x else '%s offset %s' % [x, duration.of(age)],
     local side(x, from, to) = '(%s - %s)' % [at(x, to), at(x, from)],
     local splitAt(age) =
@@ -79,7 +82,7 @@ local duration = import 'duration.libsonnet';
         minimum: config.regressionMinIterations,
         limit: config.regressionRelativeStddev * config.regressionRelativeStddev,
         errors: config.regressionMinErrors,
-      },
+      } + $.unlessWork(config, [right(W), left(W)], [right(S), left(S)]),
     local ages = [std.floor(window * share / config.scrapeInterval + 0.5) * config.scrapeInterval for share in config.staticSplits],
     local recorded(matchers) = 'job:argus_iteration:split_ratio{%s}' % std.join(', ', ['window="%s"' % duration.of(window)] + matchers),
 
@@ -91,6 +94,19 @@ local duration = import 'duration.libsonnet';
       % [age, recorded(['split="%d"' % age]), best]
       for age in ages
     ]),
+  },
+  // Later and earlier totals: both grew by the same ratio with the number of iterations, which therefore cancels.
+  unlessWork(config, work, seconds):: |||
+    unless on (training_job, rank) (
+      %(ratio)g * %(workR)s / (%(workL)s > 0)
+      >= on (training_job, rank) group_left () (%(secondsR)s / %(secondsL)s)
+    )
+  ||| % {
+    ratio: config.regressionRatio,
+    workR: work[0],
+    workL: work[1],
+    secondsR: seconds[0],
+    secondsL: seconds[1],
   },
   // A restart inside the window, or since the total that it begins with, makes a difference of two totals meaningless
   // (1.56 for a true 1.25).

@@ -1,4 +1,5 @@
 // L1: does the job's iteration time jitter, has it regressed?
+local job = import '../lib/canonical.libsonnet';
 local changepoint = import '../lib/changepoint.libsonnet';
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
@@ -7,12 +8,22 @@ local labels = import '../lib/labels.libsonnet';
   local c = $._config,
   local S = 'job:argus_iteration_duration_seconds:sum',
   local N = 'job:argus_iteration_duration_seconds:count',
-  local Q = 'job:argus_iteration_duration_seconds:squared',
   local training = 'unless on (training_job) (job:argus_train:seconds < %g)' % c.meanWindows[0],
 
-  local regressionRules = std.flattenArrays([
+  // What the scan reads is recorded by the scan's own group, whose rules run one after another: of totals recorded by
+  // another group, which may be in the middle of an evaluation, some would be of this evaluation and some of the last.
+  local total(what) = 'job:argus_iteration_scan:' + what,
+  local totals = [
+    { record: total('seconds'), expr: job.of(c, 'argus_iteration_duration_seconds_sum', c.settle) },
+    { record: total('count'), expr: job.of(c, 'argus_iteration_duration_seconds_count', c.settle) },
+    { record: total('squared_seconds'), expr: job.of(c, 'argus_iteration_duration_seconds_squared_total', c.settle) },
+    { record: total('work'), expr: job.of(c, 'argus_work_units_total', c.settle, ['unit']) },
+  ],
+  local regressionRules = totals + std.flattenArrays([
     local name = duration.of(window);
-    local scan = { exact: changepoint.new, portable: changepoint.static }[c.flavour](c, window, S, N, Q);
+    local scan = { exact: changepoint.new, portable: changepoint.static }[c.flavour](
+      c, window, total('seconds'), total('count'), total('squared_seconds'), total('work')
+    );
     [
       {
         record: 'job:argus_iteration:split_ratio',

@@ -1,4 +1,5 @@
 // What is known about a job as a whole: its size, its activity, and the iteration counters of its lowest live rank.
+local job = import '../lib/canonical.libsonnet';
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
 
@@ -6,24 +7,7 @@ local labels = import '../lib/labels.libsonnet';
   local c = $._config,
   local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
 
-  // The series of the lowest live rank: one of `canonicalRanks`, else the lowest of all. It keeps its rank label, so that a change of rank
-  // starts a new series and every scan abstains until its window is filled again.
-  local canonical(metric, age=0) =
-    std.join('\nor on (training_job)\n', [
-      |||
-        max by (training_job, rank) (
-          %(metric)s unless on (training_job, rank, instance) (%(up)s == 0)
-        )
-      ||| % {
-        metric: series(metric, ['rank="%s"' % rank])
-                + (if age > 0 then ' offset ' + duration.of(age) else ''),
-        up: series('argus_rank_up', ['rank="%s"' % rank]),
-      }
-      for rank in c.canonicalRanks
-    ] + [
-      'max by (training_job, rank) (\n  %s and on (training_job, rank) job:argus_canonical_rank:number\n)\n'
-      % (series(metric) + (if age > 0 then ' offset ' + duration.of(age) else '')),
-    ]),
+  local canonical(metric, age=0) = job.of(c, metric, age),
 
   // PromQL has no numbers from label values: the number of a rank is the sum of its digits, each found by a matcher.
   // Only for jobs of whose first ranks none lives, so normally over nothing.
@@ -90,10 +74,6 @@ local labels = import '../lib/labels.libsonnet';
           {
             record: 'job:argus_iteration_duration_seconds:count',
             expr: canonical('argus_iteration_duration_seconds_count', c.settle),
-          },
-          {
-            record: 'job:argus_iteration_duration_seconds:squared',
-            expr: canonical('argus_iteration_duration_seconds_squared_total', c.settle),
           },
           { record: 'job:argus_iteration_seconds:window_min', expr: canonical('argus_iteration_window_min_seconds') },
           { record: 'job:argus_iteration_seconds:window_max', expr: canonical('argus_iteration_window_max_seconds') },

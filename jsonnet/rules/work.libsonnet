@@ -18,9 +18,6 @@ local labels = import '../lib/labels.libsonnet';
   local first = c.meanWindows[0],
   local perSecond = byUnit('rate(%s[%s])' % [units, duration.range(c, first)]),
   local lately = byUnit('(%s - %s offset %s) >= 0' % [units, units, duration.of(c.fastWindow)]),
-  local before(metric) = '%s offset %s' % [metric, duration.of(first)],
-  local iterations = 'job:argus_iteration_duration_seconds:count',
-  local current = 'job:argus_work_per_iteration:current',
 
   prometheusRules+:: {
     groups+: [
@@ -44,32 +41,6 @@ local labels = import '../lib/labels.libsonnet';
                 and on (training_job, unit) (topk by (training_job) (1, job:argus_work:cv) >= %(cv)g)
               )
             ||| % { perSecond: perSecond, cv: c.cvMild },
-          },
-          {
-            // Of the lowest live rank.
-            record: current,
-            expr: |||
-              max by (training_job, unit) (
-                %(units)s - %(unitsBefore)s and on (training_job, rank) %(iterations)s
-              )
-              / on (training_job) group_left ()
-              max by (training_job) (%(iterations)s - %(iterationsBefore)s > 0)
-            ||| % {
-              units: units,
-              unitsBefore: before(units),
-              iterations: iterations,
-              iterationsBefore: before(iterations),
-            },
-          },
-          {
-            // How much more an iteration does now than within the windows of the scan: a planned change of the batch or
-            // of the sequence changes both this and the duration.
-            record: 'job:argus_work_per_iteration:growth',
-            expr: 'max by (training_job) (\n%s\n)' % std.join('\nor ', [
-              'label_replace(%s / (%s offset %s > 0), "window", "%s", "", "")'
-              % [current, current, duration.of(window), duration.of(window)]
-              for window in c.scanWindows
-            ]),
           },
         ],
       },

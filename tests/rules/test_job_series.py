@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from rules.scenario import Scenario
+from rules.scenario import ROOT, Scenario
 
 pytestmark = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
@@ -67,6 +69,19 @@ def test_a_change_of_rank_is_no_regression(tmp_path: Path) -> None:
         job.expect("job:argus_iteration:regression_ratio", f"{minute}m", {})
     job.expect("max by (rank) (job:argus_iteration_duration_seconds:count)", "21m", {'{rank="10"}': 83})
     job.run()
+
+
+@pytest.mark.parametrize("flavour", ["rules", "rules/test", "rules/portable"])
+def test_the_scan_reads_totals_of_one_evaluation(flavour: str) -> None:
+    """Its own group records them before it reads them: another group may be half done when it begins."""
+    content = yaml.safe_load((ROOT / flavour / "argus.regression.rules.yaml").read_text())
+    (group,) = content["groups"]
+    recorded: set[str] = set()
+    for rule in group["rules"]:
+        read = set(re.findall(r"job:argus_iteration(?:_\w+)?:\w+", rule["expr"]))
+        assert read <= recorded, f"{rule['record']} reads {read - recorded}, which another group records"
+        recorded.add(rule["record"])
+    assert "job:argus_iteration_scan:seconds" in recorded
 
 
 @pytest.mark.parametrize("slow", [1, 2, 3, 6])

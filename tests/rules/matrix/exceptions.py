@@ -40,7 +40,6 @@ EXCEPTIONS: tuple[tuple[str, tuple[Case, ...], str], ...] = (
     ("job:argus_iteration:(age_seconds|jitter_ratio)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("job:argus_iteration:class", (Case.SILENT,), "every job has a class; a healthy one is stable"),
     ("job:argus_work:(cv|fast_cv)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
-    ("job:argus_work_per_iteration:(current|growth)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     (
         "job:argus_signature:(current|history_ratio|excess_ratio)",
         (Case.BOUNDARY, Case.SILENT),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rules.matrix.jobs import Job
+from rules.matrix.straggler import totals
 from rules.matrix.world import Case, Row, Says, World, alert
 
 Ranks = Sequence[int]
@@ -62,23 +63,12 @@ UNEVEN = World(
     uneven_build,
     (
         Says("job:argus_work:cv", "unit", spread_of_work, quiet=always({"tokens": 0})),
+        totals("job:argus_iteration_scan:work", TOKENS, 60, 24),
         Says("job:argus_work:fast_cv", "unit", spread_of_work, quiet=always({"tokens": 0})),
         Says(
             "rank:argus_work:rate",
             "rank",
             lambda ranks: several(ranks, {f"{rank}": share(rank) * TOKENS / 15 for rank in ranks}),
-        ),
-        Says(
-            "job:argus_work_per_iteration:current",
-            "unit",
-            always({"tokens": TOKENS / 4}),
-            quiet=always({"tokens": TOKENS / 4}),
-        ),
-        Says(
-            "job:argus_work_per_iteration:growth",
-            "",
-            always({"": 1}),
-            quiet=always({"": 1}),
         ),
         Says(
             "rank:argus_phase_work:seconds",
