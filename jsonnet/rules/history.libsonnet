@@ -12,12 +12,12 @@ local labels = import '../lib/labels.libsonnet';
   local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
   local firstRanks = 'rank=~"%s"' % std.join('|', c.canonicalRanks),
   local window = duration.range(c, c.historyMean),
-  local current(signature) = 'job:argus_signature:current{signature="%s"}' % signature,
+  local current(signature, matches='=') = 'job:argus_signature:current{signature%s"%s"}' % [matches, signature],
   local excess(signature) = 'job:argus_signature:excess_ratio{signature="%s"}' % signature,
   local change(signature) = 'job:argus_signature:history_ratio{signature="%s"}' % signature,
   local S = 'job:argus_iteration_duration_seconds:sum',
   local N = 'job:argus_iteration_duration_seconds:count',
-  local identity = 'signature, kind, phase, kernel, stream, unit',
+  local identity = 'signature, kind, phase, source, kernel, stream, unit',
   local run = 'model, backend, world_size, ' + identity,
   // One line a job, also while it is resized.
   local knownJobs = 'topk by (training_job) (1, max by (training_job, model, backend, world_size) (%s))'
@@ -39,13 +39,21 @@ local labels = import '../lib/labels.libsonnet';
     signature('iteration', |||
       1 / avg by (training_job, unit) (rate(%(units)s[%(window)s]) > 0)
       or max by (training_job) (
-        (%(S)s - %(S)s offset %(before)s) / (%(N)s - %(N)s offset %(before)s > 0)
+        (%(S)s offset %(settled)s - %(S)s offset %(before)s) / (%(N)s offset %(settled)s - %(N)s offset %(before)s > 0)
       )
       unless on (training_job) %(units)s
-    ||| % { units: series('argus_work_units_total'), window: window, S: S, N: N, before: duration.of(c.historyMean) }),
+    ||| % {
+      units: series('argus_work_units_total'),
+      window: window,
+      S: S,
+      N: N,
+      // Another group records the totals, and may be in the middle of it.
+      settled: duration.of(c.evaluationInterval),
+      before: duration.of(c.evaluationInterval + c.historyMean),
+    }),
     signature('phase', |||
-      quantile by (training_job, kind, phase) (0.5, %s)
-    ||| % 'group:argus_phase_duration_seconds:median{source!="kernel"}'),
+      quantile by (training_job, kind, phase, source) (0.5, group:argus_phase_duration_seconds:median)
+    |||),
     // How far the host runs ahead of the GPU: the median over ranks of their median.
     signature('issue_latency', |||
       quantile by (training_job) (0.5, %s)
@@ -69,10 +77,25 @@ local labels = import '../lib/labels.libsonnet';
         max by (training_job, rank, kernel, stream) (rate(%s[%s]))
       )
     ||| % [series('argus_kernel_duration_seconds_total', [firstRanks, 'stream=~"compute.*"']), window]),
+    // Share of wall time in which the GPU runs, but nothing that computes: communication that nothing hides.
+    {
+      record: 'job:argus_signature:current',
+      labels: { signature: 'exposed' },
+      expr: |||
+        1 - sum by (training_job, model, backend, world_size) (
+          %s
+        )
+        and on (training_job) %s
+        and on (training_job) %s
+      ||| % [current('kernel_share|.*_void', '=~'), current('kernel_share'), current('inter_step_void')],
+    },
   ] + [
-    // Share of the main thread's samples in frames that speak for a cause.
+    // Share of the main thread's samples in frames that speak for a cause; of frames that were never seen, 0.
     signature('frames:' + kind.cause, |||
-      sum by (training_job) (rate(%(some)s[%(window)s])) / (sum by (training_job) (rate(%(all)s[%(window)s])) > 0)
+      (
+        sum by (training_job) (rate(%(some)s[%(window)s]))
+        or 0 * sum by (training_job) (rate(%(all)s[%(window)s]))
+      ) / (sum by (training_job) (rate(%(all)s[%(window)s])) > 0)
     ||| % {
       some: series('argus_stack_samples_total', [firstRanks, 'thread=~"%s"' % c.mainThread, 'frame=~"%s"' % kind.frames]),
       all: series('argus_stack_samples_total', [firstRanks, 'thread=~"%s"' % c.mainThread]),
@@ -80,6 +103,9 @@ local labels = import '../lib/labels.libsonnet';
     })
     for kind in c.historyFrames
   ],
+
+  // A young run's means are not full, or hold its first iterations, which are slow.
+  local oldEnough(later=0) = '%s offset %s' % [N, duration.of(2 * c.historyMean + later)],
 
   local learned(best, matcher) = |||
     %(best)s by (%(run)s) (
@@ -95,18 +121,23 @@ local labels = import '../lib/labels.libsonnet';
   },
   local learning = [
     {
-      // Neither slow nor blamed, and not slower than what was learned: a slow run must not become the norm, nor a young one,
-      // whose means are not full.
+      // Neither slow nor blamed for what would make it slow, and not slower than what was learned: a slow run must not
+      // become the norm. A rank that costs less cannot bend it by what counts as slow.
       record: 'job:argus_signature:healthy',
       expr: |||
         job:argus_signature:current
-        and on (training_job) job:argus_iteration:class{class="stable"}
-        and on (training_job) %(N)s offset %(age)s
-        unless on (training_job) rank:argus_verdict:active{verdict="culprit"}
+        and on (training_job) %(old)s
+        unless on (training_job) job:argus_iteration:class{class=~"regression|both"}
+        unless on (training_job) (rank:argus_verdict:lost_ratio{verdict="culprit"} >= %(lost)g)
         unless on (training_job) job:argus_history:slowdown_ratio
         unless on (training_job) job:argus_stalled:seconds
         unless on (training_job) (job:argus_train:seconds < %(mean)g)
-      ||| % { N: N, age: duration.of(2 * c.historyMean), mean: c.historyMean },
+      ||| % {
+        // Later than the comparison, whose first answer must be there.
+        old: oldEnough(2 * c.slowInterval),
+        lost: 1 - 1 / c.historyRatio,
+        mean: c.historyMean,
+      },
     },
     {
       // Of a healthy run the host is far ahead; of everything else less is better.
@@ -125,7 +156,7 @@ local labels = import '../lib/labels.libsonnet';
       // Shares, by difference; of a kernel that no healthy run had, all of it.
       record: 'job:argus_signature:excess_ratio',
       expr: |||
-        job:argus_signature:current{signature=~".*_void|frames:.*|kernel_share"} - %(onRun)s job:argus_signature:learned
+        job:argus_signature:current{signature=~".*_void|frames:.*|kernel_share|exposed"} - %(onRun)s job:argus_signature:learned
         or (
           job:argus_signature:current{signature="kernel_share"}
           and on (model, backend, world_size) job:argus_signature:learned{signature="kernel_share"}
@@ -137,9 +168,10 @@ local labels = import '../lib/labels.libsonnet';
       record: 'job:argus_history:slowdown_ratio',
       expr: |||
         max by (training_job) (%(change)s) >= %(ratio)g
+        and on (training_job) %(old)s
         unless on (training_job) job:argus_stalled:seconds
         unless on (training_job) (job:argus_train:seconds < %(mean)g)
-      ||| % { change: change('iteration'), ratio: c.historyRatio, mean: c.historyMean },
+      ||| % { change: change('iteration'), ratio: c.historyRatio, old: oldEnough(), mean: c.historyMean },
     },
   ],
 
@@ -151,8 +183,8 @@ local labels = import '../lib/labels.libsonnet';
     local slowerPhase(matchers) = |||
       max by (training_job) (
         (1 - 1 / job:argus_signature:history_ratio{signature="phase", %(matchers)s})
-        * on (training_job, kind, phase) group_left ()
-        max by (training_job, kind, phase) (
+        * on (training_job, kind, phase, source) group_left ()
+        max by (training_job, kind, phase, source) (
           group:argus_phase_duration_seconds:median * on (%(group)s) group:argus_phase_spans:rate
         )
       ) >= %(lost)g
@@ -185,8 +217,15 @@ local labels = import '../lib/labels.libsonnet';
         expr: 'sum by (training_job) (%s > 0) >= %g' % [excess('kernel_share'), c.minLostRatio],
       },
     ] + [
-      // The stacks say it outright.
-      { kind: { cause: kind.cause, team: kind.team, evidence: 'stacks' }, expr: frames(kind.cause) }
+      // The stacks say it outright. The host also waits where the GPU is slow, but then kernels wait in the queue as long
+      // as ever.
+      {
+        kind: { cause: kind.cause, team: kind.team, evidence: 'stacks' },
+        expr: frames(kind.cause)
+              + if kind.cause == c.causes.history.hostSync.cause
+              then '\nunless on (training_job) max by (training_job) (%s) > %g' % [change('issue_latency'), c.historyLatencyRatio]
+              else '',
+      }
       for kind in c.historyFrames
     ] + [
       {
@@ -197,6 +236,10 @@ local labels = import '../lib/labels.libsonnet';
       // The queue of launches runs dry, though the GPUs hardly idle.
       { kind: c.causes.history.hostSync { evidence: 'latency' }, expr: hostRuns },
       { kind: c.causes.history.fabric { evidence: 'phases' }, expr: slowerPhase('kind="comm"') },
+      // Kernels and collectives take as long as ever, but no longer at the same time.
+      { kind: c.causes.history.overlap { evidence: 'exposed' }, expr: share('exposed') },
+      // Slower, and nothing else that is known has changed.
+      { kind: c.causes.history.unexplained { evidence: 'none' }, expr: 'job:argus_history:slowdown_ratio' },
     ],
   // The first line that holds is the cause: the rules are evaluated in this order.
   local findings = [

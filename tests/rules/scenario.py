@@ -41,6 +41,8 @@ class Scenario:
     flavour: str = "rules"
     interval: int = STEP
     """Seconds between samples."""
+    evaluation: int = STEP
+    """Seconds between evaluations."""
     inputs: list[dict[str, str]] = field(default_factory=list)
     expectations: list[dict[str, Any]] = field(default_factory=list)
 
@@ -79,7 +81,7 @@ class Scenario:
         ]
         document = {
             "rule_files": [str(file) for file in files],
-            "evaluation_interval": f"{STEP}s",
+            "evaluation_interval": f"{self.evaluation}s",
             "group_eval_order": groups,
             "tests": [
                 {
