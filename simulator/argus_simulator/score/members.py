@@ -53,7 +53,7 @@ _GROUP_ALERTS = frozenset({"ArgusCollectiveSlowLink"})
 
 
 def _expert_replica(info: Mapping[str, str], experts: int) -> str:
-    """`edp`, which no series says: ranks with different experts of one replica of all of them lie side by side."""
+    """`edp`, which no series says: the ranks that share one copy of all experts lie side by side."""
     dp = info.get("dp", "")
     return str(int(dp) // experts) if experts and dp.isdecimal() else ""
 

@@ -17,8 +17,8 @@ FAULTY_STEPS: Final = 240
 """After the onset: a minute of healthy steps. The slowest verdicts of the test profile need half of it."""
 FAULTY_MOST_S: Final = 60.0
 """A fault that makes steps many times as long is watched for so long at most."""
-HISTORY_STEPS: Final = 260
-"""Of the healthy run before: signatures of the test profile are means of 30 s, ten make a history."""
+HISTORY_STEPS: Final = 300
+"""Of the healthy run before: the test profile learns from second 44 on, and needs ten samples in 20 s."""
 STEPS: Final = 300
 """Where there is no healthy part, and in a control."""
 
