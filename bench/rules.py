@@ -146,8 +146,9 @@ def measure(server: PrometheusServer, feed: Feed, minutes: float) -> tuple[Secon
                     if rule["evaluationTime"] > 0:
                         name = f"{group['name']} {rule['name']} #{place}"
                         seen_rules[name, rule["lastEvaluation"]] = rule["evaluationTime"]
+        lines = own_metrics(server)
         durations, moments = (
-            group_metric(server, f"prometheus_rule_group_last_{what}_seconds")
+            group_metric(lines, f"prometheus_rule_group_last_{what}_seconds")
             for what in ("duration", "evaluation_timestamp")
         )
         for name, seconds in durations.items():
@@ -241,9 +242,9 @@ def process_metric(server: PrometheusServer, name: str) -> float:
     return float(next(line.split()[1] for line in own_metrics(server) if line.startswith(name + " ")))
 
 
-def group_metric(server: PrometheusServer, name: str) -> dict[str, str]:
+def group_metric(lines: list[str], name: str) -> dict[str, str]:
     """The values of one metric, as written, by rule group."""
-    found = (re.fullmatch(rf'{name}{{rule_group=".*;(.*)"}} (.*)', line) for line in own_metrics(server))
+    found = (re.fullmatch(rf'{name}{{rule_group=".*;(.*)"}} (.*)', line) for line in lines)
     return {match[1]: match[2] for match in found if match}
 
 

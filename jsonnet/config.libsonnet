@@ -75,9 +75,10 @@
     // One rule group each (they run in parallel and fail alone: 12 groups of 0.5 s instead of one of 8 s at
     // 10,240 ranks); every other phase name falls into the group `argus-l2-other`.
     phases: ['data', 'forward', 'backward', 'optimizer'],
-    // Phases (regular expression) inside others of the same kind, such as the layers of a forward: they have means and
+    // Phases (beginnings of names) inside others of the same kind, such as the layers of a forward: they have means and
     // verdicts, but the fast path and the long windows are those of the phase around them.
-    nestedPhases: '(attention|mlp|moe|experts|router|embedding|loss|clip|norm).*',
+    nestedPhases: ['attention', 'mlp', 'moe', 'experts', 'router', 'embedding', 'loss', 'clip', 'norm'],
+    nestedPattern: '(%s).*' % std.join('|', c.nestedPhases),
     // The mean's windows, seconds, shortest first: the first that holds `minSpans` on `minCoverage` of the group.
     meanWindows: [120, 600, 1800],
     minSpans: 3,
@@ -174,6 +175,8 @@
     // Seconds over which they are averaged, and how many times one rank's own pauses they must cost.
     pauseWindow: 600,
     pauseSpread: 2,
+    // Phases (regular expression) with counters of their own, judged by these: spans so rare have no steady mean.
+    countedPauses: 'gc|compile',
     // Phases (regular expression) whose cost explains that other phases of the rank are slow: they lie inside.
     pausePhases: 'gc|compile|jit',
     // `windows.extremes_seconds` of the exporters.

@@ -43,7 +43,7 @@ local labels = import '../lib/labels.libsonnet';
           ),
           "source", "phase", "", ""
         )
-      ||| % { waiting: c.waitingPhases, nested: c.nestedPhases, group: labels.phaseGroup },
+      ||| % { waiting: c.waitingPhases, nested: c.nestedPattern, group: labels.phaseGroup },
     },
     {
       record: busyRatio,
@@ -118,7 +118,7 @@ local labels = import '../lib/labels.libsonnet';
           )
         ) - on (%(group)s) group_left () max by (%(group)s) (group:argus_phase_duration_seconds:median)
       ||| % {
-        longest: series('argus_phase_window_max_seconds', ['kind!="comm"', 'phase!~"%s"' % c.nestedPhases]),
+        longest: series('argus_phase_window_max_seconds', ['kind!="comm"', 'phase!~"%s"' % c.nestedPattern]),
         group: spikeLabels,
         ratio: c.spikeRatio,
       },

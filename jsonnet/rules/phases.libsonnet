@@ -15,15 +15,20 @@ local labels = import '../lib/labels.libsonnet';
   local subject(phase) = {
     name: phase,
     matcher: 'phase="%s"' % phase,
-    // Matchers of those with the fast path and the long windows.
-    outer: ['phase!~"%s"' % c.nestedPhases],
+    // Without the fast path and the long windows.
+    nested: std.length([name for name in c.nestedPhases if std.startsWith(phase, name)]) > 0,
+    // Matchers of those that have them, and of those whose spans are frequent enough to have a mean.
+    outer: [],
+    steady: [],
     // promtool calls a record name that repeats with the same labels a duplicate.
     labels: { phase: phase },
   },
   local rest = {
     name: 'other',
     matcher: if std.length(c.phases) > 0 then 'phase!~"%s"' % std.join('|', c.phases) else '',
-    outer: ['phase!~"%s"' % c.nestedPhases],
+    nested: false,
+    outer: ['phase!~"%s|%s"' % [c.nestedPattern, c.countedPauses]],
+    steady: ['phase!~"%s"' % c.countedPauses],
     labels: {},
   },
 
@@ -67,9 +72,21 @@ local labels = import '../lib/labels.libsonnet';
       rec('group:argus_phase_spans:few'),
     ],
 
-    // A rank alone in its window would compare with nobody, so the window is the group's. A long one must be full.
-    windowRules: [
-      record('group:argus_phase_spans:recent', 'avg by (%s) (%s > 0)' % [groupLabels, rateOf(count(), c.meanWindows[0])]),
+    local meanLong = [
+      // Normally empty: only groups whose steps are too long for the short window.
+      record('rank:argus_phase_duration_seconds:mean_long', std.join('\nor ', [
+        '%s / (%s > 0) and %s and on (%s) %s == %g' % [
+          rateOf(longSum, seconds),
+          rateOf(longCount, seconds),
+          longCount,
+          groupLabels,
+          window,
+          seconds,
+        ]
+        for seconds in longWindows
+      ])),
+    ],
+    local longRules = [
       // Twice as few as the short window needs count as few: steps may become longer. A group that has just begun, a
       // job that stands still and one that does something else have few for a while, and long windows help none of them.
       record('group:argus_phase_spans:few', |||
@@ -98,7 +115,12 @@ local labels = import '../lib/labels.libsonnet';
         labels+: { window: duration.of(seconds) },
       }
       for seconds in longWindows
-    ] + [
+    ],
+
+    // A rank alone in its window would compare with nobody, so the window is the group's. A long one must be full.
+    windowRules: [
+      record('group:argus_phase_spans:recent', 'avg by (%s) (%s > 0)' % [groupLabels, rateOf(count(), c.meanWindows[0])]),
+    ] + (if phase.nested then [] else longRules) + [
       record('group:argus_phase_window:seconds', std.join('\nor ', [
         '%g + 0 * (%s >= %g)' % [
           seconds,
@@ -117,19 +139,7 @@ local labels = import '../lib/labels.libsonnet';
         ]
         for seconds in c.meanWindows
       ])),
-      // Normally empty: only groups whose steps are too long for the short window.
-      record('rank:argus_phase_duration_seconds:mean_long', std.join('\nor ', [
-        '%s / (%s > 0) and %s and on (%s) %s == %g' % [
-          rateOf(longSum, seconds),
-          rateOf(longCount, seconds),
-          longCount,
-          groupLabels,
-          window,
-          seconds,
-        ]
-        for seconds in longWindows
-      ])),
-    ],
+    ] + (if phase.nested then [] else meanLong),
 
     // Groups whose ranks differ, by the paper's measure; among many, one that comes late to a collective differs alone.
     local imbalanced = '(%s >= %g or %s < %s / %g)' % [
@@ -364,8 +374,8 @@ local labels = import '../lib/labels.libsonnet';
       median: group('median', [compute]),
       rank: rankLabels,
       group: groupLabels,
-      ratio: ratio([compute]),
-      zscore: zscore([compute]),
+      ratio: ratio([compute] + phase.steady),
+      zscore: zscore([compute] + phase.steady),
       threshold: threshold,
       culprit: c.culpritRatio,
       robust: c.robustRatio,
@@ -477,7 +487,7 @@ local labels = import '../lib/labels.libsonnet';
       }),
     ],
 
-    statisticsRules: statistics + work + fast + [suspects, imbalance, excess] + collective,
+    statisticsRules: statistics + work + (if phase.nested then [] else fast) + [suspects, imbalance, excess] + collective,
   },
 
   local subjects = [subject(phase) for phase in c.phases] + [rest],
