@@ -76,8 +76,8 @@ class Late:
             from argus_exporter.producer import spans, stopwatch
             def broken(*_, **__):
                 raise RuntimeError("ours")
-            spans.Recorder.room = property(broken, lambda *_: None)  # read at the end of each span
-            spans.Recorder.ended = spans.Recorder.iteration = stopwatch.Stopwatch._span = broken
+            spans.Recorder.ended = spans.Recorder.timed = spans.Recorder.iteration = broken
+            stopwatch.Stopwatch._span = broken
 sys.meta_path.insert(0, Late())
 """
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from argus_core import wire
+from argus_exporter.producer.course import Course
 from argus_exporter.producer.identity import Layout
 from argus_exporter.producer.imports import Callback, ImportWatch
 from argus_exporter.producer.iterations import IterationDetector
@@ -14,6 +15,7 @@ from argus_exporter.producer.spans import Recorder
 from argus_exporter.producer.stopwatch import Stopwatch
 
 FAILURES_LIMIT: Final = 3
+_PERIOD_NS: Final = 1_000_000_000
 
 
 class Observer:
@@ -41,7 +43,8 @@ class Observer:
         self.layout = layout
         self.traced = traced
         self.imports = ImportWatch()
-        self.iterations = IterationDetector(recorder.iteration)
+        self.course = Course()
+        self.iterations = IterationDetector(recorder.iteration, self.course)
         self.on_new_optimizer: list[Callable[[Any], None]] = []
         self.on_optimizer_step: list[Callable[[], None]] = []
         self.periodic: list[Callable[[], None]] = []
@@ -54,13 +57,16 @@ class Observer:
         self.gradients_sharded = False
         self.steps_seen = False
         """An optimizer stepped, or the user reported something: this process trains."""
-        self.forwarding = False
-        """A forward pass is being timed: modules and functions within it are part of it."""
         self.step_begins: Callable[[Any, Any], None] = lambda _stepper, _optimizer: None
         """`stepper` begins to step `optimizer`; set by the optimizer hook."""
         self.step_ends: Callable[[Any], None] = lambda _stepper: None
         self.evaluating = False
         """Trained modules run without gradients."""
+        self.never_steady = False
+        """A hook has failed, or there is nothing more to observe: hooks look at their `alive` each time."""
+        self.splits_by_loss = False
+        """The end of the backward is found anew in each, from its loss."""
+        self._period_ends = 0
         self._use_events = use_events
         self.hooks: list[Hook] = []
         self.reducers: list[Any] = []
@@ -71,9 +77,33 @@ class Observer:
         self.stopwatch.poll()
         self.recorder.iteration(start_ns, end_ns)
 
+    def settle(self) -> None:
+        """After an optimizer's step: whether all goes as usual, so that hooks may take the short way."""
+        iterations = self.iterations
+        self.course.steady = not (
+            self.stopwatch.on_events
+            or iterations.learning
+            or iterations.manual
+            or self.evaluating
+            or self.never_steady
+            or self.splits_by_loss
+            or self.on_optimizer_step
+            or not self.recorder.keeps_up
+        )
+
+    def look(self, now_ns: int) -> None:
+        """Some times a second, after an optimizer's step: what is not worth a look in each."""
+        self.recorder.look()
+        self.settle()
+        if now_ns >= self._period_ends:
+            self._period_ends = now_ns + _PERIOD_NS
+            for listener in self.periodic.copy():
+                listener()
+
     def new_optimizer(self, optimizer: Any) -> None:
         """An optimizer steps for the first time: its parameters tell where the model is."""
         self.steps_seen = True
+        self.course.steady = False
         if not self.stopwatch.on_events and any(
             parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"]
         ):
@@ -112,6 +142,7 @@ class Observer:
             self.iterations.void()
             if not self.evaluating:
                 self.evaluating = True
+                self.course.steady = False
                 self.recorder.enter(wire.Activity.EVALUATION)
             elif self.recorder.training:
                 self.recorder.flush_if_due()
@@ -141,6 +172,11 @@ class Observer:
                 return True
         return False
 
+    def unsettle(self) -> None:
+        """From here on no hook takes the short way."""
+        self.never_steady = True
+        self.course.steady = False
+
     def close(self, exit_status: int | None) -> None:
         """The process ends: what is complete is sent, then BYE. Never raises."""
         if self.recorder.alive:
@@ -162,6 +198,7 @@ class Observer:
         self._silence()
 
     def _silence(self) -> None:
+        self.unsettle()
         for hook in self.hooks:
             hook.alive = False
 
@@ -169,7 +206,8 @@ class Observer:
 class Hook(abc.ABC):
     """One subject that is hooked. Subclasses implement `attach` and name themselves.
 
-    Every entry from torch or the user's code looks at `alive` first and hands exceptions to `failed`.
+    Every entry from torch or the user's code looks at `alive` first, or at `course.steady`, which implies it,
+    and hands exceptions to `failed`.
     """
 
     name = ""
@@ -196,6 +234,7 @@ class Hook(abc.ABC):
         self.failures += 1
         if self.failures >= FAILURES_LIMIT and self.alive:
             self.detach()
+            self.observer.unsettle()
             self.recorder.degraded(f"hook_{self.name}")
             self.recorder.say(
                 f"hook {self.name} detached after {self.failures} failures, training goes on: {error!r}"

@@ -16,74 +16,87 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from argus_exporter.producer.course import Course
 from argus_exporter.producer.sequence import Match, SequenceDetector, Step
 
 
 class IterationDetector:
     """Turns events into iterations. Called on the training thread only.
 
+    While all goes as usual the hooks write into `course` themselves what `opening` and `optimizer_ended`
+    would, and say the end of the iteration: calls cost more than all of it.
+
     Args:
         ended: receives (start_ns, end_ns) of each iteration.
+        course: what has happened since the last optimizer step.
     """
 
-    def __init__(self, ended: Callable[[int, int], None]) -> None:
+    def __init__(self, ended: Callable[[int, int], None], course: Course | None = None) -> None:
         self.ended = ended
+        self.course = course if course is not None else Course()
         self._cycle = Cycle(self._cycle_ended)
         self._sequence = SequenceDetector()
         self._optimizers: dict[int, int] = {}
         self._numbered = 0
-        self._whole = (-1, 0)
-        """The known sequence where it is one step long, as nearly always: (openings, id of the optimizer)."""
         self.learning = True
         """The sequence is not known."""
-        self._openings = 0
-        self._opened_ns = 0
-        """First fetch or forward since the last optimizer step."""
         self._start_ns = 0
         """Start of the sequence that is being matched."""
-        self._end_ns = 0
-        self._trained = False
-        """A forward with gradients ran since the last optimizer step."""
-        self.manual = False
-        """The user marks iterations; what the hooks see is ignored."""
+        self._seen_ns = 0
+        """The latest optimizer step that was told here."""
+        self._manual = False
 
     def opening(self, time_ns: int, trains: bool = False) -> None:
         """A data fetch begins, or a forward pass, which is certain to train."""
-        if self.manual:
+        if self._manual:
             return
-        if self._openings:
-            self._openings += 1
+        course = self.course
+        if course.openings:
+            course.openings += 1
         else:
-            self._openings, self._opened_ns = 1, time_ns
+            course.openings, course.opened_ns = 1, time_ns
         if trains:
-            self._trained = True
+            course.forward_ns = time_ns
         if self.learning:
             self._cycle.opening(time_ns, trains=trains)
 
     def void(self) -> None:
         """What opened was no training (evaluation, an exhausted loader): forget it."""
-        if not self._trained:
-            self._openings = 0
+        if not self.trains:
+            self.course.openings = 0
         if self.learning:
             self._cycle.void()
 
     @property
     def trains(self) -> bool:
         """Whether a forward with gradients ran since the last optimizer step."""
-        return self._trained
+        return self.course.forward_ns > self.course.ended_ns
+
+    @property
+    def manual(self) -> bool:
+        """The user marks iterations; what the hooks see is ignored."""
+        return self._manual
+
+    @manual.setter
+    def manual(self, manual: bool) -> None:
+        self._manual = manual
+        self.course.steady = False
 
     def optimizer_begins(self, optimizer: int) -> None:
         """`optimizer` (its id) is about to step."""
-        if self.learning and not self.manual:
+        if self.learning and not self._manual:
             self._cycle.optimizer_begins(optimizer)
 
     def optimizer_ended(self, optimizer: int, time_ns: int) -> None:
-        if self.manual:
+        if self._manual:
             return
-        openings = self._openings
-        opened_ns = self._opened_ns if openings else self._end_ns
-        self._openings, self._trained, self._end_ns = 0, False, time_ns
-        if self._whole == (openings, optimizer):
+        course = self.course
+        openings = course.openings
+        opened_ns = course.opened_ns if openings else course.ended_ns
+        if course.ended_ns != self._seen_ns:  # usual steps, of which nothing is told here, have come between
+            self._sequence.missed = 0
+        course.openings, course.ended_ns, self._seen_ns = 0, time_ns, time_ns
+        if openings == course.usual_openings and optimizer == course.usual_optimizer:
             self._sequence.missed = 0
             self.ended(opened_ns, time_ns)
             return
@@ -99,14 +112,15 @@ class IterationDetector:
         if self._sequence.learn(step):
             self.learning = False
             sequence = self._sequence.sequence
-            self._whole = (sequence[0].openings, optimizer) if len(sequence) == 1 else (-1, 0)
+            if len(sequence) == 1 and openings:
+                course.usual_openings, course.usual_optimizer = openings, optimizer
             self._cycle.finish()  # it ends with this very step
 
     def forget(self, optimizer: int) -> None:
         """An optimizer is no more: its id may come to stand for another."""
         self._optimizers.pop(optimizer, None)
-        if self._whole[1] == optimizer:
-            self._whole = (-1, 0)
+        if self.course.usual_optimizer == optimizer:
+            self._nothing_usual()
 
     def mark(self, start_ns: int, end_ns: int) -> None:
         """The user's own iteration."""
@@ -115,7 +129,7 @@ class IterationDetector:
 
     def finish(self) -> None:
         """The process ends: an iteration whose optimizers have all stepped is complete."""
-        if self.learning and not self.manual:
+        if self.learning and not self._manual:
             self._cycle.finish()
 
     def _cycle_ended(self, start_ns: int, end_ns: int) -> None:
@@ -130,8 +144,12 @@ class IterationDetector:
         elif found == Match.LAST:
             self.ended(self._start_ns, time_ns)
         elif not self._sequence.sequence:
-            self.learning, self._whole = True, (-1, 0)
+            self.learning = True
+            self._nothing_usual()
             self._cycle = Cycle(self._cycle_ended)
+
+    def _nothing_usual(self) -> None:
+        self.course.usual_openings, self.course.usual_optimizer = -1, 0
 
 
 class Cycle:

@@ -6,20 +6,22 @@ iteration where that cannot be had, one at a time. Spans are
 stamped with the monotonic clock and shifted to Unix time when they are packed. What has begun and not ended
 stands in the shared page meanwhile (argus_core.shared_page): two plain stores a span.
 
-What runs in every step (fetch, forward, backward, optimizer) has its span written out in its hook: after a
-step's work the interpreter's bytecodes cost some 10 ns each, and a call of our own dozens of them.
+What runs in every step (fetch, forward, backward, optimizer) has its span written out in its hook for as
+long as all goes as usual (course.py): after a step's work the interpreter's bytecodes cost some 10 ns each,
+and a call of our own dozens of them.
 
     begin = words[slot] = now()
     ...
-    end = now()
     words[slot] = 0
-    if len(waiting) < recorder.room: waiting.append((phase, begin, end - begin, recorder.step))
-    else: recorder.span(phase, begin, end - begin)  # nobody sends beside us, or much waits
+    put((code, begin, now()))  # step_log.py
+
+Otherwise, and everywhere else, `begin` and `ended` do it, or a stopwatch.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import struct
 import sys
 import threading
@@ -35,6 +37,7 @@ from argus_core.shared_page import SPARE_WORD, STEP_WORD, PageWriter
 from argus_exporter.producer.activity import Activities
 from argus_exporter.producer.pauses import Pauses
 from argus_exporter.producer.sender import Sender
+from argus_exporter.producer.step_log import ITERATION, StepLog
 
 now: Final = time.monotonic_ns
 """The clock of all spans and of the shared page: CLOCK_MONOTONIC, nanoseconds."""
@@ -45,6 +48,10 @@ _PENDING_FLUSH: Final = 512
 """Spans after which a flush does not wait for its time; also how many one packet holds at most."""
 _PENDING_HURRY: Final = 4096
 """The same for the sender, which may need some ms until it has the GIL."""
+_LOG_HURRY: Final = 3072
+"""The same for the log of the hooks of a step, which is looked at some times a second: 770 steps."""
+_LOG_LIMIT: Final = 16_384
+"""Length of that log from which hooks take the general way, which drops what is too much (4 MB)."""
 _FOREVER_NS: Final = 1 << 62
 _SENDER_SHORTEST_NS: Final = 10_000_000  # a thread that asks for the GIL more often would be felt
 _CLOSE_LIMIT_S: Final = 1.0
@@ -56,8 +63,8 @@ _COMPILERS_LIMIT: Final = 8
 _GENERATIONS: Final = 3
 _CHANGES_LIMIT: Final = 64
 _LONG_PAUSE_NS: Final = 1_000_000  # a collection worth a word at once; short ones wait for the next state
-_SPAN_COST_NS: Final = 1_000
-"""What a span costs outside flush: two clock reads, the guard and the append. Source: bench/overhead."""
+_SPAN_COST_NS: Final = 3_000
+"""What a span costs outside flush: a fifth of what the hooks of a step cost. Source: docs/overhead.md."""
 
 # A span record in two halves: what differs, and what each span of a phase repeats.
 _PACK_TIMES: Final = struct.Struct("<QQQ").pack
@@ -71,9 +78,13 @@ assert _PACK_TIMES(0, 0, 0) + _PACK_PHASE(0, 0, 0, 0, 0, 0) == bytes(wire.Span.F
 class Phase:
     """What a span is of. `group` may be empty: the exporter routes it."""
 
-    __slots__ = ("group", "kind", "name", "packed", "slot", "source")
+    __slots__ = ("code", "group", "kind", "name", "packed", "slot", "source")
 
-    def __init__(self, name: str, kind: wire.Kind, source: wire.Source, group: str, slot: int) -> None:
+    def __init__(
+        self, code: int, name: str, kind: wire.Kind, source: wire.Source, group: str, slot: int
+    ) -> None:
+        self.code = code
+        """Its number in the step log."""
         self.name = name
         self.kind = int(kind)
         self.source = int(source)
@@ -91,6 +102,8 @@ class Task(NamedTuple):
     on_gpu: Phase | None
     slot: int
     """Word of the shared page that is the start of the open span."""
+    code: int
+    """Number in the step log, on the host's clock."""
 
 
 class Recorder:
@@ -131,9 +144,13 @@ class Recorder:
         self._wall = wall
         self.waiting: deque[tuple[Phase | None, int, int, int]] = deque()
         """Finished spans to be sent: phase (None: one too many), start, duration, step."""
-        self.room = 0
-        """So many spans may wait without a word; from there on `span` is to be called. 0: always."""
-        self._iterations: deque[tuple[int, int, int]] = deque()
+        self._log = StepLog()
+        self.put = self._log.put
+        """Finished spans and iterations, (phase.code, begin, end) each; without any check or limit."""
+        self._log_step = 1
+        """Number of the iteration that the next entry of the log belongs to."""
+        self._codes = itertools.count(ITERATION + 1)
+        self._coded: dict[int, Phase] = {}
         self._phases: dict[tuple[str, int, int, str], Phase] = {}
         self._group_slots: dict[str, int] = {}
         self._work: dict[str, float] = {}
@@ -145,6 +162,8 @@ class Recorder:
         self._lock = threading.Lock()
         self._background = background
         self._sender: Sender | None = None
+        self._room = 0
+        """So many spans may wait before a look at the time. 0: each looks, nobody sends beside us."""
         self._due_at = _PENDING_FLUSH
         self._flushed_at = 0
         self._silent_until = 0
@@ -183,7 +202,9 @@ class Recorder:
         known = self._phases.get(key)
         if known is None and len(self._phases) < _PHASES_LIMIT:
             slot = self._page.phase(name, kind) if self._page is not None else None
-            made = Phase(name, kind, source, group, SPARE_WORD if slot is None else slot)
+            slot = SPARE_WORD if slot is None else slot
+            made = Phase(next(self._codes), name, kind, source, group, slot)
+            self._coded[made.code] = made
             known = self._phases.setdefault(key, made)
         return known
 
@@ -208,7 +229,7 @@ class Recorder:
             self.dropped += 1
             return
         waiting.append((phase, start_ns, duration_ns, self.step if step is None else step))
-        if len(waiting) >= self._due_at or now() >= self._silent_until:
+        if len(waiting) >= self._room and (len(waiting) >= self._due_at or now() >= self._silent_until):
             self._due()
 
     def ended(self, phase: Phase | None, start_ns: int) -> None:
@@ -216,10 +237,7 @@ class Recorder:
         duration_ns = now() - start_ns
         if phase is not None:
             self.words[phase.slot] = 0
-        if len(self.waiting) < self.room:
-            self.waiting.append((phase, start_ns, duration_ns, self.step))
-        else:
-            self.span(phase, start_ns, duration_ns)
+        self.span(phase, start_ns, duration_ns)
 
     def timed(self, task: Task, begin: object) -> None:
         """`ended` for a task on the host clock, in one call; no begin (None), no span."""
@@ -227,26 +245,33 @@ class Recorder:
             return
         duration_ns = now() - begin
         self.words[task.slot] = 0
-        if len(self.waiting) < self.room:
-            self.waiting.append((task.on_host, begin, duration_ns, self.step))
-        else:
-            self.span(task.on_host, begin, duration_ns)
+        self.span(task.on_host, begin, duration_ns)
 
     def iteration(self, start_ns: int, end_ns: int) -> None:
         """The running iteration has ended; the next one begins."""
         if not self.alive:
             return
         step, words = self.step, self.words
-        self._iterations.append((step, start_ns, end_ns))
+        self.put((ITERATION, start_ns, end_ns))
         if step == self._warmup:
             self._state_changed = True
         self.step = words[STEP_WORD] = step + 1
         words[STEP_WORD + 1] = end_ns
-        if len(self._iterations) >= self.room:
-            if self._sender is None and now() - self._flushed_at >= self._flush_ns:
+        if self._sender is None:
+            if now() - self._flushed_at >= self._flush_ns or len(self._log) >= _LOG_HURRY:
                 self.flush()
-            elif len(self._iterations) >= self._due_at:
-                self._due()
+        else:
+            self.look()
+
+    def look(self) -> None:
+        """Hurry the sender where much is in the log."""
+        if self._sender is not None and len(self._log) >= _LOG_HURRY:
+            self._sender.hurry()
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether hooks may `put` without a look at anything: warm-up is over, and what they put is sent."""
+        return self._sender is not None and self.step > self._warmup and len(self._log) < _LOG_LIMIT
 
     def collectives(self, group: str) -> int:
         """Word of the shared page that counts the collectives of a process group; the next: when entered."""
@@ -345,13 +370,12 @@ class Recorder:
     def forked(self) -> None:
         """In a child of fork: fall silent, and let go of the parent's connection and page."""
         self.alive = False
-        self.room = 0
         self._sender = None
         self.words = _no_page()  # the page is the parent's: a store of ours would lie about it
         self._page = None
         self._lock = threading.Lock()  # another thread of the parent may have held it
         self.waiting.clear()
-        self._iterations.clear()
+        self._log.clear()
         self._link.abandon()
 
     def _activity_changed(self) -> None:
@@ -380,16 +404,16 @@ class Recorder:
             self.say(f"no thread for sending, the training thread sends: {error}")
         else:
             self._silent_until = _FOREVER_NS
-            self._due_at = self.room = _PENDING_HURRY
+            self._due_at = self._room = _PENDING_HURRY
 
     # -- under the lock -------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        waiting, iterations, link = self.waiting, self._iterations, self._link
+        waiting, log, link = self.waiting, self._log, self._link
         if self._announce is not None and not self._introduce():
             return
         says_state = self._state_changed or now() - self._state_at >= _STATE_NS
-        if not waiting and not iterations and not self._state_changed:
+        if not waiting and not log and not self._state_changed:
             return
         began_ns = time.thread_time_ns()
         flushed_at = self._flushed_at = now()
@@ -399,7 +423,7 @@ class Recorder:
         if says_state:
             self._send_state(offset)
         self._send_pauses(offset, every=says_state)
-        packed = []
+        packed = self._pack_log(offset)
         for _ in range(len(waiting)):
             phase, start, duration, step = waiting.popleft()
             if phase is None:
@@ -409,13 +433,6 @@ class Recorder:
         self.spans += len(packed)
         for at in range(0, len(packed), _PENDING_FLUSH):
             link.add_packed(_SPANS, b"".join(packed[at : at + _PENDING_FLUSH]))
-        while iterations:
-            step, start, end = iterations.popleft()
-            duration = max(end - start, 0)
-            self._total_seconds += duration / 1e9
-            self._total_squared += (duration / 1e9) ** 2
-            totals = step, self._total_seconds, self._total_squared
-            link.add_packed(_ITERATIONS, _PACK_ITERATION(step, end + offset, duration, *totals))
         for unit, total in list(self._work.items()):  # another thread may add one
             link.add(wire.Work(total, link.name_id(unit)))
         link.flush()
@@ -427,15 +444,40 @@ class Recorder:
                 link.flush()
         self.cost_ns += time.thread_time_ns() - began_ns
 
+    def _pack_log(self, offset: int) -> list[bytes]:
+        """Queue the iterations of the step log; the packed spans of it."""
+        coded, packed = self._coded, []
+        for code, begin, end in self._log.take(_LOG_LIMIT):
+            if code == ITERATION:
+                self._queue_iteration(begin, end, offset)
+                continue
+            phase = coded.get(code)
+            if phase is None or not 0 < begin <= end:  # its begin has failed
+                self.dropped += 1
+                continue
+            times = _PACK_TIMES(begin + offset, end - begin, self._log_step)
+            packed.append(times + (phase.packed or self._bind(phase)))
+        return packed
+
+    def _queue_iteration(self, start_ns: int, end_ns: int, offset: int) -> None:
+        step, duration = self._log_step, max(end_ns - start_ns, 0)
+        self._log_step = step + 1
+        self._total_seconds += duration / 1e9
+        self._total_squared += (duration / 1e9) ** 2
+        totals = step, self._total_seconds, self._total_squared
+        self._link.add_packed(_ITERATIONS, _PACK_ITERATION(step, end_ns + offset, duration, *totals))
+
     def _introduce(self) -> bool:
         """Whether this process speaks for a rank; what it recorded without may not pile up."""
         waiting = self.waiting
-        if not waiting and not self._iterations:
+        if not waiting and not self._log:
             return False
         if self._announce is not None:
             if not self.may_speak():
                 while len(waiting) >= _PENDING_FLUSH:
                     waiting.popleft()
+                while len(self._log) >= _LOG_HURRY:  # iterations alone: no hook is on its short way yet
+                    self._log_step += sum(1 for _ in self._log.take(_LOG_HURRY))
                 self._silent_until = now() + _SILENCE_NS
                 return False
             self._announce()

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from argus_core import wire
 from argus_core.shared_page import SPARE_WORD
 from argus_exporter.producer.spans import Phase, Recorder, Task, now
+from argus_exporter.producer.step_log import NO_CODE
 
 _POLL_LIMIT: Final = 256  # spans read at one iteration's end; the rest waits for the next
 
@@ -97,7 +98,9 @@ class Stopwatch:
         phase = self._recorder.phase
         on_host = phase(name, kind, wire.Source.HOST, group)
         on_gpu = phase(name, kind, wire.Source.EVENT, group)
-        return Task(on_host, on_gpu, on_host.slot if on_host is not None else SPARE_WORD)
+        if on_host is None:
+            return Task(on_host, on_gpu, SPARE_WORD, NO_CODE)
+        return Task(on_host, on_gpu, on_host.slot, on_host.code)
 
     def _span(self, task: Task, begin: Mark | None) -> None:
         if type(begin) is int:  # also where a span began before events were in use

@@ -265,8 +265,7 @@ def test_throwing_hooks_are_contained(reader: Reader) -> None:
     broken = (
         "from argus_exporter.producer import spans, stopwatch\n"
         "def broken(*_, **__): raise RuntimeError('ours')\n"
-        "spans.Recorder.room = property(broken, lambda *_: None)\n"  # read at the end of each span
-        "spans.Recorder.timed = stopwatch.Stopwatch._span = broken\n"
+        "spans.Recorder.ended = spans.Recorder.timed = stopwatch.Stopwatch._span = broken\n"
     )
     program = (
         LOOP + "print(train(), torch.autograd.backward.__module__, model.__class__.__dict__.get('__call__'))"

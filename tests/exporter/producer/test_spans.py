@@ -12,6 +12,7 @@ from argus_core.link import Link
 from argus_exporter.producer import spans
 from argus_exporter.producer.identity import Layout, Place, hello
 from argus_exporter.producer.spans import Recorder
+from argus_exporter.producer.step_log import ITERATION, NO_CODE
 
 from .reader import Reader, until
 
@@ -75,6 +76,44 @@ def test_flood_is_bounded_and_counted(tmp_path: Path) -> None:
         recorder.span(phase, spans.now(), 1)
     assert len(recorder.waiting) < 8192
     assert recorder.dropped + recorder._link.dropped + len(recorder.waiting) >= 20_000
+
+
+def test_log_of_the_step_is_sent_with_its_steps(tmp_path: Path) -> None:
+    """Entries up to an iteration belong to it; one whose begin failed, or that has no name, is dropped."""
+    with Reader(tmp_path / "s") as reader:
+        recorder = recorder_to(reader.path)
+        phase = recorder.phase("forward", wire.Kind.COMPUTE)
+        assert phase is not None
+        recorder.iteration(1, 2)
+        recorder.put((phase.code, 3, 5, ITERATION, 3, 5))
+        recorder.put((phase.code, 0, 5, NO_CODE, 5, 6))
+        recorder.put((phase.code, 6, 9))
+        recorder.close(0)
+        said = reader.ranks[3]
+        until(lambda: said.exit_status is not None, "BYE")
+    assert [(name, span.step, span.duration_ns) for name, _, span in said.spans] == [
+        ("forward", 2, 2),
+        ("forward", 3, 3),
+    ]
+    assert [one.step for one in said.iterations] == [1, 2]
+    assert recorder.dropped == 2
+    assert not recorder.keeps_up, "nobody sends beside the training thread"
+
+
+def test_iterations_of_a_silent_process_do_not_pile_up(tmp_path: Path) -> None:
+    """It may not speak for a rank (yet): memory stays bounded, and the numbers of steps go on."""
+    with Reader(tmp_path / "s") as reader:
+        recorder = recorder_to(reader.path, flush_ms=0)
+        recorder.may_speak = lambda: False
+        for _ in range(20_000):
+            recorder.iteration(1, 2)
+        assert len(recorder._log) < 4096
+        recorder.may_speak = lambda: True
+        recorder.iteration(1, 2)
+        recorder.close(0)
+        said = reader.ranks[3]
+        until(lambda: said.exit_status is not None, "BYE")
+    assert said.iterations[-1].step == 20_001
 
 
 def test_phase_names_are_bounded(tmp_path: Path) -> None:

@@ -29,12 +29,12 @@ def timed(
         group: process group whose sequence of collectives the call counts in.
     """
     observer = hook.observer
-    stopwatch = observer.stopwatch
+    stopwatch, course = observer.stopwatch, observer.course
     task = stopwatch.task(phase, kind)
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not hook.alive or (trains and observer.forwarding):
+        if not hook.alive or (trains and course.forwarding):
             return original(*args, **kwargs)
         begin = None
         try:
@@ -45,7 +45,7 @@ def timed(
             begin = stopwatch.begin(task)
         except Exception as error:
             hook.failed(error)
-        observer.forwarding = observer.forwarding or trains
+        course.forwarding = course.forwarding or trains
         try:
             result = original(*args, **kwargs)
         except BaseException:
@@ -53,7 +53,7 @@ def timed(
             raise
         finally:
             if trains:
-                observer.forwarding = False
+                course.forwarding = False
         try:
             stopwatch.span(task, begin)
         except Exception as error:

@@ -11,13 +11,17 @@ from typing import Any
 
 from argus_core import wire
 from argus_core.shared_page import SPARE_WORD
-from argus_exporter.producer.hook import Hook
-from argus_exporter.producer.spans import Phase, now
+from argus_exporter.producer.hook import Hook, Observer
+from argus_exporter.producer.spans import now
+from argus_exporter.producer.step_log import NO_CODE
 
 
 class DataHook(Hook):
     name = "data"
-    _phase: Phase | None = None
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self._phase = self.recorder.phase("data", wire.Kind.HOST)
 
     def attach(self, torch: Any) -> None:
         from torch.utils.data import dataloader
@@ -25,45 +29,55 @@ class DataHook(Hook):
         iterator = dataloader._BaseDataLoaderIter
         original = iterator.__next__
         grad_enabled = torch.is_grad_enabled
-        opening, recorder = self.observer.iterations.opening, self.recorder
-        words, waiting = recorder.words, recorder.waiting
-        put = waiting.append
-        phase = self._phase = recorder.phase("data", wire.Kind.HOST)
-        slot = phase.slot if phase is not None else SPARE_WORD
+        course, words, put = self.observer.course, self.recorder.words, self.recorder.put
+        phase = self._phase
+        slot, code = (phase.slot, phase.code) if phase is not None else (SPARE_WORD, NO_CODE)
         inside = False  # a dataset may read from a DataLoader of its own
 
         @functools.wraps(original)
         def fetch(loader: Any) -> Any:
             nonlocal inside
-            if inside or not self.alive or not grad_enabled():
+            if inside or not grad_enabled():
                 return original(loader)
             inside = True
             begin = 0
             try:
-                begin = words[slot] = now()
-                opening(begin)
+                if course.steady:
+                    begin = words[slot] = now()
+                    if course.openings:
+                        course.openings += 1
+                    else:
+                        course.openings = 1
+                        course.opened_ns = begin
+                elif self.alive:
+                    begin = self._begins()
             except Exception as error:
                 self.failed(error)
             try:
                 batch = original(loader)
             except BaseException:
                 inside = False
-                self._void()
+                if begin:
+                    self._void()
                 raise
             inside = False
             try:
-                if begin and recorder.alive:  # no child of fork that comes out of here
-                    end = now()
+                if course.steady:
                     words[slot] = 0
-                    if len(waiting) < recorder.room:
-                        put((phase, begin, end - begin, recorder.step))
-                    else:
-                        recorder.span(phase, begin, end - begin)
+                    put((code, begin, now()))  # without a begin it is dropped when it is sent
+                elif begin:
+                    self.recorder.ended(self._phase, begin)
             except Exception as error:
                 self.failed(error)
             return batch
 
         self.replace(iterator, "__next__", fetch)
+
+    def _begins(self) -> int:
+        """One that is not as usual."""
+        begin = self.recorder.begin(self._phase)
+        self.observer.iterations.opening(begin)
+        return begin
 
     def _void(self) -> None:
         """The loader is exhausted (StopIteration), or the dataset raised."""

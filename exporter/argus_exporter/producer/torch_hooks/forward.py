@@ -47,6 +47,7 @@ class ForwardHook(Hook):
         self._scans = 0
         self._roots: dict[int, _Root] = {}
         self._classes: set[type] = set()
+        self._task = observer.stopwatch.task("forward", wire.Kind.COMPUTE)
 
     def attach(self, torch: Any) -> None:
         self._torch = torch
@@ -104,9 +105,19 @@ class ForwardHook(Hook):
     def _evaluates(self, module: Any) -> None:
         """A forward without gradients: what was fetched for it opened no iteration."""
         try:
-            self.observer.evaluates(module)
+            if self.alive:
+                self.observer.evaluates(module)
         except Exception as error:
             self.failed(error)
+
+    def _begins(self, module: Any) -> Mark | None:
+        """A forward that is not as usual, or not known to be."""
+        observer = self.observer
+        if observer.evaluating:
+            observer.trains()
+        self._roots[id(module)].called = True
+        observer.iterations.opening(now(), trains=True)
+        return observer.stopwatch.begin(self._task)
 
     def _wrap(self, class_: Any) -> None:
         original = class_.__call__
@@ -118,52 +129,50 @@ class ForwardHook(Hook):
             is_compiling, exporting = compiler.is_dynamo_compiling, compiler
         else:
             exporting = _NeverExporting
-        observer, roots, recorder = self.observer, self._roots, self.recorder
-        stopwatch, opening = observer.stopwatch, observer.iterations.opening
-        words, waiting = recorder.words, recorder.waiting
-        put = waiting.append
-        task = stopwatch.task("forward", wire.Kind.COMPUTE)
-        phase, slot = task.on_host, task.slot
+        course, roots, words, put = self.observer.course, self._roots, self.recorder.words, self.recorder.put
+        slot, code = self._task.slot, self._task.code
 
         @functools.wraps(original)
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             # First: to a compiler that traces the user's function this is a constant, and it sees no more.
-            if is_compiling() or observer.forwarding or not self.alive or exporting._is_compiling_flag:
-                return original(module, *args, **kwargs)
-            root = roots.get(id(module))
-            if root is None:
-                return original(module, *args, **kwargs)
+            if (
+                is_compiling()
+                or course.forwarding
+                or exporting._is_compiling_flag
+                or id(args[0]) not in roots
+            ):
+                return original(*args, **kwargs)
             if not is_grad_enabled():
-                self._evaluates(module)
-                return original(module, *args, **kwargs)
-            observer.forwarding = True
-            begin: Mark | None = None
+                self._evaluates(args[0])
+                return original(*args, **kwargs)
+            course.forwarding = True
+            begin = 0
+            mark: Mark | None = None
             try:
-                if observer.evaluating:
-                    observer.trains()
-                at = words[slot] = now()
-                begin = stopwatch.begin(task) if stopwatch.on_events else at
-                opening(at, True)
+                if course.steady:
+                    begin = course.forward_ns = words[slot] = now()
+                    if course.openings:
+                        course.openings += 1
+                    else:
+                        course.openings = 1
+                        course.opened_ns = begin
+                elif self.alive:
+                    mark = self._begins(args[0])
             except Exception as error:
                 self.failed(error)
             try:
-                result = original(module, *args, **kwargs)
+                result = original(*args, **kwargs)
             except BaseException:
-                observer.forwarding = False
-                stopwatch.discard(task, begin)
+                course.forwarding = False
+                self.observer.stopwatch.discard(self._task, mark)
                 raise
-            observer.forwarding = False
+            course.forwarding = False
             try:
-                root.called = True
-                if type(begin) is not int:
-                    stopwatch.span(task, begin)
-                elif recorder.alive:  # no child of fork that comes out of here
-                    end = now()
+                if begin and course.steady:
                     words[slot] = 0
-                    if len(waiting) < recorder.room:
-                        put((phase, begin, end - begin, recorder.step))
-                    else:
-                        recorder.span(phase, begin, end - begin)
+                    put((code, begin, now()))
+                elif self.recorder.alive:  # no child of fork that comes out of here
+                    self.observer.stopwatch.span(self._task, begin or mark)
             except Exception as error:
                 self.failed(error)
             return result

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from argus_core import wire
+from argus_core.shared_page import STEP_WORD
 from argus_exporter.producer.hook import Hook, Observer
 from argus_exporter.producer.spans import now
+from argus_exporter.producer.step_log import ITERATION
 from argus_exporter.producer.stopwatch import Mark
 
-_PERIOD_NS: Final = 1_000_000_000
+_LOOK_NS: Final = 50_000_000
+"""The observer looks around after the first step that ends so long after its last look."""
 
 
 class OptimizerHook(Hook):
@@ -25,8 +28,11 @@ class OptimizerHook(Hook):
         super().__init__(observer)
         self._task = observer.stopwatch.task("optimizer", wire.Kind.COMPUTE)
         self._known: dict[int, weakref.ref[Any]] = {}
-        self._stepping = 0  # id of what steps; a reference would keep it alive where its step raised
-        self._begin: Mark | None = None
+        self._look_at = 0
+        # What steps now.
+        self._stepping = 0  # its id; a reference would keep it alive where its step raised
+        self._begin = 0  # of a usual step
+        self._mark: Mark | None = None  # of any other
 
     def attach(self, torch: Any) -> None:  # noqa: ARG002  (imported below, where its type is known)
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -36,89 +42,78 @@ class OptimizerHook(Hook):
         self.remove_at_detach(register_optimizer_step_pre_hook(self._before()))
         self.remove_at_detach(register_optimizer_step_post_hook(after))
 
-    def _begins(self, stepper: Any, optimizer: Any) -> None:
-        """`stepper`, which is no optimizer of torch, begins to step `optimizer`."""
-        try:
-            if self.alive and not self._stepping and id(stepper) not in self._known:
-                self._meet(stepper, optimizer)
-        except Exception as error:
-            self.failed(error)
-        self._begun(stepper)
-
     def _before(self) -> Callable[..., None]:
-        observer, known, recorder = self.observer, self._known, self.recorder
-        iterations, stopwatch, words = observer.iterations, observer.stopwatch, recorder.words
-        task = self._task
-        slot = task.slot
+        course, words, slot = self.observer.course, self.recorder.words, self._task.slot
 
         def before(stepper: Any, _args: Any = None, _kwargs: Any = None) -> None:
-            # An optimizer whose last step raised is still noted as stepping: it begins anew.
             key = id(stepper)
-            if not self.alive or (self._stepping and self._stepping != key):
+            if not course.steady or course.usual_optimizer != key or self._stepping:
+                self._begins(stepper, stepper)
                 return
             try:
                 self._stepping = key
-                if key not in known:
-                    self._meet(stepper, stepper)
-                if observer.evaluating:
-                    observer.trains()
-                if iterations.learning:
-                    iterations.optimizer_begins(key)
-                if stopwatch.on_events:
-                    self._begin = stopwatch.begin(task)
-                else:
-                    self._begin = words[slot] = now()
+                self._begin = words[slot] = now()
             except Exception as error:
                 self.failed(error)
 
-        self._begun = before
         return before
 
     def _after(self) -> Callable[..., None]:
-        observer, recorder = self.observer, self.recorder
-        optimizer_ended, stopwatch = observer.iterations.optimizer_ended, observer.stopwatch
-        words, waiting = recorder.words, recorder.waiting
-        put = waiting.append
-        task = self._task
-        phase, slot = task.on_host, task.slot
-        period_ends = 0
+        recorder, course = self.recorder, self.observer.course
+        words, put = recorder.words, recorder.put
+        slot, code, step_word, began_word = self._task.slot, self._task.code, STEP_WORD, STEP_WORD + 1
 
         def after(stepper: Any, _args: Any = None, _kwargs: Any = None) -> None:
-            nonlocal period_ends
-            key = id(stepper)
-            if not self.alive or self._stepping != key:
+            if self._stepping != id(stepper):
                 return
+            self._stepping = 0
             try:
-                self._stepping = 0
-                begin = self._begin
-                end = now()
-                if type(begin) is not int:
-                    self._begin = None
-                    stopwatch.span(task, begin)
-                else:
+                if self._begin and course.steady and course.openings == course.usual_openings:
+                    end = now()
                     words[slot] = 0
-                    if len(waiting) < recorder.room:
-                        put((phase, begin, end - begin, recorder.step))
-                    else:
-                        recorder.span(phase, begin, end - begin)
-                optimizer_ended(key, end)
-                if observer.on_optimizer_step:
-                    for listener in observer.on_optimizer_step.copy():
-                        listener()
-                if end >= period_ends:
-                    period_ends = end + _PERIOD_NS
-                    for listener in observer.periodic.copy():
-                        listener()
+                    put((code, self._begin, end, ITERATION, course.opened_ns, end))
+                    course.openings = 0
+                    course.ended_ns = words[began_word] = end
+                    recorder.step = words[step_word] = recorder.step + 1
+                elif self.alive:
+                    end = self._ended(id(stepper))
+                else:
+                    return
+                if end >= self._look_at:
+                    self._look_at = end + _LOOK_NS
+                    self.observer.look(end)
             except Exception as error:
                 self.failed(error)
 
         return after
 
-    def _meet(self, stepper: Any, optimizer: Any) -> None:
-        """One that steps for the first time."""
+    def _begins(self, stepper: Any, optimizer: Any) -> None:
+        """`stepper` begins to step `optimizer`, not as usual; the two are one where it is torch's own."""
         key = id(stepper)
-        self._known[key] = weakref.ref(stepper, lambda _: self._gone(key))
-        self.observer.new_optimizer(optimizer)
+        # An optimizer whose last step raised is still noted as stepping: it begins anew.
+        if not self.alive or (self._stepping and self._stepping != key):
+            return
+        try:
+            self._stepping, self._begin, self._mark = key, 0, None
+            if key not in self._known:
+                self._known[key] = weakref.ref(stepper, lambda _: self._gone(key))
+                self.observer.new_optimizer(optimizer)
+            if self.observer.evaluating:
+                self.observer.trains()
+            self.observer.iterations.optimizer_begins(key)
+            self._mark = self.observer.stopwatch.begin(self._task)
+        except Exception as error:
+            self.failed(error)
+
+    def _ended(self, key: int) -> int:
+        """A step that was not as usual ends now."""
+        observer, end = self.observer, now()
+        observer.stopwatch.span(self._task, self._begin or self._mark)
+        observer.iterations.optimizer_ended(key, end)
+        for listener in observer.on_optimizer_step.copy():
+            listener()
+        observer.settle()
+        return end
 
     def _gone(self, key: int) -> None:
         """An optimizer was collected; another may get its id."""

@@ -1,0 +1,41 @@
+"""What the hooks of a step share while it runs.
+
+One object with slots for all of it: after a step's work every object that is touched is a cache miss or two.
+"""
+
+from __future__ import annotations
+
+
+class Course:
+    """Where training is within its step, and whether all goes as it usually does."""
+
+    __slots__ = (
+        "ended_ns",
+        "forward_ns",
+        "forwarding",
+        "opened_ns",
+        "openings",
+        "steady",
+        "usual_openings",
+        "usual_optimizer",
+    )
+
+    def __init__(self) -> None:
+        self.steady = False
+        """The usual: the sequence of an iteration is known, work is timed on the host's clock, the sender
+        keeps up, nothing evaluates, no hook has failed. Then hooks take a short way, else the general one.
+        Whatever ends this sets it False; `Observer.settle` alone sets it True."""
+        self.forwarding = False
+        """A forward pass is being timed: modules and functions within it are part of it."""
+        self.openings = 0
+        """Data fetches and forwards since the last optimizer step."""
+        self.opened_ns = 0
+        """When the first of them began."""
+        self.forward_ns = 0
+        """When the latest forward with gradients began."""
+        self.ended_ns = 0
+        """When the latest optimizer step ended."""
+        self.usual_openings = -1
+        """The known sequence where it is one optimizer step long, as nearly always: openings before it, and
+        the id of the optimizer. -1 and 0: there is none."""
+        self.usual_optimizer = 0
