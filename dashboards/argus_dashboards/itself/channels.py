@@ -88,12 +88,15 @@ _DROPPED = lines(
 )
 _COST = lines(
     "CPU in training processes, by job",
-    f"Of the costliest rank, in the {_JOBS} costliest jobs. Over 1 % switch off the costliest channel there.",
+    f"""
+    Of the costliest rank of each channel, all channels together, in the {_JOBS} costliest jobs. Over 1 %
+    switch off the costliest channel there.
+    """,
     [
         (
             "{{training_job}}",
-            f"topk({_JOBS}, max by (training_job)"
-            f" (sum by (training_job, rank) (rate(argus_producer_cpu_seconds_total{{{CLUSTER}}}[{RATE}]))))",
+            f"topk({_JOBS}, sum by (training_job) (max by (training_job, channel)"
+            f" (rate(argus_producer_cpu_seconds_total{{{CLUSTER}}}[{RATE}]))))",
         )
     ],
     unit=RATIO,

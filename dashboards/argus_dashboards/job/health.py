@@ -10,9 +10,10 @@ from argus_dashboards.panels import lines, table
 from argus_dashboards.promql import JOB, RATE
 from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, PER_SECOND, RATIO, SECONDS, steps
 
-_POINTS = 80
+_POINTS = 40
 """These read three series of every rank."""
-_EXPORTERS_OF_JOB = f"and on (job, instance) argus_rank_up{{{JOB}}}"
+# Those of the end: the ranks are then read once, and not at each point.
+_EXPORTERS_OF_JOB = f"and on (job, instance) max by (job, instance) (argus_rank_up{{{JOB}}} @ end())"
 
 _CHANNELS = lines(
     "Channels that observe",
@@ -93,12 +94,12 @@ _EXPORTER_FAILURES = lines(
     [
         (
             "collector {{collector}} in error",
-            f'sum by (collector) (argus_exporter_collector_state{{state="error"}} {_EXPORTERS_OF_JOB}) > 0',
+            f'sum by (collector) ((argus_exporter_collector_state{{state="error"}} > 0) {_EXPORTERS_OF_JOB})',
         ),
         (
             "refused: {{reason}}",
             "sum by (reason)"
-            f" (increase(argus_exporter_rejected_connections_total[{RATE}]) {_EXPORTERS_OF_JOB}) > 0",
+            f" ((increase(argus_exporter_rejected_connections_total[{RATE}]) > 0) {_EXPORTERS_OF_JOB})",
         ),
     ],
     unit=COUNT,

@@ -41,6 +41,7 @@ _AGAINST_PEERS = lines(
     decimals=2,
     floor=None,
     limits=steps(GOOD, {NOTICE: 1.15, BAD: 1.3}),
+    most_points=80,  # it reads the median of every group of the job
     by_phase=True,
 )
 _DURATIONS = lines(
