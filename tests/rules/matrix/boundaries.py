@@ -100,6 +100,20 @@ def gone(samples: float) -> Job:
     return job
 
 
+def launching(latency: float) -> Job:
+    """The GPU of rank 1 runs so many seconds behind its host, the others' 0.02 s."""
+    job = slow_rank()(1.0)
+    for rank in EIGHT:
+        job.add(
+            "argus_issue_latency_seconds",
+            latency if rank == 1 else 0.02,
+            rank=rank,
+            kernel_class="compute",
+            quantile="0.5",
+        )
+    return job
+
+
 def late(seconds: float) -> Job:
     """Rank 1 comes so much later to a collective of half a second."""
     job = members()
@@ -363,6 +377,7 @@ BOUNDARIES = (
         0.0370,
         0.0385,
         (
+            record("group:argus_phase_duration_seconds:max"),
             record("rank:argus_phase_duration_seconds:zscore"),
             record("rank:argus_phase_duration_seconds:median_ratio"),
         ),
@@ -406,6 +421,7 @@ BOUNDARIES = (
     Boundary(
         "3 spans in half an hour", with_spans, 0.01, 0.38, (record("group:argus_phase_window:seconds"),)
     ),
+    Boundary("half the lead", launching, 0.0101, 0.01, (record("rank:argus_issue_latency:low_ratio"),)),
     Boundary("two minutes gone", gone, 8, 7, (record("rank:argus_rank:left"),)),
     Boundary("80 % of the group", missing, 2, 3, (record("rank:argus_verdict:active", 'verdict="abstain"'),)),
     Boundary(
@@ -421,6 +437,7 @@ BOUNDARIES = (
         0.0745,
         0.0755,
         (
+            record("rank:argus_collective_late:lost_ratio"),
             record("rank:argus_collective_waiting:lost_ratio"),
             record("rank:argus_collective_late:unexcused_lost_ratio"),
             fires("ArgusCollectiveLateRank", "ticket"),
@@ -442,6 +459,7 @@ BOUNDARIES = (
         0.755,
         (
             record("group:argus_collective_slow_link:lost_ratio"),
+            record("rank:argus_collective_slow_link:lost_ratio"),
             fires("ArgusCollectiveSlowLink", "page"),
         ),
     ),

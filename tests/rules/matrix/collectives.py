@@ -33,10 +33,13 @@ LATE = World(
     ("phases", "verdicts"),
     late_build,
     (
-        Says(
-            "rank:argus_collective_late:unexcused_lost_ratio",
-            "rank phase",
-            lambda ranks: some(ranks, {"1 all_reduce": 1.0 * RATE}),
+        *(
+            Says(
+                f"rank:argus_collective_late:{lost}",
+                "rank phase",
+                lambda ranks: some(ranks, {"1 all_reduce": 1.0 * RATE}),
+            )
+            for lost in ("lost_ratio", "unexcused_lost_ratio")
         ),
         Says(
             "rank:argus_verdict:lost_ratio",
@@ -92,6 +95,11 @@ LINK = World(
             "group:argus_collective_slow_link:lost_ratio",
             "group",
             lambda _: {"dp:c": 0.9 * (1 - 1 / 3) * RATE},
+        ),
+        Says(
+            "rank:argus_collective_slow_link:lost_ratio",
+            "rank group",
+            lambda ranks: {f"{16 + rank} dp:c": 0.9 * (1 - 1 / 3) * RATE for rank in ranks},
         ),
         Says(
             "rank:argus_verdict:active",

@@ -145,6 +145,14 @@ def busy(fault: bool) -> Callable[[Ranks], Row]:
     return lambda ranks: {f"{rank}": seconds("forward", rank, fault) * SPANS_A_SECOND for rank in ranks}
 
 
+def busy_ratio(fault: bool) -> Callable[[Ranks], Row]:
+    def rows(ranks: Ranks) -> Row:
+        x = durations("forward", ranks, fault)
+        return {f"{rank}": float(value) for rank, value in zip(ranks, x / np.median(x), strict=True)}
+
+    return rows
+
+
 def bubble(fault: bool) -> Callable[[Ranks], Row]:
     return lambda ranks: {f"{rank}": 1 - seconds("forward", rank, fault) * SPANS_A_SECOND for rank in ranks}
 
@@ -271,6 +279,7 @@ WORLD = World(
         ),
         Says("rank:argus_collective_waiting:lost_ratio", "rank phase", waiting),
         Says("rank:argus_compute_busy:ratio", "rank", busy(True), quiet=busy(False)),
+        Says("rank:argus_compute_busy:median_ratio", "rank", busy_ratio(True), quiet=busy_ratio(False)),
         Says("rank:argus_bubble:ratio", "rank", bubble(True), quiet=bubble(False)),
         Says("rank:argus_verdict:lost_ratio", "rank phase verdict cause", verdicts),
         Says(
