@@ -127,8 +127,8 @@
     // So has one that launches this much less ahead of its GPU than its peers (share of their median issue latency): a slow
     // GPU lengthens the queue instead.
     hostLatencyRatio: 0.5,
-    // Seconds for which lateness without a known reason is a ticket before it may page: the worker may yet find the reason
-    // in the rank's kernels (two windows of 60 s, and its cycle).
+    // Age in seconds at which lateness without a known reason may page: the worker has had the time to find the reason in
+    // the rank's kernels (two windows of 60 s, and its cycle). From `meanWindows[0]` on it is a ticket.
     lateExplainFor: 180,
     // Share of a group's ranks that are never all to blame: what half of them do is no straggler.
     mostToBlame: 0.5,
@@ -170,8 +170,8 @@
     // A rank that pauses in two of these intervals in a row, seconds, does so again and again.
     pauseInterval: 4 * c.scrapeInterval,
     // Pauses of different ranks in one of these intervals, seconds, count as simultaneous. Hosts are scraped at different
-    // moments, so one pause is seen in two evaluations of one scrape interval, but in 3 of 2 of this one.
-    simultaneousInterval: 2 * c.scrapeInterval,
+    // moments, so one pause is seen in two evaluations of one scrape interval, but in 4 of 3 of this one.
+    simultaneousInterval: 3 * c.scrapeInterval,
     // Seconds over which they are averaged, and how many times one rank's own pauses they must cost.
     pauseWindow: 600,
     pauseSpread: 2,

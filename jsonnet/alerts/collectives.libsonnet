@@ -15,8 +15,9 @@ local alert = import '../lib/alert.libsonnet';
           description: 'The other ranks of {{ $labels.group }} wait for rank {{ $labels.rank }}, and none of its own '
                        + 'phases explains it. The job loses {{ $value | humanizePercentage }} of its time to it.',
         },
-        // That nothing else explains it must hold for a second evaluation: a slow phase may show a moment later.
-        infoFor=c.evaluationInterval,
+        // Who comes last changes by chance, and stays for as long as the mean's window: two of them, side by side, must agree.
+        infoFor=c.meanWindows[0],
+        persistence=c.meanWindows[0],
         ticketFor=c.lateExplainFor
       ) + [
         // A whole group is judged against its peers: no rank ratio makes an `info`.

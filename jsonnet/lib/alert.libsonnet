@@ -59,8 +59,8 @@ local duration = import 'duration.libsonnet';
   //   info: at once, for effects of 1.5x and more; ticket and page: after persistence; page: only a finding that
   //   costs enough, is about the job's costliest, and has a majority to compare with.
   //   `infoFor`: seconds that `info` waits for a confirmation; 0 for direct evidence.
-  //   `ticketFor`: seconds that the finding must have lasted before it may page; until then it is a ticket.
-  severities(config, name, matchers, annotations, infoFor=0, ticketFor=0)::
+  //   `ticketFor`: seconds that the finding must have lasted before it may page; it is a ticket from `persistence` on.
+  severities(config, name, matchers, annotations, infoFor=0, ticketFor=0, persistence=config.persistence)::
     // What may page: neither uneven work nor what changed for the whole job.
     local culprits = 'rank:argus_verdict:lost_ratio{verdict="culprit", level!="L1", cause!="%s"}'
                      % config.causes.workload.cause;
@@ -94,14 +94,15 @@ local duration = import 'duration.libsonnet';
       {
         alert: name,
         expr: '%s\nunless on (training_job, rank, phase, group, cause) %s' % [finding, paging],
-        'for': duration.of(config.persistence),
+        'for': duration.of(persistence),
         labels: { severity: 'ticket' },
         annotations: annotations,
       },
       {
         alert: name,
         expr: paging,
-        'for': duration.of(config.persistence),
+        // Whatever had to last before it may page has lasted.
+        [if ticketFor == 0 then 'for']: duration.of(persistence),
         labels: { severity: 'page' },
         annotations: annotations,
       },

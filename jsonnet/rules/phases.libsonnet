@@ -426,6 +426,7 @@ local labels = import '../lib/labels.libsonnet';
       judged: judged,
     }),
     local late = rec('rank:argus_phase_suspect:lost_ratio', [comm]),
+    local peers = 'training_job, phase, kind, source, dimension',
     local collective = [
       record('rank:argus_collective_waiting:lost_ratio', |||
         (
@@ -445,22 +446,35 @@ local labels = import '../lib/labels.libsonnet';
         spans: spanRate,
         lost: c.minLostRatio,
       }),
-      // The shortest span of a collective is its transfer. `dimension` is the group's kind: dp, tp, ep. Stages wait
-      // for one another in what passes between them: no transfer can be read from that.
-      record('group:argus_collective_transfer:ratio', |||
-        label_replace(%(min)s, "dimension", "$1", "group", "([^:]*).*")
-        / on (%(peers)s) group_left () (
-          quantile by (%(peers)s) (0.5, label_replace(%(min)s, "dimension", "$1", "group", "([^:]*).*"))
-          and count by (%(peers)s) (label_replace(%(min)s, "dimension", "$1", "group", "([^:]*).*")) >= %(minimum)d
-        )
-      ||| % {
-        min: group('min', [comm, 'group!~"stage:.*"']),
-        peers: 'training_job, phase, kind, source, dimension',
-        minimum: c.linkMinGroups,
-      }),
+      // The shortest span of a collective is its transfer. `dimension` is the group's kind: dp, tp, ep. Compared within a
+      // pipeline stage, which has its own share of the work, where that has groups enough. Stages wait for one another in
+      // what passes between them: no transfer can be read from that.
+      record('group:argus_collective_transfer:ratio', std.join('\nor on (%s) ' % groupLabels, [
+        |||
+          %(transfers)s / on (%(peers)s) group_left () (
+            quantile by (%(peers)s) (0.5, %(transfers)s) and count by (%(peers)s) (%(transfers)s) >= %(minimum)d
+          )
+        ||| % {
+          transfers: |||
+            label_replace(
+              label_replace(%s, "dimension", "$1", "group", "([^:]*).*"),
+              "stage", "$1", "group", ".*pp([0-9]+).*"
+            )
+          ||| % group('min', [comm, 'group!~"stage:.*"']),
+          peers: among,
+          minimum: c.linkMinGroups,
+        }
+        for among in [peers + ', stage', peers]
+      ])),
+      // Not where half of the groups are: that is how the job is.
       record('group:argus_collective_slow_link:lost_ratio', |||
         (
-          %(min)s * on (%(group)s) (1 - 1 / max by (%(group)s) (%(transfer)s >= %(ratio)g))
+          %(min)s * on (%(group)s) (1 - 1 / max by (%(group)s) (
+            %(transfer)s >= %(ratio)g
+            unless on (%(peers)s) (
+              count by (%(peers)s) (%(transfer)s >= %(ratio)g) >= %(most)g * count by (%(peers)s) (%(transfer)s)
+            )
+          ))
           * on (%(group)s) %(spans)s
         ) >= %(lost)g
         unless on (%(group)s) %(late)s
@@ -468,6 +482,8 @@ local labels = import '../lib/labels.libsonnet';
       ||| % {
         min: group('min', [comm]),
         group: groupLabels,
+        peers: peers,
+        most: c.mostToBlame,
         transfer: rec('group:argus_collective_transfer:ratio'),
         ratio: c.linkRatio,
         spans: spanRate,

@@ -100,12 +100,16 @@ local labels = import '../lib/labels.libsonnet';
     expr: expr,
   },
 
-  // A pause lies inside a span of another phase: that phase is slow only because of it.
+  // A pause lies inside a span of another phase: that phase is slow only because of it, also where it is no habit.
   local withoutPauses(who) = |||
     (
       %(who)s
       unless on (training_job, rank, phase, group) (
-        %(who)s <= on (training_job, rank) group_left () %(factor)g * max by (training_job, rank) (%(pauses)s)
+        %(who)s <= on (training_job, rank) group_left () %(factor)g * max by (training_job, rank) (
+          %(pauses)s
+          or label_replace(rank:argus_gc_pause:ratio, "phase", "gc", "", "")
+          or label_replace(rank:argus_compile:ratio, "phase", "compile", "", "")
+        )
         unless on (training_job, rank, phase) %(pauses)s
       )
     )
@@ -126,10 +130,17 @@ local labels = import '../lib/labels.libsonnet';
         notSlowHost,
         // No rank: all collect alike, but never at the same step.
         if kind.cause == 'host-gc' then '\nor job:argus_gc_unsynchronised:lost_ratio'
-        // Late by what it compiles, though that is no habit yet.
-        else if kind.cause == 'host-jit' then '\nor ' + byVerdict(
-          '%s <= on (%s) group_left () %g * rank:argus_compile:ratio' % [late, labels.rank, c.explainedRatio]
-        ) else '',
+        // Slow or late by what it compiles, though that is no habit yet.
+        else if kind.cause == 'host-jit' then '\nor ' + byVerdict(|||
+          (%(late)s or %(compute)s) <= on (%(rank)s) group_left () %(factor)g * rank:argus_compile:ratio
+          unless on (%(rank)s) %(habit)s
+        ||| % {
+          late: late,
+          compute: compute,
+          rank: labels.rank,
+          factor: c.explainedRatio,
+          habit: suspect(['kind="host"', 'phase=~"%s"' % kind.phases]),
+        }) else '',
       ])
       for kind in named
     ] + [

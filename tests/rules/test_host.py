@@ -36,7 +36,7 @@ def pauses(job: Scenario, rank: int, seconds: float, first: int, every: int) -> 
 def test_collections_at_different_steps_name_the_job(tmp_path: Path) -> None:
     """Each rank pauses 1.5 s in four minutes, half a minute after the one before: no rank, and a ticket.
 
-    The job loses a twentieth; the bound by the longest pause of each half minute comes close to it.
+    The job loses a twentieth; the bound by the longest pause of each 45 seconds comes close to it.
     """
     job = job_of(tmp_path)
     for rank in range(RANKS):

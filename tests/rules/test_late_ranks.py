@@ -64,21 +64,50 @@ def test_what_another_rank_loses_in_its_own_phases_explains_it(tmp_path: Path) -
     job.run()
 
 
-def test_a_slow_link_explains_that_its_ranks_are_late_elsewhere(tmp_path: Path) -> None:
-    """The experts of ranks 2 and 3 are gathered in 0.9 s, those of the other pairs in 0.3: it is the link."""
-    job = steps(tmp_path, {2: 0.4, 3: 0.4})
+def with_experts(job: Scenario, gathered: Mapping[int, float]) -> None:
+    """The experts of each pair of ranks are gathered in 0.3 s, of those given in so many."""
     for rank in range(RANKS):
-        seconds = 0.9 if rank in (2, 3) else 0.3
+        seconds = 4 * gathered.get(rank // 2, 0.3)
         group = f"ep:{rank // 2}"
         job.phase(
-            rank,
-            "ep-all-gather",
-            f"0+4x{SAMPLES}",
-            f"0+{4 * seconds:.6g}x{SAMPLES}",
-            kind="comm",
-            group=group,
+            rank, "ep-all-gather", f"0+4x{SAMPLES}", f"0+{seconds:.6g}x{SAMPLES}", kind="comm", group=group
         )
+
+
+def test_a_slow_link_explains_that_its_ranks_are_late_elsewhere(tmp_path: Path) -> None:
+    """Ranks 2 and 3 need 0.9 s for their experts, and so are late for all others: it is the link."""
+    job = steps(tmp_path, {2: 0.4, 3: 0.4})
+    with_experts(job, {1: 0.9})
     job.expect(CULPRITS, AT, {'{group="ep:1", cause="link-slow"}': 1})
+    job.run()
+
+
+def test_links_of_half_of_the_groups_are_not_slow(tmp_path: Path) -> None:
+    """Two of four groups have more to gather, as those of one stage may."""
+    job = steps(tmp_path, {})
+    with_experts(job, {0: 1.5, 1: 1.5})
+    job.expect(CULPRITS, AT, {})
+    job.run()
+
+
+def test_links_are_compared_within_a_stage(tmp_path: Path) -> None:
+    """The second stage sends twice as much; in the first, the group of replica 2 is slow."""
+    job = steps(tmp_path, {})
+    for replica in range(3):
+        for stage in range(2):
+            seconds = 4 * (0.3, 0.6)[stage] * (1.8 if (replica, stage) == (2, 0) else 1)
+            for rank in range(2):
+                where = f"tp:dp{replica}.pp{stage}"
+                number = 4 * replica + 2 * stage + rank
+                job.phase(
+                    number,
+                    "tp-all-reduce",
+                    f"0+4x{SAMPLES}",
+                    f"0+{seconds:.6g}x{SAMPLES}",
+                    kind="comm",
+                    group=where,
+                )
+    job.expect(CULPRITS, AT, {'{group="tp:dp2.pp0", cause="link-slow"}': 1})
     job.run()
 
 
@@ -93,13 +122,25 @@ def test_pauses_explain_it(tmp_path: Path) -> None:
     job.run()
 
 
+def compiles(job: Scenario, seconds: int) -> None:
+    """Rank 2 compiles for so long every two minutes."""
+    for rank in range(RANKS):
+        compiled = [seconds * (sample // 8) if rank == 2 else 0 for sample in range(SAMPLES)]
+        job.add("argus_compile_seconds_sum", " ".join(map(str, compiled)), rank=rank, compiler="inductor")
+
+
 def test_late_by_a_compilation_is_late_by_its_host(tmp_path: Path) -> None:
     """Rank 2 compiles for 7 s in one minute of two: no habit, but the others wait for it."""
     job = steps(tmp_path, {2: 0.75})
-    for rank in range(RANKS):
-        compiled = [7 * (sample // 8) if rank == 2 else 0 for sample in range(SAMPLES)]
-        values = " ".join(map(str, compiled))
-        job.add("argus_compile_seconds_sum", values, rank=rank, compiler="inductor")
+    compiles(job, 7)
+    job.expect(CULPRITS, AT, {'{rank="2", group="dp", cause="host-jit"}': 1})
+    job.run()
+
+
+def test_slow_by_a_compilation_is_slow_by_its_host(tmp_path: Path) -> None:
+    """The same inside its forward, which takes 2.9 s in the mean."""
+    job = steps(tmp_path, {}, {2: 2.9})
+    compiles(job, 10)
     job.expect(CULPRITS, AT, {'{rank="2", group="dp", cause="host-jit"}': 1})
     job.run()
 
@@ -122,7 +163,7 @@ def test_transfers_between_two_ranks_make_nobody_late(tmp_path: Path) -> None:
 
 
 def test_lateness_is_a_ticket_before_it_pages(tmp_path: Path) -> None:
-    """It costs 7 % of the time. The worker has three minutes to find the reason in the kernels."""
+    """It costs 7 % of the time. At three minutes of age the worker has looked at its kernels."""
     job = steps(tmp_path, {2: 0.75})
     firing = "max by (severity) (ALERTS{alertname='ArgusCollectiveLateRank', alertstate='firing'})"
     job.expect(firing, "3m30s", {'{severity="ticket"}': 1})

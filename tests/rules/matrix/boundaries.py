@@ -517,8 +517,8 @@ BOUNDARIES = (
     Boundary(
         "2 % in collection, in turn",
         in_turn,
-        0.85,
-        0.865,
+        1.27,
+        1.30,
         (record("job:argus_gc_unsynchronised:lost_ratio"), fires("ArgusHostStall", "ticket")),
     ),
     Boundary(

@@ -97,9 +97,9 @@ def unsynchronised_build(ranks: Ranks, size: int, fault: bool, _: float) -> Job:
 
 
 def unsynchronised(ranks: Ranks) -> float:
-    """A pause is seen in half a minute, that is two evaluations, and so is that of the next rank."""
-    seen = min(PERIOD, 2 * len(ranks)) / PERIOD
-    return seen * PAUSE / 30 - PAUSE / (15 * PERIOD)
+    """A pause is seen in 45 seconds, that is three evaluations; those of the next rank cover two more."""
+    seen = min(PERIOD, 3 + 2 * (len(ranks) - 1)) / PERIOD
+    return seen * PAUSE / 45 - PAUSE / (15 * PERIOD)
 
 
 UNSYNCHRONISED = World(
