@@ -85,13 +85,16 @@ def test_command_runs_without_exporter(tmp_path: Path) -> None:
 
 
 def test_killed_run_takes_its_exporter_along(tmp_path: Path) -> None:
-    """No exporter is left behind by SIGKILL."""
-    run = start(tmp_path / "s", *python(WAIT))
+    """No exporter is left behind by SIGKILL; the command itself is not ours to end."""
+    run = start(tmp_path / "s", *python(f"import os; print(os.getpid(), flush=True); {WAIT}"))
     assert run.stdout is not None
-    run.stdout.readline()
-    run.kill()
-    run.wait()
-    until(lambda: not (tmp_path / "s").exists(), "the exporter ends")
+    command = int(run.stdout.readline())
+    try:
+        run.kill()
+        run.wait()
+        until(lambda: not (tmp_path / "s").exists(), "the exporter ends")
+    finally:
+        os.kill(command, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
