@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
+)
 ROOT = Path(__file__).resolve().parents[2]
 STEP = 15
 """Seconds between samples and evaluations."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,14 @@ import pytest
 import yaml
 from numpy.typing import NDArray
 
+from rules.scenario import needs_promtool
+
 ROOT = Path(__file__).resolve().parents[2]
 STEP = 15
 """Seconds between samples and evaluations."""
 Floats = NDArray[np.float64]
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
+pytestmark = needs_promtool
 
 
 def series(metric: str, labels: str, values: Floats) -> dict[str, str]:

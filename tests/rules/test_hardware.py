@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from rules.scenario import Scenario
+from rules.scenario import Scenario, needs_promtool
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
+pytestmark = needs_promtool
 
 
 def straggling(folder: Path) -> Scenario:

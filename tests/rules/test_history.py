@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pytest
+from rules.scenario import Scenario, needs_promtool
 
-from rules.scenario import Scenario
-
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
+pytestmark = needs_promtool
 
 SECONDS = 2
 """Between samples, as the quick rules of demos and tests evaluate the history."""

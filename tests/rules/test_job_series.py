@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from rules.scenario import ROOT, Scenario
+from rules.scenario import ROOT, Scenario, needs_promtool
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
+pytestmark = needs_promtool
 
 
 def iterations(job: Scenario, rank: int, durations: list[float], **labels: object) -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import pytest
+from rules.scenario import Scenario, needs_promtool
 
-from rules.scenario import Scenario
-
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
+pytestmark = needs_promtool
 
 CULPRITS = "max by (rank, phase, cause) (rank:argus_verdict:active{verdict='culprit'})"
 PIPELINES, STAGES = 4, 2

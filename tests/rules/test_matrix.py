@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,20 @@ from rules.matrix import collectives, hosts, iterations, run, runs, straggler
 from rules.matrix.boundaries import BOUNDARIES
 from rules.matrix.exceptions import EXCEPTIONS
 from rules.matrix.world import Case, World, cells
-from rules.scenario import ROOT
+from rules.scenario import ROOT, needs_promtool
 
-promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
 WORLDS = (straggler.WORLD, *collectives.WORLDS, *iterations.WORLDS, *hosts.WORLDS, *runs.WORLDS)
 CONCERNS = tuple(sorted({concern for world in WORLDS for concern in world.concerns}))
 
 
-@promtool
+@needs_promtool
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
 def test_world(world: World, tmp_path: Path) -> None:
     """What its rules say of the faulty job, of a healthy one, at every size and through every disturbance."""
     run.check(run.document(world), tmp_path)
 
 
-@promtool
+@needs_promtool
 def test_boundaries(tmp_path: Path) -> None:
     """Below every threshold its rule is silent, above it speaks."""
     run.check(run.boundary_document(BOUNDARIES, CONCERNS), tmp_path)

@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rules.scenario import ROOT, Scenario
+from rules.scenario import ROOT, Scenario, needs_promtool
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
+pytestmark = needs_promtool
 
 
 def test_nothing_is_pinned() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from rules.scenario import needs_promtool
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = sorted(
@@ -14,9 +15,7 @@ RULES = sorted(
 )
 SUBJECTS = sorted(ROOT.glob("rules/tests/*.yaml"))
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
+pytestmark = needs_promtool
 
 
 @pytest.mark.parametrize("file", RULES, ids=lambda file: str(file.relative_to(ROOT)))

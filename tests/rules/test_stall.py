@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import pytest
+from rules.scenario import Scenario, needs_promtool
 
-from rules.scenario import Scenario
-
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
+pytestmark = needs_promtool
 
 SAMPLES = 20
 AT = "4m"
@@ -144,15 +139,27 @@ def test_everybody_in_the_same_collective_is_the_collective_itself(tmp_path: Pat
     job.run()
 
 
-def test_a_broken_collective_of_one_group_is_named_though_others_have_gone_on(tmp_path: Path) -> None:
-    """All of dp:0 are in its all-reduce; dp:1 is through with its own and waits in the next, of all ranks."""
-    job = stalled(tmp_path, 8)
+def replicas_of_two(folder: Path, hanging: int | None) -> Scenario:
+    """Four replicas of two shards; nobody of shard 0 is through with its all-reduce, and all of shard 1 are.
+
+    Shard 1 waits in the next collective, of all ranks. `hanging` has not entered that of shard 0.
+    """
+    job = stalled(folder, 8)
     for rank in range(8):
         replica, shard = divmod(rank, 2)
         entered(job, rank, 41, f"tp:{replica}")
-        entered(job, rank, 8, f"dp:{shard}")
+        entered(job, rank, 7 if rank == hanging else 8, f"dp:{shard}")
         entered(job, rank, 5 if shard == 0 else 6, "world")
-        is_in(job, rank, "dp-all-reduce" if shard == 0 else "world-all-reduce", "comm")
+        if rank == hanging:
+            is_in(job, rank, "forward", "compute")
+        else:
+            is_in(job, rank, "dp-all-reduce" if shard == 0 else "world-all-reduce", "comm")
+    return job
+
+
+def test_a_broken_collective_of_one_group_is_named_though_others_have_gone_on(tmp_path: Path) -> None:
+    """All of dp:0 have entered it and are in it."""
+    job = replicas_of_two(tmp_path, hanging=None)
     label = 'verdict="culprit", cause="hang-comm", phase="dp-all-reduce", group="dp:0"'
     job.expect(f"max by (verdict, cause, phase, group, rank) ({CULPRITS})", AT, {f"{{{label}}}": 1})
     job.expect(FIRING, AT, {page(f", {label}"): 1})
@@ -160,17 +167,8 @@ def test_a_broken_collective_of_one_group_is_named_though_others_have_gone_on(tm
 
 
 def test_a_group_that_waits_for_one_of_its_own_is_not_broken(tmp_path: Path) -> None:
-    """As above, but rank 4 is still in its forward: it holds up dp:0, and with it everybody."""
-    job = stalled(tmp_path, 8)
-    for rank in range(8):
-        replica, shard = divmod(rank, 2)
-        entered(job, rank, 41, f"tp:{replica}")
-        entered(job, rank, 7 if rank == 4 else 8, f"dp:{shard}")
-        entered(job, rank, 5 if shard == 0 else 6, "world")
-        if rank == 4:
-            is_in(job, rank, "forward", "compute")
-        else:
-            is_in(job, rank, "dp-all-reduce" if shard == 0 else "world-all-reduce", "comm")
+    """Rank 4 is still in its forward: it holds up dp:0, and with it everybody."""
+    job = replicas_of_two(tmp_path, hanging=4)
     job.expect(CULPRITS, AT, {culprit(4, "forward"): 1})
     job.run()
 

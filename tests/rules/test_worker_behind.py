@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from rules.scenario import STEP, Scenario
+from rules.scenario import STEP, Scenario, needs_promtool
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
+pytestmark = needs_promtool
 SAMPLES = 60
 AT = 56
 """The sample at which is asked: 14m."""
