@@ -59,10 +59,11 @@ class Receiver:
                 packets.append(packet)
 
     def finish(self) -> list[list[bytes]]:
-        """All packets, once every connection has ended."""
+        """All packets, once every connection has ended; those still in the listener's queue are taken first."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
         for reader in self._readers:
             reader.join(10)
-        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         return self.connections
 
