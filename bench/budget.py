@@ -28,7 +28,7 @@ from argus_exporter.budget.forecast import SMALL_GROUP, SMALL_GROUP_PHASES, fore
 from argus_exporter.budget.series import A_RANK, Fleet
 from bench import rules
 from bench.rules import SCRAPE, STEP_SECONDS, process_metric
-from bench.rules_writer import Request, Series, requests_of, send
+from bench.series_writer import Request, Series, requests_of, send
 from bench.servers import PrometheusServer
 
 _NOT_RISING = ("argus_activity", "argus_channel_", "argus_group_expected", "argus_rank_", "argus_kernel_info")

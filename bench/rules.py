@@ -1,18 +1,19 @@
 """All rules at the size of a large job, in a real Prometheus: `python -m bench.rules`.
 
 Tensor parallel 4, pipeline 4, data parallel by the rest, 12 phases a rank with the labels that an exporter
-gives them, steps of 4 s, one rank slow. History is written first (half an hour, thinly), then a sample of
-every series each 15 s, every host at its own moment, while Prometheus evaluates all rules at their own
-intervals, with a rule group for each of the 12 phases (`_config.phases`). Prints the groups and ends in one
-JSON line:
+gives them, steps of 4 s, one rank slow. A past of half an hour comes first, thinly and quickly; then
+Prometheus scrapes every host each 15 s and evaluates all rules at their own intervals, with a rule group for
+each of the 12 phases (`_config.phases`). Prints the groups and ends in one JSON line:
 
     group_p95_s   95th percentile of all evaluations of all groups, seconds
     slowest_p95_s the largest 95th percentile of any one group
-    sum_s         mean seconds of every group, summed
-    cpu_s         CPU seconds of Prometheus a scrape interval, receiving the samples included
+    sum_s         seconds of all groups in one scrape interval: a group each 5 s counts three times, one each
+                  minute a quarter
+    once_s        mean seconds of every group, each once
+    cpu_s         CPU seconds of Prometheus a scrape interval, scraping included
     rss_gb        resident memory of Prometheus at the end, 2^30 bytes
     series        series in its head
-    samples_late_s the longest that a sample waited for Prometheus to take it
+    scrapes_failed of the last interval
 
 Groups that run at the same moment share the cores: beside other work the times are upper bounds.
 """
@@ -35,7 +36,8 @@ import _jsonnet
 import numpy as np
 
 from argus_core import remote_write
-from bench.rules_writer import Feed, Series, requests_of
+from bench.rules_exporters import JOB, Exporters
+from bench.series_writer import Series
 from bench.servers import PrometheusServer
 
 JSONNET = Path(__file__).resolve().parents[1] / "jsonnet"
@@ -58,14 +60,14 @@ PHASES = {
 _TP, _PP = 4, 4
 _SLOW = 77
 PAST = [*range(1860, 180, -240), *range(180, 0, -15)]
-"""Ages of the samples written first, seconds: half an hour, thinly, then every scrape."""
+"""Ages of the samples that come first, seconds: half an hour, thinly, then every scrape."""
 
 
 def fleet(ranks: int) -> Iterator[Series]:
     """What the exporters of a job say, steadily."""
     rng = np.random.default_rng(1)
     for rank in range(ranks):
-        base = {"training_job": "bench", "rank": str(rank), "instance": f"host{rank // 8}:9877"}
+        base = {"training_job": "bench", "rank": str(rank), "instance": f"host{rank // 8}:9877", "job": JOB}
         stage = f"pp{rank // _TP % _PP}.tp{rank % _TP}"
         groups = {
             "dp": f"dp:{stage}",
@@ -122,6 +124,24 @@ def rules_file(folder: Path) -> Path:
     return file
 
 
+def configure(server: PrometheusServer, config: dict[str, Any]) -> None:
+    """Let a running server take another configuration."""
+    (server.folder / "prometheus.yml").write_text(json.dumps(config), encoding="utf-8")  # which is YAML
+    request = urllib.request.Request(f"{server.url}/-/reload", method="POST")
+    urllib.request.urlopen(request, timeout=60).close()
+
+
+def play_past(exporters: Exporters, began: float) -> None:
+    """Every moment of `PAST`, then one each interval until now."""
+    moment = began
+    for age in PAST:
+        moment = began + PAST[0] - age
+        exporters.play(moment)
+    while (moment := moment + SCRAPE) < time.time():
+        exporters.play(moment)
+    exporters.go_live()
+
+
 def get(server: PrometheusServer, path: str) -> Any:
     with urllib.request.urlopen(f"{server.url}/api/v1/{path}", timeout=60) as answer:
         return json.load(answer)["data"]
@@ -131,17 +151,18 @@ Seconds = dict[str, list[float]]
 """Of every evaluation but the first, which creates the series that later ones append to; by name."""
 
 
-def measure(server: PrometheusServer, feed: Feed, minutes: float) -> tuple[Seconds, Seconds]:
-    """Watch for some minutes; seconds by group, and by rule (group, record or alert, place)."""
+def measure(server: PrometheusServer, minutes: float) -> tuple[Seconds, Seconds, dict[str, float]]:
+    """Watch for some minutes: seconds by group, by rule (group, name, place), and intervals by group."""
+    intervals: dict[str, float] = {}
     seen: dict[tuple[str, str], float] = {}
     seen_rules: dict[tuple[str, str], float] = {}
     end, following = time.time() + 60 * minutes, time.time()
     while time.time() < end:
-        feed.check()
         if time.time() >= following:
             following += SCRAPE
             # The list of all rules costs Prometheus as much as a rule group: once an interval.
             for group in get(server, "rules")["groups"]:
+                intervals[group["name"]] = group["interval"]
                 for place, rule in enumerate(group["rules"]):
                     if rule["evaluationTime"] > 0:
                         name = f"{group['name']} {rule['name']} #{place}"
@@ -155,7 +176,7 @@ def measure(server: PrometheusServer, feed: Feed, minutes: float) -> tuple[Secon
             if name in moments and float(seconds) > 0:
                 seen[name, moments[name]] = float(seconds)
         time.sleep(1)
-    return by_name(seen), by_name(seen_rules)
+    return by_name(seen), by_name(seen_rules), intervals
 
 
 def by_name(seen: dict[tuple[str, str], float]) -> Seconds:
@@ -186,28 +207,30 @@ def main() -> None:
     options = parser.parse_args()
     # What Prometheus 2.53 and later set themselves: less memory for a little more collecting.
     os.environ.setdefault("GOGC", "75")
-    requests = requests_of(fleet(options.ranks))
-    count = sum(len(request.values) for request in requests)
-    print(f"{options.ranks} ranks, {len(PHASES)} phases, {count} series", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
+    series = list(fleet(options.ranks))
+    print(f"{options.ranks} ranks, {len(PHASES)} phases, {len(series)} series", flush=True)
+    began = time.time() - PAST[0]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Exporters(series, began=began, step=STEP_SECONDS) as exporters,
+    ):
+        del series
         server = PrometheusServer(Path(folder), arguments=("--web.enable-lifecycle",)).start()
-        feed = Feed(server, requests, interval=SCRAPE, step=STEP_SECONDS, past=PAST)
         try:
-            begun = time.time()
-            feed.start()
-            feed.live.wait()
-            feed.check()
-            print(
-                f"{len(PAST)} samples of each, and those due since: {time.time() - begun:.0f} s", flush=True
-            )
+            configure(server, {"scrape_configs": [exporters.scrape_config(1.0)]})
+            play_past(exporters, began)
+            print(f"the past is there: {time.time() - began - PAST[0]:.0f} s", flush=True)
             rules = rules_file(Path(folder))
-            (Path(folder) / "prometheus.yml").write_text(
-                f"global: {{scrape_interval: 1h, evaluation_interval: 15s}}\nrule_files: ['{rules}']\n"
+            configure(
+                server,
+                {
+                    "global": {"evaluation_interval": f"{SCRAPE:g}s"},
+                    "rule_files": [str(rules)],
+                    "scrape_configs": [exporters.scrape_config(SCRAPE)],
+                },
             )
-            request = urllib.request.Request(f"{server.url}/-/reload", method="POST")
-            urllib.request.urlopen(request, timeout=60).close()
             before, cpu = time.time(), process_metric(server, "process_cpu_seconds_total")
-            groups, single = measure(server, feed, options.minutes)
+            groups, single, intervals = measure(server, options.minutes)
             share = (process_metric(server, "process_cpu_seconds_total") - cpu) / (time.time() - before)
             show("group", groups, len(groups))
             show("slowest rules", single, 25)
@@ -217,18 +240,20 @@ def main() -> None:
                 "ranks": options.ranks,
                 "group_p95_s": float(np.percentile(np.concatenate(list(groups.values())), 95)),
                 "slowest_p95_s": max(float(np.percentile(values, 95)) for values in groups.values()),
-                "sum_s": float(sum(np.mean(values) for values in groups.values())),
+                "sum_s": float(
+                    sum(np.mean(values) * SCRAPE / intervals[name] for name, values in groups.items())
+                ),
+                "once_s": float(sum(np.mean(values) for values in groups.values())),
                 "cpu_s": share * SCRAPE,
                 "rss_gb": process_metric(server, "process_resident_memory_bytes") / 2**30,
                 "series": int(get(server, "status/tsdb")["headStats"]["numSeries"]),
-                "samples_late_s": round(feed.late_s, 1),
+                "scrapes_failed": len(server.query("up == 0", time.time())),
                 "culprits": named,
             }
             print(json.dumps(result))
         finally:
             # Nothing is kept, so nothing need be written out.
             server.kill()
-            feed.end()
 
 
 def own_metrics(server: PrometheusServer) -> list[str]:

@@ -15,12 +15,15 @@ local email = receive.email('argus-%s@example.com');
 local mailServer = receive.emailGlobals(secrets, 'smtp.example.com:587', 'argus@example.com', user='argus');
 
 // One file a concern: a site takes what it needs, and a test evaluates what it is about.
-local ruleFiles(folder, flavour) = {
-  ['%s/argus.%s.rules.yaml' % [folder, file]]: { groups: flavour.prometheusRulesByFile[file] }
-  for file in std.objectFields(flavour.prometheusRulesByFile)
-} + {
-  [folder + '/argus.alerts.yaml']: flavour.prometheusAlerts,
-};
+local ruleFiles(folder, flavour) =
+  // jsonnet evaluates a field anew at each use.
+  local byFile = flavour.prometheusRulesByFile;
+  {
+    ['%s/argus.%s.rules.yaml' % [folder, file]]: { groups: byFile[file] }
+    for file in std.objectFields(byFile)
+  } + {
+    [folder + '/argus.alerts.yaml']: flavour.prometheusAlerts,
+  };
 
 ruleFiles('rules', mixin) + ruleFiles('rules/test', test) + ruleFiles('rules/portable', portable) + {
   // Pages to the pager, tickets to mail, all of it to chat.

@@ -21,8 +21,11 @@
     // ---- cadence --------------------------------------------------------------------------------------------
     // Seconds between scrapes of the exporters; every window below is a multiple of it.
     scrapeInterval: 15,
-    // Seconds between evaluations of the statistics.
+    // Seconds between evaluations of all that may tell something within a scrape interval: the fast path, stalls, jobs.
     evaluationInterval: 15,
+    // Seconds between evaluations of what is read over the minutes of `meanWindows`: means, deviations, medians, pauses
+    // of the host. They read every series of every rank. The same as `evaluationInterval`: in one group with the rest.
+    statisticsInterval: 2 * c.evaluationInterval,
     // Seconds between evaluations of verdicts and alerts, which read few series. A third of the statistics'
     // interval: statistics -> verdict -> alert then takes less than the two evaluations promised.
     verdictInterval: 5,
@@ -149,8 +152,10 @@
     historyWindow: 14 * 86400,
     // Recordings (two hours of them) of one healthy run before anything is compared with it.
     historyMinSamples: 30,
-    // Slowdown against the best healthy run of the same model, backend and size that is a finding.
+    // Slowdown against the best healthy run of the same model, backend and size that is a finding whatever its cause, and
+    // that is one where something of the run's signature says why.
     historyRatio: 1.05,
+    historyExplainedRatio: 1.03,
     // Duration of a launch against history that makes one kernel the cause.
     historyKernelRatio: 1.1,
     // Issue latency against history below which the host has become the bottleneck: FLARE's example falls from 42 ms to

@@ -15,13 +15,13 @@ local labels = import '../lib/labels.libsonnet';
           alert: 'ArgusRankMissing',
           // A rank that was lost is named; one that never came is a number missing from its group.
           expr: |||
-            max by (training_job, rank) (%(up)s) == 0
+            rank:argus_rank:lost
             or (
               group:argus_ranks:expected - group:argus_ranks:reporting > 0
               and on (training_job) job:argus_ranks:count
-              unless on (training_job) max by (training_job, rank) (%(up)s) == 0
+              unless on (training_job) rank:argus_rank:lost
             )
-          ||| % { up: series('argus_rank_up') },
+          |||,
           'for': duration.of(c.rankMissingFor),
           labels: { severity: 'ticket', team: 'operations', level: 'L1' },
           annotations: {

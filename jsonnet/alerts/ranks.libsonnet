@@ -45,7 +45,7 @@ local duration = import '../lib/duration.libsonnet';
                 * group:argus_phase_spans:rate{kind!="comm"} >= %(lost)g
               )
               and group:argus_phase_duration_seconds:cv{kind!="comm"} >= %(cv)g
-              and group:argus_phase_coverage:ratio >= %(coverage)g
+              and group:argus_phase_coverage:ratio{kind!="comm"} >= %(coverage)g
             )
             %(quiet)s
           ||| % {

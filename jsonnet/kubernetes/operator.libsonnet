@@ -11,9 +11,11 @@ local api = 'monitoring.coreos.com/v1';
       metadata: common.metadata('argus-' + name) { namespace: config.monitoring },
       spec: { groups: groups },
     };
+    // jsonnet evaluates a field anew at each use.
+    local byFile = mixin.prometheusRulesByFile;
     [
-      rule(file, mixin.prometheusRulesByFile[file])
-      for file in std.objectFields(mixin.prometheusRulesByFile)
+      rule(file, byFile[file])
+      for file in std.objectFields(byFile)
     ] + [rule('alerts', mixin.prometheusAlerts.groups)],
 
   podMonitors(config)::

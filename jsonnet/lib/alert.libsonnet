@@ -65,13 +65,6 @@ local duration = import 'duration.libsonnet';
     local culprits = 'rank:argus_verdict:lost_ratio{verdict="culprit", level!="L1", cause!="%s"}'
                      % config.causes.workload.cause;
     local finding = 'rank:argus_verdict:lost_ratio{verdict="culprit", level="L2", %s}' % matchers;
-    local effect = |||
-      (
-        rank:argus_phase_duration_seconds:fast_ratio
-        or rank:argus_phase_duration_seconds:median_ratio >= %(ratio)g
-        or rank:argus_phase_duration_seconds:median_ratio{kind="comm"} <= %(inverse)g
-      )
-    ||| % { ratio: config.fastRatio, inverse: 1 / config.fastRatio };
     local lasting = if ticketFor > 0 then '\n  and on (training_job, rank, phase, group, cause) (%s offset %s)'
                                           % [finding, duration.of(ticketFor)] else '';
     local paging = |||
@@ -80,13 +73,13 @@ local duration = import 'duration.libsonnet';
         and on (training_job, rank, phase, group, cause) (
           %(finding)s >= on (training_job) group_left () %(share)g * max by (training_job) (%(culprits)s)
         )
-        unless on (training_job, phase, group) group:argus_phase_ranks:count < 3%(lasting)s
+        unless on (training_job, phase, group) group:argus_phase_ranks:few%(lasting)s
       )
     ||| % { lasting: lasting, finding: finding, lost: config.pageLostRatio, share: config.pageCostliestShare, culprits: culprits };
     [
       {
         alert: name,
-        expr: '%s\nand on (training_job, rank) %s' % [finding, effect],
+        expr: finding + '\nand on (training_job, rank) rank:argus_phase_striking:ratio',
         [if infoFor > 0 then 'for']: duration.of(infoFor),
         labels: { severity: 'info' },
         annotations: annotations,

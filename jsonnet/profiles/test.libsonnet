@@ -3,6 +3,7 @@
   _config+:: {
     scrapeInterval: 1,
     evaluationInterval: 1,
+    statisticsInterval: 1,
     // Statistics, verdicts and alerts are three hops: half a second keeps the last two within one evaluation.
     verdictInterval: 0.5,
     slowInterval: 2,

@@ -129,13 +129,14 @@ local labels = import '../lib/labels.libsonnet';
         and on (training_job) %(old)s
         unless on (training_job) job:argus_iteration:class{class=~"regression|both"}
         unless on (training_job) (rank:argus_verdict:lost_ratio{verdict="culprit"} >= %(lost)g)
-        unless on (training_job) job:argus_history:slowdown_ratio
+        unless on (training_job) (job:argus_history:slowdown_ratio >= %(ratio)g)
         unless on (training_job) job:argus_stalled:seconds
         unless on (training_job) (job:argus_train:seconds < %(mean)g)
       ||| % {
         // Later than the comparison, whose first answer must be there.
         old: oldEnough(2 * c.slowInterval),
         lost: 1 - 1 / c.historyRatio,
+        ratio: c.historyRatio,
         mean: c.historyMean,
       },
     },
@@ -171,7 +172,7 @@ local labels = import '../lib/labels.libsonnet';
         and on (training_job) %(old)s
         unless on (training_job) job:argus_stalled:seconds
         unless on (training_job) (job:argus_train:seconds < %(mean)g)
-      ||| % { change: change('iteration'), ratio: c.historyRatio, old: oldEnough(), mean: c.historyMean },
+      ||| % { change: change('iteration'), ratio: c.historyExplainedRatio, old: oldEnough(), mean: c.historyMean },
     },
   ],
 
@@ -236,10 +237,18 @@ local labels = import '../lib/labels.libsonnet';
       // The queue of launches runs dry, though the GPUs hardly idle.
       { kind: c.causes.history.hostSync { evidence: 'latency' }, expr: hostRuns },
       { kind: c.causes.history.fabric { evidence: 'phases' }, expr: slowerPhase('kind="comm"') },
-      // Kernels and collectives take as long as ever, but no longer at the same time.
-      { kind: c.causes.history.overlap { evidence: 'exposed' }, expr: share('exposed') },
+      {
+        // Kernels and collectives take as long as ever, but no longer at the same time: half of what is lost, or more
+        // than what counts anyway.
+        kind: c.causes.history.overlap { evidence: 'exposed' },
+        expr: 'max by (training_job) (%s) >= clamp_max(0.5 * (1 - 1 / job:argus_history:slowdown_ratio), %g)'
+              % [excess('exposed'), c.minLostRatio],
+      },
       // Slower, and nothing else that is known has changed.
-      { kind: c.causes.history.unexplained { evidence: 'none' }, expr: 'job:argus_history:slowdown_ratio' },
+      {
+        kind: c.causes.history.unexplained { evidence: 'none' },
+        expr: 'job:argus_history:slowdown_ratio >= %g' % c.historyRatio,
+      },
     ],
   // The first line that holds is the cause: the rules are evaluated in this order.
   local findings = [

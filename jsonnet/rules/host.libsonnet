@@ -13,33 +13,45 @@ local labels = import '../lib/labels.libsonnet';
   local ofRank(expr) =
     'sum by (training_job, rank) (max by (training_job, rank, generation, compiler) (%s))' % expr,
   local share(metric) = ofRank('rate(%s[%s])' % [series(metric), short]),
-  // Pauses in both of the last two intervals: a single one now and then is not the rank's habit.
-  local paused(metric, interval, age=0) = '%s - %s' % [
-    series(metric) + (if age > 0 then ' offset ' + duration.of(age) else ''),
-    series(metric) + ' offset ' + duration.of(age + interval),
-  ],
-  local habit(metric) = std.join('\n', [
-    'and on (training_job, rank) %s >= %g' % [ofRank(paused(metric, c.pauseInterval, age)), c.minLostRatio * c.pauseInterval]
-    for age in [0, c.pauseInterval]
-  ]),
+  local paused(metric, interval) = ofRank('%s - %s offset %s' % [series(metric), series(metric), duration.of(interval)]),
   // Collections come by chance: an excess counts beyond what as many of the job's usual ones scatter by, at least one.
   local scatter =
     local seconds = 'avg by (training_job) (rank:argus_gc_pause:ratio)';
     local count = 'avg by (training_job) (%s)' % share('argus_gc_pause_seconds_count');
     '%g * %s / (%s > 0) * sqrt(clamp_min(%g * %s, 1)) / %g'
     % [c.zMax, seconds, count, c.meanWindows[0], count, c.meanWindows[0]],
-  local suspects(phase, ratio, metric, beyond='') = {
-    record: 'rank:argus_phase_suspect:lost_ratio',
-    labels: { phase: phase, kind: 'host', group: 'host', source: 'host' },
-    expr: |||
-      (
-        %(ratio)s - on (training_job) group_left () quantile by (training_job) (0.5, %(ratio)s)
-      ) >= %(lost)g
-      and on (training_job) count by (training_job) (%(ratio)s) > 2
-      %(habit)s
-      %(beyond)s%(training)s
-    ||| % { ratio: ratio, habit: habit(metric), beyond: beyond, lost: c.minLostRatio, training: training },
-  },
+  // Of a kind of pause: the share of every rank, those that count, those of the last interval, and who makes a habit of it.
+  local pauses(phase, ratio, metric, beyond='') = [
+    { record: ratio, expr: share(metric) },
+    { record: 'rank:argus_host_pause:lost_ratio', labels: { phase: phase }, expr: '%s >= %g' % [ratio, c.excuseLeastRatio] },
+    {
+      record: 'rank:argus_host_pause:recent_seconds',
+      labels: { phase: phase },
+      expr: '%s >= %g' % [paused(metric, c.pauseInterval), c.minLostRatio * c.pauseInterval],
+    },
+    {
+      // In both of the last two intervals: a single pause now and then is not the rank's habit.
+      record: 'rank:argus_phase_suspect:lost_ratio',
+      labels: { phase: phase, kind: 'host', group: 'host', source: 'host' },
+      expr: |||
+        (
+          %(pause)s - on (training_job) group_left () quantile by (training_job) (0.5, %(ratio)s)
+        ) >= %(lost)g
+        and on (training_job) count by (training_job) (%(ratio)s) > 2
+        and on (training_job, rank) %(recent)s
+        and on (training_job, rank) %(recent)s offset %(interval)s
+        %(beyond)s%(training)s
+      ||| % {
+        pause: 'rank:argus_host_pause:lost_ratio{phase="%s"}' % phase,
+        ratio: ratio,
+        recent: 'rank:argus_host_pause:recent_seconds{phase="%s"}' % phase,
+        interval: duration.of(c.pauseInterval),
+        beyond: beyond,
+        lost: c.minLostRatio,
+        training: training,
+      },
+    },
+  ],
   // How far the host runs ahead of the GPU, for the ranks of one stage: stages differ.
   local lead = |||
     max by (training_job, rank) (%s)
@@ -48,9 +60,11 @@ local labels = import '../lib/labels.libsonnet';
   local slowest = 'avg_over_time(job:argus_gc_pause:slowest_ratio[%s])' % duration.range(c, c.pauseWindow),
   local average = 'avg_over_time(job:argus_gc_pause:mean_ratio[%s])' % duration.range(c, c.pauseWindow),
 
-  local rules = [
-    { record: 'rank:argus_gc_pause:ratio', expr: share('argus_gc_pause_seconds_sum') },
-    { record: 'rank:argus_compile:ratio', expr: share('argus_compile_seconds_sum') },
+  local rules = pauses('gc', 'rank:argus_gc_pause:ratio', 'argus_gc_pause_seconds_sum', |||
+    and (
+      %(pause)s - on (training_job) group_left () quantile by (training_job) (0.5, rank:argus_gc_pause:ratio)
+    ) >= on (training_job) group_left () (%(scatter)s)
+  ||| % { pause: 'rank:argus_host_pause:lost_ratio{phase="gc"}', scatter: scatter }) + [
     { record: 'job:argus_gc_pause:mean_ratio', expr: 'avg by (training_job) (rank:argus_gc_pause:ratio)' },
     {
       // What collections cost if those of one interval coincide: the longest of any rank.
@@ -59,7 +73,7 @@ local labels = import '../lib/labels.libsonnet';
         max by (training_job) (
           %s >= 0
         ) / %g
-      ||| % [ofRank(paused('argus_gc_pause_seconds_sum', c.simultaneousInterval)), c.simultaneousInterval],
+      ||| % [paused('argus_gc_pause_seconds_sum', c.simultaneousInterval), c.simultaneousInterval],
     },
     {
       // The GPU waits for launches on this rank and not on its peers: whatever takes longer there, the host does.
@@ -69,13 +83,7 @@ local labels = import '../lib/labels.libsonnet';
           <= %(ratio)g
       ||| % { lead: lead, ratio: c.hostLatencyRatio },
     },
-    suspects('gc', 'rank:argus_gc_pause:ratio', 'argus_gc_pause_seconds_sum', |||
-      and (
-        rank:argus_gc_pause:ratio
-        - on (training_job) group_left () quantile by (training_job) (0.5, rank:argus_gc_pause:ratio)
-      ) >= on (training_job) group_left () (%s)
-    ||| % scatter),
-    suspects('compile', 'rank:argus_compile:ratio', 'argus_compile_seconds_sum'),
+  ] + pauses('compile', 'rank:argus_compile:ratio', 'argus_compile_seconds_sum') + [
     {
       // Intervals in which some rank pauses cost far more than one rank's own pauses: not at the same step. The averages
       // outlast the job, and a rank that was to blame.
@@ -93,7 +101,7 @@ local labels = import '../lib/labels.libsonnet';
         slowest: slowest,
         average: average,
         range: duration.range(c, c.pauseWindow),
-        evaluations: c.persistence / c.evaluationInterval,
+        evaluations: c.persistence / c.statisticsInterval,
         lost: c.minLostRatio,
         spread: c.pauseSpread,
         training: training,
@@ -102,6 +110,6 @@ local labels = import '../lib/labels.libsonnet';
   ],
 
   prometheusRules+:: {
-    groups+: [{ name: 'argus-host', interval: duration.of(c.evaluationInterval), rules: rules }],
+    groups+: [{ name: 'argus-host', interval: duration.of(c.statisticsInterval), rules: rules }],
   },
 }

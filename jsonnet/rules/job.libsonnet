@@ -49,6 +49,11 @@ local labels = import '../lib/labels.libsonnet';
             expr: 'count by (training_job) (max by (training_job, rank) (%s) == 1)' % series('argus_rank_up'),
           },
           {
+            // Ranks whose process died, or whose exporter lost them.
+            record: 'rank:argus_rank:lost',
+            expr: 'max by (training_job, rank) (%s) == 0' % series('argus_rank_up'),
+          },
+          {
             // Ranks of the shortest window that say nothing any more: their rates go on for as long as the window.
             record: 'rank:argus_rank:left',
             expr: |||

@@ -1,8 +1,8 @@
 // L2: compare the ranks of one group in one phase, and name the ranks whose duration the group has to wait for.
 //
-// Two rule groups a phase: `argus-l2-window-<phase>` chooses the window once a minute, `argus-l2-<phase>` does the
-// statistics. Phases not listed in `_config.phases` share `...-other`. Each statistic is recorded by group labels
-// that need no join, as the exporter resolves `group` once.
+// Three rule groups a phase: `argus-l2-window-<phase>` chooses the window once a minute, `argus-l2-statistics-<phase>`
+// reads every rank, and `argus-l2-<phase>` has the fast path and names suspects. Phases not listed in `_config.phases`
+// share `...-other`. Each statistic is recorded by group labels that need no join, as the exporter resolves `group` once.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
 
@@ -178,6 +178,9 @@ local labels = import '../lib/labels.libsonnet';
         clamp_max(%(ranks)s / on (training_job, group) group_left () (group:argus_ranks:expected > 0), 1)
         or %(ranks)s ^ 0
       ||| % { ranks: ranks }),
+      // Normally none: what verdicts and alerts ask for every few seconds.
+      record('group:argus_phase_coverage:low_ratio', '%s < %g' % [rec('group:argus_phase_coverage:ratio'), c.minCoverage]),
+      record('group:argus_phase_ranks:few', ranks + ' < 3'),
       // z cannot exceed (n - 1) / sqrt(n): a fixed 3 never fires for ten ranks or fewer.
       record(
         'group:argus_phase_zscore_threshold:current',
@@ -395,6 +398,19 @@ local labels = import '../lib/labels.libsonnet';
       lost: c.minLostRatio,
       judged: judged,
     }),
+    local suspectRatio = record('rank:argus_phase_suspect:median_ratio', '%s and on (%s) %s' % [
+      ratio([compute]),
+      rankLabels,
+      rec('rank:argus_phase_suspect:lost_ratio', [compute]),
+    ]),
+    // Effects to tell of at once.
+    local striking = record(
+      'rank:argus_phase_striking:ratio',
+      std.join('\nor ', (if phase.nested then [] else [rec('rank:argus_phase_duration_seconds:fast_ratio')]) + [
+        '%s >= %g' % [ratio(), c.fastRatio],
+        '%s <= %g' % [ratio([comm]), 1 / c.fastRatio],
+      ])
+    ),
     // What a rank loses in its own phases, below every threshold of suspicion: it may explain that it is late.
     local excess = record('rank:argus_phase_excess:lost_ratio', |||
       (
@@ -425,9 +441,58 @@ local labels = import '../lib/labels.libsonnet';
       lost: c.minLostRatio,
       judged: judged,
     }),
+    // Ranks that wait, within a span of their own, for one that loses time elsewhere. Empty but for `waitingPhases`.
+    local waiting = record('rank:argus_phase_waiting:lost_ratio', |||
+      (
+        %(mean)s - %(toGroup)s min by (%(group)s) (%(mean)s and on (training_job, rank) %(direct)s)
+      ) * %(toGroup)s %(spans)s >= %(lost)g
+    ||| % {
+      mean: mean(['kind="compute"', 'phase=~"%s"' % c.waitingPhases]),
+      toGroup: toGroup,
+      group: groupLabels,
+      direct: labels.selector('rank:argus_phase_suspect:lost_ratio', ['kind!="comm"', 'phase!~"%s"' % c.waitingPhases]),
+      spans: spanRate,
+      lost: c.minLostRatio,
+    }),
+
     local late = rec('rank:argus_phase_suspect:lost_ratio', [comm]),
     local peers = 'training_job, phase, kind, source, dimension',
+    local transfer = rec('group:argus_collective_transfer:seconds'),
+    local transferRatio = rec('group:argus_collective_transfer:ratio'),
+    local slowTransfer = '%s >= %g' % [transferRatio, c.linkRatio],
+    local transfers = [
+      // The shortest span of a collective is its transfer. `dimension` is the group's kind: dp, tp, ep. Stages wait for one
+      // another in what passes between them: no transfer can be read from that.
+      record('group:argus_collective_transfer:seconds', |||
+        label_replace(
+          label_replace(%s, "dimension", "$1", "group", "([^:]*).*"),
+          "stage", "$1", "group", ".*pp([0-9]+).*"
+        )
+      ||| % group('min', [comm, 'group!~"stage:.*"'])),
+      // Compared within a pipeline stage, which has its own share of the work, where that has groups enough.
+      record('group:argus_collective_transfer:ratio', std.join('\nor on (%s) ' % groupLabels, [
+        |||
+          %(transfer)s / on (%(peers)s) group_left () (
+            quantile by (%(peers)s) (0.5, %(transfer)s) and count by (%(peers)s) (%(transfer)s) >= %(minimum)d
+          )
+        ||| % { transfer: transfer, peers: among, minimum: c.linkMinGroups }
+        for among in [peers + ', stage', peers]
+      ])),
+      record('rank:argus_collective_transfer:slow', 'max by (%s) (%s and on (%s) (%s))' % [
+        rankLabels,
+        mean([comm]),
+        groupLabels,
+        slowTransfer,
+      ]),
+    ],
     local collective = [
+      // Those of whom the others are no minority: half of a group is no straggler.
+      record('rank:argus_collective_late:lost_ratio', |||
+        %(late)s
+        unless on (%(group)s) (
+          count by (%(group)s) (%(late)s) >= on (%(group)s) %(most)g * (%(ranks)s >= %(many)d)
+        )
+      ||| % { late: late, group: groupLabels, most: c.mostToBlame, ranks: ranks, many: c.zMinRanks }),
       record('rank:argus_collective_waiting:lost_ratio', |||
         (
           (
@@ -446,33 +511,13 @@ local labels = import '../lib/labels.libsonnet';
         spans: spanRate,
         lost: c.minLostRatio,
       }),
-      // The shortest span of a collective is its transfer. `dimension` is the group's kind: dp, tp, ep. Compared within a
-      // pipeline stage, which has its own share of the work, where that has groups enough. Stages wait for one another in
-      // what passes between them: no transfer can be read from that.
-      record('group:argus_collective_transfer:ratio', std.join('\nor on (%s) ' % groupLabels, [
-        |||
-          %(transfers)s / on (%(peers)s) group_left () (
-            quantile by (%(peers)s) (0.5, %(transfers)s) and count by (%(peers)s) (%(transfers)s) >= %(minimum)d
-          )
-        ||| % {
-          transfers: |||
-            label_replace(
-              label_replace(%s, "dimension", "$1", "group", "([^:]*).*"),
-              "stage", "$1", "group", ".*pp([0-9]+).*"
-            )
-          ||| % group('min', [comm, 'group!~"stage:.*"']),
-          peers: among,
-          minimum: c.linkMinGroups,
-        }
-        for among in [peers + ', stage', peers]
-      ])),
       // Not where half of the groups are: that is how the job is.
       record('group:argus_collective_slow_link:lost_ratio', |||
         (
           %(min)s * on (%(group)s) (1 - 1 / max by (%(group)s) (
-            %(transfer)s >= %(ratio)g
+            %(slow)s
             unless on (%(peers)s) (
-              count by (%(peers)s) (%(transfer)s >= %(ratio)g) >= %(most)g * count by (%(peers)s) (%(transfer)s)
+              count by (%(peers)s) (%(slow)s) >= %(most)g * count by (%(peers)s) (%(all)s)
             )
           ))
           * on (%(group)s) %(spans)s
@@ -484,8 +529,8 @@ local labels = import '../lib/labels.libsonnet';
         group: groupLabels,
         peers: peers,
         most: c.mostToBlame,
-        transfer: rec('group:argus_collective_transfer:ratio'),
-        ratio: c.linkRatio,
+        slow: slowTransfer,
+        all: transferRatio,
         spans: spanRate,
         lost: c.minLostRatio,
         late: late,
@@ -493,36 +538,35 @@ local labels = import '../lib/labels.libsonnet';
       }),
       // The same by member: its slow group makes it late elsewhere.
       record('rank:argus_collective_slow_link:lost_ratio', |||
-        max by (%(rank)s) (%(mean)s and on (%(group)s) %(link)s) ^ 0 * %(toGroup)s %(link)s
+        %(slow)s ^ 0 * %(toGroup)s %(link)s
       ||| % {
-        rank: rankLabels,
-        mean: mean([comm]),
-        group: groupLabels,
+        slow: rec('rank:argus_collective_transfer:slow'),
         link: rec('group:argus_collective_slow_link:lost_ratio'),
         toGroup: toGroup,
       }),
     ],
 
-    statisticsRules: statistics + work + (if phase.nested then [] else fast) + [suspects, imbalance, excess] + collective,
+    statisticsRules: statistics + work + [waiting] + transfers,
+    suspectRules: (if phase.nested then [] else fast) + [suspects, suspectRatio, striking, imbalance, excess] + collective,
   },
 
   local subjects = [subject(phase) for phase in c.phases] + [rest],
+  local ofSubjects = [rulesOf(phase) { phase:: phase } for phase in subjects],
+  local groupsOf(name, seconds, rules) = [
+    { name: 'argus-l2-%s%s' % [name, of.phase.name], interval: duration.of(seconds(of.phase)), rules: rules(of) }
+    for of in ofSubjects
+  ],
+  local evaluation(_) = c.evaluationInterval,
+  // What lies inside another phase only details what that one tells.
+  local statistics(phase) = if phase.nested then c.slowInterval else c.statisticsInterval,
 
   prometheusRules+:: {
-    groups+: [
-      {
-        name: 'argus-l2-window-' + phase.name,
-        interval: duration.of(c.slowInterval),
-        rules: rulesOf(phase).windowRules,
-      }
-      for phase in subjects
-    ] + [
-      {
-        name: 'argus-l2-' + phase.name,
-        interval: duration.of(c.evaluationInterval),
-        rules: rulesOf(phase).statisticsRules,
-      }
-      for phase in subjects
-    ],
+    groups+: groupsOf('window-', function(_) c.slowInterval, function(of) of.windowRules) + (
+      if c.statisticsInterval == c.evaluationInterval then
+        groupsOf('', evaluation, function(of) of.statisticsRules + of.suspectRules)
+      else
+        groupsOf('statistics-', statistics, function(of) of.statisticsRules)
+        + groupsOf('', evaluation, function(of) of.suspectRules)
+    ),
   },
 }

@@ -13,6 +13,7 @@ local labels = import '../lib/labels.libsonnet';
   local stalled = 'job:argus_stalled:seconds',
   local ranks = 'job:argus_ranks:count',
   local open(matchers=[]) = labels.selector('rank:argus_stall_open:timestamp_seconds', matchers),
+  local sequence = 'rank:argus_stall_sequence:collectives',
   local lag = 'rank:argus_stall_lag:collectives',
   local byRank(expr) = 'max by (%s) (%s)' % [labels.rank, expr],
   local notIn(expr) = 'unless on (%s) %s' % [labels.rank, expr],
@@ -23,7 +24,7 @@ local labels = import '../lib/labels.libsonnet';
   local atMost(share, expr) = '(\n%s\n)\nand on (training_job) (\n  %s <= on (training_job) %g * %s\n)'
                               % [expr, countRanks(expr), share, ranks],
 
-  local lost = '(%s == 0 and on (training_job) %s)' % [byRank(series('argus_rank_up')), stalled],
+  local lost = '(rank:argus_rank:lost and on (training_job) %s)' % stalled,
   local broken = 'group:argus_stall_broken:bool',
   // Behind in one group, and not waiting for somebody behind in another, nor for a collective that all of its group
   // have entered: the tensor-parallel mates of the culprit are behind in their data-parallel groups too.
@@ -69,13 +70,14 @@ local labels = import '../lib/labels.libsonnet';
             % [labels.rank, series('argus_phase_open_timestamp_seconds'), stalled],
     },
     {
+      record: sequence,
+      expr: 'max by (%s, group) (\n  %s and on (training_job) %s\n)'
+            % [labels.rank, series('argus_collective_sequence'), stalled],
+    },
+    {
       // How many collectives fewer than the first of its group a rank has entered.
       record: lag,
-      expr: |||
-        max by (training_job, group) (%(sequence)s)
-        - on (training_job, group) group_right ()
-        max by (training_job, rank, group) (%(sequence)s)
-      ||| % { sequence: '%s and on (training_job) %s' % [series('argus_collective_sequence'), stalled] },
+      expr: 'max by (training_job, group) (%s) - on (training_job, group) group_right () %s' % [sequence, sequence],
     },
     {
       // All of the group have entered the same collective and are in one, and all are behind in some other group.

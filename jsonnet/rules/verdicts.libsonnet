@@ -21,8 +21,6 @@ local labels = import '../lib/labels.libsonnet';
 
   local waitingPhase = 'phase=~"%s"' % c.waitingPhases,
   local compute = suspect(['kind="compute"']),
-  local host = suspect(['kind="host"']),
-  local lateArrivals = suspect(['kind="comm"']),
   local late = 'rank:argus_collective_late:lost_ratio',
   local own = suspect(['kind!="comm"']),
   // Suspects whose span cannot contain a wait for a peer.
@@ -37,29 +35,27 @@ local labels = import '../lib/labels.libsonnet';
   // Slow in compute and on the host alike: the host is slow (contention), not the GPU. Alike: the host's excess is
   // at least half of the other, or the noise of a short data phase would turn a slow GPU into a slow host. The same where
   // the queue of launches runs dry.
-  local excess(suspects) = '(max by (%s) (rank:argus_phase_duration_seconds:median_ratio and on (%s) %s) - 1)'
-                           % [labels.rank, labels.phaseRank, suspects],
-  local slowHost = '(%s and on (%s) (%s >= %g * %s or on (%s) rank:argus_issue_latency:low_ratio))' % [
-    directCompute,
-    labels.rank,
-    excess(host),
-    c.slowHostShare,
-    excess(directCompute),
-    labels.rank,
-  ],
+  local slowHost = 'rank:argus_slow_host:lost_ratio',
+  local excess(matchers) =
+    '(max by (%s) (%s) - 1)' % [labels.rank, labels.selector('rank:argus_phase_suspect:median_ratio', matchers)],
   local notSlowHost = 'unless on (%s) %s' % [labels.rank, slowHost],
 
   local evidence = [
     {
-      // Those of whom the others are no minority: half of a group is no straggler.
-      record: late,
+      record: slowHost,
       expr: |||
-        %(arrivals)s
-        unless on (%(group)s) (
-          count by (%(group)s) (%(arrivals)s)
-          >= on (%(group)s) %(most)g * (group:argus_phase_ranks:count >= %(many)d)
+        %(compute)s
+        and on (%(rank)s) (
+          %(hostExcess)s >= %(share)g * %(computeExcess)s
+          or on (%(rank)s) rank:argus_issue_latency:low_ratio
         )
-      ||| % { arrivals: lateArrivals, group: labels.phaseGroup, most: c.mostToBlame, many: c.zMinRanks },
+      ||| % {
+        compute: directCompute,
+        rank: labels.rank,
+        hostExcess: excess(['kind="host"']),
+        share: c.slowHostShare,
+        computeExcess: excess(['kind="compute"', 'phase!~"%s"' % c.waitingPhases]),
+      },
     },
     {
       // Late arrivers without an excuse: their own phases are normal (what they lose there, suspicious or not,
@@ -77,8 +73,7 @@ local labels = import '../lib/labels.libsonnet';
         for other in [
           { on: labels.rank, loss: 'max by (%s) (rank:argus_collective_waiting:lost_ratio)' % labels.rank },
           { on: labels.rank, loss: ofRank('rank:argus_collective_slow_link:lost_ratio') },
-          { on: labels.rank, loss: 'rank:argus_gc_pause:ratio' },
-          { on: labels.rank, loss: 'rank:argus_compile:ratio' },
+          { on: labels.rank, loss: 'max by (%s) (rank:argus_host_pause:lost_ratio)' % labels.rank },
           { on: 'training_job', loss: mostIn(ofRank(excessOfOwn)) },
         ]
       ]),
@@ -106,9 +101,7 @@ local labels = import '../lib/labels.libsonnet';
       %(who)s
       unless on (training_job, rank, phase, group) (
         %(who)s <= on (training_job, rank) group_left () %(factor)g * max by (training_job, rank) (
-          %(pauses)s
-          or label_replace(rank:argus_gc_pause:ratio, "phase", "gc", "", "")
-          or label_replace(rank:argus_compile:ratio, "phase", "compile", "", "")
+          %(pauses)s or rank:argus_host_pause:lost_ratio
         )
         unless on (training_job, rank, phase) %(pauses)s
       )
@@ -132,7 +125,7 @@ local labels = import '../lib/labels.libsonnet';
         if kind.cause == 'host-gc' then '\nor job:argus_gc_unsynchronised:lost_ratio'
         // Slow or late by what it compiles, though that is no habit yet.
         else if kind.cause == 'host-jit' then '\nor ' + byVerdict(|||
-          (%(late)s or %(compute)s) <= on (%(rank)s) group_left () %(factor)g * rank:argus_compile:ratio
+          (%(late)s or %(compute)s) <= on (%(rank)s) group_left () %(factor)g * rank:argus_host_pause:lost_ratio{phase="compile"}
           unless on (%(rank)s) %(habit)s
         ||| % {
           late: late,
@@ -149,7 +142,7 @@ local labels = import '../lib/labels.libsonnet';
         withoutPauses(byVerdict(|||
           %(compute)s
           unless on (%(phaseRank)s) %(excused)s
-          unless on (%(phaseGroup)s) group:argus_phase_ranks:count{%(waitingPhase)s} < 3
+          unless on (%(phaseGroup)s) group:argus_phase_ranks:few{%(waitingPhase)s}
         ||| % {
           compute: compute,
           phaseRank: labels.phaseRank,
@@ -197,19 +190,8 @@ local labels = import '../lib/labels.libsonnet';
       rank:argus_collective_waiting:lost_ratio
       or %(late)s
       or %(excused)s
-      or (
-        (%(mean)s - on (%(group)s) group_left () min by (%(group)s) (%(mean)s and on (%(rank)s) %(direct)s))
-        * on (%(group)s) group_left () group:argus_phase_spans:rate >= %(lost)g
-      )
-    ||| % {
-      late: late,
-      excused: excused,
-      mean: labels.selector('rank:argus_phase_duration_seconds:mean', ['kind="compute"', waitingPhase]),
-      group: labels.phaseGroup,
-      rank: labels.rank,
-      direct: direct,
-      lost: c.minLostRatio,
-    }),
+      or rank:argus_phase_waiting:lost_ratio
+    ||| % { late: late, excused: excused }),
     labels.rank,
     culprits(['rank!=""']),
   ]),
@@ -222,12 +204,12 @@ local labels = import '../lib/labels.libsonnet';
   local activeRules = [
     { record: 'rank:argus_verdict:active', expr: 'rank:argus_verdict:lost_ratio * 0 + 1' },
     // Abstentions name no rank.
-    abstain('coverage', 'min by (training_job, phase, group) (group:argus_phase_coverage:ratio) < %g' % c.minCoverage),
+    abstain('coverage', 'min by (training_job, phase, group) (group:argus_phase_coverage:low_ratio)'),
     abstain('activity', 'max by (training_job) (job:argus_train:seconds) < %g' % c.meanWindows[0]),
     abstain('stall', 'job:argus_stalled:seconds unless on (training_job) %s' % culprits(['cause=~"hang-.*"']), 'L1'),
     abstain('pair', |||
       max by (training_job, phase, group) (
-        %s and on (%s) group:argus_phase_ranks:count{%s} < 3
+        %s and on (%s) group:argus_phase_ranks:few{%s}
       )
     ||| % [inWaitingPhase, labels.phaseGroup, waitingPhase]),
   ],

@@ -59,7 +59,7 @@ class Receiver:
                 packets.append(packet)
 
     def finish(self) -> list[list[bytes]]:
-        """All packets, once every connection has ended; those still in the listener's queue are taken first."""
+        """All packets, once every connection has ended; first those in the listener's queue are taken."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join(10)
         for reader in self._readers:

@@ -202,6 +202,21 @@ def in_collective(ranks: float) -> Job:
     return job
 
 
+def held_up(seconds: float) -> Job:
+    """Rank 1 takes so long to load its data, and twice as long as the others to compute."""
+    job = slow_rank("data", "host")(seconds)
+    job.series += slow_rank()(2.0).series
+    return job
+
+
+def waiting_within(seconds: float) -> Job:
+    """Rank 1 is slow in forward; in backward the others take so much longer than it: they wait."""
+    job = slow_rank()(2.0)
+    for rank in EIGHT:
+        job.phase(rank, "backward", 1.0 + (seconds if rank != 1 else 0))
+    return job
+
+
 def collecting(seconds: float) -> Job:
     """Garbage collection of rank 1 in each interval."""
     job = members()
@@ -347,6 +362,7 @@ BOUNDARIES = (
         1.151,
         (
             record("rank:argus_phase_suspect:lost_ratio"),
+            record("rank:argus_phase_suspect:median_ratio"),
             CULPRIT,
             record("rank:argus_verdict:active"),
             record("job:argus_lost_gpus:current"),
@@ -423,7 +439,25 @@ BOUNDARIES = (
     ),
     Boundary("half the lead", launching, 0.0101, 0.01, (record("rank:argus_issue_latency:low_ratio"),)),
     Boundary("two minutes gone", gone, 8, 7, (record("rank:argus_rank:left"),)),
-    Boundary("80 % of the group", missing, 2, 3, (record("rank:argus_verdict:active", 'verdict="abstain"'),)),
+    Boundary(
+        "80 % of the group",
+        missing,
+        2,
+        3,
+        (
+            record("group:argus_phase_coverage:low_ratio"),
+            record("rank:argus_verdict:active", 'verdict="abstain"'),
+        ),
+    ),
+    Boundary("less than 3 ranks", of_ranks, 3, 2, (record("group:argus_phase_ranks:few"),)),
+    Boundary("half of the host's excess", held_up, 1.49, 1.51, (record("rank:argus_slow_host:lost_ratio"),)),
+    Boundary(
+        "2 % of the time, within",
+        waiting_within,
+        0.0745,
+        0.0755,
+        (record("rank:argus_phase_waiting:lost_ratio"),),
+    ),
     Boundary(
         "0.5 % of the time",
         slow_rank(),
@@ -444,7 +478,13 @@ BOUNDARIES = (
         ),
     ),
     Boundary("5 % of the time, late", late, 0.187, 0.188, (fires("ArgusCollectiveLateRank", "page"),)),
-    Boundary("1.4 at once, late", late, 0.142, 0.144, (fires("ArgusCollectiveLateRank", "info"),)),
+    Boundary(
+        "1.4 at once, late",
+        late,
+        0.142,
+        0.144,
+        (record("rank:argus_phase_striking:ratio"), fires("ArgusCollectiveLateRank", "info")),
+    ),
     Boundary(
         "3 groups",
         lambda groups: linked(int(groups), 0.5),
@@ -458,6 +498,7 @@ BOUNDARIES = (
         0.745,
         0.755,
         (
+            record("rank:argus_collective_transfer:slow"),
             record("group:argus_collective_slow_link:lost_ratio"),
             record("rank:argus_collective_slow_link:lost_ratio"),
             fires("ArgusCollectiveSlowLink", "page"),
@@ -499,6 +540,7 @@ BOUNDARIES = (
         (
             record("job:argus_stalled:seconds"),
             record("rank:argus_stall_open:timestamp_seconds"),
+            record("rank:argus_stall_sequence:collectives"),
             record("rank:argus_stall_lag:collectives"),
             record("rank:argus_stall_culprit:bool"),
             record("rank:argus_stall_victim:bool"),
@@ -512,7 +554,17 @@ BOUNDARIES = (
         collecting,
         0.29,
         0.31,
-        (record("rank:argus_phase_suspect:lost_ratio", 'phase="gc"'),),
+        (
+            record("rank:argus_host_pause:recent_seconds"),
+            record("rank:argus_phase_suspect:lost_ratio", 'phase="gc"'),
+        ),
+    ),
+    Boundary(
+        "0.5 % in collection",
+        collecting,
+        0.074,
+        0.076,
+        (record("rank:argus_host_pause:lost_ratio"),),
     ),
     Boundary(
         "2 % in collection, in turn",
@@ -578,10 +630,16 @@ BOUNDARIES = (
         1.049,
         1.051,
         (
-            record("job:argus_history:slowdown_ratio"),
             record("job:argus_history:lost_ratio"),
             fires("ArgusIterationRegression", "ticket"),
         ),
+    ),
+    Boundary(
+        "3 % slower than history",
+        lambda factor: runs.slower(EIGHT, 8, factor),
+        1.029,
+        1.031,
+        (record("job:argus_history:slowdown_ratio"),),
     ),
     Boundary(
         "5 % slower than history is healthy no more",

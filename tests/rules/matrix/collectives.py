@@ -86,6 +86,17 @@ LINK = World(
     link_build,
     (
         Says(
+            "group:argus_collective_transfer:seconds",
+            "group dimension",
+            lambda _: {"dp:a dp": 0.3, "dp:b dp": 0.3, "dp:c dp": 0.9},
+            quiet=lambda _: {"dp:a dp": 0.3, "dp:b dp": 0.3, "dp:c dp": 0.3},
+        ),
+        Says(
+            "rank:argus_collective_transfer:slow",
+            "rank group",
+            lambda ranks: {f"{16 + rank} dp:c": 0.9 for rank in ranks},
+        ),
+        Says(
             "group:argus_collective_transfer:ratio",
             "group",
             lambda _: transfers(3.0),
@@ -150,6 +161,11 @@ WAIT = World(
     wait_build,
     (
         Says("rank:argus_phase_suspect:excused_lost_ratio", "rank phase", excused),
+        Says(
+            "rank:argus_phase_waiting:lost_ratio",
+            "rank phase",
+            lambda ranks: some(ranks, {f"{rank} backward": 1.0 * RATE for rank in ranks if rank % 2 == 0}),
+        ),
         Says(
             "rank:argus_verdict:active",
             "rank phase cause",

@@ -68,6 +68,20 @@ PAUSES = World(
             lambda ranks: {"": max(collecting(ranks))},
             quiet=always({"": 0.01}),
         ),
+        Says(
+            "rank:argus_host_pause:lost_ratio",
+            "rank phase",
+            lambda ranks: {
+                **{f"{rank} gc": value for rank, value in zip(ranks, collecting(ranks), strict=True)},
+                **some(ranks, {"1 compile": 0.2}),
+            },
+            quiet=lambda ranks: {f"{rank} gc": 0.01 for rank in ranks},
+        ),
+        Says(
+            "rank:argus_host_pause:recent_seconds",
+            "rank phase",
+            lambda ranks: some(ranks, {"1 gc": 4 * 2.0, "1 compile": 4 * 3.0}),
+        ),
         # Two cannot say which of them is unusual.
         Says("rank:argus_phase_suspect:lost_ratio", "rank phase", lambda ranks: some(ranks, PAUSED, 3)),
         alert("ArgusHostStall", "page", "rank phase", lambda ranks: some(ranks, {"1 compile": 1}, 3)),
@@ -229,6 +243,42 @@ KERNELS = World(
 )
 
 
+def contention_build(ranks: Ranks, size: int, fault: bool, spread: float) -> Job:
+    """Rank 1 loads and computes for twice as long: its host is slow."""
+    job = Job(64, ranks, size)
+    job.membership()
+    for rank in ranks:
+        seconds = 2.0 if fault and rank == 1 else 1 + spread * (rank % 3 - 1)
+        job.phase(rank, "data", seconds, kind="host")
+        job.phase(rank, "forward", seconds)
+    return job
+
+
+def contended(ranks: Ranks) -> float:
+    """Of a pair the median is half-way."""
+    return (0.5 if len(ranks) == 2 else 1.0) * 4 / 15
+
+
+CONTENTION = World(
+    "contention",
+    ("phases", "verdicts"),
+    contention_build,
+    (
+        Says(
+            "rank:argus_slow_host:lost_ratio",
+            "rank phase",
+            lambda ranks: some(ranks, {"1 forward": contended(ranks)}),
+        ),
+        Says(
+            "rank:argus_verdict:lost_ratio",
+            "rank phase cause",
+            lambda ranks: some(ranks, {"1 all host-cpu": contended(ranks)}),
+            matchers='verdict="culprit"',
+        ),
+    ),
+)
+
+
 def hardware_build(ranks: Ranks, size: int, fault: bool, spread: float) -> Job:
     """Rank 1 is slow; its GPU runs at 900 MHz, and two ranks share a host and its network card."""
     job = Job(64, ranks, size)
@@ -302,6 +352,7 @@ HEALTH = World(
     ("phases", "verdicts"),
     health_build,
     (
+        Says("rank:argus_rank:lost", "rank", lambda ranks: some(ranks, {"1": 0})),
         alert(
             "ArgusRankMissing",
             "ticket",
@@ -323,4 +374,4 @@ HEALTH = World(
     at=92,
 )
 
-WORLDS = (PAUSES, UNSYNCHRONISED, SPIKES, KERNELS, HARDWARE, HEALTH)
+WORLDS = (PAUSES, UNSYNCHRONISED, SPIKES, KERNELS, CONTENTION, HARDWARE, HEALTH)

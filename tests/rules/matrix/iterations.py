@@ -170,6 +170,11 @@ STALL = World(
             },
         ),
         Says(
+            "rank:argus_stall_sequence:collectives",
+            "rank",
+            lambda ranks: {f"{rank}": 4.0 * LAST - (rank == 1) for rank in ranks},
+        ),
+        Says(
             "rank:argus_stall_lag:collectives",
             "rank",
             lambda ranks: {f"{rank}": float(rank == 1) for rank in ranks},

@@ -129,6 +129,19 @@ def verdicts(ranks: Ranks) -> Row:
     return {**culprit(ranks), **victims(ranks)}
 
 
+def suspect_ratio(ranks: Ranks) -> Row:
+    return {"1 forward": median_ratio("forward", ranks)["1 forward"]} if len(ranks) > 1 else {}
+
+
+def striking(ranks: Ranks) -> Row:
+    """1.4 and more, or in a collective the inverse: of two ranks the median is half-way."""
+    return {"1 forward": 2.0, "1 all_reduce": 1.5 / 2.5} if len(ranks) > 2 else {}
+
+
+def few(ranks: Ranks) -> Row:
+    return dict.fromkeys(("forward", "all_reduce"), float(len(ranks))) if len(ranks) < 3 else {}
+
+
 def waiting(ranks: Ranks) -> Row:
     return {f"{rank} all_reduce": 1.0 * SPANS_A_SECOND for rank in ranks if rank != SLOW and len(ranks) > 1}
 
@@ -250,6 +263,9 @@ WORLD = World(
         statistic("duration_seconds:stddev", deviation, least=2),
         statistic("duration_seconds:cv", lambda x: deviation(x) / float(x.mean()), least=2),
         Says("group:argus_phase_coverage:ratio", "phase", covered, quiet=covered),
+        # Seven of eight are enough.
+        Says("group:argus_phase_coverage:low_ratio", "phase", lambda _: {}),
+        Says("group:argus_phase_ranks:few", "phase", few),
         Says("group:argus_phase_zscore_threshold:current", "phase", threshold, quiet=threshold),
         Says(
             "rank:argus_phase_duration_seconds:zscore",
@@ -272,6 +288,8 @@ WORLD = World(
             lambda ranks: {"1 forward": 2.0} if len(ranks) > 1 else {},
         ),
         Says("rank:argus_phase_suspect:lost_ratio", "rank phase", suspects),
+        Says("rank:argus_phase_suspect:median_ratio", "rank phase", suspect_ratio),
+        Says("rank:argus_phase_striking:ratio", "rank phase", striking),
         Says(
             "rank:argus_phase_excess:lost_ratio",
             "rank phase",

@@ -1,4 +1,4 @@
-"""Samples of many series to a Prometheus, as its scrapes would bring them: every host at its own moment.
+"""Samples of many series by remote write.
 
 A series is encoded once. A request of 20,000 of them is a template in which only values and times change, so
 that the writer, which shares the cores with Prometheus, costs little.
@@ -6,7 +6,6 @@ that the writer, which shares the cores with Prometheus, costs little.
 
 from __future__ import annotations
 
-import threading
 import time
 import urllib.request
 from collections.abc import Iterable, Sequence
@@ -93,68 +92,3 @@ def send(server: PrometheusServer, request: Request, steps: float, at: float) ->
         headers=dict(remote_write.HEADERS),
     )
     urllib.request.urlopen(posted, timeout=_ANSWER_SECONDS).close()
-
-
-class Feed(threading.Thread):
-    """Writes a past, catches up with the present, and goes on with a sample of every series each interval.
-
-    Each request has a fixed place within the interval. `live` is set once nothing is overdue.
-
-    Attributes:
-        late_s: the longest that a sample was written after its time, once live; seconds.
-        failure: what ended the feed before its time.
-    """
-
-    def __init__(
-        self,
-        server: PrometheusServer,
-        requests: Sequence[Request],
-        *,
-        interval: float,
-        step: float,
-        past: Sequence[float],
-    ) -> None:
-        """`past`: ages of samples, descending; `step`: length of a step; all in seconds."""
-        super().__init__(daemon=True)
-        self._server, self._requests = server, requests
-        self._interval, self._step = interval, step
-        self._began = time.time() - past[0]
-        self._moments = [past[0] - age for age in past]
-        self._ended = threading.Event()
-        self.live = threading.Event()
-        self.late_s = 0.0
-        self.failure: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            moment = 0.0
-            for moment in self._moments:
-                self._all(moment)
-            while not self._ended.is_set():
-                moment += self._interval
-                self._all(moment)
-        except Exception as failure:
-            self.failure = failure
-            self.live.set()
-
-    def _all(self, moment: float) -> None:
-        for place, request in enumerate(self._requests):
-            since = moment + self._interval * place / len(self._requests)
-            wait = self._began + since - time.time()
-            if wait > 0:
-                self.live.set()
-                self._ended.wait(wait)
-            elif self.live.is_set():
-                self.late_s = max(self.late_s, -wait)
-            if self._ended.is_set():
-                return
-            send(self._server, request, since / self._step, self._began + since)
-
-    def check(self) -> None:
-        """Raise what ended the feed, if anything did."""
-        if self.failure is not None:
-            raise self.failure
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
