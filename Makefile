@@ -24,7 +24,7 @@ demo: setup $(if $(filter torch,$(TRAINING)),torch)  ## a slow rank found, route
 	@argus-simulator demo --seed $(or $(DEMO_SEED),0) $(if $(KEEP),--keep) $(if $(TRAINING),--training $(TRAINING))
 
 test: setup lint  ## everything that CI checks
-	@pytest -q -n 2 -m "not e2e" $(PYTEST_ARGS)
+	@pytest -q -n 2 --dist worksteal -m "not e2e" $(PYTEST_ARGS)
 	@pytest -q -m e2e $(PYTEST_ARGS)  # alone: real servers and training jobs need the cores
 
 verify: setup  ## the long proofs and all benchmarks, ending in one table

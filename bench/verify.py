@@ -142,6 +142,14 @@ def dashboards(_: Options) -> Iterator[Promise]:
     yield at_most("dashboards: slowest query at 10,240 ranks", result["slowest_s"], 2, " s")
 
 
+def rules(_: Options) -> Iterator[Promise]:
+    """What all rules cost a real Prometheus that scrapes 10,240 ranks."""
+    result = benchmark("bench.rules")
+    yield at_most("rules at 10,240 ranks: p95 of a group", round(result["group_p95_s"], 2), 1, " s")
+    yield at_most("rules at 10,240 ranks: all groups in 15 s", round(result["sum_s"], 1), 12, " s")
+    yield at_most("rules at 10,240 ranks: Prometheus' memory", round(result["rss_gb"], 2), 2.5, " GB")
+
+
 def budget(_: Options) -> Iterator[Promise]:
     """What `argus-exporter budget` forecasts, against a real Prometheus that holds the fleet."""
     result = benchmark("bench.budget", "--ranks", "1024")
@@ -217,6 +225,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "l3": l3,
     "rules_differential": rules_differential,
     "rules_portable": rules_portable,
+    "rules": rules,
     "budget": budget,
     "dashboards": dashboards,
     "demo": demo,

@@ -101,7 +101,7 @@ local labels = import '../lib/labels.libsonnet';
         slowest: slowest,
         average: average,
         range: duration.range(c, c.pauseWindow),
-        evaluations: c.persistence / c.statisticsInterval,
+        evaluations: std.ceil(c.persistence / c.statisticsInterval),
         lost: c.minLostRatio,
         spread: c.pauseSpread,
         training: training,
