@@ -24,6 +24,7 @@ from bench.servers import free_port
 
 JOB: Final = "argus"
 _START_SECONDS: Final = 60.0
+_PLAY_SECONDS: Final = 120.0
 _GIVEN_BY_SCRAPE: Final = ("job", "instance")
 _NOW: Final = 0.0
 """In place of a past moment."""
@@ -106,10 +107,19 @@ class Exporters:
         self._process.join()
 
     def play(self, moment: float) -> None:
-        """Expose a past moment, Unix seconds, until every page was scraped."""
+        """Expose a past moment, Unix seconds, until every page was scraped.
+
+        Raises:
+            RuntimeError: some page was not, for two minutes.
+        """
         self._served.value = 0
         self._moment.value = moment
+        deadline = time.monotonic() + _PLAY_SECONDS
         while self._served.value < len(self.instances):
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{self._served.value} of {len(self.instances)} hosts were scraped in {_PLAY_SECONDS:g} s"
+                )
             time.sleep(0.02)
 
     def go_live(self) -> None:
