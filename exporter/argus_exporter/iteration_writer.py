@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import aiohttp
 
 from argus_core import catalogue, wire
+from argus_core.bounded_read import read_bounded
 from argus_core.remote_write import Labels, SnappyMissing, encode_series, labels_of, pack, snappy
 from argus_exporter.channels import ChannelTotals
 from argus_exporter.errors import ArgusExporterError
@@ -214,7 +215,8 @@ class _Receiver:
             ) as response:
                 if response.status < 300:
                     return
-                text = " ".join((await response.content.read(300)).decode("utf-8", "replace").split())
+                told = (await read_bounded(response.content, 300))[:300]
+                text = " ".join(told.decode("utf-8", "replace").split())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"cannot reach {self._config.url}: {error or type(error).__name__}") from error
         if response.status in _CONTENT_REFUSED:

@@ -50,9 +50,9 @@ def test_a_site_overrides_the_configuration(vendor: Path) -> None:
     site = f"(argus {{ _config+:: {config} }}).prometheusAlerts.groups"
     alerts = [rule for group in evaluate(vendor, site) for rule in group["rules"]]
     assert alerts[0]["annotations"]["runbook_url"] == f"https://wiki.example/{alerts[0]['alert']}"
-    [missing] = [rule for rule in alerts if rule["alert"] == "ArgusRankMissing"]
-    assert 'argus_rank_up{cluster="a"}' in missing["expr"]
-    assert "argus_rank_up)" not in missing["expr"]
+    [down] = [rule for rule in alerts if rule["alert"] == "ArgusChannelDown"]
+    assert 'argus_channel_up{cluster="a"}' in down["expr"]
+    assert "argus_channel_up)" not in down["expr"]
 
 
 def test_mixins_add_up(vendor: Path) -> None:

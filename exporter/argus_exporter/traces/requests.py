@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from argus_core.bounded_read import read_bounded
 from argus_exporter.traces.config import RequestsConfig
 
 _BODY_LIMIT = 64 * 1024
@@ -149,7 +150,7 @@ def request_handler(traces: TraceMaker | None) -> Callable[[web.Request], Awaita
 
     async def post(request: web.Request) -> web.Response:
         try:
-            body = await request.content.read(_BODY_LIMIT + 1)
+            body = await read_bounded(request.content, _BODY_LIMIT)
             if len(body) > _BODY_LIMIT:
                 raise BadRequest(f"the body is longer than {_BODY_LIMIT} bytes")
             wanted = parse_request(json.loads(body), traces.limits)

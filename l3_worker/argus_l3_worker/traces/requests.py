@@ -18,6 +18,7 @@ from typing import Any, Final
 import aiohttp
 
 from argus_core import catalogue
+from argus_core.bounded_read import read_bounded
 from argus_core.remote_write import Labels, labels_of
 from argus_l3_worker.errors import ConfigError
 from argus_l3_worker.log import LOGGER, fields
@@ -162,7 +163,7 @@ class TraceRequests:
         }
         try:
             async with self._session.post(f"{url}/traces/request", json=body, headers=self._auth) as response:
-                raw = await response.content.read(_ANSWER_LIMIT)
+                raw = await read_bounded(response.content, _ANSWER_LIMIT)
                 answer = _answer(raw, response.status)
             if 400 <= response.status < 500 and response.status != 429:
                 for rank in ranks:
