@@ -8,6 +8,7 @@ sample: Prometheus holds a series that was written to it first twice, once for t
 from __future__ import annotations
 
 import multiprocessing
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -20,10 +21,8 @@ from aiohttp import web
 from numpy.typing import NDArray
 
 from bench.series_writer import Series
-from bench.servers import free_port
 
 JOB: Final = "argus"
-_START_SECONDS: Final = 60.0
 _PLAY_SECONDS: Final = 120.0
 _GIVEN_BY_SCRAPE: Final = ("job", "instance")
 _NOW: Final = 0.0
@@ -82,22 +81,22 @@ class Exporters:
         for one in series:
             by_host[dict(one.labels)["instance"]].append(one)
         self.instances = list(by_host)
-        self.port = free_port()
+        # Listens before there is a process to answer: whoever connects meanwhile waits.
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.port = int(self._socket.getsockname()[1])
         context = multiprocessing.get_context("fork")
-        self._ready = context.Event()
         self._moment = context.Value("d", _NOW)
         self._served = context.Value("i", 0)
         pages = {instance: Page.of(of_host) for instance, of_host in by_host.items()}
         self._process = context.Process(
             target=_serve,
-            args=(pages, self.port, began, step, self._ready, self._moment, self._served),
+            args=(pages, self._socket, began, step, self._moment, self._served),
             daemon=True,
         )
 
     def __enter__(self) -> Exporters:
         self._process.start()
-        if not self._ready.wait(_START_SECONDS):
-            raise RuntimeError(f"the exporters are not ready after {_START_SECONDS:g} s")
+        self._socket.close()
         return self
 
     def __exit__(
@@ -143,7 +142,7 @@ class Exporters:
 
 
 def _serve(
-    pages: dict[str, Page], port: int, began: float, step: float, ready: Any, moment: Any, served: Any
+    pages: dict[str, Page], listener: socket.socket, began: float, step: float, moment: Any, served: Any
 ) -> None:
     """Answer scrapes until the process is ended; `served` counts the pages scraped at a past moment."""
     served_at: dict[str, float] = {}
@@ -158,10 +157,6 @@ def _serve(
             served_at[instance] = at
         return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
-    async def started(_: web.Application) -> None:
-        ready.set()
-
     application = web.Application()
     application.router.add_get("/{instance}", expose)
-    application.on_startup.append(started)
-    web.run_app(application, host="127.0.0.1", port=port, print=None, access_log=None)
+    web.run_app(application, sock=listener, print=None, access_log=None)
