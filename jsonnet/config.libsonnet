@@ -26,12 +26,13 @@
     // Seconds between evaluations of what is read over the minutes of `meanWindows`: means, deviations, medians, pauses
     // of the host. They read every series of every rank. The same as `evaluationInterval`: in one group with the rest.
     statisticsInterval: 2 * c.evaluationInterval,
-    // Seconds between evaluations of verdicts and alerts, which read few series. A third of the statistics'
-    // interval: statistics -> verdict -> alert then takes less than the two evaluations promised.
+    // Seconds between evaluations of verdicts and alerts, which read few series. A third of the evaluation
+    // interval: suspect -> verdict -> alert then takes less than the two evaluations promised.
     verdictInterval: 5,
     // Seconds between choices of the window and of the span rate, which change slowly and read every series.
     slowInterval: 60,
-    // Persistence of a finding before it leaves `info`: three evaluations.
+    // Persistence of a finding before it leaves `info`: three evaluations of what is told at once, and longer than
+    // `statisticsInterval`, so that never one evaluation of the statistics alone makes a ticket.
     persistence: 3 * c.evaluationInterval,
     // Ranges are W minus this, so that 2.x (closed) and 3.x or VictoriaMetrics (left-open) hold the same samples.
     rangeEpsilon: 1,

@@ -67,7 +67,7 @@ def _groups(name: str, text: str) -> list[tuple[str, list[dict[str, Any]]]]:
 
 
 def _alert(name: str, rules: list[dict[str, Any]], root: Path) -> str:
-    ways = dict.fromkeys(f"{rule['labels']['severity']} ({rule.get('for', 'at once')})" for rule in rules)
+    ways = dict.fromkeys(f"{rule['labels']['severity']} ({rule.get('for', 'no wait')})" for rule in rules)
     levels = dict.fromkeys(rule["labels"].get("level", "") for rule in rules)
     teams = dict.fromkeys(rule["labels"].get("team", "by cause") for rule in rules)
     columns = (

@@ -553,20 +553,17 @@ local labels = import '../lib/labels.libsonnet';
   local subjects = [subject(phase) for phase in c.phases] + [rest],
   local ofSubjects = [rulesOf(phase) { phase:: phase } for phase in subjects],
   local groupsOf(name, seconds, rules) = [
-    { name: 'argus-l2-%s%s' % [name, of.phase.name], interval: duration.of(seconds(of.phase)), rules: rules(of) }
+    { name: 'argus-l2-%s%s' % [name, of.phase.name], interval: duration.of(seconds), rules: rules(of) }
     for of in ofSubjects
   ],
-  local evaluation(_) = c.evaluationInterval,
-  // What lies inside another phase only details what that one tells.
-  local statistics(phase) = if phase.nested then c.slowInterval else c.statisticsInterval,
 
   prometheusRules+:: {
-    groups+: groupsOf('window-', function(_) c.slowInterval, function(of) of.windowRules) + (
+    groups+: groupsOf('window-', c.slowInterval, function(of) of.windowRules) + (
       if c.statisticsInterval == c.evaluationInterval then
-        groupsOf('', evaluation, function(of) of.statisticsRules + of.suspectRules)
+        groupsOf('', c.evaluationInterval, function(of) of.statisticsRules + of.suspectRules)
       else
-        groupsOf('statistics-', statistics, function(of) of.statisticsRules)
-        + groupsOf('', evaluation, function(of) of.suspectRules)
+        groupsOf('statistics-', c.statisticsInterval, function(of) of.statisticsRules)
+        + groupsOf('', c.evaluationInterval, function(of) of.suspectRules)
     ),
   },
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import _jsonnet
 import pytest
 import yaml
 from tools.lint.runbooks import HEADINGS
@@ -133,6 +135,20 @@ def test_profiles_differ_only_in_time_and_thresholds() -> None:
     names = [{rule["record"] for rule in records(profile)} for profile in PROFILES]
     assert names[0] == names[1]
     assert [described(rule) for rule in alerts("rules")] == [described(rule) for rule in alerts("rules/test")]
+
+
+def test_a_ticket_needs_two_evaluations_of_the_statistics() -> None:
+    """Whichever phases a team lists: what one evaluation says is asked again within the persistence."""
+    mixin = (
+        "local mixin = (import 'jsonnet/mixin.libsonnet')"
+        " + {_config+:: {phases: ['data', 'forward', 'attention', 'dp-reduce-scatter']}};"
+        " {persistence: mixin._config.persistence,"
+        "  groups: [{name: group.name, interval: group.interval} for group in mixin.prometheusRules.groups]}"
+    )
+    listed = json.loads(_jsonnet.evaluate_snippet("persistence", mixin, jpathdir=[f"{ROOT}/"]))
+    statistics = [group for group in listed["groups"] if group["name"].startswith("argus-l2-statistics-")]
+    assert len(statistics) == 5
+    assert all(seconds_of(group["interval"]) < listed["persistence"] for group in statistics)
 
 
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}

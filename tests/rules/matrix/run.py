@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from rules.matrix.boundaries import AT, Boundary
+from rules.matrix.boundaries import Boundary
+from rules.matrix.boundary_jobs import AT
 from rules.matrix.jobs import STEP, Job
 from rules.matrix.world import Case, Row, Says, World, rows_of
 from rules.scenario import CHAIN, ROOT
