@@ -187,6 +187,15 @@
     pausePhases: 'gc|compile|jit',
     // `windows.extremes_seconds` of the exporters.
     extremesWindow: 60,
+    // Share of the main thread's stack samples by which frames count, and the frames (regular expressions over
+    // `function (module)`) that say what holds a rank up: it compiles, which makes its host slow; or the code has every
+    // rank do something that is dear now on one and now on another, such as pinning memory (EROICA, case 2).
+    framesShare: 0.05,
+    compileFrames: {
+      cause: 'host-jit',
+      frames: '(_?compile|_?compile_.*|codegen) .*|.*[(](torch/_dynamo|torch/_inductor|triton)/.*',
+    },
+    codeFrames: [{ cause: 'host-alloc', team: 'algorithm', frames: '_?pin_memory .*' }],
     // A span that is this many times the group's median is a spike.
     spikeRatio: 3,
     // Seconds over which spikes are counted, the windows that must have one, and how many times the average rank of

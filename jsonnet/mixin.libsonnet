@@ -13,6 +13,7 @@ local files = import 'lib/files.libsonnet';
 + (import 'rules/stall.libsonnet')
 + (import 'rules/phases.libsonnet')
 + (import 'rules/host.libsonnet')
++ (import 'rules/stacks.libsonnet')
 + (import 'rules/masked.libsonnet')
 + (import 'rules/verdicts.libsonnet')
 + (import 'rules/history.libsonnet')

@@ -4,7 +4,7 @@ local duration = import '../lib/duration.libsonnet';
 
 {
   local c = $._config,
-  local hostCauses = std.join('|', [kind.cause for kind in c.causes.host]),
+  local hostCauses = std.join('|', [kind.cause for kind in c.causes.host + c.codeFrames]),
   // The measured ratio beside the cost, which is the alert's value.
   local cost = 'The job loses {{ $value | humanizePercentage }} of its time to it.',
 
@@ -25,13 +25,20 @@ local duration = import '../lib/duration.libsonnet';
                        + 'others wait for it. ' + cost,
         }
       ) + alert.severities(
-        c, 'ArgusHostStall', 'cause=~"%s"' % hostCauses, {
+        c,
+        'ArgusHostStall',
+        'cause=~"%s"' % hostCauses,
+        {
           summary: '{{ if $labels.rank }}Rank {{ $labels.rank }} of {{ $labels.training_job }} is held up by its host'
-                   + '{{ else }}{{ $labels.training_job }} is held up by its hosts{{ end }} ({{ $labels.cause }}).',
+                   + '{{ else }}{{ $labels.training_job }} is held up by {{ if eq $labels.cause "host-gc" }}its hosts'
+                   + '{{ else }}its own code{{ end }}{{ end }} ({{ $labels.cause }}).',
           description: '{{ if $labels.rank }}Host phase {{ $labels.phase }} takes longer on rank {{ $labels.rank }} '
-                       + 'than on its group.{{ else }}Every rank pauses for {{ $labels.phase }}, but not at the same '
-                       + 'step, so each waits for all: collect on all ranks at the same step.{{ end }} ' + cost,
-        }
+                       + 'than on its group.{{ else if eq $labels.cause "host-gc" }}Every rank pauses for '
+                       + '{{ $labels.phase }}, but not at the same step, so each waits for all: collect on all ranks at '
+                       + 'the same step.{{ else }}The stacks of the ranks that are held up in {{ $labels.phase }} stand '
+                       + "in the job's own code, now of one rank and now of another: no host is to blame.{{ end }} " + cost,
+        },
+        isPause=true
       ) + [
         {
           alert: 'ArgusGroupImbalance',

@@ -60,11 +60,46 @@ local duration = import 'duration.libsonnet';
   //   costs enough, is about the job's costliest, and has a majority to compare with.
   //   `infoFor`: seconds that `info` waits for a confirmation; 0 for direct evidence.
   //   `ticketFor`: seconds that the finding must have lasted before it may page; it is a ticket from `persistence` on.
-  severities(config, name, matchers, annotations, infoFor=0, ticketFor=0, persistence=config.persistence)::
+  //   `info` leaves the first window of a job alone, in which it warms up.
+  //   `isPause`: the finding is itself a pause of the host, which is not told of a rank whose turn it is in what the code has
+  //   all of them do. Else a recent pause excuses from `info` what it may have cost within the fast path's few scrapes: the
+  //   rank's own, and any of the job's, as the rank's is known a little later.
+  severities(config, name, matchers, annotations, infoFor=0, ticketFor=0, persistence=config.persistence, isPause=false)::
     // What may page: neither uneven work nor what changed for the whole job.
     local culprits = 'rank:argus_verdict:lost_ratio{verdict="culprit", level!="L1", cause!="%s"}'
                      % config.causes.workload.cause;
     local finding = 'rank:argus_verdict:lost_ratio{verdict="culprit", level="L2", %s}' % matchers;
+    local beyondPauses = (
+      if isPause then |||
+        (
+          %(finding)s
+          unless on (training_job, phase) max_over_time(job:argus_stack_code:lost_ratio[%(range)s])
+        )
+      ||| else |||
+        (
+          %(finding)s
+          unless on (training_job, rank, phase) (
+            %(finding)s <= on (training_job, rank) group_left () %(own)g * max by (training_job, rank) (
+              rank:argus_host_pause:recent_seconds
+            )
+          )
+          unless on (training_job, rank, phase) (
+            %(finding)s <= on (training_job) group_left () %(anybody)g * max_over_time(
+              job:argus_gc_pause:slowest_ratio[%(mean)s]
+            )
+          )
+        )
+      |||
+    ) % {
+      finding: finding,
+      range: duration.range(config, config.pauseWindow),
+      mean: duration.range(config, config.meanWindows[0]),
+      own: config.explainedRatio / config.fastWindow,
+      anybody: config.explainedRatio * config.simultaneousInterval / config.fastWindow,
+    };
+    // What is in no phase with a mean of its own strikes in whichever of the rank's.
+    local anywhere = 'rank:argus_verdict:lost_ratio{verdict="culprit", level="L2", phase=~"all|%s", %s}'
+                     % [config.countedPauses, matchers];
     local lasting = if ticketFor > 0 then '\n  and on (training_job, rank, phase, group, cause) (%s offset %s)'
                                           % [finding, duration.of(ticketFor)] else '';
     local paging = |||
@@ -79,7 +114,15 @@ local duration = import 'duration.libsonnet';
     [
       {
         alert: name,
-        expr: finding + '\nand on (training_job, rank) rank:argus_phase_striking:ratio',
+        expr: |||
+          (
+            %s
+            and on (training_job, rank, phase) rank:argus_phase_striking:ratio
+            or %s
+            and on (training_job, rank) rank:argus_phase_striking:ratio{kind!="comm"}
+          )
+          and on (training_job) job:argus_ranks:count offset %s
+        ||| % [beyondPauses, anywhere, duration.of(config.meanWindows[0])],
         [if infoFor > 0 then 'for']: duration.of(infoFor),
         labels: { severity: 'info' },
         annotations: annotations,

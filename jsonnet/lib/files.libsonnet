@@ -6,7 +6,7 @@ local concerns = {
   work: ['argus-work'],
   stall: ['argus-l1-stall'],
   phases: ['argus-l2-'],
-  host: ['argus-host'],
+  host: ['argus-host', 'argus-stacks'],
   masked: ['argus-masked-'],
   history: ['argus-history'],
   hardware: ['argus-hardware'],

@@ -21,9 +21,13 @@ local labels = import '../lib/labels.libsonnet';
     '%g * %s / (%s > 0) * sqrt(clamp_min(%g * %s, 1)) / %g'
     % [c.zMax, seconds, count, c.meanWindows[0], count, c.meanWindows[0]],
   // Of a kind of pause: the share of every rank, those that count, those of the last interval, and who makes a habit of it.
-  local pauses(phase, ratio, metric, beyond='') = [
+  local pauses(phase, ratio, metric, beyond='', otherwise='') = [
     { record: ratio, expr: share(metric) },
-    { record: 'rank:argus_host_pause:lost_ratio', labels: { phase: phase }, expr: '%s >= %g' % [ratio, c.excuseLeastRatio] },
+    {
+      record: 'rank:argus_host_pause:lost_ratio',
+      labels: { phase: phase },
+      expr: '%s >= %g%s' % [ratio, c.excuseLeastRatio, otherwise],
+    },
     {
       record: 'rank:argus_host_pause:recent_seconds',
       labels: { phase: phase },
@@ -83,7 +87,13 @@ local labels = import '../lib/labels.libsonnet';
           <= %(ratio)g
       ||| % { lead: lead, ratio: c.hostLatencyRatio },
     },
-  ] + pauses('compile', 'rank:argus_compile:ratio', 'argus_compile_seconds_sum') + [
+  ] + pauses(
+    'compile',
+    'rank:argus_compile:ratio',
+    'argus_compile_seconds_sum',
+    // Compilers that say nothing of themselves show in the stacks.
+    otherwise='\nor max by (training_job, rank) (rank:argus_stack_frames:ratio{cause="%s"})' % c.compileFrames.cause
+  ) + [
     {
       // Intervals in which some rank pauses cost far more than one rank's own pauses: not at the same step. The averages
       // outlast the job, and a rank that was to blame.

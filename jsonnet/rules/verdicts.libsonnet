@@ -108,9 +108,26 @@ local labels = import '../lib/labels.libsonnet';
     )
   ||| % { who: who, factor: c.explainedRatio, pauses: suspect(['kind="host"', 'phase=~"%s"' % c.pausePhases]) },
 
+  local codeCost = 'job:argus_stack_code:lost_ratio',
   local culpritRules =
     local named = c.causes.host;
-    local otherHost = suspect(['kind="host"', 'phase!~"%s"' % std.join('|', [kind.phases for kind in named])]);
+    // Not whose turn it is in what the code has every rank do.
+    local host(matchers) = |||
+      (
+        %(who)s
+        unless on (training_job, rank, phase) (
+          %(who)s <= on (training_job, phase) group_left () %(factor)g * max by (training_job, phase) (
+            max_over_time(%(code)s[%(range)s])
+          )
+        )
+      )
+    ||| % {
+      who: suspect(['kind="host"'] + matchers),
+      factor: c.explainedRatio,
+      code: codeCost,
+      range: duration.range(c, c.pauseWindow),
+    };
+    local otherHost = host(['phase!~"%s"' % std.join('|', [kind.phases for kind in named])]);
     [
       verdict('culprit', c.causes.hostCpu, |||
         label_replace(max by (training_job, rank) (%s), "phase", "all", "", "")
@@ -119,7 +136,7 @@ local labels = import '../lib/labels.libsonnet';
       ||| % [slowHost, byVerdict(otherHost), notSlowHost]),
     ] + [
       verdict('culprit', kind, '%s\n%s%s' % [
-        withoutPauses(byVerdict(suspect(['kind="host"', 'phase=~"%s"' % kind.phases]))),
+        withoutPauses(byVerdict(host(['phase=~"%s"' % kind.phases]))),
         notSlowHost,
         // No rank: all collect alike, but never at the same step.
         if kind.cause == 'host-gc' then '\nor job:argus_gc_unsynchronised:lost_ratio'
@@ -136,6 +153,9 @@ local labels = import '../lib/labels.libsonnet';
         }) else '',
       ])
       for kind in named
+    ] + [
+      verdict('culprit', kind, 'max by (training_job, phase) (%s{cause="%s"})' % [codeCost, kind.cause])
+      for kind in c.codeFrames
     ] + [
       // Of two ranks, the longer span in a waiting phase is as likely the one that waits: no verdict.
       verdict('culprit', c.causes.compute, '%s\n%s' % [
@@ -159,7 +179,23 @@ local labels = import '../lib/labels.libsonnet';
         mostIn(ofRank(culprits(['cause!~"%s|%s"' % [c.causes.late.cause, c.causes.link.cause]])))
       ))),
       // Without a counter of the link itself the right answer is the group: no rank is named.
-      verdict('culprit', c.causes.link, 'max by (training_job, phase, group) (group:argus_collective_slow_link:lost_ratio)'),
+      // Nor is the link slow where its members pause, each at steps of its own: they wait for one another.
+      verdict('culprit', c.causes.link, |||
+        max by (training_job, phase, group) (
+          %(link)s
+          unless on (%(group)s) (
+            %(link)s <= on (%(group)s) %(factor)g * sum by (%(group)s) (
+              rank:argus_collective_slow_link:lost_ratio ^ 0
+              * on (%(rank)s) group_left () max by (%(rank)s) (rank:argus_host_pause:lost_ratio)
+            )
+          )
+        )
+      ||| % {
+        link: 'group:argus_collective_slow_link:lost_ratio',
+        group: labels.phaseGroup,
+        rank: labels.rank,
+        factor: c.explainedRatio,
+      }),
       // A stalled job loses all its time.
       verdict('culprit', c.causes.hangData, 'rank:argus_stall_culprit:bool{phase=~"%s"}' % c.causes.hangData.phases, 'L1'),
       verdict('culprit', c.causes.hang, 'rank:argus_stall_culprit:bool{phase!~"%s"}' % c.causes.hangData.phases, 'L1'),

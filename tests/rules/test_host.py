@@ -111,3 +111,53 @@ def test_a_pause_does_not_hide_a_slow_gpu(tmp_path: Path) -> None:
         '{rank="5", phase="forward", cause="gpu-compute", team="operations"}': 1,
     })  # fmt: skip
     job.run()
+
+
+LOADING = "_next_data (torch/utils/data/dataloader.py)"
+PINNING = "pin_memory (torch/utils/data/_utils/pin_memory.py)"
+
+
+def loading(job: Scenario, slow: dict[int, str], turn: int = SAMPLES) -> None:
+    """A second of data a step; of these ranks four, in one frame; from `turn` on only of rank 6."""
+    for rank in range(RANKS):
+        gains = [
+            (4 if rank == 6 else 1) if sample > turn else 4 if rank in slow else 1
+            for sample in range(SAMPLES)
+        ]
+        total = [sum(gains[1 : sample + 1]) for sample in range(SAMPLES)]
+        job.phase(rank, "data", f"0+1x{SAMPLES - 1}", " ".join(map(str, total)), kind="host")
+        stood = [40 * (gain - 1) if rank in slow or sample > turn else 0 for sample, gain in enumerate(gains)]
+        for frame, samples in (
+            (slow.get(rank, LOADING), stood),
+            ("forward (model.py)", [150 - n for n in stood]),
+        ):
+            counts = " ".join(f"{sum(samples[1 : sample + 1])}" for sample in range(SAMPLES))
+            job.add("argus_stack_samples_total", counts, rank=rank, thread="MainThread", frame=frame)
+
+
+def test_stacks_in_the_loader_name_the_rank(tmp_path: Path) -> None:
+    """Its storage is slow."""
+    job = job_of(tmp_path)
+    loading(job, {5: LOADING})
+    job.expect(CULPRITS, AT, {'{rank="5", phase="data", cause="data-input", team="algorithm"}': 1})
+    job.run()
+
+
+def test_stacks_that_pin_memory_name_the_code(tmp_path: Path) -> None:
+    """Ranks 2 and 5 pin memory for 3 s of 15: it is what the job has all ranks do."""
+    job = job_of(tmp_path)
+    loading(job, {2: PINNING, 5: PINNING})
+    job.expect(CULPRITS, AT, {'{phase="data", cause="host-alloc", team="algorithm"}': 1})
+    job.expect('max by (alertname, severity, rank) (ALERTS{alertstate="firing"})', AT, {
+        '{alertname="ArgusHostStall", severity="page"}': 1
+    })  # fmt: skip
+    job.run()
+
+
+def test_whose_turn_comes_next_is_not_accused(tmp_path: Path) -> None:
+    """After ten minutes it is rank 6, whose stacks are not known yet."""
+    job = job_of(tmp_path)
+    loading(job, {5: PINNING}, turn=40)
+    job.expect("max by (rank) (rank:argus_phase_suspect:lost_ratio ^ 0)", "13m", {'{rank="6"}': 1})
+    job.expect(CULPRITS, "13m", {})
+    job.run()

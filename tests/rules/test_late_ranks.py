@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from rules.scenario import Scenario, needs_promtool
 
 pytestmark = needs_promtool
@@ -137,6 +139,36 @@ def test_slow_by_a_compilation_is_slow_by_its_host(tmp_path: Path) -> None:
     job = steps(tmp_path, {}, {2: 2.9})
     compiles(job, 10)
     job.expect(CULPRITS, AT, {'{rank="2", group="dp", cause="host-jit"}': 1})
+    job.run()
+
+
+def stacks(job: Scenario, frames: Mapping[int, str], share: float = 0.3) -> None:
+    """Ten samples of the main thread a second: of these ranks so many in that frame."""
+    for rank in range(RANKS):
+        telling = 150 * share if rank in frames else 0
+        if rank in frames:
+            job.add("argus_stack_samples_total", f"0+{telling:g}x{SAMPLES}", rank=rank, thread="MainThread",
+                    frame=frames[rank])  # fmt: skip
+        job.add("argus_stack_samples_total", f"0+{150 - telling:g}x{SAMPLES}", rank=rank, thread="MainThread",
+                frame="synchronize (torch/cuda/__init__.py)")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "frame", ["compile_graph (graph.py)", "_compile (x.py)", "run_node (torch/_dynamo/utils.py)"]
+)
+def test_stacks_tell_of_a_compilation_that_nobody_counts(tmp_path: Path, frame: str) -> None:
+    """Rank 2 is late, and its main thread stands in a compiler for as long."""
+    job = steps(tmp_path, {2: 0.75})
+    stacks(job, {2: frame}, 0.07)
+    job.expect(CULPRITS, AT, {'{rank="2", group="dp", cause="host-jit"}': 1})
+    job.run()
+
+
+def test_a_little_compiling_does_not_make_a_rank_that_late(tmp_path: Path) -> None:
+    """Ten percent of its time, where the others wait for it for a fifth."""
+    job = steps(tmp_path, {2: 0.25})
+    stacks(job, {2: "compile_graph (graph.py)"}, 0.1)
+    job.expect(CULPRITS, AT, {late(2): 1})
     job.run()
 
 

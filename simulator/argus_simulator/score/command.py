@@ -20,6 +20,7 @@ from argus_simulator.score.results import Result, ResultFile
 from argus_simulator.score.scene import Scene
 from argus_simulator.score.suites import held_out_seeds, playables
 from argus_simulator.stack import Stack, StackOptions
+from argus_simulator.stack.assembly import EXPORTER_CONFIG as DEFAULT_EXPORTER_CONFIG
 from argus_simulator.stack.repository import find_repository
 
 
@@ -91,6 +92,14 @@ def _count(text: str) -> int:
 
 _LAST_SEED = 999
 """Those above are held out."""
+EXPORTER_CONFIG = (
+    DEFAULT_EXPORTER_CONFIG
+    + """\
+stacks:
+  window_seconds: 1
+"""
+)
+"""Stacks come as often as scrapes, as in production. The ranks sample themselves: no py-spy starts."""
 RANKS_A_CORE = 80
 """Ranks that a core carries together with the stack; a player that falls behind is reported."""
 
@@ -169,7 +178,7 @@ def _play(
         reporter.now(f"{len(results)} of {len(scenes)} done in {minutes:.1f} min; playing {len(playing)}")
 
     for batch in batches(scenes, capacity):
-        with Stack(StackOptions()) as stack:
+        with Stack(StackOptions(exporter_config=EXPORTER_CONFIG)) as stack:
             Field(stack).play(batch, finished, failed, meanwhile)
             failures += [f"rule failed: {error}" for error in stack.rule_errors()]
     return results, failures

@@ -29,6 +29,7 @@ from rules.matrix.boundary_jobs import (
     missing,
     observing,
     of_ranks,
+    pinning,
     resumed,
     slow_rank,
     slow_since,
@@ -103,6 +104,14 @@ BOUNDARIES = (
         1.186,
         1.190,
         (fires("ArgusHostStall", "page"),),
+    ),
+    Boundary("5 % of the stacks", pinning, 0.049, 0.051, (record("rank:argus_stack_frames:ratio"),)),
+    Boundary(
+        "two thirds of what is lost, in telling frames",
+        pinning,
+        4 / 15 / 1.5 - 0.001,
+        4 / 15 / 1.5 + 0.001,
+        (record("job:argus_stack_code:lost_ratio"),),
     ),
     Boundary(
         "cv 0.02",

@@ -24,6 +24,7 @@ EXCEPTIONS: tuple[tuple[str, tuple[Case, ...], str], ...] = (
     ("group:argus_collective_transfer:seconds", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("rank:argus_host_pause:lost_ratio", (Case.SILENT,), "hosts of healthy jobs pause as well"),
     ("rank:argus_rank:lost", (Case.BOUNDARY,), _NO_THRESHOLD),
+    ("rank:argus_stack_samples:rate", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("rank:argus_compute_busy:median_ratio", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     (
         "group:argus_phase_spans:long",

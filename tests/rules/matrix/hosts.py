@@ -279,6 +279,52 @@ CONTENTION = World(
 )
 
 
+def stacks_build(ranks: Ranks, size: int, fault: bool, _: float) -> Job:
+    """Rank 1 loads for twice as long, two fifths of its time in pin_memory; rank 0 compiles for a fifth."""
+    job = Job(64, ranks, size)
+    job.membership()
+    for rank in ranks:
+        job.phase(rank, "data", 2.0 if fault and rank == 1 else 1.0, kind="host")
+        telling = {0: ("compile_graph (graph.py)", 30.0), 1: ("pin_memory (pin_memory.py)", 60.0)}
+        frame, samples = telling.get(rank, ("", 0.0)) if fault else ("", 0.0)
+        for name, gain in ((frame, samples), ("forward (model.py)", 150.0 - samples)):
+            if gain:
+                job.counter("argus_stack_samples_total", gain, rank=rank, thread="MainThread", frame=name)
+    return job
+
+
+STACKS = World(
+    "stacks",
+    ("phases", "host", "verdicts"),
+    stacks_build,
+    (
+        Says(
+            "rank:argus_stack_samples:rate",
+            "rank",
+            lambda ranks: {f"{rank}": 10.0 for rank in ranks},
+            quiet=lambda ranks: {f"{rank}": 10.0 for rank in ranks},
+        ),
+        Says(
+            "rank:argus_stack_frames:ratio",
+            "rank cause",
+            lambda ranks: {"0 host-jit": 0.2, **some(ranks, {"1 host-alloc": 0.4})},
+        ),
+        Says(
+            "job:argus_stack_code:lost_ratio",
+            "phase cause",
+            lambda ranks: some(ranks, {"data host-alloc": contended(ranks)}),
+        ),
+        Says(
+            "rank:argus_verdict:lost_ratio",
+            "rank phase cause",
+            lambda ranks: some(ranks, {"- data host-alloc": contended(ranks)}),
+            matchers='verdict="culprit"',
+        ),
+        alert("ArgusHostStall", "page", "rank phase", lambda ranks: some(ranks, {"- data": 1})),
+    ),
+)
+
+
 def hardware_build(ranks: Ranks, size: int, fault: bool, spread: float) -> Job:
     """Rank 1 is slow; its GPU runs at 900 MHz, and two ranks share a host and its network card."""
     job = Job(64, ranks, size)
@@ -374,4 +420,4 @@ HEALTH = World(
     at=92,
 )
 
-WORLDS = (PAUSES, UNSYNCHRONISED, SPIKES, KERNELS, CONTENTION, HARDWARE, HEALTH)
+WORLDS = (PAUSES, UNSYNCHRONISED, SPIKES, KERNELS, CONTENTION, STACKS, HARDWARE, HEALTH)

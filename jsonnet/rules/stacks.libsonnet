@@ -1,0 +1,53 @@
+// What the stacks of a rank say of it: the share of its main thread's samples in frames that tell a cause, of ranks where
+// it is a share that counts. A share of samples is a share of wall time, so it compares with what a rank loses.
+local duration = import '../lib/duration.libsonnet';
+local labels = import '../lib/labels.libsonnet';
+
+{
+  local c = $._config,
+  local ratio = 'rank:argus_stack_frames:ratio',
+
+  // Two scrapers see the same samples: the maximum of what they say of one frame.
+  local samples(matchers) =
+    'sum by (%s) (\n  max by (%s, thread, frame) (rate(%s[%s]))\n)' % [
+      labels.rank,
+      labels.rank,
+      labels.selector('argus_stack_samples_total', [c.argusSelector, 'thread=~"%s"' % c.mainThread] + matchers),
+      duration.range(c, c.pauseInterval),
+    ],
+
+  local framesOf(kind) = {
+    record: ratio,
+    labels: { cause: kind.cause },
+    expr: '%s\n/ on (%s) rank:argus_stack_samples:rate >= %g' % [samples(['frame=~"%s"' % kind.frames]), labels.rank, c.framesShare],
+  },
+
+  prometheusRules+:: {
+    groups+: [
+      {
+        // Reads all of a main thread's frames, and hardly changes.
+        name: 'argus-stacks-samples',
+        interval: duration.of(c.slowInterval),
+        rules: [{ record: 'rank:argus_stack_samples:rate', expr: samples([]) + ' > 0' }],
+      },
+      {
+        name: 'argus-stacks',
+        interval: duration.of(c.statisticsInterval),
+        rules: [framesOf(kind) for kind in [c.compileFrames] + c.codeFrames] + [
+          {
+            // Ranks that are held up by what the code has all of them do, now one and now another: nobody's host is slow.
+            record: 'job:argus_stack_code:lost_ratio',
+            labels: { cause: kind.cause, team: kind.team },
+            expr: |||
+              max by (training_job, phase) (
+                rank:argus_phase_suspect:lost_ratio{kind="host"}
+                <= on (%(rank)s) group_left () %(factor)g * max by (%(rank)s) (%(ratio)s{cause="%(cause)s"})
+              )
+            ||| % { rank: labels.rank, factor: c.explainedRatio, ratio: ratio, cause: kind.cause },
+          }
+          for kind in c.codeFrames
+        ],
+      },
+    ],
+  },
+}
