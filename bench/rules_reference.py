@@ -174,10 +174,11 @@ def culprits(
             blamed[rank, "forward", "gpu-compute"] = slow[rank]
         if rank in loading:
             blamed[rank, "data", "data-input"] = loading[rank]
-    longest = float(collective.means.max())
+    # Of two, the one waits for the other; of more, who has less to do and waits longest makes nobody late.
+    usual = collective.means.max() if len(collective.means) == 2 else np.median(collective.means)
     worst = max(blamed.values(), default=0.0)
     for rank in outliers(collective, inverted=True):
-        late = (longest - float(collective.means[rank])) * steps_a_second
+        late = float(usual - collective.means[rank]) * steps_a_second
         if not decided(late, MIN_LOST, margin) or rank in slow or rank in loading:
             continue
         own = [

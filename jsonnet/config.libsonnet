@@ -187,7 +187,7 @@
     pausePhases: 'gc|compile|jit',
     // `windows.extremes_seconds` of the exporters.
     extremesWindow: 60,
-    // Share of the main thread's stack samples by which frames count, and the frames (regular expressions over
+    // Share of wall time by which frames of the main thread count, and the frames (regular expressions over
     // `function (module)`) that say what holds a rank up: it compiles, which makes its host slow; or the code has every
     // rank do something that is dear now on one and now on another, such as pinning memory (EROICA, case 2).
     framesShare: 0.05,

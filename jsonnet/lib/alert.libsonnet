@@ -100,8 +100,11 @@ local duration = import 'duration.libsonnet';
     // What is in no phase with a mean of its own strikes in whichever of the rank's.
     local anywhere = 'rank:argus_verdict:lost_ratio{verdict="culprit", level="L2", phase=~"all|%s", %s}'
                      % [config.countedPauses, matchers];
-    local lasting = if ticketFor > 0 then '\n  and on (training_job, rank, phase, group, cause) (%s offset %s)'
-                                          % [finding, duration.of(ticketFor)] else '';
+    // At each third of that time: lateness comes and goes with work that is drawn anew.
+    local lasting = std.join('', [
+      '\n  and on (training_job, rank, phase, group, cause) (%s offset %s)' % [finding, duration.of(ticketFor * third / 3)]
+      for third in (if ticketFor > 0 then [1, 2, 3] else [])
+    ]);
     local paging = |||
       (
         %(finding)s >= %(lost)g

@@ -33,7 +33,7 @@
     // Ten seconds hold few spans: one spike of 4x moves such a mean by 6 %.
     culpritRatio: 1.25,
     minLostRatio: 0.03,
-    lateExplainFor: 14,
+    lateExplainFor: 15,
 
     historyMean: 20,
     historyInterval: 2,

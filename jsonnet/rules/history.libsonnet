@@ -238,11 +238,13 @@ local labels = import '../lib/labels.libsonnet';
       { kind: c.causes.history.hostSync { evidence: 'latency' }, expr: hostRuns },
       { kind: c.causes.history.fabric { evidence: 'phases' }, expr: slowerPhase('kind="comm"') },
       {
-        // Kernels and collectives take as long as ever, but no longer at the same time: half of what is lost, or more
-        // than what counts anyway.
+        // Kernels and collectives take as long as ever, but no longer at the same time: a third of what is lost, or more
+        // than what counts anyway. Each evaluation holds another number of the kernels' windows.
         kind: c.causes.history.overlap { evidence: 'exposed' },
-        expr: 'max by (training_job) (%s) >= clamp_max(0.5 * (1 - 1 / job:argus_history:slowdown_ratio), %g)'
-              % [excess('exposed'), c.minLostRatio],
+        expr: |||
+          max by (training_job) (avg_over_time(%s[%s]))
+            >= clamp_max((1 - 1 / job:argus_history:slowdown_ratio) / 3, %g)
+        ||| % [excess('exposed'), duration.range(c, c.historyMean), c.minLostRatio],
       },
       // Slower, and nothing else that is known has changed.
       {

@@ -346,7 +346,10 @@ local labels = import '../lib/labels.libsonnet';
           )
         ) * %(toGroup)s %(spans)s
         or (
-          (-(%(late)s * %(toGroup)s %(lateMedian)s - %(toGroup)s %(longest)s))
+          (
+            (1 - %(late)s) * %(toGroup)s %(lateMedian)s %(inMany)s
+            or -(%(late)s * %(toGroup)s %(lateMedian)s - %(toGroup)s %(longest)s) %(inPair)s
+          )
           and on (%(rank)s) (
             (%(late)s <= %(lateCulprit)g and on (%(rank)s) (-%(lateZ)s) >= %(threshold)s)
             or (%(late)s <= %(lateRobust)g %(inMany)s)
@@ -387,7 +390,8 @@ local labels = import '../lib/labels.libsonnet';
       inPair: inPair,
       spans: spanRate,
       fast: rec('rank:argus_phase_duration_seconds:fast_ratio'),
-      // A collective ends together: the last to arrive has the shortest span, by its lateness.
+      // A collective ends together: the last to arrive has the shortest span, by its lateness. Against the median: who has
+      // less to do and waits longest makes nobody late.
       lateMedian: group('median', [comm]),
       longest: group('max', [comm]),
       late: ratio([comm, ofOneCollective]),

@@ -1,5 +1,5 @@
-// What the stacks of a rank say of it: the share of its main thread's samples in frames that tell a cause, of ranks where
-// it is a share that counts. A share of samples is a share of wall time, so it compares with what a rank loses.
+// What the stacks of a rank say of it: the share of wall time that its main thread spends in frames that tell a cause, of
+// ranks where it is a share that counts. It compares with what a rank loses.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
 
@@ -28,7 +28,12 @@ local labels = import '../lib/labels.libsonnet';
         // Reads all of a main thread's frames, and hardly changes.
         name: 'argus-stacks-samples',
         interval: duration.of(c.slowInterval),
-        rules: [{ record: 'rank:argus_stack_samples:rate', expr: samples([]) + ' > 0' }],
+        rules: [{
+          // What a thread has that never waits: py-spy leaves out one that does; a rank that samples itself does not.
+          record: 'rank:argus_stack_samples:rate',
+          expr: 'max by (%s) (%s) > 0\nor\n%s > 0'
+                % [labels.rank, labels.selector('argus_stack_sampling_hertz', [c.argusSelector]), samples([])],
+        }],
       },
       {
         name: 'argus-stacks',

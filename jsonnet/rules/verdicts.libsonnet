@@ -60,8 +60,8 @@ local labels = import '../lib/labels.libsonnet';
     {
       // Late arrivers without an excuse: their own phases are normal (what they lose there, suspicious or not,
       // does not come near to what they are late by), they were not kept waiting elsewhere (by a group with a slow link,
-      // or in tensor parallelism by a slow mate) nor held up by a pause, and no rank of the job loses so much in its own phases (the other stages
-      // of its pipeline enter the data-parallel collective late with it).
+      // or in tensor parallelism by a slow mate) nor held up by a pause, they have no more to do than others, and no rank of the
+      // job loses so much in its own phases (the other stages of its pipeline enter the data-parallel collective late with it).
       record: unexcused,
       expr: std.join('\n', [
         '%s\nunless on (%s) %s' % [late, labels.rank, own],
@@ -74,6 +74,7 @@ local labels = import '../lib/labels.libsonnet';
           { on: labels.rank, loss: 'max by (%s) (rank:argus_collective_waiting:lost_ratio)' % labels.rank },
           { on: labels.rank, loss: ofRank('rank:argus_collective_slow_link:lost_ratio') },
           { on: labels.rank, loss: 'max by (%s) (rank:argus_host_pause:lost_ratio)' % labels.rank },
+          { on: labels.rank, loss: 'rank:argus_work:excess_ratio' },
           { on: 'training_job', loss: mostIn(ofRank(excessOfOwn)) },
         ]
       ]),
@@ -217,7 +218,16 @@ local labels = import '../lib/labels.libsonnet';
           unless on (training_job) (
             max by (training_job) (job:argus_history:lost_ratio) <= on (training_job) group_left () %g * %s
           )
-        ||| % [c.explainedRatio, mostIn(culprits(['level=~"L2|L3"']))],
+          unless on (training_job) (
+            max by (training_job) (job:argus_history:lost_ratio) <= on (training_job) group_left () %g * %s
+          )
+        ||| % [
+          c.explainedRatio,
+          mostIn(culprits(['level=~"L2|L3"'])),
+          // What many ranks lose, each at steps of its own, is known by a lower bound.
+          2 * c.explainedRatio,
+          mostIn(culprits(['rank=""', 'level="L2"', 'cause=~"%s"' % std.join('|', [kind.cause for kind in c.causes.host + c.codeFrames])])),
+        ],
       },
     ],
 

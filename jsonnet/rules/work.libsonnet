@@ -42,6 +42,16 @@ local labels = import '../lib/labels.libsonnet';
               )
             ||| % { perSecond: perSecond, cv: c.cvMild },
           },
+          {
+            // By how much a rank has more to do than the usual one of its job: it may be late by as much.
+            record: 'rank:argus_work:excess_ratio',
+            expr: |||
+              rank:argus_work:rate
+                / on (training_job) group_left () quantile by (training_job) (0.5, rank:argus_work:rate)
+                - 1
+              >= %g
+            ||| % c.excuseLeastRatio,
+          },
         ],
       },
     ],

@@ -21,7 +21,7 @@ WAIT_S = 1.0
 
 def steps(folder: Path, waits: Mapping[int, float], forwards: Mapping[int, float] | None = None) -> Scenario:
     """Eight ranks, four steps in a scrape, each with a forward of 2.5 s and a collective."""
-    job = Scenario(folder, ("job", "phases", "masked", "host", "verdicts"))
+    job = Scenario(folder, ("job", "work", "phases", "masked", "host", "verdicts"))
     job.ranks(range(RANKS), SAMPLES)
     for rank in range(RANKS):
         forward = (forwards or {}).get(rank, 2.5)
@@ -142,6 +142,24 @@ def test_slow_by_a_compilation_is_slow_by_its_host(tmp_path: Path) -> None:
     job.run()
 
 
+def test_who_has_less_to_do_makes_nobody_late(tmp_path: Path) -> None:
+    """Rank 6 waits longest; rank 2 is last by a little, which costs the others less than a percent."""
+    job = steps(tmp_path, {2: 0.1, 6: 1.0} | dict.fromkeys((0, 1, 3, 4, 5, 7), 0.13))
+    job.expect(CULPRITS, AT, {})
+    job.run()
+
+
+@pytest.mark.parametrize(("more", "said"), [(0.2, {}), (0.02, {late(2): 1})])
+def test_more_work_makes_late_by_as_much(tmp_path: Path, more: float, said: dict[str, float]) -> None:
+    """Rank 2 is late by a fifth of the time. The work is uneven anyway."""
+    job = steps(tmp_path, {2: 0.25})
+    for rank in range(RANKS):
+        tokens = 1000 * {2: 1 + more, 5: 0.7}.get(rank, 1.0)
+        job.add("argus_work_units_total", f"0+{tokens:g}x{SAMPLES}", rank=rank, unit="tokens")
+    job.expect(CULPRITS, AT, said)
+    job.run()
+
+
 def stacks(job: Scenario, frames: Mapping[int, str], share: float = 0.3) -> None:
     """Ten samples of the main thread a second: of these ranks so many in that frame."""
     for rank in range(RANKS):
@@ -168,6 +186,17 @@ def test_a_little_compiling_does_not_make_a_rank_that_late(tmp_path: Path) -> No
     """Ten percent of its time, where the others wait for it for a fifth."""
     job = steps(tmp_path, {2: 0.25})
     stacks(job, {2: "compile_graph (graph.py)"}, 0.1)
+    job.expect(CULPRITS, AT, {late(2): 1})
+    job.run()
+
+
+def test_what_a_waiting_thread_does_in_between_explains_little(tmp_path: Path) -> None:
+    """py-spy leaves out threads that wait: all samples of rank 2 are in a compiler, a tenth of the time."""
+    job = steps(tmp_path, {2: 0.25})
+    for rank in range(RANKS):
+        job.add("argus_stack_sampling_hertz", f"10x{SAMPLES}", rank=rank)
+    job.add("argus_stack_samples_total", f"0+15x{SAMPLES}", rank=2, thread="MainThread",
+            frame="compile_graph (graph.py)")  # fmt: skip
     job.expect(CULPRITS, AT, {late(2): 1})
     job.run()
 

@@ -29,6 +29,7 @@ from rules.matrix.boundary_jobs import (
     missing,
     observing,
     of_ranks,
+    overloaded,
     pinning,
     resumed,
     slow_rank,
@@ -345,6 +346,13 @@ BOUNDARIES = (
             record("rank:argus_phase_work:seconds"),
             record("rank:argus_phase_work:median_ratio"),
         ),
+    ),
+    Boundary(
+        "0.5 % more work",
+        overloaded,
+        0.0049,
+        0.0051,
+        (record("rank:argus_work:excess_ratio", 'rank="1"'),),
     ),
     # The middle half by work is half as wide as by time at 0.0996.
     Boundary("half the spread", fitted, 0.0998, 0.0994, (record("group:argus_phase_work:fit"),)),

@@ -296,6 +296,11 @@ def two_works(apart: float) -> Job:
     return worked(more, more)
 
 
+def overloaded(more: float) -> Job:
+    """Rank 7 has twice the work, and rank 1 so much more than the others."""
+    return worked({1: 1 + more, 7: 2.0}, {1: 1 + more, 7: 2.0})
+
+
 def burdened(times: float) -> Job:
     """Rank 1 has so many times the work, and takes so many times as long."""
     return worked({1: times}, {1: times})

@@ -49,6 +49,12 @@ def several(ranks: Ranks, row: Row) -> Row:
     return row if len(ranks) > 1 else {}
 
 
+def overloaded(ranks: Ranks) -> Row:
+    """Those above the median."""
+    median = float(np.median(shares(ranks)))
+    return {f"{rank}": share(rank) / median - 1 for rank in ranks if share(rank) > median}
+
+
 def burdened(ranks: Ranks) -> Row:
     """Those 1.15 times above the median, by what they cost."""
     median = float(np.median(shares(ranks)))
@@ -70,6 +76,7 @@ UNEVEN = World(
             "rank",
             lambda ranks: several(ranks, {f"{rank}": share(rank) * TOKENS / 15 for rank in ranks}),
         ),
+        Says("rank:argus_work:excess_ratio", "rank", overloaded),
         Says(
             "rank:argus_phase_work:seconds",
             "rank phase",
