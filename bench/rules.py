@@ -111,11 +111,11 @@ def fleet(ranks: int) -> Iterator[Series]:
             )
 
 
-def rules_file(folder: Path) -> Path:
-    """All rules and alerts, with one rule group for each phase of the fleet."""
-    phases = json.dumps(list(PHASES))
+def rules_file(folder: Path, evaluation: float = SCRAPE) -> Path:
+    """All rules and alerts, with one rule group for each phase of the fleet; seconds between evaluations."""
+    config = json.dumps({"phases": list(PHASES), "evaluationInterval": evaluation})
     source = (
-        f"local argus = (import 'mixin.libsonnet') + {{ _config+:: {{ phases: {phases} }} }};"
+        f"local argus = (import 'mixin.libsonnet') + {{ _config+:: {config} }};"
         " { groups: argus.prometheusRules.groups + argus.prometheusAlerts.groups }"
     )
     text = _jsonnet.evaluate_snippet("bench", source, jpathdir=[str(JSONNET)])
@@ -204,6 +204,9 @@ def main() -> None:
     )
     parser.add_argument("--ranks", type=int, default=10_240)
     parser.add_argument("--minutes", type=float, default=4.0, help="length of the measurement")
+    parser.add_argument(
+        "--evaluation", type=float, default=SCRAPE, help="evaluationInterval of the mixin, seconds"
+    )
     options = parser.parse_args()
     # What Prometheus 2.53 and later set themselves: less memory for a little more collecting.
     os.environ.setdefault("GOGC", "75")
@@ -220,11 +223,11 @@ def main() -> None:
             configure(server, {"scrape_configs": [exporters.scrape_config(1.0)]})
             play_past(exporters, began)
             print(f"the past is there: {time.time() - began - PAST[0]:.0f} s", flush=True)
-            rules = rules_file(Path(folder))
+            rules = rules_file(Path(folder), options.evaluation)
             configure(
                 server,
                 {
-                    "global": {"evaluation_interval": f"{SCRAPE:g}s"},
+                    "global": {"evaluation_interval": f"{options.evaluation:g}s"},
                     "rule_files": [str(rules)],
                     "scrape_configs": [exporters.scrape_config(SCRAPE)],
                 },
@@ -238,6 +241,7 @@ def main() -> None:
             named = sorted({labels.get("rank", "") for labels, _ in verdicts})
             result = {
                 "ranks": options.ranks,
+                "evaluation_s": options.evaluation,
                 "group_p95_s": float(np.percentile(np.concatenate(list(groups.values())), 95)),
                 "slowest_p95_s": max(float(np.percentile(values, 95)) for values in groups.values()),
                 "sum_s": float(
