@@ -26,7 +26,7 @@ local labels = import '../lib/labels.libsonnet';
     {
       record: 'rank:argus_host_pause:lost_ratio',
       labels: { phase: phase },
-      expr: '%s >= %g%s' % [ratio, c.excuseLeastRatio, otherwise],
+      expr: 'max by (training_job, rank) (\n  %s >= %g%s\n)' % [ratio, c.excuseLeastRatio, otherwise],
     },
     {
       record: 'rank:argus_host_pause:recent_seconds',
@@ -92,7 +92,7 @@ local labels = import '../lib/labels.libsonnet';
     'rank:argus_compile:ratio',
     'argus_compile_seconds_sum',
     // Compilers that say nothing of themselves show in the stacks.
-    otherwise='\nor max by (training_job, rank) (rank:argus_stack_frames:ratio{cause="%s"})' % c.compileFrames.cause
+    otherwise='\n  or rank:argus_stack_frames:ratio{cause="%s"}' % c.compileFrames.cause
   ) + [
     {
       // Intervals in which some rank pauses cost far more than one rank's own pauses: not at the same step. The averages

@@ -109,6 +109,12 @@ local labels = import '../lib/labels.libsonnet';
     )
   ||| % { who: who, factor: c.explainedRatio, pauses: suspect(['kind="host"', 'phase=~"%s"' % c.pausePhases]) },
 
+  // What many ranks lose, each at steps of its own, is known by a lower bound.
+  local ofMany = 2 * c.explainedRatio,
+  // Those of `who` whose cost is no more than what the job loses to collections that are not synchronised.
+  local amongPauses(who) =
+    '(%s <= on (training_job) group_left () %g * max by (training_job) (job:argus_gc_unsynchronised:lost_ratio))' % [who, ofMany],
+
   local codeCost = 'job:argus_stack_code:lost_ratio',
   local culpritRules =
     local named = c.causes.host;
@@ -163,8 +169,11 @@ local labels = import '../lib/labels.libsonnet';
         withoutPauses(byVerdict(|||
           %(compute)s
           unless on (%(phaseRank)s) %(excused)s
+          unless on (%(phaseRank)s) %(amongPauses)s
           unless on (%(phaseGroup)s) group:argus_phase_ranks:few{%(waitingPhase)s}
         ||| % {
+          // A layer contains what its tensor-parallel mates keep it waiting for.
+          amongPauses: amongPauses(compute),
           compute: compute,
           phaseRank: labels.phaseRank,
           excused: excused,
@@ -180,19 +189,23 @@ local labels = import '../lib/labels.libsonnet';
         mostIn(ofRank(culprits(['cause!~"%s|%s"' % [c.causes.late.cause, c.causes.link.cause]])))
       ))),
       // Without a counter of the link itself the right answer is the group: no rank is named.
-      // Nor is the link slow where its members pause, each at steps of its own: they wait for one another.
+      // Nor is the link slow where a member loses as much on its own, or the job to pauses at steps of each rank's own: they
+      // wait for one another.
       verdict('culprit', c.causes.link, |||
         max by (training_job, phase, group) (
           %(link)s
           unless on (%(group)s) (
-            %(link)s <= on (%(group)s) %(factor)g * sum by (%(group)s) (
+            %(link)s <= on (%(group)s) %(factor)g * max by (%(group)s) (
               rank:argus_collective_slow_link:lost_ratio ^ 0
-              * on (%(rank)s) group_left () max by (%(rank)s) (rank:argus_host_pause:lost_ratio)
+              * on (%(rank)s) group_left () max by (%(rank)s) (rank:argus_host_pause:lost_ratio or %(own)s)
             )
           )
+          unless on (%(group)s) %(amongPauses)s
         )
       ||| % {
         link: 'group:argus_collective_slow_link:lost_ratio',
+        amongPauses: amongPauses('group:argus_collective_slow_link:lost_ratio'),
+        own: ofRank(excessOfOwn),
         group: labels.phaseGroup,
         rank: labels.rank,
         factor: c.explainedRatio,
@@ -224,8 +237,7 @@ local labels = import '../lib/labels.libsonnet';
         ||| % [
           c.explainedRatio,
           mostIn(culprits(['level=~"L2|L3"'])),
-          // What many ranks lose, each at steps of its own, is known by a lower bound.
-          2 * c.explainedRatio,
+          ofMany,
           mostIn(culprits(['rank=""', 'level="L2"', 'cause=~"%s"' % std.join('|', [kind.cause for kind in c.causes.host + c.codeFrames])])),
         ],
       },

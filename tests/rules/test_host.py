@@ -43,6 +43,19 @@ def test_collections_at_different_steps_name_the_job(tmp_path: Path) -> None:
     job.run()
 
 
+def test_who_waits_for_them_within_a_layer_is_not_slow(tmp_path: Path) -> None:
+    """The same, and the forward of rank 3 takes half a second longer in 15, as long as a mate may collect."""
+    job = job_of(tmp_path)
+    for rank in range(RANKS):
+        pauses(job, rank, 1.5, first=2 * rank + 2, every=16)
+        job.phase(rank, "forward", f"0+4x{SAMPLES}", f"0+{1.0 if rank == 3 else 0.5}x{SAMPLES}")
+    job.expect(
+        "max by (rank) (rank:argus_phase_suspect:lost_ratio{phase='forward'} ^ 0)", AT, {'{rank="3"}': 1}
+    )
+    job.expect(CULPRITS, AT, {'{phase="gc", cause="host-gc", team="algorithm"}': 1})
+    job.run()
+
+
 def test_collections_at_the_same_step_accuse_nobody(tmp_path: Path) -> None:
     """The same pauses on all ranks at once cost 1.25 % and are how it should be."""
     job = job_of(tmp_path)

@@ -79,6 +79,42 @@ def test_a_slow_link_explains_that_its_ranks_are_late_elsewhere(tmp_path: Path) 
     job.run()
 
 
+def collects(job: Scenario, seconds: Mapping[int, float]) -> None:
+    """So many seconds of garbage collection in each scrape interval."""
+    for rank in range(RANKS):
+        for part, each in (("sum", seconds.get(rank, 0)), ("count", 1)):
+            job.add(f"argus_gc_pause_seconds_{part}", f"0+{each}x{SAMPLES}", rank=rank, generation="2")
+
+
+def test_members_that_pause_make_no_link_slow(tmp_path: Path) -> None:
+    """Ranks 2 and 3 wait for each other's collections in their collective."""
+    job = steps(tmp_path, {})
+    with_experts(job, {1: 0.9})
+    collects(job, {2: 2.4, 3: 2.4})
+    job.expect(CULPRITS, AT, {f'{{rank="{rank}", group="host", cause="host-gc"}}': 1 for rank in (2, 3)})
+    job.run()
+
+
+def test_members_that_stall_in_turn_make_no_link_slow(tmp_path: Path) -> None:
+    """Ranks 2 and 3 load for 0.6 s longer, at steps of their own, and wait for each other as long."""
+    job = steps(tmp_path, {})
+    with_experts(job, {1: 0.9})
+    for rank in range(RANKS):
+        seconds = 4 * (0.8 if rank in (2, 3) else 0.2)
+        job.phase(rank, "data", f"0+4x{SAMPLES}", f"0+{seconds:.6g}x{SAMPLES}", kind="host")
+    job.expect(CULPRITS, AT, {f'{{rank="{rank}", group="dp", cause="data-input"}}': 1 for rank in (2, 3)})
+    job.run()
+
+
+def test_small_pauses_leave_a_link_slow(tmp_path: Path) -> None:
+    """All ranks collect for a hundredth of their time."""
+    job = steps(tmp_path, {2: 0.4, 3: 0.4})
+    with_experts(job, {1: 0.9})
+    collects(job, dict.fromkeys(range(RANKS), 0.15))
+    job.expect(CULPRITS, AT, {'{group="ep:1", cause="link-slow"}': 1})
+    job.run()
+
+
 def test_links_of_half_of_the_groups_are_not_slow(tmp_path: Path) -> None:
     """Two of four groups have more to gather, as those of one stage may."""
     job = steps(tmp_path, {})
@@ -111,10 +147,7 @@ def test_links_are_compared_within_a_stage(tmp_path: Path) -> None:
 def test_pauses_explain_it(tmp_path: Path) -> None:
     """Rank 2 is late by what its garbage collector takes."""
     job = steps(tmp_path, {2: 0.7})
-    for rank in range(RANKS):
-        seconds = 1.2 if rank == 2 else 0
-        for part, each in (("sum", seconds), ("count", 1)):
-            job.add(f"argus_gc_pause_seconds_{part}", f"0+{each}x{SAMPLES}", rank=rank, generation="2")
+    collects(job, {2: 1.2})
     job.expect(CULPRITS, AT, {'{rank="2", group="host", cause="host-gc"}': 1})
     job.run()
 
