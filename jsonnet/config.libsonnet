@@ -163,13 +163,13 @@
     // 1 ms; the latency of healthy runs wanders by tens of percent.
     historyLatencyRatio: 0.5,
     // Share of the main thread's stack samples by which frames must have grown, and the frames (regular expressions over
-    // `function (module)`) that speak for a cause.
+    // `function (module)`, where a method is `Class.function`) that speak for a cause.
     historyFrameShare: 0.05,
     mainThread: 'MainThread.*',
     historyFrames: [
-      { cause: 'host-alloc', team: 'infrastructure', frames: '(empty_cache|_?pin_memory|malloc|cudaMalloc|cudaFree|memory_stats).*' },
-      { cause: 'data-input', team: 'algorithm', frames: '(recv_into|_recv_bytes|_next_data|_try_get_data|_get_data).*' },
-      { cause: 'host-sync', team: 'algorithm', frames: '(synchronize|item|nonzero|tolist|cpu|is_nonzero) .*' },
+      { cause: 'host-alloc', team: 'infrastructure', frames: '(.*[.])?(empty_cache|_?pin_memory|malloc|cudaMalloc|cudaFree|memory_stats) .*' },
+      { cause: 'data-input', team: 'algorithm', frames: '(.*[.])?(recv_into|readinto|_recv|_recv_bytes|_next_data|_try_get_data|_get_data) .*' },
+      { cause: 'host-sync', team: 'algorithm', frames: '(.*[.])?(synchronize|item|nonzero|tolist|cpu|is_nonzero) .*' },
     ],
 
     // ---- host pauses and masked stragglers --------------------------------------------------------------------
@@ -193,9 +193,10 @@
     framesShare: 0.05,
     compileFrames: {
       cause: 'host-jit',
-      frames: '(_?compile|_?compile_.*|codegen) .*|.*[(](torch/_dynamo|torch/_inductor|triton)/.*',
+      // The exporter counts all that a compiler does under its entry.
+      frames: '(.*[.])?_?compile(_fx(_inner)?)? [(](torch|triton|cutlass)[.].*',
     },
-    codeFrames: [{ cause: 'host-alloc', team: 'algorithm', frames: '_?pin_memory .*' }],
+    codeFrames: [{ cause: 'host-alloc', team: 'algorithm', frames: '(.*[.])?_?pin_memory .*' }],
     // A span that is this many times the group's median is a spike.
     spikeRatio: 3,
     // Seconds over which spikes are counted, the windows that must have one, and how many times the average rank of

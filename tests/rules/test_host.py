@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from argus_exporter.stacks.folded import frame_label
 from rules.scenario import Scenario, needs_promtool
 
 pytestmark = needs_promtool
@@ -11,6 +12,7 @@ pytestmark = needs_promtool
 SAMPLES = 100
 RANKS = 8
 CULPRITS = "max by (rank, phase, cause, team) (rank:argus_verdict:active{verdict='culprit'})"
+FIRING = 'max by (alertname, severity, rank) (ALERTS{alertstate="firing"})'
 AT = "20m"
 
 
@@ -37,7 +39,7 @@ def test_collections_at_different_steps_name_the_job(tmp_path: Path) -> None:
     for rank in range(RANKS):
         pauses(job, rank, 1.5, first=2 * rank + 2, every=16)
     job.expect(CULPRITS, AT, {'{phase="gc", cause="host-gc", team="algorithm"}': 1})
-    job.expect('max by (alertname, severity, rank) (ALERTS{alertstate="firing"})', AT, {
+    job.expect(FIRING, AT, {
         '{alertname="ArgusHostStall", severity="ticket"}': 1
     })  # fmt: skip
     job.run()
@@ -126,8 +128,8 @@ def test_a_pause_does_not_hide_a_slow_gpu(tmp_path: Path) -> None:
     job.run()
 
 
-LOADING = "_next_data (torch/utils/data/dataloader.py)"
-PINNING = "pin_memory (torch/utils/data/_utils/pin_memory.py)"
+LOADING = frame_label("_SingleProcessDataLoaderIter._next_data (torch/utils/data/dataloader.py:788)")
+PINNING = frame_label("pin_memory (torch/utils/data/_utils/pin_memory.py:64)")
 
 
 def loading(job: Scenario, slow: dict[int, str], turn: int = SAMPLES) -> None:
@@ -142,7 +144,7 @@ def loading(job: Scenario, slow: dict[int, str], turn: int = SAMPLES) -> None:
         stood = [40 * (gain - 1) if rank in slow or sample > turn else 0 for sample, gain in enumerate(gains)]
         for frame, samples in (
             (slow.get(rank, LOADING), stood),
-            ("forward (model.py)", [150 - n for n in stood]),
+            ("forward (model)", [150 - n for n in stood]),
         ):
             counts = " ".join(f"{sum(samples[1 : sample + 1])}" for sample in range(SAMPLES))
             job.add("argus_stack_samples_total", counts, rank=rank, thread="MainThread", frame=frame)
@@ -161,9 +163,7 @@ def test_stacks_that_pin_memory_name_the_code(tmp_path: Path) -> None:
     job = job_of(tmp_path)
     loading(job, {2: PINNING, 5: PINNING})
     job.expect(CULPRITS, AT, {'{phase="data", cause="host-alloc", team="algorithm"}': 1})
-    job.expect('max by (alertname, severity, rank) (ALERTS{alertstate="firing"})', AT, {
-        '{alertname="ArgusHostStall", severity="page"}': 1
-    })  # fmt: skip
+    job.expect(FIRING, AT, {'{alertname="ArgusHostStall", severity="page"}': 1})
     job.run()
 
 

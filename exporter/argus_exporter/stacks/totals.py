@@ -1,11 +1,16 @@
-"""Samples as series: the top leaf frames of a rank, chosen with hysteresis, and `other` for the rest."""
+"""Samples as series: the top leaf frames of a rank, chosen with hysteresis, and `other` for the rest.
+
+A compiler has thousands of leaves, none of them in many samples: all that it does is one leaf, its entry.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from argus_exporter.stacks.folded import Folded, frame_label
+from argus_exporter.stacks.folded import Folded, Stack, frame_label
 
 OTHER: Final = "other"
 THREADS_LIMIT: Final = 16
@@ -15,6 +20,10 @@ _MEMORY: Final = 0.9
 """Weight of the past at each window: a frame is judged by its share of about the last ten."""
 _CHALLENGE: Final = 1.5
 """So much larger must a share be to take the place of a published frame: series should not come and go."""
+_COMPILER_ENTRY: Final = re.compile(
+    r"(?:.*[.])?_?compile(?:_fx(?:_inner)?)? [(](?:torch[.]_dynamo|torch[.]_inductor|triton|cutlass)[.].*[)]"
+)
+"""Dynamo's, Inductor's, Triton's and CuTe's. Not what calls compiled code, such as `compile_wrapper`."""
 
 
 class Leaf(NamedTuple):
@@ -39,8 +48,7 @@ class StackTotals:
         """Count a window's stacks."""
         window: Counter[Leaf] = Counter()
         for stack, count in folded.items():
-            frame = frame_label(stack.frames[-1]) if stack.frames else OTHER
-            window[Leaf(self._thread(stack.thread), frame)] += count
+            window[Leaf(self._thread(stack.thread), telling_frame(stack))] += count
         total = window.total()
         if not total:
             return
@@ -82,3 +90,19 @@ class StackTotals:
                 del self.counts[weakest]
             published.add(challenger)
             self.counts[challenger] = 0
+
+
+def telling_frame(stack: Stack) -> str:
+    """Label of the frame that a stack is counted under: its innermost, or where it enters a compiler."""
+    for frame in stack.frames:
+        if entry := _compiler_entry(frame):
+            return entry
+    return frame_label(stack.frames[-1]) if stack.frames else OTHER
+
+
+@lru_cache(maxsize=16_384)
+def _compiler_entry(frame: str) -> str | None:
+    if "compile" not in frame:
+        return None
+    label = frame_label(frame)
+    return label if _COMPILER_ENTRY.fullmatch(label) else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from argus_exporter.stacks.folded import Stack
 from argus_exporter.stacks.totals import OTHER, THREADS_LIMIT, Leaf, StackTotals
 
@@ -30,6 +32,43 @@ def test_lines_of_one_function_are_one_series() -> None:
     totals = StackTotals(2)
     totals.add({Stack("T", ("a (m.py:1)",)): 2, Stack("T", ("a (m.py:9)",)): 3})
     assert totals.counts == {leaf("a"): 5}
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [
+        (
+            (
+                "compile_wrapper (torch/_dynamo/eval_frame.py:963)",
+                "_compile (torch/_dynamo/convert_frame.py:1700)",
+                "compile_fx (torch/_inductor/compile_fx.py:2400)",
+                "CppCSEVariable.__init__ (torch/_inductor/codegen/cpp_utils.py:5)",
+            ),
+            "_compile (torch._dynamo.convert_frame)",
+        ),
+        (
+            (
+                "compile_fx_inner (torch/_inductor/compile_fx.py:700)",
+                "Popen.communicate (subprocess.py:1209)",
+            ),
+            "compile_fx_inner (torch._inductor.compile_fx)",
+        ),
+        (
+            ("compile (triton/compiler/compiler.py:3)", "make_ir (triton/compiler/code.py:8)"),
+            "compile (triton.compiler.compiler)",
+        ),
+        (
+            ("Context.__call__.<locals>.compile_wrapper (torch/_dynamo/eval_frame.py:963)", "call (c.py:7)"),
+            "call (c)",
+        ),
+        (("sub (re/__init__.py:185)", "_compile (re/__init__.py:294)"), "_compile (re)"),
+    ],
+)
+def test_what_a_compiler_does_is_counted_as_its_entry(frames: tuple[str, ...], told: str) -> None:
+    """Its leaves are thousands. Calling what is compiled is not compiling. Frames as py-spy has them."""
+    totals = StackTotals(2)
+    totals.add({Stack("T", frames): 3})
+    assert totals.counts == {Leaf("T", told): 3}
 
 
 def test_a_slightly_larger_leaf_does_not_take_the_place() -> None:

@@ -327,7 +327,10 @@ def staged(seconds: float) -> Job:
 def pinning(share: float) -> Job:
     """Rank 1 loads for a second longer in each of four steps, and pins memory for that share of its time."""
     job = slow_rank("data", "host")(2.0)
-    for frame, samples in (("pin_memory (pin_memory.py)", share), ("forward (model.py)", 1 - share)):
+    for frame, samples in (
+        ("pin_memory (torch.utils.data._utils.pin_memory)", share),
+        ("forward (model)", 1 - share),
+    ):
         job.counter("argus_stack_samples_total", 150 * samples, rank=1, thread="MainThread", frame=frame)
     return job
 

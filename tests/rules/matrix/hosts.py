@@ -34,6 +34,11 @@ def collecting(ranks: Ranks) -> list[float]:
     return [(2.0 if rank == 1 else 0.15) / 15 for rank in ranks]
 
 
+def each(value: float) -> Callable[[Ranks], Row]:
+    """The same of every rank."""
+    return lambda ranks: {f"{rank}": value for rank in ranks}
+
+
 def per_rank(values: Sequence[float], ranks: Ranks) -> Row:
     return {f"{rank}": value for rank, value in zip(ranks, values, strict=True)}
 
@@ -217,8 +222,8 @@ KERNELS = World(
         Says(
             "rank:argus_kernel_busy:ratio",
             "rank",
-            lambda ranks: {f"{rank}": 0.5 for rank in ranks},
-            quiet=lambda ranks: {f"{rank}": 0.5 for rank in ranks},
+            each(0.5),
+            quiet=each(0.5),
         ),
         Says(
             "rank:argus_kernel_anomaly:lost_ratio",
@@ -285,9 +290,12 @@ def stacks_build(ranks: Ranks, size: int, fault: bool, _: float) -> Job:
     job.membership()
     for rank in ranks:
         job.phase(rank, "data", 2.0 if fault and rank == 1 else 1.0, kind="host")
-        telling = {0: ("compile_graph (graph.py)", 30.0), 1: ("pin_memory (pin_memory.py)", 60.0)}
+        telling = {
+            0: ("compile (triton.compiler.compiler)", 30.0),
+            1: ("pin_memory (torch.utils.data._utils.pin_memory)", 60.0),
+        }
         frame, samples = telling.get(rank, ("", 0.0)) if fault else ("", 0.0)
-        for name, gain in ((frame, samples), ("forward (model.py)", 150.0 - samples)):
+        for name, gain in ((frame, samples), ("forward (model)", 150.0 - samples)):
             if gain:
                 job.counter("argus_stack_samples_total", gain, rank=rank, thread="MainThread", frame=name)
     return job
@@ -301,8 +309,8 @@ STACKS = World(
         Says(
             "rank:argus_stack_samples:rate",
             "rank",
-            lambda ranks: {f"{rank}": 10.0 for rank in ranks},
-            quiet=lambda ranks: {f"{rank}": 10.0 for rank in ranks},
+            each(10.0),
+            quiet=each(10.0),
         ),
         Says(
             "rank:argus_stack_frames:ratio",
