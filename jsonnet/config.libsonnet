@@ -120,6 +120,8 @@
     // Phases (regular expression) of transfers between two ranks each: who is shortest there is not late, its partner
     // was early.
     pointToPointPhases: 'send_recv|pp-.*',
+    // Those of them whose span is the transfer: who receives has been waiting for it.
+    sendingPhases: 'pp-.*send',
     // A wait is explained by a culprit that costs at least the wait divided by this.
     explainedRatio: 1.5,
     // A rank that is late by at most this factor of its own excess is slow, not late; excess below this share of

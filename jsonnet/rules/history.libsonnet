@@ -51,9 +51,14 @@ local labels = import '../lib/labels.libsonnet';
       settled: duration.of(c.evaluationInterval),
       before: duration.of(c.evaluationInterval + c.historyMean),
     }),
+    // Not what stages wait for one another: that says nothing of the phase.
     signature('phase', |||
-      quantile by (training_job, kind, phase, source) (0.5, group:argus_phase_duration_seconds:median)
-    |||),
+      quantile by (training_job, kind, phase, source) (
+        0.5,
+        group:argus_phase_duration_seconds:median{group!~"stage:.*"}
+        or group:argus_phase_duration_seconds:median{group=~"stage:.*", phase=~"%s"}
+      )
+    ||| % c.sendingPhases),
     // How far the host runs ahead of the GPU: the median over ranks of their median.
     signature('issue_latency', |||
       quantile by (training_job) (0.5, %s)

@@ -61,7 +61,8 @@ local labels = import '../lib/labels.libsonnet';
       // Late arrivers without an excuse: their own phases are normal (what they lose there, suspicious or not,
       // does not come near to what they are late by), they were not kept waiting elsewhere (by a group with a slow link,
       // or in tensor parallelism by a slow mate) nor held up by a pause, they have no more to do than others, and no rank of the
-      // job loses so much in its own phases (the other stages of its pipeline enter the data-parallel collective late with it).
+      // job loses so much in its own phases or by a slow link (the other stages of its pipeline enter the data-parallel
+      // collective late with it).
       record: unexcused,
       expr: std.join('\n', [
         '%s\nunless on (%s) %s' % [late, labels.rank, own],
@@ -76,6 +77,7 @@ local labels = import '../lib/labels.libsonnet';
           { on: labels.rank, loss: 'max by (%s) (rank:argus_host_pause:lost_ratio)' % labels.rank },
           { on: labels.rank, loss: 'rank:argus_work:excess_ratio' },
           { on: 'training_job', loss: mostIn(ofRank(excessOfOwn)) },
+          { on: 'training_job', loss: mostIn('group:argus_collective_slow_link:lost_ratio') },
         ]
       ]),
     },
@@ -112,8 +114,8 @@ local labels = import '../lib/labels.libsonnet';
   // What many ranks lose, each at steps of its own, is known by a lower bound.
   local ofMany = 2 * c.explainedRatio,
   // Those of `who` whose cost is no more than what the job loses to collections that are not synchronised.
-  local amongPauses(who) =
-    '(%s <= on (training_job) group_left () %g * max by (training_job) (job:argus_gc_unsynchronised:lost_ratio))' % [who, ofMany],
+  local amongPauses(who, factor=c.explainedRatio) =
+    '(%s <= on (training_job) group_left () %g * max by (training_job) (job:argus_gc_unsynchronised:lost_ratio))' % [who, factor],
 
   local codeCost = 'job:argus_stack_code:lost_ratio',
   local culpritRules =
@@ -170,10 +172,12 @@ local labels = import '../lib/labels.libsonnet';
           %(compute)s
           unless on (%(phaseRank)s) %(excused)s
           unless on (%(phaseRank)s) %(amongPauses)s
+          unless on (%(phaseRank)s) %(layersAmongPauses)s
           unless on (%(phaseGroup)s) group:argus_phase_ranks:few{%(waitingPhase)s}
         ||| % {
-          // A layer contains what its tensor-parallel mates keep it waiting for.
           amongPauses: amongPauses(compute),
+          // A layer contains what its tensor-parallel mates keep it waiting for. A slow GPU shows in the phase around it too.
+          layersAmongPauses: amongPauses(suspect(['kind="compute"', 'phase=~"%s"' % c.nestedPattern]), ofMany),
           compute: compute,
           phaseRank: labels.phaseRank,
           excused: excused,

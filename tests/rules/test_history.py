@@ -29,6 +29,7 @@ class Course:
     launch_ahead_seconds: float | None = 0.04
     synchronising: float = 0.2
     collective_seconds: float = 0.02
+    receiving_seconds: float = 0.02
     allocating: float | None = None
     """None: no sample ever met an allocation."""
 
@@ -66,9 +67,13 @@ def add(job: Scenario, name: str, model: str, first: int, course: Course) -> Non
             "argus_issue_latency_seconds", f"{course.launch_ahead_seconds}x{RUN}", rank=0,
             kernel_class="compute", quantile="0.5",
         )  # fmt: skip
-    phase = {"phase": "send_recv", "kind": "comm", "group": "pp", "source": "kernel"}
-    counter("argus_phase_duration_seconds_count", steps, **phase)
-    counter("argus_phase_duration_seconds_sum", steps * course.collective_seconds, **phase)
+    for transfer, group, seconds in (
+        ("all_reduce", "dp:pp1", course.collective_seconds),
+        ("send_recv", "stage:pp1", course.receiving_seconds),
+    ):
+        phase = {"phase": transfer, "kind": "comm", "group": group, "source": "kernel"}
+        counter("argus_phase_duration_seconds_count", steps, **phase)
+        counter("argus_phase_duration_seconds_sum", steps * seconds, **phase)
 
 
 def runs(folder: Path, models: dict[str, tuple[Course, Course]]) -> Scenario:
@@ -92,6 +97,11 @@ CAUSES = {
         Course(),
         replace(HALF_HIDDEN, collective_seconds=0.04),
         "fabric-config operations",
+    ),
+    "transfers are not hidden, and stages wait for one another": (
+        Course(),
+        replace(HALF_HIDDEN, receiving_seconds=0.04),
+        "overlap-config infrastructure",
     ),
     "the host waits for a slower GPU": (
         Course(),
@@ -148,4 +158,22 @@ def test_a_rank_that_costs_little_keeps_nothing_from_being_learned(tmp_path: Pat
         )
     learned = 'count by (model) (job:argus_signature:learned{signature="iteration"})'
     job.expect(learned, f"{SECONDS * RUN}s", {'{model="little"}': 1})
+    job.run()
+
+
+def test_pauses_at_steps_of_each_ranks_own_explain_a_slower_run(tmp_path: Path) -> None:
+    """A sixth of the time is lost; the cost of such pauses is known by a lower bound, a third of it."""
+    job = runs(tmp_path, dict.fromkeys(("most", "some"), (Course(), HALF_HIDDEN)))
+    for model, lost in (("most", 0.06), ("some", 0.05)):
+        values = f"_x{RUN + GAP} {lost}x{RUN} stale"
+        job.add("job:argus_gc_unsynchronised:lost_ratio", values, training_job=f"{model} new", phase="gc")
+    job.expect(
+        VERDICT,
+        TOLD,
+        {
+            '{training_job="most new", cause="host-gc", team="algorithm"}': 1,
+            '{training_job="some new", cause="host-gc", team="algorithm"}': 1,
+            '{training_job="some new", cause="overlap-config", team="infrastructure"}': 1,
+        },
+    )
     job.run()

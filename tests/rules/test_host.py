@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from argus_exporter.stacks.folded import frame_label
 from rules.scenario import Scenario, needs_promtool
 
@@ -45,16 +47,25 @@ def test_collections_at_different_steps_name_the_job(tmp_path: Path) -> None:
     job.run()
 
 
-def test_who_waits_for_them_within_a_layer_is_not_slow(tmp_path: Path) -> None:
-    """The same, and the forward of rank 3 takes half a second longer in 15, as long as a mate may collect."""
+@pytest.mark.parametrize(
+    ("phase", "more", "slow"), [("forward", 0.5, False), ("attention", 1.0, False), ("forward", 1.0, True)]
+)
+def test_who_waits_for_them_is_not_slow(tmp_path: Path, phase: str, more: float, slow: bool) -> None:
+    """The same, and rank 3 takes so many seconds of 15 longer: as long as a mate may collect, or a slow GPU.
+
+    Layers contain all that mates keep one another waiting; a slow GPU shows in the forward around them too.
+    """
     job = job_of(tmp_path)
     for rank in range(RANKS):
         pauses(job, rank, 1.5, first=2 * rank + 2, every=16)
-        job.phase(rank, "forward", f"0+4x{SAMPLES}", f"0+{1.0 if rank == 3 else 0.5}x{SAMPLES}")
-    job.expect(
-        "max by (rank) (rank:argus_phase_suspect:lost_ratio{phase='forward'} ^ 0)", AT, {'{rank="3"}': 1}
-    )
-    job.expect(CULPRITS, AT, {'{phase="gc", cause="host-gc", team="algorithm"}': 1})
+        seconds = 0.5 + more * (rank == 3)
+        job.phase(rank, phase, f"0+4x{SAMPLES}", f"0+{seconds}x{SAMPLES}")
+    suspects = f"max by (rank) (rank:argus_phase_suspect:lost_ratio{{phase='{phase}'}} ^ 0)"
+    job.expect(suspects, AT, {'{rank="3"}': 1})
+    named = {'{phase="gc", cause="host-gc", team="algorithm"}': 1.0}
+    if slow:
+        named['{rank="3", phase="forward", cause="gpu-compute", team="operations"}'] = 1.0
+    job.expect(CULPRITS, AT, named)
     job.run()
 
 

@@ -43,6 +43,14 @@ def test_the_last_to_arrive_is_named(tmp_path: Path) -> None:
     job.run()
 
 
+def test_the_rest_of_the_pipeline_is_late_with_a_slow_link(tmp_path: Path) -> None:
+    """The experts of ranks 2 and 3 need 0.6 s longer; rank 4, of the stage before, is as late."""
+    job = steps(tmp_path, dict.fromkeys((2, 3, 4), 0.4))
+    with_experts(job, {1: 0.9})
+    job.expect(CULPRITS, AT, {'{group="ep:1", cause="link-slow"}': 1})
+    job.run()
+
+
 def test_half_of_a_group_is_no_straggler(tmp_path: Path) -> None:
     """Two kinds of GPU, or two of cable: that is how the job is, and no rank of it is to blame."""
     job = steps(tmp_path, dict.fromkeys(range(4), 0.2))
@@ -288,4 +296,25 @@ def test_lateness_is_a_ticket_before_it_pages(tmp_path: Path) -> None:
     firing = "max by (severity) (ALERTS{alertname='ArgusCollectiveLateRank', alertstate='firing'})"
     job.expect(firing, "3m30s", {'{severity="ticket"}': 1})
     job.expect(firing, "8m", {'{severity="page"}': 1})
+    job.run()
+
+
+def test_lateness_that_comes_and_goes_does_not_page(tmp_path: Path) -> None:
+    """Rank 2 is late by half a second, but for two of the minutes; after that it stays late."""
+    job = Scenario(tmp_path, ("job", "work", "phases", "masked", "host", "verdicts"))
+    job.ranks(range(RANKS), SAMPLES)
+    for rank in range(RANKS):
+        waits = [
+            4 * (0.5 if rank == 2 and not 6 * 60 < 15 * sample <= 8 * 60 else WAIT_S)
+            for sample in range(SAMPLES)
+        ]
+        job.phase(rank, "forward", f"0+4x{SAMPLES}", f"0+10x{SAMPLES}")
+        seconds = " ".join(f"{sum(waits[:sample]):g}" for sample in range(SAMPLES))
+        job.phase(rank, "grad_sync", f"0+4x{SAMPLES}", seconds, kind="comm")
+    late_for = "max by (rank) (rank:argus_verdict:active{cause='collective-late'} %s)"
+    for then, said in (("", 1), ("offset 1m", 1), ("offset 2m", 0), ("offset 3m", 1)):
+        job.expect(late_for % then, "10m", {'{rank="2"}': 1} if said else {})
+    pages = "max by (rank) (ALERTS{alertname='ArgusCollectiveLateRank', severity='page'})"
+    job.expect(pages, "10m", {})
+    job.expect(pages, "13m", {'{rank="2"}': 1})
     job.run()

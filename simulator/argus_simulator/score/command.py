@@ -19,8 +19,8 @@ from argus_simulator.score.field import Field
 from argus_simulator.score.results import Result, ResultFile
 from argus_simulator.score.scene import Scene
 from argus_simulator.score.suites import held_out_seeds, playables
+from argus_simulator.stack import EXPORTER_CONFIG as DEFAULT_EXPORTER_CONFIG
 from argus_simulator.stack import Stack, StackOptions
-from argus_simulator.stack.assembly import EXPORTER_CONFIG as DEFAULT_EXPORTER_CONFIG
 from argus_simulator.stack.repository import find_repository
 
 
