@@ -16,6 +16,7 @@ each of the 12 phases (`_config.phases`). Prints the groups and ends in one JSON
     scrapes_failed of the last interval
 
 Groups that run at the same moment share the cores: beside other work the times are upper bounds.
+`--scrape-only` evaluates nothing: what the exporters' own series cost.
 """
 
 from __future__ import annotations
@@ -207,6 +208,7 @@ def main() -> None:
     parser.add_argument(
         "--evaluation", type=float, default=SCRAPE, help="evaluationInterval of the mixin, seconds"
     )
+    parser.add_argument("--scrape-only", action="store_true", help="no rules: the least that it can cost")
     options = parser.parse_args()
     # What Prometheus 2.53 and later set themselves: less memory for a little more collecting.
     os.environ.setdefault("GOGC", "75")
@@ -223,31 +225,27 @@ def main() -> None:
             configure(server, {"scrape_configs": [exporters.scrape_config(1.0)]})
             play_past(exporters, began)
             print(f"the past is there: {time.time() - began - PAST[0]:.0f} s", flush=True)
-            rules = rules_file(Path(folder), options.evaluation)
+            rules = [] if options.scrape_only else [str(rules_file(Path(folder), options.evaluation))]
             configure(
                 server,
                 {
                     "global": {"evaluation_interval": f"{options.evaluation:g}s"},
-                    "rule_files": [str(rules)],
+                    "rule_files": rules,
                     "scrape_configs": [exporters.scrape_config(SCRAPE)],
                 },
             )
             before, cpu = time.time(), process_metric(server, "process_cpu_seconds_total")
             groups, single, intervals = measure(server, options.minutes)
             share = (process_metric(server, "process_cpu_seconds_total") - cpu) / (time.time() - before)
-            show("group", groups, len(groups))
-            show("slowest rules", single, 25)
+            if groups:
+                show("group", groups, len(groups))
+                show("slowest rules", single, 25)
             verdicts = server.query('rank:argus_verdict:active{verdict="culprit"}', time.time())
             named = sorted({labels.get("rank", "") for labels, _ in verdicts})
             result = {
                 "ranks": options.ranks,
                 "evaluation_s": options.evaluation,
-                "group_p95_s": float(np.percentile(np.concatenate(list(groups.values())), 95)),
-                "slowest_p95_s": max(float(np.percentile(values, 95)) for values in groups.values()),
-                "sum_s": float(
-                    sum(np.mean(values) * SCRAPE / intervals[name] for name, values in groups.items())
-                ),
-                "once_s": float(sum(np.mean(values) for values in groups.values())),
+                **timings(groups, intervals),
                 "cpu_s": share * SCRAPE,
                 "rss_gb": process_metric(server, "process_resident_memory_bytes") / 2**30,
                 "series": int(get(server, "status/tsdb")["headStats"]["numSeries"]),
@@ -258,6 +256,18 @@ def main() -> None:
         finally:
             # Nothing is kept, so nothing need be written out.
             server.kill()
+
+
+def timings(groups: Seconds, intervals: dict[str, float]) -> dict[str, float]:
+    """What the evaluations took; nothing where there was none."""
+    if not groups:
+        return {}
+    return {
+        "group_p95_s": float(np.percentile(np.concatenate(list(groups.values())), 95)),
+        "slowest_p95_s": max(float(np.percentile(values, 95)) for values in groups.values()),
+        "sum_s": float(sum(np.mean(values) * SCRAPE / intervals[name] for name, values in groups.items())),
+        "once_s": float(sum(np.mean(values) for values in groups.values())),
+    }
 
 
 def own_metrics(server: PrometheusServer) -> list[str]:

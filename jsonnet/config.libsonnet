@@ -195,8 +195,10 @@
     framesShare: 0.05,
     compileFrames: {
       cause: 'host-jit',
-      // The exporter counts all that a compiler does under its entry.
-      frames: '(.*[.])?_?compile(_fx(_inner)?)? [(](torch|triton|cutlass)[.].*',
+      // The exporter counts all that a compiler does under its entry, which it finds by the same names. Regular expressions
+      // are compiled too, in no time, and looked up by a function of that name.
+      frames: '(.*[.])?_?compile(_(fx|fx_inner|graph|kernel|model|module|program))? .*',
+      notFrames: '.*[(](re|regex)[)]',
     },
     codeFrames: [{ cause: 'host-alloc', team: 'algorithm', frames: '(.*[.])?_?pin_memory .*' }],
     // A span that is this many times the group's median is a spike.

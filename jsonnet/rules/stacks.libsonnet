@@ -16,10 +16,11 @@ local labels = import '../lib/labels.libsonnet';
       duration.range(c, c.pauseInterval),
     ],
 
+  local framesThat(kind) = ['frame=~"%s"' % kind.frames] + (if 'notFrames' in kind then ['frame!~"%s"' % kind.notFrames] else []),
   local framesOf(kind) = {
     record: ratio,
     labels: { cause: kind.cause },
-    expr: '%s\n/ on (%s) rank:argus_stack_samples:rate >= %g' % [samples(['frame=~"%s"' % kind.frames]), labels.rank, c.framesShare],
+    expr: '%s\n/ on (%s) rank:argus_stack_samples:rate >= %g' % [samples(framesThat(kind)), labels.rank, c.framesShare],
   },
 
   prometheusRules+:: {

@@ -229,6 +229,7 @@ def stacks(job: Scenario, frames: Mapping[int, str], share: float = 0.3) -> None
         "_compile (torch/_dynamo/convert_frame.py:1700)",
         "compile_fx_inner (torch/_inductor/compile_fx.py:700)",
         "CompileCallable._compile (cutlass/base_dsl/compiler.py:9)",
+        "compile_graph (graph.py:310)",
     ],
 )
 def test_stacks_tell_of_a_compilation_that_nobody_counts(tmp_path: Path, frame: str) -> None:

@@ -21,9 +21,10 @@ _MEMORY: Final = 0.9
 _CHALLENGE: Final = 1.5
 """So much larger must a share be to take the place of a published frame: series should not come and go."""
 _COMPILER_ENTRY: Final = re.compile(
-    r"(?:.*[.])?_?compile(?:_fx(?:_inner)?)? [(](?:torch[.]_dynamo|torch[.]_inductor|triton|cutlass)[.].*[)]"
+    r"(?:.*[.])?_?compile(?:_(?:fx|fx_inner|graph|kernel|model|module|program))? [(](?!(?:re|regex)[)]).*[)]"
 )
-"""Dynamo's, Inductor's, Triton's and CuTe's. Not what calls compiled code, such as `compile_wrapper`."""
+"""Dynamo's, Inductor's, Triton's, CuTe's and whose else are named so. Neither the cache of regular
+expressions nor what calls compiled code, such as `compile_wrapper`."""
 
 
 class Leaf(NamedTuple):
