@@ -120,8 +120,8 @@
     // Phases (regular expression) of transfers between two ranks each: who is shortest there is not late, its partner
     // was early.
     pointToPointPhases: 'send_recv|pp-.*',
-    // Those of them whose span is the transfer: who receives has been waiting for it.
-    sendingPhases: 'pp-.*send',
+    // Those of them that hold little of a wait, as who receives is there first: the names of Megatron and DeepSpeed.
+    sendingPhases: 'pp-(forward-send|backward-send|send-activation|send-grad)',
     // A wait is explained by a culprit that costs at least the wait divided by this.
     explainedRatio: 1.5,
     // A rank that is late by at most this factor of its own excess is slow, not late; excess below this share of
@@ -169,7 +169,7 @@
     historyFrameShare: 0.05,
     mainThread: 'MainThread.*',
     historyFrames: [
-      { cause: 'host-alloc', team: 'infrastructure', frames: '(.*[.])?(empty_cache|_?pin_memory|malloc|cudaMalloc|cudaFree|memory_stats) .*' },
+      { cause: 'host-alloc', team: 'infrastructure', frames: '(.*[.])?(empty_cache|_?pin_memory|malloc|cuda(Malloc|Free)(Host|Async)?|memory_stats([.]<locals>[.].*|_.*)?) .*' },
       { cause: 'data-input', team: 'algorithm', frames: '(.*[.])?(recv_into|readinto|_recv|_recv_bytes|_next_data|_try_get_data|_get_data) .*' },
       { cause: 'host-sync', team: 'algorithm', frames: '(.*[.])?(synchronize|item|nonzero|tolist|cpu|is_nonzero) .*' },
     ],
@@ -196,9 +196,9 @@
     compileFrames: {
       cause: 'host-jit',
       // The exporter counts all that a compiler does under its entry, which it finds by the same names. Regular expressions
-      // are compiled too, in no time, and looked up by a function of that name.
+      // and templates are compiled too, but not for the GPU.
       frames: '(.*[.])?_?compile(_(fx|fx_inner|graph|kernel|model|module|program))? .*',
-      notFrames: '.*[(](re|regex)[)]',
+      notFrames: '.*[(](re|regex|sre_compile|jinja2)([.].*)?[)]',
     },
     codeFrames: [{ cause: 'host-alloc', team: 'algorithm', frames: '(.*[.])?_?pin_memory .*' }],
     // A span that is this many times the group's median is a spike.

@@ -174,7 +174,7 @@ COMPILE = _summary(
 STACK_SAMPLES = _counter(
     "argus_stack_samples_total",
     ("thread", "frame"),
-    "Stack samples by innermost frame; the frames beyond the top ones count as other.",
+    "Stack samples by innermost frame, or by a compiler's entry; frames beyond the top ones count as other.",
 )
 STACK_SAMPLING = _gauge(
     "argus_stack_sampling_hertz",

@@ -33,6 +33,14 @@ local labels = import '../lib/labels.libsonnet';
     ||| % [expr, knownJobs],
   },
 
+  // Without what the stages of a pipeline wait for one another: that says nothing of the phase.
+  local medians = |||
+    (
+      group:argus_phase_duration_seconds:median{group!~"stage:.*"}
+      or group:argus_phase_duration_seconds:median{group=~"stage:.*", phase=~"%s"}
+    )
+  ||| % c.sendingPhases,
+
   // The exporters say how a run goes; each is one number a job, by phase or kernel at most.
   local signatures = [
     // Seconds of one rank for a unit of its work, where the job reports its work; else of an iteration.
@@ -51,14 +59,7 @@ local labels = import '../lib/labels.libsonnet';
       settled: duration.of(c.evaluationInterval),
       before: duration.of(c.evaluationInterval + c.historyMean),
     }),
-    // Not what stages wait for one another: that says nothing of the phase.
-    signature('phase', |||
-      quantile by (training_job, kind, phase, source) (
-        0.5,
-        group:argus_phase_duration_seconds:median{group!~"stage:.*"}
-        or group:argus_phase_duration_seconds:median{group=~"stage:.*", phase=~"%s"}
-      )
-    ||| % c.sendingPhases),
+    signature('phase', 'quantile by (training_job, kind, phase, source) (0.5, %s)' % medians),
     // How far the host runs ahead of the GPU: the median over ranks of their median.
     signature('issue_latency', |||
       quantile by (training_job) (0.5, %s)
@@ -191,10 +192,10 @@ local labels = import '../lib/labels.libsonnet';
         (1 - 1 / job:argus_signature:history_ratio{signature="phase", %(matchers)s})
         * on (training_job, kind, phase, source) group_left ()
         max by (training_job, kind, phase, source) (
-          group:argus_phase_duration_seconds:median * on (%(group)s) group:argus_phase_spans:rate
+          %(medians)s * on (%(group)s) group:argus_phase_spans:rate
         )
       ) >= %(lost)g
-    ||| % { matchers: matchers, group: labels.phaseGroup, lost: c.minLostRatio };
+    ||| % { matchers: matchers, medians: medians, group: labels.phaseGroup, lost: c.minLostRatio };
     [
       {
         // Every kernel alike, also the fastest quarter: something else runs on the GPUs.

@@ -59,10 +59,10 @@ local labels = import '../lib/labels.libsonnet';
     },
     {
       // Late arrivers without an excuse: their own phases are normal (what they lose there, suspicious or not,
-      // does not come near to what they are late by), they were not kept waiting elsewhere (by a group with a slow link,
-      // or in tensor parallelism by a slow mate) nor held up by a pause, they have no more to do than others, and no rank of the
-      // job loses so much in its own phases or by a slow link (the other stages of its pipeline enter the data-parallel
-      // collective late with it).
+      // does not come near to what they are late by), they were not kept waiting elsewhere (by a slow link of a group of
+      // theirs or of another stage of their pipeline, or in tensor parallelism by a slow mate) nor held up by a pause, they have
+      // no more to do than others, and no rank of the job loses so much in its own phases (the other stages of its pipeline
+      // enter the data-parallel collective late with it).
       record: unexcused,
       expr: std.join('\n', [
         '%s\nunless on (%s) %s' % [late, labels.rank, own],
@@ -74,10 +74,10 @@ local labels = import '../lib/labels.libsonnet';
         for other in [
           { on: labels.rank, loss: 'max by (%s) (rank:argus_collective_waiting:lost_ratio)' % labels.rank },
           { on: labels.rank, loss: ofRank('rank:argus_collective_slow_link:lost_ratio') },
+          { on: labels.rank, loss: 'rank:argus_pipeline_slow_link:lost_ratio' },
           { on: labels.rank, loss: 'max by (%s) (rank:argus_host_pause:lost_ratio)' % labels.rank },
           { on: labels.rank, loss: 'rank:argus_work:excess_ratio' },
           { on: 'training_job', loss: mostIn(ofRank(excessOfOwn)) },
-          { on: 'training_job', loss: mostIn('group:argus_collective_slow_link:lost_ratio') },
         ]
       ]),
     },
@@ -114,7 +114,7 @@ local labels = import '../lib/labels.libsonnet';
   // What many ranks lose, each at steps of its own, is known by a lower bound.
   local ofMany = 2 * c.explainedRatio,
   // Those of `who` whose cost is no more than what the job loses to collections that are not synchronised.
-  local amongPauses(who, factor=c.explainedRatio) =
+  local amongPauses(who, factor) =
     '(%s <= on (training_job) group_left () %g * max by (training_job) (job:argus_gc_unsynchronised:lost_ratio))' % [who, factor],
 
   local codeCost = 'job:argus_stack_code:lost_ratio',
@@ -175,8 +175,9 @@ local labels = import '../lib/labels.libsonnet';
           unless on (%(phaseRank)s) %(layersAmongPauses)s
           unless on (%(phaseGroup)s) group:argus_phase_ranks:few{%(waitingPhase)s}
         ||| % {
-          amongPauses: amongPauses(compute),
-          // A layer contains what its tensor-parallel mates keep it waiting for. A slow GPU shows in the phase around it too.
+          amongPauses: amongPauses(compute, c.explainedRatio),
+          // A layer contains what its tensor-parallel mates keep it waiting for. A slow GPU shows in the phase around it, or,
+          // where that is slow by less than counts, in its kernels.
           layersAmongPauses: amongPauses(suspect(['kind="compute"', 'phase=~"%s"' % c.nestedPattern]), ofMany),
           compute: compute,
           phaseRank: labels.phaseRank,
@@ -208,7 +209,7 @@ local labels = import '../lib/labels.libsonnet';
         )
       ||| % {
         link: 'group:argus_collective_slow_link:lost_ratio',
-        amongPauses: amongPauses('group:argus_collective_slow_link:lost_ratio'),
+        amongPauses: amongPauses('group:argus_collective_slow_link:lost_ratio', ofMany),
         own: ofRank(excessOfOwn),
         group: labels.phaseGroup,
         rank: labels.rank,
@@ -307,6 +308,30 @@ local labels = import '../lib/labels.libsonnet';
             whole: by % labels.selector('argus_l3_anomaly', [c.argusSelector, 'kernel="all"']),
             seconds: labels.selector('argus_kernel_duration_seconds_total', [c.argusSelector]),
             range: duration.range(c, c.kernelCostRange),
+          },
+        }],
+      },
+      {
+        // Joins with what says where a rank is, which is a series of every rank.
+        name: 'argus-verdicts-pipelines',
+        interval: duration.of(c.statisticsInterval),
+        rules: [{
+          // What a slow link of any of its stages costs the ranks of a pipeline: all of them enter what the pipelines do
+          // together late by as much.
+          record: 'rank:argus_pipeline_slow_link:lost_ratio',
+          expr: |||
+            max by (%(rank)s) (
+              %(place)s * on (training_job, dp) group_left () max by (training_job, dp) (
+                (
+                  rank:argus_collective_slow_link:lost_ratio
+                  and on (training_job, phase, group) rank:argus_verdict:lost_ratio{verdict="culprit", cause="%(link)s"}
+                ) * on (%(rank)s) group_left (dp) %(place)s
+              )
+            )
+          ||| % {
+            place: 'max by (%s, dp) (%s ^ 0)' % [labels.rank, labels.selector('argus_rank_info', [c.argusSelector, 'pp!=""', 'dp!=""'])],
+            rank: labels.rank,
+            link: c.causes.link.cause,
           },
         }],
       },

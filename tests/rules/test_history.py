@@ -30,6 +30,7 @@ class Course:
     synchronising: float = 0.2
     collective_seconds: float = 0.02
     receiving_seconds: float = 0.02
+    sending_seconds: float = 0.02
     allocating: float | None = None
     """None: no sample ever met an allocation."""
 
@@ -70,6 +71,7 @@ def add(job: Scenario, name: str, model: str, first: int, course: Course) -> Non
     for transfer, group, seconds in (
         ("all_reduce", "dp:pp1", course.collective_seconds),
         ("send_recv", "stage:pp1", course.receiving_seconds),
+        ("pp-send-grad", "stage:pp1", course.sending_seconds),
     ):
         phase = {"phase": transfer, "kind": "comm", "group": group, "source": "kernel"}
         counter("argus_phase_duration_seconds_count", steps, **phase)
@@ -96,6 +98,11 @@ CAUSES = {
     "transfers take longer": (
         Course(),
         replace(HALF_HIDDEN, collective_seconds=0.04),
+        "fabric-config operations",
+    ),
+    "transfers from stage to stage take longer": (
+        Course(),
+        replace(HALF_HIDDEN, sending_seconds=0.04),
         "fabric-config operations",
     ),
     "transfers are not hidden, and stages wait for one another": (

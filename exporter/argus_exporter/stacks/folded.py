@@ -13,8 +13,12 @@ from typing import Final, NamedTuple
 
 from argus_core import wire
 
-DEPTH_LIMIT: Final = 128
-"""Frames kept of a stack, the innermost ones: a recursion must not become a trace of its own."""
+DEPTH_LIMIT: Final = 384
+"""Frames kept of a stack, the innermost ones: a recursion must not become a trace of its own.
+
+A compiler that traces a model has ten frames for each level of its modules; where it began must be
+among them.
+"""
 STACKS_LIMIT: Final = 4096
 """Distinct stacks kept of a window; 10 s at 10 Hz of 32 threads cannot have more than 3,200."""
 TEXT_LIMIT: Final = 256

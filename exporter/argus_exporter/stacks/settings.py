@@ -19,9 +19,7 @@ class StacksConfig:
         10, "length of a sampling window; each starts py-spy anew (about 25 ms of CPU)"
     )
     cpu_budget: float = setting(0.01, "share of a core that watching one rank may take")
-    top_frames: int = setting(
-        10, "(thread, innermost frame) pairs published a rank; the rest counts as other"
-    )
+    top_frames: int = setting(10, "(thread, frame) pairs published a rank; the rest counts as other")
     idle: bool = setting(False, "also sample threads that wait")
     native: bool = setting(
         False, "also sample C and C++ frames: pauses the process at each sample and costs ten times as much"

@@ -21,14 +21,17 @@ _MEMORY: Final = 0.9
 _CHALLENGE: Final = 1.5
 """So much larger must a share be to take the place of a published frame: series should not come and go."""
 _COMPILER_ENTRY: Final = re.compile(
-    r"(?:.*[.])?_?compile(?:_(?:fx|fx_inner|graph|kernel|model|module|program))? [(](?!(?:re|regex)[)]).*[)]"
+    r"(?:.*[.])?_?compile(?:_(?:fx|fx_inner|graph|kernel|model|module|program))? "
+    r"[(](?!(?:re|regex|sre_compile|jinja2)(?:[.].*)?[)]).*[)]"
 )
-"""Dynamo's, Inductor's, Triton's, CuTe's and whose else are named so. Neither the cache of regular
-expressions nor what calls compiled code, such as `compile_wrapper`."""
+"""Dynamo's, Inductor's, Triton's, CuTe's and whose else are named so, as in `compileFrames` of the mixin.
+
+Neither regular expressions and templates nor what calls compiled code, such as `compile_wrapper`.
+"""
 
 
 class Leaf(NamedTuple):
-    """The labels of a series: which thread, and its innermost frame."""
+    """The labels of a series: which thread, and its innermost frame or the entry of a compiler."""
 
     thread: str
     frame: str

@@ -61,7 +61,14 @@ def test_lines_of_one_function_are_one_series() -> None:
             ("Context.__call__.<locals>.compile_wrapper (torch/_dynamo/eval_frame.py:963)", "call (c.py:7)"),
             "call (c)",
         ),
-        (("sub (re/__init__.py:185)", "_compile (re/__init__.py:294)"), "_compile (re)"),
+        (
+            ("_compile (re/__init__.py:294)", "compile (re/_compiler.py:745)", "parse (re/_parser.py:9)"),
+            "parse (re._parser)",
+        ),
+        (
+            ("findall (regex/_main.py:338)", "_compile (regex/_main.py:460)", "get (cache.py:3)"),
+            "get (cache)",
+        ),
     ],
 )
 def test_what_a_compiler_does_is_counted_as_its_entry(frames: tuple[str, ...], told: str) -> None:

@@ -228,6 +228,7 @@ BOUNDARIES = (
             record("rank:argus_collective_transfer:slow"),
             record("group:argus_collective_slow_link:lost_ratio"),
             record("rank:argus_collective_slow_link:lost_ratio"),
+            record("rank:argus_pipeline_slow_link:lost_ratio"),
             fires("ArgusCollectiveSlowLink", "page"),
         ),
     ),

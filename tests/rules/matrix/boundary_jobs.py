@@ -104,6 +104,7 @@ def linked(groups: int, slowest: float) -> Job:
         for rank in part.ranks:
             seconds = slowest if index == groups - 1 else 0.5
             part.phase(rank, "all_reduce", seconds, kind="comm", group=name)
+            part.add("argus_rank_info", 1, rank=rank, dp=index, pp=rank % 2)
         job.series += part.series
     return job
 

@@ -72,6 +72,7 @@ def link_build(ranks: Ranks, size: int, fault: bool, spread: float) -> Job:
         for rank in part.ranks:
             seconds = (0.9 if fault and group == "dp:c" else 0.3) * (1 + spread * (rank % 3 - 1))
             part.phase(rank, "all_reduce", seconds, kind="comm", group=group)
+            part.add("argus_rank_info", 1, rank=rank, dp=index, pp=rank % 2)
         job.series += part.series
     return job
 
@@ -111,6 +112,11 @@ LINK = World(
             "rank:argus_collective_slow_link:lost_ratio",
             "rank group",
             lambda ranks: {f"{16 + rank} dp:c": 0.9 * (1 - 1 / 3) * RATE for rank in ranks},
+        ),
+        Says(
+            "rank:argus_pipeline_slow_link:lost_ratio",
+            "rank",
+            lambda ranks: {f"{16 + rank}": 0.9 * (1 - 1 / 3) * RATE for rank in ranks},
         ),
         Says(
             "rank:argus_verdict:active",
