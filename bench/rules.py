@@ -84,6 +84,9 @@ def fleet(ranks: int) -> Iterator[Series]:
             ("argus_iteration_window_max_seconds", 1.01 * STEP_SECONDS, 0.0),
         ):
             yield Series(remote_write.labels_of(metric, **base), value, slope)
+        place = {"tp": rank % _TP, "pp": rank // _TP % _PP, "dp": rank // (_TP * _PP)}
+        info = base | {"node": f"host{rank // 8}"} | {name: str(index) for name, index in place.items()}
+        yield Series(remote_write.labels_of("argus_rank_info", **info), 1.0, 0.0)
         for dimension, group in groups.items():
             labels = base | {"group": group}
             size = {"dp": ranks // (_TP * _PP), "tp": _TP, "pp": _PP}[dimension]
