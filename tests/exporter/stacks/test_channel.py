@@ -83,7 +83,8 @@ def test_leaf_frames_of_two_ranks_become_series_and_whole_stacks_reach_the_sink(
             assert (value(samples, "argus_stack_sampler_cpu_seconds_total", rank="0") or 0) > 0
             key, begin_ns, end_ns, folded = windows[0]
     assert key[0] == "job"
-    assert end_ns - begin_ns > 0.5e9
+    # py-spy draws the time between samples at random: ten take a second in the mean, at times half of it.
+    assert 0.1e9 < end_ns - begin_ns < PATIENCE_S * 1e9
     main = next(stack for stack in folded if stack.thread == "MainThread")
     functions = [frame.partition(" ")[0] for frame in main.frames]
     assert functions[:2] == ["<module>", "main"]
