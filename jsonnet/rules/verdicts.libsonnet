@@ -329,7 +329,12 @@ local labels = import '../lib/labels.libsonnet';
               )
             )
           ||| % {
-            place: 'max by (%s, dp) (%s ^ 0)' % [labels.rank, labels.selector('argus_rank_info', [c.argusSelector, 'pp!=""', 'dp!=""'])],
+            // One line a rank, also while it moves to another pipeline.
+            place: 'topk by (%s) (1, max by (%s, dp) (%s ^ 0))' % [
+              labels.rank,
+              labels.rank,
+              labels.selector('argus_rank_info', [c.argusSelector, 'pp!=""', 'dp!=""']),
+            ],
             rank: labels.rank,
             link: c.causes.link.cause,
           },

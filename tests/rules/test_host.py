@@ -53,7 +53,7 @@ def test_collections_at_different_steps_name_the_job(tmp_path: Path) -> None:
 def test_who_waits_for_them_is_not_slow(tmp_path: Path, phase: str, more: float, slow: bool) -> None:
     """The same, and rank 3 takes so many seconds of 15 longer: as long as a mate may collect, or a slow GPU.
 
-    Layers contain all that mates keep one another waiting; a slow GPU shows in the forward around them too.
+    Layers contain all that mates keep one another waiting, so they are excused more.
     """
     job = job_of(tmp_path)
     for rank in range(RANKS):

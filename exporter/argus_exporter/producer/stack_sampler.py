@@ -34,7 +34,7 @@ _BUDGET: Final = 0.002
 """Share of a core that sampling may take: a fifth of what all of ARGUS may."""
 _LOOK_S: Final = 5.0
 """How often the mark and the socket are looked at, and how long samples wait to be sent."""
-_DEPTH_LIMIT: Final = 384
+_DEPTH_LIMIT: Final = 96
 _THREADS_LIMIT: Final = 64
 _NODES_LIMIT: Final = 16_384
 _NAMES_LIMIT: Final = 4_096
