@@ -57,6 +57,11 @@
     // The shift in standard errors of the two means: the maximum over 240 splits of plain noise at a relative
     // deviation of 0.08 passes a bare ratio of 1.05 nearly always; at 5 errors it does not.
     regressionMinErrors: 5,
+    // Age in seconds of a change that pages: the shortest mean is full of what came after it, so a culprit is known, which
+    // says more and reaches another team.
+    regressionAge: c.meanWindows[0],
+    // Share of a regression by which the collectives of most groups must have grown to be its cause.
+    regressionTransferShare: 0.5,
     // theta: max/min of the iteration time inside the exporter's extremes window that makes a jitter candidate.
     jitterRatio: 1.5,
     // k: an iteration "significantly exceeds" the baseline above k times; it must clear the noise
@@ -133,8 +138,11 @@
     // So has one that launches this much less ahead of its GPU than its peers (share of their median issue latency): a slow
     // GPU lengthens the queue instead.
     hostLatencyRatio: 0.5,
+    // Seconds that a finding about collectives must last. What ranks wait for one another wanders by chance, and then stays
+    // for as long as the mean's window: two of them, side by side, must agree.
+    collectiveFor: c.meanWindows[0],
     // Age in seconds at which lateness without a known reason may page: the worker has had the time to find the reason in
-    // the rank's kernels (two windows of 60 s, and its cycle). From `meanWindows[0]` on it is a ticket.
+    // the rank's kernels (two windows of 60 s, and its cycle). From `collectiveFor` on it is a ticket.
     lateExplainFor: 180,
     // Share of a group's ranks that are never all to blame: what half of them do is no straggler.
     mostToBlame: 0.5,
@@ -215,6 +223,8 @@
       compute: { cause: 'gpu-compute', team: 'operations' },
       late: { cause: 'collective-late', team: 'operations' },
       link: { cause: 'link-slow', team: 'operations' },
+      // The collectives of most groups take longer than they did.
+      fabric: { cause: 'fabric', team: 'operations' },
       hostCpu: { cause: 'host-cpu', team: 'operations' },
       // More to do than the others, by argus_work_units_total.
       workload: { cause: 'workload', team: 'algorithm' },

@@ -15,9 +15,8 @@ local alert = import '../lib/alert.libsonnet';
           description: 'The other ranks of {{ $labels.group }} wait for rank {{ $labels.rank }}, and none of its own '
                        + 'phases explains it. The job loses {{ $value | humanizePercentage }} of its time to it.',
         },
-        // Who comes last changes by chance, and stays for as long as the mean's window: two of them, side by side, must agree.
-        infoFor=c.meanWindows[0],
-        persistence=c.meanWindows[0],
+        infoFor=c.collectiveFor,
+        persistence=c.collectiveFor,
         ticketFor=c.lateExplainFor
       ) + [
         // A whole group is judged against its peers: no rank ratio makes an `info`.
@@ -26,12 +25,16 @@ local alert = import '../lib/alert.libsonnet';
           labels+: { level: 'L2' },
         }
         for rule in alert.severities(
-          c, 'ArgusCollectiveSlowLink', 'cause="%s"' % c.causes.link.cause, {
+          c,
+          'ArgusCollectiveSlowLink',
+          'cause="%s"' % c.causes.link.cause,
+          {
             summary: 'Group {{ $labels.group }} of {{ $labels.training_job }} has a slow link ({{ $labels.phase }}).',
             description: 'Nobody is late in {{ $labels.phase }}, yet even the shortest transfer of {{ $labels.group }} '
                          + 'is far above that of its peer groups. '
                          + 'The job loses {{ $value | humanizePercentage }} of its time to it.',
-          }
+          },
+          persistence=c.collectiveFor
         )
         if rule.labels.severity != 'info'
       ]),

@@ -1,6 +1,7 @@
 // L1: the job as a whole got slower, irregular, or stopped.
 local alert = import '../lib/alert.libsonnet';
 local duration = import '../lib/duration.libsonnet';
+local regression = import '../lib/regression.libsonnet';
 
 {
   local c = $._config,
@@ -15,6 +16,26 @@ local duration = import '../lib/duration.libsonnet';
       summary: 'Iterations of {{ $labels.training_job }} take very different times.',
       description: 'The longest iteration of the trailing window takes {{ $value | humanize }} times the shortest, '
                    + 'and no rank is to blame for it.',
+    },
+  },
+
+  local regressed = |||
+    max by (training_job) (
+      job:argus_iteration:regression_ratio
+      and on (training_job, window) (
+        time() - job:argus_iteration:regression_split_timestamp_seconds >= %g
+      )
+    )
+    unless on (training_job) (job:argus_train:seconds < %g)
+  ||| % [c.regressionAge, c.meanWindows[0]],
+  local changePoint = {
+    alert: 'ArgusIterationRegression',
+    'for': duration.of(c.persistence),
+    labels: { severity: 'page', level: 'L1' },
+    annotations: {
+      summary: 'Iterations of {{ $labels.training_job }} take {{ $value | humanize }} times as long as before.',
+      description: 'A change point: both sides are steady, the later one is {{ $value | humanize }} times the '
+                   + 'earlier, and no rank is to blame.',
     },
   },
 
@@ -54,17 +75,26 @@ local duration = import '../lib/duration.libsonnet';
                          + 'collective itself.{{ else }}Find the rank that the others wait for.{{ end }}',
           },
         },
-        {
-          alert: 'ArgusIterationRegression',
-          expr: 'max by (training_job) (job:argus_iteration:regression_ratio)\n'
-                + 'unless on (training_job) (job:argus_train:seconds < %g)\n' % c.meanWindows[0] + unnamed,
-          'for': duration.of(c.persistence),
-          labels: { severity: 'page', team: 'infrastructure', level: 'L1' },
-          annotations: {
-            summary: 'Iterations of {{ $labels.training_job }} take {{ $value | humanize }} times as long as before.',
-            description: 'A change point: both sides are steady, the later one is {{ $value | humanize }} times the '
-                         + 'earlier, and no rank is to blame. Ask what changed for the whole job at '
+        changePoint {
+          expr: regressed + 'unless on (training_job) %s\n' % regression.byFabric(c) + unnamed,
+          labels+: { team: c.causes.history.unexplained.team },
+          annotations+: {
+            description: super.description + ' Ask what changed for the whole job at '
                          + 'job:argus_iteration:regression_split_timestamp_seconds.',
+          },
+        },
+        changePoint {
+          expr: |||
+            label_replace(
+              %sand on (training_job) %s,
+              "cause", "%s", "", ""
+            )
+            %s
+          ||| % [regressed, regression.byFabric(c), c.causes.fabric.cause, unnamed],
+          labels+: { team: c.causes.fabric.team },
+          annotations+: {
+            description: super.description + ' Collectives take longer in most groups, and that is most of it: look at '
+                         + 'the network that they share.',
           },
         },
         againstHistory {

@@ -1,5 +1,6 @@
 // What a fault costs: GPUs that produce nothing because the job waits. Dashboards integrate it to GPU-hours.
 local duration = import '../lib/duration.libsonnet';
+local regression = import '../lib/regression.libsonnet';
 
 {
   local c = $._config,
@@ -20,16 +21,22 @@ local duration = import '../lib/duration.libsonnet';
             record: 'job:argus_lost_gpus:current',
             expr: lost('max by (training_job, cause) (%s)' % culprits),
           },
+        ] + [
           {
             record: 'job:argus_lost_gpus:current',
-            labels: { cause: 'unexplained' },
+            labels: { cause: kind.cause },
             expr: lost(|||
               (
                 1 - 1 / max by (training_job) (job:argus_iteration:regression_ratio)
                 unless on (training_job) %s
+                %s on (training_job) %s
               )
-            ||| % culprits),
-          },
+            ||| % [culprits, kind.operator, regression.byFabric(c)]),
+          }
+          for kind in [
+            c.causes.fabric { operator: 'and' },
+            c.causes.history.unexplained { operator: 'unless' },
+          ]
         ],
       },
     ],

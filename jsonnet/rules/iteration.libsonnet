@@ -46,6 +46,41 @@ local labels = import '../lib/labels.libsonnet';
     for window in c.scanWindows
   ]),
 
+  // What collectives take in most groups, against the least that they took in the scan's window. Stages of a pipeline wait
+  // for one another in theirs, which therefore have none.
+  local kinds = 'training_job, phase, kind, source',
+  local transfer = 'job:argus_collective_transfer:seconds',
+  local grown = 'job:argus_collective_transfer:lost_ratio',
+  local transferRules = [
+    { record: transfer, expr: 'quantile by (%s) (0.5, group:argus_collective_transfer:seconds)' % kinds },
+  ] + [
+    {
+      record: grown,
+      labels: { window: duration.of(window) },
+      expr: |||
+        max by (training_job) (
+          (%(transfer)s - min_over_time(%(transfer)s[%(range)s]))
+          * on (%(kinds)s) quantile by (%(kinds)s) (0.5, group:argus_phase_spans:rate)
+        )
+      ||| % { transfer: transfer, range: duration.range(c, window), kinds: kinds },
+    }
+    for window in c.scanWindows
+  ] + [
+    {
+      // The regression, where they make up most of it: it is the network.
+      record: 'job:argus_collective_transfer:regression_ratio',
+      expr: |||
+        max by (training_job) (
+          job:argus_iteration:regression_ratio
+          and on (training_job, window) (
+            %(grown)s >= on (training_job, window)
+              %(share)g * max by (training_job, window) (1 - 1 / job:argus_iteration:regression_ratio)
+          )
+        )
+      ||| % { grown: grown, share: c.regressionTransferShare },
+    },
+  ],
+
   // One sample a step, stamped with its end (opt-in): of few ranks, as the scan below reads them often.
   local step = labels.selector('argus_iteration_seconds', [c.argusSelector, 'rank=~"%s"' % c.exactWidthRanks]),
   local ofCanonical(expr) = '(max by (training_job, rank) (%s) and on (training_job, rank) %s)' % [expr, N],
@@ -141,7 +176,7 @@ local labels = import '../lib/labels.libsonnet';
         rules: part.rules,
       }
       for part in [
-        { name: 'regression', rules: regressionRules },
+        { name: 'regression', rules: regressionRules + transferRules },
         { name: 'jitter', rules: jitterRules },
         { name: 'class', rules: classRules },
       ]

@@ -114,8 +114,8 @@ local labels = import '../lib/labels.libsonnet';
   // What many ranks lose, each at steps of its own, is known by a lower bound.
   local ofMany = 2 * c.explainedRatio,
   // Those of `who` whose cost is no more than what the job loses to collections that are not synchronised.
-  local amongPauses(who, factor) =
-    '(%s <= on (training_job) group_left () %g * max by (training_job) (job:argus_gc_unsynchronised:lost_ratio))' % [who, factor],
+  local amongPauses(who, factor, pauses='job:argus_gc_unsynchronised:lost_ratio') =
+    '(%s <= on (training_job) group_left () %g * max by (training_job) (%s))' % [who, factor, pauses],
 
   local codeCost = 'job:argus_stack_code:lost_ratio',
   local culpritRules =
@@ -177,8 +177,14 @@ local labels = import '../lib/labels.libsonnet';
         ||| % {
           amongPauses: amongPauses(compute, c.explainedRatio),
           // A layer contains what its tensor-parallel mates keep it waiting for. A slow GPU shows in the phase around it, or,
-          // where that is slow by less than counts, in its kernels.
-          layersAmongPauses: amongPauses(suspect(['kind="compute"', 'phase=~"%s"' % c.nestedPattern]), ofMany),
+          // where that is slow by less than counts, in its kernels. What collections cost them at once, their mean over
+          // `pauseWindow` knows only later.
+          layersAmongPauses: amongPauses(
+            suspect(['kind="compute"', 'phase=~"%s"' % c.nestedPattern]),
+            ofMany,
+            'job:argus_gc_unsynchronised:lost_ratio or avg_over_time(job:argus_gc_pause:slowest_ratio[%s])'
+            % duration.range(c, c.meanWindows[0])
+          ),
           compute: compute,
           phaseRank: labels.phaseRank,
           excused: excused,

@@ -69,6 +69,23 @@ def test_who_waits_for_them_is_not_slow(tmp_path: Path, phase: str, more: float,
     job.run()
 
 
+@pytest.mark.parametrize(("phase", "slow"), [("attention", False), ("forward", True)])
+def test_a_layer_is_not_slow_while_mates_have_just_begun_to_collect(
+    tmp_path: Path, phase: str, slow: bool
+) -> None:
+    """Four of them paused 1.5 s in the last minute: too little for a mean over ten minutes, judged later."""
+    job = job_of(tmp_path)
+    for rank in range(RANKS):
+        pauses(job, rank, 1.5, first=77 + rank if rank < 4 else SAMPLES, every=SAMPLES)
+        seconds = 0.5 + 0.5 * (rank == 3)
+        job.phase(rank, phase, f"0+4x{SAMPLES}", f"0+{seconds}x{SAMPLES}")
+    suspects = f"max by (rank) (rank:argus_phase_suspect:lost_ratio{{phase='{phase}'}} ^ 0)"
+    job.expect(suspects, AT, {'{rank="3"}': 1})
+    named = {f'{{rank="3", phase="{phase}", cause="gpu-compute", team="operations"}}': 1.0}
+    job.expect(CULPRITS, AT, named if slow else {})
+    job.run()
+
+
 def test_collections_at_the_same_step_accuse_nobody(tmp_path: Path) -> None:
     """The same pauses on all ranks at once cost 1.25 % and are how it should be."""
     job = job_of(tmp_path)

@@ -11,6 +11,7 @@ from rules.matrix.boundary_jobs import (
     behind,
     burdened,
     collecting,
+    congested,
     dropping,
     fan,
     fitted,
@@ -258,6 +259,16 @@ BOUNDARIES = (
             record("job:argus_iteration:class", 'class="regression"'),
             record("job:argus_lost_gpus:current"),
             fires("ArgusIterationRegression", "page"),
+        ),
+    ),
+    Boundary(
+        "half of it by collectives",
+        congested,
+        0.499,
+        0.501,
+        (
+            record("job:argus_collective_transfer:regression_ratio"),
+            record("job:argus_lost_gpus:current", 'cause="fabric"'),
         ),
     ),
     Boundary(

@@ -146,6 +146,19 @@ def step_change(factor: float) -> Job:
     return job
 
 
+def congested(share: float) -> Job:
+    """Steps take 1.25 s instead of 1 s, and twelve collectives by so much of it longer."""
+    job = step_change(1.25)
+    where = {"kind": "comm", "group": "dp", "phase": "all_reduce", "source": "event", "rank": 0}
+    job.counter("argus_phase_duration_seconds_count", 12, **where)
+    job.counter(
+        "argus_phase_duration_seconds_sum",
+        lambda sample: 12 * 0.1 + (share * 0.2 * STEP if sample > AT - 20 else 0),
+        **where,
+    )
+    return job
+
+
 def stalled(samples: float) -> Job:
     """The last iteration ended so many samples ago; rank 1 is in its loader."""
     last = AT - int(samples)

@@ -21,7 +21,11 @@ EXCEPTIONS: tuple[tuple[str, tuple[Case, ...], str], ...] = (
     ("group:argus_phase_spans:(rate|recent|long)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("group:argus_phase_(window:seconds|zscore_threshold:current)", (Case.SILENT,), _ALWAYS),
     ("group:argus_collective_transfer:ratio", (Case.SILENT,), _ALWAYS),
-    ("group:argus_collective_transfer:seconds", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
+    (
+        "(group|job):argus_collective_transfer:(seconds|lost_ratio)",
+        (Case.BOUNDARY, Case.SILENT),
+        _NO_THRESHOLD,
+    ),
     ("rank:argus_host_pause:lost_ratio", (Case.SILENT,), "hosts of healthy jobs pause as well"),
     ("rank:argus_rank:lost", (Case.BOUNDARY,), _NO_THRESHOLD),
     ("rank:argus_stack_samples:rate", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),

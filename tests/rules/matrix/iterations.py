@@ -69,6 +69,72 @@ REGRESSION = World(
     batch=6,
 )
 
+# 15 s hold twelve collectives.
+GROWN = 0.25
+FABRIC_LOST = GROWN * 12 / STEP
+
+
+def fabric_build(ranks: Ranks, size: int, fault: bool, spread: float) -> Job:
+    """The change is that every collective takes a quarter of a second longer."""
+    job = regression_build(ranks, size, fault, spread)
+    for rank in ranks:
+        where = {"kind": "comm", "group": "dp", "phase": "all_reduce", "source": "event", "rank": rank}
+        job.counter("argus_phase_duration_seconds_count", 12, **where)
+        job.counter(
+            "argus_phase_duration_seconds_sum",
+            lambda sample: 12 * (0.1 + (GROWN if fault and sample >= CHANGE else 0)),
+            **where,
+        )
+        job.add("argus_phase_window_max_seconds", 0.1, **{k: v for k, v in where.items() if k != "source"})
+    return job
+
+
+def by_window(value: float) -> Row:
+    return dict.fromkeys(("10m", "30m", "1h"), value)
+
+
+FABRIC = World(
+    "fabric",
+    ("regression", "jitter", "stall", "phases", "verdicts"),
+    fabric_build,
+    (
+        Says(
+            "job:argus_collective_transfer:seconds",
+            "phase",
+            always({"all_reduce": 0.1 + GROWN}),
+            quiet=always({"all_reduce": 0.1}),
+        ),
+        Says(
+            "job:argus_collective_transfer:lost_ratio",
+            "window",
+            always(by_window(FABRIC_LOST)),
+            quiet=always(by_window(0)),
+        ),
+        Says(
+            "job:argus_collective_transfer:regression_ratio",
+            "",
+            always({"": 1.25}),
+            instead=NO_RATIO | {Case.GAP: {"": SEEN_LATE}},
+        ),
+        Says(
+            "job:argus_lost_gpus:current",
+            "cause",
+            lambda ranks: {"fabric": 0.2 * len(ranks)},
+            instead=NO_RATIO | {Case.GAP: {"fabric": 8 * (1 - 1 / SEEN_LATE)}},
+        ),
+        alert(
+            "ArgusIterationRegression",
+            "page",
+            "cause team",
+            always({"fabric operations": 1}),
+            instead=NO_RATIO,
+        ),
+    ),
+    at=84,
+    change=60,
+    batch=6,
+)
+
 SPIKES = {*range(8, 56, 8), 56, 59, 60}
 """Samples whose iterations take 3 s instead of 1 s; the last two follow one another."""
 
@@ -291,4 +357,4 @@ CHECKPOINT = World(
     ),
 )
 
-WORLDS = (REGRESSION, JITTER, STALL, COLLECTIVE, BEYOND, CHECKPOINT)
+WORLDS = (REGRESSION, FABRIC, JITTER, STALL, COLLECTIVE, BEYOND, CHECKPOINT)
