@@ -5,7 +5,7 @@ SETUP := .venv/.argus-setup
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup torch demo test verify lint fmt generate preview golden clean
+.PHONY: all help setup torch demo test prometheus verify lint fmt generate preview golden clean
 
 all: fmt generate lint test  ## format, generate, lint, test
 
@@ -27,8 +27,12 @@ test: setup lint  ## everything that CI checks
 	@pytest -q -n 2 --dist worksteal -m "not e2e" $(PYTEST_ARGS)
 	@pytest -q -m e2e $(PYTEST_ARGS)  # alone: real servers and training jobs need the cores
 
-verify: setup  ## the long proofs and all benchmarks, ending in one table
-	@python -m bench.verify
+prometheus: setup  ## a newer Prometheus than Debian 12 has, into .venv/prometheus (SUITE=trixie)
+	@tools/newer_prometheus.sh $(or $(SUITE),sid)
+
+verify: setup  ## the long proofs and all benchmarks on a newer Prometheus, ending in one table
+	@test -x .venv/prometheus/prometheus || tools/newer_prometheus.sh sid || prometheus --version
+	@PATH="$(CURDIR)/.venv/prometheus:$$PATH" python -m bench.verify
 
 lint: setup  ## ruff, mypy, jsonnet format, generated files, rules, names, labels, runbooks, Alertmanager
 	@ruff check . && ruff format --check .

@@ -14,6 +14,7 @@ each of the 12 phases (`_config.phases`). Prints the groups and ends in one JSON
     rss_gb        resident memory of Prometheus at the end, 2^30 bytes
     series        series in its head
     scrapes_failed of the last interval
+    prometheus    its version, which decides most of it
 
 Groups that run at the same moment share the cores: beside other work the times are upper bounds.
 `--scrape-only` evaluates nothing: what the exporters' own series cost.
@@ -253,6 +254,7 @@ def main() -> None:
                 "rss_gb": process_metric(server, "process_resident_memory_bytes") / 2**30,
                 "series": int(get(server, "status/tsdb")["headStats"]["numSeries"]),
                 "scrapes_failed": len(server.query("up == 0", time.time())),
+                "prometheus": get(server, "status/buildinfo")["version"],
                 "culprits": named,
             }
             print(json.dumps(result))

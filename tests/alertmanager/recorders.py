@@ -53,10 +53,12 @@ def http_recorder() -> Iterator[HttpRecorder]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             recorder.take(Delivery(self.path, self.headers.get("Authorization", ""), body))
-            # 202 is what PagerDuty answers; the others take any 2xx.
-            self.send_response(202)
-            self.send_header("Content-Length", "0")
+            # As PagerDuty and Slack answer, which newer Alertmanagers read; a webhook may answer any 2xx.
+            self.send_response(202 if "pagerduty" in self.path else 200)
+            self.send_header("Content-Type", "text/plain")
+            self.send_header("Content-Length", "2")
             self.end_headers()
+            self.wfile.write(b"ok")
 
         def log_message(self, format: str, *arguments: object) -> None:
             """Nothing: deliveries are kept, not printed."""

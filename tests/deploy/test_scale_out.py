@@ -7,6 +7,7 @@ their files are held against the limits that our rules need, and the schemas of 
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import subprocess
 import threading
@@ -83,10 +84,17 @@ def adapted(name: str, folder: Path, targets: list[str]) -> Path:
     return file
 
 
+@functools.cache
+def agent_flag() -> str:
+    """What Prometheus 3 calls by one name, and 2 by another."""
+    run = subprocess.run(["prometheus", "--help"], capture_output=True, text=True, check=False)
+    return "--agent" if "--[no-]agent" in run.stdout + run.stderr else "--enable-feature=agent"
+
+
 @contextlib.contextmanager
 def prometheus(config: Path, *flags: str) -> Iterator[str]:
     """A Prometheus with that configuration; its URL."""
-    data = "--storage.agent.path" if "--enable-feature=agent" in flags else "--storage.tsdb.path"
+    data = "--storage.agent.path" if agent_flag() in flags else "--storage.tsdb.path"
     server = start_server(
         "prometheus",
         lambda port: [
@@ -138,7 +146,7 @@ def test_an_agent_writes_to_where_the_rules_are(tmp_path: Path) -> None:
             agent = adapted("prometheus-agent.yaml", tmp_path / "agent", targets)
             text = agent.read_text().replace("http://prometheus-central:9090", url)
             agent.write_text(text, encoding="utf-8")
-            with prometheus(agent, "--enable-feature=agent"):
+            with prometheus(agent, agent_flag()):
                 api = PrometheusApi(url)
                 wait_for(
                     lambda: len(api.query('argus_rank_up{cluster="a"}')) == 2 * len(JOBS),
