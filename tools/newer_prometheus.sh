@@ -14,8 +14,8 @@ elsewhere="Elsewhere put a newer prometheus and promtool first on PATH"
 command -v apt-get >/dev/null || die "this takes packages from Debian, and there is no apt-get. $elsewhere."
 [ -e "$KEYRING" ] || die "$KEYRING is missing: is this a Debian? $elsewhere."
 # The mirror that this machine uses anyway.
-mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep -m 1 '/debian$') ||
-  die "no Debian mirror among this machine's sources. $elsewhere."
+mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | awk '/\/debian$/ && !seen++')
+[ -n "$mirror" ] || die "no Debian mirror among this machine's sources. $elsewhere."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
