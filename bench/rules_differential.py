@@ -296,8 +296,8 @@ def steps_a_second(history: History, at: int) -> float:
 
 
 def costs_something(group: Group, history: History, at: int) -> bool:
-    """Groups whose slowest rank costs half a percent of the time are judged, balanced or not."""
-    excess = float(group.means.max() - np.median(group.means))
+    """Groups whose slowest rank costs half a percent of the time against the mean are judged, balanced or not."""
+    excess = float(group.means.max() - group.means.mean())
     return excess * steps_a_second(history, at) > 0.9 * 0.005
 
 
