@@ -296,7 +296,7 @@ def steps_a_second(history: History, at: int) -> float:
 
 
 def costs_something(group: Group, history: History, at: int) -> bool:
-    """Groups whose slowest rank costs half a percent of the time against the mean are judged, balanced or not."""
+    """A group whose slowest rank costs half a percent of the time against the mean is judged."""
     excess = float(group.means.max() - group.means.mean())
     return excess * steps_a_second(history, at) > 0.9 * 0.005
 
