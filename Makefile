@@ -31,7 +31,7 @@ prometheus: setup  ## a newer Prometheus than Debian 12 has, into .venv/promethe
 	@tools/newer_prometheus.sh $(or $(SUITE),sid)
 
 verify: setup  ## the long proofs and all benchmarks on a newer Prometheus, ending in one table
-	@test -x .venv/prometheus/prometheus || tools/newer_prometheus.sh sid || prometheus --version
+	@test -x .venv/prometheus/prometheus || $(MAKE) --no-print-directory prometheus || echo "verify: with the Prometheus that is here"
 	@PATH="$(CURDIR)/.venv/prometheus:$$PATH" python -m bench.verify
 
 lint: setup  ## ruff, mypy, jsonnet format, generated files, rules, names, labels, runbooks, Alertmanager
