@@ -34,8 +34,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import _jsonnet
 import numpy as np
+import rjsonnet
 
 from argus_core import remote_write
 from bench.rules_exporters import JOB, Exporters
@@ -123,7 +123,7 @@ def rules_file(folder: Path, evaluation: float = SCRAPE) -> Path:
         f"local argus = (import 'mixin.libsonnet') + {{ _config+:: {config} }};"
         " { groups: argus.prometheusRules.groups + argus.prometheusAlerts.groups }"
     )
-    text = _jsonnet.evaluate_snippet("bench", source, jpathdir=[str(JSONNET)])
+    text = rjsonnet.evaluate_snippet("bench", source, jpathdir=[str(JSONNET)])
     file = folder / "rules.json"
     file.write_text(text, encoding="utf-8")
     return file

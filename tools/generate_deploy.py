@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import _jsonnet
+import rjsonnet
 import yaml
 
 from tools.generate_rules import dump
@@ -27,8 +27,12 @@ _FIRST = ("apiVersion", "kind", "metadata", "spec")
 
 def render(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
     """Yield (path below `root`, content) of every generated file."""
-    files: dict[str, list[dict[str, Any]]] = json.loads(_jsonnet.evaluate_file(str(root / SOURCE)))
+    files: dict[str, list[dict[str, Any]]] = json.loads(rjsonnet.evaluate_file(str(root / SOURCE)))
     for name, documents in files.items():
+        for patch in (patch for one in documents for patch in one.get("patches", ())):
+            # Kustomize takes the operations as text, and engines of jsonnet quote YAML differently.
+            if isinstance(patch["patch"], list):
+                patch["patch"] = yaml.safe_dump(patch["patch"], sort_keys=False)
         texts = (dump({**{key: one[key] for key in _FIRST if key in one}, **one}) for one in documents)
         yield Path(name), _HEADER + "---\n".join(texts)
     dashboards = sorted(file.name for file in (root / DASHBOARDS).glob("*.json"))

@@ -65,10 +65,10 @@ local name = 'argus-exporter';
     configMapGenerator: [{ name: name, behavior: 'replace', files: ['exporter.yaml'] }],
     patches: [{
       target: { kind: 'DaemonSet', name: name },
-      patch: std.manifestYamlDoc([
+      patch: [
         { op: 'add', path: '/spec/template/spec/hostPID', value: true },
         { op: 'add', path: '/spec/template/spec/containers/0/securityContext/capabilities/add', value: ['SYS_PTRACE'] },
-      ], quote_keys=false),
+      ],
     }],
   },
 }

@@ -78,14 +78,14 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
     configMapGenerator: [{ name: 'argus-exporter', behavior: 'replace', files: ['exporter.yaml'] }],
     patches: [{
       target: { kind: 'Job', name: 'train' },
-      patch: std.manifestYamlDoc([
+      patch: [
         { op: 'add', path: '/spec/template/spec/shareProcessNamespace', value: true },
         {
           op: 'add',
           path: '/spec/template/spec/containers/0/env/-',
           value: { name: 'ARGUS_PTRACER', value: 'exporter' },
         },
-      ], quote_keys=false),
+      ],
     }],
   },
 }

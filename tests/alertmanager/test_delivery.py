@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import _jsonnet
 import pytest
+import rjsonnet
 
 from alertmanager.recorders import HttpRecorder, http_recorder
 from alertmanager.server import PATIENCE_S, ROOT, Alertmanager, labels, load, running
@@ -226,7 +226,7 @@ def test_time_intervals(tmp_path: Path, intervals: str, told: set[str]) -> None:
           receivers+: [{{ name: 'probe' }} + am.receivers.webhook('http://127.0.0.1:9/')('probe', 'page')],
         }}
     """
-    config = json.loads(_jsonnet.evaluate_snippet("intervals", source, jpathdir=[str(ROOT / "jsonnet")]))
+    config = json.loads(rjsonnet.evaluate_snippet("intervals", source, jpathdir=[str(ROOT / "jsonnet")]))
     with http_recorder() as hooks, running(towards(config, hooks.url), tmp_path) as alertmanager:
         alertmanager.fire(
             *(

@@ -10,6 +10,7 @@ from typing import Any
 
 import _jsonnet
 import pytest
+import rjsonnet
 import yaml
 
 from deploy.manifests import ROOT
@@ -25,7 +26,7 @@ def vendor(tmp_path: Path) -> Path:
 
 def evaluate(vendor: Path, expression: str) -> Any:
     source = f"local argus = import 'argus/mixin.libsonnet'; {expression}"
-    return json.loads(_jsonnet.evaluate_snippet("site.jsonnet", source, jpathdir=[str(vendor)]))
+    return json.loads(rjsonnet.evaluate_snippet("site.jsonnet", source, jpathdir=[str(vendor)]))
 
 
 def test_the_three_parts_of_a_mixin(vendor: Path) -> None:
@@ -72,11 +73,19 @@ def test_jsonnet_bundler_reads_the_package() -> None:
 
 
 def test_an_older_jsonnet_understands_it(vendor: Path) -> None:
-    """The jsonnet on PATH (Debian 12: 0.18) lacks functions that the one of our generator has."""
+    """The jsonnet on PATH (Debian 12: 0.18, in C++) makes the same rules as the one of our generator."""
     jsonnet = shutil.which("jsonnet")
     if jsonnet is None:
         pytest.skip("jsonnet is absent: apt-get install jsonnet")
-    source = "local argus = import 'argus/mixin.libsonnet'; [argus.prometheusRules, argus.prometheusAlerts]"
+    rules = "[argus.prometheusRules, argus.prometheusAlerts]"
+    source = f"local argus = import 'argus/mixin.libsonnet'; {rules}"
     command = [jsonnet, "-J", str(vendor), "-e", source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == evaluate(vendor, rules)
+
+
+def test_the_reference_jsonnet_makes_the_same_manifests() -> None:
+    """Google's jsonnet, newest of the package index, against the one of our generator."""
+    source = str(ROOT / "jsonnet/deploy.jsonnet")
+    assert json.loads(_jsonnet.evaluate_file(source)) == json.loads(rjsonnet.evaluate_file(source))

@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-import _jsonnet
 import pytest
+import rjsonnet
 
 from argus_exporter.stacks.folded import Stack, frame_label
 from argus_exporter.stacks.totals import telling_frame
@@ -16,7 +16,7 @@ from rules.scenario import ROOT
 
 @pytest.fixture(scope="module")
 def config() -> dict[str, Any]:
-    text = _jsonnet.evaluate_snippet(
+    text = rjsonnet.evaluate_snippet(
         "config", "(import 'mixin.libsonnet')._config", jpathdir=[str(ROOT / "jsonnet")]
     )
     return dict(json.loads(text))

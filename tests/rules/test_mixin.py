@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import _jsonnet
 import pytest
+import rjsonnet
 import yaml
 from tools.lint.runbooks import HEADINGS
 
@@ -145,7 +145,7 @@ def test_a_ticket_needs_two_evaluations_of_the_statistics() -> None:
         " {persistence: mixin._config.persistence,"
         "  groups: [{name: group.name, interval: group.interval} for group in mixin.prometheusRules.groups]}"
     )
-    listed = json.loads(_jsonnet.evaluate_snippet("persistence", mixin, jpathdir=[f"{ROOT}/"]))
+    listed = json.loads(rjsonnet.evaluate_snippet("persistence", mixin, jpathdir=[f"{ROOT}/"]))
     statistics = [group for group in listed["groups"] if group["name"].startswith("argus-l2-statistics-")]
     assert len(statistics) == 5
     assert all(seconds_of(group["interval"]) < listed["persistence"] for group in statistics)

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import _jsonnet
 import pytest
+import rjsonnet
 import yaml
 from bench.servers import VictoriaMetricsServer, free_port
 
@@ -71,7 +71,7 @@ def rules(folder: Path, flavour: str) -> Path:
         f" slowInterval: 15, flavour: '{flavour}' }} }};"
         " { groups: argus.prometheusRules.groups + argus.prometheusAlerts.groups }"
     )
-    content = json.loads(_jsonnet.evaluate_snippet("rules", source, jpathdir=[str(ROOT / "jsonnet")]))
+    content = json.loads(rjsonnet.evaluate_snippet("rules", source, jpathdir=[str(ROOT / "jsonnet")]))
     for group in content["groups"]:
         for rule in group["rules"]:
             # Replay refuses templates that query, and annotations do not fire.

@@ -77,13 +77,23 @@ class Job:
             self.add("argus_rank_up", 1, rank=rank)
             self.add("argus_group_expected_ranks", self.size, rank=rank, group=group)
 
-    def phase(self, rank: int, phase: str, seconds: float, spans: float = 4, **labels: object) -> None:
-        """`spans` of that many seconds in each scrape interval, all alike."""
+    def phase(
+        self,
+        rank: int,
+        phase: str,
+        seconds: Callable[[int], float] | float,
+        spans: float = 4,
+        **labels: object,
+    ) -> None:
+        """`spans` in each scrape interval, all alike; `seconds` of one by sample, or for all."""
         base: dict[str, object] = {"kind": "compute", "group": "dp"}
         where = base | labels | {"rank": rank, "phase": phase}
+        of = seconds if callable(seconds) else lambda _: seconds
         self.counter("argus_phase_duration_seconds_count", spans, **where, source="event")
-        self.counter("argus_phase_duration_seconds_sum", spans * seconds, **where, source="event")
-        self.add("argus_phase_window_max_seconds", seconds, **where)
+        self.counter(
+            "argus_phase_duration_seconds_sum", lambda sample: spans * of(sample), **where, source="event"
+        )
+        self.add("argus_phase_window_max_seconds", of, **where)
 
     def iterations(
         self, seconds: Callable[[int], float] | float, spans: float = 4, last: int | None = None
