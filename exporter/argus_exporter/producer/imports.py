@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
+from threading import get_ident
 from types import ModuleType
 from typing import Any
 
@@ -15,10 +16,16 @@ Callback = Callable[[ModuleType], None]
 
 
 class ImportWatch:
-    """A finder that finds nothing itself: it lets the others, and hears of the end of the import."""
+    """A finder that finds nothing itself: it lets the others, and hears of the end of the import.
+
+    A look-up alone means nothing (`importlib.util.find_spec` throws what it finds away), so each is followed
+    until the module has run. What is imported past us is seen at the next look-up of anything. It stays on
+    `sys.meta_path`: a finder that is taken out makes whoever walks the list at that moment skip the next one.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Callback]] = {}
+        self._asking: set[int] = set()
 
     def when_imported(self, name: str, callback: Callback) -> Callable[[], None]:
         """Call back with the module: now where it is there already, else once it is. Undone by the result.
@@ -26,9 +33,8 @@ class ImportWatch:
         An exception of `callback` reaches the caller now, and nobody later: it contains its own.
         """
         module = sys.modules.get(name)
-        unfinished = getattr(getattr(module, "__spec__", None), "_initializing", False)
         # We attach in the last moment of the import of torch, when all of it is there.
-        if module is not None and (name == "torch" or not unfinished):
+        if module is not None and (name == "torch" or _has_run(module)):
             callback(module)
             return lambda: None
         waiting = self._waiting.setdefault(name, [])
@@ -46,35 +52,56 @@ class ImportWatch:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """As `importlib.abc.MetaPathFinder`; None for all but the awaited."""
-        callbacks = self._waiting.pop(name, None)
-        if not self._waiting and self in sys.meta_path:
-            sys.meta_path.remove(self)
-        if not callbacks:
+        for awaited in list(self._waiting):
+            module = sys.modules.get(awaited)
+            if module is not None and _has_run(module):
+                self._tell(self._waiting.pop(awaited, []), module)
+        thread = get_ident()
+        if name not in self._waiting or thread in self._asking:  # another finder asks all others too
             return None
-        for finder in [one for one in sys.meta_path if one is not self]:
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                _tell(spec.loader, callbacks)
-                return spec
+        self._asking.add(thread)
+        try:
+            for finder in sys.meta_path.copy():
+                find = None if finder is self else getattr(finder, "find_spec", None)
+                spec: ModuleSpec | None = find(name, path, target) if find is not None else None
+                if spec is not None:
+                    self._follow(spec.loader, name)
+                    return spec
+        finally:
+            self._asking.discard(thread)
         return None
 
+    def _follow(self, loader: Any, name: str) -> None:
+        """Hear when `loader` has executed the module. One that cannot tell is left alone."""
+        if isinstance(loader, type) or "exec_module" in getattr(loader, "__dict__", ("exec_module",)):
+            return
+        execute = loader.exec_module
 
-def _tell(loader: Any, callbacks: list[Callback]) -> None:
-    """Have `loader` call back after it has executed its module, once."""
-    execute = getattr(loader, "exec_module", None)
-    if execute is None:
-        return
+        def exec_module(module: ModuleType) -> None:
+            if module.__name__ != name:  # the loader of an archive is that of all that lies in it
+                execute(module)
+                return
+            vars(loader).pop("exec_module", None)
+            callbacks = self._waiting.pop(name, [])
+            try:
+                execute(module)
+            except BaseException:
+                self._waiting[name] = callbacks  # it may be imported again
+                raise
+            self._tell(callbacks, module)
 
-    def exec_module(module: ModuleType) -> None:
-        del loader.exec_module
-        execute(module)
+        loader.exec_module = exec_module
+
+    def _tell(self, callbacks: list[Callback], module: ModuleType) -> None:
         for callback in callbacks:
             try:
                 callback(module)
             except Exception as error:
                 sys.stderr.write(f"argus: not attached to {module.__name__}: {error!r}\n")
 
-    try:
-        loader.exec_module = exec_module
-    except AttributeError:
-        return  # a loader without a dictionary: such modules stay unobserved
+
+def _has_run(module: ModuleType) -> bool:
+    """Whether its import has ended; asks nothing that would make a lazy one load."""
+    if type(module).__getattribute__ is not ModuleType.__getattribute__:
+        return False
+    return not getattr(getattr(module, "__spec__", None), "_initializing", False)

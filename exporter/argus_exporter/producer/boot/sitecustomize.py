@@ -8,11 +8,13 @@ the next `sitecustomize` on the path runs, as if this one were not there.
 """
 
 # It must cost little in every Python process and parse in old ones: os.path, open and % formats are meant.
-# ruff: noqa: PTH100, PTH120, PTH123, UP031, ARG003
+# ruff: noqa: PTH100, PTH120, PTH123, UP031, RUF012
 # mypy: allow-untyped-defs, allow-untyped-calls
 
+import atexit
 import os
 import sys
+from _thread import get_ident
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
@@ -48,28 +50,88 @@ class _OwnPackages:
 
 
 class _AttachAfterTorch:
-    """Lets the other finders find torch, and has ARGUS attach once its import has ended. Works once."""
+    """Lets the other finders find torch, and has ARGUS attach once its import has ended.
+
+    Who only asks whether torch is there (`importlib.util.find_spec`, as transformers does) throws the spec
+    away, and the import makes another: each is followed. A torch that is imported past us (by a finder in
+    front) is seen at the next look-up of anything. It stays on `sys.meta_path`: a finder that is taken out
+    makes whoever walks the list at that moment skip the next one.
+    """
+
+    waits = True
+    asking = set()
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
+        if not cls.waits:
+            return None
+        torch = sys.modules.get("torch")
+        if torch is not None and _has_run(torch):
+            cls.imported(torch)
         if name != "torch" or path is not None:
             return None
-        sys.meta_path.remove(cls)
-        import importlib.util
+        thread = get_ident()
+        if thread in cls.asking:  # another finder asks all others too
+            return None
+        cls.asking.add(thread)
+        try:
+            for finder in list(sys.meta_path):
+                find = None if finder is cls else getattr(finder, "find_spec", None)
+                spec = find(name, path, target) if find is not None else None
+                if spec is not None:
+                    cls.follow(spec.loader)
+                    return spec
+        finally:
+            cls.asking.discard(thread)
+        return None
 
-        spec = importlib.util.find_spec(name)
-        loader = getattr(spec, "loader", None)
-        if loader is None:
-            return spec
+    @classmethod
+    def follow(cls, loader):
+        """Hear when this loader has executed torch. One that cannot tell is left alone."""
+        if isinstance(loader, type) or "exec_module" in getattr(loader, "__dict__", ("exec_module",)):
+            return
         execute = loader.exec_module
 
         def exec_module(module):
-            del loader.exec_module
+            is_torch = module.__name__ == "torch"  # the loader of an archive is that of all that lies in it
+            if is_torch:
+                loader.__dict__.pop("exec_module", None)
             execute(module)
-            _attach(module)
+            if is_torch:
+                cls.imported(module)
 
         loader.exec_module = exec_module
-        return spec
+
+    @classmethod
+    def imported(cls, torch):
+        """The import of torch has ended."""
+        if cls.waits:
+            cls.waits = False
+            _attach(torch)
+
+
+def _has_run(torch):
+    """Whether the import of this module has ended; asks nothing that would make a lazy one load."""
+    if type(torch).__getattribute__ is not type(sys).__getattribute__:
+        return False
+    names = torch.__dict__
+    if "__version__" not in names or getattr(names.get("__spec__"), "_initializing", False):
+        return False
+    for frame in list(sys._current_frames().values()):
+        while frame is not None:
+            if frame.f_globals is names and frame.f_code.co_name == "<module>":
+                return False  # somebody executes it by hand
+            frame = frame.f_back
+    return True
+
+
+def _warn_if_missed():
+    """At exit: a process that was part of a process group was never observed."""
+    distributed = sys.modules.get("torch.distributed.distributed_c10d")
+    if _AttachAfterTorch.waits and getattr(distributed, "_backend", None) is not None:
+        sys.stderr.write(
+            "argus: this process was not observed: sys.meta_path was replaced before torch was imported\n"
+        )
 
 
 def _attach(torch):
@@ -117,6 +179,7 @@ try:
     if _may_train():
         if sys.version_info >= _OLDEST_PYTHON:
             sys.meta_path[:0] = [_OwnPackages, _AttachAfterTorch]
+            atexit.register(_warn_if_missed)
         else:
             sys.stderr.write("argus: not attached, it needs Python %d.%d or newer\n" % _OLDEST_PYTHON)
 except Exception as error:
