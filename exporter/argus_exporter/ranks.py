@@ -212,7 +212,7 @@ class RankState:
         self._routing = RoutingTable(self.identity, self._config.routing)
         self.groups.clear()
         for key, totals in list(self.phases.items()):
-            group = self._routing.group_of_phase(key.phase, totals.named)
+            group = self._routing.group_of_phase(key.phase, totals.named, key.kind)
             if group.name == key.group:
                 self._expect(group)
             else:
@@ -222,11 +222,11 @@ class RankState:
 
     def span(self, record: wire.Span, names: NameTable) -> None:
         phase, named = names.text(record.phase_id) or _UNNAMED, names.text(record.group_id)
-        group = self._routing.group_of_phase(phase, named)
         try:
             kind, source = wire.Kind(record.kind).name.lower(), wire.Source(record.source).name.lower()
         except ValueError as error:
             raise wire.WireError("value", f"span of {phase!r}: {error}") from error
+        group = self._routing.group_of_phase(phase, named, kind)
         key = PhaseKey(phase, kind, group.name, source)
         totals = self._phase(key, group, named)
         channel = self.channel(wire.Channel.PHASES)

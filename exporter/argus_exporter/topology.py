@@ -30,6 +30,9 @@ DEFAULT_ROUTING: tuple[tuple[str, str], ...] = (
     ("world-*", "world"),
     ("*", "dp"),  # attention, mlp, forward, backward, optimizer, data, ...: peers at the same pp and tp index
 )
+UNKNOWN = "unknown"
+"""Group of a collective whose ranks nobody knows. Rules accuse nobody in it: whoever waits least in an
+all-reduce of some ranks would look late to all others."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +118,9 @@ class RoutingTable:
         self._patterns = (*(overrides or {}).items(), *DEFAULT_ROUTING)
         self.group_of_phase = lru_cache(maxsize=1024)(self._group_of_phase)
 
-    def _group_of_phase(self, phase: str, named: str = "") -> Group:
+    def _group_of_phase(self, phase: str, named: str = "", kind: str = "compute") -> Group:
         """With whom a phase is compared. `named`: what the producer said; a dimension, a group or nothing."""
-        dimension = self._dimension(phase, named)
+        dimension = self._dimension(phase, named, kind)
         return peers_along(self._identity, dimension) if dimension in DIMENSIONS else Group(dimension, 0)
 
     def process_group(self, phase: str, named: str = "") -> Group:
@@ -125,8 +128,16 @@ class RoutingTable:
         dimension = self._dimension(phase, named)
         return group_along(self._identity, dimension) if dimension in DIMENSIONS else Group(dimension, 0)
 
-    def _dimension(self, phase: str, named: str) -> str:
-        return named or next(dim for pattern, dim in self._patterns if fnmatch.fnmatchcase(phase, pattern))
+    def _dimension(self, phase: str, named: str, kind: str = "compute") -> str:
+        if named:
+            return named
+        pattern, dimension = next(rule for rule in self._patterns if fnmatch.fnmatchcase(phase, rule[0]))
+        if kind != "comm" or (pattern, dimension) != DEFAULT_ROUTING[-1]:
+            return dimension
+        # A collective of any name runs along the only dimension there is, if there is one only.
+        at, of = self._identity.coordinates, self._identity.sizes
+        larger = [name for name in at if of.get(name, 2) > 1]
+        return UNKNOWN if len(larger) > 1 else next(iter(larger), dimension)
 
 
 def peers_along(identity: Identity, dimension: str) -> Group:

@@ -39,6 +39,27 @@ def test_a_job_without_other_dimensions_has_plain_groups():
     assert group_along(PLAIN, "tp") == Group("dp", 16)
 
 
+@pytest.mark.parametrize("phase", ["embedding-grads-all-reduce", "all-grads-sync", "all_reduce"])
+def test_a_collective_of_an_unknown_dimension_is_compared_with_nobody(phase: str):
+    """The embedding's all-reduce joins two stages only: among replicas, whoever waits least is not late."""
+    assert RoutingTable(FULL).group_of_phase(phase, "", "comm") == Group("unknown", 0)
+    assert RoutingTable(FULL).group_of_phase(phase, "", "compute") == Group("dp:pp2.tp1", 8)
+
+
+def test_a_collective_of_any_name_runs_along_the_only_dimension():
+    """Also where the others are there with one rank each, or only tensor parallelism is."""
+    tensor = Identity("job", 1, coordinates={"dp": 0, "tp": 1}, sizes={"dp": 1, "tp": 4})
+    assert RoutingTable(PLAIN).group_of_phase("my-sync", "", "comm") == Group("dp", 16)
+    assert RoutingTable(tensor).group_of_phase("my-sync", "", "comm") == Group("tp:dp0", 4)
+
+
+def test_who_routes_a_collective_knows_its_dimension():
+    """Configuration and producer are believed."""
+    routed = RoutingTable(FULL, {"my-*": "dp"})
+    assert routed.group_of_phase("my-sync", "", "comm") == Group("dp:pp2.tp1", 8)
+    assert RoutingTable(FULL).group_of_phase("my-sync", "tp", "comm") == Group("tp:dp5.pp2", 2)
+
+
 @pytest.mark.parametrize(
     ("phase", "named", "group"),
     [
