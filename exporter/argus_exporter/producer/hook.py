@@ -156,6 +156,8 @@ class Observer:
 
     def note_root(self, module: Any) -> None:
         """An outermost module that is trained."""
+        while "_orig_mod" in module._modules:  # torch.compile has wrapped it
+            module = module._modules["_orig_mod"]
         kinds = {kind.__name__ for kind in type(module).__mro__}
         sharded = bool(kinds & {"FullyShardedDataParallel", "FSDPModule"})
         if sharded or "DistributedDataParallel" in kinds:
