@@ -95,6 +95,7 @@ def test_without_stages_the_whole_job_is_one_group():
         ("moe_layer", "ep"),
         ("dp-allreduce", "dp"),
         ("dp-reduce-scatter", "dp"),
+        ("dp-buffers-broadcast", "dp"),
         ("ep-alltoall", "ep"),
         ("tp-allgather", "tp"),
         ("forward", "dp"),

@@ -26,7 +26,8 @@ from argus_exporter import producer
 torch.set_num_threads(1)
 torch.manual_seed(0)
 torch.distributed.init_process_group("gloo", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+model = torch.nn.Sequential(torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+model = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 class Nested(torch.utils.data.Dataset):
     def __len__(self): return 20
@@ -125,7 +126,7 @@ def test_spans_of_the_short_way_lie_within_their_iterations(on_short_way: tuple[
         step = iteration.step
         assert begins["data", step] == iteration.end_ns - iteration.duration_ns
         for phase, next_phase in itertools.pairwise(
-            ("data", "forward", "backward", "dp-allreduce", "optimizer")
+            ("data", "dp-buffers-broadcast", "forward", "backward", "dp-allreduce", "optimizer")
         ):
             assert begins[phase, step] < ends[phase, step] <= begins[next_phase, step]
         assert ends["optimizer", step] == iteration.end_ns

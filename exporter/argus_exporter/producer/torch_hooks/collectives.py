@@ -5,6 +5,9 @@ where they are defined and where they are re-exported. One that calls another is
 calls (`async_op=True`) return at once, so their host time says nothing: they count in the sequence of their
 group (shared page), and their time is left to the kernel channel. So are functional collectives and those
 that DDP and FSDP issue from C++ (`backward.py` times the wait for them).
+
+Patched too: the method by which DDP broadcasts its buffers (of BatchNorm) from rank 0 when a forward begins:
+phase `dp-buffers-broadcast`. Who comes late to it lets the others wait, so the forward begins after it.
 """
 
 from __future__ import annotations
@@ -63,6 +66,8 @@ class CollectivesHook(Hook):
         super().__init__(observer)
         self._inside = False
         self._distributed: Any = None
+        self._outside: Any = None
+        """Stands for a group that this rank is not in: a collective of it returns at once."""
         self._groups: dict[str, str] = {}
         observer.on_topology.append(self._groups.clear)
         self._tasks: dict[tuple[str, str], Task] = {}
@@ -73,6 +78,7 @@ class CollectivesHook(Hook):
         from torch.distributed import distributed_c10d
 
         self._distributed = distributed_c10d
+        self._outside = distributed_c10d.GroupMember.NON_GROUP_MEMBER
         for name in COLLECTIVES:
             original = getattr(distributed_c10d, name, None)
             if original is None:
@@ -82,8 +88,29 @@ class CollectivesHook(Hook):
             self.replace(distributed_c10d, name, wrapper)
             if exported:
                 self.replace(torch.distributed, name, wrapper)
+        ddp = torch.nn.parallel.DistributedDataParallel
+        if hasattr(ddp, "_sync_buffers"):
+            self.replace(ddp, "_sync_buffers", self._wrap_buffers(ddp._sync_buffers))
 
-    def _wrap(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_buffers(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        observer = self.observer
+        timed = self._wrap("dp-buffers-broadcast", original, "dp")
+
+        @functools.wraps(original)
+        def sync_buffers(module: Any) -> Any:
+            result = timed(module)
+            try:
+                # A communication hook may have moved it to the forward's end.
+                if self.alive and module in observer.reducers and module._check_sync_bufs_pre_fwd():
+                    observer.forward_begins_anew()
+            except Exception as error:
+                self.failed(error)
+            return result
+
+        return sync_buffers
+
+    def _wrap(self, name: str, original: Callable[..., Any], group: str = "") -> Callable[..., Any]:
+        """`group`: its name, where the arguments do not tell."""
         stopwatch = self.observer.stopwatch
         counted = name not in POINT_TO_POINT
 
@@ -95,12 +122,14 @@ class CollectivesHook(Hook):
             task: Task | None = None
             begin: Mark | None = None
             try:
-                group = self._group_name(kwargs.get("group") or next(filter(self._is_group, args), None))
-                if counted:
-                    self.recorder.entered(group)
-                if not kwargs.get("async_op"):
-                    task = self._task(name, group)
-                    begin = stopwatch.begin(task)
+                process_group = kwargs.get("group") or next(filter(self._is_group, args), None)
+                if process_group is not self._outside:
+                    named = group or self._group_name(process_group)
+                    if counted:
+                        self.recorder.entered(named)
+                    if not kwargs.get("async_op"):
+                        task = self._task(name, named)
+                        begin = stopwatch.begin(task)
             except Exception as error:
                 self.failed(error)
             try:
@@ -131,7 +160,7 @@ class CollectivesHook(Hook):
         return known
 
     def _is_group(self, argument: Any) -> bool:
-        return isinstance(argument, self._distributed.ProcessGroup)
+        return argument is self._outside or isinstance(argument, self._distributed.ProcessGroup)
 
     def _group_name(self, group: Any) -> str:
         """A dimension where the job's layout explains the group, else a name that its members share."""

@@ -48,11 +48,13 @@ class ForwardHook(Hook):
         self._roots: dict[int, _Root] = {}
         self._classes: set[type] = set()
         self._task = observer.stopwatch.task("forward", wire.Kind.COMPUTE)
+        self._mark: Mark | None = None  # of a forward that is not as usual
 
     def attach(self, torch: Any) -> None:
         self._torch = torch
         self.observer.on_new_optimizer.append(self._new_optimizer)
         self.observer.on_root.append(self._new_root)
+        self.observer.forward_begins_anew = self._begins_anew
 
     def _new_optimizer(self, optimizer: Any) -> None:
         """Find and wrap the roots of a new optimizer's parameters."""
@@ -110,14 +112,24 @@ class ForwardHook(Hook):
         except Exception as error:
             self.failed(error)
 
-    def _begins(self, module: Any) -> Mark | None:
+    def _begins(self, module: Any) -> None:
         """A forward that is not as usual, or not known to be."""
         observer = self.observer
         if observer.evaluating:
             observer.trains()
         self._roots[id(module)].called = True
         observer.iterations.opening(now(), trains=True)
-        return observer.stopwatch.begin(self._task)
+        self._mark = observer.stopwatch.begin(self._task)
+
+    def _begins_anew(self) -> None:
+        """What came before was a wait for peers: it is no part of the forward."""
+        course, mark = self.observer.course, self._mark
+        if mark is not None:
+            self._mark = None
+            self.observer.stopwatch.discard(self._task, mark)
+            self._mark = self.observer.stopwatch.begin(self._task)
+        elif course.forwarding and course.steady:
+            course.forward_ns = self.recorder.words[self._task.slot] = now()
 
     def _wrap(self, class_: Any) -> None:
         original = class_.__call__
@@ -147,7 +159,6 @@ class ForwardHook(Hook):
                 return original(*args, **kwargs)
             course.forwarding = True
             begin = 0
-            mark: Mark | None = None
             try:
                 if course.steady:
                     begin = course.forward_ns = words[slot] = now()
@@ -157,22 +168,24 @@ class ForwardHook(Hook):
                         course.openings = 1
                         course.opened_ns = begin
                 elif self.alive:
-                    mark = self._begins(args[0])
+                    self._begins(args[0])
             except Exception as error:
                 self.failed(error)
             try:
                 result = original(*args, **kwargs)
             except BaseException:
                 course.forwarding = False
+                mark, self._mark = self._mark, None
                 self.observer.stopwatch.discard(self._task, mark)
                 raise
             course.forwarding = False
             try:
                 if begin and course.steady:
                     words[slot] = 0
-                    put((code, begin, now()))
+                    put((code, course.forward_ns, now()))
                 elif self.recorder.alive:  # no child of fork that comes out of here
-                    self.observer.stopwatch.span(self._task, begin or mark)
+                    mark, self._mark = self._mark, None
+                    self.observer.stopwatch.span(self._task, course.forward_ns if begin else mark)
             except Exception as error:
                 self.failed(error)
             return result
