@@ -1,16 +1,17 @@
 """How work is timed: on the host clock, or with CUDA events where the model lives on a GPU.
 
 The host returns from a GPU call before the GPU has done the work, so a span's ends are events that the GPU
-passes by itself. They come from a bounded pool, are asked (never waited for) at the end of each iteration on
-the training thread, one queue a stream so that a late stream holds up no other, and are not touched while a
-CUDA graph is captured: there an event would become a node of the graph, and a query would break the capture
-(pytorch#104555, pytorch#148594).
+passes by itself. They come from a bounded pool, are asked (never waited for) on the training thread at the end
+of each iteration and where no event is free, one queue a stream so that a late stream holds up no other, and
+are not touched while a CUDA graph is captured: there an event would become a node of the graph, and a query
+would break the capture (pytorch#104555, pytorch#148594).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Final, NamedTuple, Protocol
 
 from argus_core import wire
@@ -19,6 +20,7 @@ from argus_exporter.producer.spans import Phase, Recorder, Task, now
 from argus_exporter.producer.step_log import NO_CODE
 
 _POLL_LIMIT: Final = 256  # spans read at one iteration's end; the rest waits for the next
+_POLL_BETWEEN: Final = 8  # and within it, where no event is free: each is read in a few us
 
 
 class Event(Protocol):
@@ -65,6 +67,8 @@ class Stopwatch:
         self._capturing: Callable[[], bool] = lambda: False
         self._stream: Callable[[], int] = _same_stream
         self._running: dict[int, deque[_Running]] = {}
+        self._thread = 0
+        """The one that trains: it asked at the end of the last iteration."""
         self.on_events = False
         self.begin: Callable[[Task], Mark | None] = self._begin_on_host
         """A span begins now, on the current stream. None: no event is free, or a graph is captured."""
@@ -122,13 +126,14 @@ class Stopwatch:
         if type(begin) is EventMark and self._pool is not None:
             self._pool.give(begin.event)
 
-    def poll(self) -> int:
+    def poll(self, most: int = _POLL_LIMIT) -> int:
         """Send the spans whose last event the GPU has passed. Never waits. Training thread only."""
         if self._pool is None or self._capturing():
             return 0
+        self._thread = get_ident()
         done = 0
         for running in self._running.values():
-            while running and done < _POLL_LIMIT and running[0].end.query():
+            while running and done < most and running[0].end.query():
                 span = running.popleft()
                 milliseconds = span.begin.elapsed_time(span.end)
                 self._recorder.span(span.phase, span.host_ns, int(milliseconds * 1e6), span.step)
@@ -151,6 +156,8 @@ class Stopwatch:
     def _mark(self) -> EventMark | None:
         if self._pool is None or self._capturing():
             return None
+        if not self._pool.free and get_ident() == self._thread:
+            self.poll(_POLL_BETWEEN)
         event = self._pool.take()
         if event is None:
             self._recorder.dropped += 1
@@ -165,16 +172,16 @@ class EventPool:
     def __init__(self, make: Callable[[], Event], capacity: int) -> None:
         self._make = make
         self._capacity = capacity
-        self._free: list[Event] = []
+        self.free: list[Event] = []
         self.made = 0
 
     def take(self) -> Event | None:
-        if self._free:
-            return self._free.pop()
+        if self.free:
+            return self.free.pop()
         if self.made >= self._capacity:
             return None
         self.made += 1
         return self._make()
 
     def give(self, event: Event) -> None:
-        self._free.append(event)
+        self.free.append(event)

@@ -14,7 +14,7 @@ def test_defaults_need_no_environment() -> None:
     settings, warnings = read({})
     assert warnings == []
     assert not settings.disable
-    assert settings.event_pool == 512
+    assert settings.event_pool == 4096
 
 
 def test_every_variable_is_a_field() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from argus_core import wire
 from argus_core.link import Link
-from argus_exporter.producer import spans
+from argus_exporter.producer import settings, spans
 from argus_exporter.producer.identity import Layout, Place, hello
 from argus_exporter.producer.spans import Recorder
 from argus_exporter.producer.stopwatch import Stopwatch
@@ -142,3 +143,51 @@ def test_span_begun_on_the_host_clock_ends_there(recorder: Recorder) -> None:
     stopwatch.span(task, begin)
     ((phase, *_),) = recorder.waiting
     assert phase.source == wire.Source.HOST
+
+
+@pytest.mark.parametrize("behind_ms", [5.0, 2000.0], ids=["GPU keeps up", "host a step ahead"])
+def test_many_micro_batches_drop_nothing(recorder: Recorder, behind_ms: float) -> None:
+    """64 micro-batches of five spans a step, 640 events: each span arrives, and the pool ends growing."""
+    gpu = Gpu(lag=behind_ms)
+    stopwatch = Stopwatch(recorder)
+    stopwatch.use_events(gpu.event, settings.read({})[0].event_pool, lambda: False)
+    names = ("forward", "pp-recv", "backward", "pp-send", "dp-allreduce")
+    tasks = [stopwatch.task(name, wire.Kind.COMPUTE) for name in names]
+    made, spans_read = [], 0
+    for _ in range(20):
+        for _ in range(64):
+            for task in tasks:
+                begin = stopwatch.begin(task)
+                gpu.host_ms += 5.0
+                stopwatch.span(task, begin)
+        stopwatch.poll()
+        spans_read += len(recorder.waiting)
+        recorder.waiting.clear()  # stands for a flush
+        assert stopwatch._pool is not None
+        made.append(stopwatch._pool.made)
+    assert recorder.dropped == 0
+    assert made[-1] == made[5]
+    gpu.host_ms += behind_ms
+    while stopwatch.poll():
+        spans_read += len(recorder.waiting)
+        recorder.waiting.clear()
+    assert spans_read == 20 * 64 * 5
+
+
+def test_events_are_asked_by_the_thread_that_trains_alone(recorder: Recorder) -> None:
+    """Another that finds no free event makes one or drops its span: two readers would take a span twice."""
+    gpu = Gpu(lag=1.0)
+    stopwatch = Stopwatch(recorder)
+    stopwatch.use_events(gpu.event, 4, lambda: False)
+    stopwatch.poll()  # the end of an iteration
+    task = stopwatch.task("backward", wire.Kind.COMPUTE)
+    for _ in range(2):
+        stopwatch.span(task, stopwatch.begin(task))
+    gpu.host_ms += 1.0
+    begins: list[object] = []
+    thread = threading.Thread(target=lambda: begins.append(stopwatch.begin(task)))
+    thread.start()
+    thread.join()
+    assert (begins, recorder.dropped, len(recorder.waiting)) == ([None], 1, 0)
+    assert stopwatch.begin(task) is not None
+    assert len(recorder.waiting) == 2

@@ -138,7 +138,7 @@ for _ in range(5):
     optimizer.step()
 observer.stopwatch.poll()
 free = observer.stopwatch._pool
-print(free.made - len(free._free))
+print(free.made - len(free.free))
 torch.distributed.destroy_process_group()
 """
 
