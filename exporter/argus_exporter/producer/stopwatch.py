@@ -1,8 +1,8 @@
 """How work is timed: on the host clock, or with CUDA events where the model lives on a GPU.
 
 The host returns from a GPU call before the GPU has done the work, so a span's ends are events that the GPU
-passes by itself. They come from a bounded pool, are asked (never waited for) on the training thread at the end
-of each iteration and where no event is free, one queue a stream so that a late stream holds up no other, and
+passes by itself. They come from a bounded pool, are asked (never waited for) on the training thread at the
+end of each iteration and where no event is free, one queue a stream so that a late one holds up no other, and
 are not touched while a CUDA graph is captured: there an event would become a node of the graph, and a query
 would break the capture (pytorch#104555, pytorch#148594).
 """
