@@ -7,8 +7,13 @@ Standard library only.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import socket
+import stat
+import struct
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -50,6 +55,37 @@ def default_socket_path() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime) / "argus" if runtime else Path("/tmp") / f"argus-{os.getuid()}"
     return folder / "exporter.sock"
+
+
+def stranger(connection: socket.socket, path: Path) -> int | None:
+    """The user who listens at `path` and may not learn of the training; None where he may.
+
+    Ourselves and root may. Another user, such as a service's, may where only trusted hands can have put a
+    socket: the owner's of a folder that nobody else may write to, and that no third user can have made there
+    (as /tmp/argus-1000 by who knows our uid).
+
+    Source: unix(7), SO_PEERCRED of a client: the credentials of the process that called listen.
+    """
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if uid in (0, os.getuid()):
+        return None
+    folder = path.parent
+    with contextlib.suppress(OSError):
+        # The parent by its name: where the folder is a link, it is the link that must not be anybody's.
+        made, placed = folder.parent.stat().st_mode, folder.stat().st_mode
+        if not made & stat.S_IWOTH and not placed & (stat.S_IWGRP | stat.S_IWOTH):
+            return None
+    return int(uid)
+
+
+@functools.cache  # once for each in a process: the link tries again for as long as the training lasts
+def _say_stranger(path: str, uid: int) -> None:
+    with contextlib.suppress(Exception):
+        print(
+            f"argus: not reporting to {path}: user {uid} listens there, and others may write to the folder "
+            "or make it; name a socket with ARGUS_SOCKET",
+            file=sys.stderr,
+        )
 
 
 class Link:
@@ -179,6 +215,10 @@ class Link:
         try:
             connection.settimeout(self._patience_s)
             connection.connect(str(self._path))
+            who = stranger(connection, self._path)
+            if who is not None:
+                _say_stranger(str(self._path), who)
+                raise PermissionError
             self._socket = connection
             self._send(wire.MessageType.HELLO, self._hello().pack())
         except OSError:

@@ -90,13 +90,14 @@ def _make_folder(folder: Path, access: Access) -> None:
             os.chown(folder, -1, access.gid)
         folder.chmod(access.folder_mode)
         return
+    # Who owns the folder or a link to it, or may write to it, could put a socket of his own in place of ours.
     status = folder.stat()
-    # Who owns the folder, or may write to it, could put a socket of his own in the place of ours.
-    if status.st_uid not in (0, os.getuid()):
-        raise SocketTaken(
-            f"{folder} belongs to another user (uid {status.st_uid}), who could replace the socket; "
-            "name another place with --socket"
-        )
+    for uid in (folder.lstat().st_uid, status.st_uid):
+        if uid not in (0, os.getuid()):
+            raise SocketTaken(
+                f"{folder} belongs to another user (uid {uid}), who could replace the socket; "
+                "name another place with --socket"
+            )
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise SocketTaken(
             f"every user may write to {folder} and could replace the socket; "

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -25,6 +26,29 @@ struct Message {
   wire::Header header;
   Record record;
 };
+
+/// Cuts the last name off; false where none is left.
+bool cut_name(char* path) noexcept {
+  char* const slash = std::strrchr(path, '/');
+  if (!slash) return false;
+  slash[slash == path] = '\0';
+  return true;
+}
+
+/// Whether whoever listens may learn of the training; twin of argus_core.link.stranger, which says who may,
+/// and says it to the user.
+bool may_learn(int connection, const sockaddr_un& address) noexcept {
+  ucred listener{};
+  socklen_t size = sizeof listener;
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &listener, &size) != 0) return false;
+  if (listener.uid == 0 || listener.uid == getuid()) return true;
+  char path[sizeof address.sun_path];
+  std::memcpy(path, address.sun_path, sizeof path);
+  struct stat folder {};
+  struct stat parent {};
+  return cut_name(path) && stat(path, &folder) == 0 && cut_name(path) && stat(path, &parent) == 0 &&
+         !(folder.st_mode & (S_IWGRP | S_IWOTH)) && !(parent.st_mode & S_IWOTH);
+}
 
 }  // namespace
 
@@ -59,7 +83,9 @@ int Link::open_socket() const noexcept {
   const int connection = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (connection < 0) return -1;
   setsockopt(connection, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof kSocketBuffer);
-  if (::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return connection;
+  if (::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      may_learn(connection, address))
+    return connection;
   ::close(connection);
   return -1;
 }

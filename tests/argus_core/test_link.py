@@ -11,6 +11,7 @@ import pytest
 
 from argus_core import wire
 from argus_core.link import Link
+from stranger import PLACES, as_root, stranger_listening
 
 
 class Reader:
@@ -244,3 +245,26 @@ def test_renewed_link_says_hello_again(reader: Reader):
     reader.accept()
     assert reader.packet()[0].type is wire.MessageType.HELLO
     assert link.connects == 2
+
+
+@as_root
+@pytest.mark.parametrize(("parent_mode", "owner", "folder_mode", "believed"), PLACES)
+def test_it_reports_to_nobody_who_slipped_in_a_socket(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    parent_mode: int,
+    owner: int,
+    folder_mode: int,
+    believed: bool,
+):
+    """To another user only where no third one could have put the folder, or the socket into it; said once."""
+    clock = Clock()
+    with stranger_listening(tmp_path, parent_mode, owner, folder_mode) as path:
+        link = Link(path, greeting, clock=clock)
+        for _ in range(2):
+            link.flush()
+            clock.now += 60
+        assert link.connected is believed
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == (0 if believed else 1)
+    assert believed or f"not reporting to {path}: user 4242 listens there" in said[0]

@@ -96,6 +96,17 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path):
         listen(folder / "exporter.sock", Access(0o600, 0o700))
 
 
+@as_root
+def test_a_link_of_another_user_is_refused(tmp_path: Path):
+    """It leads to a folder of ours today and to his own tomorrow."""
+    (tmp_path / "own").mkdir(mode=0o700)
+    folder = tmp_path / "run"
+    folder.symlink_to("own")
+    os.chown(folder, NOBODY, -1, follow_symlinks=False)
+    with pytest.raises(SocketTaken, match=r"run belongs to another user \(uid 65534\)"):
+        listen(folder / "exporter.sock", Access(0o600, 0o700))
+
+
 # Users
 
 

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from argus_exporter.producer import boot_directory, injector
 from argus_exporter.run import child_environment
+from stranger import STRANGER, as_root, stranger_listening
 
 from .producer.reader import Reader, until
 
@@ -130,3 +132,64 @@ def test_environment_has_all_channels(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert taken["CUDA_INJECTION64_PATH"] == "/opt/other.so"
     for switch in ("ARGUS_DISABLE", "ARGUS_DISABLE_KERNELS"):
         assert "CUDA_INJECTION64_PATH" not in child_environment({switch: "1"}, Path("/run/s"), None)
+
+
+def foreign(base: Path) -> Path:
+    folder = base / "argus-0"
+    folder.mkdir(mode=0o755)
+    os.chown(folder, STRANGER, STRANGER)
+    return folder
+
+
+def linked(base: Path) -> Path:
+    (base / "elsewhere").mkdir(mode=0o700)
+    (base / "argus-0").symlink_to("elsewhere")
+    return base / "argus-0"
+
+
+def writable(base: Path) -> Path:
+    folder = base / "argus-0"
+    folder.mkdir()
+    folder.chmod(0o770)
+    return folder
+
+
+@as_root
+@pytest.mark.parametrize("place", [foreign, linked, writable])
+def test_nothing_is_written_where_another_user_may_write(
+    tmp_path: Path, place: Callable[[Path], Path]
+) -> None:
+    """Their link would lead to a file of ours: it keeps its content, and the command runs all the same."""
+    precious = tmp_path / "authorized_keys"
+    precious.write_text("ssh-ed25519 mine")
+    folder = place(tmp_path)
+    (folder / "exporter.log").symlink_to(precious)
+    run = start(folder / "exporter.sock", *python("print('trained')"))
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, "trained\n")
+    (line,) = told(err)
+    assert f"no exporter, the command runs without one: {folder}" in line
+    assert precious.read_text() == "ssh-ed25519 mine"
+    assert [path.name for path in folder.iterdir()] == ["exporter.log"]
+
+
+def test_a_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Nor in a folder of our own: what lies there may be older than its mode."""
+    precious = tmp_path / "authorized_keys"
+    precious.write_text("ssh-ed25519 mine")
+    (tmp_path / "exporter.log").symlink_to(precious)
+    run = start(tmp_path / "exporter.sock", *python("print('trained')"))
+    out, _ = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, "trained\n")
+    assert precious.read_text() == "ssh-ed25519 mine"
+
+
+@as_root
+def test_a_strangers_exporter_is_not_used(tmp_path: Path) -> None:
+    """Whoever made /tmp/argus-UID before us and listens there learns nothing of the training."""
+    with stranger_listening(tmp_path, 0o1777, STRANGER, 0o755) as path:
+        run = start(path, *python("print('trained')"))
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, "trained\n")
+    (line,) = told(err)
+    assert "belongs to another user (uid 4242)" in line

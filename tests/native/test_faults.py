@@ -10,6 +10,7 @@ from native import app
 from native.app import run
 from native.builds import Build
 from native.listener import Connection, Listener, listening
+from stranger import PLACES, as_root, stranger_listening
 
 
 def told(connection: Connection) -> int:
@@ -22,6 +23,18 @@ def test_without_an_exporter_everything_is_counted(injector: Build, socket: Path
     done = run(injector, socket, "kernels:8000", "settle")
     assert (done["sent"], done["dropped_socket"]) == (0, done["kept"])
     assert done["records"] == done["kept"] == 8625
+
+
+@as_root
+@pytest.mark.parametrize(("parent_mode", "owner", "folder_mode", "believed"), PLACES)
+def test_it_reports_to_nobody_who_slipped_in_a_socket(
+    plain: Build, tmp_path: Path, parent_mode: int, owner: int, folder_mode: int, believed: bool
+) -> None:
+    """As the rest of the producer: to another user only where no third one could have put the socket there."""
+    with stranger_listening(tmp_path, parent_mode, owner, folder_mode) as path:
+        done = run(plain, path, "kernels:160", "settle")
+    assert (done["connects"] > 0) is believed
+    assert believed or done["dropped_socket"] == done["kept"]
 
 
 def test_an_exporter_that_reads_nothing_costs_counted_drops(injector: Build, socket: Path) -> None:
