@@ -13,10 +13,37 @@ import re
 _ID_LIMIT = 64
 # `ncclAllReduceRingLLKernel_*` until 2.7, `ncclKernel_*` until 2.18, `ncclDevKernel_*` since; with symmetric
 # memory `ncclSymDevKernel_*`, `ncclSymkDevKernel_*`, `ncclSymkRun_*`.
-_COLLECTIVE = re.compile(r"^(?:void )?(?:nccl|rccl|mscclpp?)(?:\w*Kernel|SymkRun)", re.IGNORECASE)
-_OPERATION = re.compile("AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv|AllToAll", re.IGNORECASE)
+# Then what waits for peers without NCCL: the all-reduces of PyTorch's symmetric memory (`multimem_*`, ...),
+# of vLLM, SGLang and aiter (`cross_device_*`), of FlashInfer and TensorRT-LLM; userbuffers;
+# NVSHMEM. `dispatch` and `combine` alone may be anybody's: DeepEP's are known by their namespace.
+# Always from the first letter of the function's name on: a GEMM with an exchange inside it computes.
+_COLLECTIVE = re.compile(
+    r"""(?:void\ )?(?:
+    (?:nccl|rccl|mscclpp?)(?:\w*Kernel|SymkRun)
+    | (?:(?:\w+|\(anonymous\ namespace\)|<unnamed>)::)*(?:
+        cross_device_(?:reduce|all_gather)
+        | (?:multimem_)?(?:one|two)_shot_(?:all_)?reduce_kernel
+        | multimem_all_(?:reduce|gather)_kernel
+        | (?:lowPrecision)?(?:one|two)shotAllreduce(?:Fusion)?Kernel
+        | allreduce_(?:fusion_kernel|prototype)_
+        | moeA2A(?:Dispatch|Combine)Kernel | moeAllToAllKernel
+        | userbuffers_fp16_sum_
+        | nvshmem | (?:barrier|sync)(?:_all)?_on_stream_kernel
+        | (?P<namespaced>
+            (?:deep_ep|uccl)::(?:intranode|internode|internode_ll)::(?!get_dispatch_layout)\w+
+            | deep_ep::elastic::(?:(?:hybrid_)?(?:dispatch|combine)|barrier)_impl
+            | hybrid_ep::(?:dispatch|combine|device_sync)_kernel
+        )
+    ))""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_OPERATION = re.compile(
+    "cross_device_reduce|All_?Reduce|All_?Gather|ReduceScatter|Broadcast|Reduce|SendRecv|AllToAll",
+    re.IGNORECASE,
+)
 _PHASES = {
     "allreduce": "all_reduce",
+    "crossdevicereduce": "all_reduce",
     "allgather": "all_gather",
     "reducescatter": "reduce_scatter",
     "broadcast": "broadcast",
@@ -33,9 +60,9 @@ _NOT_IN_ID = re.compile(r"[^A-Za-z0-9_:.\-]+")
 
 
 def is_collective(name: str) -> bool:
-    """Whether the kernel (full name or id) is a communication kernel of NCCL, RCCL or MSCCL.
+    """Whether the kernel (full name or id) waits for peers.
 
-    All spellings of its releases count.
+    Those of NCCL, RCCL and MSCCL in all spellings of their releases, DeepEP, NVSHMEM and custom all-reduces.
     """
     return _COLLECTIVE.match(name) is not None
 
@@ -46,12 +73,14 @@ def collective_phase(name: str) -> str | None:
     The same words name the phases of collectives that the producer sees on the host (`all_reduce`, ...).
     Sends, receives and NCCL's all-to-all share one kernel: `send_recv`. The name tells the first operation of
     a group of them; before NCCL 2.14 it may be another one (github.com/NVIDIA/nccl/issues/714), and the
-    generic kernels of RCCL tell none.
+    generic kernels of RCCL tell none. DeepEP's two halves of an exchange are none of its words.
     """
-    if not is_collective(name):
+    collective = _COLLECTIVE.match(name)
+    if collective is None or collective["namespaced"]:
         return None
-    found = _OPERATION.search(name.partition("(")[0])
-    return _PHASES[found[0].lower()] if found else None
+    function = _without_unnamed(name).partition("(")[0].partition("<")[0].rpartition("::")[2]
+    found = _OPERATION.search(function)
+    return _PHASES[found[0].lower().replace("_", "")] if found else None
 
 
 def is_memory_operation(name: str) -> bool:
@@ -69,6 +98,9 @@ def kernel_id(name: str) -> str:
     if is_memory_operation(name):
         return _label(name.replace("->", "to"))[:_ID_LIMIT]
     base, arguments = _split(name)
+    collective = _COLLECTIVE.match(name)
+    if collective is not None and collective["namespaced"]:  # what it is, only its namespace tells
+        base = collective["namespaced"]
     telling = next(filter(None, map(_telling, arguments)), "")
     short = (_label(f"{base}.{telling}" if telling else base) or "kernel")[:_ID_LIMIT]
     if short == name:
@@ -82,11 +114,15 @@ def _label(text: str) -> str:
 
 def _split(name: str) -> tuple[str, list[str]]:
     """Unqualified function name and its template arguments."""
-    signature = _top_level(name.replace("(anonymous namespace)::", ""), "(")[0]
+    signature = _top_level(_without_unnamed(name), "(")[0]
     qualified = _top_level(signature.strip(), " ")[-1]
     component = _top_level(qualified, ":")[-1] or qualified
     base, bracket, rest = component.partition("<")
     return base, _top_level(rest.rpartition(">")[0], ",") if bracket else []
+
+
+def _without_unnamed(name: str) -> str:
+    return name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
 
 
 def _telling(argument: str) -> str:
