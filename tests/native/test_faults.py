@@ -30,7 +30,7 @@ def test_without_an_exporter_everything_is_counted(injector: Build, socket: Path
 def test_it_reports_to_nobody_who_slipped_in_a_socket(
     plain: Build, tmp_path: Path, parent_mode: int, owner: int, folder_mode: int, believed: bool
 ) -> None:
-    """To another user only where no third one could have put the socket there: as the rest of the producer."""
+    """To another user only where no third one could have put the socket there, as the Python producer."""
     with stranger_listening(tmp_path, parent_mode, owner, folder_mode) as path:
         done = run(plain, path, "kernels:160", "settle")
     assert (done["connects"] > 0) is believed

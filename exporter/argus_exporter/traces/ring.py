@@ -34,6 +34,10 @@ _EAGER_BYTES: Final = 1 << 20
 """Bytes that are written at once and do not wait for the second: a burst must not pile up in memory."""
 _NAMES_LIMIT: Final = 16_384
 """Names kept of a connection, as many as `names` interns."""
+_SEGMENTS_LIMIT: Final = 16_384
+"""Closed segments kept: more than eight of each of 1,024 ranks. A file of one record takes a block too."""
+_HEAD: Final = frozenset({FrameType.IDENTITY, FrameType.NAMES})
+"""What every segment begins with: alone it is worth none."""
 _SEGMENT_AGE_SHARE: Final = 8
 """A segment is closed after an eighth of the ring's age, so that what is too old goes in small parts."""
 
@@ -116,6 +120,9 @@ class Ring:
         self._segment_bytes = min(segment_bytes, max(budget_bytes // 4, 1))
         self._clock = clock
         self._ranks: dict[RankKey, _RankLog] = {}
+        """Those that are connected, or have frames to be written."""
+        self._changing = threading.Lock()
+        """Held where a rank comes and where it goes: neither must miss the other."""
         self._shelf = Shelf(folder)
         self._put_bytes = 0  # counted on the event loop
         self._taken_bytes = 0  # counted on the writer's thread
@@ -176,20 +183,22 @@ class Ring:
 
     def connect(self, identity: Identity) -> Tap:
         """A tap for a new connection of a rank, whose identity may have become better known."""
-        rank = self._rank(identity.key)
-        rank.identity = json.dumps(dataclasses.asdict(identity), sort_keys=True).encode()
-        self._connections += 1
-        tap = rank.taps[self._connections] = Tap(self, rank, self._connections)
+        with self._changing:
+            rank = self._rank(identity.key)
+            rank.identity = json.dumps(dataclasses.asdict(identity), sort_keys=True).encode()
+            self._connections += 1
+            tap = rank.taps[self._connections] = Tap(self, rank, self._connections)
         self.put(rank, FrameType.IDENTITY, tap.number, rank.identity)
         return tap
 
     def stacks(self, key: RankKey, begin_ns: int, end_ns: int, folded: Folded) -> None:
         """Folded stacks of a stretch of time (a `stacks.folded.Sink`); unknown ranks are passed over."""
-        rank = self._ranks.get(key)
-        if rank is not None:
-            entries = [[thread, frames, count] for (thread, frames), count in folded.items()]
-            content = {"begin_ns": begin_ns, "end_ns": end_ns, "stacks": entries}
-            self.put(rank, FrameType.STACKS, 0, json.dumps(content).encode())
+        entries = [[thread, frames, count] for (thread, frames), count in folded.items()]
+        content = json.dumps({"begin_ns": begin_ns, "end_ns": end_ns, "stacks": entries}).encode()
+        with self._changing:
+            rank = self._ranks.get(key)
+            if rank is not None:
+                self.put(rank, FrameType.STACKS, 0, content)
 
     def put(self, rank: _RankLog, type_: FrameType, connection: int, payload: bytes | memoryview) -> None:
         """Queue one frame (event loop)."""
@@ -220,8 +229,9 @@ class Ring:
                 self._hurry = False
                 wanted, stopping = self._flush_wanted, self._stopping
             try:
-                for rank in list(self._ranks.values()):
+                for key, rank in list(self._ranks.items()):
                     self._write(rank)
+                    self._let_go(key, rank)
                 self._enforce()
             except Exception:  # the exporter goes on without this second of the ring
                 log.exception("trace ring not written")
@@ -229,7 +239,7 @@ class Ring:
                 self._flush_done = wanted
                 self._wake.notify_all()
             if stopping:
-                for rank in self._ranks.values():
+                for rank in list(self._ranks.values()):
                     self._close_segment(rank)
                 return
 
@@ -250,7 +260,7 @@ class Ring:
                 ended.append(entry)
         size = sum(len(frame.payload) for frame in frames)
         self._taken_bytes += size
-        if frames:
+        if frames and (rank.writer is not None or any(frame.type not in _HEAD for frame in frames)):
             try:
                 self._append(rank, frames)
             except OSError as error:
@@ -264,6 +274,14 @@ class Ring:
                 self._failing = False
         for number in ended:
             rank.taps.pop(number, None)
+
+    def _let_go(self, key: RankKey, rank: _RankLog) -> None:
+        """Close the segment of a rank whose last connection has ended, and keep nothing of it in memory."""
+        with self._changing:
+            if rank.taps or rank.pending:
+                return
+            del self._ranks[key]
+        self._close_segment(rank)
 
     def _append(self, rank: _RankLog, frames: list[Frame]) -> None:
         packed = b"".join(frame.pack() for frame in frames)
@@ -318,12 +336,12 @@ class Ring:
         limit = self._clock() - self._age_ns
         while (oldest := self._shelf.oldest) is not None and oldest.last_ns < limit:
             self._shelf.drop_oldest("age")
-        for rank in self._ranks.values():
+        for rank in list(self._ranks.values()):
             if rank.segment is not None and rank.segment.last_ns < limit:
                 self._close_segment(rank)
-        while self.size > self._budget:
+        while self.size > self._budget or len(self._shelf) > _SEGMENTS_LIMIT:
             if self._shelf.oldest is None:
-                for rank in self._ranks.values():
+                for rank in list(self._ranks.values()):
                     self._close_segment(rank)
             if not self._shelf.drop_oldest("budget"):
                 return

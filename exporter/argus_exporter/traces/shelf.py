@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import logging
 from collections import Counter
@@ -55,11 +56,15 @@ class Shelf:
                         log.warning("torn tail cut bytes=%d segment=%s", torn, path)
                 status = path.stat()
                 self.add(Segment(path, created_ns(path), status.st_mtime_ns, status.st_size))
+        for folder in (*self._folder.glob("*/*/"), *self._folder.glob("*/")):
+            _remove_if_empty(folder)
+
+    def __len__(self) -> int:
+        return len(self._segments)
 
     def add(self, segment: Segment) -> None:
         """A segment was closed."""
-        self._segments.append(segment)
-        self._segments.sort(key=lambda segment: segment.created_ns)
+        bisect.insort(self._segments, segment, key=lambda segment: segment.created_ns)
         self.size += segment.size
 
     def drop_oldest(self, reason: str) -> bool:
@@ -68,11 +73,16 @@ class Shelf:
             return False
         segment = self._segments.pop(0)
         segment.path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # other segments are in it
-            segment.path.parent.rmdir()
+        _remove_if_empty(segment.path.parent)
+        _remove_if_empty(segment.path.parent.parent)
         self.size -= segment.size
         self.dropped_bytes[reason] += segment.size
         return True
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # other segments, or ranks, are in it
+        folder.rmdir()
 
 
 def rank_folder(folder: Path, key: RankKey) -> Path:

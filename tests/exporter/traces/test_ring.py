@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from argus_core import wire
+from argus_exporter.topology import Identity
 from argus_exporter.traces import ring as ring_module
 from argus_exporter.traces.reader import NotInRing, ranks_in, steps_between, window_of_steps, window_of_time
 from argus_exporter.traces.ring import Ring, RingTaken
@@ -216,6 +217,92 @@ def test_what_is_too_old_goes(tmp_path: Path) -> None:
     assert {path.parent.name for path in segments(tmp_path)} == {"1"}
     assert ring.dropped_bytes["age"] > 0
     assert clock.now - ring.oldest_ns < 100e9
+    ring.close()
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_ranks_that_came_and_left_hold_nothing(ring: Ring) -> None:
+    """A name in each HELLO, as from a hostile peer: no file, no folder, no descriptor, no memory of them."""
+    stays = Producer(ring, 0)
+    stays.step()
+    ring.flush()
+    before, files = descriptors(), len(list(ring.folder.rglob("*")))
+    for number in range(500):
+        ring.connect(Identity(f"job{number}", 1)).close()
+    ring.flush()
+    assert (descriptors(), len(list(ring.folder.rglob("*")))) == (before, files)
+    assert list(ring._ranks) == [KEY]
+
+
+def test_a_rank_that_left_keeps_its_records_and_no_descriptor(ring: Ring) -> None:
+    """Its segment is closed when its last connection ends; when it comes back there is another."""
+    before = descriptors()
+    for turn in range(3):
+        phases = Producer(ring, begin=time.time_ns() - (10 - turn) * STEP_NS)
+        kernels = Producer(ring, ids=count(5))
+        kernels.tap.close()
+        ring.flush()
+        phases.step()
+        ring.flush()
+        assert descriptors() == before + 1
+        phases.tap.close()
+        ring.flush()
+        assert (descriptors(), ring._ranks) == (before, {})
+    assert len(segments(ring.folder)) == 3
+    assert len(window_of_steps(ring.folder, KEY, 0, 0).kernels) == KERNELS
+
+
+def test_a_rank_comes_back_while_its_end_is_written(ring: Ring) -> None:
+    """Another connection at that very moment: what it sends is kept, and the backlog returns to nothing."""
+    for turn in range(200):
+        producer = Producer(ring, begin=time.time_ns() - (1000 - turn) * STEP_NS)
+        producer.steps = turn
+        producer.step(1)
+        producer.tap.close()
+        if turn % 3 == 0:
+            ring.flush()
+    ring.flush()
+    assert len(window_of_steps(ring.folder, KEY, 0, 199).iterations) == 200
+    assert (ring._put_bytes - ring._taken_bytes, ring._ranks) == (0, {})
+
+
+def test_ranks_with_one_record_each_do_not_fill_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file takes a block of the disk whatever it holds, so the number of files has a limit too."""
+    monkeypatch.setattr(ring_module, "_SEGMENTS_LIMIT", 50)
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600)
+    ring.open()
+    for rank in range(200):
+        producer = Producer(ring, rank)
+        producer.step(1)
+        producer.tap.close()
+    ring.flush()
+    assert len(segments(tmp_path)) == len(list(tmp_path.glob("*/*/"))) == 50
+    assert ring.dropped_bytes["budget"] > 0
+    assert ring.size == sum(path.stat().st_size for path in segments(tmp_path))
+    ring.close()
+
+
+def test_folders_without_records_are_removed(tmp_path: Path) -> None:
+    """When the last segment goes, and what an exporter of before has left."""
+    (tmp_path / "left" / "7").mkdir(parents=True)
+    (tmp_path / "bare").mkdir()
+    clock = Clock()
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=60, clock=clock)
+    ring.open()
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+    producer = Producer(ring)
+    producer.step()
+    producer.tap.close()
+    ring.flush()
+    assert {path.name for path in tmp_path.iterdir()} == {"lock", "job"}
+    clock.now += 61 * 10**9
+    ring.flush()
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
     ring.close()
 
 

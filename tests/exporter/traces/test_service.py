@@ -54,6 +54,24 @@ def steps_of(running, rank: Rank, count: int) -> None:
     wait_for(lambda: value(scrape(running.url), name, rank="1") == rank.step, "the last step", LIMIT_S)
 
 
+def test_a_thousand_ranks_that_come_and_leave_cost_no_descriptor(tmp_path: Path) -> None:
+    """Each under a job of its own, as a hostile peer says it; the rank that trains goes on."""
+    with exporter(traced(tmp_path)) as running:
+        rank = Rank(running.socket, 1)
+        steps_of(running, rank, 1)
+        assert running.traces is not None
+        assert running.traces.ring.flush()
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for number in range(1000):
+            Rank(running.socket, 0, training_job=f"job{number}").link.close(0)
+        wait_for(lambda: len(running.ranks) == 1, "all others left", LIMIT_S)
+        assert running.traces.ring.flush()
+        scrape(running.url)
+        wait_for(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before, "no descriptor is left")
+        assert [path.name for path in (tmp_path / "traces" / "ring").glob("*/*/")] == ["1"]
+        steps_of(running, rank, 1)
+
+
 def test_a_request_for_steps_becomes_a_trace_in_the_store(tmp_path: Path) -> None:
     """Answered with the key; the trace has the steps, their kernels, and the labels of the series."""
     with exporter(traced(tmp_path)) as running:
