@@ -388,7 +388,8 @@ WORKER_SAMPLES = _worker_self(
     "argus_l3_worker_samples_total",
     "counter",
     ("result",),
-    "Samples sent, by result: written, or refused by the receiver for themselves and dropped.",
+    "Samples sent, by result: written, refused by the receiver for themselves and dropped, or postponed "
+    "behind others because the receiver refuses their request and then fails.",
 )
 WORKER_SPOOL_DROPPED = _worker_self(
     "argus_l3_worker_spool_dropped_requests_total",

@@ -27,12 +27,37 @@ HEADERS: Final = {
     "X-Prometheus-Remote-Write-Version": "0.1.0",
 }
 
+# Refusals of who we are, where we ask, how often, or which protocol we speak: good series wait until that is
+# mended. Every other 4xx is about what is in the request, such as 409 of Thanos Receive (out of order).
+_NOT_ABOUT_CONTENT: Final = frozenset({401, 403, 404, 405, 407, 408, 415, 429})
+REFUSALS_UNTIL_ASIDE: Final = 5
+"""Content refusals without an end to it, as when the receiver fails on the halves, before others go first."""
+
 STALE_NAN: Final = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 """The NaN that ends a series. Keep it a double: arithmetic may change its bits."""
 
 
 class SnappyMissing(Exception):
     """The compression that remote write prescribes is not installed."""
+
+
+def refused_for_content(status: int) -> bool:
+    """Whether this answer will not change however often the request is sent."""
+    return 400 <= status < 500 and status not in _NOT_ABOUT_CONTENT
+
+
+def beyond_limit(status: int, text: str) -> bool:
+    """Whether a tenant's limit was reached (Cortex, Mimir): the rest of the request is stored already."""
+    return status == 400 and ("limit of" in text or "exceeded" in text)
+
+
+def remedy(status: int) -> str:
+    """What to do about an answer that every user of a receiver may get; empty for others."""
+    return {
+        404: "start Prometheus with --web.enable-remote-write-receiver",
+        415: "let the receiver take remote write 1.0: Content-Type application/x-protobuf with "
+        "prometheus.WriteRequest, Content-Encoding snappy",
+    }.get(status, "")
 
 
 def snappy() -> ModuleType:

@@ -18,7 +18,18 @@ import aiohttp
 
 from argus_core import catalogue, wire
 from argus_core.bounded_read import read_bounded
-from argus_core.remote_write import Labels, SnappyMissing, encode_series, labels_of, pack, snappy
+from argus_core.remote_write import (
+    REFUSALS_UNTIL_ASIDE,
+    Labels,
+    SnappyMissing,
+    beyond_limit,
+    encode_series,
+    labels_of,
+    pack,
+    refused_for_content,
+    remedy,
+    snappy,
+)
 from argus_exporter.channels import ChannelTotals
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.log_limiter import LogLimiter
@@ -36,8 +47,6 @@ _FAREWELL_S: Final = 2.0
 """For the last samples at the end of the exporter."""
 _SERIES_LIMIT: Final = 8192
 """Series whose last time is remembered, the oldest forgotten first."""
-_CONTENT_REFUSED: Final = frozenset({400, 413, 422})
-"""Refused for what is in the request; any other failure may pass, such as 401 once somebody repairs it."""
 
 
 class Sample(NamedTuple):
@@ -53,7 +62,11 @@ class Sample(NamedTuple):
 
 
 class Refused(Exception):
-    """The receiver will never take this request."""
+    """The receiver will never take this request; nor a part of it, where it is `beyond_limit`."""
+
+    def __init__(self, message: str, beyond_limit: bool) -> None:
+        super().__init__(message)
+        self.beyond_limit = beyond_limit
 
 
 class Unreachable(Exception):
@@ -71,6 +84,9 @@ class IterationWriter:
         self._newest: dict[Labels, int] = {}
         self._sender: asyncio.Task[None] | None = None
         self._warnings = LogLimiter(log)
+        self._refused: list[tuple[list[Sample], Refused]] = []
+        self._unsettled = 0
+        """Tries in a row in which a refused batch was not sorted out, as the receiver failed on a part."""
 
     def start(self) -> None:
         """Begin to send, where there is somewhere to send to.
@@ -166,30 +182,50 @@ class IterationWriter:
         Raises:
             Unreachable: the rest stays queued.
         """
-        while self._queue:
-            batch = [self._queue.popleft() for _ in range(min(len(self._queue), _SAMPLES_PER_REQUEST))]
-            try:
-                await self._deliver(receiver, batch)
-            except BaseException:
-                self._queue.extendleft(reversed(batch))
-                raise
+        try:
+            while self._queue:
+                batch = [self._queue.popleft() for _ in range(min(len(self._queue), _SAMPLES_PER_REQUEST))]
+                try:
+                    await self._deliver(receiver, batch)
+                except BaseException:
+                    self._queue.extendleft(reversed(batch))
+                    raise
+            self._unsettled = 0
+        finally:
+            self._report_refused()
+
+    def _report_refused(self) -> None:
+        if self._refused:
+            part, why = self._refused[0]
+            count = sum(len(part) for part, _ in self._refused)
+            self._refused.clear()
+            self._warnings.warning(
+                "refused", f"remote write refused {count} samples, first of {part[0].labels}: {why}"
+            )
 
     async def _deliver(self, receiver: _Receiver, batch: list[Sample]) -> None:
         """Send a batch and empty it. A receiver refuses all for one bad sample: halves find and drop it."""
         parts: list[list[Sample]] = [list(batch)]
+        refused = False
         while parts:
             part = parts.pop()
             try:
                 await receiver.post(part)
             except Refused as error:
-                if len(part) > 1:
+                refused = True
+                if len(part) > 1 and not error.beyond_limit:
                     middle = len(part) // 2
                     parts += [part[middle:], part[:middle]]
                     continue
-                part[0].lost(REFUSED)
-                self._warnings.warning(
-                    "refused", f"remote write refused a sample of {part[0].labels}: {error}"
-                )
+                for one in part:
+                    one.lost(REFUSED)
+                self._refused.append((part, error))
+            except Unreachable:
+                self._unsettled += refused
+                if refused and self._unsettled >= REFUSALS_UNTIL_ASIDE:
+                    del batch[: len(part)]
+                    self._queue.extend(part)  # what is good goes before it
+                raise
             del batch[: len(part)]
 
 
@@ -219,7 +255,9 @@ class _Receiver:
                 text = " ".join(told.decode("utf-8", "replace").split())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"cannot reach {self._config.url}: {error or type(error).__name__}") from error
-        if response.status in _CONTENT_REFUSED:
-            raise Refused(f"HTTP {response.status}: {text}")
-        hint = "; start Prometheus with --web.enable-remote-write-receiver" if response.status == 404 else ""
-        raise Unreachable(f"{self._config.url} answers HTTP {response.status}: {text}{hint}")
+        if refused_for_content(response.status):
+            raise Refused(f"HTTP {response.status}: {text}", beyond_limit(response.status, text))
+        hint = remedy(response.status)
+        raise Unreachable(
+            f"{self._config.url} answers HTTP {response.status}: {text}{'; ' if hint else ''}{hint}"
+        )

@@ -186,7 +186,8 @@ class Worker:
         await self._ask_for_traces(report, at)
         delivered = None
         if self._delivery is not None:
-            delivered = await self._delivery.send(self._encode(report, stamp))
+            verdicts, others = self._encode(report, stamp)
+            delivered = await self._delivery.send(others, verdicts)
         self._telemetry.cycles.labels("success" if delivered is not False else "failure").inc()
         self._telemetry.cycle_seconds.set(self._monotonic() - begun)
         if delivered is not False:
@@ -435,7 +436,8 @@ class Worker:
         )
         return {tuple(sorted(sample.labels.items())) for samples in found for sample in samples}
 
-    def _encode(self, report: CycleReport, stamp: float) -> list[bytes]:
+    def _encode(self, report: CycleReport, stamp: float) -> tuple[list[bytes], list[bytes]]:
+        """(what rules read, what else was found)."""
         replica, stamp_ms = self._config.replica, round(stamp * 1000)
         series: dict[Labels, float] = {}
         for judgement in report.judgements:
@@ -450,13 +452,16 @@ class Worker:
             series.update(self._traces.published(replica))
         ended = (self._live or set()) - series.keys()
         self._live = set(series)
-        return [
-            *(remote_write.encode_stale_marker(labels, stamp_ms) for labels in sorted(ended)),
-            *(
-                remote_write.encode_series(labels, value, stamp_ms)
-                for labels, value in results.rounded(series).items()
-            ),
-        ]
+        encoded: tuple[list[bytes], list[bytes]] = [], []
+        for labels in sorted(ended):
+            encoded[_is_detail(labels)].append(remote_write.encode_stale_marker(labels, stamp_ms))
+        for labels, value in results.rounded(series).items():
+            encoded[_is_detail(labels)].append(remote_write.encode_series(labels, value, stamp_ms))
+        return encoded
+
+
+def _is_detail(labels: Labels) -> bool:
+    return dict(labels)["__name__"] not in results.VERDICTS
 
 
 def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:

@@ -11,14 +11,12 @@ import aiohttp
 
 from argus_core import remote_write
 from argus_l3_worker.config import WriteConfig
-from argus_l3_worker.errors import AccessError, DeliveryError, RequestRefused
+from argus_l3_worker.errors import AccessError, DeliveryError, RequestRefused, Unsettled
 from argus_l3_worker.http_access import Access, refusal_hint
 from argus_l3_worker.log import LOGGER, fields
-from argus_l3_worker.spool import Spool
+from argus_l3_worker.spool import Entry, Spool
 from argus_l3_worker.telemetry import Telemetry
 
-# Refused for what is in the request; every other failure may pass (401 and 404 once somebody repairs them).
-_CONTENT_REFUSED: Final = frozenset({400, 413, 422})
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
 # Requests spent on finding the bad series of one request. One bad of 2,000 takes 22.
 _BISECTION_LIMIT: Final = 200
@@ -44,20 +42,44 @@ class Delivery:
         self._spool = spool
         self._telemetry = telemetry
         self._clock = clock
+        self._whole: set[Entry] = set()
+        self._refused: list[tuple[Sequence[bytes], RequestRefused]] = []
 
-    async def send(self, series: Sequence[bytes]) -> bool:
-        """Queue `series` and deliver all that is queued, oldest first; False if some must wait."""
+    async def send(self, series: Sequence[bytes], verdicts: Sequence[bytes] = ()) -> bool:
+        """Queue `series` and deliver all that is queued, oldest first; False if some must wait.
+
+        Args:
+            verdicts: series that go before the others, in requests of their own; False also if one of them
+                was refused: a receiver that is at a limit stores what comes first.
+        """
+        needed = self._queue(verdicts)
+        self._queue(series)
+        return await self.drain() and needed <= self._whole
+
+    def _queue(self, series: Sequence[bytes]) -> set[Entry | None]:
+        queued = set()
         for batch in remote_write.batches(series, self._config.series_per_request):
             self._expire(self._spool.append(remote_write.pack(batch), self._now_ms()))
-        return await self.drain()
+            queued.add(self._spool.newest)
+        return queued
 
     async def drain(self) -> bool:
         """Deliver what is queued; False if the receiver is away."""
         self._expire(self._spool.trim(self._now_ms()))
+        self._whole.clear()
+        aside: list[Unsettled] = []
         try:
-            while (body := self._spool.oldest()) is not None:
-                await self._deliver(body)
-                self._spool.remove_oldest()
+            while len(aside) < len(self._spool) and (body := self._spool.oldest()) is not None:
+                series = remote_write.unpack(body)
+                try:
+                    await self._deliver(body, series)
+                except Unsettled as error:
+                    self._put_aside(series, error)
+                    aside.append(error)
+                else:
+                    self._spool.remove_oldest()
+            if aside:
+                raise aside[0]
         except DeliveryError as error:
             LOGGER.warning(
                 fields(
@@ -69,28 +91,42 @@ class Delivery:
             )
             return False
         finally:
+            self._report_refused()
             self._telemetry.spooled_requests.set(len(self._spool))
             self._telemetry.spooled_bytes.set(self._spool.size_bytes)
         return True
 
-    async def _deliver(self, body: bytes) -> None:
-        series = remote_write.unpack(body)
+    async def _deliver(self, body: bytes, series: Sequence[bytes]) -> None:
+        entry = self._spool.first
         try:
             await self._post_patiently(body)
             self._telemetry.samples.labels("written").inc(len(series))
-        except RequestRefused as error:
-            await self._bisect(series, error)
+            self._whole.add(entry)
+        except RequestRefused as refused:
+            try:
+                await self._bisect(series, refused)
+            except DeliveryError as error:
+                raise Unsettled(str(error)) from error
+
+    def _put_aside(self, series: Sequence[bytes], error: Unsettled) -> None:
+        """After some tries the others go before a request whose bad series cannot be found."""
+        entry = self._spool.first
+        entry.refusals += 1
+        if entry.refusals < remote_write.REFUSALS_UNTIL_ASIDE:
+            raise error
+        if entry.refusals == remote_write.REFUSALS_UNTIL_ASIDE:
+            self._telemetry.samples.labels("postponed").inc(len(series))
+        self._spool.put_behind()
 
     async def _bisect(self, series: Sequence[bytes], reason: RequestRefused) -> None:
-        """Deliver all but the series that are refused for themselves; those are dropped, counted, logged."""
+        """Deliver all but the series that are refused for themselves; those are dropped and counted."""
         pending: list[tuple[Sequence[bytes], RequestRefused]] = [(series, reason)]
         requests = 0
         while pending:
             part, why = pending.pop()
-            if len(part) == 1 or requests >= _BISECTION_LIMIT:
+            if len(part) == 1 or why.beyond_limit or requests >= _BISECTION_LIMIT:
                 self._telemetry.samples.labels("refused").inc(len(part))
-                first = remote_write.describe(remote_write.decode_labels(part[0]))
-                LOGGER.error(fields("series refused and dropped", series=first, count=len(part), reason=why))
+                self._refused.append((part, why))
                 continue
             middle = len(part) // 2
             for half in (part[middle:], part[:middle]):
@@ -100,6 +136,15 @@ class Delivery:
                     self._telemetry.samples.labels("written").inc(len(half))
                 except RequestRefused as error:
                     pending.append((half, error))
+
+    def _report_refused(self) -> None:
+        """One line for all that a receiver refused at once: under a limit it may be thousands of series."""
+        if self._refused:
+            part, why = self._refused[0]
+            first = remote_write.describe(remote_write.decode_labels(part[0]))
+            count = sum(len(part) for part, _ in self._refused)
+            LOGGER.error(fields("series refused and dropped", series=first, count=count, reason=why))
+            self._refused.clear()
 
     async def _post_patiently(self, body: bytes) -> None:
         backoff = self._config.backoff_seconds
@@ -131,12 +176,13 @@ class Delivery:
                 f"{self._url} cannot be reached ({error or type(error).__name__}), so verdicts are not "
                 "stored: check --remote-write.url and that Prometheus runs"
             ) from error
-        if response.status in _CONTENT_REFUSED:
-            raise RequestRefused(f"HTTP {response.status}: {text}")
+        if remote_write.refused_for_content(response.status):
+            beyond_limit = remote_write.beyond_limit(response.status, text)
+            raise RequestRefused(f"HTTP {response.status}: {text}", beyond_limit)
         hint = (
-            "start Prometheus with --web.enable-remote-write-receiver"
-            if response.status == 404
-            else refusal_hint(response.status, self._access.key) or "the requests are kept and tried again"
+            remote_write.remedy(response.status)
+            or refusal_hint(response.status, self._access.key)
+            or "the requests are kept and tried again"
         )
         raise DeliveryError(
             f"{self._url} answered HTTP {response.status}: {text}: {hint}",

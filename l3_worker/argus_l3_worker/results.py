@@ -22,6 +22,14 @@ ENDED_BY_ANY_WORKER = (
 """Families whose series a worker takes over at its start, so that a verdict ends although the worker that
 wrote it is gone. The others are many; left alone they end by themselves after the lookback of 5 minutes."""
 
+VERDICTS = (
+    catalogue.L3_ANOMALY.name,
+    catalogue.L3_GROUP_SHIFT.name,
+    catalogue.L3_TRACE_INFO.name,
+    catalogue.L3_LAST_SUCCESS.name,
+)
+"""Families that rules and alerts read: a cycle's first request. All others are for looking closer."""
+
 
 def of_judgement(judgement: RoleJudgement, replica: str) -> Iterator[tuple[Labels, float]]:
     """Scores, fences and shifts of one role."""

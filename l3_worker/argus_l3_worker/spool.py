@@ -17,14 +17,18 @@ from argus_l3_worker.errors import ConfigError
 _SUFFIX = ".rw"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Entry:
-    """One request: when it was made (Unix milliseconds), its size, and its body if that is in memory."""
+    """One request: when it was made (Unix milliseconds), its size, and its body if that is in memory.
+
+    `refusals`: how often its content was refused in this run without an end to it.
+    """
 
     created_ms: int
     sequence: int
     size: int
     body: bytes | None
+    refusals: int = 0
 
     @property
     def file_name(self) -> str:
@@ -60,6 +64,11 @@ class Spool:
     def size_bytes(self) -> int:
         return self._bytes
 
+    @property
+    def newest(self) -> Entry | None:
+        """The request that was appended last; None where nothing waits, as when it alone was too much."""
+        return self._entries[-1] if self._entries else None
+
     def append(self, body: bytes, now_ms: int) -> int:
         """Add a request at the end; return how many old ones had to go.
 
@@ -88,6 +97,15 @@ class Spool:
             self.remove_oldest()
             dropped += 1
         return dropped
+
+    @property
+    def first(self) -> Entry:
+        """The request whose body `oldest` gave."""
+        return self._entries[0]
+
+    def put_behind(self) -> None:
+        """Send the oldest request last."""
+        self._entries.rotate(-1)
 
     def oldest(self) -> bytes | None:
         """Body of the oldest request, None when there is none. A file that vanished is passed over."""

@@ -48,6 +48,9 @@ class Receiver:
         self.statuses: list[int] = []
         """For the next requests; 200 when used up."""
         self.refuse: Callable[[bytes], bool] = lambda _: False
+        self.refusal = 400, "out of bounds"
+        self.alone: int | None = None
+        """For a request of nothing but what is refused, instead of `refusal`."""
         self.taken: list[bytes] = []
         self.requests = 0
         self.authorization = ""
@@ -60,7 +63,10 @@ class Receiver:
         if self.statuses:
             return web.Response(status=self.statuses.pop(0), text="as told")
         if any(map(self.refuse, series)):
-            return web.Response(status=400, text="out of bounds")
+            status, text = self.refusal
+            if self.alone is not None and all(map(self.refuse, series)):
+                status = self.alone
+            return web.Response(status=status, text=text)
         self.taken += series
         return web.Response(status=204)
 
@@ -157,6 +163,92 @@ def test_one_refused_sample_does_not_take_the_others_with_it():
                 writer.take(good, step(end))
             writer.take(bad, step(5))
             await until(lambda: len(there.taken) == 20 and bool(dropped(bad)))
+        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("status", [400, 402, 406, 409, 413, 422, 451])
+def test_every_refusal_for_the_content_loses_the_bad_sample_only(status: int):
+    """409 of Thanos Receive as 400 of Prometheus: one of eight samples, seven requests, nothing waits."""
+
+    async def body() -> None:
+        bad, good = rank(1), rank(2)
+        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
+            there.refuse = lambda series: ("rank", "1") in decode_labels(series)
+            there.refusal = status, "no"
+            writer.take(bad, step(5))
+            for end in range(7):
+                writer.take(good, step(end))
+            await until(lambda: len(there.taken) == 7)
+            assert there.requests == 7
+        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405, 407, 408, 415, 429, 503])
+def test_what_is_not_about_the_content_keeps_every_sample(status: int):
+    """Who we are, where we ask and which protocol we speak can be mended: the samples wait, unsplit."""
+
+    async def body() -> None:
+        state = rank()
+        async with receiver() as there, writing(there.url) as writer:
+            there.statuses = [status, status]
+            for end in range(8):
+                writer.take(state, step(end))
+            await until(lambda: len(there.taken) == 8)
+            assert there.requests == 3
+        assert dropped(state) == {}
+
+    asyncio.run(body())
+
+
+def test_a_receiver_of_another_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture):
+    """415 of one that takes remote write 2.0 only: the message and the encoding that we send."""
+
+    async def body() -> None:
+        async with receiver() as there, writing(there.url) as writer:
+            there.statuses = [415]
+            writer.take(rank(), step(1))
+            await until(lambda: len(there.taken) == 1)
+
+    asyncio.run(body())
+    assert "prometheus.WriteRequest" in caplog.text and "snappy" in caplog.text
+
+
+def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture):
+    """2,500 samples in two requests, both refused, counted, and one line with their number and the reason."""
+
+    async def body() -> None:
+        state = rank()
+        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
+            there.refuse = lambda _: True
+            there.refusal = 400, "per-user series limit of 1000 exceeded"
+            for end in range(2500):
+                writer.take(state, step(end))
+            await until(lambda: dropped(state) == {"remote_write_refused": 2500})
+            assert there.requests == 2
+
+    asyncio.run(body())
+    (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert "2500" in line and "limit of 1000" in line
+
+
+def test_poison_steps_aside():
+    """A proxy that fails on the bad sample alone: after five tries the others go before it."""
+
+    async def body() -> None:
+        bad, good = rank(1), rank(2)
+        async with receiver() as there, writing(there.url) as writer:
+            there.refuse = lambda series: ("rank", "1") in decode_labels(series)
+            there.alone = 502
+            writer.take(bad, step(5))
+            for end in range(3):
+                writer.take(good, step(end))
+            await until(lambda: len(there.taken) == 3)
+            assert there.requests >= 5 * 3
+            there.alone = None
         assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
 
     asyncio.run(body())

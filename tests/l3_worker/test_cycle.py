@@ -58,6 +58,30 @@ def counter(job: str, name: str, value: float, stamp: float, **labels: str) -> b
     return remote_write.encode_series(named, value, round(stamp * 1000))
 
 
+# What is written first
+
+
+@pytest.mark.parametrize(("status", "delivered"), [(204, True), (409, False)])
+def test_what_rules_read_is_the_first_request_and_decides_whether_the_cycle_was_delivered(
+    status: int, delivered: bool
+) -> None:
+    """The success stamp comes before how long the cycle took; refused, the cycle counts as failed."""
+    telemetry = Telemetry()
+    with Backend() as backend:
+        backend.write_statuses = [status]
+        report = cycles(backend.url, lambda worker: worker.cycle(60.0, 60.0), telemetry)
+    written = [request for request in backend.requests if request.path == "/api/v1/write"]
+    names = [
+        [dict(remote_write.decode_labels(one))["__name__"] for one in remote_write.unpack(request.body)]
+        for request in written
+    ]
+    assert names == [["argus_l3_last_success_timestamp_seconds"], ["argus_l3_cycle_seconds"]]
+    assert report.delivered is delivered
+    assert telemetry.registry.get_sample_value(
+        "argus_l3_worker_cycles_total", {"result": "success"}
+    ) == float(delivered)
+
+
 # Too little time
 
 

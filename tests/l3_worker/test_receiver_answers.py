@@ -1,0 +1,236 @@
+"""What the worker makes of a receiver's answers: the cases of the remote write compliance suites, as a table.
+
+A suite that receives no request passes, so each test says how many requests came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from argus_core.remote_write import Labels, decode_labels, encode_series, labels_of, unpack
+from argus_l3_worker.config import WriteConfig
+from argus_l3_worker.delivery import Delivery
+from argus_l3_worker.spool import Spool
+from argus_l3_worker.telemetry import Telemetry
+
+HOUR_MS = 3_600_000
+BAD = ("rank", "13")
+
+Answer = Callable[[Sequence[Labels]], tuple[int, str]]
+
+
+@dataclass
+class Receiver:
+    """Answers as told, and keeps what came and what it took."""
+
+    answer: Answer
+    requests: list[list[Labels]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    taken: list[Labels] = field(default_factory=list)
+
+    async def write(self, request: web.Request) -> web.Response:
+        series = [decode_labels(one) for one in unpack(await request.read())]
+        self.requests.append(series)
+        self.headers.append(dict(request.headers))
+        status, text = self.answer(series)
+        if status < 300:
+            self.taken += series
+        return web.Response(status=status, text=text)
+
+
+class Writing:
+    """A delivery to a receiver of its own; `counts` are the worker's samples by result."""
+
+    def __init__(self, answer: Answer, folder: Path | None = None, per_request: int = 100) -> None:
+        self.receiver, self.telemetry = Receiver(answer), Telemetry()
+        self.spool = Spool(folder, 1 << 20, HOUR_MS)
+        self._config = WriteConfig(attempts=1, backoff_seconds=0.01, series_per_request=per_request)
+
+    def run(self, work: Callable[[Delivery], Awaitable[None]]) -> None:
+        async def served() -> None:
+            app = web.Application()
+            app.router.add_post("/api/v1/write", self.receiver.write)
+            runner = web.AppRunner(app)
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, "127.0.0.1", 0).start()
+                url = f"http://127.0.0.1:{runner.addresses[0][1]}/api/v1/write"
+                async with aiohttp.ClientSession() as session:
+                    await work(Delivery(session, url, self._config, self.spool, self.telemetry))
+            finally:
+                await runner.cleanup()
+
+        asyncio.run(served())
+        self.spool.close()
+
+    def counted(self, result: str) -> float:
+        value = self.telemetry.registry.get_sample_value("argus_l3_worker_samples_total", {"result": result})
+        return value or 0.0
+
+
+@pytest.fixture(autouse=True)
+def _logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("argus_l3_worker.log.LOGGER.propagate", True)
+
+
+def series(*ranks: int, name: str = "argus_l3_rank_shift_ratio") -> list[bytes]:
+    return [encode_series(labels_of(name, rank=str(rank), replica=""), 1.0, 1_000) for rank in ranks]
+
+
+def ranks_of(labels: Sequence[Labels]) -> list[int]:
+    return [int(dict(one)["rank"]) for one in labels]
+
+
+def refusing(status: int, text: str = "out of order sample") -> Answer:
+    """The whole request, wherever the bad series is in it."""
+    return lambda labels: (status, text) if any(BAD in one for one in labels) else (204, "")
+
+
+def test_a_request_is_as_remote_write_1_0_has_it() -> None:
+    """Labels sorted, none empty, no series twice, and the three headers."""
+    writing = Writing(lambda _: (204, ""))
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send(series(*range(20)))
+
+    writing.run(work)
+    (request,), (headers,) = writing.receiver.requests, writing.receiver.headers
+    assert all(list(labels) == sorted(labels) and all(text for _, text in labels) for labels in request)
+    assert ranks_of(request) == list(range(20))
+    assert headers["Content-Encoding"] == "snappy"
+    assert headers["Content-Type"] == "application/x-protobuf"
+    assert headers["X-Prometheus-Remote-Write-Version"] == "0.1.0"
+
+
+@pytest.mark.parametrize("status", [400, 402, 406, 409, 410, 411, 412, 413, 414, 416, 422, 431, 451, 499])
+def test_a_refusal_for_the_content_loses_the_bad_series_only(status: int) -> None:
+    """One bad of 64: twelve halves beside the request itself, 63 are stored, nothing waits."""
+    writing = Writing(refusing(status))
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send(series(*range(64)))
+        assert await delivery.send(series(100))
+
+    writing.run(work)
+    assert sorted(ranks_of(writing.receiver.taken)) == [*range(13), *range(14, 64), 100]
+    assert len(writing.receiver.requests) == 1 + 12 + 1
+    assert (writing.counted("refused"), writing.counted("written")) == (1, 64)
+    assert len(writing.spool) == 0
+
+
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 405, 407, 408, 415, 429, 500, 503])
+def test_what_is_not_about_the_content_holds_everything_back(status: int) -> None:
+    """One request a cycle is tried, none is halved, and all of them come once somebody has mended it."""
+    mended = False
+    writing = Writing(lambda _: (204, "") if mended else (status, "no"), per_request=2)
+
+    async def work(delivery: Delivery) -> None:
+        nonlocal mended
+        assert not await delivery.send(series(3, 4), series(1, 2))
+        assert not await delivery.send(series(5, 6))
+        mended = True
+        assert await delivery.send(series(7))
+
+    writing.run(work)
+    assert [ranks_of(request) for request in writing.receiver.requests] == [
+        *([1, 2] for _ in range(2)),
+        *([1, 2], [3, 4], [5, 6], [7]),
+    ]
+    assert writing.counted("refused") == 0
+
+
+def test_a_receiver_of_another_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture) -> None:
+    """415 of one that takes remote write 2.0 only: the message and the encoding that we send."""
+    writing = Writing(lambda _: (415, "want io.prometheus.write.v2.Request"))
+
+    async def work(delivery: Delivery) -> None:
+        assert not await delivery.send(series(1))
+
+    writing.run(work)
+    assert len(writing.receiver.requests) == 1
+    assert "prometheus.WriteRequest" in caplog.text and "snappy" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", ["per-user series limit of 1000 exceeded", "max series: limit of 5", "quota exceeded"]
+)
+def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    """Three requests refused are three requests sent, counted, and one line with the first reason."""
+    calls = 0
+
+    def answer(_: Sequence[Labels]) -> tuple[int, str]:
+        nonlocal calls
+        calls += 1
+        return 400, f"{text} ({calls})"
+
+    writing = Writing(answer, per_request=10)
+
+    async def work(delivery: Delivery) -> None:
+        assert not await delivery.send(series(*range(10, 30)), series(*range(10)))
+
+    writing.run(work)
+    assert len(writing.receiver.requests) == 3
+    assert (writing.counted("refused"), len(writing.spool)) == (30, 0)
+    (line,) = [record.getMessage() for record in caplog.records if "refused and dropped" in record.message]
+    assert f"{text} (1)" in line and "30" in line
+
+
+def test_a_cycles_verdicts_go_first_and_say_whether_it_was_delivered() -> None:
+    """Cortex under a limit: what comes first is stored, the diagnostics behind it are lost."""
+    writing = Writing(lambda labels: (204, "") if len(labels) == 2 else (400, "series limit of 2 exceeded"))
+    lost = Writing(lambda labels: (400, "series limit of 2 exceeded") if len(labels) == 2 else (204, ""))
+
+    async def taken(delivery: Delivery) -> None:
+        assert await delivery.send(series(*range(2, 50)), series(0, 1))
+
+    async def refused(delivery: Delivery) -> None:
+        assert not await delivery.send(series(*range(2, 50)), series(0, 1))
+
+    writing.run(taken)
+    lost.run(refused)
+    for one in (writing, lost):
+        assert [len(request) for request in one.receiver.requests] == [2, 48]
+    assert ranks_of(writing.receiver.taken) == [0, 1]
+
+
+def test_a_refused_verdict_is_not_a_delivered_cycle() -> None:
+    """The others of its request are stored, and the cycle still failed."""
+    writing = Writing(refusing(409))
+
+    async def work(delivery: Delivery) -> None:
+        assert not await delivery.send([], series(12, 13))
+
+    writing.run(work)
+    assert ranks_of(writing.receiver.taken) == [12]
+
+
+def test_poison_steps_aside() -> None:
+    """A proxy that fails on the bad series alone: after five tries the others go before it, for ever."""
+
+    def answer(labels: Sequence[Labels]) -> tuple[int, str]:
+        if not any(BAD in one for one in labels):
+            return 204, ""
+        return (400, "bad sample") if len(labels) > 1 else (502, "upstream")
+
+    writing = Writing(answer, per_request=2)
+
+    async def work(delivery: Delivery) -> None:
+        assert not await delivery.send(series(14, 13))
+        for cycle in range(1, 4):
+            assert not await delivery.send(series(cycle))
+        assert writing.receiver.taken == []
+        assert not await delivery.send(series(4))
+        assert ranks_of(writing.receiver.taken) == [1, 2, 3, 4]
+        assert not await delivery.send(series(5))
+        assert ranks_of(writing.receiver.taken) == [1, 2, 3, 4, 5]
+
+    writing.run(work)
+    assert (len(writing.spool), writing.counted("postponed")) == (1, 2)
+    assert len(writing.receiver.requests) == 6 * 2 + 5
