@@ -395,7 +395,7 @@ WORKER_SPOOL_DROPPED = _worker_self(
     "argus_l3_worker_spool_dropped_requests_total",
     "counter",
     (),
-    "Undelivered requests dropped because the spool was full or they were too old.",
+    "Undelivered requests dropped because the spool was full, they were too old, or their file was torn.",
 )
 WORKER_SPOOLED_REQUESTS = _worker_self(
     "argus_l3_worker_spooled_requests", "gauge", (), "Requests that wait for the receiver."

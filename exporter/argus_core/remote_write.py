@@ -37,6 +37,10 @@ STALE_NAN: Final = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 """The NaN that ends a series. Keep it a double: arithmetic may change its bits."""
 
 
+class Damaged(ValueError):
+    """A request body that `pack` did not make, such as a torn file."""
+
+
 class SnappyMissing(Exception):
     """The compression that remote write prescribes is not installed."""
 
@@ -113,9 +117,17 @@ def pack(series: Iterable[bytes]) -> bytes:
 
 
 def unpack(body: bytes) -> list[bytes]:
-    """The encoded series of a request body that `pack` made."""
-    request = bytes(snappy().decompress_raw(body))
-    return [field for number, field in _fields(request) if number == 1 and isinstance(field, bytes)]
+    """The encoded series of a request body that `pack` made.
+
+    Raises:
+        SnappyMissing, Damaged.
+    """
+    decompress = snappy().decompress_raw
+    try:
+        request = bytes(decompress(body))
+        return [field for number, field in _fields(request) if number == 1 and isinstance(field, bytes)]
+    except Exception as error:  # cramjam has one of its own, which its stubs do not name
+        raise Damaged(f"{len(body)} bytes that are no remote write request: {error}") from error
 
 
 def decode_labels(series: bytes) -> Labels:

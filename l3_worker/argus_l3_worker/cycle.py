@@ -119,7 +119,7 @@ class _Found:
 class CycleReport:
     """What a cycle found: the newest judgement of each role, and the verdicts over the last windows.
 
-    `delivered` is None where nothing was to be written.
+    `delivered` is None where nothing was to be written; `undelivered` says why it is False.
     """
 
     time: float
@@ -133,6 +133,7 @@ class CycleReport:
     windows_judged: int
     seconds: float
     delivered: bool | None = None
+    undelivered: str = ""
 
 
 class Worker:
@@ -184,10 +185,11 @@ class Worker:
             self._telemetry.cycle_seconds.set(self._monotonic() - begun)
             raise
         await self._ask_for_traces(report, at)
-        delivered = None
+        delivered, undelivered = None, ""
         if self._delivery is not None:
             verdicts, others = self._encode(report, stamp)
             delivered = await self._delivery.send(others, verdicts)
+            undelivered = self._delivery.problem
         self._telemetry.cycles.labels("success" if delivered is not False else "failure").inc()
         self._telemetry.cycle_seconds.set(self._monotonic() - begun)
         if delivered is not False:
@@ -198,7 +200,7 @@ class Worker:
             counts[verdict.verdict] = counts.get(verdict.verdict, 0) + 1
         for verdict_name, count in counts.items():
             self._telemetry.anomalies.labels(verdict_name).set(count)
-        return CycleReport(**{**report.__dict__, "delivered": delivered})
+        return replace(report, delivered=delivered, undelivered=undelivered)
 
     def reconfigure(self, prometheus: Prometheus, delivery: Delivery, config: Config) -> None:
         """Go on with other settings between two cycles; what is known of jobs stays known."""

@@ -44,6 +44,8 @@ class Delivery:
         self._clock = clock
         self._whole: set[Entry] = set()
         self._refused: list[tuple[Sequence[bytes], RequestRefused]] = []
+        self.problem = ""
+        """What the last `send` or `drain` met; empty where it delivered."""
 
     async def send(self, series: Sequence[bytes], verdicts: Sequence[bytes] = ()) -> bool:
         """Queue `series` and deliver all that is queued, oldest first; False if some must wait.
@@ -52,9 +54,12 @@ class Delivery:
             verdicts: series that go before the others, in requests of their own; False also if one of them
                 was refused: a receiver that is at a limit stores what comes first.
         """
-        needed = self._queue(verdicts)
-        self._queue(series)
-        return await self.drain() and needed <= self._whole
+        # Beside the event loop: a spool on a disk waits for the disk.
+        needed = await asyncio.to_thread(self._queue, verdicts)
+        await asyncio.to_thread(self._queue, series)
+        if await self.drain() and not needed <= self._whole:
+            self.problem = "verdicts were refused, see the log"
+        return not self.problem
 
     def _queue(self, series: Sequence[bytes]) -> set[Entry | None]:
         queued = set()
@@ -67,12 +72,16 @@ class Delivery:
         """Deliver what is queued; False if the receiver is away."""
         self._expire(self._spool.trim(self._now_ms()))
         self._whole.clear()
+        self.problem = ""
         aside: list[Unsettled] = []
         try:
             while len(aside) < len(self._spool) and (body := self._spool.oldest()) is not None:
-                series = remote_write.unpack(body)
                 try:
+                    series = remote_write.unpack(body)
                     await self._deliver(body, series)
+                except remote_write.Damaged as error:
+                    self._spool.remove_oldest()
+                    self._expire(1, f"the file is torn: {error}")
                 except Unsettled as error:
                     self._put_aside(series, error)
                     aside.append(error)
@@ -81,6 +90,7 @@ class Delivery:
             if aside:
                 raise aside[0]
         except DeliveryError as error:
+            self.problem = str(error)
             LOGGER.warning(
                 fields(
                     "results kept for later",
@@ -141,7 +151,10 @@ class Delivery:
         """One line for all that a receiver refused at once: under a limit it may be thousands of series."""
         if self._refused:
             part, why = self._refused[0]
-            first = remote_write.describe(remote_write.decode_labels(part[0]))
+            try:
+                first = remote_write.describe(remote_write.decode_labels(part[0]))
+            except (IndexError, ValueError):  # noise, which is why it was refused
+                first = "unreadable"
             count = sum(len(part) for part, _ in self._refused)
             LOGGER.error(fields("series refused and dropped", series=first, count=count, reason=why))
             self._refused.clear()
@@ -189,16 +202,12 @@ class Delivery:
             float(retry_after) if retry_after.isdigit() else None,
         )
 
-    def _expire(self, dropped: int) -> None:
+    def _expire(
+        self, dropped: int, reason: str = "beyond write.spool_bytes or write.spool_age_seconds"
+    ) -> None:
         if dropped:
             self._telemetry.spool_dropped.inc(dropped)
-            LOGGER.error(
-                fields(
-                    "undelivered requests dropped",
-                    requests=dropped,
-                    reason="beyond write.spool_bytes or write.spool_age_seconds",
-                )
-            )
+            LOGGER.error(fields("undelivered requests dropped", requests=dropped, reason=reason))
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

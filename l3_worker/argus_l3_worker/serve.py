@@ -38,21 +38,32 @@ class Health:
 
     def __init__(self, config: Config, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._last_turn = monotonic()
+        self._last_turn = self._last_write = monotonic()
+        self._unwritten: str | None = None
         self.expect(config)
 
     def expect(self, config: Config) -> None:
         """How long a turn may take."""
         self._patience = max(_MISSED_CYCLES * config.cycle_seconds, _LEAST_PATIENCE_SECONDS)
 
-    def turned(self) -> None:
-        """A cycle ended, well or badly."""
+    def turned(self, unwritten: str | None) -> None:
+        """A cycle ended, well or badly; `unwritten` says why its results are not written, None if they are."""
         self._last_turn = self._monotonic()
+        self._unwritten = unwritten
+        if unwritten is None:
+            self._last_write = self._last_turn
 
     def problem(self) -> str | None:
         """What is wrong, None if nothing is."""
         silent = self._monotonic() - self._last_turn
         return f"no cycle has ended for {silent:.0f} s" if silent > self._patience else None
+
+    def remark(self) -> str | None:
+        """What is wrong that a restart would not mend, and would lose what waits in memory."""
+        silent = self._monotonic() - self._last_write
+        if self._unwritten is None or silent <= self._patience:
+            return None
+        return f"nothing was written for {silent:.0f} s: {self._unwritten}"
 
 
 class Announcer:
@@ -196,23 +207,23 @@ async def _turn(
             await asyncio.wait({cycle})
             LOGGER.warning(fields("cycle given up, what it found is not written"))
             break
-        await cycle
-        health.turned()
+        health.turned(await cycle)
     LOGGER.info(fields("worker stopped"))
 
 
-async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announcer) -> None:
+async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announcer) -> str | None:
+    """Why the cycle's results were not written; None if they were."""
     try:
         budget = config.budget_ratio * config.cycle_seconds
         report = await worker.cycle(stamp, stamp - config.settle_seconds, budget)
     except ArgusWorkerError as error:
         LOGGER.error(fields("cycle failed", reason=error))
         await worker.report_failure(stamp)
-        return
+        return str(error)
     except Exception:
         # The worker watches many jobs: one surprise must not end the watch over all of them.
         LOGGER.exception(fields("cycle failed unexpectedly, please report this"))
-        return
+        return "the cycle failed unexpectedly, see the log"
     announcer.announce(report)
     LOGGER.info(
         fields(
@@ -227,6 +238,7 @@ async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announ
             delivered=report.delivered,
         )
     )
+    return report.undelivered if report.delivered is False else None
 
 
 def next_tick(now: float, cycle: float) -> float:
@@ -242,7 +254,7 @@ async def _listen(config: Config, telemetry: Telemetry, health: Health) -> web.A
 
     async def healthz(_: web.Request) -> web.Response:
         problem = health.problem()
-        return web.Response(text=problem or "ok", status=503 if problem else 200)
+        return web.Response(text=problem or health.remark() or "ok", status=503 if problem else 200)
 
     app = web.Application()
     app.router.add_get("/metrics", metrics)

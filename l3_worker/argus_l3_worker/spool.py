@@ -7,6 +7,7 @@ before what is new. In memory, or in a folder that survives a restart (one file 
 from __future__ import annotations
 
 import fcntl
+import os
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,15 @@ from typing import IO
 from argus_l3_worker.errors import ConfigError
 
 _SUFFIX = ".rw"
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder last through a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(eq=False)
@@ -70,7 +80,7 @@ class Spool:
         return self._entries[-1] if self._entries else None
 
     def append(self, body: bytes, now_ms: int) -> int:
-        """Add a request at the end; return how many old ones had to go.
+        """Add a request at the end; return how many old ones had to go. Waits for the disk.
 
         A full or broken disk must not stop the worker: the body then stays in memory.
         """
@@ -80,8 +90,12 @@ class Spool:
             path = self._folder / entry.file_name
             try:
                 temporary = path.with_suffix(".tmp")
-                temporary.write_bytes(body)
+                with temporary.open("wb") as file:
+                    file.write(body)
+                    file.flush()
+                    os.fsync(file.fileno())
                 temporary.replace(path)
+                _sync(self._folder)
             except OSError:
                 entry = Entry(now_ms, self._sequence, len(body), body)
         self._entries.append(entry)

@@ -110,7 +110,8 @@ def test_a_receiver_killed_in_mid_cycle_loses_nothing(receiver: Server) -> None:
         for _ in range(3):
             assert await writer.cycle()
         sending = asyncio.ensure_future(writer.cycle())
-        await asyncio.sleep(0)  # the first request is on its way
+        while writer.counted("samples_total", result="written") == 3 * SERIES:
+            await asyncio.sleep(0)  # until the first request is taken
         receiver.kill()
         assert not await sending
         gone = time.monotonic()

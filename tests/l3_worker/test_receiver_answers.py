@@ -6,6 +6,9 @@ A suite that receives no request passes, so each test says how many requests cam
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +17,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from argus_core.remote_write import Labels, decode_labels, encode_series, labels_of, unpack
-from argus_l3_worker.config import WriteConfig
+from argus_core.remote_write import Labels, decode_labels, encode_series, labels_of, pack, unpack
+from argus_l3_worker.config import Config, WriteConfig
 from argus_l3_worker.delivery import Delivery
+from argus_l3_worker.serve import Health
 from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import Telemetry
 
@@ -36,7 +40,10 @@ class Receiver:
     taken: list[Labels] = field(default_factory=list)
 
     async def write(self, request: web.Request) -> web.Response:
-        series = [decode_labels(one) for one in unpack(await request.read())]
+        try:
+            series = [decode_labels(one) for one in unpack(await request.read())]
+        except IndexError as error:
+            return web.Response(status=400, text=str(error))
         self.requests.append(series)
         self.headers.append(dict(request.headers))
         status, text = self.answer(series)
@@ -234,3 +241,95 @@ def test_poison_steps_aside() -> None:
     writing.run(work)
     assert (len(writing.spool), writing.counted("postponed")) == (1, 2)
     assert len(writing.receiver.requests) == 6 * 2 + 5
+
+
+# What a crash leaves in the spool
+
+
+@pytest.mark.parametrize("left", ["half", "nothing", "zeros"])
+def test_a_torn_spool_file_is_dropped_and_the_next_ones_are_delivered(left: str, tmp_path: Path) -> None:
+    """Three requests kept, the power fails, the first file is torn: two are delivered, one is counted."""
+    kept = Writing(lambda _: (503, "away"), tmp_path, per_request=1)
+
+    async def away(delivery: Delivery) -> None:
+        assert not await delivery.send(series(1, 2, 3))
+
+    kept.run(away)
+    torn = min(tmp_path.glob("*.rw"))
+    whole = torn.read_bytes()
+    torn.write_bytes({"half": whole[: len(whole) // 2], "nothing": b"", "zeros": bytes(len(whole))}[left])
+    after = Writing(lambda labels: (204, "") if labels else (400, "empty"), tmp_path)
+
+    async def back(delivery: Delivery) -> None:
+        assert await delivery.send(series(4))
+
+    after.run(back)
+    assert [ranks_of(request) for request in after.receiver.requests] == [[2], [3], [4]]
+    dropped = after.telemetry.registry.get_sample_value("argus_l3_worker_spool_dropped_requests_total")
+    assert (dropped, len(after.spool), list(tmp_path.glob("*.rw"))) == (1.0, 0, [])
+
+
+def test_noise_that_looks_like_a_request_is_refused_and_passed_over() -> None:
+    """Bytes that decompress and are no series: the receiver's 400 ends it, and its name stays unknown."""
+    writing = Writing(lambda _: (204, ""))
+    writing.spool.append(pack([b"\n\x7f"]), int(time.time() * 1000))
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send(series(2))
+
+    writing.run(work)
+    assert ranks_of(writing.receiver.taken) == [2]
+    assert writing.counted("refused") == 1
+
+
+def test_a_kept_request_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contents first, then the name, then the folder: a power cut leaves a whole file or none."""
+    happened: list[str] = []
+    sync, rename = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        happened.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "contents")
+        sync(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        happened.append("name")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    spool = Spool(tmp_path, 1 << 20, HOUR_MS)
+    spool.append(b"body", 1)
+    spool.close()
+    assert happened == ["contents", "name", "folder"]
+
+
+def test_healthz_says_since_when_and_why_nothing_is_written() -> None:
+    """After 120 s of refusals; the status stays 200, as a restart would lose what waits in memory."""
+    now = 0.0
+    health = Health(Config(cycle_seconds=20.0), monotonic=lambda: now)
+    health.turned(None)
+    now = 119.0
+    health.turned("HTTP 503")
+    assert (health.problem(), health.remark()) == (None, None)
+    now = 121.0
+    health.turned("HTTP 503")
+    assert health.problem() is None
+    assert health.remark() == "nothing was written for 121 s: HTTP 503"
+    health.turned(None)
+    assert health.remark() is None
+
+
+def test_a_cycle_tells_why_it_was_not_delivered() -> None:
+    """What /healthz repeats: the receiver's answer, gone with the next success."""
+    writing = Writing(lambda labels: (204, "") if 2 in ranks_of(labels) else (503, "away"), per_request=1)
+
+    async def work(delivery: Delivery) -> None:
+        assert not await delivery.send(series(1))
+        assert "HTTP 503: away" in delivery.problem
+        writing.spool.remove_oldest()
+        assert await delivery.send(series(2))
+        assert delivery.problem == ""
+
+    writing.run(work)
