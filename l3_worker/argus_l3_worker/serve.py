@@ -47,7 +47,7 @@ class Health:
         self._patience = max(_MISSED_CYCLES * config.cycle_seconds, _LEAST_PATIENCE_SECONDS)
 
     def turned(self, unwritten: str | None) -> None:
-        """A cycle ended, well or badly; `unwritten` says why its results are not written, None if they are."""
+        """A cycle ended, well or badly; `unwritten`: why its results are not written, None if they are."""
         self._last_turn = self._monotonic()
         self._unwritten = unwritten
         if unwritten is None:
