@@ -22,6 +22,7 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
+from argus_exporter import process
 from argus_exporter.channels import Attachment, channels_of
 from argus_exporter.config import SocketConfig
 from argus_exporter.kernel_windows import ClosedWindow
@@ -46,6 +47,8 @@ _DESCRIPTORS = 2
 _TICK_S = 0.25
 _HELLO_LIMIT_S = 10.0
 """A connection that has not said HELLO by then ends: it would hold its place for nothing."""
+_FILES_EACH = 3
+"""Files that a connection may come to hold: its own, a page, a segment of the trace ring."""
 _ACCEPT_PAUSE_S = 1.0
 """Before accepting again when there are no file descriptors left."""
 
@@ -317,6 +320,10 @@ class Intake:
                 "connections_limit",
                 f"user {user_name(who.uid)} has {limit} connections; raise socket.connections_per_user",
             )
+            return False
+        # Each connection may bring a page and a rank with a segment of the ring; lost ranks keep their page.
+        if _FILES_EACH * (len(self._connections) + 1) + len(self._ranks) > process.files_for_ranks():
+            self._reject("files_limit", "too few files may be open for another producer; raise the limit")
             return False
         return True
 

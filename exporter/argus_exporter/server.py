@@ -42,8 +42,14 @@ from argus_exporter.traces.requests import request_handler
 from argus_exporter.traces.service import LiveRank, TraceService, running_traces
 from argus_exporter.version import installed_version as installed_version
 from argus_exporter.web_config import WebAccess
+from argus_exporter.web_listener import listeners
 
 log = logging.getLogger(__name__)
+
+_IDLE_S = 10.0
+"""How long a connection may take until its next request has come whole, from its start or the last answer."""
+_ACCEPTS_A_TURN = 64
+"""Connections that the event loop accepts before it looks at those that it has."""
 
 
 def parse_listen_address(address: str) -> tuple[str | None, int]:
@@ -177,10 +183,18 @@ async def _start_http(
     listen_address: str, application: web.Application, context: ssl.SSLContext | None
 ) -> _Site:
     host, port = parse_listen_address(listen_address)
-    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=2)
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=2,
+        keepalive_timeout=_IDLE_S,
+        lingering_time=_IDLE_S,
+    )
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, ssl_context=context).start()
+        for listener in await listeners(host, port):
+            await web.SockSite(runner, listener, ssl_context=context, backlog=_ACCEPTS_A_TURN).start()
     except (OSError, socket_module.gaierror) as error:
         await runner.cleanup()
         raise ArgusExporterError(

@@ -16,13 +16,17 @@ from exporter.exporter_process import Rank, scrape, value, wait_for
 
 
 class Serving:
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, files: int | None = None) -> None:
         self.socket = folder / "exporter.sock"
         self.log = folder / "exporter.log"
         command = [sys.executable, "-m", "argus_exporter.cli", "serve", "--socket", str(self.socket)]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [*command, "--web.listen-address", "127.0.0.1:0", *options], stderr=log
+                [
+                    *(() if files is None else ("prlimit", f"--nofile={files}:{files}")),
+                    *(*command, "--web.listen-address", "127.0.0.1:0", *options),
+                ],
+                stderr=log,
             )
         wait_for(lambda: "serving metrics" in self.log.read_text(), f"exporter up: {self.log.read_text()}")
         found = re.search(r"url=(\S+)/metrics", self.log.read_text())

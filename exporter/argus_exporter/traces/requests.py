@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import time
@@ -16,6 +17,8 @@ from argus_core.bounded_read import read_bounded
 from argus_exporter.traces.config import RequestsConfig
 
 _BODY_LIMIT = 64 * 1024
+_BODY_S = 10.0
+"""How long a request may take to arrive."""
 _RANKS_LIMIT = 256
 _KEYS = ("training_job", "ranks", "start", "end", "steps")
 _EXAMPLE = (
@@ -150,10 +153,15 @@ def request_handler(traces: TraceMaker | None) -> Callable[[web.Request], Awaita
 
     async def post(request: web.Request) -> web.Response:
         try:
-            body = await read_bounded(request.content, _BODY_LIMIT)
+            async with asyncio.timeout(_BODY_S):
+                body = await read_bounded(request.content, _BODY_LIMIT)
             if len(body) > _BODY_LIMIT:
                 raise BadRequest(f"the body is longer than {_BODY_LIMIT} bytes")
             wanted = parse_request(json.loads(body), traces.limits)
+        except TimeoutError:
+            results["refused"] += 1
+            error = f"the body did not come within {_BODY_S:g} s"
+            return web.json_response({"error": error}, status=408, headers={"Connection": "close"})
         except (BadRequest, ValueError, RecursionError) as error:
             results["refused"] += 1
             why = error if isinstance(error, BadRequest) else f"the body is not JSON such as {_EXAMPLE}"
