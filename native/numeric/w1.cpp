@@ -15,14 +15,20 @@ constexpr int kDigitBits = 11;
 constexpr int kPasses = 3;
 constexpr std::size_t kDigits = 1U << kDigitBits;
 constexpr std::uint64_t kRankMask = (std::uint64_t{1} << kRankBits) - 1;
+// Below this many ranks clearing the counters of a radix sort (24 KiB a row) costs more than comparing keys.
+constexpr Index kRadixFrom = 160;
 constexpr double kKeyScale = 8589934591.0;  // 2^33 - 1
 
 constexpr std::size_t digit(std::uint64_t key, int pass) {
   return static_cast<std::size_t>(key >> (kRankBits + pass * kDigitBits)) & (kDigits - 1);
 }
 
-/// Orders `keys` by F, with `spare` as the second buffer; returns the one that holds the result.
-std::uint64_t* radix_sort(std::uint64_t* keys, std::uint64_t* spare, Index count) {
+/// Orders `keys` by F and, where F is alike, by rank, with `spare` as the second buffer; returns the one that holds the result.
+std::uint64_t* sort_keys(std::uint64_t* keys, std::uint64_t* spare, Index count) {
+  if (count < kRadixFrom) {
+    std::sort(keys, keys + count);  // the same order: radix passes are stable, and keys come in order of rank
+    return keys;
+  }
   std::uint32_t starts[kPasses][kDigits] = {};
   for (Index i = 0; i < count; ++i) {
     for (int pass = 0; pass < kPasses; ++pass) ++starts[pass][digit(keys[i], pass)];
@@ -68,7 +74,7 @@ struct Ranking {
       keys[r] = static_cast<std::uint64_t>(inside * kKeyScale) << kRankBits |
                 static_cast<std::uint64_t>(r);
     }
-    const std::uint64_t* const ordered = radix_sort(keys, spare, ranks);
+    const std::uint64_t* const ordered = sort_keys(keys, spare, ranks);
     const double n = static_cast<double>(ranks);
     double before = 0.0;
     for (Index k = 0; k < ranks; ++k) {

@@ -19,7 +19,8 @@ ARGUS_EXPORT std::int64_t argus_w1_workspace_bytes(std::int64_t ranks) noexcept;
 /// Ranked by 33 bits of F: F closer than 1.2e-10 may be swapped, which moves a score by no more.
 /// Returns 0 or an ArgusNumericError. Keeps no state, allocates nothing, throws nothing; any number
 /// of threads, each with its own workspace (aligned to 8 bytes).
-/// Cost: O(grid * ranks), a radix sort of three passes a row; about 10 ms for 256 x 10,000.
+/// Cost: O(grid * ranks), a radix sort of three passes a row (std::sort in small roles); about 10 ms for
+/// 256 x 10,000.
 ARGUS_EXPORT std::int64_t argus_w1_mean_by_ranking(const double* cdf, std::int64_t grid,
                                                    std::int64_t ranks, const double* weights,
                                                    std::int64_t weightings, void* workspace,

@@ -33,6 +33,33 @@ def test_w1_by_ranking_equals_all_pairs(grid, ranks):
     assert LIBRARY.w1_mean_by_ranking(cdf, weights) == pytest.approx(all_pairs(cdf, weights), rel=1e-8)
 
 
+def by_stable_order(cdf: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The ranking step by step: F to 33 bits, a stable order, prefix sums; no sum in another order."""
+    ranks = cdf.shape[1]
+    scores = np.zeros((weights.shape[0], ranks))
+    for row, of_point in zip(cdf, weights.T, strict=True):
+        keys = (np.clip(row, 0.0, 1.0) * (2.0**33 - 1.0)).astype(np.uint64)
+        order = np.argsort(keys, kind="stable")
+        ascending = row[order]
+        before = np.concatenate(([0.0], np.cumsum(ascending)[:-1]))
+        distance = np.empty(ranks)
+        distance[order] = ascending * (2.0 * np.arange(ranks) - ranks) + np.cumsum(row)[-1] - 2.0 * before
+        if row.min() < row.max():
+            scores += of_point[:, None] / (ranks - 1.0) * distance
+    return scores
+
+
+@needs_library
+@pytest.mark.parametrize("ranks", [2, 3, 8, 16, 159, 160, 161, 512])
+def test_w1_is_the_same_to_the_last_bit_whichever_way_ranks_are_sorted(ranks):
+    """Small roles are sorted by comparison, large ones by digits; ties keep the order of the ranks."""
+    rng = np.random.default_rng(ranks)
+    cdf, weights = rng.random((40, ranks)), rng.random((2, 40))
+    cdf[10:20] = np.round(cdf[10:20], 1)  # many ties
+    cdf[20:30, ::3] = cdf[20:30, :1] + 1e-11 * rng.random(cdf[20:30, ::3].shape)  # closer than a key tells
+    assert LIBRARY.w1_mean_by_ranking(cdf, weights).tolist() == by_stable_order(cdf, weights).tolist()
+
+
 @needs_library
 def test_w1_of_ties_and_of_one_rank_is_zero():
     """Equal ranks are at no distance; a lone rank has no others."""
