@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from argus_core import wire
@@ -41,19 +41,19 @@ class LivePage:
         self._reader = reader
         self._clock = clock
 
-    def read(self, routing: RoutingTable) -> Live:
-        """What is going on now.
+    def read(self, routing: RoutingTable, published: Callable[[str], str]) -> Live:
+        """What is going on now; a name, which the peer may change at will, is as it is `published`.
 
         Raises:
             PageError: the producer wrote what is no page.
         """
         page = self._reader.read()
-        return Live(self._open_since(page), _collectives(page, routing))
+        return Live(self._open_since(page, published), _collectives(page, routing, published))
 
-    def _open_since(self, page: Page) -> dict[tuple[str, str], float]:
+    def _open_since(self, page: Page, published: Callable[[str], str]) -> dict[tuple[str, str], float]:
         open_since: dict[tuple[str, str], float] = {}
         for span in page.open_spans:
-            key = span.phase or "unnamed", span.kind.name.lower()
+            key = published(span.phase) or "unnamed", span.kind.name.lower()
             began = self._clock.unix_seconds(span.start_monotonic_ns)
             open_since[key] = min(began, open_since.get(key, began))
         return open_since
@@ -62,11 +62,11 @@ class LivePage:
         self._reader.close()
 
 
-def _collectives(page: Page, routing: RoutingTable) -> dict[str, int]:
+def _collectives(page: Page, routing: RoutingTable, published: Callable[[str], str]) -> dict[str, int]:
     """By process group: one that the producer names by its dimension has the name of its members' place."""
     numbers: dict[str, int] = {}
     for collective in page.collectives:
-        group = routing.process_group("", collective.group or "world").name
+        group = routing.process_group("", published(collective.group) or "world").name
         numbers[group] = max(collective.number, numbers.get(group, 0))
     return numbers
 

@@ -38,6 +38,10 @@ class Texts:
             self.by_id[known] = text
         return known
 
+    def limited(self, text: str) -> str:
+        """The text as it is published: itself, or OTHER beyond the limit."""
+        return self.by_id[self.intern(text)]
+
 
 class NameTable:
     """Ids of one connection."""

@@ -184,12 +184,19 @@ class RankState:
         if self._page is None:
             return Live()
         try:
-            return self._page.read(self._routing)
+            return self._page.read(self._routing, self._published)
         except PageError as error:
             log.warning("shared page given up job=%s rank=%d detail=%s", *self.identity.key, error)
             self.channel(wire.Channel.PHASES).dropped["page"] += 1
             self.close()
             return Live()
+
+    def _published(self, name: str) -> str:
+        """A name of the page, within the limit of the rank's names."""
+        kept = self.texts.limited(name)
+        if kept != name:
+            self.channel(wire.Channel.PHASES).dropped["names_limit"] += 1
+        return kept
 
     def _share(self, page: LivePage) -> None:
         self.close()

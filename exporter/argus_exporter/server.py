@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import logging
+import re
 import signal
 import socket as socket_module
 import ssl
@@ -236,9 +237,9 @@ def _application(
 
     async def metrics(request: web.Request) -> web.Response:
         wanted = request.query.get("rank")
-        if wanted is not None and not wanted.isdecimal():
+        if wanted is not None and not re.fullmatch("[0-9]{1,10}", wanted):
             raise web.HTTPBadRequest(
-                text=f"rank is {wanted!r}; allowed: a whole number, as in /metrics?rank=3\n"
+                text=f"rank is {wanted[:40]!r}; allowed: a whole number, as in /metrics?rank=3\n"
             )
         rank = int(wanted) if wanted is not None else None
         encoder, content_type = choose_encoder(request.headers.get("Accept", ""))

@@ -88,6 +88,33 @@ def test_a_page_that_stops_being_one_is_given_up_and_counted(running: RunningExp
     page.close()
 
 
+def test_a_page_with_ever_new_names_makes_no_ever_new_series(
+    running: RunningExporter, monkeypatch: pytest.MonkeyPatch
+):
+    """Its names count as those of records do; what is beyond the limit is called other, and counted."""
+    monkeypatch.setattr("argus_exporter.names._LIMIT", 20)
+    seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+    for turn in range(10):
+        page = PageWriter()
+        rank = Rank(running.socket, 0, page=page)
+        rank.iterate()
+        for slot in range(5):
+            words = page.phase(f"phase{turn}.{slot}", wire.Kind.COMPUTE)
+            assert words is not None
+            page.words[words] = time.monotonic_ns()
+            page.enter_collective(f"group{turn}.{slot}")
+        wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "rank 0")
+        wait_for(lambda: any(name == SEQUENCE for name, _ in scrape(running.url)), "the page")
+        seen |= {key for key in scrape(running.url) if key[0] in (OPEN, SEQUENCE)}
+        rank.link.close()
+        page.close()
+    assert len(seen) <= 22  # and `other` of each family
+    labels = {"phase": "other", "kind": "compute"}
+    assert any(labels.items() <= dict(have).items() for _, have in seen)
+    dropped = {"rank": "0", "channel": "phases", "reason": "names_limit"}
+    assert (value(scrape(running.url), "argus_records_dropped_total", **dropped) or 0) > 0
+
+
 def test_the_page_of_a_lost_rank_tells_where_it_was(running: RunningExporter):
     """The memory outlives the process; with BYE it goes."""
     page = PageWriter()

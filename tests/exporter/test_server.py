@@ -146,12 +146,18 @@ def test_one_rank_can_be_asked_for(path: Path):
         assert b"process_cpu_seconds_total" not in body
 
 
-def test_a_rank_that_is_no_number_is_refused(path: Path):
-    """400 with what is allowed."""
+@pytest.mark.parametrize(
+    "wanted", ["three", "9" * 5000, "", "-1", "1.5", "%D9%A3", "%00", "1%0A2", "99999999999"]
+)
+def test_a_rank_that_is_no_number_is_refused(path: Path, wanted: str):
+    """400 with what is allowed, in one short line."""
     with exporter(config(path)) as running, pytest.raises(urllib.error.HTTPError) as caught:
-        get(f"{running.url}/metrics?rank=three")
+        get(f"{running.url}/metrics?rank={wanted}&x")
     assert caught.value.code == 400
-    assert b"allowed: a whole number" in caught.value.read()
+    said = caught.value.read()
+    assert b"allowed: a whole number" in said
+    assert said.count(b"\n") == 1
+    assert len(said) < 300
 
 
 def test_the_index_page_tells_how_to_begin_and_then_who_is_here(path: Path):
