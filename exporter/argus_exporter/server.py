@@ -168,6 +168,7 @@ async def _running_exporter(
                     )
             finally:
                 await site.runner.cleanup()
+                access.close()
         finally:
             await stacks.stop()
             await intake.stop()

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import ssl
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -122,6 +123,7 @@ class WebAccess:
         self._path = path
         self._users: dict[str, str] = {}
         self._known: set[bytes] = set()
+        self._guesses = ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-passwords")
         security = load_web_security(path)
         self.context = ssl_context(security, path)
         """For the server's socket; None: plain HTTP. New connections see what was renewed."""
@@ -129,7 +131,11 @@ class WebAccess:
 
     @property
     def middleware(self) -> Middleware:
-        return _authentication(self._users, self._known)
+        return _authentication(self._users, self._known, self._guesses)
+
+    def close(self) -> None:
+        """Try no more passwords."""
+        self._guesses.shutdown(wait=False, cancel_futures=True)
 
     def renew(self) -> None:
         """Read the file again: certificate, key, users. A further client authority is added to the old one.
@@ -161,15 +167,19 @@ class WebAccess:
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def _authentication(users: dict[str, str], known: set[bytes]) -> Middleware:
+def _authentication(users: dict[str, str], known: set[bytes], guesses: Executor) -> Middleware:
     """Middleware that asks for basic auth when there are users; `known` remembers correct passwords.
 
     A correct password is remembered by an HMAC under a random key of this process: bcrypt takes some 50 ms
     on purpose, and a scraper comes every few seconds.
+
+    Args:
+        guesses: an executor of one thread, where passwords that are not remembered are tried: guessers
+            neither stop the records of the ranks nor take more than one core.
     """
     key = hashlib.sha256(bcrypt.gensalt()).digest()
 
-    def check(header: str) -> bool:
+    async def check(header: str) -> bool:
         scheme, _, encoded = header.partition(" ")
         try:
             user, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
@@ -178,8 +188,11 @@ def _authentication(users: dict[str, str], known: set[bytes]) -> Middleware:
         if scheme.lower() != "basic":
             return False
         token = hmac.digest(key, f"{user}\0{password}".encode(), "sha256")
-        if token in known:
-            return True
+        return token in known or await asyncio.get_running_loop().run_in_executor(
+            guesses, try_password, user, password, token
+        )
+
+    def try_password(user: str, password: str, token: bytes) -> bool:
         hashed = users.get(user)
         matches = bcrypt.checkpw(password.encode()[:72], hashed.encode() if hashed is not None else _NOBODY)
         if hashed is None or not matches:
@@ -189,8 +202,7 @@ def _authentication(users: dict[str, str], known: set[bytes]) -> Middleware:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        # In a thread: a guesser must not stop the records of the ranks.
-        if users and not await asyncio.to_thread(check, request.headers.get("Authorization", "")):
+        if users and not await check(request.headers.get("Authorization", "")):
             return web.Response(
                 status=401, text="Unauthorized\n", headers={"WWW-Authenticate": 'Basic realm="argus"'}
             )

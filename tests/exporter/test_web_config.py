@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from base64 import b64encode
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import bcrypt
 import pytest
@@ -16,7 +19,7 @@ import trustme
 from argus_core.settings import SettingsError
 from argus_exporter.config import ExporterConfig
 from argus_exporter.web_config import load_web_security
-from exporter.exporter_process import config, exporter
+from exporter.exporter_process import config, exporter, wait_for
 
 REFUSED = "certificate required|reset|closed|refused|disconnected|EOF"
 
@@ -56,6 +59,54 @@ def test_basic_auth_lets_in_who_knows_the_password(tmp_path: Path):
         assert fetch(running.url, login="alice:wrong") == 401
         assert fetch(running.url, login="bob:s3cret") == 401
         assert fetch(running.url) == 401
+
+
+class Guesses:
+    """bcrypt.checkpw that notes how many computations run at once; `go` lets them end."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.running = self.most = self.done = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, password: bytes, hashed: bytes) -> bool:
+        with self._lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        self.go.wait(30)
+        with self._lock:
+            self.running -= 1
+            self.done += 1
+        return password == b"s3cret"
+
+
+def guess(url: str, password: str) -> socket.socket:
+    """A request whose answer nobody has read yet."""
+    at = urlsplit(url)
+    connection = socket.create_connection((at.hostname, at.port), timeout=30)
+    login = b64encode(f"alice:{password}".encode()).decode()
+    connection.send(f"GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\n\r\n".encode())
+    return connection
+
+
+def test_passwords_are_tried_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also of those who hang up before the answer. Meanwhile who is known is served, and the ranks are."""
+    hashed = bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()
+    with exporter(secured(tmp_path, f"basic_auth_users:\n  alice: {hashed}\n")) as running:
+        assert fetch(running.url, login="alice:s3cret") == 200
+        guesses = Guesses()
+        monkeypatch.setattr(bcrypt, "checkpw", guesses)
+        for turn in range(20):
+            guess(running.url, f"wrong{turn}").close()
+        waiting = [guess(running.url, f"guess{turn}") for turn in range(20)]
+        assert fetch(running.url, login="alice:s3cret") == 200
+        wait_for(lambda: guesses.running > 0, "the first guess is tried")
+        guesses.go.set()
+        for connection in waiting:
+            assert b"401 Unauthorized" in connection.recv(1000)
+            connection.close()
+        assert guesses.done >= 20
+        assert guesses.most == 1
 
 
 def test_tls_serves_https_only(tmp_path: Path):
