@@ -14,7 +14,7 @@ from argus_core import wire
 from argus_core.link import Link, default_socket_path
 from argus_core.shared_page import PageWriter
 from argus_exporter import producer
-from argus_exporter.producer import cupti_fallback, identity, settings, spans, stack_sampler
+from argus_exporter.producer import cupti_fallback, identity, injector, settings, spans, stack_sampler
 from argus_exporter.producer.exit_status import ExitWatch, code, main_frame
 from argus_exporter.producer.hook import Hook, Observer
 from argus_exporter.producer.standing import Standing
@@ -48,6 +48,9 @@ def attach(torch: Any) -> Observer | None:
         lambda: recorder.step,
         config.watchdog_seconds,
     )
+    unfit = None
+    if not config.disable_kernels and not config.kernels_fallback:
+        unfit = injector.place(os.environ, injector.library_path())
     recorder = spans.Recorder(
         link,
         page=page,
@@ -55,6 +58,7 @@ def attach(torch: Any) -> Observer | None:
         flush_ms=config.flush_milliseconds,
         background=True,
         facts=wire.job_facts(config.model, config.backend) if config.model else None,
+        no_kernels=unfit.reason if unfit is not None else "",
         announce=functools.partial(_training_begins, begin_stacks, begin_kernels),
     )
     observer = Observer(
@@ -78,7 +82,7 @@ def attach(torch: Any) -> Observer | None:
     producer._observer = observer
 
     standing.layout()  # says what cannot be used
-    for warning in warnings:
+    for warning in (*warnings, *(f"no kernels: {why.detail}" for why in (unfit,) if why is not None)):
         _say(warning)
     if config.debug:
         place = standing.place()

@@ -131,10 +131,12 @@ class Recorder:
         background: bool = False,
         announce: Callable[[], None] = lambda: None,
         facts: wire.JobFacts | None = None,
+        no_kernels: str = "",
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self._link = link
         self._facts = facts
+        self._no_kernels = no_kernels
         self._page = page
         self.words: memoryview | array[int] = page.words if page is not None else _no_page()
         """The shared page as 8-byte words, for plain stores. A fork swaps it: read anew, or ask `alive`."""
@@ -529,6 +531,9 @@ class Recorder:
                 up=int(up),
             )
         )
+        if self._no_kernels:
+            reason = link.name_id(self._no_kernels)
+            link.add(wire.ChannelState(0, 0, reason, int(wire.Channel.KERNELS), 0))
 
 
 def _no_page() -> array[int]:

@@ -90,7 +90,9 @@ class CollectivesHook(Hook):
                 self.replace(torch.distributed, name, wrapper)
         ddp = torch.nn.parallel.DistributedDataParallel
         if hasattr(ddp, "_sync_buffers"):
-            self.replace(ddp, "_sync_buffers", self._wrap_buffers(ddp._sync_buffers))
+            wrapper = self._wrap_buffers(ddp._sync_buffers)
+            self.replace(ddp, "_sync_buffers", wrapper)
+            self.when_compiling(lambda dynamo: self.replace(ddp, "_sync_buffers", dynamo.disable(wrapper)))
 
     def _wrap_buffers(self, original: Callable[..., Any]) -> Callable[..., Any]:
         observer = self.observer

@@ -55,6 +55,12 @@ class ForwardHook(Hook):
         self.observer.on_new_optimizer.append(self._new_optimizer)
         self.observer.on_root.append(self._new_root)
         self.observer.forward_begins_anew = self._begins_anew
+        self.when_compiling(self._hide)
+
+    def _hide(self, dynamo: Any) -> None:
+        """A compiled step calls what is not as usual, and does not trace it."""
+        for name in ("_evaluates", "_begins", "_ended", "_broken"):
+            setattr(self, name, dynamo.disable(getattr(self, name)))
 
     def _new_optimizer(self, optimizer: Any) -> None:
         """Find and wrap the roots of a new optimizer's parameters."""
@@ -121,6 +127,17 @@ class ForwardHook(Hook):
         observer.iterations.opening(now(), trains=True)
         self._mark = observer.stopwatch.begin(self._task)
 
+    def _ended(self, begin: int) -> None:
+        """One that was not as usual, or is not any more."""
+        mark, self._mark = self._mark, None
+        if self.recorder.alive:  # no child of fork that comes out of here
+            self.observer.stopwatch.span(self._task, self.observer.course.forward_ns if begin else mark)
+
+    def _broken(self) -> None:
+        """The forward raised."""
+        mark, self._mark = self._mark, None
+        self.observer.stopwatch.discard(self._task, mark)
+
     def _begins_anew(self) -> None:
         """What came before was a wait for peers: it is no part of the forward."""
         course, mark = self.observer.course, self._mark
@@ -175,22 +192,22 @@ class ForwardHook(Hook):
                 result = original(*args, **kwargs)
             except BaseException:
                 course.forwarding = False
-                mark, self._mark = self._mark, None
-                self.observer.stopwatch.discard(self._task, mark)
+                self._broken()
                 raise
             course.forwarding = False
             try:
                 if begin and course.steady:
                     words[slot] = 0
                     put((code, course.forward_ns, now()))
-                elif self.recorder.alive:  # no child of fork that comes out of here
-                    mark, self._mark = self._mark, None
-                    self.observer.stopwatch.span(self._task, course.forward_ns if begin else mark)
+                else:
+                    self._ended(begin)
             except Exception as error:
                 self.failed(error)
             return result
 
         class_.__call__ = call
+        # What it calls may be compiled; it is no frame of its own to compile: without us there is none.
+        self.when_compiling(lambda dynamo: dynamo.eval_frame.skip_code(call.__code__))
 
         def undo() -> None:
             if vars(class_).get("__call__") is call:

@@ -29,6 +29,7 @@ class OptimizerHook(Hook):
         self._task = observer.stopwatch.task("optimizer", wire.Kind.COMPUTE)
         self._known: dict[int, weakref.ref[Any]] = {}
         self._look_at = 0
+        self._handles: tuple[Any, ...] = ()
         # What steps now.
         self._stepping = 0  # its id; a reference would keep it alive where its step raised
         self._begin = 0  # of a usual step
@@ -39,8 +40,19 @@ class OptimizerHook(Hook):
 
         after = self._after()
         self.observer.step_begins, self.observer.step_ends = self._begins, after
-        self.remove_at_detach(register_optimizer_step_pre_hook(self._before()))
-        self.remove_at_detach(register_optimizer_step_post_hook(after))
+        self._handles = (
+            register_optimizer_step_pre_hook(self._before()),
+            register_optimizer_step_post_hook(after),
+        )
+        for handle in self._handles:
+            self.remove_at_detach(handle)
+        self.when_compiling(self._hide)
+
+    def _hide(self, dynamo: Any) -> None:
+        """A compiled step calls the hooks, and does not trace them."""
+        for handle in self._handles:
+            hooks = handle.hooks_dict_ref()
+            hooks[handle.id] = dynamo.disable(hooks[handle.id])
 
     def _before(self) -> Callable[..., None]:
         course, words, slot = self.observer.course, self.recorder.words, self._task.slot
