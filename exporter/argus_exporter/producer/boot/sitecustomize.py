@@ -59,7 +59,7 @@ class _AttachAfterTorch:
     """
 
     waits = True
-    asking = set()
+    asking = set()  # type: set[int]
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
@@ -112,16 +112,18 @@ class _AttachAfterTorch:
 
 def _has_run(torch):
     """Whether the import of this module has ended; asks nothing that would make a lazy one load."""
-    if type(torch).__getattribute__ is not type(sys).__getattribute__:
+    if type(torch).__getattribute__ is not type(sys).__getattribute__:  # type: ignore[comparison-overlap]
         return False
     names = torch.__dict__
     if "__version__" not in names or getattr(names.get("__spec__"), "_initializing", False):
         return False
-    for frame in list(sys._current_frames().values()):
-        while frame is not None:
-            if frame.f_globals is names and frame.f_code.co_name == "<module>":
-                return False  # somebody executes it by hand
-            frame = frame.f_back
+    frames = list(sys._current_frames().values())
+    while frames:
+        frame = frames.pop()
+        if frame.f_globals is names and frame.f_code.co_name == "<module>":
+            return False  # somebody executes it by hand
+        if frame.f_back is not None:
+            frames.append(frame.f_back)
     return True
 
 
