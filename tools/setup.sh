@@ -66,4 +66,8 @@ if [ "${1:-}" = --torch ] && ! "$VENV/bin/python" -c 'import torch' 2>/dev/null;
   say "installing torch==2.13.0"
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check torch==2.13.0
 fi
+# Training images with an older C library get no kernels (reason "glibc" of the channel).
+for library in "$VENV"/lib/python3*/site-packages/argus_core/libargus_*.so; do
+  [ ! -f "$library" ] || say "$(cmake -DLIBRARY="$library" -P native/needs_glibc.cmake 2>&1 | sed 's/^-- //')"
+done
 say "ready"

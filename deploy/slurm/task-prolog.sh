@@ -7,7 +7,6 @@
 ARGUS_ROOT=${ARGUS_ROOT:-/opt/argus/lib/python3.11/site-packages}
 ARGUS_SOCKET=${ARGUS_SOCKET:-/run/argus/exporter.sock}
 boot=$ARGUS_ROOT/argus_exporter/producer/boot
-library=$ARGUS_ROOT/argus_core/libargus_cupti.so
 
 [ "${ARGUS_DISABLE:-0}" = 1 ] && exit 0
 [ -S "$ARGUS_SOCKET" ] && [ -d "$boot" ] || exit 0
@@ -18,6 +17,6 @@ case ":${PYTHONPATH:-}:" in
   *":$boot:"*) ;;
   *) echo "export PYTHONPATH=$boot${PYTHONPATH:+:$PYTHONPATH}" ;;
 esac
-# One slot for one library: somebody else's stays.
-[ -z "${CUDA_INJECTION64_PATH:-}" ] && [ -f "$library" ] && echo "export CUDA_INJECTION64_PATH=$library"
+# No CUDA_INJECTION64_PATH: the producer sets it in each rank, where its C library can load ours; a task may run in
+# a container whose library is older than this host's.
 exit 0

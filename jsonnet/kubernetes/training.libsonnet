@@ -7,7 +7,7 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
 
 {
   // A job whose image knows nothing of ARGUS. sidecars: containers that start before it; volumes: theirs and the socket's.
-  local job(config, labels, sidecars, volumes) = {
+  local job(config, socket, labels, sidecars, volumes) = {
     apiVersion: 'batch/v1',
     kind: 'Job',
     metadata: common.metadata('train'),
@@ -35,12 +35,12 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
             image: 'your-training-image',
             command: ['torchrun', '--nproc-per-node=8', 'train.py'],
             env: [
-              { name: 'ARGUS_SOCKET', value: config.socketFolder + '/exporter.sock' },
+              { name: 'ARGUS_SOCKET', value: socket },
               { name: 'ARGUS_JOB', valueFrom: { fieldRef: { fieldPath: "metadata.labels['job-name']" } } },
               { name: 'ARGUS_NODE', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } },
               // In front of your own, if the image sets one.
               { name: 'PYTHONPATH', value: producer + '/argus_exporter/producer/boot' },
-              { name: 'CUDA_INJECTION64_PATH', value: producer + '/argus_core/libargus_cupti.so' },
+              // No CUDA_INJECTION64_PATH: the producer sets it where the image's C library can load ours.
             ],
             resources: { limits: { 'nvidia.com/gpu': '8' } },
             volumeMounts: [
@@ -56,18 +56,22 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
 
   // Beside the DaemonSet.
   withDaemonSet(config)::
-    job(config, {}, [], [{ name: 'argus-socket', hostPath: { path: config.socketFolder, type: 'Directory' } }]),
+    job(config, config.socketFolder + '/exporter.sock', {}, [], [
+      { name: 'argus-socket', hostPath: { path: config.socketFolder, type: 'Directory' } },
+    ]),
 
   // With a sidecar: restartPolicy makes it one (Kubernetes 1.29); it starts first and ends with the training.
   withSidecar(config)::
     local sidecar = exporter.container(config) { restartPolicy: 'Always', securityContext: common.confined };
-    job(config, config.found.label, [sidecar], exporter.volumes + [
+    job(config, $.socketInPod(config), config.found.label, [sidecar], exporter.volumes + [
       { name: 'argus-socket', emptyDir: { medium: 'Memory', sizeLimit: '1Mi' } },
     ]),
+  // An emptyDir is open to every user, and the exporter listens in no such folder: it makes one of its own in it.
+  socketInPod(config):: config.socketFolder + '/own/exporter.sock',
   // Of that sidecar. One user, so the socket stays 0600.
   sidecarConfiguration(config, stacks):: {
     web: { listen_address: ':9877' },
-    socket: { path: config.socketFolder + '/exporter.sock' },
+    socket: { path: $.socketInPod(config) },
     stacks: { enabled: stacks },
   },
   // Kustomize component for it. No capability: one user may look at its own processes, and where Yama says only at

@@ -82,7 +82,6 @@ def test_every_task_is_watched(host: dict[str, str]) -> None:
         "ARGUS_SOCKET": host["ARGUS_SOCKET"],
         "ARGUS_JOB": "llm-4711",
         "PYTHONPATH": f"{root}/argus_exporter/producer/boot",
-        "CUDA_INJECTION64_PATH": f"{root}/argus_core/libargus_cupti.so",
     }
 
 

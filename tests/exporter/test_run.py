@@ -125,6 +125,7 @@ def test_environment_keeps_the_users_path() -> None:
 def test_environment_has_all_channels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Kernels by CUDA's injection slot, unless it is taken or kernels are off; stacks come from outside."""
     library = tmp_path / "libargus_cupti.so"
+    library.touch()
     monkeypatch.setattr(injector, "library_path", lambda: library)
     child = child_environment({}, Path("/run/s"), None)
     assert child["CUDA_INJECTION64_PATH"] == str(library)

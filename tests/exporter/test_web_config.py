@@ -69,7 +69,7 @@ class Guesses:
         self.running = self.most = self.done = 0
         self._lock = threading.Lock()
 
-    def __call__(self, password: bytes, hashed: bytes) -> bool:
+    def __call__(self, password: bytes, _: bytes) -> bool:
         with self._lock:
             self.running += 1
             self.most = max(self.most, self.running)

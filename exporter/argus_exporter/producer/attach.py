@@ -24,7 +24,10 @@ from argus_exporter.producer.stopwatch import Stopwatch
 def attach(torch: Any) -> Observer | None:
     """Hook the imported torch and report for this rank. None where that is switched off or done already."""
     config, warnings = settings.read(os.environ)
-    if config.disable or config.disable_phases or producer._observer is not None:
+    if config.disable or producer._observer is not None:
+        return None
+    no_kernels = _place_injector(config)
+    if config.disable_phases:
         return None
     standing = Standing(torch, os.environ, config.parallel, lambda text: _say(text))
     page = _shared_page()
@@ -48,9 +51,6 @@ def attach(torch: Any) -> Observer | None:
         lambda: recorder.step,
         config.watchdog_seconds,
     )
-    unfit = None
-    if not config.disable_kernels and not config.kernels_fallback:
-        unfit = injector.place(os.environ, injector.library_path())
     recorder = spans.Recorder(
         link,
         page=page,
@@ -58,7 +58,7 @@ def attach(torch: Any) -> Observer | None:
         flush_ms=config.flush_milliseconds,
         background=True,
         facts=wire.job_facts(config.model, config.backend) if config.model else None,
-        no_kernels=unfit.reason if unfit is not None else "",
+        no_kernels=no_kernels.reason if no_kernels is not None else "",
         announce=functools.partial(_training_begins, begin_stacks, begin_kernels),
     )
     observer = Observer(
@@ -82,7 +82,9 @@ def attach(torch: Any) -> Observer | None:
     producer._observer = observer
 
     standing.layout()  # says what cannot be used
-    for warning in (*warnings, *(f"no kernels: {why.detail}" for why in (unfit,) if why is not None)):
+    if no_kernels is not None:
+        warnings = [*warnings, f"no kernels: {no_kernels.detail}"]
+    for warning in warnings:
         _say(warning)
     if config.debug:
         place = standing.place()
@@ -112,6 +114,13 @@ def attach_hooks(torch: Any, observer: Observer, leave_out: tuple[str, ...] = ()
         else:
             hooks.append(hook)
     return hooks
+
+
+def _place_injector(config: settings.Settings) -> injector.Unfit | None:
+    """Have CUDA load libargus_cupti where it can; why it cannot, where that is what keeps kernels away."""
+    other = config.disable_kernels or config.kernels_fallback
+    unfit = injector.place(os.environ, None if other else injector.library_path())
+    return None if other else unfit
 
 
 def _hello(standing: Standing, config: settings.Settings, torch: Any, page: PageWriter | None) -> wire.Hello:

@@ -117,6 +117,8 @@ class Recorder:
             the hooks of a step.
         background: send on a thread of our own once this process trains; else at the ends of iterations.
         facts: said with every state: what the job trains. None: the user has not told.
+        no_kernels: why this process cannot have a kernels channel, a label; empty: it may have one, which
+            then speaks for itself.
         announce: called once, before the first record is sent: from here on this process trains.
         wall: Unix nanoseconds.
     """

@@ -6,6 +6,7 @@ The jobs are unmodified scripts; a bare reader stands for the exporter.
 from __future__ import annotations
 
 import inspect
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from argus_core import wire
+from exporter.exporter_process import config, exporter, scrape, value, wait_for
 
 from .jobs import LOOP, environment, run, run_rank
 from .reader import Reader, until
@@ -22,6 +24,9 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 TRAIN = Path(__file__).resolve().parents[2] / "training" / "train.py"
+NO_EDITABLE = (  # an image has no editable install, whose finder would lead back to this checkout
+    "import os, sys\nsys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in type(f).__module__]\n"
+)
 SMALL = {"WIDTH": "32", "LENGTH": "8", "FROZEN": "1", "BATCH": "2"}
 
 
@@ -71,6 +76,47 @@ def test_unmodified_job_reports_phases_and_iterations(reader: Reader) -> None:
         assert {span.step for phase, _, span in said.spans if phase == "data"} == set(range(1, steps + 1))
         assert all(state.up for state, _ in said.channels)
         assert said.exit_status == 0
+
+
+@pytest.mark.parametrize(("needed", "reason"), [(b"2.900", "glibc"), (b"2.14", None)])
+def test_an_image_with_an_old_glibc_trains_without_kernels(
+    tmp_path: Path, needed: bytes, reason: str | None
+) -> None:
+    """The producer as an init container puts it there: CUDA hears of a library that loads, or of none; why
+    there are no kernels reaches /metrics and, once, stderr."""
+    packages, installed = tmp_path / "argus", Path(wire.__file__).parents[1]
+    for package in ("argus_core", "argus_exporter"):
+        shutil.copytree(installed / package, packages / package, ignore=shutil.ignore_patterns("__pycache__"))
+    library = packages / "argus_core" / "libargus_cupti.so"
+    library.write_bytes(b"\x7fELF..\0GLIBC_" + needed + b"\0libc.so.6\0")
+    program = NO_EDITABLE + LOOP + "train()\nprint(os.environ.get('CUDA_INJECTION64_PATH'))\ninput()"
+    with exporter(config(tmp_path / "s")) as running:
+        env = environment(running.socket, PYTHONPATH=str(packages / "argus_exporter" / "producer" / "boot"))
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=env | {"RANK": "0"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "rank 0", 60)
+            wait_for(
+                lambda: value(scrape(running.url), "argus_iteration_last_step", rank="0") == 10, "ten steps"
+            )
+            labels = {"rank": "0", "channel": "kernels"}
+            samples = scrape(running.url)
+            assert value(samples, "argus_channel_up", **labels) == (None if reason is None else 0)
+            if reason is not None:
+                assert value(samples, "argus_channel_info", **labels, reason=reason) == 1
+            out, err = process.communicate("\n", timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 0
+    assert out.splitlines()[-1] == (str(library) if reason is None else "None")
+    assert err.count("argus: no kernels: ") == (0 if reason is None else 1)
 
 
 def test_gradient_accumulation_is_one_iteration(reader: Reader) -> None:
