@@ -68,6 +68,7 @@ if [ "${1:-}" = --torch ] && ! "$VENV/bin/python" -c 'import torch' 2>/dev/null;
 fi
 # Training images with an older C library get no kernels (reason "glibc" of the channel).
 for library in "$VENV"/lib/python3*/site-packages/argus_core/libargus_*.so; do
-  [ ! -f "$library" ] || say "$(cmake -DLIBRARY="$library" -P native/needs_glibc.cmake 2>&1 | sed 's/^-- //')"
+  [ ! -f "$library" ] ||
+    say "${library##*/} needs $(grep -aoE 'GLIBC_[0-9.]+' "$library" | sort -uV | tail -n 1) or newer"
 done
 say "ready"
