@@ -31,14 +31,14 @@ late = int(sys.argv[1])
 class Batches(torch.utils.data.Dataset):
     def __len__(self): return {STEPS}
     def __getitem__(self, index):
-        if torch.distributed.get_rank() == late: time.sleep(0.04)
+        if torch.distributed.get_rank() == late: time.sleep(0.06)
         return torch.ones(8)
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.normed = torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)
     def forward(self, x):
-        time.sleep(0.015)  # stands for work that no load of this machine stretches
+        time.sleep(0.02)  # stands for work that no load of this machine stretches
         return self.normed(self.first(x).repeat(2, 1))
 torch.set_num_threads(1)
 torch.distributed.init_process_group("gloo")
@@ -62,7 +62,7 @@ def test_late_data_makes_no_innocent_forward_slow(
 ) -> None:
     """DDP broadcasts BatchNorm's buffers at the begin of the forward: that is where peers wait for the late.
 
-    Without the split the innocent rank 0 or 1 has a forward of 55 ms beside one of 15.
+    Without the split the innocent rank 0 or 1 has a forward of 80 ms beside one of 20.
     """
     script = tmp_path / "buffers.py"
     script.write_text(BUFFERS)
@@ -72,12 +72,13 @@ def test_late_data_makes_no_innocent_forward_slow(
     assert result.returncode == 0, result.stderr
     until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(ranks)), "BYE")
 
-    def medians(phase: str) -> list[float]:
+    def quartiles(phase: str) -> list[float]:
+        """The lower: load stretches a sleep of this program and never shortens it."""
         values = [sorted(reader.ranks[rank].seconds(phase)[2:]) for rank in range(ranks)]
-        return [each[len(each) // 2] for each in values]
+        return [each[len(each) // 4] for each in values]
 
-    assert max(medians("forward")) < 1.15 * min(medians("forward"))
-    waits = medians("dp-buffers-broadcast")
+    assert max(quartiles("forward")) < 1.15 * min(quartiles("forward"))
+    waits = quartiles("dp-buffers-broadcast")
     assert max(waits) > 0.02
     assert waits[late] < max(waits)
     for rank in range(ranks):

@@ -207,8 +207,8 @@ class ForwardHook(Hook):
 
         class_.__call__ = call
         # What it calls may be compiled; it is no frame of its own to compile: without us there is none.
-        code = call.__code__  # type: ignore[attr-defined]
-        self.when_compiling(lambda dynamo: dynamo.eval_frame.skip_code(code))
+        frame = call.__code__  # type: ignore[attr-defined]
+        self.when_compiling(lambda dynamo: dynamo.eval_frame.skip_code(frame))
 
         def undo() -> None:
             if vars(class_).get("__call__") is call:
