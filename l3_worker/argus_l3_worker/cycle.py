@@ -24,7 +24,7 @@ from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.fetch import fetch_window, mean_seconds
 from argus_l3_worker.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.groups import judge_groups
-from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
+from argus_l3_worker.judge import Abstention, RoleJudgement, judge_roles
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.tails import of_the_data
@@ -328,9 +328,7 @@ class Worker:
     def _found(self, window: JobWindow) -> _Found:
         judge = self._config.judge
         outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
-        tails_of_data = of_the_data(window.roles, judge)
-        for role in window.roles:
-            outcomes[role.role] = judge_role(role, judge, tails_of_data)
+        outcomes |= judge_roles(window.roles, judge, of_the_data(window.roles, judge))
         return _Found(outcomes, judge_groups(window.roles, judge))
 
     async def _measure_tails(self, job: str, of: _DueWindow, found: _Found) -> None:

@@ -6,6 +6,7 @@ far modes hide a 7 % slow rank (research/numerics.md B4).
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,9 @@ _SAME_MODE_OVERLAP: Final = 0.5
 # overlaps with the larger part and has another median. From this share of it on the smaller part is one.
 _PART_OF_MODE: Final = 0.2
 _MAD_TO_SIGMA: Final = 1.4826
+# Distances from the median of n values are too short by 1 + 1.5 / n, as it follows the values: 1.39 at n = 4,
+# 1.20 at 8, 1.08 at 16 for normal values, by simulation; the formula is within 2 %, at n = 5 within 6 %.
+_MEDIAN_FOLLOWS: Final = 1.5
 # Standard error of a sample quantile of a normal, in sigmas / sqrt(n): sqrt(p (1 - p)) / phi(z_p).
 _MEDIAN_ERROR: Final = 1.2533
 _P99_ERROR: Final = 3.733
@@ -143,10 +147,46 @@ def robust_deviation(values: Floats) -> float:
 
     Blind to up to half of the ranks being bad, where a standard deviation is blind to one.
     """
+    return _deviation(_from_median(values))
+
+
+class Deviations:
+    """Robust deviations of statistics over the ranks: of each role, and pooled over the roles of a job.
+
+    Healthy chips differ for life. Among 4 to 16 values the median absolute deviation is often tiny by chance,
+    and then the farthest healthy chip is many of it away, in every window. Distances from each role's own
+    median, over all roles, tell how much chips differ: a role that is slow as a whole adds nothing to them,
+    and a few roles whose ranks differ by far move their median little.
+    """
+
+    def __init__(self) -> None:
+        self._distances: dict[Hashable, list[Floats]] = {}
+        self._pooled: dict[Hashable, float] = {}
+
+    def add(self, statistic: Hashable, values: Floats) -> float:
+        """Take what the ranks of one more role have, NaN left out; return the role's own deviation."""
+        distances = _from_median(values)
+        of_roles = self._distances.setdefault(statistic, [])
+        of_roles.append(distances * (1.0 + _MEDIAN_FOLLOWS / max(distances.size, 1)))
+        return _deviation(distances)
+
+    def pooled(self, statistic: Hashable) -> float:
+        """The deviation over all roles that were added before the first call; 0 where it was one."""
+        if statistic not in self._pooled:
+            of_roles = self._distances.get(statistic, ())
+            several = len(of_roles) > 1
+            self._pooled[statistic] = _deviation(np.concatenate(of_roles)) if several else 0.0
+        return self._pooled[statistic]
+
+
+def _from_median(values: Floats) -> Floats:
     known = values[~np.isnan(values)]
-    if not known.size:
-        return 0.0
-    return float(_MAD_TO_SIGMA * np.median(np.abs(known - np.median(known))))
+    distances: Floats = np.abs(known - np.median(known)) if known.size else known
+    return distances
+
+
+def _deviation(distances: Floats) -> float:
+    return float(_MAD_TO_SIGMA * np.median(distances)) if distances.size else 0.0
 
 
 def _against_median(values: Floats) -> Floats:
