@@ -41,7 +41,8 @@ local labels = import '../lib/labels.libsonnet';
     {
       // When last scraped: without scrapes nobody knows that the job stands still.
       record: 'job:argus_iteration:age_seconds',
-      expr: 'min by (training_job) (timestamp(%(last)s) - (%(last)s > 0))'
+      // 0 +: where the store keeps the metric's type as a label, a time has none, so what is subtracted may have none.
+      expr: 'min by (training_job) (timestamp(%(last)s) - (0 + %(last)s > 0))'
             % { last: series('argus_iteration_last_timestamp_seconds') },
     },
     {

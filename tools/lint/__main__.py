@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from tools.lint import names, programs, runbooks
+from tools.lint import matches, names, programs, runbooks
 from tools.lint.sources import FLAVOURS, rules
 
 FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename"})
@@ -19,6 +19,7 @@ def problems() -> Iterator[str]:
         yield from names.misnamed(found)
         yield from names.mislabelled(found, FOREIGN)
         yield from names.unknown_series(found)
+        yield from matches.half_typed(found)
     production = rules("rules")
     yield from names.unknown_in_pages(production)
     yield from runbooks.orphans(production)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,21 +52,24 @@ def rules(flavour: str, root: Path = ROOT) -> list[Rule]:
     return found
 
 
-def dashboard_queries(root: Path = ROOT) -> Iterator[tuple[str, str]]:
-    """(where, PromQL) of every target, annotation and variable of the dashboards."""
+_QUERIES = ("expr", "query", "definition")
+
+
+def dashboard_queries(root: Path = ROOT, keys: Sequence[str] = _QUERIES) -> Iterator[tuple[str, str]]:
+    """(where, PromQL) of every target (`expr`), annotation and variable of the dashboards."""
     for file in sorted((root / "dashboards/generated").glob("*.json")):
         where = str(file.relative_to(root))
-        yield from ((where, text) for text in _texts(json.loads(file.read_text(encoding="utf-8"))))
+        yield from ((where, text) for text in _texts(json.loads(file.read_text(encoding="utf-8")), keys))
 
 
-def _texts(value: Any, key: str = "") -> Iterator[str]:
+def _texts(value: Any, keys: Sequence[str], key: str = "") -> Iterator[str]:
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from _texts(item, name)
+            yield from _texts(item, keys, name)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item, key)
-    elif isinstance(value, str) and key in ("expr", "query", "definition"):
+            yield from _texts(item, keys, key)
+    elif isinstance(value, str) and key in keys:
         yield value
 
 
