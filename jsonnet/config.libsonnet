@@ -13,10 +13,11 @@
     // `trace_key`, a page that opens the trace in the Perfetto UI. Empty: no such annotation.
     traceUrl: '',
 
-    // 'exact' scans every split for a change point; 'portable' has no `@` under an offset in a subquery and compares at
-    // `staticSplits` (shares of the window), for engines whose evaluation differs.
+    // 'exact' scans every split for a change point; 'portable' has no `@` under an offset in a subquery and compares what
+    // was before two neighbours of `staticSplits` (shares of the window) with what is after, for engines whose evaluation
+    // differs.
     flavour: 'exact',
-    staticSplits: [0.125, 0.25, 0.375, 0.5, 0.625, 0.75],
+    staticSplits: [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875],
 
     // ---- cadence --------------------------------------------------------------------------------------------
     // Seconds between scrapes of the exporters; every window below is a multiple of it.
@@ -34,6 +35,11 @@
     // Persistence of a finding before it leaves `info`: three evaluations of what is told at once, and longer than
     // `statisticsInterval`, so that never one evaluation of the statistics alone makes a ticket.
     persistence: 3 * c.evaluationInterval,
+    // Seconds that a finding must last before it pages: a single pause stays in the shortest mean for as long as that and one
+    // grid of the statistics, and is no straggler.
+    pageFor: c.meanWindows[0] + c.statisticsInterval,
+    // Seconds that a page stays after its finding: a fault whose evidence comes and goes is one page.
+    pageStays: 300,
     // Ranges are W minus this, so that 2.x (closed) and 3.x or VictoriaMetrics (left-open) hold the same samples.
     rangeEpsilon: 1,
     // Age in seconds at which a scrape is surely committed: the three iteration counters are recorded at this
@@ -113,7 +119,7 @@
     pairRatio: 1.5,
     // Smallest share of wall time that a finding costs the job: a data phase of 0.1 ms may double unnoticed.
     minLostRatio: 0.02,
-    // Fast path: mean over this many seconds, with `fastMinSpans`, without the longest span in the exporter's
+    // Fast path: mean over this many seconds (a scrape interval), with `fastMinSpans`, without the longest span in the exporter's
     // extremes window (a single spike is jitter, not a straggler).
     fastWindow: c.scrapeInterval,
     fastMinSpans: 3,
@@ -209,6 +215,8 @@
       notFrames: '.*[(](re|regex|sre_compile|jinja2)([.].*)?[)]',
     },
     codeFrames: [{ cause: 'host-alloc', team: 'algorithm', frames: '(.*[.])?_?pin_memory .*' }],
+    // Share of wall time in kernels beyond which the totals cannot be right: streams of computation overlap a little.
+    busyMost: 1.05,
     // A span that is this many times the group's median is a spike.
     spikeRatio: 3,
     // Seconds over which spikes are counted, the windows that must have one, and how many times the average rank of
@@ -289,8 +297,9 @@
     l3KeepFiringFor: 180,
     // Seconds without a successful cycle: five of 60 s.
     l3BehindSeconds: 300,
-    // How far back the last success is looked for: remote-written series vanish 5 minutes after the last sample.
-    l3LookbackSeconds: 3600,
+    // How far back the last success is looked for, as remote-written series vanish 5 minutes after the last sample: so long
+    // the alert on a worker that is gone stays.
+    l3LookbackSeconds: 7 * 86400,
 
     // ---- hardware beside verdicts -----------------------------------------------------------------------------
     // Matchers of the series below, as argusSelector; what is recorded of the GPU (by its UUID) and of the host (by
@@ -313,6 +322,10 @@
 
     // ---- health of ARGUS itself -----------------------------------------------------------------------------
     rankMissingFor: 120,
+    // Lost ranks that the alert lists.
+    rankMissingNamed: 8,
+    // Longer than an exporter remembers a rank that it has lost (5 minutes).
+    nameClashFor: 600,
     channelDownFor: 300,
     // Channels that are off on purpose raise nothing (regular expression over `reason`).
     channelIgnoredReasons: 'disabled|not_configured',

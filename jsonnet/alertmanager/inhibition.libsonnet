@@ -1,4 +1,5 @@
-// What explains something silences it. Every rule holds within one job of one cluster.
+// What explains something silences it, if it pages: tickets go out in working hours only. Every rule holds within one job of
+// one cluster.
 local findings = 'Argus(Iteration|Straggler|Group|Collective|Kernel|Host).+';
 local named = 'Argus(StragglerRank|HostStall|CollectiveLateRank|CollectiveSlowLink|KernelDegraded)';
 local job = ['cluster', 'training_job'];
@@ -12,9 +13,10 @@ local rank = job + ['rank'];
     equal: job,
   },
   {
-    // A named rank says more than "the job is slow" or "the work is uneven".
-    source_matchers: ['alertname=~"%s"' % named, 'severity=~"page|ticket"'],
-    target_matchers: ['alertname=~"ArgusIteration(Jitter|Regression)|ArgusGroupImbalance"'],
+    // A named rank says more than "the job is slow" or "the work is uneven". Not of a page: whether the culprit explains it
+    // is a matter of size, which the rules know.
+    source_matchers: ['alertname=~"%s"' % named, 'severity="page"'],
+    target_matchers: ['alertname=~"ArgusIteration(Jitter|Regression)|ArgusGroupImbalance"', 'severity!="page"'],
     equal: job,
   },
   {
@@ -42,7 +44,7 @@ local rank = job + ['rank'];
   },
   {
     // What was news has become a finding. Not the health alerts: a dead channel says nothing about speed.
-    source_matchers: ['severity=~"page|ticket"', 'alertname=~"%s"' % findings],
+    source_matchers: ['severity="page"', 'alertname=~"%s"' % findings],
     target_matchers: ['severity="info"', 'alertname=~"%s"' % findings],
     equal: rank,
   },

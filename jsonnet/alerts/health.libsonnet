@@ -7,15 +7,23 @@ local labels = import '../lib/labels.libsonnet';
   local c = $._config,
   local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
   local health = duration.range(c, c.healthWindow),
+  // The first of a job's lost ranks, each with its host where it said so.
+  local lostRanks =
+    local lost = 'rank:argus_rank:lost{training_job=%%q} + 1';
+    local place = 'topk by (rank) (1, max by (rank, node) (argus_rank_info{training_job=%%q}))';
+    ('{{ range $nth, $one := query (printf "topk(%d, (' + lost + ') * on (rank) group_left (node) ' + place
+     + ' or on (rank) ' + lost + ')" $labels.training_job $labels.training_job $labels.training_job) }}'
+     + '{{ if $nth }}, {{ end }}{{ $one.Labels.rank }}{{ with $one.Labels.node }} ({{ . }}){{ end }}{{ end }}'
+     + '{{ if gt $value %d.0 }} and others{{ end }}') % [c.rankMissingNamed, c.rankMissingNamed],
 
   prometheusAlerts+:: {
     groups+: [
       alert.group(c, 'health', [
         {
           alert: 'ArgusRankMissing',
-          // A rank that was lost is named; one that never came is a number missing from its group.
+          // One alert for all ranks that a job has lost, however many; some that never came are missing from their group.
           expr: |||
-            rank:argus_rank:lost
+            count by (training_job) (rank:argus_rank:lost)
             or (
               group:argus_ranks:expected - group:argus_ranks:reporting > 0
               and on (training_job) job:argus_ranks:count
@@ -25,12 +33,32 @@ local labels = import '../lib/labels.libsonnet';
           'for': duration.of(c.rankMissingFor),
           labels: { severity: 'ticket', team: 'operations', level: 'L1' },
           annotations: {
-            summary: '{{ if $labels.rank }}Rank {{ $labels.rank }} of {{ $labels.training_job }} is lost.'
-                     + '{{ else }}{{ $value }} ranks of {{ $labels.training_job }} are missing from '
-                     + '{{ $labels.group }}.{{ end }}',
-            description: '{{ if $labels.rank }}Its producer left without saying goodbye: the process died, or its '
-                         + 'exporter lost it.{{ else }}The topology has more ranks than report. Verdicts abstain '
-                         + 'below %g %% of a group.{{ end }}' % (c.minCoverage * 100),
+            summary: '{{ $value }} {{ if eq $value 1.0 }}rank{{ else }}ranks{{ end }} of {{ $labels.training_job }} '
+                     + '{{ if eq $value 1.0 }}is{{ else }}are{{ end }} {{ with $labels.group }}missing from {{ . }}'
+                     + '{{ else }}lost: ' + lostRanks + '{{ end }}.',
+            description: '{{ if $labels.group }}The topology has more ranks than report. Verdicts abstain below %g %% '
+                         % (c.minCoverage * 100)
+                         + 'of a group.{{ else }}Their producers left without saying goodbye: the processes died, or '
+                         + 'their exporters lost them.{{ end }}',
+          },
+        },
+        {
+          alert: 'ArgusJobNameClash',
+          // The value is the number of ranks that are there twice. Whoever moved is there twice for as long as its old
+          // exporter remembers it.
+          expr: |||
+            count by (training_job) (
+              count by (training_job, rank) (
+                max by (training_job, rank, cluster, node, gpu_uuid) (%s)
+              ) > 1
+            )
+          ||| % series('argus_rank_info'),
+          'for': duration.of(c.nameClashFor),
+          labels: { severity: 'ticket', team: 'infrastructure', level: 'L1' },
+          annotations: {
+            summary: 'Two jobs are called {{ $labels.training_job }}: {{ $value }} ranks run in two places.',
+            description: 'Their ranks are taken for one: neither is judged right, and if one of them hangs nobody is told. '
+                         + 'Give each job a name of its own, such as one with its cluster.',
           },
         },
         {

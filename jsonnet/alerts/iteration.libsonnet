@@ -5,7 +5,10 @@ local regression = import '../lib/regression.libsonnet';
 
 {
   local c = $._config,
-  // A culprit says more than "the job is slow", and a stalled job has no iteration time.
+  // A culprit says more than "the job is slow", if it costs as much; and a stalled job has no iteration time.
+  local unexplained = 'unless on (training_job) %sunless on (training_job) job:argus_stalled:seconds\n'
+                      % regression.byCulprit(c, regression.lost),
+  // Single iterations are long by whatever a culprit of any cost does to them.
   local unnamed = 'unless on (training_job) rank:argus_verdict:active{verdict="culprit", cause!="%s"}\n'
                   % c.causes.history.unexplained.cause
                   + 'unless on (training_job) job:argus_stalled:seconds',
@@ -38,6 +41,14 @@ local regression = import '../lib/regression.libsonnet';
                    + 'earlier, and no rank is to blame.',
     },
   },
+
+  local staying(cause) = alert.staying(
+    c,
+    regressed,
+    function(range) 'max by (training_job) (max_over_time(job:argus_iteration:regression_ratio%s))' % range,
+    'alertname="%s", cause="%s"' % [changePoint.alert, cause],
+    'training_job'
+  ),
 
   local againstHistory = {
     alert: 'ArgusIterationRegression',
@@ -76,7 +87,7 @@ local regression = import '../lib/regression.libsonnet';
           },
         },
         changePoint {
-          expr: regressed + 'unless on (training_job) %s\n' % regression.byFabric(c) + unnamed,
+          expr: staying('') + 'unless on (training_job) %s\n' % regression.byFabric(c) + unexplained,
           labels+: { team: c.causes.history.unexplained.team },
           annotations+: {
             description: super.description + ' Ask what changed for the whole job at '
@@ -90,7 +101,7 @@ local regression = import '../lib/regression.libsonnet';
               "cause", "%s", "", ""
             )
             %s
-          ||| % [regressed, regression.byFabric(c), c.causes.fabric.cause, unnamed],
+          ||| % [staying(c.causes.fabric.cause), regression.byFabric(c), c.causes.fabric.cause, unexplained],
           labels+: { team: c.causes.fabric.team },
           annotations+: {
             description: super.description + ' Collectives take longer in most groups, and that is most of it: look at '

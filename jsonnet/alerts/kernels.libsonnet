@@ -44,11 +44,16 @@ local labels = import '../lib/labels.libsonnet';
       and on (training_job, rank, kernel, stream) (
         %(cost)s >= on (training_job) group_left ()
           %(share)g * max by (training_job) (
-            rank:argus_verdict:lost_ratio{verdict="culprit", level!="L1", cause!="%(workload)s"}
+            %(culprits)s
           )
       )
     )
-  ||| % { cost: cost, lost: c.kernelPageLostRatio, share: c.pageCostliestShare, workload: c.causes.workload.cause },
+  ||| % {
+    cost: cost,
+    culprits: kept('rank:argus_verdict:lost_ratio{verdict="culprit", level!="L1", cause!="%s"}' % c.causes.workload.cause),
+    lost: c.kernelPageLostRatio,
+    share: c.pageCostliestShare,
+  },
 
   prometheusAlerts+:: {
     groups+: [
@@ -65,7 +70,7 @@ local labels = import '../lib/labels.libsonnet';
         },
         degraded {
           expr: '%s > %g\n%s%s' % [anomaly, c.kernelShiftRatio, pages, notStalled],
-          'for': duration.of(c.persistence),
+          'for': duration.of(c.pageFor),
           labels+: { severity: 'page' },
         },
         groupShift('coordinate!="none"') {

@@ -1,6 +1,7 @@
 // L2: a rank, or the work of a group, is out of line.
 local alert = import '../lib/alert.libsonnet';
 local duration = import '../lib/duration.libsonnet';
+local regression = import '../lib/regression.libsonnet';
 
 {
   local c = $._config,
@@ -9,11 +10,23 @@ local duration = import '../lib/duration.libsonnet';
   local cost = 'The job loses {{ $value | humanizePercentage }} of its time to it.',
 
   // A culprit says more, and nothing is said of a job that does something else.
-  local quiet = std.join('\n', [
-    'unless on (training_job) rank:argus_verdict:active{verdict="culprit"}',
+  local quiet = 'unless on (training_job) rank:argus_verdict:active{verdict="culprit"}\n' + atWork,
+  local atWork = std.join('\n', [
     'unless on (training_job) (job:argus_train:seconds < %g)' % c.meanWindows[0],
     'unless on (training_job) job:argus_stalled:seconds',
   ]),
+
+  // What the longest of a group costs beyond the mean.
+  local uneven(cv) = |||
+    max by (training_job, phase, group) (
+      (
+        (group:argus_phase_duration_seconds:max{kind!="comm"} - group:argus_phase_duration_seconds:mean{kind!="comm"})
+        * group:argus_phase_spans:rate{kind!="comm"} >= %(lost)g
+      )
+      and group:argus_phase_duration_seconds:cv{kind!="comm"} >= %(cv)g
+      and group:argus_phase_coverage:ratio{kind!="comm"} >= %(coverage)g
+    )
+  ||| % { lost: c.imbalanceLostRatio, cv: cv, coverage: c.minCoverage },
 
   prometheusAlerts+:: {
     groups+: [
@@ -46,22 +59,13 @@ local duration = import '../lib/duration.libsonnet';
             max by (training_job, rank, phase, group, cause) (
               rank:argus_verdict:lost_ratio{verdict="culprit", cause="%(workload)s"} >= %(worth)g
             )
-            or max by (training_job, phase, group) (
-              (
-                (group:argus_phase_duration_seconds:max{kind!="comm"} - group:argus_phase_duration_seconds:mean{kind!="comm"})
-                * group:argus_phase_spans:rate{kind!="comm"} >= %(lost)g
-              )
-              and group:argus_phase_duration_seconds:cv{kind!="comm"} >= %(cv)g
-              and group:argus_phase_coverage:ratio{kind!="comm"} >= %(coverage)g
-            )
-            %(quiet)s
+            or %(uneven)sunless on (training_job, phase, group) %(explained)s%(atWork)s
           ||| % {
             workload: c.causes.workload.cause,
             worth: severity.worth,
-            lost: c.imbalanceLostRatio,
-            cv: severity.cv,
-            coverage: c.minCoverage,
-            quiet: quiet,
+            uneven: uneven(severity.cv),
+            explained: regression.byCulprit(c, uneven(severity.cv)),
+            atWork: atWork,
           },
           'for': duration.of(c.imbalanceFor),
           labels: { severity: severity.name, team: 'algorithm', level: 'L2' },

@@ -35,7 +35,7 @@ local duration = import 'duration.libsonnet';
       // Not of what ARGUS itself lacks, which names ranks without a verdict.
       description: super.description + hardware,
       runbook_url: config.runbookUrl % alert.alert,
-      dashboard_url: config.dashboardUrl + '?var-training_job={{ $labels.training_job }}'
+      dashboard_url: config.dashboardUrl + '{{ with $labels.training_job }}?var-training_job={{ . }}{{ end }}'
                      + '{{ with $labels.rank }}&var-rank={{ . }}{{ end }}',
       trace_key: traceKey,
       host: whereabouts('node'),
@@ -54,6 +54,21 @@ local duration = import 'duration.libsonnet';
       for alert in alerts
     ],
   },
+
+  // What is found, and for `pageStays` after it was, while the job runs and the page fires. Not `keep_firing_for`, which would
+  // outlive the job and which old vmalerts refuse.
+  //   memory: a function of a range to what was found in it.
+  //   page: matchers of the alert's own ALERTS; on: labels by which the two are the same.
+  staying(config, found, memory, page, on):: |||
+    (
+      %(found)s
+      or on (%(on)s) (
+        %(memory)s
+        and on (%(on)s) ALERTS{alertstate="firing", severity="page", %(page)s}
+        and on (training_job) job:argus_ranks:count
+      )
+    )
+  ||| % { found: found, memory: memory('[%s]' % duration.range(config, config.pageStays)), page: page, on: on },
 
   // The three severities of one finding. `finding` selects culprits in rank:argus_verdict:lost_ratio.
   //   info: at once, for effects of 1.5x and more; ticket and page: after persistence; page: only a finding that
@@ -139,9 +154,15 @@ local duration = import 'duration.libsonnet';
       },
       {
         alert: name,
-        expr: paging,
+        expr: $.staying(
+          config,
+          paging,
+          function(range) 'max_over_time(%s%s) >= %g' % [finding, range, config.pageLostRatio],
+          'alertname="%s"' % name,
+          'training_job, rank, phase, group, cause'
+        ),
         // Whatever had to last before it may page has lasted.
-        [if ticketFor == 0 then 'for']: duration.of(persistence),
+        [if ticketFor == 0 then 'for']: duration.of(std.max(persistence, config.pageFor)),
         labels: { severity: 'page' },
         annotations: annotations,
       },

@@ -33,6 +33,7 @@
     // Ten seconds hold few spans: one spike of 4x moves such a mean by 6 %.
     culpritRatio: 1.25,
     minLostRatio: 0.03,
+    pageStays: 10,
     // A tenth of the usual number of steps in a window: waits wander further, so two windows more must agree.
     collectiveFor: 20,
     lateExplainFor: 20,

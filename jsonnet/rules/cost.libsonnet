@@ -27,11 +27,19 @@ local regression = import '../lib/regression.libsonnet';
             labels: { cause: kind.cause },
             expr: lost(|||
               (
-                1 - 1 / max by (training_job) (job:argus_iteration:regression_ratio)
+                %s
+                unless on (training_job) %s
                 unless on (training_job) %s
                 %s on (training_job) %s
               )
-            ||| % [culprits, kind.operator, regression.byFabric(c)]),
+            ||| % [
+              regression.lost,
+              regression.byCulprit(c, regression.lost),
+              // Has the same name already.
+              'rank:argus_verdict:lost_ratio{verdict="culprit", cause="%s"}' % c.causes.history.unexplained.cause,
+              kind.operator,
+              regression.byFabric(c),
+            ]),
           }
           for kind in [
             c.causes.fabric { operator: 'and' },

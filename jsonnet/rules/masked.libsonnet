@@ -11,6 +11,16 @@ local labels = import '../lib/labels.libsonnet';
   local series(metric, matchers=[]) = labels.selector(metric, [c.argusSelector] + matchers),
   local busy = 'rank:argus_compute_busy:ratio',
   local busyRatio = 'rank:argus_compute_busy:median_ratio',
+  // The total of an exporter that had no time to run stands still and then jumps: its rate is no share of time.
+  local kernelSeconds = series('argus_kernel_duration_seconds_total', ['stream=~"compute.*"']),
+  local steadyKernels = |||
+    (
+      rank:argus_kernel_busy:ratio <= %(most)g
+      and on (training_job, rank) (
+        max by (training_job, rank) (changes(%(seconds)s[%(range)s]) - count_over_time(%(seconds)s[%(range)s])) >= -1
+      )
+    )
+  ||| % { most: c.busyMost, seconds: kernelSeconds, range: duration.range(c, c.kernelCostRange) },
   local spike = 'rank:argus_phase_spike:seconds',
   local spikeLabels = 'training_job, phase, kind, group',
   // Shares of wall time are compared with those that were measured alike: `source` is kernel or phase.
@@ -29,8 +39,7 @@ local labels = import '../lib/labels.libsonnet';
       record: busy,
       expr: |||
         label_replace(
-          rank:argus_kernel_busy:ratio
-            * on (training_job, rank) group_right ()
+          %(steadyKernels)s  * on (training_job, rank) group_right ()
             count by (training_job, rank, group) (
               rank:argus_phase_duration_seconds:mean{kind="compute", phase!~"%(nested)s"}
             ) ^ 0,
@@ -43,7 +52,7 @@ local labels = import '../lib/labels.libsonnet';
           ),
           "source", "phase", "", ""
         )
-      ||| % { waiting: c.waitingPhases, nested: c.nestedPattern, group: labels.phaseGroup },
+      ||| % { steadyKernels: steadyKernels, waiting: c.waitingPhases, nested: c.nestedPattern, group: labels.phaseGroup },
     },
     {
       record: busyRatio,

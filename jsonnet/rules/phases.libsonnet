@@ -40,7 +40,9 @@ local labels = import '../lib/labels.libsonnet';
 
     local compute = 'kind!="comm"',
     local comm = 'kind="comm"',
-    local ofOneCollective = 'phase!~"%s"' % c.pointToPointPhases,
+    // Ranks of an unknown dimension need not be in one collective: whoever waits least there is late for nobody.
+    local ofKnown = 'group!="unknown"',
+    local ofOneCollective = 'phase!~"%s", %s' % [c.pointToPointPhases, ofKnown],
     local sum(matchers=[]) = raw('argus_phase_duration_seconds_sum', matchers),
     local count(matchers=[]) = raw('argus_phase_duration_seconds_count', matchers),
     local mean(matchers=[]) = rec('rank:argus_phase_duration_seconds:mean', matchers),
@@ -268,15 +270,14 @@ local labels = import '../lib/labels.libsonnet';
 
     // The fast path: the last scrape interval alone, against the median of the longer window. A collective is not read
     // from so few spans: healthy waits come and go by more than the threshold.
-    local fastRange = c.fastWindow + c.scrapeInterval,
+    // The difference of two samples, wherever in the interval a host is scraped: a range of less than two intervals holds two
+    // of some hosts only. Read when the later one is surely committed.
+    local lately(metric) = '(%s offset %s - %s offset %s)'
+                           % [metric, duration.of(c.settle), metric, duration.of(c.settle + c.fastWindow)],
     // A scrape that comes 2 % late holds as many.
     local leastFastSpans = 0.98 * c.fastMinSpans,
     local own = phase.outer + [compute],
-    local fastMean = '%s / (%s >= %g)' % [
-      rateOf(sum(own), fastRange),
-      rateOf(count(own), fastRange),
-      leastFastSpans / c.fastWindow,
-    ],
+    local fastMean = '%s / (%s >= %g)' % [lately(sum(own)), lately(count(own)), leastFastSpans],
     local fastSlow = rec('rank:argus_phase_duration_seconds:fast_slow'),
     // Where half of the group is slower than it was, by half of what makes a straggler, that is the group's new pace.
     local newPace = 'unless on (%s) count by (%s) (%s >= %s (%g * %s)) >= %s / 2' % [
@@ -472,7 +473,7 @@ local labels = import '../lib/labels.libsonnet';
           label_replace(%s, "dimension", "$1", "group", "([^:]*).*"),
           "stage", "$1", "group", ".*pp([0-9]+).*"
         )
-      ||| % group('min', [comm, 'group!~"stage:.*"'])),
+      ||| % group('min', [comm, 'group!~"stage:.*"', ofKnown])),
       // Compared within a pipeline stage, which has its own share of the work, where that has groups enough.
       record('group:argus_collective_transfer:ratio', std.join('\nor on (%s) ' % groupLabels, [
         |||

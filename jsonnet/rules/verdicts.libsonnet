@@ -197,7 +197,8 @@ local labels = import '../lib/labels.libsonnet';
       verdict('culprit', c.causes.late, byVerdict(unexplained(
         unexcused,
         'training_job',
-        mostIn(ofRank(culprits(['cause!~"%s|%s"' % [c.causes.late.cause, c.causes.link.cause]])))
+        // Not by history, which is itself silent where somebody late explains it: each would excuse the other for ever.
+        mostIn(ofRank(culprits(['level!="L1"', 'cause!~"%s|%s"' % [c.causes.late.cause, c.causes.link.cause]])))
       ))),
       // Without a counter of the link itself the right answer is the group: no rank is named.
       // Nor is the link slow where a member loses as much on its own, or the job to pauses at steps of each rank's own: they

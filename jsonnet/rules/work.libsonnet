@@ -17,7 +17,11 @@ local labels = import '../lib/labels.libsonnet';
   ||| % { expr: expr },
   local first = c.meanWindows[0],
   local perSecond = byUnit('rate(%s[%s])' % [units, duration.range(c, first)]),
-  local lately = byUnit('(%s - %s offset %s) >= 0' % [units, units, duration.of(c.fastWindow)]),
+  local grown(counter) = '(%s - %s offset %s)' % [counter, counter, duration.of(c.fastWindow)],
+  // A step: hosts are scraped at different moments, so the last interval holds one step more on some than on others.
+  local steps = labels.selector('argus_iteration_duration_seconds_count', [c.argusSelector]),
+  local lately = '%s / on (training_job, rank) group_left () (max by (training_job, rank) (%s) > 0)'
+                 % [byUnit(grown(units) + ' >= 0'), grown(steps)],
 
   prometheusRules+:: {
     groups+: [

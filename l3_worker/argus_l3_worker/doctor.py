@@ -27,8 +27,8 @@ State = Literal["ok", "warn", "fail"]
 
 ALERTS: Final = (
     "ArgusChannelDown", "ArgusCollectiveLateRank", "ArgusCollectiveSlowLink", "ArgusGroupImbalance",
-    "ArgusHostStall", "ArgusIterationJitter", "ArgusIterationRegression", "ArgusKernelDegraded",
-    "ArgusKernelGroupShift", "ArgusL3WorkerBehind", "ArgusOverheadBudget", "ArgusRankMissing",
+    "ArgusHostStall", "ArgusIterationJitter", "ArgusIterationRegression", "ArgusJobNameClash",
+    "ArgusKernelDegraded", "ArgusKernelGroupShift", "ArgusL3WorkerBehind", "ArgusOverheadBudget", "ArgusRankMissing",
     "ArgusRecordsDropped", "ArgusStragglerRank", "ArgusTrainingStalled",
 )  # fmt: skip
 """The alerts of DESIGN section 5."""

@@ -62,7 +62,7 @@ def test_one_page_when_64_ranks_wait_for_one(alertmanager: Alertmanager, hooks: 
         labels("ArgusStragglerRank", "page", job, rank="3", phase="forward", cause="gpu-compute"),
         labels("ArgusHostStall", "page", job, "algorithm", rank="3", phase="data", cause="data-input"),
         labels("ArgusKernelDegraded", "page", job, "algorithm", rank="3", kernel="k", cause="workload"),
-        labels("ArgusIterationRegression", "page", job, "infrastructure"),
+        labels("ArgusIterationRegression", "ticket", job, "infrastructure", cause="host-sync"),
         labels("ArgusGroupImbalance", "ticket", job, "algorithm", phase="forward"),
         labels("ArgusHostStall", "ticket", job, "infrastructure", rank="3", phase="compile"),
         *(
@@ -127,6 +127,8 @@ def test_the_end_is_told_too(alertmanager: Alertmanager, hooks: HttpRecorder) ->
 
 STALL = ("ArgusTrainingStalled", "page", {})
 STRAGGLER = ("ArgusStragglerRank", "page", {"rank": "2"})
+TICKET = ("ArgusStragglerRank", "ticket", {"rank": "2"})
+"""Goes out in working hours only, so what it muted at night nobody would hear of."""
 HOST = ("ArgusHostStall", "page", {"rank": "2", "team": "algorithm"})
 
 INHIBITION = {
@@ -136,7 +138,19 @@ INHIBITION = {
     "stall leaves the lost rank": (STALL, ("ArgusRankMissing", "ticket", {"rank": "1"}), False),
     "stall leaves a dead channel": (STALL, ("ArgusChannelDown", "ticket", {}), False),
     "another job is untouched": (STALL, ("ArgusStragglerRank", "page", {"training_job": "other"}), False),
-    "a culprit mutes the slow job": (STRAGGLER, ("ArgusIterationRegression", "page", {}), True),
+    "a culprit mutes the ticket of the slow job": (
+        STRAGGLER,
+        ("ArgusIterationRegression", "ticket", {}),
+        True,
+    ),
+    "what a culprit does not explain by size pages": (
+        STRAGGLER,
+        ("ArgusIterationRegression", "page", {}),
+        False,
+    ),
+    "a ticket mutes no page": (TICKET, ("ArgusIterationRegression", "page", {}), False),
+    "a ticket mutes no ticket": (TICKET, ("ArgusGroupImbalance", "ticket", {}), False),
+    "a ticket mutes no info": (TICKET, ("ArgusStragglerRank", "info", {"rank": "2"}), False),
     "a culprit mutes the jitter": (STRAGGLER, ("ArgusIterationJitter", "ticket", {}), True),
     "a culprit mutes the imbalance": (STRAGGLER, ("ArgusGroupImbalance", "ticket", {}), True),
     "a culprit mutes those it makes late": (

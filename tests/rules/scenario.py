@@ -44,7 +44,7 @@ class Scenario:
     folder: Path
     concerns: tuple[str, ...]
     flavour: str = "rules"
-    interval: int = STEP
+    interval: float = STEP
     """Seconds between samples."""
     evaluation: int = STEP
     """Seconds between evaluations."""
@@ -90,7 +90,7 @@ class Scenario:
             "group_eval_order": groups,
             "tests": [
                 {
-                    "interval": f"{self.interval}s",
+                    "interval": f"{round(self.interval * 1000)}ms",
                     "input_series": self.inputs,
                     "promql_expr_test": self.expectations,
                 }

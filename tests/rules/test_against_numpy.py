@@ -72,12 +72,14 @@ def best_split(durations: Floats, per_sample: int) -> tuple[float, int]:
     """Largest mean ratio and its split, by brute force over the splits that a scrape can see (appendix B)."""
     best = (0.0, 0)
     for split in range(per_sample, len(durations), per_sample):
-        left, right = durations[:split], durations[split:]
+        # The interval that holds the change belongs to neither side.
+        left, right = durations[:split], durations[split + per_sample :]
         if min(len(left), len(right)) < 8:
             continue
         relative = [side.std() / side.mean() for side in (left, right)]
         ratio = right.mean() / left.mean()
-        error = np.sqrt(sum(rel**2 / len(side) for rel, side in zip(relative, (left, right), strict=True)))
+        pooled = sum(len(side) * rel**2 for rel, side in zip(relative, (left, right), strict=True))
+        error = np.sqrt(pooled / (len(left) + len(right)) * (1 / len(left) + 1 / len(right)))
         if max(relative) < 0.1 and ratio > 1.05 and ratio - 1 > 5 * error:
             best = max(best, (float(ratio), split))
     return best

@@ -29,12 +29,13 @@ CONTRACT = {
     "ArgusKernelGroupShift",
     "ArgusHostStall",
     "ArgusRankMissing",
+    "ArgusJobNameClash",
     "ArgusChannelDown",
     "ArgusRecordsDropped",
     "ArgusOverheadBudget",
     "ArgusL3WorkerBehind",
 }
-"""Alert names of DESIGN section 5."""
+"""Alert names that sites route by."""
 
 
 def rules_of(file: str) -> list[dict[str, Any]]:

@@ -58,3 +58,17 @@ def test_only_while_a_job_runs(tmp_path: Path, ends: int) -> None:
     alert = 'ALERTS{alertname="ArgusL3WorkerBehind", alertstate="firing"}'
     job.expect(f"count({alert})", f"{AT * STEP}s", {"{}": 1} if ends == SAMPLES else {})
     job.run()
+
+
+def test_a_worker_that_died_is_missed_for_as_long_as_the_job_runs(tmp_path: Path) -> None:
+    """Its last success was looked for an hour back, so the alert resolved while the worker was dead."""
+    samples = 5 * 3600 // STEP
+    job = Scenario(tmp_path, ("job",))
+    job.ranks(range(2), samples)
+    job.inputs.append(
+        {"series": LAST, "values": successes(until=20, missing=range(24, samples), samples=samples)}
+    )
+    alert = 'ALERTS{alertname="ArgusL3WorkerBehind", alertstate="firing"}'
+    for hour in (1, 3, 5):
+        job.expect(f"count({alert})", f"{hour}h", {"{}": 1})
+    job.run()

@@ -50,6 +50,7 @@ EXCEPTIONS: tuple[tuple[str, tuple[Case, ...], str], ...] = (
         _ALL,
         "of groups without a coordinate, as the worker says: rules/tests/kernels.yaml",
     ),
+    ("ALERTS/ArgusJobNameClash/ticket", _ALL, "of two jobs: tests/rules/test_health.py"),
     ("group:argus_ranks:(expected|reporting)", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     ("rank:argus_phase_duration_seconds:mean", (Case.BOUNDARY, Case.SILENT), _NO_THRESHOLD),
     (

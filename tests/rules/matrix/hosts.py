@@ -410,8 +410,8 @@ HEALTH = World(
         alert(
             "ArgusRankMissing",
             "ticket",
-            "rank group",
-            lambda ranks: some(ranks, {"1 -": 1}),
+            "group",
+            lambda ranks: some(ranks, {"-": 1}),
         ),
         alert(
             "ArgusChannelDown",
