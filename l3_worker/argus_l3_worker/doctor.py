@@ -28,10 +28,10 @@ State = Literal["ok", "warn", "fail"]
 ALERTS: Final = (
     "ArgusChannelDown", "ArgusCollectiveLateRank", "ArgusCollectiveSlowLink", "ArgusGroupImbalance",
     "ArgusHostStall", "ArgusIterationJitter", "ArgusIterationRegression", "ArgusJobNameClash",
-    "ArgusKernelDegraded", "ArgusKernelGroupShift", "ArgusL3WorkerBehind", "ArgusOverheadBudget", "ArgusRankMissing",
-    "ArgusRecordsDropped", "ArgusStragglerRank", "ArgusTrainingStalled",
+    "ArgusKernelDegraded", "ArgusKernelGroupShift", "ArgusL3WorkerBehind", "ArgusOverheadBudget",
+    "ArgusRankMissing", "ArgusRecordsDropped", "ArgusStragglerRank", "ArgusTrainingStalled",
 )  # fmt: skip
-"""The alerts of DESIGN section 5."""
+"""The alerts of the shipped rules."""
 RECORDED: Final = ("rank:argus_verdict:active", "job:argus_iteration:class", "job:argus_lost_gpus:current")
 """Recorded series that other components read (DESIGN section 3)."""
 

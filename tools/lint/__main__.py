@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from tools.lint import matches, names, programs, runbooks
 from tools.lint.sources import FLAVOURS, rules
 
-FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename"})
-"""Labels of dcgm-exporter and node_exporter, which the hardware rules join with."""
+FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename", "cluster"})
+"""Labels of dcgm-exporter and node_exporter, which the hardware rules join with, and one that scrapers add."""
 
 
 def problems() -> Iterator[str]:
