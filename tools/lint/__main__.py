@@ -9,7 +9,7 @@ from tools.lint import matches, names, programs, runbooks
 from tools.lint.sources import FLAVOURS, rules
 
 FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename", "cluster"})
-"""Labels of dcgm-exporter and node_exporter, which the hardware rules join with, and one that scrapers add."""
+"""Labels of dcgm-exporter and node_exporter, which hardware rules join with, and one that scrapers add."""
 
 
 def problems() -> Iterator[str]:

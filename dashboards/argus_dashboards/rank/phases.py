@@ -68,8 +68,8 @@ _AGE = lines(
     How long the rank has been in the phase it is in. It stays below the longest spans above; a line that
     climbs without end is a hang, and the panel beside it says where.
     """,
-    # At the scrape: until the next one nothing is known. 0 +: a time has no label of a type, which some stores
-    # give to series.
+    # At the scrape: until the next one nothing is known. 0 +: a time has no label of a type, which some
+    # stores give to series.
     [("open since", f"max(timestamp({_OPEN_SINCE}) - (0 + {_OPEN_SINCE}))")],
     unit=SECONDS,
     colours={"open since": FACT},
