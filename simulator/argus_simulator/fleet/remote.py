@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import remote_write
+from argus_core.varint import varint
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.fleet.blocks import Block
 from argus_simulator.fleet.ranks import Floats
@@ -49,7 +50,7 @@ class _Request:
 
     def filled(self, bits: NDArray[np.uint64], present: NDArray[np.bool_], stamp_ms: int) -> bytes:
         """The WriteRequest, uncompressed, with the series that are present."""
-        stamp = np.frombuffer(_varint(stamp_ms), np.uint8)
+        stamp = np.frombuffer(varint(stamp_ms), np.uint8)
         tail = self.ends - _STAMP_BYTES
         self.body[tail[:, None] + np.arange(_STAMP_BYTES)] = stamp
         # Value: eight bytes before the key (one byte) of the time.
@@ -79,7 +80,7 @@ class RemoteWrite:
                     if label not in known:
                         known[label] = remote_write.encode_series((label,), 0.0, 0)[: -len(_EMPTY_SAMPLE)]
                 one = b"".join([known[label] for label in labels]) + sample
-                template.append(b"\x0a" + _varint(len(one)) + one)
+                template.append(b"\x0a" + varint(len(one)) + one)
         self._present = np.zeros(len(template), bool)
         for first in range(0, len(template), _BATCH):
             part = template[first : first + _BATCH]
@@ -125,12 +126,3 @@ class RemoteWrite:
             if attempt == _ATTEMPTS:
                 raise ReceiverRefuses(f"{self._url}: {failure}, {_ATTEMPTS} times; is Prometheus there?")
             time.sleep(0.2 * 2**attempt)
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
