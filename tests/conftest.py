@@ -1,4 +1,4 @@
-"""What all tests share: where real traces lie, and the golden-file switch."""
+"""What all tests share: where real traces lie, the golden-file switch, and what CI may skip."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from skips import SkipCount
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files; review the diff")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SkipCount())
 
 
 @pytest.fixture
