@@ -214,6 +214,8 @@ def main() -> None:
     )
     parser.add_argument("--scrape-only", action="store_true", help="no rules: the least that it can cost")
     options = parser.parse_args()
+    if options.minutes < 2:
+        parser.error("--minutes is below 2, in which a group of a minute is not evaluated twice")
     # What Prometheus 2.53 and later set themselves: less memory for a little more collecting.
     os.environ.setdefault("GOGC", "75")
     series = list(fleet(options.ranks))

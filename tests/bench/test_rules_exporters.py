@@ -11,6 +11,7 @@ from bench.rules_exporters import Exporters
 from bench.series_writer import Series
 
 from argus_core import remote_write
+from bench import rules
 
 STEP = 4.0
 
@@ -63,3 +64,14 @@ def test_each_host_is_a_target() -> None:
     assert [one["labels"] for one in config["static_configs"]] == [
         {"instance": "host0:9877", "__metrics_path__": "/host0:9877"}
     ]
+
+
+def test_a_measurement_that_is_too_short_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, before anything is started."""
+    monkeypatch.setattr("sys.argv", ["bench.rules", "--minutes", "0.5"])
+    with pytest.raises(SystemExit) as ended:
+        rules.main()
+    assert ended.value.code == 2
+    assert "--minutes is below 2" in capsys.readouterr().err
