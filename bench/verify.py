@@ -132,9 +132,6 @@ def l3(_: Options) -> Iterator[Promise]:
     quality = benchmark("bench.l3_quality")
     yield at_most("L3: healthy fleets accused", quality["false_anomalies"], 0)
     yield at_least("L3: faults found", quality["recall"], 1.0)
-    recurrence = benchmark("bench.l3_recurrence")
-    yield at_most("L3: false gpu-memory episodes a day", recurrence["false_episodes_a_day"], 1)
-    yield at_least("L3: bursts of one rank found within an hour", recurrence["found_within_an_hour"], 0.9)
 
 
 def dashboards(_: Options) -> Iterator[Promise]:

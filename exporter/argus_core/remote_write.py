@@ -32,6 +32,12 @@ HEADERS: Final = {
 _NOT_ABOUT_CONTENT: Final = frozenset({401, 403, 404, 405, 407, 408, 415, 429})
 REFUSALS_UNTIL_ASIDE: Final = 5
 """Content refusals without an end to it, as when the receiver fails on the halves, before others go first."""
+REMEDIES: Final = {
+    404: "start Prometheus with --web.enable-remote-write-receiver",
+    415: "let the receiver take remote write 1.0: Content-Type application/x-protobuf with "
+    "prometheus.WriteRequest, Content-Encoding snappy",
+}
+"""What to do about an answer of this status, whoever sends."""
 
 STALE_NAN: Final = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 """The NaN that ends a series. Keep it a double: arithmetic may change its bits."""
@@ -41,6 +47,15 @@ class Damaged(ValueError):
     """A request body that `pack` did not make, such as a torn file."""
 
 
+class Refused(Exception):
+    """The receiver will never take this request; nor a part of it, where it is `beyond_limit`."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"HTTP {status}: {text}")
+        # A tenant's limit (Cortex, Mimir): what there was room for is stored already.
+        self.beyond_limit = status == 400 and ("limit of" in text or "exceeded" in text)
+
+
 class SnappyMissing(Exception):
     """The compression that remote write prescribes is not installed."""
 
@@ -48,20 +63,6 @@ class SnappyMissing(Exception):
 def refused_for_content(status: int) -> bool:
     """Whether this answer will not change however often the request is sent."""
     return 400 <= status < 500 and status not in _NOT_ABOUT_CONTENT
-
-
-def beyond_limit(status: int, text: str) -> bool:
-    """Whether a tenant's limit was reached (Cortex, Mimir): the rest of the request is stored already."""
-    return status == 400 and ("limit of" in text or "exceeded" in text)
-
-
-def remedy(status: int) -> str:
-    """What to do about an answer that every user of a receiver may get; empty for others."""
-    return {
-        404: "start Prometheus with --web.enable-remote-write-receiver",
-        415: "let the receiver take remote write 1.0: Content-Type application/x-protobuf with "
-        "prometheus.WriteRequest, Content-Encoding snappy",
-    }.get(status, "")
 
 
 def snappy() -> ModuleType:

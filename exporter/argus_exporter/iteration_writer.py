@@ -20,14 +20,14 @@ from argus_core import catalogue, wire
 from argus_core.bounded_read import read_bounded
 from argus_core.remote_write import (
     REFUSALS_UNTIL_ASIDE,
+    REMEDIES,
     Labels,
+    Refused,
     SnappyMissing,
-    beyond_limit,
     encode_series,
     labels_of,
     pack,
     refused_for_content,
-    remedy,
     snappy,
 )
 from argus_exporter.channels import ChannelTotals
@@ -61,14 +61,6 @@ class Sample(NamedTuple):
         self.charged.dropped[reason] += 1
 
 
-class Refused(Exception):
-    """The receiver will never take this request; nor a part of it, where it is `beyond_limit`."""
-
-    def __init__(self, message: str, beyond_limit: bool) -> None:
-        super().__init__(message)
-        self.beyond_limit = beyond_limit
-
-
 class Unreachable(Exception):
     """The receiver is away, overloaded or does not let us in: the request may be taken later."""
 
@@ -84,7 +76,6 @@ class IterationWriter:
         self._newest: dict[Labels, int] = {}
         self._sender: asyncio.Task[None] | None = None
         self._warnings = LogLimiter(log)
-        self._refused: list[tuple[list[Sample], Refused]] = []
         self._unsettled = 0
         """Tries in a row in which a refused batch was not sorted out, as the receiver failed on a part."""
 
@@ -182,28 +173,26 @@ class IterationWriter:
         Raises:
             Unreachable: the rest stays queued.
         """
+        lost: list[tuple[Sample, Refused]] = []
         try:
             while self._queue:
                 batch = [self._queue.popleft() for _ in range(min(len(self._queue), _SAMPLES_PER_REQUEST))]
                 try:
-                    await self._deliver(receiver, batch)
+                    await self._deliver(receiver, batch, lost)
                 except BaseException:
                     self._queue.extendleft(reversed(batch))
                     raise
             self._unsettled = 0
         finally:
-            self._report_refused()
+            if lost:
+                first, why = lost[0]
+                self._warnings.warning(
+                    "refused", f"remote write refused {len(lost)} samples, first of {first.labels}: {why}"
+                )
 
-    def _report_refused(self) -> None:
-        if self._refused:
-            part, why = self._refused[0]
-            count = sum(len(part) for part, _ in self._refused)
-            self._refused.clear()
-            self._warnings.warning(
-                "refused", f"remote write refused {count} samples, first of {part[0].labels}: {why}"
-            )
-
-    async def _deliver(self, receiver: _Receiver, batch: list[Sample]) -> None:
+    async def _deliver(
+        self, receiver: _Receiver, batch: list[Sample], lost: list[tuple[Sample, Refused]]
+    ) -> None:
         """Send a batch and empty it. A receiver refuses all for one bad sample: halves find and drop it."""
         parts: list[list[Sample]] = [list(batch)]
         refused = False
@@ -219,12 +208,13 @@ class IterationWriter:
                     continue
                 for one in part:
                     one.lost(REFUSED)
-                self._refused.append((part, error))
+                    lost.append((one, error))
             except Unreachable:
-                self._unsettled += refused
-                if refused and self._unsettled >= REFUSALS_UNTIL_ASIDE:
-                    del batch[: len(part)]
-                    self._queue.extend(part)  # what is good goes before it
+                if refused:
+                    self._unsettled += 1
+                    if self._unsettled >= REFUSALS_UNTIL_ASIDE:
+                        del batch[: len(part)]
+                        self._queue.extend(part)  # what is good goes before it
                 raise
             del batch[: len(part)]
 
@@ -256,8 +246,6 @@ class _Receiver:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"cannot reach {self._config.url}: {error or type(error).__name__}") from error
         if refused_for_content(response.status):
-            raise Refused(f"HTTP {response.status}: {text}", beyond_limit(response.status, text))
-        hint = remedy(response.status)
-        raise Unreachable(
-            f"{self._config.url} answers HTTP {response.status}: {text}{'; ' if hint else ''}{hint}"
-        )
+            raise Refused(response.status, text)
+        hint = f"; {REMEDIES[response.status]}" if response.status in REMEDIES else ""
+        raise Unreachable(f"{self._config.url} answers HTTP {response.status}: {text}{hint}")

@@ -452,16 +452,15 @@ class Worker:
             series.update(self._traces.published(replica))
         ended = (self._live or set()) - series.keys()
         self._live = set(series)
-        encoded: tuple[list[bytes], list[bytes]] = [], []
+        verdicts: list[bytes] = []
+        others: list[bytes] = []
         for labels in sorted(ended):
-            encoded[_is_detail(labels)].append(remote_write.encode_stale_marker(labels, stamp_ms))
+            part = verdicts if dict(labels)["__name__"] in results.VERDICTS else others
+            part.append(remote_write.encode_stale_marker(labels, stamp_ms))
         for labels, value in results.rounded(series).items():
-            encoded[_is_detail(labels)].append(remote_write.encode_series(labels, value, stamp_ms))
-        return encoded
-
-
-def _is_detail(labels: Labels) -> bool:
-    return dict(labels)["__name__"] not in results.VERDICTS
+            part = verdicts if dict(labels)["__name__"] in results.VERDICTS else others
+            part.append(remote_write.encode_series(labels, value, stamp_ms))
+        return verdicts, others
 
 
 def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:

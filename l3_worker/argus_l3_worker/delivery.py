@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import aiohttp
 
 from argus_core import remote_write
 from argus_l3_worker.config import WriteConfig
-from argus_l3_worker.errors import AccessError, DeliveryError, RequestRefused, Unsettled
+from argus_l3_worker.errors import AccessError, DeliveryError
 from argus_l3_worker.http_access import Access, refusal_hint
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.spool import Entry, Spool
@@ -42,8 +42,7 @@ class Delivery:
         self._spool = spool
         self._telemetry = telemetry
         self._clock = clock
-        self._whole: set[Entry] = set()
-        self._refused: list[tuple[Sequence[bytes], RequestRefused]] = []
+        self._refused: list[tuple[Sequence[bytes], remote_write.Refused]] = []
         self.problem = ""
         """What the last `send` or `drain` met; empty where it delivered."""
 
@@ -52,43 +51,51 @@ class Delivery:
 
         Args:
             verdicts: series that go before the others, in requests of their own; False also if one of them
-                was refused: a receiver that is at a limit stores what comes first.
+                was lost: a receiver that is at a limit stores what comes first.
         """
         # Beside the event loop: a spool on a disk waits for the disk.
         needed = await asyncio.to_thread(self._queue, verdicts)
         await asyncio.to_thread(self._queue, series)
-        if await self.drain() and not needed <= self._whole:
-            self.problem = "verdicts were refused, see the log"
-        return not self.problem
+        return await self.drain(needed)
 
-    def _queue(self, series: Sequence[bytes]) -> set[Entry | None]:
-        queued = set()
+    def _queue(self, series: Sequence[bytes]) -> set[bytes]:
+        bodies = set()
         for batch in remote_write.batches(series, self._config.series_per_request):
-            self._expire(self._spool.append(remote_write.pack(batch), self._now_ms()))
-            queued.add(self._spool.newest)
-        return queued
+            body = remote_write.pack(batch)
+            self._expire(self._spool.append(body, self._now_ms()))
+            bodies.add(body)
+        return bodies
 
-    async def drain(self) -> bool:
-        """Deliver what is queued; False if the receiver is away."""
+    async def drain(self, needed: Collection[bytes] = ()) -> bool:
+        """Deliver what is queued; False if some must wait, or some of the requests `needed` was lost."""
         self._expire(self._spool.trim(self._now_ms()))
-        self._whole.clear()
         self.problem = ""
-        aside: list[Unsettled] = []
+        missing = set(needed)
+        unsettled: DeliveryError | None = None
+        # Oldest first, and what the receiver will not let us sort out behind all that it takes.
+        waiting = sorted(self._spool.waiting(), key=_is_put_aside)
         try:
-            while len(aside) < len(self._spool) and (body := self._spool.oldest()) is not None:
+            for entry in waiting:
                 try:
+                    body = self._spool.body(entry)
                     series = remote_write.unpack(body)
-                    await self._deliver(body, series)
-                except remote_write.Damaged as error:
-                    self._spool.remove_oldest()
-                    self._expire(1, f"the file is torn: {error}")
-                except Unsettled as error:
-                    self._put_aside(series, error)
-                    aside.append(error)
-                else:
-                    self._spool.remove_oldest()
-            if aside:
-                raise aside[0]
+                except (OSError, remote_write.Damaged) as error:
+                    self._spool.remove(entry)
+                    self._expire(1, f"no request is in its file: {error}")
+                    continue
+                refused = len(self._refused)
+                try:
+                    await self._deliver(entry, body, series)
+                except DeliveryError as error:
+                    if not _is_put_aside(entry):
+                        raise
+                    unsettled = error
+                    continue
+                self._spool.remove(entry)
+                if len(self._refused) == refused:
+                    missing.discard(body)
+            if unsettled is not None:
+                raise unsettled
         except DeliveryError as error:
             self.problem = str(error)
             LOGGER.warning(
@@ -104,33 +111,23 @@ class Delivery:
             self._report_refused()
             self._telemetry.spooled_requests.set(len(self._spool))
             self._telemetry.spooled_bytes.set(self._spool.size_bytes)
-        return True
+        if missing:
+            self.problem = "verdicts were refused or dropped, see the log"
+        return not missing
 
-    async def _deliver(self, body: bytes, series: Sequence[bytes]) -> None:
-        entry = self._spool.first
+    async def _deliver(self, entry: Entry, body: bytes, series: Sequence[bytes]) -> None:
         try:
             await self._post_patiently(body)
             self._telemetry.samples.labels("written").inc(len(series))
-            self._whole.add(entry)
-        except RequestRefused as refused:
-            try:
-                await self._bisect(series, refused)
-            except DeliveryError as error:
-                raise Unsettled(str(error)) from error
+        except remote_write.Refused as error:
+            entry.refusals += 1
+            if entry.refusals == remote_write.REFUSALS_UNTIL_ASIDE:
+                self._telemetry.samples.labels("postponed").inc(len(series))
+            await self._bisect(series, error)
 
-    def _put_aside(self, series: Sequence[bytes], error: Unsettled) -> None:
-        """After some tries the others go before a request whose bad series cannot be found."""
-        entry = self._spool.first
-        entry.refusals += 1
-        if entry.refusals < remote_write.REFUSALS_UNTIL_ASIDE:
-            raise error
-        if entry.refusals == remote_write.REFUSALS_UNTIL_ASIDE:
-            self._telemetry.samples.labels("postponed").inc(len(series))
-        self._spool.put_behind()
-
-    async def _bisect(self, series: Sequence[bytes], reason: RequestRefused) -> None:
+    async def _bisect(self, series: Sequence[bytes], reason: remote_write.Refused) -> None:
         """Deliver all but the series that are refused for themselves; those are dropped and counted."""
-        pending: list[tuple[Sequence[bytes], RequestRefused]] = [(series, reason)]
+        pending: list[tuple[Sequence[bytes], remote_write.Refused]] = [(series, reason)]
         requests = 0
         while pending:
             part, why = pending.pop()
@@ -144,7 +141,7 @@ class Delivery:
                 try:
                     await self._post_patiently(remote_write.pack(half))
                     self._telemetry.samples.labels("written").inc(len(half))
-                except RequestRefused as error:
+                except remote_write.Refused as error:
                     pending.append((half, error))
 
     def _report_refused(self) -> None:
@@ -190,10 +187,9 @@ class Delivery:
                 "stored: check --remote-write.url and that Prometheus runs"
             ) from error
         if remote_write.refused_for_content(response.status):
-            beyond_limit = remote_write.beyond_limit(response.status, text)
-            raise RequestRefused(f"HTTP {response.status}: {text}", beyond_limit)
+            raise remote_write.Refused(response.status, text)
         hint = (
-            remote_write.remedy(response.status)
+            remote_write.REMEDIES.get(response.status)
             or refusal_hint(response.status, self._access.key)
             or "the requests are kept and tried again"
         )
@@ -211,3 +207,7 @@ class Delivery:
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
+
+
+def _is_put_aside(entry: Entry) -> bool:
+    return entry.refusals >= remote_write.REFUSALS_UNTIL_ASIDE

@@ -29,18 +29,3 @@ class DeliveryError(ArgusWorkerError):
     def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
-
-
-class Unsettled(DeliveryError):
-    """The receiver refused the request for what is in it, and was away before the bad series was found."""
-
-
-class RequestRefused(ArgusWorkerError):
-    """The receiver refuses the request for what is in it (4xx); sending it again cannot help.
-
-    Where it is `beyond_limit`, parts of it cannot help either: what there was room for is stored.
-    """
-
-    def __init__(self, message: str, beyond_limit: bool = False) -> None:
-        super().__init__(message)
-        self.beyond_limit = beyond_limit

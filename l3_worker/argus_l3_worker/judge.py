@@ -6,8 +6,9 @@ IQR alone flags 24-93 % of kernels. Whether evidence becomes a verdict is decide
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -113,65 +114,37 @@ class RoleJudgement:
     not_compared: tuple[tuple[str, str, str], ...]
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """Values of a role's ranks that may be evidence, shape (ranks,).
-
-    Attributes:
-        statistic: what they are, the same in every role that has them.
-        errors, floor: see `significant`.
-        own: the role's own robust deviation.
-        enough: which of them may speak.
-        of_tail: they are of a p99.
-    """
-
-    statistic: Hashable
-    values: Floats
-    errors: Floats
-    floor: float
-    own: float
-    enough: Bools | Literal[True] = True
-    of_tail: bool = False
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """A role whose ranks are compared, before it is known how much the ranks of other roles differ."""
-
-    role: RoleTriples
-    pairs: list[tuple[PairJudgement, list[_Candidate]]]
-    rank: _Candidate
-    weights: Floats
-    shifts: Floats
-    not_compared: list[tuple[str, str, str]]
-
-
-def judge_role(
-    role: RoleTriples, config: JudgeConfig, tails_of_data: Collection[str] = ()
-) -> RoleJudgement | Abstention:
-    """Judge a role that is alone in its job; see `judge_roles`."""
-    return judge_roles([role], config, tails_of_data)[role.role]
-
-
 def judge_roles(
     roles: Sequence[RoleTriples], config: JudgeConfig, tails_of_data: Collection[str] = ()
 ) -> dict[str, RoleJudgement | Abstention]:
-    """Compare every pair over each role's ranks, then the ranks as a whole.
+    """Judge all roles of a job: ranks within theirs, by how much ranks of all roles differ."""
+    deviations = Deviations()
+    outcomes = {role.role: judge_role(role, config, tails_of_data, deviations) for role in roles}
+    deviations.pool()
+    for role in roles:
+        first = outcomes[role.role]
+        # Who does not stand out by the role's own deviation does not by a larger one.
+        if isinstance(first, RoleJudgement) and any(
+            evidence.any() for evidence in (first.rank_evidence, *(pair.evidence for pair in first.pairs))
+        ):
+            outcomes[role.role] = judge_role(role, config, tails_of_data, deviations)
+    return outcomes
+
+
+def judge_role(
+    role: RoleTriples,
+    config: JudgeConfig,
+    tails_of_data: Collection[str] = (),
+    deviations: Deviations | None = None,
+) -> RoleJudgement | Abstention:
+    """Compare every pair over the role's ranks, then the ranks as a whole.
 
     Args:
-        roles: all roles of one job. Ranks are compared within theirs; how much healthy ones differ is taken
-            from all roles that run the same kernel.
         tails_of_data: ranks whose far launches are no evidence; see `tails.of_the_data`.
+        deviations: what is known of other roles; None: the role is alone.
     """
-    deviations = Deviations()
-    compared = {role.role: _compare(role, config, deviations) for role in roles}
-    return {
-        name: one if isinstance(one, Abstention) else _decide(one, config, deviations, tails_of_data)
-        for name, one in compared.items()
-    }
+    deviations = deviations or Deviations()
 
-
-def _compare(role: RoleTriples, config: JudgeConfig, deviations: Deviations) -> _Compared | Abstention:
     def abstain(reason: AbstainReason, detail: str) -> Abstention:
         return Abstention(role.training_job, role.role, reason, detail)
 
@@ -184,20 +157,20 @@ def _compare(role: RoleTriples, config: JudgeConfig, deviations: Deviations) -> 
     for pair in role.pairs:
         rank_seconds[pair.ranks] += pair.seconds
 
-    pairs: list[tuple[PairJudgement, list[_Candidate]]] = []
+    judged: list[PairJudgement] = []
     not_compared: list[tuple[str, str, str]] = []
     for pair in role.pairs:
         if 2 * len(pair.ranks) <= ranks:
             result = _judge_censored(pair, role, rank_seconds, config)
         else:
-            result = _compare_pair(pair, rank_seconds[pair.ranks], ranks, config, deviations)
+            result = _judge_pair(pair, rank_seconds[pair.ranks], ranks, config, deviations)
         if isinstance(result, str):
             not_compared.append((pair.kernel, pair.stream, result))
         else:
-            pairs.append(result)
+            judged.append(result)
 
     compute_seconds = sum(_typical_seconds(pair, ranks) for pair in role.pairs if pair.kind == "compute")
-    weights, shifts, errors = _compute_shifts([judgement for judgement, _ in pairs], role)
+    weights, shifts, errors = _compute_shifts(judged, role)
     known = np.where(np.isnan(shifts), 0.0, weights[:, None]).sum(axis=0)
     coverage = float(np.median(known)) / compute_seconds if compute_seconds > 0 else 0.0
     if coverage < config.min_coverage:
@@ -213,20 +186,7 @@ def _compare(role: RoleTriples, config: JudgeConfig, deviations: Deviations) -> 
     # Not in quadrature: what makes a launch long, such as a large sample, does so in all kernels.
     rank_error = np.full(ranks, np.nan)
     rank_error[enough] = (weights[:, None] * np.nan_to_num(errors)).sum(axis=0)[enough] / known[enough]
-    small = ranks < config.min_ranks
-    floor = float(np.log1p(config.small_role_effect if small else config.rank_effect))
-    own = _own_deviation(deviations, "rank", rank_shift, config, small)
-    whole = _Candidate("rank", rank_shift, rank_error, floor, own)
-    return _Compared(role, pairs, whole, weights, shifts, not_compared)
-
-
-def _decide(
-    compared: _Compared, config: JudgeConfig, deviations: Deviations, tails_of_data: Collection[str]
-) -> RoleJudgement:
-    role = compared.role
-    small = len(role.ranks) < config.min_ranks
-    judged = [_with_evidence(*pair, config, deviations, small) for pair in compared.pairs]
-    rank_evidence = _rank_evidence(compared, config, deviations)
+    rank_evidence = _rank_evidence(rank_shift, rank_error, weights, shifts, config, deviations)
     # Each far launch took half as long again at least; cycle.py asks what they did take.
     tails = np.log1p((FAR - 1.0) * rank_excess(tails_of(role), config))
     tails[explained_by_work(tails, role.work) | np.isin(role.ranks, list(tails_of_data))] = 0.0
@@ -236,19 +196,18 @@ def _decide(
         role.window,
         role.ranks,
         tuple(judged),
-        compared.rank.values,
+        rank_shift,
         rank_evidence,
         tails,
         _other_work(role, judged, rank_evidence),
         _work_spread(role, config),
-        tuple(compared.not_compared),
+        tuple(not_compared),
     )
 
 
-def _compare_pair(
+def _judge_pair(
     pair: PairTriples, rank_seconds: Floats, role_ranks: int, config: JudgeConfig, deviations: Deviations
-) -> tuple[PairJudgement, list[_Candidate]] | str:
-    """The pair without its evidence, and what that may be; or why it is not compared."""
+) -> PairJudgement | str:
     events = float(np.median(pair.events))
     least = min(_COPY_EVENTS, config.min_events) if pair.kind == "transfer" else config.min_events
     if events < least:
@@ -273,31 +232,36 @@ def _compare_pair(
     elif few:
         effect /= _FEW_COPIES_WEIGHT
 
-    def candidate(
-        what: str, values: Floats, errors: Floats, floor: float, enough: Bools | Literal[True] = True
-    ) -> _Candidate:
-        statistic = pair.kernel, pair.stream, modes.p50.shape[1], what
-        own = _own_deviation(deviations, statistic, values, config, small)
-        return _Candidate(statistic, values, errors, floor, own, enough & ~quiet, what.startswith("p99"))
+    def of_roles(statistic: str) -> Callable[[Floats], float]:
+        return partial(deviations.of, (pair.kernel, pair.stream, modes.p50.shape[1], statistic))
 
-    mean_seconds, weight = pair.seconds / pair.events, share
-    if pair.kind == "collective":  # who is late has a short one: what it is to the others counts
-        mean_seconds, weight = (np.full_like(values, np.median(values)) for values in (mean_seconds, share))
-    quiet = (weight < config.min_share) | (mean_seconds < config.min_duration_seconds)
-    candidates = [candidate("shift", shift, error, effect)]
+    candidates = [significant(shift, error, effect, config, small, of_roles("shift"))]
+    of_tail = [False]
     for mode in np.flatnonzero(
         (modes.time_share >= _MODE_TIME_SHARE) & (modes.event_share >= _MODE_EVENT_SHARE)
     ):
         whole, p99 = modes.whole[:, mode], modes.p99[:, mode]
-        candidates.append(candidate(f"mode {mode}", whole, modes.p50_error[:, mode], effect))
+        deviation = of_roles(f"mode {mode}")
+        candidates.append(significant(whole, modes.p50_error[:, mode], effect, config, small, deviation))
+        of_tail.append(False)
         if not small:
-            enough = modes.count[:, mode] >= _P99_MIN_EVENTS
-            candidates.append(candidate(f"p99 {mode}", p99, modes.p99_error[:, mode], tail_effect, enough))
+            deviation = of_roles(f"p99 {mode}")
+            tail = significant(p99, modes.p99_error[:, mode], tail_effect, config, small, deviation)
+            candidates.append(np.where(modes.count[:, mode] >= _P99_MIN_EVENTS, tail, 0.0))
+            of_tail.append(True)
+    stacked = np.stack(candidates)
+    largest = np.abs(stacked).argmax(axis=0)
+    evidence: Floats = np.take_along_axis(stacked, largest[None, :], axis=0)[0]
     count = np.log(pair.events / np.median(pair.events))
     other_count = significant(
         count, np.zeros_like(count), float(np.log1p(config.kernel_effect)), config, small
     )
-    judgement = PairJudgement(
+    mean_seconds, weight = pair.seconds / pair.events, share
+    if pair.kind == "collective":  # who is late has a short one: what it is to the others counts
+        mean_seconds, weight = (np.full_like(values, np.median(values)) for values in (mean_seconds, share))
+    quiet = (weight < config.min_share) | (mean_seconds < config.min_duration_seconds)
+    evidence[quiet] = 0.0
+    return PairJudgement(
         pair.kernel,
         pair.stream,
         pair.kind,
@@ -309,51 +273,16 @@ def _compare_pair(
         fence_log,
         shift,
         error,
-        evidence=np.zeros(len(pair.ranks)),
-        in_tail=np.zeros(len(pair.ranks), dtype=bool),
-        other_count=other_count != 0.0,
-    )
-    return judgement, candidates
-
-
-def _own_deviation(
-    deviations: Deviations, statistic: Hashable, values: Floats, config: JudgeConfig, small: bool
-) -> float:
-    """Of a role's ranks, which so join the pool; not of two or three, all of which one slow rank moves."""
-    if small or (~np.isnan(values)).sum() < config.min_ranks:
-        return 0.0
-    return deviations.add(statistic, values)
-
-
-def _significant(candidate: _Candidate, config: JudgeConfig, deviations: Deviations, small: bool) -> Floats:
-    deviation = max(candidate.own, deviations.pooled(candidate.statistic))
-    found = significant(candidate.values, candidate.errors, candidate.floor, config, small, deviation)
-    return np.where(candidate.enough, found, 0.0)
-
-
-def _with_evidence(
-    judgement: PairJudgement,
-    candidates: list[_Candidate],
-    config: JudgeConfig,
-    deviations: Deviations,
-    small: bool,
-) -> PairJudgement:
-    if not candidates:  # censored: its evidence is complete
-        return judgement
-    stacked = np.stack([_significant(one, config, deviations, small) for one in candidates])
-    of_tail = np.array([one.of_tail for one in candidates])
-    largest = np.abs(stacked).argmax(axis=0)
-    return replace(
-        judgement,
-        evidence=np.take_along_axis(stacked, largest[None, :], axis=0)[0],
+        evidence,
         # A tail counts as one only where nothing shifted as a whole.
-        in_tail=of_tail[largest] & ~stacked[~of_tail].any(axis=0),
+        in_tail=np.array(of_tail)[largest] & ~stacked[~np.array(of_tail)].any(axis=0),
+        other_count=other_count != 0.0,
     )
 
 
 def _judge_censored(
     pair: PairTriples, role: RoleTriples, rank_seconds: Floats, config: JudgeConfig
-) -> tuple[PairJudgement, list[_Candidate]] | str:
+) -> PairJudgement | str:
     """A pair that is among the top pairs of a few ranks only, perhaps the sick ones.
 
     The others publish no triple of it, but it took them at most their cutoff: the shift is a lower bound.
@@ -372,7 +301,7 @@ def _judge_censored(
     counts = (pair.events >= config.min_events) & (share >= config.min_share)
     counts &= pair.seconds / pair.events >= config.min_duration_seconds
     nothing = np.full(len(pair.ranks), np.nan)
-    judgement = PairJudgement(
+    return PairJudgement(
         pair.kernel,
         pair.stream,
         pair.kind,
@@ -388,7 +317,6 @@ def _judge_censored(
         in_tail=np.zeros(len(pair.ranks), dtype=bool),
         other_count=np.zeros(len(pair.ranks), dtype=bool),
     )
-    return judgement, []
 
 
 def significant(
@@ -397,7 +325,7 @@ def significant(
     floor: float,
     config: JudgeConfig,
     small: bool = False,
-    deviation: float | None = None,
+    deviation: Callable[[Floats], float] = robust_deviation,
 ) -> Floats:
     """`values` where they exceed the floor and the noise, else 0; NaN counts as 0.
 
@@ -409,14 +337,12 @@ def significant(
         values: log shifts against the role's median, shape (ranks,).
         errors: their standard errors, shape (ranks,).
         floor: least log shift.
-        deviation: of healthy ranks, where more is known of it than `values` tell.
+        deviation: how much healthy ranks differ; asked where they are three and more.
     """
     known = ~np.isnan(values)
     if not small and known.sum() < config.min_ranks:
         return np.zeros_like(values)
-    noise = np.nan_to_num(errors)
-    if not small:
-        noise = np.maximum(noise, robust_deviation(values) if deviation is None else deviation)
+    noise = np.nan_to_num(errors) if small else np.maximum(np.nan_to_num(errors), deviation(values))
     clear = known & (np.abs(np.nan_to_num(values)) > np.maximum(floor, config.deviations * noise))
     return np.where(clear, values, 0.0)
 
@@ -443,15 +369,23 @@ def _compute_shifts(judged: Sequence[PairJudgement], role: RoleTriples) -> tuple
     return weights, shifts, errors
 
 
-def _rank_evidence(compared: _Compared, config: JudgeConfig, deviations: Deviations) -> Floats:
+def _rank_evidence(
+    rank_shift: Floats,
+    rank_error: Floats,
+    weights: Floats,
+    shifts: Floats,
+    config: JudgeConfig,
+    deviations: Deviations,
+) -> Floats:
     """Ranks of which all compute kernels are slower, as a throttled GPU's are.
 
     The time-weighted mean must be significant, and the time-weighted median must have moved by half of it:
     one very slow kernel is that kernel's fault, not the GPU's.
     """
-    weights, shifts = compared.weights, compared.shifts
-    small = len(compared.role.ranks) < config.min_ranks
-    evidence = _significant(compared.rank, config, deviations, small)
+    small = len(rank_shift) < config.min_ranks
+    floor = float(np.log1p(config.small_role_effect if small else config.rank_effect))
+    deviation = partial(deviations.of, "rank")
+    evidence = significant(rank_shift, rank_error, floor, config, small, deviation)
     for rank in np.flatnonzero(evidence):
         known = ~np.isnan(shifts[:, rank])
         middle = _weighted_median(shifts[known, rank], weights[known])

@@ -238,7 +238,7 @@ async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announ
             delivered=report.delivered,
         )
     )
-    return report.undelivered if report.delivered is False else None
+    return report.undelivered or None
 
 
 def next_tick(now: float, cycle: float) -> float:

@@ -6,6 +6,7 @@ far modes hide a 7 % slow rank (research/numerics.md B4).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
@@ -147,11 +148,14 @@ def robust_deviation(values: Floats) -> float:
 
     Blind to up to half of the ranks being bad, where a standard deviation is blind to one.
     """
-    return _deviation(_from_median(values))
+    known = values[~np.isnan(values)]
+    if not known.size:
+        return 0.0
+    return float(_MAD_TO_SIGMA * np.median(np.abs(known - np.median(known))))
 
 
 class Deviations:
-    """Robust deviations of statistics over the ranks: of each role, and pooled over the roles of a job.
+    """Robust deviations of statistics over the ranks of each role, and over those of all roles of a job.
 
     Healthy chips differ for life. Among 4 to 16 values the median absolute deviation is often tiny by chance,
     and then the farthest healthy chip is many of it away, in every window. Distances from each role's own
@@ -160,33 +164,22 @@ class Deviations:
     """
 
     def __init__(self) -> None:
-        self._distances: dict[Hashable, list[Floats]] = {}
+        self._centred: defaultdict[Hashable, list[Floats]] = defaultdict(list)
         self._pooled: dict[Hashable, float] = {}
 
-    def add(self, statistic: Hashable, values: Floats) -> float:
-        """Take what the ranks of one more role have, NaN left out; return the role's own deviation."""
-        distances = _from_median(values)
-        of_roles = self._distances.setdefault(statistic, [])
-        of_roles.append(distances * (1.0 + _MEDIAN_FOLLOWS / max(distances.size, 1)))
-        return _deviation(distances)
+    def of(self, statistic: Hashable, values: Floats) -> float:
+        """That of one role's values, NaN left out; not less than that of all roles, once they are pooled."""
+        known = values[~np.isnan(values)]
+        self._centred[statistic].append((known - np.median(known)) * (1.0 + _MEDIAN_FOLLOWS / known.size))
+        return max(robust_deviation(values), self._pooled.get(statistic, 0.0))
 
-    def pooled(self, statistic: Hashable) -> float:
-        """The deviation over all roles that were added before the first call; 0 where it was one."""
-        if statistic not in self._pooled:
-            of_roles = self._distances.get(statistic, ())
-            several = len(of_roles) > 1
-            self._pooled[statistic] = _deviation(np.concatenate(of_roles)) if several else 0.0
-        return self._pooled[statistic]
-
-
-def _from_median(values: Floats) -> Floats:
-    known = values[~np.isnan(values)]
-    distances: Floats = np.abs(known - np.median(known)) if known.size else known
-    return distances
-
-
-def _deviation(distances: Floats) -> float:
-    return float(_MAD_TO_SIGMA * np.median(distances)) if distances.size else 0.0
+    def pool(self) -> None:
+        """All roles were looked at. What one role alone has tells no more than its own deviation."""
+        self._pooled = {
+            statistic: robust_deviation(np.concatenate(roles))
+            for statistic, roles in self._centred.items()
+            if len(roles) > 1
+        }
 
 
 def _against_median(values: Floats) -> Floats:

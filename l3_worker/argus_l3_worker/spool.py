@@ -6,6 +6,7 @@ before what is new. In memory, or in a folder that survives a restart (one file 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections import deque
@@ -19,15 +20,16 @@ _SUFFIX = ".rw"
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder last through a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Make the names in a folder last through a power cut, where its file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
-@dataclass(eq=False)
+@dataclass
 class Entry:
     """One request: when it was made (Unix milliseconds), its size, and its body if that is in memory.
 
@@ -74,11 +76,6 @@ class Spool:
     def size_bytes(self) -> int:
         return self._bytes
 
-    @property
-    def newest(self) -> Entry | None:
-        """The request that was appended last; None where nothing waits, as when it alone was too much."""
-        return self._entries[-1] if self._entries else None
-
     def append(self, body: bytes, now_ms: int) -> int:
         """Add a request at the end; return how many old ones had to go. Waits for the disk.
 
@@ -89,7 +86,7 @@ class Spool:
         if self._folder is not None:
             path = self._folder / entry.file_name
             try:
-                temporary = path.with_suffix(".tmp")
+                temporary = self._folder / "new.tmp"  # one name: what a full disk leaves is written over
                 with temporary.open("wb") as file:
                     file.write(body)
                     file.flush()
@@ -108,35 +105,28 @@ class Spool:
         while self._entries and (
             self._bytes > self._limit_bytes or now_ms - self._entries[0].created_ms > self._limit_age_ms
         ):
-            self.remove_oldest()
+            self.remove(self._entries[0])
             dropped += 1
         return dropped
 
-    @property
-    def first(self) -> Entry:
-        """The request whose body `oldest` gave."""
-        return self._entries[0]
+    def waiting(self) -> list[Entry]:
+        """All requests, oldest first."""
+        return list(self._entries)
 
-    def put_behind(self) -> None:
-        """Send the oldest request last."""
-        self._entries.rotate(-1)
+    def body(self, entry: Entry) -> bytes:
+        """What to send.
 
-    def oldest(self) -> bytes | None:
-        """Body of the oldest request, None when there is none. A file that vanished is passed over."""
-        while self._entries:
-            entry = self._entries[0]
-            if entry.body is not None:
-                return entry.body
-            assert self._folder is not None
-            try:
-                return (self._folder / entry.file_name).read_bytes()
-            except OSError:
-                self.remove_oldest()
-        return None
+        Raises:
+            OSError: its file vanished or cannot be read.
+        """
+        if entry.body is not None:
+            return entry.body
+        assert self._folder is not None
+        return (self._folder / entry.file_name).read_bytes()
 
-    def remove_oldest(self) -> None:
-        """Forget the oldest request."""
-        entry = self._entries.popleft()
+    def remove(self, entry: Entry) -> None:
+        """Forget a request."""
+        self._entries.remove(entry)
         self._bytes -= entry.size
         if self._folder is not None and entry.body is None:
             (self._folder / entry.file_name).unlink(missing_ok=True)

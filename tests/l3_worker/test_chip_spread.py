@@ -125,17 +125,23 @@ def test_the_pooled_deviation_is_the_true_one_whatever_the_size_of_roles(size: i
     """2 % within 8 %, also where one role in eight is wild; the mean of the roles' own is too low."""
     random = np.random.default_rng(size)
     deviations = Deviations()
-    own = [deviations.add("speed", 0.02 * random.standard_normal(size)) for _ in range(8192 // size)]
-    assert deviations.pooled("speed") == pytest.approx(0.02, rel=0.08)
+    own = [deviations.of("speed", 0.02 * random.standard_normal(size)) for _ in range(8192 // size)]
+    assert pooled(deviations) == pytest.approx(0.02, rel=0.08)
     assert np.mean(own) < 0.02
     for _ in range(len(own) // 7):
-        deviations.add("speed", 0.5 * random.standard_normal(size))
-    assert deviations.pooled("speed") < 0.026
+        deviations.of("speed", 0.5 * random.standard_normal(size))
+    assert pooled(deviations) < 0.026
+
+
+def pooled(deviations: Deviations) -> float:
+    """What a role gets whose ranks are all alike."""
+    deviations.pool()
+    return deviations.of("speed", np.zeros(1))
 
 
 def test_deviations_of_one_role_are_not_pooled() -> None:
-    """0: the role's own is what counts. NaN is left out."""
+    """The role's own is what counts. NaN is left out."""
     deviations = Deviations()
     values = np.array([0.0, 0.01, 0.02, np.nan, 0.05])
-    assert deviations.add("speed", values) == robust_deviation(values)
-    assert deviations.pooled("speed") == deviations.pooled("other") == 0.0
+    assert deviations.of("speed", values) == robust_deviation(values)
+    assert pooled(deviations) == 0.0

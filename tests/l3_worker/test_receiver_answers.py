@@ -218,6 +218,18 @@ def test_a_refused_verdict_is_not_a_delivered_cycle() -> None:
     assert ranks_of(writing.receiver.taken) == [12]
 
 
+def test_verdicts_that_were_taken_by_halves_are_delivered() -> None:
+    """413 of a proxy: what is too much in one request is all stored in several."""
+    writing = Writing(lambda labels: (204, "") if len(labels) <= 2 else (413, "too large"))
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send([], series(*range(8)))
+
+    writing.run(work)
+    assert sorted(ranks_of(writing.receiver.taken)) == list(range(8))
+    assert len(writing.receiver.requests) == 7
+
+
 def test_poison_steps_aside() -> None:
     """A proxy that fails on the bad series alone: after five tries the others go before it, for ever."""
 
@@ -269,6 +281,22 @@ def test_a_torn_spool_file_is_dropped_and_the_next_ones_are_delivered(left: str,
     assert (dropped, len(after.spool), list(tmp_path.glob("*.rw"))) == (1.0, 0, [])
 
 
+def test_poison_that_stepped_aside_is_still_the_oldest() -> None:
+    """Behind the others when they are sent, before them when the spool's bounds end it."""
+    writing = Writing(lambda labels: (503, "away") if len(labels) == 1 else (400, "bad"))
+
+    async def work(delivery: Delivery) -> None:
+        for cycle in range(6):
+            assert not await delivery.send(series(cycle, 100 + cycle))
+
+    writing.run(work)
+    stamps = [entry.created_ms for entry in writing.spool.waiting()]
+    assert len(stamps) == 6
+    assert stamps == sorted(stamps)
+    assert writing.spool.trim(stamps[0] + HOUR_MS + 1) >= 1
+    assert stamps[0] not in [entry.created_ms for entry in writing.spool.waiting()]
+
+
 def test_noise_that_looks_like_a_request_is_refused_and_passed_over() -> None:
     """Bytes that decompress and are no series: the receiver's 400 ends it, and its name stays unknown."""
     writing = Writing(lambda _: (204, ""))
@@ -305,6 +333,32 @@ def test_a_kept_request_is_on_the_disk_before_it_has_its_name(
     assert happened == ["contents", "name", "folder"]
 
 
+@pytest.mark.parametrize(("fails", "kept"), [("contents", 0), ("folder", 3)])
+def test_a_disk_that_fails_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, kept: int
+) -> None:
+    """Full: each body stays in memory, in one file at most. Folders that cannot be synced, as of some network
+    file systems: requests are kept as files all the same, and each is removed once it is delivered."""
+    sync = os.fsync
+
+    def synced(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) == (fails == "folder"):
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    spool = Spool(tmp_path, 1 << 20, HOUR_MS)
+    for number in range(3):
+        spool.append(b"body%d" % number, number)
+    assert [spool.body(entry) for entry in spool.waiting()] == [b"body0", b"body1", b"body2"]
+    assert len(list(tmp_path.glob("*.rw"))) == kept
+    assert len(list(tmp_path.glob("*.tmp"))) <= 1
+    for entry in spool.waiting():
+        spool.remove(entry)
+    spool.close()
+    assert list(tmp_path.glob("*.rw")) == []
+
+
 def test_healthz_says_since_when_and_why_nothing_is_written() -> None:
     """After 120 s of refusals; the status stays 200, as a restart would lose what waits in memory."""
     now = 0.0
@@ -328,7 +382,8 @@ def test_a_cycle_tells_why_it_was_not_delivered() -> None:
     async def work(delivery: Delivery) -> None:
         assert not await delivery.send(series(1))
         assert "HTTP 503: away" in delivery.problem
-        writing.spool.remove_oldest()
+        (entry,) = writing.spool.waiting()
+        writing.spool.remove(entry)
         assert await delivery.send(series(2))
         assert delivery.problem == ""
 
