@@ -32,8 +32,6 @@ NOT_EXECUTABLE = 126
 _START_LIMIT_S = 20.0
 """How long an exporter may take until it listens: its imports from a cold network disk."""
 _STOP_LIMIT_S = 5.0
-_LOG_BYTES = 1 << 20
-"""How much of its log is read for the word that it serves."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _SI_KERNEL = 0x80
 _PR_SET_PDEATHSIG = 1
@@ -89,7 +87,8 @@ def child_environment(environ: Mapping[str, str], socket: Path, job: str | None)
 def _exporter(path: Path, listen_address: str) -> Iterator[None]:
     """An exporter of our own while the block runs; a warning instead where it cannot start."""
     try:
-        exporter = _start_exporter(path, listen_address, path.with_suffix(".log"))
+        log = path.with_suffix(".log")
+        exporter = _start_exporter(path, listen_address, log)
     except OSError as error:
         _say(f"no exporter, the command runs without one: {error}")
         yield
@@ -100,17 +99,17 @@ def _exporter(path: Path, listen_address: str) -> Iterator[None]:
         _stop(exporter)
 
 
-@contextlib.contextmanager
-def _own_folder(folder: Path) -> Iterator[int]:
-    """A descriptor of the folder for socket and log, made where it is missing.
+def _open_log(log: Path) -> int:
+    """A new log, in the folder that the socket will be in, made where it is missing.
 
     Raises:
-        OSError: another user may write to it, and could lead what we write to any file of ours.
+        OSError: another user may write to the folder, and could lead what we write to any file of ours.
     """
+    folder = log.parent
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     if folder.is_symlink():  # for the message; O_NOFOLLOW is what nobody can outrun
         raise OSError(f"{folder} is a symbolic link; name another place with --socket")
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    opened = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(opened)
         if status.st_uid != os.getuid():
@@ -122,7 +121,9 @@ def _own_folder(folder: Path) -> Iterator[int]:
                 f"{folder} can be written to by other users; name another place with --socket, or: "
                 f"chmod go-w {folder}"
             )
-        yield opened
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(log.name, dir_fd=opened)
+        return os.open(log.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=opened)
     finally:
         os.close(opened)
 
@@ -135,34 +136,27 @@ def _start_exporter(path: Path, listen_address: str, log: Path) -> subprocess.Po
     """
     command = [sys.executable, "-m", "argus_exporter.cli", "serve", "--socket", str(path)]
     command += ["--web.listen-address", listen_address]
-    with _own_folder(log.parent) as folder:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(log.name, dir_fd=folder)
-        how = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        output = os.open(log.name, how, 0o600, dir_fd=folder)
-    with os.fdopen(output, "rb", buffering=0) as written:
+    with os.fdopen(_open_log(log), "wb") as output:
         exporter = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=written,
+            stdout=output,
             stderr=subprocess.STDOUT,
             # A session of its own: Ctrl-C is for the training, which still reports while it ends.
             start_new_session=True,
             preexec_fn=_die_with_parent,
         )
-        limit = time.monotonic() + _START_LIMIT_S
-        while time.monotonic() < limit:
-            ended = exporter.poll() is not None
-            said = os.pread(written.fileno(), _LOG_BYTES, 0).decode(errors="replace")
-            if ended:
-                lines = said.strip().splitlines()
-                reason = lines[-1] if lines else f"it ended with status {exporter.returncode}"
-                raise OSError(reason.removeprefix("argus-exporter: "))
-            url = re.search(r"\burl=(\S+)", said)
-            if url and _is_listening(path):
-                _say(f"serving {url[1]} while the command runs (log: {log})")
-                return exporter
-            time.sleep(0.02)
+    limit = time.monotonic() + _START_LIMIT_S
+    while time.monotonic() < limit:
+        if exporter.poll() is not None:
+            lines = log.read_text(errors="replace").strip().splitlines()
+            reason = lines[-1] if lines else f"it ended with status {exporter.returncode}"
+            raise OSError(reason.removeprefix("argus-exporter: "))
+        url = re.search(r"\burl=(\S+)", log.read_text(errors="replace"))
+        if url and _is_listening(path):
+            _say(f"serving {url[1]} while the command runs (log: {log})")
+            return exporter
+        time.sleep(0.02)
     _stop(exporter)
     raise OSError(f"it was not ready after {_START_LIMIT_S:.0f} s; see {log}")
 

@@ -168,7 +168,6 @@ async def _running_exporter(
                     )
             finally:
                 await site.runner.cleanup()
-                access.close()
         finally:
             await stacks.stop()
             await intake.stop()

@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import ssl
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -123,7 +123,6 @@ class WebAccess:
         self._path = path
         self._users: dict[str, str] = {}
         self._known: set[bytes] = set()
-        self._guesses = ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-passwords")
         security = load_web_security(path)
         self.context = ssl_context(security, path)
         """For the server's socket; None: plain HTTP. New connections see what was renewed."""
@@ -131,11 +130,7 @@ class WebAccess:
 
     @property
     def middleware(self) -> Middleware:
-        return _authentication(self._users, self._known, self._guesses)
-
-    def close(self) -> None:
-        """Try no more passwords."""
-        self._guesses.shutdown(wait=False, cancel_futures=True)
+        return _authentication(self._users, self._known)
 
     def renew(self) -> None:
         """Read the file again: certificate, key, users. A further client authority is added to the old one.
@@ -167,16 +162,14 @@ class WebAccess:
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def _authentication(users: dict[str, str], known: set[bytes], guesses: Executor) -> Middleware:
+def _authentication(users: dict[str, str], known: set[bytes]) -> Middleware:
     """Middleware that asks for basic auth when there are users; `known` remembers correct passwords.
 
     A correct password is remembered by an HMAC under a random key of this process: bcrypt takes some 50 ms
     on purpose, and a scraper comes every few seconds.
-
-    Args:
-        guesses: an executor of one thread, where passwords that are not remembered are tried: guessers
-            neither stop the records of the ranks nor take more than one core.
     """
+    # One thread: guessers neither stop the records of the ranks nor take more than one core.
+    guesses = ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-passwords")
     key = hashlib.sha256(bcrypt.gensalt()).digest()
 
     async def check(header: str) -> bool:
@@ -188,14 +181,17 @@ def _authentication(users: dict[str, str], known: set[bytes], guesses: Executor)
         if scheme.lower() != "basic":
             return False
         token = hmac.digest(key, f"{user}\0{password}".encode(), "sha256")
-        return token in known or await asyncio.get_running_loop().run_in_executor(
-            guesses, try_password, user, password, token
-        )
-
-    def try_password(user: str, password: str, token: bytes) -> bool:
+        if token in known:
+            return True
         hashed = users.get(user)
-        matches = bcrypt.checkpw(password.encode()[:72], hashed.encode() if hashed is not None else _NOBODY)
-        if hashed is None or not matches:
+        matches = await asyncio.get_running_loop().run_in_executor(
+            guesses,
+            bcrypt.checkpw,
+            password.encode()[:72],
+            hashed.encode() if hashed is not None else _NOBODY,
+        )
+        # The file may have been renewed meanwhile: what is no longer in it must not be remembered.
+        if not matches or hashed is None or users.get(user) != hashed:
             return False
         known.add(token)
         return True

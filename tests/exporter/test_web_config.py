@@ -109,6 +109,25 @@ def test_passwords_are_tried_one_at_a_time(tmp_path: Path, monkeypatch: pytest.M
         assert guesses.most == 1
 
 
+def test_a_password_that_was_replaced_while_it_was_tried_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It would let its owner in for as long as the exporter runs."""
+    before, after = (bcrypt.hashpw(word, bcrypt.gensalt(4)).decode() for word in (b"s3cret", b"fresh"))
+    with exporter(secured(tmp_path, f"basic_auth_users:\n  alice: {before}\n")) as running:
+        guesses = Guesses()
+        monkeypatch.setattr(bcrypt, "checkpw", guesses)
+        with guess(running.url, "s3cret") as connection:
+            wait_for(lambda: guesses.running > 0, "the old password is tried")
+            monkeypatch.undo()
+            secured(tmp_path, f"basic_auth_users:\n  alice: {after}\n")
+            running.access.renew()
+            guesses.go.set()
+            assert b"401 Unauthorized" in connection.recv(1000)
+        assert fetch(running.url, login="alice:s3cret") == 401
+        assert fetch(running.url, login="alice:fresh") == 200
+
+
 def test_tls_serves_https_only(tmp_path: Path):
     """A client that trusts the certificate is served; plain HTTP is not."""
     certificate(tmp_path, "server", trustme.CA())
