@@ -15,13 +15,15 @@ import pytest
 STRANGER = 4242
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
 PLACES = [
-    (0o1777, STRANGER, 0o700, False),  # what anybody can make in /tmp
-    (0o755, STRANGER, 0o755, True),  # a service's: RuntimeDirectory of the systemd unit
-    (0o755, 0, 0o755, True),  # root's folder of a host, seen from a user namespace
-    (0o755, STRANGER, 0o777, False),
-    (0o755, STRANGER, 0o775, False),
+    ((0, 0o1777), (STRANGER, 0o700), False),  # what anybody can make in /tmp
+    ((STRANGER, 0o755), (STRANGER, 0o755), False),  # and a folder deeper
+    ((0, 0o755), (STRANGER, 0o755), True),  # a service's: RuntimeDirectory of the systemd unit
+    ((0, 0o755), (0, 0o755), True),  # root's folder of a host, seen from a user namespace
+    ((0, 0o755), (STRANGER, 0o777), False),
+    ((0, 0o755), (STRANGER, 0o775), False),
 ]
-"""Mode of the parent, owner and mode of the socket's folder, and whether who listens there is believed."""
+"""Owner and mode of the parent, which lies where anybody may write, and of the socket's folder; whether who
+listens there is believed."""
 
 _LISTEN = """
 import os, socket, sys
@@ -36,15 +38,16 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
 
 
 @contextlib.contextmanager
-def stranger_listening(base: Path, parent_mode: int, owner: int, folder_mode: int) -> Iterator[Path]:
+def stranger_listening(base: Path, of_parent: tuple[int, int], of_folder: tuple[int, int]) -> Iterator[Path]:
     """The path of the socket, while a process of the user STRANGER listens on it."""
     parent = base / "parent"
     folder = parent / "argus"
     folder.mkdir(parents=True)
-    folder.chmod(folder_mode)
-    os.chown(folder, owner, owner)
-    parent.chmod(parent_mode)
-    assert stat.S_IMODE(parent.stat().st_mode) == parent_mode
+    base.chmod(0o1777)
+    for place, (owner, mode) in ((folder, of_folder), (parent, of_parent)):
+        os.chown(place, owner, owner)
+        place.chmod(mode)
+        assert stat.S_IMODE(place.stat().st_mode) == mode
     path = folder / "exporter.sock"
     process = subprocess.Popen(
         [sys.executable, "-c", _LISTEN, str(path), str(STRANGER)],

@@ -61,30 +61,30 @@ def stranger(connection: socket.socket, path: Path) -> int | None:
     """The user who listens at `path` and may not learn of the training; None where he may.
 
     Ourselves and root may. Another user, such as a service's, may where only trusted hands can have put a
-    socket: the owner's of a folder that nobody else may write to, and that no third user can have made there
-    (as /tmp/argus-1000 by who knows our uid).
+    socket: those of the owner of a folder that nobody else may write to, and so upwards to one that is ours
+    or root's (/tmp/argus-1000 may be made by who knows our uid).
 
     Source: unix(7), SO_PEERCRED of a client: the credentials of the process that called listen.
     """
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if uid in (0, os.getuid()):
+    trusted = (0, os.getuid())
+    if uid in trusted:
         return None
-    folder = path.parent
     with contextlib.suppress(OSError):
-        # The parent by its name: where the folder is a link, it is the link that must not be anybody's.
-        made, placed = folder.parent.stat().st_mode, folder.stat().st_mode
-        if not made & stat.S_IWOTH and not placed & (stat.S_IWGRP | stat.S_IWOTH):
-            return None
+        for folder in path.parents:
+            if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                break
+            if folder.lstat().st_uid in trusted:  # who made a link, not who owns what it leads to
+                return None
     return int(uid)
 
 
 @functools.cache  # once for each in a process: the link tries again for as long as the training lasts
 def _say_stranger(path: str, uid: int) -> None:
     with contextlib.suppress(Exception):
-        print(
+        sys.stderr.write(
             f"argus: not reporting to {path}: user {uid} listens there, and others may write to the folder "
-            "or make it; name a socket with ARGUS_SOCKET",
-            file=sys.stderr,
+            "or make it; name a socket with ARGUS_SOCKET\n"
         )
 
 

@@ -27,27 +27,26 @@ struct Message {
   Record record;
 };
 
-/// Cuts the last name off; false where none is left.
-bool cut_name(char* path) noexcept {
-  char* const slash = std::strrchr(path, '/');
-  if (!slash) return false;
-  slash[slash == path] = '\0';
-  return true;
-}
-
 /// Whether whoever listens may learn of the training; twin of argus_core.link.stranger, which says who may,
 /// and says it to the user.
 bool may_learn(int connection, const sockaddr_un& address) noexcept {
+  const auto trusted = [](uid_t user) { return user == 0 || user == getuid(); };
   ucred listener{};
   socklen_t size = sizeof listener;
   if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &listener, &size) != 0) return false;
-  if (listener.uid == 0 || listener.uid == getuid()) return true;
+  if (trusted(listener.uid)) return true;
   char path[sizeof address.sun_path];
   std::memcpy(path, address.sun_path, sizeof path);
-  struct stat folder {};
-  struct stat parent {};
-  return cut_name(path) && stat(path, &folder) == 0 && cut_name(path) && stat(path, &parent) == 0 &&
-         !(folder.st_mode & (S_IWGRP | S_IWOTH)) && !(parent.st_mode & S_IWOTH);
+  while (char* const slash = std::strrchr(path, '/')) {
+    const bool root = slash == path;
+    slash[root] = '\0';
+    struct stat folder {};
+    struct stat link {};
+    if (stat(path, &folder) != 0 || folder.st_mode & (S_IWGRP | S_IWOTH) || lstat(path, &link) != 0) return false;
+    if (trusted(link.st_uid)) return true;
+    if (root) return false;
+  }
+  return false;
 }
 
 }  // namespace

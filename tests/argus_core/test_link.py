@@ -248,18 +248,17 @@ def test_renewed_link_says_hello_again(reader: Reader):
 
 
 @as_root
-@pytest.mark.parametrize(("parent_mode", "owner", "folder_mode", "believed"), PLACES)
+@pytest.mark.parametrize(("parent", "folder", "believed"), PLACES)
 def test_it_reports_to_nobody_who_slipped_in_a_socket(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
-    parent_mode: int,
-    owner: int,
-    folder_mode: int,
+    parent: tuple[int, int],
+    folder: tuple[int, int],
     believed: bool,
 ):
     """To another user only where no third one could have put the folder, or the socket into it; said once."""
     clock = Clock()
-    with stranger_listening(tmp_path, parent_mode, owner, folder_mode) as path:
+    with stranger_listening(tmp_path, parent, folder) as path:
         link = Link(path, greeting, clock=clock)
         for _ in range(2):
             link.flush()

@@ -188,7 +188,7 @@ def test_a_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
 @as_root
 def test_a_strangers_exporter_is_not_used(tmp_path: Path) -> None:
     """Whoever made /tmp/argus-UID before us and listens there learns nothing of the training."""
-    with stranger_listening(tmp_path, 0o1777, STRANGER, 0o755) as path:
+    with stranger_listening(tmp_path, (0, 0o1777), (STRANGER, 0o755)) as path:
         run = start(path, *python("print('trained')"))
         out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (0, "trained\n")

@@ -26,12 +26,12 @@ def test_without_an_exporter_everything_is_counted(injector: Build, socket: Path
 
 
 @as_root
-@pytest.mark.parametrize(("parent_mode", "owner", "folder_mode", "believed"), PLACES)
+@pytest.mark.parametrize(("parent", "folder", "believed"), PLACES)
 def test_it_reports_to_nobody_who_slipped_in_a_socket(
-    plain: Build, tmp_path: Path, parent_mode: int, owner: int, folder_mode: int, believed: bool
+    plain: Build, tmp_path: Path, parent: tuple[int, int], folder: tuple[int, int], believed: bool
 ) -> None:
     """To another user only where no third one could have put the socket there, as the Python producer."""
-    with stranger_listening(tmp_path, parent_mode, owner, folder_mode) as path:
+    with stranger_listening(tmp_path, parent, folder) as path:
         done = run(plain, path, "kernels:160", "settle")
     assert (done["connects"] > 0) is believed
     assert believed or done["dropped_socket"] == done["kept"]
