@@ -16,20 +16,9 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
-from argus_core import catalogue, wire
+from argus_core import catalogue, remote_write, wire
 from argus_core.bounded_read import read_bounded
-from argus_core.remote_write import (
-    REFUSALS_UNTIL_ASIDE,
-    REMEDIES,
-    Labels,
-    Refused,
-    SnappyMissing,
-    encode_series,
-    labels_of,
-    pack,
-    refused_for_content,
-    snappy,
-)
+from argus_core.remote_write import Labels, SnappyMissing, encode_series, labels_of, pack, snappy
 from argus_exporter.channels import ChannelTotals
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.log_limiter import LogLimiter
@@ -76,6 +65,7 @@ class IterationWriter:
         self._newest: dict[Labels, int] = {}
         self._sender: asyncio.Task[None] | None = None
         self._warnings = LogLimiter(log)
+        self._refused: list[tuple[Sample, remote_write.Refused]] = []
         self._unsettled = 0
         """Tries in a row in which a refused batch was not sorted out, as the receiver failed on a part."""
 
@@ -96,6 +86,7 @@ class IterationWriter:
         with contextlib.suppress(Unreachable, TimeoutError):
             async with asyncio.timeout(_FAREWELL_S), self._connected() as receiver:
                 await self._drain(receiver)
+        self._report_refused()
 
     def reconfigure(self, config: RemoteWriteConfig) -> None:
         """Take a new configuration; what is queued goes where it says. Secrets are read again.
@@ -166,6 +157,7 @@ class IterationWriter:
                     self._warnings.warning(
                         "unreachable", f"remote write waits queued={len(self._queue)} detail={error}"
                     )
+                self._report_refused()
 
     async def _drain(self, receiver: _Receiver) -> None:
         """Send what is queued, oldest first.
@@ -173,26 +165,23 @@ class IterationWriter:
         Raises:
             Unreachable: the rest stays queued.
         """
-        lost: list[tuple[Sample, Refused]] = []
-        try:
-            while self._queue:
-                batch = [self._queue.popleft() for _ in range(min(len(self._queue), _SAMPLES_PER_REQUEST))]
-                try:
-                    await self._deliver(receiver, batch, lost)
-                except BaseException:
-                    self._queue.extendleft(reversed(batch))
-                    raise
-            self._unsettled = 0
-        finally:
-            if lost:
-                first, why = lost[0]
-                self._warnings.warning(
-                    "refused", f"remote write refused {len(lost)} samples, first of {first.labels}: {why}"
-                )
+        while self._queue:
+            batch = [self._queue.popleft() for _ in range(min(len(self._queue), _SAMPLES_PER_REQUEST))]
+            try:
+                await self._deliver(receiver, batch)
+            except BaseException:
+                self._queue.extendleft(reversed(batch))
+                raise
+        self._unsettled = 0
 
-    async def _deliver(
-        self, receiver: _Receiver, batch: list[Sample], lost: list[tuple[Sample, Refused]]
-    ) -> None:
+    def _report_refused(self) -> None:
+        if self._refused:
+            sample, why = self._refused[0]
+            text = f"remote write refused {len(self._refused)} samples, first of {sample.labels}: {why}"
+            self._warnings.warning("refused", text)
+            self._refused.clear()
+
+    async def _deliver(self, receiver: _Receiver, batch: list[Sample]) -> None:
         """Send a batch and empty it. A receiver refuses all for one bad sample: halves find and drop it."""
         parts: list[list[Sample]] = [list(batch)]
         refused = False
@@ -200,7 +189,7 @@ class IterationWriter:
             part = parts.pop()
             try:
                 await receiver.post(part)
-            except Refused as error:
+            except remote_write.Refused as error:
                 refused = True
                 if len(part) > 1 and not error.beyond_limit:
                     middle = len(part) // 2
@@ -208,11 +197,11 @@ class IterationWriter:
                     continue
                 for one in part:
                     one.lost(REFUSED)
-                    lost.append((one, error))
+                    self._refused.append((one, error))
             except Unreachable:
                 if refused:
                     self._unsettled += 1
-                    if self._unsettled >= REFUSALS_UNTIL_ASIDE:
+                    if self._unsettled >= remote_write.REFUSALS_UNTIL_ASIDE:
                         del batch[: len(part)]
                         self._queue.extend(part)  # what is good goes before it
                 raise
@@ -245,7 +234,8 @@ class _Receiver:
                 text = " ".join(told.decode("utf-8", "replace").split())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"cannot reach {self._config.url}: {error or type(error).__name__}") from error
-        if refused_for_content(response.status):
-            raise Refused(response.status, text)
-        hint = f"; {REMEDIES[response.status]}" if response.status in REMEDIES else ""
+        if remote_write.refused_for_content(response.status):
+            raise remote_write.Refused(response.status, text)
+        remedy = remote_write.REMEDIES.get(response.status)
+        hint = f"; {remedy}" if remedy else ""
         raise Unreachable(f"{self._config.url} answers HTTP {response.status}: {text}{hint}")

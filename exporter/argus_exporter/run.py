@@ -29,6 +29,7 @@ NOT_USABLE = 2
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
+_ELSEWHERE = "name another place with --socket"
 _START_LIMIT_S = 20.0
 """How long an exporter may take until it listens: its imports from a cold network disk."""
 _STOP_LIMIT_S = 5.0
@@ -108,19 +109,14 @@ def _open_log(log: Path) -> int:
     folder = log.parent
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     if folder.is_symlink():  # for the message; O_NOFOLLOW is what nobody can outrun
-        raise OSError(f"{folder} is a symbolic link; name another place with --socket")
+        raise OSError(f"{folder} is a symbolic link; {_ELSEWHERE}")
     opened = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(opened)
         if status.st_uid != os.getuid():
-            raise OSError(
-                f"{folder} belongs to another user (uid {status.st_uid}); name another place with --socket"
-            )
+            raise OSError(f"{folder} belongs to another user (uid {status.st_uid}); {_ELSEWHERE}")
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise OSError(
-                f"{folder} can be written to by other users; name another place with --socket, or: "
-                f"chmod go-w {folder}"
-            )
+            raise OSError(f"{folder} can be written to by others; {_ELSEWHERE}, or: chmod go-w {folder}")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(log.name, dir_fd=opened)
         return os.open(log.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=opened)

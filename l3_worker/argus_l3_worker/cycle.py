@@ -119,7 +119,7 @@ class _Found:
 class CycleReport:
     """What a cycle found: the newest judgement of each role, and the verdicts over the last windows.
 
-    `delivered` is None where nothing was to be written; `undelivered` says why it is False.
+    `delivered` is None where nothing was to be written; `problem` says why it is False.
     """
 
     time: float
@@ -133,7 +133,7 @@ class CycleReport:
     windows_judged: int
     seconds: float
     delivered: bool | None = None
-    undelivered: str = ""
+    problem: str = ""
 
 
 class Worker:
@@ -185,11 +185,10 @@ class Worker:
             self._telemetry.cycle_seconds.set(self._monotonic() - begun)
             raise
         await self._ask_for_traces(report, at)
-        delivered, undelivered = None, ""
+        delivered, problem = None, ""
         if self._delivery is not None:
-            verdicts, others = self._encode(report, stamp)
-            delivered = await self._delivery.send(others, verdicts)
-            undelivered = self._delivery.problem
+            delivered = await self._delivery.send(*self._encode(report, stamp))
+            problem = self._delivery.problem
         self._telemetry.cycles.labels("success" if delivered is not False else "failure").inc()
         self._telemetry.cycle_seconds.set(self._monotonic() - begun)
         if delivered is not False:
@@ -200,7 +199,7 @@ class Worker:
             counts[verdict.verdict] = counts.get(verdict.verdict, 0) + 1
         for verdict_name, count in counts.items():
             self._telemetry.anomalies.labels(verdict_name).set(count)
-        return replace(report, delivered=delivered, undelivered=undelivered)
+        return replace(report, delivered=delivered, problem=problem)
 
     def reconfigure(self, prometheus: Prometheus, delivery: Delivery, config: Config) -> None:
         """Go on with other settings between two cycles; what is known of jobs stays known."""
@@ -437,7 +436,7 @@ class Worker:
         return {tuple(sorted(sample.labels.items())) for samples in found for sample in samples}
 
     def _encode(self, report: CycleReport, stamp: float) -> tuple[list[bytes], list[bytes]]:
-        """(what rules read, what else was found)."""
+        """(all else that was found, what rules read)."""
         replica, stamp_ms = self._config.replica, round(stamp * 1000)
         series: dict[Labels, float] = {}
         for judgement in report.judgements:
@@ -460,7 +459,7 @@ class Worker:
         for labels, value in results.rounded(series).items():
             part = verdicts if dict(labels)["__name__"] in results.VERDICTS else others
             part.append(remote_write.encode_series(labels, value, stamp_ms))
-        return verdicts, others
+        return others, verdicts
 
 
 def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:

@@ -61,9 +61,8 @@ class Health:
     def remark(self) -> str | None:
         """What is wrong that a restart would not mend, and would lose what waits in memory."""
         silent = self._monotonic() - self._last_write
-        if self._unwritten is None or silent <= self._patience:
-            return None
-        return f"nothing was written for {silent:.0f} s: {self._unwritten}"
+        late = self._unwritten is not None and silent > self._patience
+        return f"nothing was written for {silent:.0f} s: {self._unwritten}" if late else None
 
 
 class Announcer:
@@ -238,7 +237,7 @@ async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announ
             delivered=report.delivered,
         )
     )
-    return report.undelivered or None
+    return report.problem or None
 
 
 def next_tick(now: float, cycle: float) -> float:

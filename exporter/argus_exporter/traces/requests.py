@@ -160,8 +160,7 @@ def request_handler(traces: TraceMaker | None) -> Callable[[web.Request], Awaita
             wanted = parse_request(json.loads(body), traces.limits)
         except TimeoutError:
             results["refused"] += 1
-            error = f"the body did not come within {_BODY_S:g} s"
-            return web.json_response({"error": error}, status=408, headers={"Connection": "close"})
+            return web.json_response({"error": f"no body came within {_BODY_S:g} s"}, status=408)
         except (BadRequest, ValueError, RecursionError) as error:
             results["refused"] += 1
             why = error if isinstance(error, BadRequest) else f"the body is not JSON such as {_EXAMPLE}"
