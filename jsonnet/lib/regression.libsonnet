@@ -7,7 +7,8 @@ local duration = import 'duration.libsonnet';
     'max_over_time(job:argus_collective_transfer:regression_ratio[%s])' % duration.range(config, config.regressionAge),
 
   // What of `lost`, shares of wall time, a culprit of the job costs: a small culprit explains no large loss.
-  // A rank's phases add up, and its kernels do; kernels run inside phases. Culprits are remembered for as long as a mean is.
+  // A rank's phases add up, and its kernels do; kernels run inside phases. That is what is known of its cost, as the rest may
+  // hide in a phase in which the others wait: up to two thirds of it. Culprits are remembered for as long as a mean is.
   byCulprit(config, lost):: |||
     (
       %(lost)s
@@ -19,7 +20,7 @@ local duration = import 'duration.libsonnet';
     )
   ||| % {
     lost: lost,
-    factor: config.explainedRatio,
+    factor: 2 * config.explainedRatio,
     range: duration.range(config, config.meanWindows[0]),
     unexplained: config.causes.history.unexplained.cause,
   },

@@ -139,10 +139,21 @@ local labels = import '../lib/labels.libsonnet';
     local otherHost = host(['phase!~"%s"' % std.join('|', [kind.phases for kind in named])]);
     [
       verdict('culprit', c.causes.hostCpu, |||
-        label_replace(max by (training_job, rank) (%s), "phase", "all", "", "")
-        or %s
-        %s
-      ||| % [slowHost, byVerdict(otherHost), notSlowHost]),
+        label_replace(
+          %(excess)s and on (%(rank)s) %(slowHost)s
+          or on (%(rank)s) max by (%(rank)s) (%(slowHost)s),
+          "phase", "all", "", ""
+        )
+        or %(otherHost)s
+        %(notSlowHost)s
+      ||| % {
+        // All that the host makes longer, also where others wait: phases inside others are counted with these.
+        excess: ofRank(labels.selector(excessOfOwn, ['phase!~"%s"' % c.nestedPattern])),
+        rank: labels.rank,
+        slowHost: slowHost,
+        otherHost: byVerdict(otherHost),
+        notSlowHost: notSlowHost,
+      }),
     ] + [
       verdict('culprit', kind, '%s\n%s%s' % [
         withoutPauses(byVerdict(host(['phase=~"%s"' % kind.phases]))),

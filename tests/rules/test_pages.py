@@ -125,7 +125,7 @@ def test_who_is_named_does_not_depend_on_what_was_found_first(tmp_path: Path, fi
     job.run()
 
 
-@pytest.mark.parametrize(("cost", "explains"), [(0.002, False), (0.2, False), (0.25, True)])
+@pytest.mark.parametrize(("cost", "explains"), [(0.002, False), (0.1, False), (0.125, True)])
 def test_a_culprit_silences_a_regression_that_it_explains_by_size(
     tmp_path: Path, cost: float, explains: bool
 ) -> None:

@@ -277,7 +277,8 @@ CONTENTION = World(
         Says(
             "rank:argus_verdict:lost_ratio",
             "rank phase cause",
-            lambda ranks: some(ranks, {"1 all host-cpu": contended(ranks)}),
+            # What it loses in either phase.
+            lambda ranks: some(ranks, {"1 all host-cpu": 2 * contended(ranks)}),
             matchers='verdict="culprit"',
         ),
     ),
