@@ -321,7 +321,7 @@ class Intake:
                 f"user {user_name(who.uid)} has {limit} connections; raise socket.connections_per_user",
             )
             return False
-        # Each connection may bring a page and a rank with a segment of the ring; lost ranks keep their page.
+        # Lost ranks keep their page.
         if _FILES_EACH * (len(self._connections) + 1) + len(self._ranks) > process.files_for_ranks():
             self._reject("files_limit", "too few files may be open for another producer; raise the limit")
             return False

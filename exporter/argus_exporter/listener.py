@@ -92,12 +92,12 @@ def _make_folder(folder: Path, access: Access) -> None:
         return
     # Who owns the folder or a link to it, or may write to it, could put a socket of his own in place of ours.
     status = folder.stat()
-    for uid in (folder.lstat().st_uid, status.st_uid):
-        if uid not in (0, os.getuid()):
-            raise SocketTaken(
-                f"{folder} belongs to another user (uid {uid}), who could replace the socket; "
-                "name another place with --socket"
-            )
+    strangers = {status.st_uid, folder.lstat().st_uid} - {0, os.getuid()}
+    if strangers:
+        raise SocketTaken(
+            f"{folder} belongs to another user (uid {strangers.pop()}), who could replace the socket; "
+            "name another place with --socket"
+        )
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise SocketTaken(
             f"every user may write to {folder} and could replace the socket; "

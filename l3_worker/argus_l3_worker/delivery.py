@@ -10,6 +10,7 @@ from typing import Final
 import aiohttp
 
 from argus_core import remote_write
+from argus_core.remote_write import REFUSALS_UNTIL_ASIDE
 from argus_l3_worker.config import WriteConfig
 from argus_l3_worker.errors import AccessError, DeliveryError
 from argus_l3_worker.http_access import Access, refusal_hint
@@ -47,11 +48,9 @@ class Delivery:
         """What the last `send` or `drain` met; empty where it delivered."""
 
     async def send(self, series: Sequence[bytes], verdicts: Sequence[bytes] = ()) -> bool:
-        """Queue `series` and deliver all that is queued, oldest first; False if some must wait.
+        """Queue series and deliver all that is queued, oldest first; False if some must wait.
 
-        Args:
-            verdicts: series that go before the others, in requests of their own; False also if one of them
-                was lost: a receiver that is at a limit stores what comes first.
+        `verdicts` go first, as a receiver that is at a limit stores what comes first; False if one is lost.
         """
         # Beside the event loop: a spool on a disk waits for the disk.
         needed = await asyncio.to_thread(self._queue, verdicts)
@@ -73,7 +72,7 @@ class Delivery:
         missing = set(needed)
         unsettled: DeliveryError | None = None
         # Oldest first, and what the receiver will not let us sort out behind all that it takes.
-        waiting = sorted(self._spool.waiting(), key=_is_put_aside)
+        waiting = sorted(self._spool.waiting(), key=lambda entry: entry.refusals >= REFUSALS_UNTIL_ASIDE)
         try:
             for entry in waiting:
                 try:
@@ -87,7 +86,7 @@ class Delivery:
                 try:
                     await self._deliver(entry, body, series)
                 except DeliveryError as error:
-                    if not _is_put_aside(entry):
+                    if entry.refusals < REFUSALS_UNTIL_ASIDE:
                         raise
                     unsettled = error
                     continue
@@ -121,7 +120,7 @@ class Delivery:
             self._telemetry.samples.labels("written").inc(len(series))
         except remote_write.Refused as error:
             entry.refusals += 1
-            if entry.refusals == remote_write.REFUSALS_UNTIL_ASIDE:
+            if entry.refusals == REFUSALS_UNTIL_ASIDE:
                 self._telemetry.samples.labels("postponed").inc(len(series))
             await self._bisect(series, error)
 
@@ -207,7 +206,3 @@ class Delivery:
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
-
-
-def _is_put_aside(entry: Entry) -> bool:
-    return entry.refusals >= remote_write.REFUSALS_UNTIL_ASIDE

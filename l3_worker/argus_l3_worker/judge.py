@@ -231,21 +231,18 @@ def _judge_pair(
         effect, tail_effect = effect / _COLLECTIVE_WEIGHT, np.inf
     elif few:
         effect /= _FEW_COPIES_WEIGHT
-
-    def of_roles(statistic: str) -> Callable[[Floats], float]:
-        return partial(deviations.of, (pair.kernel, pair.stream, modes.p50.shape[1], statistic))
-
-    candidates = [significant(shift, error, effect, config, small, of_roles("shift"))]
+    key = pair.kernel, pair.stream, modes.p50.shape[1]
+    candidates = [significant(shift, error, effect, config, small, partial(deviations.of, (key, "shift")))]
     of_tail = [False]
     for mode in np.flatnonzero(
         (modes.time_share >= _MODE_TIME_SHARE) & (modes.event_share >= _MODE_EVENT_SHARE)
     ):
         whole, p99 = modes.whole[:, mode], modes.p99[:, mode]
-        deviation = of_roles(f"mode {mode}")
+        deviation = partial(deviations.of, (key, "mode", mode))
         candidates.append(significant(whole, modes.p50_error[:, mode], effect, config, small, deviation))
         of_tail.append(False)
         if not small:
-            deviation = of_roles(f"p99 {mode}")
+            deviation = partial(deviations.of, (key, "p99", mode))
             tail = significant(p99, modes.p99_error[:, mode], tail_effect, config, small, deviation)
             candidates.append(np.where(modes.count[:, mode] >= _P99_MIN_EVENTS, tail, 0.0))
             of_tail.append(True)

@@ -31,16 +31,14 @@ def _sync(folder: Path) -> None:
 
 @dataclass
 class Entry:
-    """One request: when it was made (Unix milliseconds), its size, and its body if that is in memory.
-
-    `refusals`: how often its content was refused in this run without an end to it.
-    """
+    """One request: when it was made (Unix milliseconds), its size, and its body if that is in memory."""
 
     created_ms: int
     sequence: int
     size: int
     body: bytes | None
     refusals: int = 0
+    """How often the receiver refused its content in this run."""
 
     @property
     def file_name(self) -> str:
@@ -114,11 +112,7 @@ class Spool:
         return list(self._entries)
 
     def body(self, entry: Entry) -> bytes:
-        """What to send.
-
-        Raises:
-            OSError: its file vanished or cannot be read.
-        """
+        """What to send. Raises OSError where its file cannot be read."""
         if entry.body is not None:
             return entry.body
         assert self._folder is not None
