@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import abc
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from argus_core import wire
@@ -279,26 +278,21 @@ class Hook(abc.ABC):
 
         self._undo.append(self.observer.imports.when_imported(module, guarded))
 
-    def when_compiling(self, hide: Callable[[Any], None]) -> None:
-        """Call back with `torch._dynamo` when it first compiles anything: it would trace hooks of ours, too.
+    def hide_from_dynamo(self, entries: Iterable[Callable[..., Any]], *methods: str) -> None:
+        """Dynamo does not trace us where a whole step is compiled.
 
-        Not before: a hook that is hidden costs 0.4 us more a call, and many programs compile nothing.
+        Args:
+            entries: called in every step: skipped, which costs nothing, but not what they call.
+            methods: called where it is not as usual: with all that they call, for 0.4 us a call.
         """
 
-        def attach(callbacks: Any) -> None:
-            handler, pending = callbacks.callback_handler, [hide]
+        def hide(dynamo: Any) -> None:
+            for entry in entries:
+                dynamo.decorators.skip(entry)
+            for name in methods:
+                setattr(self, name, dynamo.disable(getattr(self, name)))
 
-            def begins(*_: Any) -> None:
-                try:
-                    if self.alive and pending:
-                        pending.pop()(sys.modules["torch._dynamo"])
-                except Exception as error:
-                    self.failed(error)
-
-            handler.register_start_callback(begins)
-            self._undo.append(lambda: handler.remove_start_callback(begins))
-
-        self.when_imported("torch._dynamo.callback", attach)
+        self.when_imported("torch._dynamo", hide)
 
     def remove_at_detach(self, handle: Any) -> None:
         """Call `handle.remove()` at detach."""

@@ -85,6 +85,19 @@ def step(x):
 STORIES = {
     "optimizer": "optimizer.step = torch.compile(optimizer.step, backend='eager')\n",
     "whole step": "step = torch.compile(step, backend='eager')\n",
+    "reset before": (
+        "torch.compiler.reset()\noptimizer.step = torch.compile(optimizer.step, backend='eager')\n"
+    ),
+    "step that reduces": (
+        "torch.distributed.init_process_group(\n"
+        "    'gloo', init_method='file://' + tempfile.mktemp(), rank=0, world_size=1)\n"
+        "whole = step\n"
+        "@torch.compile(backend='eager', fullgraph=True)\n"
+        "def reduced(x):\n"
+        "    torch.distributed.all_reduce(x)\n"
+        "    return x + 1\n"
+        "def step(x): whole(reduced(x))\n"
+    ),
     "model": "model = torch.compile(model, backend='eager')\n",
     "DDP with buffers": (
         "torch.distributed.init_process_group(\n"

@@ -128,14 +128,8 @@ class BackwardHook(Hook):
         self._gradients_begin, self._tensor_type = gradients_begin, torch.Tensor
         self.observer.on_reducer.append(self._new_reducer)
         self.replace(autograd, "backward", backward)
-        self.when_compiling(functools.partial(self._hide, (backward, gradients_begin, gradients_computed)))
-
-    def _hide(self, entries: tuple[Callable[..., Any], ...], dynamo: Any) -> None:
-        """A compiled step calls the hook as it calls the original, and does not trace it."""
-        for entry in entries:
-            dynamo.decorators.skip(entry)
-        for name in ("_begins", "_computed", "_ended", "_broken"):
-            setattr(self, name, dynamo.disable(getattr(self, name)))
+        entries = (backward, gradients_begin, gradients_computed)
+        self.hide_from_dynamo(entries, "_begins", "_computed", "_ended", "_broken")
 
     def _begins(self, tensor: Any) -> bool:
         """One that is not as usual, or not known to be. Whether it ends with a wait for peers."""

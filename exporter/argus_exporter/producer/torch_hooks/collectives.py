@@ -66,8 +66,6 @@ class CollectivesHook(Hook):
         super().__init__(observer)
         self._inside = False
         self._distributed: Any = None
-        self._outside: Any = None
-        """Stands for a group that this rank is not in: a collective of it returns at once."""
         self._groups: dict[str, str] = {}
         observer.on_topology.append(self._groups.clear)
         self._tasks: dict[tuple[str, str], Task] = {}
@@ -78,7 +76,6 @@ class CollectivesHook(Hook):
         from torch.distributed import distributed_c10d
 
         self._distributed = distributed_c10d
-        self._outside = distributed_c10d.GroupMember.NON_GROUP_MEMBER
         for name in COLLECTIVES:
             original = getattr(distributed_c10d, name, None)
             if original is None:
@@ -92,22 +89,24 @@ class CollectivesHook(Hook):
         if hasattr(ddp, "_sync_buffers"):
             wrapper = self._wrap_buffers(ddp._sync_buffers)
             self.replace(ddp, "_sync_buffers", wrapper)
-            self.when_compiling(lambda dynamo: self.replace(ddp, "_sync_buffers", dynamo.disable(wrapper)))
+            # It waits for peers: dynamo.disable's 0.4 us do not count.
+            self.when_imported(
+                "torch._dynamo", lambda dynamo: self.replace(ddp, "_sync_buffers", dynamo.disable(wrapper))
+            )
 
     def _wrap_buffers(self, original: Callable[..., Any]) -> Callable[..., Any]:
         observer = self.observer
         timed = self._wrap("dp-buffers-broadcast", original, "dp")
 
         @functools.wraps(original)
-        def sync_buffers(module: Any) -> Any:
-            result = timed(module)
+        def sync_buffers(module: Any) -> None:
+            timed(module)
             try:
                 # A communication hook may have moved it to the forward's end.
                 if self.alive and module in observer.reducers and module._check_sync_bufs_pre_fwd():
                     observer.forward_begins_anew()
             except Exception as error:
                 self.failed(error)
-            return result
 
         return sync_buffers
 
@@ -125,13 +124,12 @@ class CollectivesHook(Hook):
             begin: Mark | None = None
             try:
                 process_group = kwargs.get("group") or next(filter(self._is_group, args), None)
-                if process_group is not self._outside:
-                    named = group or self._group_name(process_group)
-                    if counted:
-                        self.recorder.entered(named)
-                    if not kwargs.get("async_op"):
-                        task = self._task(name, named)
-                        begin = stopwatch.begin(task)
+                named = group or self._group_name(process_group)
+                if counted and named:
+                    self.recorder.entered(named)
+                if named and not kwargs.get("async_op"):
+                    task = self._task(name, named)
+                    begin = stopwatch.begin(task)
             except Exception as error:
                 self.failed(error)
             try:
@@ -162,10 +160,16 @@ class CollectivesHook(Hook):
         return known
 
     def _is_group(self, argument: Any) -> bool:
-        return argument is self._outside or isinstance(argument, self._distributed.ProcessGroup)
+        types = self._distributed
+        return argument is types.GroupMember.NON_GROUP_MEMBER or isinstance(argument, types.ProcessGroup)
 
     def _group_name(self, group: Any) -> str:
-        """A dimension where the job's layout explains the group, else a name that its members share."""
+        """A dimension where the job's layout explains the group, else a name that its members share.
+
+        Empty where this rank is not in it: the collective returns at once.
+        """
+        if group is self._distributed.GroupMember.NON_GROUP_MEMBER:
+            return ""
         if group is None or group is self._distributed.GroupMember.WORLD:
             return "world"
         key = str(group.group_name)

@@ -55,12 +55,7 @@ class ForwardHook(Hook):
         self.observer.on_new_optimizer.append(self._new_optimizer)
         self.observer.on_root.append(self._new_root)
         self.observer.forward_begins_anew = self._begins_anew
-        self.when_compiling(self._hide)
-
-    def _hide(self, dynamo: Any) -> None:
-        """A compiled step calls what is not as usual, and does not trace it."""
-        for name in ("_evaluates", "_begins", "_ended", "_broken"):
-            setattr(self, name, dynamo.disable(getattr(self, name)))
+        self.hide_from_dynamo((), "_evaluates", "_begins", "_ended", "_broken")
 
     def _new_optimizer(self, optimizer: Any) -> None:
         """Find and wrap the roots of a new optimizer's parameters."""
@@ -140,11 +135,10 @@ class ForwardHook(Hook):
 
     def _begins_anew(self) -> None:
         """What came before was a wait for peers: it is no part of the forward."""
-        course, mark = self.observer.course, self._mark
-        if mark is not None:
-            self._mark = None
-            self.observer.stopwatch.discard(self._task, mark)
-            self._mark = self.observer.stopwatch.begin(self._task)
+        course, stopwatch = self.observer.course, self.observer.stopwatch
+        if self._mark is not None:
+            stopwatch.discard(self._task, self._mark)
+            self._mark = stopwatch.begin(self._task)
         elif course.forwarding and course.steady:
             course.forward_ns = self.recorder.words[self._task.slot] = now()
 
@@ -208,7 +202,7 @@ class ForwardHook(Hook):
         class_.__call__ = call
         # What it calls may be compiled; it is no frame of its own to compile: without us there is none.
         frame = call.__code__  # type: ignore[attr-defined]
-        self.when_compiling(lambda dynamo: dynamo.eval_frame.skip_code(frame))
+        self.when_imported("torch._dynamo", lambda dynamo: dynamo.eval_frame.skip_code(frame))
 
         def undo() -> None:
             if vars(class_).get("__call__") is call:

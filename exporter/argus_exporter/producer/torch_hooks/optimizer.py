@@ -29,7 +29,6 @@ class OptimizerHook(Hook):
         self._task = observer.stopwatch.task("optimizer", wire.Kind.COMPUTE)
         self._known: dict[int, weakref.ref[Any]] = {}
         self._look_at = 0
-        self._handles: tuple[Any, ...] = ()
         # What steps now.
         self._stepping = 0  # its id; a reference would keep it alive where its step raised
         self._begin = 0  # of a usual step
@@ -38,21 +37,11 @@ class OptimizerHook(Hook):
     def attach(self, torch: Any) -> None:  # noqa: ARG002  (imported below, where its type is known)
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-        after = self._after()
+        before, after = self._before(), self._after()
         self.observer.step_begins, self.observer.step_ends = self._begins, after
-        self._handles = (
-            register_optimizer_step_pre_hook(self._before()),
-            register_optimizer_step_post_hook(after),
-        )
-        for handle in self._handles:
-            self.remove_at_detach(handle)
-        self.when_compiling(self._hide)
-
-    def _hide(self, dynamo: Any) -> None:
-        """A compiled step calls the hooks, and does not trace them."""
-        for handle in self._handles:
-            hooks = handle.hooks_dict_ref()
-            hooks[handle.id] = dynamo.disable(hooks[handle.id])
+        self.remove_at_detach(register_optimizer_step_pre_hook(before))
+        self.remove_at_detach(register_optimizer_step_post_hook(after))
+        self.hide_from_dynamo((before, after), "_begins", "_ended", "_look")
 
     def _before(self) -> Callable[..., None]:
         course, words, slot = self.observer.course, self.recorder.words, self._task.slot
@@ -92,8 +81,7 @@ class OptimizerHook(Hook):
                 else:
                     return
                 if end >= self._look_at:
-                    self._look_at = end + _LOOK_NS
-                    self.observer.look(end)
+                    self._look(end)
             except Exception as error:
                 self.failed(error)
 
@@ -126,6 +114,10 @@ class OptimizerHook(Hook):
             listener()
         observer.settle()
         return end
+
+    def _look(self, end: int) -> None:
+        self._look_at = end + _LOOK_NS
+        self.observer.look(end)
 
     def _gone(self, key: int) -> None:
         """An optimizer was collected; another may get its id."""
