@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from threading import get_ident
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +24,7 @@ class ImportWatch:
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Callback]] = {}
-        self._asking: set[int] = set()
+        self._asks = False
 
     def when_imported(self, name: str, callback: Callback) -> Callable[[], None]:
         """Call back with the module: now where it is there already, else once it is. Undone by the result.
@@ -56,39 +55,31 @@ class ImportWatch:
             module = sys.modules.get(awaited)
             if module is not None and _has_run(module):
                 self._tell(self._waiting.pop(awaited, []), module)
-        thread = get_ident()
-        if name not in self._waiting or thread in self._asking:  # another finder asks all others too
+        # Another finder may ask all others too, so us again; Python itself looks up one name at a time.
+        if name not in self._waiting or self._asks:
             return None
-        self._asking.add(thread)
+        self._asks = True
         try:
-            for finder in sys.meta_path.copy():
-                find = None if finder is self else getattr(finder, "find_spec", None)
-                spec: ModuleSpec | None = find(name, path, target) if find is not None else None
+            for finder in [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]:
+                spec = finder.find_spec(name, path, target)
                 if spec is not None:
                     self._follow(spec.loader, name)
                     return spec
         finally:
-            self._asking.discard(thread)
+            self._asks = False
         return None
 
     def _follow(self, loader: Any, name: str) -> None:
         """Hear when `loader` has executed the module. One that cannot tell is left alone."""
-        if isinstance(loader, type) or "exec_module" in getattr(loader, "__dict__", ("exec_module",)):
+        if "exec_module" in getattr(loader, "__dict__", ("exec_module",)):
             return
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            if module.__name__ != name:  # the loader of an archive is that of all that lies in it
-                execute(module)
-                return
-            vars(loader).pop("exec_module", None)
-            callbacks = self._waiting.pop(name, [])
-            try:
-                execute(module)
-            except BaseException:
-                self._waiting[name] = callbacks  # it may be imported again
-                raise
-            self._tell(callbacks, module)
+            execute(module)
+            if module.__name__ == name:  # the loader of an archive is that of all that lies in it
+                vars(loader).pop("exec_module", None)
+                self._tell(self._waiting.pop(name, []), module)
 
         loader.exec_module = exec_module
 
@@ -104,4 +95,10 @@ def _has_run(module: ModuleType) -> bool:
     """Whether its import has ended; asks nothing that would make a lazy one load."""
     if type(module).__getattribute__ is not ModuleType.__getattribute__:
         return False
-    return not getattr(getattr(module, "__spec__", None), "_initializing", False)
+    names = vars(module)
+    if getattr(names.get("__spec__"), "_initializing", False):
+        return False
+    frame = sys._getframe().f_back
+    while frame is not None and frame.f_globals is not names:  # somebody executes it by hand
+        frame = frame.f_back
+    return frame is None

@@ -81,6 +81,20 @@ def test_lazy_module_is_not_loaded_by_the_watch(package: str) -> None:
     assert (module.value, heard) == (1, [1])
 
 
+def test_module_that_is_executed_by_hand_is_told_when_it_is_whole(package: str, tmp_path: Path) -> None:
+    """Its own imports are look-ups too."""
+    (tmp_path / package / "__init__.py").write_text("import awaited.other\nvalue = 1\n")
+    (tmp_path / package / "other.py").touch()
+    heard: list[int] = []
+    ImportWatch().when_imported(package, lambda module: heard.append(module.value))
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[package] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert heard == [1]
+
+
 def test_import_that_fails_is_awaited_again(package: str, tmp_path: Path) -> None:
     """The module raises the first time."""
     (tmp_path / package / "inner.py").write_text("import os\nvalue = os.environ['ARGUS_TEST_VALUE']\n")

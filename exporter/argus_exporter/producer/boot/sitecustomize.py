@@ -8,13 +8,13 @@ the next `sitecustomize` on the path runs, as if this one were not there.
 """
 
 # It must cost little in every Python process and parse in old ones: os.path, open and % formats are meant.
-# ruff: noqa: PTH100, PTH120, PTH123, UP031, RUF012
+# ruff: noqa: PTH100, PTH120, PTH123, UP031, ARG003
 # mypy: allow-untyped-defs, allow-untyped-calls
 
 import atexit
+import importlib.util
 import os
 import sys
-from _thread import get_ident
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
@@ -59,45 +59,35 @@ class _AttachAfterTorch:
     """
 
     waits = True
-    asking = set()  # type: set[int]
+    asks = False
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if not cls.waits:
+        if cls.waits and _has_run(sys.modules.get("torch")):
+            cls.imported(sys.modules["torch"])
+        # Another finder may ask all others too, so us again; Python itself looks up one name at a time.
+        if name != "torch" or path is not None or not cls.waits or cls.asks:
             return None
-        torch = sys.modules.get("torch")
-        if torch is not None and _has_run(torch):
-            cls.imported(torch)
-        if name != "torch" or path is not None:
-            return None
-        thread = get_ident()
-        if thread in cls.asking:  # another finder asks all others too
-            return None
-        cls.asking.add(thread)
+        cls.asks = True
         try:
-            for finder in list(sys.meta_path):
-                find = None if finder is cls else getattr(finder, "find_spec", None)
-                spec = find(name, path, target) if find is not None else None
-                if spec is not None:
-                    cls.follow(spec.loader)
-                    return spec
+            spec = importlib.util.find_spec(name)
         finally:
-            cls.asking.discard(thread)
-        return None
+            cls.asks = False
+        if spec is not None:
+            cls.follow(spec.loader)
+        return spec
 
     @classmethod
     def follow(cls, loader):
         """Hear when this loader has executed torch. One that cannot tell is left alone."""
-        if isinstance(loader, type) or "exec_module" in getattr(loader, "__dict__", ("exec_module",)):
+        if "exec_module" in getattr(loader, "__dict__", ("exec_module",)):
             return
         execute = loader.exec_module
 
         def exec_module(module):
-            is_torch = module.__name__ == "torch"  # the loader of an archive is that of all that lies in it
-            if is_torch:
-                loader.__dict__.pop("exec_module", None)
             execute(module)
-            if is_torch:
+            if module.__name__ == "torch":  # the loader of an archive is that of all that lies in it
+                loader.__dict__.pop("exec_module", None)
                 cls.imported(module)
 
         loader.exec_module = exec_module
@@ -117,14 +107,10 @@ def _has_run(torch):
     names = torch.__dict__
     if "__version__" not in names or getattr(names.get("__spec__"), "_initializing", False):
         return False
-    frames = list(sys._current_frames().values())
-    while frames:
-        frame = frames.pop()
-        if frame.f_globals is names and frame.f_code.co_name == "<module>":
-            return False  # somebody executes it by hand
-        if frame.f_back is not None:
-            frames.append(frame.f_back)
-    return True
+    frame = sys._getframe().f_back
+    while frame is not None and frame.f_globals is not names:  # somebody executes it by hand
+        frame = frame.f_back
+    return frame is None
 
 
 def _warn_if_missed():
@@ -166,13 +152,12 @@ def _may_train():
 def _chain():
     """Run the sitecustomize that this one hides; its exceptions are its own."""
     from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
 
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
         return
-    module = module_from_spec(spec)
+    module = importlib.util.module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
 
