@@ -26,7 +26,8 @@ def attach(torch: Any) -> Observer | None:
     config, warnings = settings.read(os.environ)
     if config.disable or producer._observer is not None:
         return None
-    no_kernels = _place_injector(config)
+    other = config.disable_kernels or config.kernels_fallback
+    no_kernels, why = injector.place(os.environ, None if other else injector.library_path())
     if config.disable_phases:
         return None
     standing = Standing(torch, os.environ, config.parallel, lambda text: _say(text))
@@ -37,6 +38,10 @@ def attach(torch: Any) -> Observer | None:
         lambda: _hello(standing, config, torch, page),
         page_fd=page.fd if page is not None else None,
     )
+    facts: list[wire.Record] = [wire.job_facts(config.model, config.backend)] if config.model else []
+    if no_kernels and not other:
+        warnings = [*warnings, f"no kernels: {why}"]
+        facts.append(wire.ChannelState(0, 0, link.name_id(no_kernels), wire.Channel.KERNELS, 0))
     begin_stacks = stack_sampler.prepare(
         "off" if config.disable_stacks else config.stacks,
         config.ptracer,
@@ -57,8 +62,7 @@ def attach(torch: Any) -> Observer | None:
         warmup_iterations=config.warmup_iterations,
         flush_ms=config.flush_milliseconds,
         background=True,
-        facts=wire.job_facts(config.model, config.backend) if config.model else None,
-        no_kernels=no_kernels.reason if no_kernels is not None else "",
+        facts=facts,
         announce=functools.partial(_training_begins, begin_stacks, begin_kernels),
     )
     observer = Observer(
@@ -82,8 +86,6 @@ def attach(torch: Any) -> Observer | None:
     producer._observer = observer
 
     standing.layout()  # says what cannot be used
-    if no_kernels is not None:
-        warnings = [*warnings, f"no kernels: {no_kernels.detail}"]
     for warning in warnings:
         _say(warning)
     if config.debug:
@@ -114,13 +116,6 @@ def attach_hooks(torch: Any, observer: Observer, leave_out: tuple[str, ...] = ()
         else:
             hooks.append(hook)
     return hooks
-
-
-def _place_injector(config: settings.Settings) -> injector.Unfit | None:
-    """Have CUDA load libargus_cupti where it can; why it cannot, where that is what keeps kernels away."""
-    other = config.disable_kernels or config.kernels_fallback
-    unfit = injector.place(os.environ, None if other else injector.library_path())
-    return None if other else unfit
 
 
 def _hello(standing: Standing, config: settings.Settings, torch: Any, page: PageWriter | None) -> wire.Hello:

@@ -11,20 +11,13 @@ import re
 import sysconfig
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from argus_exporter.producer import settings
 
 SLOT: Final = "CUDA_INJECTION64_PATH"
 _NAME: Final = "libargus_cupti.so"
 _NEEDED: Final = re.compile(rb"\0GLIBC_(\d+)\.(\d+)")
-
-
-class Unfit(NamedTuple):
-    """Why a process cannot load the library: the reason of its channel, and a sentence."""
-
-    reason: str
-    detail: str
 
 
 def library_path() -> Path | None:
@@ -41,50 +34,40 @@ def library_path() -> Path | None:
     return None
 
 
-def unfit(library: Path) -> Unfit | None:
-    """Why this process cannot load the library; None where it can. The file is read, and never loaded.
+def unfit(library: Path) -> tuple[str, str]:
+    """Why this process cannot load the library: a word for the channel, and a sentence. Empty: it can.
 
     CUDA is not to meet a library that does not load: whether it then starts is not said anywhere.
     """
     try:
         needed = max(((int(a), int(b)) for a, b in _NEEDED.findall(library.read_bytes())), default=(0, 0))
     except OSError as error:
-        return Unfit("missing", f"{library} cannot be read ({error.strerror})")
+        return "missing", f"{library} cannot be read ({error.strerror})"
     try:
-        words = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):  # musl
-        words = []
-    have = tuple(map(int, words[1].split(".")[:2])) if len(words) == 2 else (0, 0)
-    if have >= needed:
-        return None
-    here = "here is glibc {}.{}".format(*have) if any(have) else "here is another C library"
-    return Unfit("glibc", "{} needs glibc {}.{}, {}".format(library, *needed, here))
+        libc = ""
+    have = re.match(r"glibc (\d+)\.(\d+)", libc)
+    if have is not None and (int(have[1]), int(have[2])) >= needed:
+        return "", ""
+    return "glibc", "{} needs glibc {}.{}, here is {}".format(library, *needed, libc or "another C library")
 
 
-def place(environ: MutableMapping[str, str], library: Path | None) -> Unfit | None:
-    """In the training process, before CUDA comes up: name our library to CUDA if it can be loaded here.
+def place(environ: MutableMapping[str, str], library: Path | None) -> tuple[str, str]:
+    """In the training process, before CUDA comes up: name our library to CUDA, or say why not, as `unfit`.
 
-    A slot that names ours and was filled elsewhere, such as outside of this container, is emptied if not.
-
-    Args:
-        environ: changed in place.
-        library: from `library_path`.
-
-    Returns:
-        Why this process has no kernels; None where it has, or where the slot is another tool's.
+    A slot that was filled elsewhere, such as outside of this container, is emptied where ours cannot be
+    loaded; another tool's is left alone.
     """
-    slot = environ.get(SLOT, "")
-    if slot and Path(slot).name != _NAME:
-        return None
-    ours = Path(slot) if slot else library
-    if ours is None:
-        return None
-    why = unfit(ours)
-    if why is None:
-        environ[SLOT] = str(ours)
-    else:
+    ours = Path(environ.get(SLOT) or library or "")
+    if ours.name != _NAME:
+        return "", ""
+    reason, why = unfit(ours)
+    if reason:
         environ.pop(SLOT, None)
-    return why
+    else:
+        environ[SLOT] = str(ours)
+    return reason, why
 
 
 def environment(environ: Mapping[str, str], library: Path | None) -> tuple[dict[str, str], str]:
@@ -105,7 +88,7 @@ def environment(environ: Mapping[str, str], library: Path | None) -> tuple[dict[
             f"{SLOT} is taken by {taken}: no kernels (to have both, unset it and set "
             f"ARGUS_NEXT_INJECTION={taken})"
         )
-    why = unfit(library)
-    if why is not None:
-        return {}, f"no kernels: {why.detail}"
+    reason, why = unfit(library)
+    if reason:
+        return {}, f"no kernels: {why}"
     return {SLOT: str(library)}, ""

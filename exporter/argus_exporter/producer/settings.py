@@ -89,11 +89,7 @@ TABLE: Final = (
         "functions to time as phases of their own, such as torch.cuda@synchronize,torch@Tensor.item",
     ),
     Variable(
-        "ARGUS_EVENT_POOL",
-        int,
-        4096,
-        "CUDA events that may be in flight; spans beyond are dropped",
-        minimum=2,
+        "ARGUS_EVENT_POOL", int, 4096, "CUDA events in flight at most; spans beyond are dropped", minimum=2
     ),
     Variable(
         "ARGUS_WARMUP_ITERATIONS", int, 3, "first iterations that count as warm-up: no verdicts from them"

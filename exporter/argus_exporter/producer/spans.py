@@ -28,7 +28,7 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from argus_core import shared_page, wire
@@ -116,9 +116,7 @@ class Recorder:
         flush_ms: iterations that end sooner after a flush wait for the next one: a flush costs as much as
             the hooks of a step.
         background: send on a thread of our own once this process trains; else at the ends of iterations.
-        facts: said with every state: what the job trains. None: the user has not told.
-        no_kernels: why this process cannot have a kernels channel, a label; empty: it may have one, which
-            then speaks for itself.
+        facts: said with every state, such as what the job trains.
         announce: called once, before the first record is sent: from here on this process trains.
         wall: Unix nanoseconds.
     """
@@ -132,13 +130,11 @@ class Recorder:
         flush_ms: int = 1000,
         background: bool = False,
         announce: Callable[[], None] = lambda: None,
-        facts: wire.JobFacts | None = None,
-        no_kernels: str = "",
+        facts: Sequence[wire.Record] = (),
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self._link = link
         self._facts = facts
-        self._no_kernels = no_kernels
         self._page = page
         self.words: memoryview | array[int] = page.words if page is not None else _no_page()
         """The shared page as 8-byte words, for plain stores. A fork swaps it: read anew, or ask `alive`."""
@@ -519,8 +515,8 @@ class Recorder:
         while self._changes:
             at_ns, what = self._changes.popleft()
             link.add(wire.ActivityChange(at_ns + offset, what))
-        if self._facts is not None:
-            link.add(self._facts)
+        for fact in self._facts:
+            link.add(fact)
         activity = self._activities.current(warm=self.step > self._warmup)
         link.add(wire.ActivityChange(self._flushed_at + offset, activity))
         up = self.alive and not self._reason
@@ -533,9 +529,6 @@ class Recorder:
                 up=int(up),
             )
         )
-        if self._no_kernels:
-            reason = link.name_id(self._no_kernels)
-            link.add(wire.ChannelState(0, 0, reason, int(wire.Channel.KERNELS), 0))
 
 
 def _no_page() -> array[int]:

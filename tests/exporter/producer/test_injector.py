@@ -63,20 +63,19 @@ def test_musl_loads_nothing_that_needs_glibc(library: Path, monkeypatch: pytest.
 def test_a_slot_that_leads_nowhere_is_emptied(tmp_path: Path) -> None:
     """Set outside of a container, where the path was."""
     environ = {SLOT: str(tmp_path / "libargus_cupti.so")}
-    why = injector.place(environ, None)
-    assert why is not None
-    assert (why.reason, environ) == ("missing", {})
+    reason, _ = injector.place(environ, None)
+    assert (reason, environ) == ("missing", {})
 
 
 def test_in_the_training_process_a_free_slot_is_taken_and_another_tools_left(library: Path) -> None:
     """Without a library nothing is said: there was never to be one."""
     environ: dict[str, str] = {}
-    assert injector.place(environ, None) is None
+    assert injector.place(environ, None) == ("", "")
     assert environ == {}
-    assert injector.place(environ, library) is None
+    assert injector.place(environ, library) == ("", "")
     assert environ == {SLOT: str(library)}
     environ = {SLOT: "/opt/nsys/inject.so"}
-    assert injector.place(environ, library) is None
+    assert injector.place(environ, library) == ("", "")
     assert environ == {SLOT: "/opt/nsys/inject.so"}
 
 
@@ -85,7 +84,7 @@ def test_what_is_installed_here_loads_here() -> None:
     installed = injector.library_path()
     if installed is None:
         pytest.skip("installed without a C++ compiler")
-    assert injector.unfit(installed) is None
+    assert injector.unfit(installed) == ("", "")
     ctypes.CDLL(str(installed))
 
 
