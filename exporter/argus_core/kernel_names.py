@@ -78,8 +78,7 @@ def collective_phase(name: str) -> str | None:
     collective = _COLLECTIVE.match(name)
     if collective is None or collective["namespaced"]:
         return None
-    function = _without_unnamed(name).partition("(")[0].partition("<")[0].rpartition("::")[2]
-    found = _OPERATION.search(function)
+    found = _OPERATION.search(_split(name)[0])
     return _PHASES[found[0].lower().replace("_", "")] if found else None
 
 
@@ -114,15 +113,11 @@ def _label(text: str) -> str:
 
 def _split(name: str) -> tuple[str, list[str]]:
     """Unqualified function name and its template arguments."""
-    signature = _top_level(_without_unnamed(name), "(")[0]
+    signature = _top_level(re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", name), "(")[0]
     qualified = _top_level(signature.strip(), " ")[-1]
     component = _top_level(qualified, ":")[-1] or qualified
     base, bracket, rest = component.partition("<")
     return base, _top_level(rest.rpartition(">")[0], ",") if bracket else []
-
-
-def _without_unnamed(name: str) -> str:
-    return name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
 
 
 def _telling(argument: str) -> str:
