@@ -65,7 +65,7 @@ def place(environ: MutableMapping[str, str], library: Path | None) -> tuple[str,
     reason, why = unfit(ours)
     if reason:
         environ.pop(SLOT, None)
-    else:
+    elif environ.get(SLOT) != str(ours):  # setenv moves what another thread may be reading
         environ[SLOT] = str(ours)
     return reason, why
 
