@@ -96,6 +96,8 @@ def rewritten(subject: Path, folder: Path, flavour: str = "", typed: bool = Fals
     if typed:
         for series in (one for test in document["tests"] for one in test["input_series"]):
             name, brace, labels = series["series"].partition("{")
+            if ":" in name:  # recorded, so without a type
+                continue
             series["series"] = f'{name}{{__type__="gauge"{", " + labels if brace else "}"}'
     copy = folder / subject.name
     copy.write_text(yaml.dump(document, Dumper=yaml.CSafeDumper, width=1000), encoding="utf-8")
