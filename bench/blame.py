@@ -16,9 +16,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from argus_l3_worker.traces.blame import Blame, blame
-from argus_l3_worker.traces.reader import read
 from argus_simulator.traces.cases import KINDS, Case, TooWeak, make
+from argus_traces.blame import Blame, blame
+from argus_traces.reader import read
 
 
 @dataclass(frozen=True)

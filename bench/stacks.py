@@ -25,13 +25,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from argus_exporter.producer.ptracer import Ptracer
-from argus_exporter.producer.stack_sampler import StackSampler
 from argus_exporter.stacks import py_spy
 from argus_exporter.stacks.governor import Governor
 from argus_exporter.stacks.settings import StacksConfig
 from argus_exporter.stacks.target import Process, process_of
 from argus_exporter.stacks.totals import StackTotals
+from argus_training.ptracer import Ptracer
+from argus_training.stack_sampler import StackSampler
 
 BUDGET = StacksConfig().cpu_budget
 

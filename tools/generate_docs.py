@@ -13,8 +13,8 @@ from pathlib import Path
 from argus_core.catalogue import CATALOGUE, Family
 from argus_core.settings import document
 from argus_exporter.config import ExporterConfig
-from argus_exporter.producer.settings import TABLE, Variable
 from argus_l3_worker.config import Config
+from argus_training.settings import TABLE, Variable
 from tools.generated import write_or_check
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -69,7 +69,7 @@ def environment_page() -> str:
     lines = [
         "# Environment variables of the training process",
         "",
-        "Generated from `exporter/argus_exporter/producer/settings.py` by `make generate`; do not edit.",
+        "Generated from `exporter/argus_training/settings.py` by `make generate`; do not edit.",
         "What cannot be used is said once on stderr, and the default is used: nothing here stops a job.",
         "",
         "| variable | allowed | default | meaning |",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from argus_core import wire
-from argus_exporter.producer import settings
+from argus_training import settings
 from tools.generated import write_or_check
 
 INJECTOR = Path(__file__).resolve().parent.parent / "native" / "injector"
@@ -73,7 +73,7 @@ def wire_header() -> str:
 def settings_header() -> str:
     """native/injector/settings_table.hpp: names and defaults of the variables that the library reads."""
     lines = [
-        _NOTE.format(source="exporter/argus_exporter/producer/settings.py"),
+        _NOTE.format(source="exporter/argus_training/settings.py"),
         "#pragma once",
         "",
         "namespace argus::table {",

@@ -3,10 +3,10 @@
 # submitted with ARGUS_DISABLE=1. What it prints as `export NAME=value` becomes the task's environment; it prints
 # nothing where the host has no exporter or no ARGUS, and always ends well: the task starts.
 #
-# ARGUS_ROOT: where argus_core and argus_exporter lie (site-packages of the exporter's environment).
+# ARGUS_ROOT: where argus_core and argus_training lie (site-packages of the exporter's environment).
 ARGUS_ROOT=${ARGUS_ROOT:-/opt/argus/lib/python3.11/site-packages}
 ARGUS_SOCKET=${ARGUS_SOCKET:-/run/argus/exporter.sock}
-boot=$ARGUS_ROOT/argus_exporter/producer/boot
+boot=$ARGUS_ROOT/argus_training/boot
 
 [ "${ARGUS_DISABLE:-0}" = 1 ] && exit 0
 [ -S "$ARGUS_SOCKET" ] && [ -d "$boot" ] || exit 0

@@ -1,4 +1,1 @@
-"""The exporter of a GPU host, and in `producer` what runs inside the training process.
-
-This file imports nothing: the training process imports `argus_exporter.producer` through it.
-"""
+"""The exporter of a GPU host: takes what its ranks say, and shows it to Prometheus."""

@@ -1,8 +1,8 @@
 """`argus-exporter run -- COMMAND`: a training command with ARGUS attached to every rank it starts.
 
-The command's environment gets our boot folder in front of PYTHONPATH (see producer/boot). Where an exporter
-listens on the socket already, the command replaces this process; else one is started for the time of the
-command. The training process is sacred: whatever fails here, the command runs.
+The command's environment gets our boot folder in front of PYTHONPATH (see argus_training/boot). Where an
+exporter listens on the socket already, the command replaces this process; else one is started for the time of
+the command. The training process is sacred: whatever fails here, the command runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argus_core.link import default_socket_path, stranger
-from argus_exporter.producer import boot_directory, injector, settings
+from argus_training import boot_directory, injector, settings
 
 NOT_USABLE = 2
 NOT_FOUND = 127

@@ -26,7 +26,7 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
             // What attaches inside the training process: standard library and one C++ library.
             name: 'argus-producer',
             image: config.exporterImage,
-            command: ['cp', '-r', packages + '/argus_core', packages + '/argus_exporter', producer],
+            command: ['cp', '-r', packages + '/argus_core', packages + '/argus_training', producer],
             securityContext: common.confined,
             volumeMounts: [{ name: 'argus-producer', mountPath: producer }],
           }] + sidecars,
@@ -39,7 +39,7 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
               { name: 'ARGUS_JOB', valueFrom: { fieldRef: { fieldPath: "metadata.labels['job-name']" } } },
               { name: 'ARGUS_NODE', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } },
               // In front of your own, if the image sets one.
-              { name: 'PYTHONPATH', value: producer + '/argus_exporter/producer/boot' },
+              { name: 'PYTHONPATH', value: producer + '/argus_training/boot' },
               // No CUDA_INJECTION64_PATH: the producer sets it where the image's C library can load ours.
             ],
             resources: { limits: { 'nvidia.com/gpu': '8' } },

@@ -21,7 +21,7 @@ from argus_l3_worker.durations import duration
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
 from argus_l3_worker.serve import once, serve
 from argus_l3_worker.telemetry import Telemetry
-from argus_l3_worker.traces import command as trace_command
+from argus_traces import command as trace_command
 
 # Flag, configuration key that it overrides, metavar.
 _FLAGS: tuple[tuple[str, str, str], ...] = (

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from argus_core.settings import section, setting
 from argus_l3_worker.http_access import AccessConfig
-from argus_l3_worker.traces.config import TracesConfig
+from argus_traces.config import TracesConfig
 
 
 def _require(holds: bool, message: str) -> None:

@@ -29,10 +29,10 @@ from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.tails import of_the_data
 from argus_l3_worker.telemetry import Telemetry
-from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.verdicts import History, Verdict, decide
 from argus_l3_worker.windows import Sighting, Span, due, sightings
 from argus_l3_worker.witnesses import Opinions, hear
+from argus_traces.requests import TraceRequests
 
 # Finest useful sampling of the window timeline, and its size bound (Prometheus refuses over 11,000 points).
 _TIMELINE_STEP_LIMITS = (0.25, 5.0)

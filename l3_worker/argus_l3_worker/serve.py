@@ -23,8 +23,8 @@ from argus_l3_worker.prometheus import Prometheus
 from argus_l3_worker.reload import changed_keys, reloaded
 from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import CONTENT_TYPE, Telemetry
-from argus_l3_worker.traces.requests import TraceRequests
-from argus_l3_worker.traces.serving import add_routes
+from argus_traces.requests import TraceRequests
+from argus_traces.serving import add_routes
 
 # Cycles that may pass without a finished attempt before /healthz says that the loop hangs.
 _MISSED_CYCLES = 5

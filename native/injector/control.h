@@ -12,7 +12,7 @@ extern "C" {
 
 #define ARGUS_EXPORT __attribute__((visibility("default")))
 
-/* producer/kernels_control.py refuses any other. */
+/* argus_training/kernels_control.py refuses any other. */
 #define ARGUS_CUPTI_INTERFACE 1
 
 enum { ARGUS_OK = 0, ARGUS_NOT_ACTIVE = -1, ARGUS_REFUSED = -2 };

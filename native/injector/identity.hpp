@@ -8,7 +8,7 @@
 
 namespace argus {
 
-/// One rank of one job. -1: unknown. Twin of argus_exporter/producer/identity.py: both must name the same
+/// One rank of one job. -1: unknown. Twin of argus_training/identity.py: both must name the same
 /// rank alike, because the exporter joins the connections of a rank by job and rank.
 struct Identity {
   int rank = -1;

@@ -14,7 +14,7 @@
 namespace argus {
 namespace {
 
-// Launchers, and helpers of a rank: none of them trains. As in producer/boot/sitecustomize.py, and compilers.
+// Launchers, and helpers of a rank: none of them trains. As in argus_training/boot/sitecustomize.py, and compilers.
 constexpr const char* kHelpers[] = {
     "torchrun",
     "torch.distributed.run",

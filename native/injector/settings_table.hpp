@@ -1,4 +1,4 @@
-// Generated from exporter/argus_exporter/producer/settings.py by `make generate`; do not edit.
+// Generated from exporter/argus_training/settings.py by `make generate`; do not edit.
 #pragma once
 
 namespace argus::table {

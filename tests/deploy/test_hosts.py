@@ -55,7 +55,7 @@ def host(tmp_path: Path) -> dict[str, str]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(str(tmp_path / "s"))
     listener.close()
-    (tmp_path / "site/argus_exporter/producer/boot").mkdir(parents=True)
+    (tmp_path / "site/argus_training/boot").mkdir(parents=True)
     (tmp_path / "site/argus_core").mkdir()
     (tmp_path / "site/argus_core/libargus_cupti.so").touch()
     return {
@@ -81,7 +81,7 @@ def test_every_task_is_watched(host: dict[str, str]) -> None:
     assert exports(host) == {
         "ARGUS_SOCKET": host["ARGUS_SOCKET"],
         "ARGUS_JOB": "llm-4711",
-        "PYTHONPATH": f"{root}/argus_exporter/producer/boot",
+        "PYTHONPATH": f"{root}/argus_training/boot",
     }
 
 

@@ -13,8 +13,8 @@ import yaml
 from argus_core.settings import load
 from argus_exporter.config import ExporterConfig
 from argus_exporter.listener import access_of, listen
-from argus_exporter.producer import settings
 from argus_l3_worker.config import Config
+from argus_training import settings
 from deploy.manifests import (
     FOLDER,
     ROOT,

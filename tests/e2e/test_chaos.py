@@ -71,9 +71,9 @@ BROKEN_HOOKS = """
 import sys
 class Late:
     def find_spec(self, name, path=None, target=None):
-        if name == "argus_exporter.producer.torch_hooks":
+        if name == "argus_training.torch_hooks":
             sys.meta_path.remove(self)
-            from argus_exporter.producer import spans, stopwatch
+            from argus_training import spans, stopwatch
             def broken(*_, **__):
                 raise RuntimeError("ours")
             spans.Recorder.ended = spans.Recorder.timed = spans.Recorder.iteration = broken
@@ -303,7 +303,7 @@ def test_nothing_is_written_to_disk(tmp_path: Path, alone: list[float]) -> None:
         "    if event == 'open' and isinstance(args[1], str) and set(args[1]) & set('wax+'):\n"
         "        opener = sys._getframe(1).f_code.co_filename\n"
         "        if opener == __file__: return\n"
-        "        log = 'ours' if '/argus_exporter/' in opener or '/argus_core/' in opener else 'others'\n"
+        "        log = 'ours' if '/argus_training/' in opener or '/argus_core/' in opener else 'others'\n"
         f"        append({str(tmp_path)!r} + '/' + log, 'a').write(f'{{opener}} {{args[0]}}\\n')\n"
         "sys.addaudithook(audit)\n"
     )

@@ -8,8 +8,8 @@ import pytest
 from argus_core.kernel_names import collective_phase
 from argus_exporter.communicators import CollectiveSpan, find_dimensions
 from argus_exporter.kernel_pairs import find_pairs
-from argus_exporter.producer.torch_hooks.collectives import COLLECTIVES
 from argus_exporter.topology import Identity
+from argus_training.torch_hooks.collectives import COLLECTIVES
 from exporter.kernel_rows import NAMES, kernels
 
 ALL_REDUCE, SEND_RECV = kernels((0, 10, 2, 20)), kernels((0, 10, 4, 21))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from argus_exporter.producer import boot_directory, injector
 from argus_exporter.run import child_environment
+from argus_training import boot_directory, injector
 from stranger import STRANGER, as_root, stranger_listening
 
 from .producer.reader import Reader, until

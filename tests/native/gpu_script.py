@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from argus_exporter.producer.kernels_control import KernelsControl
-from argus_exporter.producer.profiler_windows import around_profiler_windows
+from argus_training.kernels_control import KernelsControl
+from argus_training.profiler_windows import around_profiler_windows
 
 STEPS = 20
 

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from argus_exporter.producer.kernels_control import KernelsControl
+from argus_training.kernels_control import KernelsControl
 from native.app import command_environment
 from native.builds import Build
 from native.listener import Listener
 
 SCRIPT = """
 import ctypes, json, os, sys
-from argus_exporter.producer.kernels_control import KernelsControl
+from argus_training.kernels_control import KernelsControl
 control = KernelsControl()
 seen = {"before": [control.loaded(), control.pause(), control.statistics()]}
 ctypes.CDLL("libcuda.so.1").cuInit(0)

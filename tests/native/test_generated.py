@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from argus_exporter.producer import settings
+from argus_training import settings
 from tools import generate_native
 
 INJECTOR = Path(__file__).resolve().parents[2] / "native" / "injector"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from argus_core import wire
-from argus_exporter.producer import identity
+from argus_training import identity
 from native.app import run
 from native.builds import Build
 from native.listener import Listener
@@ -63,9 +63,7 @@ def test_names_are_readable(plain: Build, linker: str, readable: str) -> None:
 )
 def test_a_job_is_called_what_python_calls_it(plain: Build, tmp_path: Path, words: list[str]) -> None:
     """The exporter joins phases and kernels by job and rank: both sides must find one name."""
-    show = (
-        "import sys\nfrom argus_exporter.producer.identity import script_name\nprint(script_name(sys.argv))\n"
-    )
+    show = "import sys\nfrom argus_training.identity import script_name\nprint(script_name(sys.argv))\n"
     (tmp_path / "pkg").mkdir()
     (tmp_path / "sub").mkdir()
     for name in ("train.py", "sub/train.v2.py", "pkg/train.py", "pkg/__main__.py", "pkg/__init__.py"):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from argus_exporter.producer import boot_directory
 from argus_exporter.stacks.settings import StacksConfig
+from argus_training import boot_directory
 
 from ..exporter_process import config, exporter, scrape, value, wait_for
 from .test_channel import frames, reason_of, script, up

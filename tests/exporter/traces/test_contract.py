@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from argus_exporter.traces.encode import encode
-from argus_l3_worker.traces.errors import TraceDamaged
-from argus_l3_worker.traces.reader import read
+from argus_traces.errors import TraceDamaged
+from argus_traces.reader import read
 from exporter.traces.trace_windows import BEGIN, STEP_NS, window
 
 CONTENT = encode(window(500))

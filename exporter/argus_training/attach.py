@@ -1,0 +1,251 @@
+"""Attaches ARGUS to a training process, once torch has been imported."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import argus_training
+from argus_core import wire
+from argus_core.link import Link, default_socket_path
+from argus_core.shared_page import PageWriter
+from argus_training import cupti_fallback, identity, injector, settings, spans, stack_sampler
+from argus_training.exit_status import ExitWatch, code, main_frame
+from argus_training.hook import Hook, Observer
+from argus_training.standing import Standing
+from argus_training.stopwatch import Stopwatch
+
+
+def attach(torch: Any) -> Observer | None:
+    """Hook the imported torch and report for this rank. None where that is switched off or done already."""
+    config, warnings = settings.read(os.environ)
+    if config.disable or argus_training._observer is not None:
+        return None
+    other = config.disable_kernels or config.kernels_fallback
+    no_kernels, why = injector.place(os.environ, None if other else injector.library_path())
+    if config.disable_phases:
+        return None
+    standing = Standing(torch, os.environ, config.parallel, lambda text: _say(text))
+    page = _shared_page()
+    socket = Path(config.socket) if config.socket else default_socket_path()
+    link = Link(
+        socket,
+        lambda: _hello(standing, config, torch, page),
+        page_fd=page.fd if page is not None else None,
+    )
+    facts: list[wire.Record] = [wire.job_facts(config.model, config.backend)] if config.model else []
+    if no_kernels and not other:
+        warnings = [*warnings, f"no kernels: {why}"]
+        facts.append(wire.ChannelState(0, 0, link.name_id(no_kernels), wire.Channel.KERNELS, 0))
+    begin_stacks = stack_sampler.prepare(
+        "off" if config.disable_stacks else config.stacks,
+        config.ptracer,
+        socket,
+        lambda: _hello(standing, config, torch, None),
+    )
+    begin_kernels = cupti_fallback.prepare(
+        torch,
+        config.kernels_fallback and not config.disable_kernels,
+        socket,
+        lambda: _hello(standing, config, torch, None),
+        lambda: recorder.step,
+        config.watchdog_seconds,
+    )
+    recorder = spans.Recorder(
+        link,
+        page=page,
+        warmup_iterations=config.warmup_iterations,
+        flush_ms=config.flush_milliseconds,
+        background=True,
+        facts=facts,
+        announce=functools.partial(_training_begins, begin_stacks, begin_kernels),
+    )
+    observer = Observer(
+        recorder,
+        Stopwatch(recorder),
+        use_events=functools.partial(_use_events, torch, config),
+        layout=standing.layout,
+        traced=config.traced_python_api,
+    )
+    recorder.may_speak = lambda: standing.launched or (observer.steps_seen and standing.place() is not None)
+    _follow_topology(observer, standing)
+
+    def _say(text: str) -> None:
+        place = standing.place()
+        if place is None or place.local_rank <= 0:  # what all ranks of a host would say alike is said by one
+            recorder.say(text)
+
+    hooks = attach_hooks(torch, observer, leave_out=config.disable_hooks)
+    os.register_at_fork(after_in_child=observer.forked)
+    _watch_exit(observer)
+    argus_training._observer = observer
+
+    standing.layout()  # says what cannot be used
+    for warning in warnings:
+        _say(warning)
+    if config.debug:
+        place = standing.place()
+        names = ", ".join(hook.name for hook in hooks)
+        shown = f"rank={place.rank} launcher={place.launcher}" if place is not None else "rank=not yet known"
+        recorder.say(f"attached {shown} job={_job(config.job)} socket={socket} hooks={names}")
+    return observer
+
+
+def attach_hooks(torch: Any, observer: Observer, leave_out: tuple[str, ...] = ()) -> list[Hook]:
+    """Put every hook in place; one that does not fit the installed torch is reported and left out."""
+    from argus_training.torch_hooks import ALL
+
+    hooks = []
+    for type_ in ALL:
+        if type_.name in leave_out:
+            continue
+        hook = type_(observer)
+        try:
+            hook.attach(torch)
+        except Exception as error:
+            hook.detach()
+            observer.recorder.degraded(f"hook_{hook.name}")
+            observer.recorder.say(
+                f"hook {hook.name} does not fit torch {torch.__version__}, left out: {error!r}"
+            )
+        else:
+            hooks.append(hook)
+    return hooks
+
+
+def _hello(standing: Standing, config: settings.Settings, torch: Any, page: PageWriter | None) -> wire.Hello:
+    """HELLO as things stand now.
+
+    Raises:
+        OSError: this process has no rank, or none yet; the link tries again later.
+    """
+    place = standing.place()
+    if place is None:
+        raise OSError("no rank")
+    return identity.hello(
+        place,
+        _job(config.job),
+        standing.layout(),
+        _gpu_uuid(torch),
+        node=config.node,
+        shares_page=page is not None,
+    )
+
+
+def _job(named: str) -> str:
+    return identity.training_job(named, os.environ, sys.argv)
+
+
+def _shared_page() -> PageWriter | None:
+    """None where no memfd can be made: the channel goes on without."""
+    try:
+        return PageWriter()
+    except (OSError, AttributeError, ValueError):
+        return None
+
+
+def _follow_topology(observer: Observer, standing: Standing) -> None:
+    """HELLO is said again when Megatron, a mesh or process groups tell a layout after it."""
+
+    def changed() -> None:
+        if observer.recorder.training:
+            observer.recorder.introduce_again()
+
+    def new_mesh(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        if standing.note_mesh(names, shape):
+            observer.topology_changed()
+
+    def new_groups(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        if standing.note_groups(names, shape):
+            observer.topology_changed()
+
+    observer.on_mesh.append(new_mesh)
+    observer.on_groups.append(new_groups)
+    observer.on_topology.append(changed)
+
+
+def _use_events(torch: Any, config: settings.Settings, stopwatch: Stopwatch) -> None:
+    if config.disable_cuda_events or not torch.cuda.is_initialized():
+        return
+    captures = _count_captures(torch)
+    on_current_stream = torch.cuda.is_current_stream_capturing
+    raw_stream, device = torch._C._cuda_getCurrentRawStream, torch.cuda.current_device()
+    stopwatch.use_events(
+        functools.partial(torch.cuda.Event, enable_timing=True),
+        config.event_pool,
+        lambda: captures() > 0 or on_current_stream(),
+        lambda: int(raw_stream(device)),
+    )
+
+
+def _count_captures(torch: Any) -> Callable[[], int]:
+    """How many CUDA graphs are being captured now, on any stream and by any thread of the process.
+
+    The driver's question covers the current stream only, and a query elsewhere breaks a global capture too.
+    """
+    graph = torch.cuda.CUDAGraph
+    begin, end = graph.capture_begin, graph.capture_end
+    running = 0
+
+    @functools.wraps(begin)
+    def capture_begin(*args: Any, **kwargs: Any) -> Any:
+        nonlocal running
+        running += 1
+        try:
+            return begin(*args, **kwargs)
+        except BaseException:
+            running -= 1
+            raise
+
+    @functools.wraps(end)
+    def capture_end(*args: Any, **kwargs: Any) -> Any:
+        nonlocal running
+        try:
+            return end(*args, **kwargs)
+        finally:
+            running = max(running - 1, 0)
+
+    graph.capture_begin, graph.capture_end = capture_begin, capture_end
+    return lambda: running
+
+
+def _gpu_uuid(torch: Any) -> str:
+    """UUID of the GPU in use; empty without one. Never the first to touch CUDA."""
+    try:
+        if not torch.cuda.is_initialized():
+            return ""
+        return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+    except Exception:
+        return ""
+
+
+def _training_begins(*begin: Callable[[], None]) -> None:
+    """Before the first record is sent, on the thread that trains."""
+    _mark_environment()
+    for channel in begin:
+        channel()
+
+
+def _mark_environment() -> None:
+    """Python processes that this rank starts inherit its RANK: they must not report for it."""
+    os.environ["ARGUS_PRODUCER_PID"] = str(os.getpid())
+
+
+def _watch_exit(observer: Observer) -> None:
+    """Say BYE with the exit status, however the interpreter ends. A signal that kills it leaves no BYE."""
+    watch = ExitWatch(main_frame())
+    sys.exit = watch.wrap(sys.exit)
+    atexit.register(lambda: observer.close(watch.status()))
+    os_exit = os._exit
+
+    @functools.wraps(os_exit)
+    def leave_at_once(status: int) -> Any:
+        observer.close(code(status))
+        os_exit(status)
+
+    os._exit = leave_at_once

@@ -1,0 +1,43 @@
+"""Python garbage collections: totals by generation, and a phase `gc` (kind host) for those from 1 ms on.
+
+Source: `gc.callbacks`. Runs in whichever thread allocates, also inside our own flush.
+No span before another hook has seen training: any process that imports torch collects garbage.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any, Final
+
+from argus_core import wire
+from argus_training.hook import Hook
+from argus_training.spans import now
+
+_SHORTEST_NS: Final = 1_000_000  # young generations take microseconds, thousands of times a minute
+
+
+class GarbageHook(Hook):
+    name = "gc"
+
+    def attach(self, torch: Any) -> None:  # noqa: ARG002  (no part of torch is needed)
+        recorder = self.recorder
+        phase_of_pause = recorder.phase("gc", wire.Kind.HOST)
+        begin_ns = 0
+
+        def callback(phase: str, info: dict[str, int]) -> None:
+            nonlocal begin_ns
+            if phase == "start":
+                begin_ns = now()
+                return
+            duration_ns = now() - begin_ns
+            if not begin_ns or not self.alive:
+                return
+            try:
+                recorder.collection(info["generation"], begin_ns, duration_ns)
+                if duration_ns >= _SHORTEST_NS and recorder.training:
+                    recorder.ended(phase_of_pause, begin_ns)
+            except Exception as error:
+                self.failed(error)
+
+        gc.callbacks.append(callback)
+        self._undo.append(lambda: gc.callbacks.remove(callback))

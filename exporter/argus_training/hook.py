@@ -1,0 +1,308 @@
+"""What all hooks share: a failure of ours is contained and counted; after a few the hook takes itself out."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from argus_core import wire
+from argus_training.course import Course
+from argus_training.identity import Layout
+from argus_training.imports import Callback, ImportWatch
+from argus_training.iterations import IterationDetector
+from argus_training.spans import Recorder
+from argus_training.stopwatch import Stopwatch
+
+FAILURES_LIMIT: Final = 3
+_PERIOD_NS: Final = 1_000_000_000
+
+
+class Observer:
+    """What hooks report to, and what they learn from one another.
+
+    Args:
+        recorder: takes spans and iterations.
+        stopwatch: times work that may be on a GPU.
+        use_events: called with the stopwatch once a model on a GPU is seen.
+        layout: where the ranks of the job stand, as far as is known.
+        traced: ARGUS_TRACED_PYTHON_API.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        stopwatch: Stopwatch,
+        *,
+        use_events: Callable[[Stopwatch], None] = lambda _: None,
+        layout: Callable[[], Layout] = Layout,
+        traced: str = "",
+    ) -> None:
+        self.recorder = recorder
+        self.stopwatch = stopwatch
+        self.layout = layout
+        self.traced = traced
+        self.imports = ImportWatch()
+        self.course = Course()
+        self.iterations = IterationDetector(recorder.iteration, self.course)
+        self.on_new_optimizer: list[Callable[[Any], None]] = []
+        self.on_optimizer_step: list[Callable[[], None]] = []
+        self.periodic: list[Callable[[], None]] = []
+        """Called after an optimizer's step, once a second at most."""
+        self.on_reducer: list[Callable[[Any], None]] = []
+        self.on_root: list[Callable[[Any], None]] = []
+        self.on_mesh: list[Callable[[tuple[str, ...], tuple[int, ...]], None]] = []
+        self.on_groups: list[Callable[[tuple[str, ...], tuple[int, ...]], None]] = []
+        self.on_topology: list[Callable[[], None]] = []
+        self.gradients_sharded = False
+        self.steps_seen = False
+        """An optimizer stepped, or the user reported something: this process trains."""
+        self.step_begins: Callable[[Any, Any], None] = lambda _stepper, _optimizer: None
+        """`stepper` begins to step `optimizer`; set by the optimizer hook."""
+        self.step_ends: Callable[[Any], None] = lambda _stepper: None
+        self.forward_begins_anew: Callable[[], None] = lambda: None
+        """What came before in the forward that is timed was a wait for peers; set by the forward hook."""
+        self.evaluating = False
+        """Trained modules run without gradients."""
+        self.never_steady = False
+        """A hook has failed, or there is nothing more to observe: hooks look at their `alive` each time."""
+        self.splits_by_loss = False
+        """The end of the backward is found anew in each, from its loss."""
+        self._period_ends = 0
+        self._use_events = use_events
+        self.hooks: list[Hook] = []
+        self.reducers: list[Any] = []
+        """Outermost modules that reduce gradients at the end of the backward: DDP and FSDP."""
+        self.public = PublicFunctions(self)
+
+    def _iteration_on_gpu_ended(self, start_ns: int, end_ns: int) -> None:
+        self.stopwatch.poll()
+        self.recorder.iteration(start_ns, end_ns)
+
+    def settle(self) -> None:
+        """After an optimizer's step: whether all goes as usual, so that hooks may take the short way."""
+        iterations = self.iterations
+        self.course.steady = not (
+            self.stopwatch.on_events
+            or iterations.learning
+            or iterations.manual
+            or self.evaluating
+            or self.never_steady
+            or self.splits_by_loss
+            or self.on_optimizer_step
+            or not self.recorder.keeps_up
+        )
+
+    def look(self, now_ns: int) -> None:
+        """Some times a second, after an optimizer's step: what is not worth a look in each."""
+        self.recorder.look()
+        self.settle()
+        if now_ns >= self._period_ends:
+            self._period_ends = now_ns + _PERIOD_NS
+            for listener in self.periodic.copy():
+                listener()
+
+    def new_optimizer(self, optimizer: Any) -> None:
+        """An optimizer steps for the first time: its parameters tell where the model is."""
+        self.steps_seen = True
+        self.course.steady = False
+        if not self.stopwatch.on_events and any(
+            parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"]
+        ):
+            self._use_events(self.stopwatch)
+            self.iterations.ended = self._iteration_on_gpu_ended
+        for listener in self.on_new_optimizer:
+            listener(optimizer)
+
+    def watch(self, module: Any) -> None:
+        """A framework says that this module is the one that is trained."""
+        for listener in self.on_root:
+            listener(module)
+
+    def note_mesh(self, names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        """A device mesh with named dimensions was made."""
+        for listener in self.on_mesh:
+            listener(names, shape)
+
+    def note_groups(self, names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        """Described process groups are the lines of a grid with these dimensions."""
+        for listener in self.on_groups:
+            listener(names, shape)
+
+    def topology_changed(self) -> None:
+        """A framework has made its parallel groups."""
+        for listener in self.on_topology:
+            listener()
+
+    def evaluates(self, module: Any) -> None:
+        """A trained module runs without gradients: evaluation, where it is in evaluation mode too.
+
+        Not within an iteration: a forward without gradients between a training forward and the optimizer's
+        step (a teacher, a generator's sample for its critic) is part of it.
+        """
+        if not module.training and not self.iterations.trains:
+            self.iterations.void()
+            if not self.evaluating:
+                self.evaluating = True
+                self.course.steady = False
+                self.recorder.enter(wire.Activity.EVALUATION)
+            elif self.recorder.training:
+                self.recorder.flush_if_due()
+        else:
+            self.iterations.void()
+
+    def trains(self) -> None:
+        """Training goes on after an evaluation: a forward with gradients, or an optimizer's step."""
+        self.evaluating = False
+        self.recorder.leave(wire.Activity.EVALUATION)
+
+    def note_root(self, module: Any) -> None:
+        """An outermost module that is trained."""
+        while "_orig_mod" in module._modules:  # torch.compile has wrapped it
+            module = module._modules["_orig_mod"]
+        kinds = {kind.__name__ for kind in type(module).__mro__}
+        sharded = bool(kinds & {"FullyShardedDataParallel", "FSDPModule"})
+        if sharded or "DistributedDataParallel" in kinds:
+            self.gradients_sharded = sharded
+            self.reducers.append(module)
+            for listener in self.on_reducer:
+                listener(module)
+
+    def reduces_gradients(self) -> bool:
+        """Whether the next backward ends with a wait for peers; not within DDP's `no_sync`."""
+        for module in self.reducers:  # noqa: SIM110  (every backward: a generator costs as much again)
+            # In the instance's own dict: a module's getattr is slow for what is not there (FSDP).
+            if module.__dict__.get("require_backward_grad_sync", True):
+                return True
+        return False
+
+    def unsettle(self) -> None:
+        """From here on no hook takes the short way."""
+        self.never_steady = True
+        self.course.steady = False
+
+    def close(self, exit_status: int | None) -> None:
+        """The process ends: what is complete is sent, then BYE. Never raises."""
+        if self.recorder.alive:
+            try:
+                self.iterations.finish()
+                self.stopwatch.poll()
+            except Exception as error:  # BYE is said whatever the GPU's driver says, and this before it
+                self.recorder.degraded("close")
+                self.recorder.say(f"the last spans are lost: {error!r}")
+            try:
+                self.recorder.close(exit_status)
+            except Exception as error:
+                self.recorder.say(f"no BYE, the rank will count as lost: {error!r}")
+            self._silence()
+
+    def forked(self) -> None:
+        """In a child of fork: nothing is observed, and the parent's connection is let go."""
+        self.recorder.forked()
+        self._silence()
+
+    def _silence(self) -> None:
+        self.unsettle()
+        for hook in self.hooks:
+            hook.alive = False
+
+
+class Hook(abc.ABC):
+    """One subject that is hooked. Subclasses implement `attach` and name themselves.
+
+    Every entry from torch or the user's code looks at `alive` first, or at `course.steady`, which implies it,
+    and hands exceptions to `failed`.
+    """
+
+    name = ""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        observer.hooks.append(self)
+        self.recorder = observer.recorder
+        self.alive = True
+        """False: every entry of the hook does nothing. A plain attribute: it is read several times a step."""
+        self.failures = 0
+        self._undo: list[Callable[[], object]] = []
+
+    @abc.abstractmethod
+    def attach(self, torch: Any) -> None:
+        """Put the hook in place.
+
+        Raises:
+            Exception: this torch lacks what the hook needs; the others go on.
+        """
+
+    def failed(self, error: Exception) -> None:
+        """Count a failure of ours; the last one detaches the hook and says so once."""
+        self.failures += 1
+        if self.failures >= FAILURES_LIMIT and self.alive:
+            self.detach()
+            self.observer.unsettle()
+            self.recorder.degraded(f"hook_{self.name}")
+            self.recorder.say(
+                f"hook {self.name} detached after {self.failures} failures, training goes on: {error!r}"
+            )
+
+    def detach(self) -> None:
+        """Take the hook out again."""
+        self.alive = False
+        for undo in reversed(self._undo):
+            try:
+                undo()
+            except Exception as error:
+                self.recorder.say(f"hook {self.name} could not be taken out: {error!r}")
+        self._undo.clear()
+
+    def replace(self, owner: Any, attribute: str, replacement: Any) -> None:
+        """Set `owner.attribute`, and back at detach unless someone else has replaced it since."""
+        original = getattr(owner, attribute)
+        setattr(owner, attribute, replacement)
+
+        def undo() -> None:
+            if getattr(owner, attribute, None) is replacement:
+                setattr(owner, attribute, original)
+
+        self._undo.append(undo)
+
+    def when_imported(self, module: str, attach: Callback) -> None:
+        """Attach to a module once it is imported; what does not fit is reported and left out."""
+
+        def guarded(imported: Any) -> None:
+            try:
+                if self.alive:
+                    attach(imported)
+            except Exception as error:
+                self.recorder.degraded(f"hook_{self.name}")
+                self.recorder.say(f"hook {self.name} does not fit {module}, left out: {error!r}")
+
+        self._undo.append(self.observer.imports.when_imported(module, guarded))
+
+    def hide_from_dynamo(self, entries: Iterable[Callable[..., Any]], *methods: str) -> None:
+        """Dynamo does not trace us where a whole step is compiled.
+
+        Args:
+            entries: called in every step: skipped, which costs nothing, but not what they call.
+            methods: called where it is not as usual: with all that they call, for 0.4 us a call.
+        """
+
+        def hide(dynamo: Any) -> None:
+            for entry in entries:
+                dynamo.decorators.skip(entry)
+            for name in methods:
+                setattr(self, name, dynamo.disable(getattr(self, name)))
+
+        self.when_imported("torch._dynamo", hide)
+
+    def remove_at_detach(self, handle: Any) -> None:
+        """Call `handle.remove()` at detach."""
+        self._undo.append(handle.remove)
+
+
+class PublicFunctions(Hook):
+    """`span`, `iteration` and `work`, as far as they may fail: there is nothing to attach to."""
+
+    name = "public"
+
+    def attach(self, torch: Any) -> None:
+        """The user's code calls them."""

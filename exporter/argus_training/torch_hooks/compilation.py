@@ -1,0 +1,68 @@
+"""JIT compilation on the host: how often and how long, by compiler; dynamo's also as the activity `compile`.
+
+Sources: `torch._dynamo.callback` (its own start and end callbacks, once the user has imported dynamo: the
+import alone takes 2 s) and `triton.knobs.compilation.listener` (the one that is set is called first). A
+Triton kernel compiles in tens of ms, between launches: no activity. One that comes from its cache counts as
+no compilation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from argus_core import wire
+from argus_training.hook import Hook
+from argus_training.spans import now
+
+
+class CompilationHook(Hook):
+    name = "compilation"
+
+    def attach(self, torch: Any) -> None:  # noqa: ARG002  (attached to what may be imported later)
+        self.when_imported("torch._dynamo.callback", self._attach_dynamo)
+        self.when_imported("triton.knobs", self._attach_triton)
+
+    def _attach_dynamo(self, callbacks: Any) -> None:
+        handler = callbacks.callback_handler
+        recorder = self.recorder
+        begin_ns = 0
+
+        def started(*_: Any) -> None:
+            nonlocal begin_ns
+            if self.alive and not begin_ns:
+                try:
+                    begin_ns = now()
+                    recorder.enter(wire.Activity.COMPILE, urgent=True)
+                except Exception as error:
+                    self.failed(error)
+
+        def ended(*_: Any) -> None:
+            nonlocal begin_ns
+            if self.alive and begin_ns:
+                try:
+                    recorder.compilation("dynamo", begin_ns, now() - begin_ns)
+                    begin_ns = 0
+                    recorder.leave(wire.Activity.COMPILE)
+                except Exception as error:
+                    self.failed(error)
+
+        handler.register_start_callback(started)
+        self._undo.append(lambda: handler.remove_start_callback(started))
+        handler.register_end_callback(ended)
+        self._undo.append(lambda: handler.remove_end_callback(ended))
+
+    def _attach_triton(self, knobs: Any) -> None:
+        listener = knobs.compilation.listener
+        recorder = self.recorder
+
+        def compiled(**told: Any) -> None:
+            if listener is not None:
+                listener(**told)
+            if self.alive and not told["cache_hit"]:
+                try:
+                    duration_ns = int(told["times"].total * 1e3)  # microseconds
+                    recorder.compilation("triton", now() - duration_ns, duration_ns)
+                except Exception as error:
+                    self.failed(error)
+
+        self.replace(knobs.compilation, "listener", compiled)

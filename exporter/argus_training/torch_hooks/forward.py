@@ -1,0 +1,233 @@
+"""The forward pass: phase `forward`, kind compute: calls of the outermost modules that an optimizer trains.
+
+Found at an optimizer's first step: modules that no other module holds and that own one of its parameters.
+The `__call__` of their classes is wrapped; calls of other instances pass through. Nothing is put on an
+instance, so pickling and copying a model see nothing of us (hooks on the instance would go with it). Global
+module hooks would cost 2 us for every submodule and make torch.compile warn. An outermost module that is
+never called itself (a Lightning module trains through `training_step`) hands over to its children. The
+forward before the first optimizer step is not seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from typing import Any, Final
+
+from argus_core import wire
+from argus_training.hook import Hook, Observer
+from argus_training.spans import now
+from argus_training.stopwatch import Mark
+
+_SCANS_LIMIT: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
+_DEPTH_LIMIT: Final = 3
+
+
+class _Root:
+    """One outermost module."""
+
+    __slots__ = ("called", "depth", "module", "reviews", "settled")
+
+    def __init__(self, module: weakref.ref[Any], depth: int) -> None:
+        self.module = module
+        self.depth = depth
+        self.called = False
+        self.reviews = 0
+        self.settled = False
+        """It is called, or there is nothing to hand over to."""
+
+
+class ForwardHook(Hook):
+    name = "forward"
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self._torch: Any = None
+        self._scans = 0
+        self._roots: dict[int, _Root] = {}
+        self._classes: set[type] = set()
+        self._task = observer.stopwatch.task("forward", wire.Kind.COMPUTE)
+        self._mark: Mark | None = None  # of a forward that is not as usual
+
+    def attach(self, torch: Any) -> None:
+        self._torch = torch
+        self.observer.on_new_optimizer.append(self._new_optimizer)
+        self.observer.on_root.append(self._new_root)
+        self.observer.forward_begins_anew = self._begins_anew
+        self.hide_from_dynamo((), "_evaluates", "_begins", "_ended", "_broken")
+
+    def _new_optimizer(self, optimizer: Any) -> None:
+        """Find and wrap the roots of a new optimizer's parameters."""
+        if not self.alive or self._scans >= _SCANS_LIMIT:
+            return
+        self._scans += 1
+        try:
+            parameters = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            for module in find_roots(self._torch.nn.Module, parameters):
+                if id(module) not in self._roots:
+                    self._watch(module, depth=0)
+        except Exception as error:
+            self.failed(error)
+
+    def _new_root(self, module: Any) -> None:
+        """A framework named it, whose optimizer does not hold the module's own parameters."""
+        if self.alive and id(module) not in self._roots:
+            self._watch(module, depth=0)
+            self._roots[id(module)].settled = True
+
+    def _watch(self, module: Any, depth: int) -> None:
+        key = id(module)
+        self._roots[key] = _Root(weakref.ref(module, lambda _: self._roots.pop(key, None)), depth)
+        self.observer.note_root(module)
+        if type(module) not in self._classes:
+            self._classes.add(type(module))
+            self._wrap(type(module))
+        if self._review not in self.observer.on_optimizer_step:
+            self.observer.on_optimizer_step.append(self._review)
+
+    def _review(self) -> None:
+        """After a step: roots that were not called in it give way to their children."""
+        try:
+            waiting = [(key, root) for key, root in self._roots.items() if not root.settled]
+            if not waiting:
+                self.observer.on_optimizer_step.remove(self._review)
+            for key, root in waiting:
+                root.reviews += 1
+                module = root.module()
+                if root.called or root.depth >= _DEPTH_LIMIT or module is None:
+                    root.settled = True
+                elif root.reviews > 1:  # the first review comes in the very step that found the root
+                    del self._roots[key]
+                    for child in module.children():
+                        if any(p.requires_grad for p in child.parameters()):
+                            self._watch(child, root.depth + 1)
+        except Exception as error:
+            self.failed(error)
+
+    def _evaluates(self, module: Any) -> None:
+        """A forward without gradients: what was fetched for it opened no iteration."""
+        try:
+            if self.alive:
+                self.observer.evaluates(module)
+        except Exception as error:
+            self.failed(error)
+
+    def _begins(self, module: Any) -> None:
+        """A forward that is not as usual, or not known to be."""
+        observer = self.observer
+        if observer.evaluating:
+            observer.trains()
+        self._roots[id(module)].called = True
+        observer.iterations.opening(now(), trains=True)
+        self._mark = observer.stopwatch.begin(self._task)
+
+    def _ended(self, begin: int) -> None:
+        """One that was not as usual, or is not any more."""
+        mark, self._mark = self._mark, None
+        if self.recorder.alive:  # no child of fork that comes out of here
+            self.observer.stopwatch.span(self._task, self.observer.course.forward_ns if begin else mark)
+
+    def _broken(self) -> None:
+        """The forward raised."""
+        mark, self._mark = self._mark, None
+        self.observer.stopwatch.discard(self._task, mark)
+
+    def _begins_anew(self) -> None:
+        """What came before was a wait for peers: it is no part of the forward."""
+        course, stopwatch = self.observer.course, self.observer.stopwatch
+        if self._mark is not None:
+            stopwatch.discard(self._task, self._mark)
+            self._mark = stopwatch.begin(self._task)
+        elif course.forwarding and course.steady:
+            course.forward_ns = self.recorder.words[self._task.slot] = now()
+
+    def _wrap(self, class_: Any) -> None:
+        original = class_.__call__
+        inherited = "__call__" not in vars(class_)
+        is_grad_enabled = self._torch.is_grad_enabled
+        compiler, is_compiling = self._torch.compiler, self._torch.compiler.is_compiling
+        if hasattr(compiler, "is_dynamo_compiling") and hasattr(compiler, "_is_compiling_flag"):
+            # The two answers that is_compiling gives, without its three calls.
+            is_compiling, exporting = compiler.is_dynamo_compiling, compiler
+        else:
+            exporting = _NeverExporting
+        course, roots, words, put = self.observer.course, self._roots, self.recorder.words, self.recorder.put
+        slot, code = self._task.slot, self._task.code
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # First: to a compiler that traces the user's function this is a constant, and it sees no more.
+            if (
+                is_compiling()
+                or course.forwarding
+                or exporting._is_compiling_flag
+                or id(args[0]) not in roots
+            ):
+                return original(*args, **kwargs)
+            if not is_grad_enabled():
+                self._evaluates(args[0])
+                return original(*args, **kwargs)
+            course.forwarding = True
+            begin = 0
+            try:
+                if course.steady:
+                    begin = course.forward_ns = words[slot] = now()
+                    if course.openings:
+                        course.openings += 1
+                    else:
+                        course.openings = 1
+                        course.opened_ns = begin
+                elif self.alive:
+                    self._begins(args[0])
+            except Exception as error:
+                self.failed(error)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                course.forwarding = False
+                self._broken()
+                raise
+            course.forwarding = False
+            try:
+                if begin and course.steady:
+                    words[slot] = 0
+                    put((code, course.forward_ns, now()))
+                else:
+                    self._ended(begin)
+            except Exception as error:
+                self.failed(error)
+            return result
+
+        class_.__call__ = call
+        # What it calls may be compiled; it is no frame of its own to compile: without us there is none.
+        frame = call.__code__  # type: ignore[attr-defined]
+        self.when_imported("torch._dynamo", lambda dynamo: dynamo.eval_frame.skip_code(frame))
+
+        def undo() -> None:
+            if vars(class_).get("__call__") is call:
+                if inherited:
+                    del class_.__call__
+                else:
+                    class_.__call__ = original
+
+        self._undo.append(undo)
+
+
+class _NeverExporting:
+    """Stands for `torch.compiler` where a torch has no such flag, or another."""
+
+    _is_compiling_flag = False
+
+
+def find_roots(module_type: type, parameters: set[int]) -> list[Any]:
+    """Modules that no module holds and that own one of `parameters` (ids), in a stable order."""
+    # issubclass of the type: isinstance would ask __class__ and wake torch's lazy deprecation objects.
+    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), module_type)]
+    children = {id(child) for module in modules for child in module._modules.values() if child is not None}
+    roots = [
+        module
+        for module in modules
+        if id(module) not in children and any(id(p) in parameters for p in module.parameters())
+    ]
+    return sorted(roots, key=lambda module: type(module).__name__)

@@ -1,0 +1,127 @@
+"""The optimizer step: phase `optimizer`, kind compute, and the clock of iterations.
+
+Source: torch's global optimizer step hooks (`register_optimizer_step_pre_hook`), which every optimizer class
+passes. An optimizer that steps another (ZeroRedundancyOptimizer) is one step.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+from argus_core import wire
+from argus_core.shared_page import STEP_WORD
+from argus_training.hook import Hook, Observer
+from argus_training.spans import now
+from argus_training.step_log import ITERATION
+from argus_training.stopwatch import Mark
+
+_LOOK_NS: Final = 50_000_000
+"""The observer looks around after the first step that ends so long after its last look."""
+
+
+class OptimizerHook(Hook):
+    name = "optimizer"
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
+        self._task = observer.stopwatch.task("optimizer", wire.Kind.COMPUTE)
+        self._known: dict[int, weakref.ref[Any]] = {}
+        self._look_at = 0
+        # What steps now.
+        self._stepping = 0  # its id; a reference would keep it alive where its step raised
+        self._begin = 0  # of a usual step
+        self._mark: Mark | None = None  # of any other
+
+    def attach(self, torch: Any) -> None:  # noqa: ARG002  (imported below, where its type is known)
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        before, after = self._before(), self._after()
+        self.observer.step_begins, self.observer.step_ends = self._begins, after
+        self.remove_at_detach(register_optimizer_step_pre_hook(before))
+        self.remove_at_detach(register_optimizer_step_post_hook(after))
+        self.hide_from_dynamo((before, after), "_begins", "_ended", "_look")
+
+    def _before(self) -> Callable[..., None]:
+        course, words, slot = self.observer.course, self.recorder.words, self._task.slot
+
+        def before(stepper: Any, _args: Any = None, _kwargs: Any = None) -> None:
+            key = id(stepper)
+            if not course.steady or course.usual_optimizer != key or self._stepping:
+                self._begins(stepper, stepper)
+                return
+            try:
+                self._stepping = key
+                self._begin = words[slot] = now()
+            except Exception as error:
+                self.failed(error)
+
+        return before
+
+    def _after(self) -> Callable[..., None]:
+        recorder, course = self.recorder, self.observer.course
+        words, put = recorder.words, recorder.put
+        slot, code, step_word, began_word = self._task.slot, self._task.code, STEP_WORD, STEP_WORD + 1
+
+        def after(stepper: Any, _args: Any = None, _kwargs: Any = None) -> None:
+            if self._stepping != id(stepper):
+                return
+            self._stepping = 0
+            try:
+                if self._begin and course.steady and course.openings == course.usual_openings:
+                    end = now()
+                    words[slot] = 0
+                    put((code, self._begin, end, ITERATION, course.opened_ns, end))
+                    course.openings = 0
+                    course.ended_ns = words[began_word] = end
+                    recorder.step = words[step_word] = recorder.step + 1
+                elif self.alive:
+                    end = self._ended(id(stepper))
+                else:
+                    return
+                if end >= self._look_at:
+                    self._look(end)
+            except Exception as error:
+                self.failed(error)
+
+        return after
+
+    def _begins(self, stepper: Any, optimizer: Any) -> None:
+        """`stepper` begins to step `optimizer`, not as usual; the two are one where it is torch's own."""
+        key = id(stepper)
+        # An optimizer whose last step raised is still noted as stepping: it begins anew.
+        if not self.alive or (self._stepping and self._stepping != key):
+            return
+        try:
+            self._stepping, self._begin, self._mark = key, 0, None
+            if key not in self._known:
+                self._known[key] = weakref.ref(stepper, lambda _: self._gone(key))
+                self.observer.new_optimizer(optimizer)
+            if self.observer.evaluating:
+                self.observer.trains()
+            self.observer.iterations.optimizer_begins(key)
+            self._mark = self.observer.stopwatch.begin(self._task)
+        except Exception as error:
+            self.failed(error)
+
+    def _ended(self, key: int) -> int:
+        """A step that was not as usual ends now."""
+        observer, end = self.observer, now()
+        observer.stopwatch.span(self._task, self._begin or self._mark)
+        observer.iterations.optimizer_ended(key, end)
+        for listener in observer.on_optimizer_step.copy():
+            listener()
+        observer.settle()
+        return end
+
+    def _look(self, end: int) -> None:
+        self._look_at = end + _LOOK_NS
+        self.observer.look(end)
+
+    def _gone(self, key: int) -> None:
+        """An optimizer was collected; another may get its id."""
+        self._known.pop(key, None)
+        self.observer.iterations.forget(key)
+        if self._stepping == key:
+            self._stepping = 0

@@ -1,0 +1,164 @@
+"""`argus-l3-worker trace KEY...`: from files or keys of the store to an answer."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from argus_core.store.base import ObjectStore, StoreError, StoreMissing
+from argus_core.store.config import StoreConfig, open_store
+from argus_core.store.keys import SUFFIX
+from argus_traces import report
+from argus_traces.blame import Blame, blame
+from argus_traces.errors import TraceError
+from argus_traces.marked import write_marked
+from argus_traces.reader import read
+from argus_traces.summary import summarise
+from argus_traces.tables import RankTrace
+
+_CHUNK: Final = 1 << 20
+
+Source = tuple[str, Callable[[], Iterable[bytes]]]
+"""Name for messages, and the bytes, as often as they are asked for."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "keys",
+        nargs="+",
+        metavar="KEY",
+        help="a local file, a key of the store, or the beginning of keys, such as job/2026-11-21/3/",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument(
+        "--details", action="store_true", help="add phases, streams and functions of each rank"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write all ranks and the marked chain as one Perfetto file"
+    )
+    parser.add_argument(
+        "--step",
+        type=int,
+        metavar="STEP",
+        help="begin at the end of this step instead of the last one's",
+    )
+    parser.add_argument(
+        "--rank",
+        type=int,
+        metavar="RANK",
+        help="begin at what ended last on this rank (in --step): why was it late?",
+    )
+
+
+def run(options: argparse.Namespace, config: StoreConfig) -> int:
+    """Print the answer; 0 done.
+
+    Raises:
+        TraceError: a trace cannot be found, fetched or read.
+    """
+    sources = _sources(options.keys, config)
+    traces = [read(chunks(), name) for name, chunks in sources]
+    order = sorted(range(len(traces)), key=lambda position: traces[position].window.rank)
+    traces, sources = [traces[position] for position in order], [sources[position] for position in order]
+    _check(traces)
+    answer = _blame(traces, options) if len(traces) > 1 else None
+    summaries = [summarise(trace) for trace in traces]
+    if options.json:
+        sys.stdout.write(report.as_json(answer, summaries) + "\n")
+    else:
+        sys.stdout.write(report.text(answer, summaries, details=options.details))
+    if options.out is not None:
+        if answer is None:
+            raise TraceError("--out marks the chain between ranks: give the traces of at least two")
+        try:
+            with options.out.open("wb") as target:
+                write_marked(target, answer, sources)
+        except OSError as error:
+            raise TraceError(f"{options.out} cannot be written: {error.strerror}") from error
+    return 0
+
+
+def _blame(traces: list[RankTrace], options: argparse.Namespace) -> Blame:
+    if options.rank is None and options.step is None:
+        return blame(traces)
+    ranks = [trace.window.rank for trace in traces]
+    if options.rank is not None and options.rank not in ranks:
+        raise TraceError(
+            f"--rank is {options.rank}; allowed: {', '.join(map(str, ranks))}, whose traces are given"
+        )
+    return blame(traces, rank=options.rank, step=options.step)
+
+
+def _check(traces: list[RankTrace]) -> None:
+    jobs = {trace.window.training_job for trace in traces}
+    if len(jobs) > 1:
+        raise TraceError(f"traces of several jobs cannot be compared: {', '.join(sorted(jobs))}")
+    seen: dict[int, str] = {}
+    for trace in traces:
+        if trace.window.rank in seen:
+            raise TraceError(
+                f"{seen[trace.window.rank]} and {trace.source} are both of rank {trace.window.rank}: give "
+                "one window a rank"
+            )
+        seen[trace.window.rank] = trace.source
+
+
+def _sources(keys: list[str], config: StoreConfig) -> list[Source]:
+    sources: list[Source] = []
+    store: ObjectStore | None = None
+    for key in keys:
+        if Path(key).is_file():
+            sources.append((key, _of_file(Path(key))))
+            continue
+        if store is None:
+            try:
+                store = open_store(config)
+            except StoreError as error:
+                raise TraceError(f"the store cannot be opened: {error}") from error
+        sources += [(name, _of_store(store, name)) for name in _keys_of(store, key)]
+    return sources
+
+
+def _keys_of(store: ObjectStore, key: str) -> list[str]:
+    try:
+        if key.endswith(SUFFIX):
+            store.head(key)
+            return [key]
+        found = [one.key for one in store.list(key) if one.key.endswith(SUFFIX)]
+    except StoreMissing as error:
+        raise TraceError(f"{key} is neither a file nor in {store.name}") from error
+    except ValueError as error:
+        raise TraceError(f"{key} is no file, and cannot be in {store.name}: {error}") from error
+    except StoreError as error:
+        raise TraceError(f"{key} cannot be looked up: {error}") from error
+    if not found:
+        raise TraceError(f"no trace in {store.name} begins with {key}")
+    # Of each rank the newest window: keys sort by step and time.
+    newest = {name.rpartition("/")[0]: name for name in sorted(found)}
+    return list(newest.values())
+
+
+def _of_file(path: Path) -> Callable[[], Iterator[bytes]]:
+    def chunks() -> Iterator[bytes]:
+        try:
+            with path.open("rb") as file:
+                while chunk := file.read(_CHUNK):
+                    yield chunk
+        except OSError as error:
+            raise TraceError(f"{path} cannot be read: {error.strerror}") from error
+
+    return chunks
+
+
+def _of_store(store: ObjectStore, key: str) -> Callable[[], Iterator[bytes]]:
+    def chunks() -> Iterator[bytes]:
+        try:
+            yield from store.get(key)
+        except (StoreError, ValueError) as error:
+            raise TraceError(f"{key} cannot be fetched: {error}") from error
+
+    return chunks

@@ -1,0 +1,144 @@
+"""Which communications of different ranks are one: collectives, and the two halves of a transfer.
+
+A collective is matched by its group, phase and number within the step; a transfer between pipeline stages by
+sender, receiver, direction and number within the step. Where the members disagree on how many there were (the
+window cut the step, records were dropped), that step's communications of that group stay unmatched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from argus_traces.operations import COMMUNICATION, Fleet
+
+_HALF: Final = "send|recv|receive"
+_WAY: Final = "forward|backward|fwd|bwd|prev|next|activation|grad"
+_HALF_FIRST: Final = re.compile(rf"({_HALF})[-_ ]?({_WAY})", re.IGNORECASE)
+_WAY_FIRST: Final = re.compile(rf"({_WAY})[-_ ]?({_HALF})", re.IGNORECASE)
+_FORWARD: Final = frozenset(("forward", "fwd", "activation"))
+_BACKWARD: Final = frozenset(("backward", "bwd", "grad"))
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One communication between ranks.
+
+    Attributes:
+        members: positions among the fleet's operations, one a rank that has a trace.
+        label: what it is called in reports, such as `all_reduce dp:pp0.tp0`.
+        family, scope: exchanges of one family and occurrence compare; the scope tells groups apart.
+        transfer: the two halves of a point-to-point transfer.
+    """
+
+    members: tuple[int, ...]
+    label: str
+    family: str
+    scope: str
+    step: int
+    occurrence: int
+    transfer: bool = False
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """All that were matched; `of`: numbers of each operation's exchanges, -1: none, shape (n, 2)."""
+
+    all: tuple[Exchange, ...]
+    of: NDArray[np.int64]
+    unmatched: int
+    """Communications without a partner among the traces."""
+
+
+_Key = tuple[str, str, str, bool, int]
+"""family, scope, label, transfer, step."""
+
+
+def match(fleet: Fleet) -> Exchanges:
+    """Find the partners of every communication."""
+    found: dict[_Key, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    operations = fleet.operations
+    communications = np.flatnonzero(operations["kind"] == COMMUNICATION)
+    at = {_place(trace.window.coordinates): rank for rank, trace in enumerate(fleet.traces)}
+    stages = 1 + max((trace.window.coordinates.get("pp", 0) for trace in fleet.traces), default=0)
+    for position in communications.tolist():
+        one = operations[position]
+        if one["group"] < 0:
+            continue
+        phase, group = fleet.strings[one["phase"]], fleet.strings[one["group"]]
+        rank, step = int(one["rank"]), int(one["step"])
+        halves = transfers(phase)
+        for half, direction in halves:
+            key = _transfer_key(fleet, rank, half, direction, at, stages, step)
+            if key is not None:
+                found[key][rank].append(position)
+        if not halves:
+            dimension = group.partition(":")[0]
+            found[f"{phase} {dimension}", group, f"{phase} {group}", False, step][rank].append(position)
+    return _number(found, len(operations), len(communications))
+
+
+def transfers(phase: str) -> list[tuple[str, str]]:
+    """(half, direction) of the point-to-point transfers that a phase is named after.
+
+    Megatron's functions say `send_forward_recv_backward`, its timers `forward-send-backward-recv`, and
+    DeepSpeed `send-activation`: what comes first tells how to read the rest.
+    """
+    half_first, way_first = _HALF_FIRST.search(phase), _WAY_FIRST.search(phase)
+    if way_first and (not half_first or way_first.start() < half_first.start()):
+        return [(half.lower(), way.lower()) for way, half in _WAY_FIRST.findall(phase)]
+    return [(half.lower(), way.lower()) for half, way in _HALF_FIRST.findall(phase)]
+
+
+def _place(coordinates: dict[str, int]) -> tuple[int, int, int]:
+    return coordinates.get("pp", 0), coordinates.get("dp", 0), coordinates.get("tp", 0)
+
+
+def _transfer_key(
+    fleet: Fleet,
+    rank: int,
+    half: str,
+    direction: str,
+    at: dict[tuple[int, int, int], int],
+    stages: int,
+    step: int,
+) -> _Key | None:
+    if direction not in _FORWARD | _BACKWARD:
+        return None
+    stage, dp, tp = _place(fleet.traces[rank].window.coordinates)
+    towards = 1 if direction in _FORWARD else -1
+    sends = half == "send"
+    other = at.get(((stage + (towards if sends else -towards)) % stages, dp, tp))
+    if other is None or other == rank:
+        return None
+    sender, receiver = (rank, other) if sends else (other, rank)
+    name = "forward" if towards > 0 else "backward"
+    numbers = [fleet.traces[one].window.rank for one in (sender, receiver)]
+    sending_stage = _place(fleet.traces[sender].window.coordinates)[0]
+    return (
+        f"send_{name} pp{sending_stage}",
+        f"rank {numbers[0]} to {numbers[1]}",
+        f"send_{name} from rank {numbers[0]} to rank {numbers[1]}",
+        True,
+        step,
+    )
+
+
+def _number(found: dict[_Key, dict[int, list[int]]], operations: int, communications: int) -> Exchanges:
+    exchanges: list[Exchange] = []
+    of = np.full((operations, 2), -1, np.int64)
+    for (family, scope, label, transfer, step), members in found.items():
+        counts = {len(positions) for positions in members.values()}
+        if len(members) < 2 or len(counts) != 1:
+            continue
+        for occurrence, partners in enumerate(zip(*members.values(), strict=True)):
+            number = len(exchanges)
+            exchanges.append(Exchange(partners, label, family, scope, step, occurrence, transfer))
+            for position in partners:
+                of[position, 0 if of[position, 0] < 0 else 1] = number
+    return Exchanges(tuple(exchanges), of, communications - int((of[:, 0] >= 0).sum()))

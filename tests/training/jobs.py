@@ -1,0 +1,43 @@
+"""Small training jobs for producer tests, run in processes of their own with ARGUS attached."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from argus_training import boot_directory
+
+LOOP = """
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.arange(800, dtype=torch.float32).view(100, 8) / 800, batch_size=10)
+def train():
+    for x in loader:
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.item()
+"""
+
+
+def environment(socket: Path, **more: str) -> dict[str, str]:
+    """As under `argus-exporter run`; nothing of the caller's own ARGUS or launcher."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ARGUS_", "RANK"))}
+    ours = {"PYTHONPATH": str(boot_directory()), "ARGUS_SOCKET": str(socket), "OMP_NUM_THREADS": "1"}
+    return kept | ours | more
+
+
+def run(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+
+
+def run_rank(program: str, socket: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """One rank of a job of one, without a launcher."""
+    env = environment(socket, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", **more)
+    return run([sys.executable, "-c", program], env)

@@ -1,0 +1,120 @@
+"""Where the injector is, and what a command's environment needs for it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+
+from argus_training import injector
+
+LIBRARY = Path("/opt/argus/libargus_cupti.so")
+SLOT = "CUDA_INJECTION64_PATH"
+HERE = os.confstr("CS_GNU_LIBC_VERSION")
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """One that any C library of this age loads."""
+    path = tmp_path / "libargus_cupti.so"
+    path.write_bytes(b"\x7fELF..\0GLIBC_2.2.5\0GLIBC_2.14\0libc.so.6\0")
+    return path
+
+
+@pytest.fixture
+def too_new(tmp_path: Path) -> Path:
+    path = tmp_path / "new" / "libargus_cupti.so"
+    path.parent.mkdir()
+    path.write_bytes(b"\x7fELF..\0GLIBC_2.2.5\0GLIBC_2.900\0GLIBC_2.36\0libc.so.6\0")
+    return path
+
+
+def test_a_free_slot_is_taken(library: Path) -> None:
+    assert injector.environment({}, library) == ({SLOT: str(library)}, "")
+
+
+def test_our_own_slot_is_no_conflict(library: Path) -> None:
+    """`argus-exporter run` within `argus-exporter run`."""
+    environ = {SLOT: str(library)}
+    assert injector.environment(environ, library) == (environ, "")
+
+
+def test_a_library_for_a_newer_glibc_is_not_named_to_cuda(too_new: Path) -> None:
+    """Neither by `run` nor in the training process, which may be in another image; both versions are said."""
+    detail = f"{too_new} needs glibc 2.900, here is {HERE}"
+    assert injector.environment({}, too_new) == ({}, f"no kernels: {detail}")
+    for environ in ({}, {SLOT: str(too_new)}):
+        assert injector.place(environ, too_new) == ("glibc", detail)
+        assert environ == {}
+
+
+def test_musl_loads_nothing_that_needs_glibc(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alpine's Python does not know the question."""
+
+    def unknown(_: str) -> str:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "confstr", unknown)
+    assert injector.place({}, library) == ("glibc", f"{library} needs glibc 2.14, here is another C library")
+
+
+def test_a_slot_that_leads_nowhere_is_emptied(tmp_path: Path) -> None:
+    """Set outside of a container, where the path was."""
+    environ = {SLOT: str(tmp_path / "libargus_cupti.so")}
+    reason, _ = injector.place(environ, None)
+    assert (reason, environ) == ("missing", {})
+
+
+def test_in_the_training_process_a_free_slot_is_taken_and_another_tools_left(library: Path) -> None:
+    """Without a library nothing is said: there was never to be one."""
+    environ: dict[str, str] = {}
+    assert injector.place(environ, None) == ("", "")
+    assert environ == {}
+    assert injector.place(environ, library) == ("", "")
+    assert environ == {SLOT: str(library)}
+    environ = {SLOT: "/opt/nsys/inject.so"}
+    assert injector.place(environ, library) == ("", "")
+    assert environ == {SLOT: "/opt/nsys/inject.so"}
+
+
+def test_what_is_installed_here_loads_here() -> None:
+    """The versions that are read from the file are those that the loader asks for."""
+    installed = injector.library_path()
+    if installed is None:
+        pytest.skip("installed without a C++ compiler")
+    assert injector.unfit(installed) == ("", "")
+    ctypes.CDLL(str(installed))
+
+
+def test_a_taken_slot_is_left_alone() -> None:
+    """One slot, one library: the message says how to have both."""
+    added, why = injector.environment({"CUDA_INJECTION64_PATH": "/opt/nsys/inject.so"}, LIBRARY)
+    assert added == {}
+    assert "taken by /opt/nsys/inject.so" in why
+    assert "ARGUS_NEXT_INJECTION=/opt/nsys/inject.so" in why
+
+
+@pytest.mark.parametrize("name", ["ARGUS_DISABLE", "ARGUS_DISABLE_KERNELS"])
+def test_switched_off_means_untouched(name: str) -> None:
+    assert injector.environment({name: "1"}, LIBRARY) == ({}, "kernels are switched off")
+
+
+def test_without_a_library_the_command_runs_without() -> None:
+    added, why = injector.environment({}, None)
+    assert added == {}
+    assert "not installed" in why
+
+
+def test_the_installed_library_is_found_beside_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel: argus_core/libargus_cupti.so in site-packages."""
+    monkeypatch.setattr(injector.sysconfig, "get_path", lambda _: str(tmp_path))
+    library = tmp_path / "argus_core" / "libargus_cupti.so"
+    before = injector.library_path()
+    library.parent.mkdir()
+    library.touch()
+    assert injector.library_path() in (library, before)
+    assert injector.library_path() is not None

@@ -1,0 +1,124 @@
+"""Sequences of fetches, forwards and optimizer steps, and the iterations they make."""
+
+from __future__ import annotations
+
+import random
+import re
+
+from argus_training.iterations import IterationDetector
+
+
+def iterations(story: str) -> list[tuple[int, int]]:
+    """Play d (data fetch), f (forward), v (evaluation), A and B (optimizers' steps), one a tick from 1."""
+    ended: list[tuple[int, int]] = []
+    detector = IterationDetector(lambda start, end: ended.append((start, end)))
+    for time, event in enumerate(re.sub(r"\s", "", story), 1):
+        match event:
+            case "d":
+                detector.opening(time)
+            case "f":
+                detector.opening(time, trains=True)
+            case "v":
+                detector.void()
+            case optimizer:
+                detector.optimizer_begins(ord(optimizer))
+                detector.optimizer_ended(ord(optimizer), time)
+    detector.finish()
+    return ended
+
+
+def test_plain_loop() -> None:
+    """From fetch to optimizer step; the last one ends with the process."""
+    assert iterations("dfA dfA dfA") == [(1, 3), (4, 6), (7, 9)]
+
+
+def test_gradient_accumulation_is_one_iteration() -> None:
+    """Many forwards, one step."""
+    assert iterations("dfdfdfA dfdfdfA") == [(1, 7), (8, 14)]
+
+
+def test_several_optimizers_are_one_iteration() -> None:
+    """A generator and a discriminator, each with its own forward."""
+    assert iterations("dfAfB dfAfB dfAfB") == [(1, 5), (6, 10), (11, 15)]
+
+
+def test_two_optimizers_in_a_row() -> None:
+    """The end is that of the last."""
+    assert iterations("dfAB dfAB") == [(1, 4), (5, 8)]
+
+
+def test_data_without_loader() -> None:
+    """The forward opens."""
+    assert iterations("fA fA fA") == [(1, 2), (3, 4), (5, 6)]
+
+
+def test_prefetched_data() -> None:
+    """The next batch is fetched before the step: the forward opens."""
+    assert iterations("d fdA fdA fdA") == [(1, 4), (5, 7), (8, 10)]
+
+
+def test_evaluation_between_iterations_is_left_out() -> None:
+    """Fetches that a forward without gradients follows open nothing."""
+    assert iterations("dfA dfA dvdvdv dfA dfA") == [(1, 3), (4, 6), (13, 15), (16, 18)]
+
+
+def test_frozen_forward_within_an_iteration_changes_nothing() -> None:
+    """A forward without gradients after one with them (a teacher) is part of the iteration."""
+    assert iterations("dfvfA dfvfA") == [(1, 5), (6, 10)]
+
+
+def test_cycle_that_shrinks_is_learnt_again() -> None:
+    """The second optimizer stops stepping: after one late iteration the cycle is the first alone."""
+    assert iterations("dfAB dfAB dfA dfA dfA") == [(1, 4), (5, 8), (9, 11), (12, 14), (15, 17)]
+
+
+def test_steps_alone() -> None:
+    """Neither fetch nor forward is seen (a compiled step function): from step to step, after the first."""
+    assert iterations("A A A") == [(1, 2), (2, 3)]
+
+
+def test_own_marks_take_over() -> None:
+    """Where the user marks iterations, events are ignored."""
+    ended: list[tuple[int, int]] = []
+    detector = IterationDetector(lambda start, end: ended.append((start, end)))
+    detector.mark(10, 20)
+    detector.opening(21)
+    detector.optimizer_ended(1, 22)
+    detector.opening(23)
+    detector.finish()
+    assert ended == [(10, 20)]
+
+
+def test_known_sequence_ends_with_its_step() -> None:
+    """After ten repetitions an iteration is reported when it ends, not when the next one opens."""
+    ended: list[tuple[int, int]] = []
+    detector = IterationDetector(lambda start, end: ended.append((start, end)))
+    for index in range(11):
+        detector.opening(10 * index + 1)
+        detector.opening(10 * index + 2, trains=True)
+        detector.optimizer_begins(7)
+        detector.optimizer_ended(7, 10 * index + 5)
+        if index >= 9:
+            assert ended[-1] == (10 * index + 1, 10 * index + 5)
+    assert len(ended) == 11
+
+
+def test_critic_steps_are_one_iteration_with_the_generator() -> None:
+    """Five steps of a critic and one of the generator: one iteration once that has repeated ten times."""
+    cycle = "dfA dfA dfA dfA dfA dfB"
+    found = iterations(cycle * 13)
+    assert found[-3:] == [(18 * start + 1, 18 * start + 18) for start in (10, 11, 12)]
+
+
+def test_skipped_step_is_no_iteration() -> None:
+    """The gradient scaler leaves a step out: two batches before the next step are no slow iteration."""
+    found = iterations("dfA" * 12 + "df dfA" + "dfA")
+    assert found[-2:] == [(34, 36), (42, 44)]
+    assert len(found) == 13
+
+
+def test_changing_accumulation_is_always_seen() -> None:
+    """Micro-batches vary from step to step: no sequence, and still every iteration."""
+    draw = random.Random(1)
+    parts = [draw.randint(1, 5) for _ in range(60)]
+    assert len(iterations("".join("df" * part + "A" for part in parts))) == 60

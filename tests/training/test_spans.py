@@ -1,0 +1,175 @@
+"""The recorder: what reaches the wire, and what happens when nobody listens, after a fork, in a flood."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from argus_core import wire
+from argus_core.link import Link
+from argus_training import spans
+from argus_training.identity import Layout, Place, hello
+from argus_training.spans import Recorder
+from argus_training.step_log import ITERATION, NO_CODE
+
+from .reader import Reader, until
+
+
+def recorder_to(path: Path, **options: int) -> Recorder:
+    place = Place("test", rank=3, local_rank=0, world_size=4)
+    return Recorder(Link(path, lambda: hello(place, "job", Layout())), **options)  # type: ignore[arg-type]
+
+
+def test_records_arrive_with_names_steps_and_totals(tmp_path: Path) -> None:
+    """Two iterations: spans carry phase, group and step; totals are running sums; BYE carries the status."""
+    with Reader(tmp_path / "s") as reader:
+        recorder = recorder_to(reader.path)
+        forward = recorder.phase("forward", wire.Kind.COMPUTE)
+        reduce = recorder.phase("all_reduce", wire.Kind.COMM, group="world")
+        start = spans.now()
+        for _ in range(2):
+            recorder.span(forward, start, 1_000_000)
+            recorder.span(reduce, start, 2_000_000)
+            recorder.iteration(start, start + 500_000_000)
+        recorder.work("tokens", 10)
+        recorder.work("tokens", 5)
+        recorder.iteration(start, start + 250_000_000)
+        recorder.close(0)
+        said = reader.ranks[3]
+        until(lambda: said.exit_status is not None, "BYE")
+    assert said.exit_status == 0
+    assert [(phase, group, span.step) for phase, group, span in said.spans] == [
+        ("forward", "", 1),
+        ("all_reduce", "world", 1),
+        ("forward", "", 2),
+        ("all_reduce", "world", 2),
+    ]
+    last = said.iterations[-1]
+    assert (last.step, last.total_count, last.total_seconds) == (3, 3, 1.25)
+    assert last.total_squared == pytest.approx(0.25 + 0.25 + 0.0625)
+    assert said.work == {"tokens": 15.0}
+    assert said.hellos[0].training_job.startswith(b"job\0")
+
+
+def test_activity_is_warmup_then_train(tmp_path: Path) -> None:
+    """The first iterations are warm-up: no verdict from them."""
+    with Reader(tmp_path / "s") as reader:
+        recorder = recorder_to(reader.path, warmup_iterations=2)
+        for _ in range(4):
+            now = spans.now()
+            recorder.iteration(now, now)
+            recorder.flush()
+        recorder.close(0)
+        said = reader.ranks[3]
+        until(lambda: said.exit_status is not None, "BYE")
+    # The second iteration's end ends the warm-up, and its own flush says so; the last state comes with BYE.
+    assert said.activities == [wire.Activity.WARMUP, wire.Activity.TRAIN, wire.Activity.TRAIN]
+
+
+def test_flood_is_bounded_and_counted(tmp_path: Path) -> None:
+    """Nobody listens and no iteration ends: memory stays bounded, the loss is counted."""
+    recorder = recorder_to(tmp_path / "nobody")
+    phase = recorder.phase("x", wire.Kind.HOST)
+    for _ in range(20_000):
+        recorder.span(phase, spans.now(), 1)
+    assert len(recorder.waiting) < 8192
+    assert recorder.dropped + recorder._link.dropped + len(recorder.waiting) >= 20_000
+
+
+def test_log_of_the_step_is_sent_with_its_steps(tmp_path: Path) -> None:
+    """Entries up to an iteration belong to it; one whose begin failed, or that has no name, is dropped."""
+    with Reader(tmp_path / "s") as reader:
+        recorder = recorder_to(reader.path)
+        phase = recorder.phase("forward", wire.Kind.COMPUTE)
+        assert phase is not None
+        recorder.iteration(1, 2)
+        recorder.put((phase.code, 3, 5, ITERATION, 3, 5))
+        recorder.put((phase.code, 0, 5, NO_CODE, 5, 6))
+        recorder.put((phase.code, 6, 9))
+        recorder.close(0)
+        said = reader.ranks[3]
+        until(lambda: said.exit_status is not None, "BYE")
+    assert [(name, span.step, span.duration_ns) for name, _, span in said.spans] == [
+        ("forward", 2, 2),
+        ("forward", 3, 3),
+    ]
+    assert [one.step for one in said.iterations] == [1, 2]
+    assert recorder.dropped == 2
+    assert not recorder.keeps_up, "nobody sends beside the training thread"
+
+
+def test_iterations_of_a_silent_process_do_not_pile_up(tmp_path: Path) -> None:
+    """It may not speak for a rank (yet): memory stays bounded, and the numbers of steps go on."""
+    with Reader(tmp_path / "s") as reader:
+        recorder = recorder_to(reader.path, flush_ms=0)
+        recorder.may_speak = lambda: False
+        for _ in range(20_000):
+            recorder.iteration(1, 2)
+        assert len(recorder._log) < 4096
+        recorder.may_speak = lambda: True
+        recorder.iteration(1, 2)
+        recorder.close(0)
+        said = reader.ranks[3]
+        until(lambda: said.exit_status is not None, "BYE")
+    assert said.iterations[-1].step == 20_001
+
+
+def test_phase_names_are_bounded(tmp_path: Path) -> None:
+    """Names made from a counter do not become series without end; their spans are dropped and counted."""
+    recorder = recorder_to(tmp_path / "nobody")
+    for index in range(1000):
+        recorder.span(recorder.phase(f"step-{index}", wire.Kind.HOST), spans.now(), 1)
+    assert len(recorder._phases) == 200
+    assert recorder.dropped == 800
+
+
+def test_hook_failure_makes_the_channel_down_with_its_reason(tmp_path: Path) -> None:
+    """A visible state with a bounded reason."""
+    with Reader(tmp_path / "s") as reader:
+        recorder = recorder_to(reader.path)
+        recorder.degraded("hook_forward")
+        recorder.span(recorder.phase("x", wire.Kind.HOST), spans.now(), 1)
+        recorder.close(0)
+        said = reader.ranks[3]
+        until(lambda: said.exit_status is not None, "BYE")
+    state, reason = said.channels[0]
+    assert (state.channel, state.up, reason) == (wire.Channel.PHASES, 0, "hook_forward")
+
+
+def test_fork_leaves_the_parent_alone(tmp_path: Path) -> None:
+    """A forked child (a loader's worker) sends nothing, and does not hide the parent's end."""
+    with Reader(tmp_path / "s") as reader:
+        recorder = recorder_to(reader.path)
+        phase = recorder.phase("x", wire.Kind.HOST)
+        recorder.span(phase, spans.now(), 1)
+        ready, parent_end = os.pipe()
+        child_ready, child_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            recorder.forked()
+            recorder.span(phase, spans.now(), 1)
+            recorder.close(7)
+            os.write(child_end, b".")
+            os.read(ready, 1)
+            os._exit(0)
+        assert os.read(child_ready, 1) == b"."
+        recorder.close(0)
+        said = reader.ranks[3]
+        until(lambda: said.exit_status is not None, "BYE")
+        os.write(parent_end, b".")
+        os.waitpid(child, 0)
+    assert said.exit_status == 0
+    assert len(said.spans) == 1
+
+
+def test_silent_process_never_speaks(tmp_path: Path) -> None:
+    """A process that records nothing (a script that only imports torch) never says HELLO for the rank."""
+    with Reader(tmp_path / "s") as reader:
+        recorder_to(reader.path).close(0)
+        recorder = recorder_to(reader.path)
+        recorder.span(recorder.phase("x", wire.Kind.HOST), spans.now(), 1)
+        recorder.close(0)
+        until(lambda: reader.ranks[3].exit_status is not None, "BYE")
+        assert len(reader.ranks[3].hellos) == 1

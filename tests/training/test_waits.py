@@ -1,0 +1,154 @@
+"""Waits for peers that lie within a phase are phases of their own, so that nobody pays for a late peer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from argus_core import wire
+
+from .jobs import environment, run, run_rank
+from .reader import Reader, until
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+STEPS = 25
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    with Reader(tmp_path / "s") as reader:
+        yield reader
+
+
+BUFFERS = f"""
+import os, sys, time, torch
+late = int(sys.argv[1])
+class Batches(torch.utils.data.Dataset):
+    def __len__(self): return {STEPS}
+    def __getitem__(self, index):
+        if torch.distributed.get_rank() == late: time.sleep(0.06)
+        return torch.ones(8)
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.normed = torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)
+    def forward(self, x):
+        time.sleep(0.02)  # stands for work that no load of this machine stretches
+        return self.normed(self.first(x).repeat(2, 1))
+torch.set_num_threads(1)
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(Model())
+if len(sys.argv) > 2:
+    model = torch.compile(model, backend="eager")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader(Batches(), batch_size=1):
+    model(x).square().sum().backward()
+    optimizer.step()
+torch.distributed.barrier()
+del model, optimizer
+__import__("gc").collect()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("ranks", "late", "compiled"), [(2, 0, False), (2, 0, True), (4, 2, False)])
+def test_late_data_makes_no_innocent_forward_slow(
+    ranks: int, late: int, compiled: bool, reader: Reader, tmp_path: Path
+) -> None:
+    """DDP broadcasts BatchNorm's buffers at the begin of the forward: that is where peers wait for the late.
+
+    Without the split the innocent rank 0 or 1 has a forward of 80 ms beside one of 20.
+    """
+    script = tmp_path / "buffers.py"
+    script.write_text(BUFFERS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+    arguments = [str(late), *(["compiled"] if compiled else [])]
+    result = run([*launcher, str(script), *arguments], environment(reader.path))
+    assert result.returncode == 0, result.stderr
+    until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(ranks)), "BYE")
+
+    def quartiles(phase: str) -> list[float]:
+        """The lower: load stretches a sleep of this program and never shortens it."""
+        values = [sorted(reader.ranks[rank].seconds(phase)[2:]) for rank in range(ranks)]
+        return [each[len(each) // 4] for each in values]
+
+    assert max(quartiles("forward")) < 1.15 * min(quartiles("forward"))
+    waits = quartiles("dp-buffers-broadcast")
+    assert max(waits) > 0.02
+    assert waits[late] < max(waits)
+    for rank in range(ranks):
+        said = reader.ranks[rank]
+        assert said.count()["forward"] == STEPS - 1
+        assert said.count()["dp-buffers-broadcast"] == STEPS
+        kinds = {(wire.Kind(span.kind), group) for phase, group, span in said.spans if "buffers" in phase}
+        assert kinds == {(wire.Kind.COMM, "dp")}
+
+
+OUTSIDER = """
+import tempfile, torch
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1)
+outside = dist.GroupMember.NON_GROUP_MEMBER
+for _ in range(4):
+    dist.all_reduce(torch.ones(1), group=outside)
+    dist.all_reduce(torch.ones(1), dist.ReduceOp.SUM, outside)
+    dist.all_gather([torch.ones(1)], torch.ones(1), group=outside)
+    dist.barrier(outside)
+dist.all_reduce(torch.ones(1))
+print(hasattr(dist.all_reduce, "__wrapped__"))
+dist.destroy_process_group()
+"""
+
+
+def test_collective_of_a_group_that_the_rank_is_not_in_is_no_failure(reader: Reader) -> None:
+    """Legal, and returns at once: no span, no place in the sequence of the job, no failure of the hook."""
+    result = run_rank("import warnings; warnings.simplefilter('ignore')\n" + OUTSIDER, reader.path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "True\n", "")
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert all(state.up for state, _ in said.channels)
+    assert said.count() == {"all_reduce": 1}
+    assert said.page is not None
+    assert [(one.group, one.number) for one in said.page.read().collectives] == [("world", 1)]
+
+
+EVENTS = """
+import tempfile, time, torch
+import argus_training
+class Event:
+    def record(self): self.at = time.monotonic_ns()
+    def query(self): return True
+    def elapsed_time(self, end): return (end.at - self.at) / 1e6
+torch.distributed.init_process_group("gloo", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1)
+ddp = torch.nn.parallel.DistributedDataParallel
+broadcast = ddp._sync_module_buffers
+def slow(*args, **kwargs): time.sleep(0.05); broadcast(*args, **kwargs)
+ddp._sync_module_buffers = slow
+model = ddp(torch.nn.Sequential(torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+observer = argus_training._observer
+observer.stopwatch.use_events(Event, 64, lambda: False)
+observer.iterations.ended = observer._iteration_on_gpu_ended
+for _ in range(5):
+    model(torch.rand(4, 8)).sum().backward()
+    optimizer.step()
+observer.stopwatch.poll()
+free = observer.stopwatch._pool
+print(free.made - len(free.free))
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_buffers_are_split_off_with_events_too(reader: Reader) -> None:
+    """As with a model on a GPU, on stand-ins for CUDA's events; none of them is lost."""
+    result = run_rank(EVENTS, reader.path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert len(said.seconds("forward")) == 4
+    assert min(said.seconds("dp-buffers-broadcast")) > 0.05 > max(said.seconds("forward"))
