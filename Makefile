@@ -39,6 +39,7 @@ verify: setup  ## the long proofs and all benchmarks on a newer Prometheus, endi
 
 lint: setup  ## ruff, mypy, jsonnet format, generated files, rules, names, labels, runbooks, Alertmanager
 	@ruff check . && ruff format --check .
+	@lint-imports --no-cache --no-logo
 	@mypy
 	@jsonnetfmt --test $$(git ls-files '*.jsonnet' '*.libsonnet')
 	@python -m tools.generate --check

@@ -25,12 +25,14 @@ import numpy as np
 from argus_core import remote_write
 from argus_core.catalogue import SAMPLE_NAMES
 from argus_core.kernel_names import kernel_id
-from argus_l3_worker.config import Config, PrometheusConfig, WriteConfig
+from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import Worker
-from argus_l3_worker.delivery import Delivery
-from argus_l3_worker.prometheus import Prometheus
-from argus_l3_worker.spool import Spool
+from argus_l3_worker.read.config import PrometheusConfig
+from argus_l3_worker.read.prometheus import Prometheus
 from argus_l3_worker.telemetry import Telemetry
+from argus_l3_worker.write.config import WriteConfig
+from argus_l3_worker.write.delivery import Delivery
+from argus_l3_worker.write.spool import Spool
 from argus_simulator.fleet.bank import kernel_names
 from argus_simulator.fleet.blocks import Block, Row
 from argus_simulator.fleet.faults import FleetFault

@@ -27,14 +27,16 @@ from scipy.stats import wasserstein_distance
 
 from argus_core import catalogue, native, remote_write
 from argus_l3_worker import cycle as cycle_module
-from argus_l3_worker import eroica, fetch, prometheus
-from argus_l3_worker.assemble import assemble
-from argus_l3_worker.config import Config, PrometheusConfig
+from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
-from argus_l3_worker.mode_columns import concatenate, decode_modes
+from argus_l3_worker.judge import eroica
+from argus_l3_worker.judge.wasserstein import Mixtures, mean_distances
+from argus_l3_worker.read import fetch, prometheus
+from argus_l3_worker.read.assemble import assemble
+from argus_l3_worker.read.config import PrometheusConfig
+from argus_l3_worker.read.mode_columns import concatenate, decode_modes
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.triples import Floats
-from argus_l3_worker.wasserstein import Mixtures, mean_distances
 from bench.servers import PrometheusServer
 
 GRID = 256

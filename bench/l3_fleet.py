@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from argus_core.modes import find_modes
-from argus_l3_worker.groups import coordinates_of
+from argus_l3_worker.roles import coordinates_of
 from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
 
 _BANK = 400

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from argus_l3_worker.config import JudgeConfig
-from argus_l3_worker.group_shifts import GroupHistory, GroupShift
-from argus_l3_worker.groups import judge_groups
-from argus_l3_worker.judge import RoleJudgement, judge_role
+from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
+from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
+from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.triples import RoleTriples
-from argus_l3_worker.verdicts import History, Verdict, decide
 from bench.l3_fleet import Faults, Fleet, fleet
 
 CONFIG = JudgeConfig()

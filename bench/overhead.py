@@ -36,7 +36,7 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from argus_core import wire
-from argus_exporter.run import child_environment
+from argus_exporter.commands.run import child_environment
 
 BUDGET_US = 20.0  # DESIGN section 7
 BUDGET_PERCENT = 1.0

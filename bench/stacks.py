@@ -25,10 +25,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from argus_exporter.stacks import py_spy
-from argus_exporter.stacks.governor import Governor
-from argus_exporter.stacks.settings import StacksConfig
-from argus_exporter.stacks.target import Process, process_of
+from argus_exporter.py_spy.governor import Governor
+from argus_exporter.py_spy.sampler import Window, sample
+from argus_exporter.py_spy.settings import StacksConfig
+from argus_exporter.py_spy.target import Process, process_of
 from argus_exporter.stacks.totals import StackTotals
 from argus_training.ptracer import Ptracer
 from argus_training.stack_sampler import StackSampler
@@ -101,13 +101,13 @@ def core_share(windows: int, kind: str, config: StacksConfig | None = None) -> d
 
 async def _windows(
     process: Process, config: StacksConfig, count: int, governor: Governor
-) -> list[tuple[py_spy.Window, float]]:
+) -> list[tuple[Window, float]]:
     """Windows one after another, each with its share of a core, pauses counted in but not waited for."""
     totals = StackTotals(config.top_frames)
     found = []
     for _ in range(count):
         level = governor.level
-        window = await py_spy.sample(process, config, level.hertz)
+        window = await sample(process, config, level.hertz)
         began = time.thread_time()
         totals.add(window.folded)
         cpu_seconds = window.cpu_seconds + time.thread_time() - began

@@ -31,9 +31,9 @@ from argus_core import wire
 from argus_core.kernel_names import is_collective
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_core.store import ObjectStore, StoreConfig, open_store
-from argus_exporter.kernel_pairs import stream_key
+from argus_exporter.kernels.pairs import stream_key
+from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
-from argus_exporter.topology import Identity
 from argus_exporter.traces.encode import encode
 from argus_exporter.traces.ring import Ring, Tap
 from argus_exporter.traces.window import Samples, TraceWindow

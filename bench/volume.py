@@ -35,21 +35,22 @@ from prometheus_client.metrics_core import Metric
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
-from argus_exporter.collectors import ALL_COLLECTORS, NoData
-from argus_exporter.collectors.base import Collector
-from argus_exporter.collectors.issue_latency import IssueLatencyCollector
-from argus_exporter.collectors.kernel import KernelCollector
-from argus_exporter.collectors.void import VoidCollector
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
-from argus_exporter.kernel_windows import Boundary, ClosedWindow
+from argus_exporter.intake import records
+from argus_exporter.kernels.streams import label_streams
+from argus_exporter.kernels.windows import Boundary, ClosedWindow
 from argus_exporter.names import NameTable
-from argus_exporter.ranks import RankState
+from argus_exporter.place.topology import Identity
+from argus_exporter.publish.collectors import ALL_COLLECTORS, NoData
+from argus_exporter.publish.collectors.base import Collector
+from argus_exporter.publish.collectors.issue_latency import IssueLatencyCollector
+from argus_exporter.publish.collectors.kernel import KernelCollector
+from argus_exporter.publish.collectors.void import VoidCollector
+from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.replay.reader import read_files
 from argus_exporter.replay.recording import RankRecording
 from argus_exporter.replay.resample import resample
-from argus_exporter.streams import label_streams
-from argus_exporter.topology import Identity
 
 RANKS = 8
 WINDOW_STEPS = 16
@@ -99,12 +100,12 @@ def measure(name: str, files: Sequence[Path], seed: int) -> Volume:
     recordings = [read_files([path], assume_ranks=True)[0] for path in files]
     steps = [_steps(recording) for recording in recordings]
     raw = [len(gzip.decompress(path.read_bytes())) for path in files]
-    records = [len(recording.kernels) * KERNEL_DTYPE.itemsize for recording in recordings]
+    sizes = [len(recording.kernels) * KERNEL_DTYPE.itemsize for recording in recordings]
     states = [_published(recordings, name, rank, seed) for rank in range(RANKS)]
     return Volume(
         trace=name,
         raw_json_bytes=float(np.mean(np.divide(raw, steps))),
-        kernel_record_bytes=float(np.mean(np.divide(records, steps))),
+        kernel_record_bytes=float(np.mean(np.divide(sizes, steps))),
         perfetto_bytes=_perfetto(recordings[0], steps[0]),
         kernel_bytes_per_rank_step=_scraped(KERNEL_COLLECTORS, states) / RANKS / STEPS_A_SCRAPE,
         metric_bytes_per_rank_step=_scraped(ALL_COLLECTORS, states) / RANKS / STEPS_A_SCRAPE,
@@ -126,18 +127,18 @@ def _published(recordings: Sequence[RankRecording], job: str, rank: int, seed: i
     for name_id, text in enumerate(played.texts):
         names.bind(wire.Name(name_id, wire.encode_name(text)))
     for span in wire.Span.unpack_all(own[0].spans.tobytes()):
-        state.span(span, names)
+        records.span(state, span, names)
     ends = (played.iterations["start_ns"] + played.iterations["duration_ns"]).tolist()
     seconds = (played.iterations["duration_ns"] / 1e9).tolist()
     for place, (end, duration) in enumerate(zip(ends, seconds, strict=True), 1):
         total, squared = sum(seconds[:place]), sum(value**2 for value in seconds[:place])
-        state.iteration(wire.Iteration(place, end, int(duration * 1e9), place, total, squared))
-    state.kernels(played.kernels, names)
+        records.iteration(state, wire.Iteration(place, end, int(duration * 1e9), place, total, squared))
+    records.kernels(state, played.kernels, names)
     boundary = Boundary(WINDOW_STEPS, WINDOW_STEPS, ends[-1])
     window = ClosedWindow(
         boundary, played.kernels, dict(enumerate(played.texts)), np.array(ends[:-1], np.int64)
     )
-    state.publish(state.summarise_window(window))
+    state.kernels.publish(state.kernels.summarise(window))
     return state
 
 

@@ -20,11 +20,11 @@ from typing import Final
 
 from argus_core import wire
 from argus_core.shared_page import SIZE, PageWriter
-from argus_exporter.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.config import ExporterConfig
-from argus_exporter.intake import Connection
-from argus_exporter.peers import peer_of
-from argus_exporter.registry import Ranks
+from argus_exporter.intake.connection import Connection
+from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
+from argus_exporter.ranks.peers import peer_of
+from argus_exporter.ranks.registry import Ranks
 from bench.fuzz.script import Script
 
 _CONNECTIONS: Final = 3
@@ -90,8 +90,7 @@ class Exporter:
     def scrape(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         """Close windows, collect everything; no collector may fail."""
         for state in self.ranks:
-            for window in state.complete_windows():
-                state.publish(state.summarise_window(window))
+            state.kernels.close_windows()
         samples = {}
         for family in CollectorRunner(ALL_COLLECTORS, self.ranks, own=lambda: iter(())).collect():
             for sample in family.samples:

@@ -148,3 +148,23 @@ def _describe(hint: Any) -> str:
         type(None): "nothing",
     }
     return names.get(hint, str(hint))
+
+
+def require(holds: bool, message: str) -> None:
+    """Raises:
+    ValueError: it does not hold.
+    """
+    if not holds:
+        raise ValueError(message)
+
+
+def require_positive(owner: object, *names: str) -> None:
+    """Each of these fields is above 0 and finite, or not set (None).
+
+    Raises:
+        ValueError: one is not.
+    """
+    for name in names:
+        value = getattr(owner, name)
+        allowed = "1 or more" if isinstance(value, int) else "a number above 0"
+        require(value is None or 0 < value < float("inf"), f"{name} is {value!r}; allowed: {allowed}")

@@ -14,13 +14,10 @@ from pathlib import Path
 from argus_core import catalogue
 from argus_core.link import default_socket_path
 from argus_core.settings import SettingsError, document, load
-from argus_exporter import run
-from argus_exporter.budget import command as budget
+from argus_exporter.commands import budget, replay, run, trace
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
-from argus_exporter.replay import command as replay
 from argus_exporter.server import installed_version, parse_listen_address, serve
-from argus_exporter.traces import command as trace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

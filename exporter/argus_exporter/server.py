@@ -23,27 +23,28 @@ from prometheus_client.metrics_core import Metric
 from argus_core import catalogue
 from argus_core.link import default_socket_path
 from argus_core.settings import SettingsError
-from argus_exporter import process
-from argus_exporter.collectors import ALL_COLLECTORS, CollectorRunner
-from argus_exporter.collectors.base import FamilyBuilder
 from argus_exporter.config import ExporterConfig
-from argus_exporter.discovery import discoverable
 from argus_exporter.errors import ArgusExporterError
-from argus_exporter.exposition import Exposition
-from argus_exporter.index_page import index_page
-from argus_exporter.intake import Intake
-from argus_exporter.iteration_writer import IterationWriter
-from argus_exporter.listener import SocketTaken
-from argus_exporter.registry import Ranks
-from argus_exporter.stacks.supervisor import StackSupervisor
-from argus_exporter.topology_file import load_topology
-from argus_exporter.traces.metrics import trace_metrics
+from argus_exporter.intake import process
+from argus_exporter.intake.intake import Intake
+from argus_exporter.intake.listener import SocketTaken
+from argus_exporter.place.topology_file import load_topology
+from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
+from argus_exporter.publish.collectors.base import FamilyBuilder
+from argus_exporter.publish.discovery import discoverable
+from argus_exporter.publish.exposition import Exposition
+from argus_exporter.publish.index_page import index_page
+from argus_exporter.publish.iteration_writer import IterationWriter
+from argus_exporter.publish.trace_metrics import trace_metrics
+from argus_exporter.publish.web_config import WebAccess
+from argus_exporter.publish.web_listener import listeners
+from argus_exporter.py_spy.supervisor import StackSupervisor
+from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.window_publisher import WindowPublisher
 from argus_exporter.traces.reader import NOTHING_LIVE, LiveStreams
 from argus_exporter.traces.requests import request_handler
 from argus_exporter.traces.service import LiveRank, TraceService, running_traces
 from argus_exporter.version import installed_version as installed_version
-from argus_exporter.web_config import WebAccess
-from argus_exporter.web_listener import listeners
 
 log = logging.getLogger(__name__)
 
@@ -126,8 +127,8 @@ def _live_ranks(ranks: Ranks) -> list[LiveRank]:
         LiveRank(
             state.identity.key,
             state.iterations.last.step if state.iterations is not None else None,
-            LiveStreams(state.window.streams, state.window.dimensions)
-            if state.window is not None
+            LiveStreams(state.kernels.window.streams, state.kernels.window.dimensions)
+            if state.kernels.window is not None
             else NOTHING_LIVE,
         )
         for state in ranks
@@ -141,8 +142,10 @@ async def _running_exporter(
     reloads = Reloads()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-modes") as executor:
         iterations = IterationWriter(config.remote_write)
+        ranks.step_sinks.append(iterations.take)
+        windows = WindowPublisher(ranks, executor)
         ring = traces.ring if traces is not None else None
-        intake = Intake(path, config.socket, ranks, executor, ring, iterations.take)
+        intake = Intake(path, config.socket, ranks, ring)
         try:
             await intake.start()
         except SocketTaken as error:
@@ -155,6 +158,7 @@ async def _running_exporter(
         if traces is not None:
             stacks.sinks.append(traces.ring.stacks)
         try:
+            windows.start()
             iterations.start()
             stacks.start()
             access = WebAccess(config.web.config_file)
@@ -171,6 +175,7 @@ async def _running_exporter(
         finally:
             await stacks.stop()
             await intake.stop()
+            await windows.stop()
             await iterations.stop()
 
 

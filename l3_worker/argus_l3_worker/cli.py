@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from argus_core.settings import SettingsError, document, load
-from argus_l3_worker import diagnose_command, doctor, log, matrix_command, report
+from argus_l3_worker import log
+from argus_l3_worker.commands import diagnose, matrix
 from argus_l3_worker.config import Config
 from argus_l3_worker.durations import duration
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
+from argus_l3_worker.reports import doctor, report
 from argus_l3_worker.serve import once, serve
 from argus_l3_worker.telemetry import Telemetry
 from argus_traces import command as trace_command
+from argus_traces.errors import TraceError
 
 # Flag, configuration key that it overrides, metavar.
 _FLAGS: tuple[tuple[str, str, str], ...] = (
@@ -47,16 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "doctor":
             return _doctor(config, options)
         if options.command == "diagnose":
-            return diagnose_command.run(options, config)
+            return diagnose.run(options, config)
         if options.command == "matrix":
-            return matrix_command.run(options, config)
+            return matrix.run(options, config)
         if options.command == "trace":
             return trace_command.run(options, config.traces.store)
         return asyncio.run(_once(config, options))
     except (ConfigError, SettingsError) as error:
         print(f"argus-l3-worker: {error}", file=sys.stderr)
         return 2
-    except ArgusWorkerError as error:
+    except (ArgusWorkerError, TraceError) as error:
         print(f"argus-l3-worker: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -108,12 +111,12 @@ def _parser() -> argparse.ArgumentParser:
         "doctor", parents=[common], help="check all that the worker needs, with a remedy for what is missing"
     )
     examined.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    diagnose_command.add_arguments(
+    diagnose.add_arguments(
         commands.add_parser(
             "diagnose", parents=[common], help="report what happened to a job, why, and what to do about it"
         )
     )
-    matrix_command.add_arguments(
+    matrix.add_arguments(
         commands.add_parser(
             "matrix",
             parents=[common],

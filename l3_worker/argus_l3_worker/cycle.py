@@ -16,23 +16,25 @@ import numpy as np
 
 from argus_core import catalogue, remote_write
 from argus_core.remote_write import Labels
-from argus_l3_worker import results, witnesses
-from argus_l3_worker.assemble import JobWindow, NotJudged, assemble, roles_of
+from argus_l3_worker import witnesses
 from argus_l3_worker.config import Config
-from argus_l3_worker.delivery import Delivery
 from argus_l3_worker.errors import PartialAnswer, QueryError
-from argus_l3_worker.fetch import fetch_window, mean_seconds
-from argus_l3_worker.group_shifts import GroupHistory, GroupShift
-from argus_l3_worker.groups import judge_groups
-from argus_l3_worker.judge import Abstention, RoleJudgement, judge_roles
+from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
+from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
+from argus_l3_worker.judge.tails import of_the_data
+from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.log import LOGGER, fields
-from argus_l3_worker.prometheus import Prometheus, Sample, selector
-from argus_l3_worker.tails import of_the_data
+from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
+from argus_l3_worker.read.fetch import fetch_window, mean_seconds
+from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
+from argus_l3_worker.read.windows import Sighting, Span, due, sightings
+from argus_l3_worker.roles import Abstention
 from argus_l3_worker.telemetry import Telemetry
-from argus_l3_worker.verdicts import History, Verdict, decide
-from argus_l3_worker.windows import Sighting, Span, due, sightings
+from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.witnesses import Opinions, hear
-from argus_traces.requests import TraceRequests
+from argus_l3_worker.write import results
+from argus_l3_worker.write.delivery import Delivery
 
 # Finest useful sampling of the window timeline, and its size bound (Prometheus refuses over 11,000 points).
 _TIMELINE_STEP_LIMITS = (0.25, 5.0)

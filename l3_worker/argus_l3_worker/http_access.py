@@ -13,8 +13,9 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from argus_core.settings import section, setting
+from argus_core.settings import require, section, setting
 from argus_l3_worker.errors import AccessError
 
 # Set by the client itself; a value of the user's would break requests or be overwritten silently.
@@ -205,3 +206,8 @@ def refusal_hint(status: int, key: str) -> str:
     if 300 <= status < 400:
         return f"redirects are not followed: set {key}.url to where it points"
     return ""
+
+
+def require_no_secret(url: str) -> None:
+    # URLs are in every log line.
+    require("@" not in urlsplit(url).netloc, "url holds a user or password; allowed: basic_auth for them")

@@ -15,16 +15,16 @@ from argus_core.store.base import StoreError
 from argus_core.store.config import open_store
 from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
-from argus_l3_worker.delivery import Delivery
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
 from argus_l3_worker.http_access import Access
 from argus_l3_worker.log import LOGGER, fields
-from argus_l3_worker.prometheus import Prometheus
+from argus_l3_worker.read.prometheus import Prometheus
 from argus_l3_worker.reload import changed_keys, reloaded
-from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import CONTENT_TYPE, Telemetry
-from argus_traces.requests import TraceRequests
-from argus_traces.serving import add_routes
+from argus_l3_worker.traces.requests import TraceRequests
+from argus_l3_worker.traces.serving import add_routes
+from argus_l3_worker.write.delivery import Delivery
+from argus_l3_worker.write.spool import Spool
 
 # Cycles that may pass without a finished attempt before /healthz says that the loop hangs.
 _MISSED_CYCLES = 5

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from argus_l3_worker.errors import ArgusWorkerError
 
-
-class TraceError(ArgusWorkerError):
+class TraceError(Exception):
     """A trace cannot be found, fetched or analysed; the message names it."""
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from argus_core.settings import load
 from argus_exporter.config import ExporterConfig
-from argus_exporter.listener import access_of, listen
+from argus_exporter.intake.listener import access_of, listen
 from argus_l3_worker.config import Config
 from argus_training import settings
 from deploy.manifests import (

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from argus_exporter.run import child_environment
+from argus_exporter.commands.run import child_environment
 
 pytestmark = [
     pytest.mark.e2e,

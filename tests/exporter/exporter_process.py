@@ -17,7 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from argus_core import wire
 from argus_core.link import Link
 from argus_core.shared_page import PageWriter
-from argus_exporter.config import ExporterConfig, SocketConfig, WebConfig, WindowsConfig
+from argus_exporter.config import ExporterConfig
+from argus_exporter.intake.config import SocketConfig
+from argus_exporter.kernels.config import WindowsConfig
+from argus_exporter.publish.config import WebConfig
 from argus_exporter.server import RunningExporter, running_exporter
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from argus_core.settings import from_mapping
 from argus_exporter.config import ExporterConfig
-from argus_exporter.topology_file import load_topology
+from argus_exporter.place.topology_file import load_topology
 
 PAGE = Path(__file__).parents[2] / "docs" / "exporter.md"
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from argus_l3_worker.assemble import pair_triples
-from argus_l3_worker.config import JudgeConfig
-from argus_l3_worker.judge import Abstention, judge_role
+from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.role_judgement import judge_role
+from argus_l3_worker.judge.verdicts import History, Verdict, decide
+from argus_l3_worker.read.assemble import pair_triples
+from argus_l3_worker.roles import Abstention
 from argus_l3_worker.triples import RoleTriples, Window
-from argus_l3_worker.verdicts import History, Verdict, decide
 
 RANKS = 16
 Mode = tuple[float, float, float]  # (p50, p99, count)

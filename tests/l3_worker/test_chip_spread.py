@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from argus_l3_worker.config import JudgeConfig
-from argus_l3_worker.judge import RoleJudgement, judge_role, judge_roles
-from argus_l3_worker.shifts import Deviations, robust_deviation
+from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role, judge_roles
+from argus_l3_worker.judge.shifts import Deviations, robust_deviation
+from argus_l3_worker.judge.verdicts import History, culprits, decide
 from argus_l3_worker.triples import Floats, PairTriples, RoleTriples, Window
-from argus_l3_worker.verdicts import History, culprits, decide
 
 CONFIG = JudgeConfig()
 RANKS = 1024

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from argus_l3_worker.clusters import MANY, UNEXPLAINED, Explanation, explain, named_values, split
+from argus_l3_worker.judge.clusters import MANY, UNEXPLAINED, Explanation, explain, named_values, split
 
 GAP = math.log(1.03)
 

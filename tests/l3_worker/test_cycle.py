@@ -16,13 +16,15 @@ import pytest
 from bench.servers import PrometheusServer
 
 from argus_core import catalogue, remote_write
-from argus_l3_worker.config import Config, PrometheusConfig, WriteConfig
+from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
-from argus_l3_worker.delivery import Delivery
-from argus_l3_worker.fetch import shards, work_of_steps
-from argus_l3_worker.prometheus import Prometheus, Sample
-from argus_l3_worker.spool import Spool
+from argus_l3_worker.read.config import PrometheusConfig
+from argus_l3_worker.read.fetch import shards, work_of_steps
+from argus_l3_worker.read.prometheus import Prometheus, Sample
 from argus_l3_worker.telemetry import Telemetry
+from argus_l3_worker.write.config import WriteConfig
+from argus_l3_worker.write.delivery import Delivery
+from argus_l3_worker.write.spool import Spool
 from l3_worker.backends import Backend, vector
 from l3_worker.fleets import fleet
 from l3_worker.published_fleet import Fleet

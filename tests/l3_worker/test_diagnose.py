@@ -13,8 +13,8 @@ from bench.servers import PrometheusServer
 
 from argus_core import remote_write
 from argus_l3_worker.cli import main
-from argus_l3_worker.diagnose_command import RUNBOOK_URL
-from argus_l3_worker.diagnosis_report import _RUNBOOK_OF_CAUSE, _RUNBOOK_OF_LEVEL
+from argus_l3_worker.commands.diagnose import RUNBOOK_URL
+from argus_l3_worker.reports.diagnosis_report import _RUNBOOK_OF_CAUSE, _RUNBOOK_OF_LEVEL
 
 ROOT = Path(__file__).parents[2]
 STEP = 15

@@ -12,8 +12,8 @@ import yaml
 from bench.servers import PrometheusServer
 
 from argus_core import catalogue, remote_write
-from argus_l3_worker import doctor
 from argus_l3_worker.cli import main
+from argus_l3_worker.reports import doctor
 from l3_worker.backends import Backend, vector
 from l3_worker.fleets import fleet
 from l3_worker.published_fleet import Fleet

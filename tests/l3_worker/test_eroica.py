@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from argus_l3_worker.eroica import distances
+from argus_l3_worker.judge.eroica import distances
 
 
 def fleet(ranks: int, beta: float = 0.2, variation: float = 0.05, seed: int = 0) -> np.ndarray:

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from argus_l3_worker.assemble import pair_triples
-from argus_l3_worker.config import JudgeConfig
-from argus_l3_worker.group_shifts import GroupShift
-from argus_l3_worker.groups import STAGE, coordinates_of, judge_groups
+from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.group_shifts import GroupShift
+from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.read.assemble import pair_triples
+from argus_l3_worker.roles import STAGE, coordinates_of
 from argus_l3_worker.triples import PairTriples, RoleTriples, Window
 
 CONFIG = JudgeConfig()

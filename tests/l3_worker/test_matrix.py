@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from bench.servers import PrometheusServer
 
-from argus_l3_worker.assemble import pair_triples
 from argus_l3_worker.cli import main
-from argus_l3_worker.heatmap import as_html, write_png
-from argus_l3_worker.matrix import binned, distance_matrix
-from argus_l3_worker.wasserstein import Mixtures, mean_distances
+from argus_l3_worker.judge.wasserstein import Mixtures, mean_distances
+from argus_l3_worker.read.assemble import pair_triples
+from argus_l3_worker.reports.heatmap import as_html, write_png
+from argus_l3_worker.reports.matrix import binned, distance_matrix
 from l3_worker.fleets import GEMM, fleet
 from l3_worker.published_fleet import Fleet
 

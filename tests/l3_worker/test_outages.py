@@ -18,10 +18,10 @@ from aiohttp import web
 from bench.servers import PrometheusServer, VictoriaMetricsServer
 
 from argus_core.remote_write import encode_series, labels_of
-from argus_l3_worker.config import WriteConfig
-from argus_l3_worker.delivery import Delivery
-from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import Telemetry
+from argus_l3_worker.write.config import WriteConfig
+from argus_l3_worker.write.delivery import Delivery
+from argus_l3_worker.write.spool import Spool
 from l3_worker.backends import Backend
 
 pytestmark = pytest.mark.e2e

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from argus_core.modes import ModeConfig, find_modes
-from argus_l3_worker.assemble import pair_triples
-from argus_l3_worker.config import JudgeConfig
-from argus_l3_worker.judge import Abstention, RoleJudgement, judge_role
+from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
+from argus_l3_worker.judge.verdicts import History, culprits, decide
+from argus_l3_worker.read.assemble import pair_triples
+from argus_l3_worker.roles import Abstention
 from argus_l3_worker.triples import Floats, RoleTriples, Window, kind_of
-from argus_l3_worker.verdicts import History, culprits, decide
 from l3_worker.kineto import durations
 
 pytestmark = pytest.mark.traces

@@ -18,11 +18,12 @@ import pytest
 from aiohttp import web
 
 from argus_core.remote_write import Labels, decode_labels, encode_series, labels_of, pack, unpack
-from argus_l3_worker.config import Config, WriteConfig
-from argus_l3_worker.delivery import Delivery
+from argus_l3_worker.config import Config
 from argus_l3_worker.serve import Health
-from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import Telemetry
+from argus_l3_worker.write.config import WriteConfig
+from argus_l3_worker.write.delivery import Delivery
+from argus_l3_worker.write.spool import Spool
 
 HOUR_MS = 3_600_000
 BAD = ("rank", "13")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from argus_l3_worker.config import Config
-from argus_l3_worker.recurrence import Visits, recurring
+from argus_l3_worker.judge.recurrence import Visits, recurring
 
 CONFIG = Config()
 RANKS, WINDOWS = 16, CONFIG.judge.tail_windows

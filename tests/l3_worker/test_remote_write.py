@@ -13,11 +13,11 @@ from bench.servers import PrometheusServer
 from prometheus_client import CollectorRegistry
 
 from argus_core.remote_write import encode_series, encode_stale_marker, labels_of
-from argus_l3_worker.config import WriteConfig
-from argus_l3_worker.delivery import Delivery
 from argus_l3_worker.errors import ConfigError
-from argus_l3_worker.spool import Spool
 from argus_l3_worker.telemetry import Telemetry
+from argus_l3_worker.write.config import WriteConfig
+from argus_l3_worker.write.delivery import Delivery
+from argus_l3_worker.write.spool import Spool
 
 HOUR_MS = 3_600_000
 

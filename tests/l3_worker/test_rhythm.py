@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
-from argus_l3_worker.rhythm import distributions, scores
+from argus_l3_worker.judge.rhythm import distributions, scores
 
 
 def fleet(ranks: int, slices: int = 64, seed: int = 0) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from argus_l3_worker.subjects import listed, members_at, members_of_group
+from argus_l3_worker.reports.subjects import listed, members_at, members_of_group
 
 # dp 8 with experts over 4, tp 2, pp 2: as Megatron numbers ranks.
 INFO = {

@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from argus_l3_worker.assemble import pair_triples
-from argus_l3_worker.config import JudgeConfig
-from argus_l3_worker.group_shifts import GroupHistory
-from argus_l3_worker.groups import STAGE, coordinates_of, judge_groups
-from argus_l3_worker.judge import RoleJudgement, judge_role
-from argus_l3_worker.tails import of_the_data
+from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.group_shifts import GroupHistory
+from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
+from argus_l3_worker.judge.tails import of_the_data
+from argus_l3_worker.judge.verdicts import History, Verdict, decide
+from argus_l3_worker.read.assemble import pair_triples
+from argus_l3_worker.roles import STAGE, coordinates_of
 from argus_l3_worker.triples import RoleTriples, Window
-from argus_l3_worker.verdicts import History, Verdict, decide
 
 CONFIG = JudgeConfig()
 RANKS, LAUNCHES, HEALTHY = 64, 20_000, 0.003

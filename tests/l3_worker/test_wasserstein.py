@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from argus_core import native
+from argus_l3_worker.judge.wasserstein import Mixtures, grid, mean_distances, upper_fence
 from argus_l3_worker.triples import Floats
-from argus_l3_worker.wasserstein import Mixtures, grid, mean_distances, upper_fence
 
 
 def one_component(mu: list[float], sigma: list[float]) -> Mixtures:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from argus_l3_worker.assemble import JobSamples, assemble
 from argus_l3_worker.errors import QueryError
-from argus_l3_worker.mode_columns import from_samples
-from argus_l3_worker.prometheus import Sample, Series, decode_matrix, decode_vector, selector
+from argus_l3_worker.read.assemble import JobSamples, assemble
+from argus_l3_worker.read.mode_columns import from_samples
+from argus_l3_worker.read.prometheus import Sample, Series, decode_matrix, decode_vector, selector
+from argus_l3_worker.read.windows import Span, due, sightings
 from argus_l3_worker.triples import Window
-from argus_l3_worker.windows import Span, due, sightings
 
 
 def line(last_step: int, *counts: float, start: float = 0.0) -> Series:

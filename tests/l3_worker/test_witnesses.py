@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from argus_l3_worker.prometheus import Sample, Series
+from argus_l3_worker.read.prometheus import Sample, Series
 from argus_l3_worker.witnesses import Abnormal, Opinions, abnormal_functions, divergences, series_of
 
 RANKS = [str(rank) for rank in range(8)]

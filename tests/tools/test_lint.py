@@ -11,7 +11,7 @@ from tools.lint import names, programs, runbooks
 from tools.lint.__main__ import problems
 from tools.lint.sources import ROOT, Rule, rules
 
-from argus_l3_worker import causes
+from argus_l3_worker.judge import causes
 
 needs_tools = pytest.mark.skipif(
     shutil.which("promtool") is None or shutil.which("amtool") is None,

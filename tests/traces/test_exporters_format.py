@@ -9,9 +9,9 @@ import pytest
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
-from argus_exporter.kernel_pairs import stream_key
+from argus_exporter.kernels.pairs import stream_key
+from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
-from argus_exporter.topology import Identity
 from argus_exporter.traces.encode import encode
 from argus_exporter.traces.window import Pause as PauseRecord
 from argus_exporter.traces.window import TraceWindow

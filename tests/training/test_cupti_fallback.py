@@ -24,8 +24,7 @@ from argus_core.link import Link
 from argus_training import cupti_fallback
 from argus_training.cupti_fallback import CuptiFallback, demangle, wanted
 from argus_training.identity import Layout, Place, hello
-
-from ..exporter_process import config, exporter, scrape, value, wait_for
+from exporter.exporter_process import config, exporter, scrape, value, wait_for
 
 EPOCH_NS = 1_700_000_000_000_000_000
 """How far the stand-in's clock is behind Unix time."""

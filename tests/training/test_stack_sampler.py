@@ -18,14 +18,14 @@ import pytest
 
 from argus_core import wire
 from argus_core.stack_refusals import refusal_path
+from argus_exporter.py_spy.settings import StacksConfig
 from argus_exporter.stacks.folded import frame_label
-from argus_exporter.stacks.settings import StacksConfig
 from argus_training import ptracer, stack_sampler
 from argus_training.identity import Layout, Place, hello
 from argus_training.ptracer import PR_SET_PTRACER, PR_SET_PTRACER_ANY, Ptracer
 from argus_training.stack_sampler import StackSampler, short_file
+from exporter.exporter_process import Rank, config, exporter, scrape, wait_for
 
-from ..exporter_process import Rank, config, exporter, scrape, wait_for
 from .reader import Reader, until
 
 PATIENCE_S = 60.0

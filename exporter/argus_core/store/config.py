@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from argus_core.settings import setting
+from argus_core.settings import require_positive, setting
 from argus_core.store.base import ObjectStore
 from argus_core.store.folder import FolderStore
 
@@ -52,10 +52,7 @@ class StoreConfig:
                 raise ValueError(f"{name} is {url!r}; allowed: a URL with http or https and a host")
         if self.prefix and (not self.prefix.endswith("/") or self.prefix.startswith("/")):
             raise ValueError(f"prefix is {self.prefix!r}; allowed: nothing, or a text that ends in /")
-        if self.attempts < 1:
-            raise ValueError(f"attempts is {self.attempts!r}; allowed: 1 or more")
-        if not self.timeout_seconds > 0:
-            raise ValueError(f"timeout_seconds is {self.timeout_seconds!r}; allowed: a number above 0")
+        require_positive(self, "attempts", "timeout_seconds")
         if self.part_bytes < MINIMUM_PART_BYTES:
             raise ValueError(f"part_bytes is {self.part_bytes!r}; allowed: {MINIMUM_PART_BYTES} or more")
 

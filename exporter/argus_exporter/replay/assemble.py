@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import wire
+from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import (
     ITERATION_DTYPE,
     SPAN_DTYPE,
@@ -25,7 +26,6 @@ from argus_exporter.replay.recording import (
     TextTable,
 )
 from argus_exporter.replay.rows import LAUNCH_DTYPE, Rows, kernel_rows, sort_by_start
-from argus_exporter.topology import Identity
 
 _INT64: Final = np.dtype("<i8")
 _DEVICE_SHIFT: Final = 24

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from argus_core import wire
+from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import (
     ITERATION_DTYPE,
     RANK_LIMIT,
@@ -30,7 +31,6 @@ from argus_exporter.replay.recording import (
     kilobytes,
 )
 from argus_exporter.replay.rows import Rows, kernel_rows, sort_by_start
-from argus_exporter.topology import Identity
 
 _KEYS: Final = {
     "phase": ("rank", "step", "phase", "kind", "start", "duration", "group", "source", "microbatch"),

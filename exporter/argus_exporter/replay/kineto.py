@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from argus_core import wire
+from argus_exporter.place.topology import Identity
 from argus_exporter.replay.assemble import Collected, Interval, Phase, assemble
 from argus_exporter.replay.json_stream import JsonStream
 from argus_exporter.replay.rank_names import RANK_HINT, rank_from_name
@@ -31,7 +32,6 @@ from argus_exporter.replay.recording import (
     clean_text,
     kilobytes,
 )
-from argus_exporter.topology import Identity
 
 _OPERATIONS: Final = {
     "kernel": wire.Operation.KERNEL,

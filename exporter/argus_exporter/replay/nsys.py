@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from argus_core import wire
+from argus_exporter.place.topology import Identity
 from argus_exporter.replay import nvtx
 from argus_exporter.replay.assemble import Collected, assemble
 from argus_exporter.replay.nvtx import Ranges
@@ -28,7 +29,6 @@ from argus_exporter.replay.recording import (
 )
 from argus_exporter.replay.source import Advance
 from argus_exporter.replay.sqlite_file import MAGIC, SqliteFile, opened
-from argus_exporter.topology import Identity
 
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"

@@ -14,7 +14,7 @@ from argus_core import wire
 from argus_core.kernel_names import is_collective
 from argus_core.kernel_records import KernelArray
 from argus_exporter.errors import ArgusExporterError
-from argus_exporter.topology import Identity
+from argus_exporter.place.topology import Identity
 
 SPAN_DTYPE = np.dtype(
     [

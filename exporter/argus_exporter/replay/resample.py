@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core.modes import ModeConfig, find_modes
+from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import (
     ITERATION_DTYPE,
     SPAN_DTYPE,
     RankRecording,
     RecordingError,
 )
-from argus_exporter.topology import Identity
 
 _SHORTEST_NS: Final = 100.0
 """A duration that the clock recorded as 0 becomes at least this."""

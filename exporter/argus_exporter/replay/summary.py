@@ -13,9 +13,9 @@ from argus_core import wire
 from argus_core.kernel_names import is_collective, kernel_id
 from argus_core.kernel_records import KernelArray
 from argus_core.modes import ModeConfig, Modes, find_modes
-from argus_exporter.kernel_pairs import find_pairs
+from argus_exporter.kernels.pairs import find_pairs
+from argus_exporter.kernels.streams import label_streams
 from argus_exporter.replay.recording import RankRecording, clean_text
-from argus_exporter.streams import label_streams
 
 _CROSS_RANK_PAIRS = 10
 

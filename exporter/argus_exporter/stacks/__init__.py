@@ -1,5 +1,3 @@
-"""The stacks channel: what the host of a rank executes, sampled from outside by py-spy.
-
-`supervisor` runs one `py_spy` window after another for each local rank; `folded` reads what it wrote,
+"""Call stacks of a rank: `folded` reads what a sampler wrote, `tree` takes what the rank samples of itself,
 `totals` turns samples into series, and a `Sink` takes the whole stacks for the trace.
 """

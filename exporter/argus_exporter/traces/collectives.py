@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from argus_core import wire
 from argus_core.kernel_names import collective_phase
 from argus_core.kernel_records import KernelArray
-from argus_exporter.communicators import CollectiveSpan, find_dimensions
-from argus_exporter.kernel_pairs import find_pairs, stream_keys
+from argus_exporter.kernels.communicators import CollectiveSpan, find_dimensions
+from argus_exporter.kernels.pairs import find_pairs, stream_keys
+from argus_exporter.place.topology import DIMENSIONS, Identity, RoutingTable
 from argus_exporter.replay.recording import SPAN_DTYPE
-from argus_exporter.topology import DIMENSIONS, Identity, RoutingTable
 
 Array = NDArray[np.void]
 

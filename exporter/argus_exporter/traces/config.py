@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from argus_core.settings import section, setting
+from argus_core.settings import require_positive, section, setting
 from argus_core.store.config import StoreConfig
 
 
@@ -30,9 +30,7 @@ class RequestsConfig:
     steps: int = setting(64, "most steps of one request")
 
     def __post_init__(self) -> None:
-        for name in ("per_minute", "seconds", "steps"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: a number above 0")
+        require_positive(self, "per_minute", "seconds", "steps")
 
 
 @dataclass(frozen=True)

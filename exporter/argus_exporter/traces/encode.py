@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from argus_core import wire
 from argus_core.kernel_names import kernel_id
 from argus_core.kernel_records import KernelArray
-from argus_exporter.kernel_pairs import stream_keys
-from argus_exporter.topology import Identity
+from argus_exporter.kernels.pairs import stream_keys
+from argus_exporter.place.topology import Identity
 from argus_exporter.traces import kernel_packets
 from argus_exporter.traces.lanes import nested, side_by_side
 from argus_exporter.traces.packets import Annotation, Thread, TraceWriter

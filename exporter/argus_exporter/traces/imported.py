@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from argus_exporter.kernels.streams import label_streams
+from argus_exporter.place.topology import RoutingTable
 from argus_exporter.replay.recording import RankRecording
-from argus_exporter.streams import label_streams
-from argus_exporter.topology import RoutingTable
 from argus_exporter.traces.collectives import collective_phases, dimensions_of
 from argus_exporter.traces.window import TraceWindow
 

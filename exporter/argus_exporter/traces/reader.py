@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
-from argus_exporter.kernel_pairs import stream_keys
+from argus_exporter.kernels.pairs import stream_keys
+from argus_exporter.kernels.streams import label_streams
+from argus_exporter.place.topology import Identity, RoutingTable
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
-from argus_exporter.streams import label_streams
-from argus_exporter.topology import Identity, RoutingTable
 from argus_exporter.traces.collectives import collective_phases, dimensions_of
 from argus_exporter.traces.segments import Frame, FrameType, read_frames, unpack_names
 from argus_exporter.traces.shelf import RankKey, created_ns, rank_folder, rank_folders, segment_paths

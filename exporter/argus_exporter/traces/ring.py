@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from argus_core import wire
+from argus_exporter.place.topology import Identity
 from argus_exporter.stacks.folded import Folded
-from argus_exporter.topology import Identity
 from argus_exporter.traces.segments import RECORDED, Frame, FrameType, SegmentWriter, pack_names
 from argus_exporter.traces.shelf import RankKey, Segment, Shelf, rank_folder, segment_name
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_core.store.keys import TraceKey
+from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
-from argus_exporter.topology import Identity
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from argus_exporter.kernels.streams import label_streams
 from argus_exporter.replay.player import Player, play, serve
 from argus_exporter.replay.reader import parse_bytes, read_files
 from argus_exporter.replay.recording import RankRecording
 from argus_exporter.replay.resample import resample
-from argus_exporter.streams import label_streams
 from exporter.exporter_process import Samples, config, exporter, scrape, value, wait_for
 from exporter.replay.synthetic import dumps, log, training_trace
 

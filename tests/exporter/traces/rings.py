@@ -11,7 +11,7 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
-from argus_exporter.topology import Identity
+from argus_exporter.place.topology import Identity
 from argus_exporter.traces.ring import Ring
 
 STEP_NS = 100_000_000

@@ -8,9 +8,9 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
-from argus_exporter.kernel_pairs import stream_key
+from argus_exporter.kernels.pairs import stream_key
+from argus_exporter.place.topology import Identity, RoutingTable
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
-from argus_exporter.topology import Identity, RoutingTable
 from argus_exporter.traces.collectives import collective_phases, dimensions_of
 
 NAMES = {0: "", 1: "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 2: "gemm", 3: "dp-allreduce"}

@@ -12,8 +12,8 @@ import pytest
 from argus_core import wire
 from argus_core.kernel_names import kernel_id
 from argus_core.kernel_records import KERNEL_DTYPE
-from argus_exporter.kernel_pairs import stream_keys
-from argus_exporter.topology import Identity
+from argus_exporter.kernels.pairs import stream_keys
+from argus_exporter.place.topology import Identity
 from argus_exporter.traces.encode import encode
 from argus_exporter.traces.window import TraceWindow
 from exporter.traces.trace_windows import BEGIN, STEP_NS, STREAMS, TEXTS, identity, kernels, window

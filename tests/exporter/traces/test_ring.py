@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from argus_core import wire
-from argus_exporter.topology import Identity
+from argus_exporter.place.topology import Identity
 from argus_exporter.traces import ring as ring_module
 from argus_exporter.traces.reader import NotInRing, ranks_in, steps_between, window_of_steps, window_of_time
 from argus_exporter.traces.ring import Ring, RingTaken

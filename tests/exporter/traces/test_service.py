@@ -18,8 +18,9 @@ from argus_core.link import default_socket_path
 from argus_core.store import StoreConfig, open_store
 from argus_core.store.base import read
 from argus_core.store.keys import TraceKey
-from argus_exporter.config import ExporterConfig, WebConfig
+from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
+from argus_exporter.publish.config import WebConfig
 from argus_exporter.traces import service
 from argus_exporter.traces.config import RequestsConfig, SamplingConfig, TracesConfig
 from exporter.exporter_process import Rank, config, exporter, scrape, value, wait_for

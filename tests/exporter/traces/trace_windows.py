@@ -6,9 +6,9 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
-from argus_exporter.kernel_pairs import stream_key
+from argus_exporter.kernels.pairs import stream_key
+from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
-from argus_exporter.topology import Identity
 from argus_exporter.traces.window import Pause, Samples, TraceWindow
 
 BEGIN = 1_795_244_623_456_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from argus_exporter.topology import Identity, default_role, group_along
+from argus_exporter.place.topology import Identity, default_role, group_along
 from argus_simulator.fleet.ranks import Layout
 from argus_simulator.topology import Topology
 

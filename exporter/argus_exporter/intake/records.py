@@ -1,0 +1,147 @@
+"""Checked records of one connection into the state of its rank: a function for each type of record.
+
+Each takes the rank, one record, and what the connection's name ids mean, and raises `WireError` where a value
+is none that a producer of ours could send.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from argus_core import wire
+from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
+from argus_exporter.kernels.communicators import CollectiveSpan
+from argus_exporter.names import NameTable
+from argus_exporter.place.topology import DIMENSIONS
+from argus_exporter.ranks.rank_state import RankState
+
+_UNNAMED: Final = "unnamed"
+"""Instead of an empty text: an empty label is none to Prometheus."""
+
+
+def take(rank: RankState, header: wire.Header, payload: memoryview, names: NameTable) -> None:
+    """All records of one message; of types that say something about the rank.
+
+    Raises:
+        WireError: a record is not what its type allows.
+    """
+    match header.type:
+        case wire.MessageType.SPANS:
+            for one in wire.Span.unpack_all(payload):
+                span(rank, one, names)
+        case wire.MessageType.KERNELS:
+            if header.count:
+                kernels(rank, np.frombuffer(payload, KERNEL_DTYPE), names)
+        case wire.MessageType.ITERATIONS:
+            for step in wire.Iteration.unpack_all(payload):
+                iteration(rank, step)
+        case wire.MessageType.ACTIVITY:
+            for change in wire.ActivityChange.unpack_all(payload):
+                activity(rank, change)
+        case wire.MessageType.WORK:
+            for done in wire.Work.unpack_all(payload):
+                work(rank, done, names)
+        case wire.MessageType.JOB:
+            for facts in wire.JobFacts.unpack_all(payload):
+                job_facts(rank, facts)
+        case wire.MessageType.CHANNELS:
+            for state in wire.ChannelState.unpack_all(payload):
+                channel_state(rank, state, names)
+        case wire.MessageType.GARBAGE_COLLECTIONS:
+            for collection in wire.GarbageCollection.unpack_all(payload):
+                garbage_collection(rank, collection)
+        case wire.MessageType.COMPILATIONS:
+            for compiled in wire.Compilation.unpack_all(payload):
+                compilation(rank, compiled, names)
+        case wire.MessageType.STACK_NODES:
+            for node in wire.StackNode.unpack_all(payload):
+                rank.stacks.node(node, names)
+        case wire.MessageType.STACK_SAMPLES:
+            for sample in wire.StackSample.unpack_all(payload):
+                stack_sample(rank, sample, names)
+
+
+def span(rank: RankState, record: wire.Span, names: NameTable) -> None:
+    phase, named = names.text(record.phase_id) or _UNNAMED, names.text(record.group_id)
+    try:
+        kind, source = wire.Kind(record.kind).name.lower(), wire.Source(record.source).name.lower()
+    except ValueError as error:
+        raise wire.WireError("value", f"span of {phase!r}: {error}") from error
+    channel = rank.channel(wire.Channel.PHASES)
+    channel.records += 1
+    seconds = record.duration_ns / 1e9
+    if not rank.phases.count(phase, kind, named, source, spans=1, seconds=seconds, longest=seconds):
+        channel.dropped["phases_limit"] += 1
+    elif kind == "comm" and source != "kernel" and named in DIMENSIONS:
+        end_ns = record.start_ns + record.duration_ns
+        rank.kernels.collective(CollectiveSpan(record.start_ns, end_ns, named, source == "event"))
+
+
+def iteration(rank: RankState, record: wire.Iteration) -> None:
+    for total in (record.total_seconds, record.total_squared):
+        _check_total(total, "iteration total")
+    rank.channel(wire.Channel.PHASES).records += 1
+    rank.stepped(record)
+
+
+def kernels(rank: RankState, records: KernelArray, names: NameTable) -> None:
+    rank.channel(wire.Channel.KERNELS).records += len(records)
+    own = records.copy()  # the packet's memory is not ours to keep
+    own["name_id"] = names.internal_ids(records["name_id"])
+    rank.kernels.add(own)
+
+
+def job_facts(rank: RankState, record: wire.JobFacts) -> None:
+    rank.trains(wire.decode_text(record.model), wire.decode_text(record.backend))
+
+
+def work(rank: RankState, record: wire.Work, names: NameTable) -> None:
+    _check_total(record.total, "work total")
+    if not rank.worked(names.text(record.unit_id) or _UNNAMED, record.total):
+        rank.channel(wire.Channel.PHASES).dropped["units_limit"] += 1
+
+
+def garbage_collection(rank: RankState, record: wire.GarbageCollection) -> None:
+    rank.channel(wire.Channel.PHASES).records += 1
+    rank.host.collected(record)
+
+
+def compilation(rank: RankState, record: wire.Compilation, names: NameTable) -> None:
+    channel = rank.channel(wire.Channel.PHASES)
+    channel.records += 1
+    if not rank.host.compiled(record, names.text(record.compiler_id) or _UNNAMED):
+        channel.dropped["compilers_limit"] += 1
+
+
+def stack_sample(rank: RankState, record: wire.StackSample, names: NameTable) -> None:
+    if not rank.stacks.sample(record, names):
+        rank.channel(wire.Channel.STACKS).dropped["stacks_limit"] += record.count
+
+
+def activity(rank: RankState, record: wire.ActivityChange) -> None:
+    try:
+        rank.activity = wire.Activity(record.activity)
+    except ValueError as error:
+        raise wire.WireError("value", str(error)) from error
+
+
+def channel_state(rank: RankState, record: wire.ChannelState, names: NameTable) -> None:
+    try:
+        channel = rank.channel(wire.Channel(record.channel))
+    except ValueError as error:
+        raise wire.WireError("value", str(error)) from error
+    channel.up = bool(record.up)
+    channel.reason = "" if channel.up else names.text(record.reason_id) or "unknown"
+    channel.cpu_seconds = record.cpu_ns / 1e9
+    channel.dropped["source"] = record.dropped
+    if record.channel == wire.Channel.STACKS:
+        rank.stacks.sampled_inside(channel.up, names.text(record.reason_id))
+        rank.settle_stacks()
+
+
+def _check_total(total: float, what: str) -> None:
+    if not (math.isfinite(total) and total >= 0):
+        raise wire.WireError("value", f"{what} {total} is not a finite number of 0 or more")

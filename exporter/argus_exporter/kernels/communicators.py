@@ -1,0 +1,140 @@
+"""Along which parallel dimension the collectives of a stream run.
+
+A collective kernel's name tells the operation and not the process group. But a communicator has a stream of
+its own (PyTorch makes one for each process group), so the group is a property of the stream. In this order:
+
+1. the user says so: a `routing` entry whose pattern matches the collective's phase name (`send_recv: pp`);
+2. by evidence: its kernels were launched, or ran, inside host-side spans of collectives of one dimension;
+3. by elimination: only one dimension of the job is larger than 1, or only one of these uses the stream's
+   operations: dp, tp and ep have collectives, pp and ep sends and receives. With several dimensions, two
+   streams with the same operation are not told apart so: one may be the whole job's (the norm of gradients).
+
+Otherwise it is not known. Then the stream is `nccl0`, and no phase is derived from it: a collective that is
+compared with ranks which had no part in it would blame the wrong one.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from argus_core.kernel_names import collective_phase
+from argus_core.kernel_records import KernelArray
+from argus_exporter.kernels.pairs import Pairs
+from argus_exporter.place.topology import Identity
+
+_POINT_TO_POINT: Final = ("pp", "ep")
+"""NCCL's all-to-all, which expert parallelism uses, is made of sends and receives."""
+_COLLECTIVE: Final = ("dp", "tp", "ep")
+_LEAST_KERNELS: Final = 3
+_LEAST_SHARE: Final = 0.8
+_TOLERANCE_NS: Final = 100_000
+"""CUPTI and CUDA events are tied to Unix time separately: tens of microseconds apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveSpan:
+    """A collective as the host saw it. `on_device`: its times are of the GPU and not of the launch."""
+
+    begin_ns: int
+    end_ns: int
+    dimension: str
+    on_device: bool
+
+
+def find_dimensions(
+    records: KernelArray,
+    pairs: Pairs,
+    names: Mapping[int, str],
+    identity: Identity,
+    spans: Sequence[CollectiveSpan] = (),
+    routing: Mapping[str, str] | None = None,
+) -> dict[int, str]:
+    """Stream key to dimension (`dp`, `tp`, `pp`, `ep`, `world`), for the streams where it is known.
+
+    Args:
+        records: kernel records of one window, shape (n,).
+        pairs: of these records.
+        names: kernel names by `name_id`.
+        identity: the rank's place; a dimension without a size counts as larger than 1.
+        spans: host-side collectives of about the same time.
+        routing: phase name pattern to dimension, as configured by the user.
+    """
+    pairs_of: dict[int, list[int]] = {}
+    operations: dict[int, set[str]] = {}
+    for pair, (name_id, key) in enumerate(zip(pairs.name_id.tolist(), pairs.stream.tolist(), strict=True)):
+        phase = collective_phase(names.get(name_id, ""))
+        if phase:
+            pairs_of.setdefault(key, []).append(pair)
+            operations.setdefault(key, set()).add(phase)
+    found: dict[int, str] = {}
+    for key, phases in operations.items():
+        dimension = _by_routing(phases, routing or {})
+        if not dimension and spans:
+            dimension = _by_evidence(records[np.isin(pairs.index, pairs_of[key])], spans)
+        if dimension:
+            found[key] = dimension
+    left = {key: phases for key, phases in operations.items() if key not in found}
+    return found | _by_elimination(left, identity)
+
+
+def _by_routing(operations: Collection[str], routing: Mapping[str, str]) -> str | None:
+    for pattern, dimension in routing.items():
+        # "*" and the like are about phases in general, not a statement on collectives.
+        if pattern.strip("*") and all(fnmatch.fnmatchcase(phase, pattern) for phase in operations):
+            return dimension
+    return None
+
+
+def _by_elimination(operations: Mapping[int, Collection[str]], identity: Identity) -> dict[int, str]:
+    larger = [name for name in identity.coordinates if identity.sizes.get(name, 2) > 1]
+    if len(larger) == 1:
+        return dict.fromkeys(operations, larger[0])
+    found: dict[int, str] = {}
+    for key, phases in operations.items():
+        point_to_point = {phase in ("send_recv", "all_to_all") for phase in phases}
+        if len(point_to_point) != 1:  # both on one stream: NCCL before 2.14 names kernels wrongly
+            continue
+        able = [
+            name for name in larger if name in (_POINT_TO_POINT if True in point_to_point else _COLLECTIVE)
+        ]
+        shared = any(set(phases) & set(other) for at, other in operations.items() if at != key)
+        if len(able) == 1 and (True in point_to_point or not shared):
+            found[key] = able[0]
+    return found
+
+
+def _by_evidence(records: KernelArray, spans: Sequence[CollectiveSpan]) -> str | None:
+    """The dimension whose spans hold at least 80 % of the kernels that any span holds, and three or more."""
+    start = records["start_ns"].astype(np.int64)
+    end = start + records["duration_ns"].astype(np.int64)
+    launch = start - records["issue_ns"]
+    launched = records["issue_ns"] >= 0
+    held: dict[str, int] = {}
+    for dimension in sorted({span.dimension for span in spans}):
+        of_dimension = [span for span in spans if span.dimension == dimension]
+        on_host = _inside(launch, launch, [s for s in of_dimension if not s.on_device]) & launched
+        on_device = _inside(start, end, [s for s in of_dimension if s.on_device])
+        held[dimension] = int(np.count_nonzero(on_host | on_device))
+    if not held:
+        return None
+    best = max(held, key=lambda dimension: held[dimension])
+    return best if held[best] >= max(_LEAST_KERNELS, _LEAST_SHARE * sum(held.values())) else None
+
+
+def _inside(
+    begins: NDArray[np.int64], ends: NDArray[np.int64], spans: Sequence[CollectiveSpan]
+) -> NDArray[np.bool_]:
+    """Which intervals lie within a span, give or take the tolerance. Spans do not overlap."""
+    if not spans:
+        return np.zeros(len(begins), np.bool_)
+    ordered = sorted(spans, key=lambda span: span.begin_ns)
+    span_begins = np.array([span.begin_ns - _TOLERANCE_NS for span in ordered])
+    span_ends = np.array([span.end_ns + _TOLERANCE_NS for span in ordered])
+    place = np.searchsorted(span_begins, begins, side="right") - 1
+    return np.asarray((place >= 0) & (ends <= span_ends[place]))

@@ -1,0 +1,1 @@
+"""Where a rank stands in the job: coordinates, process groups, roles."""

@@ -1,0 +1,1 @@
+"""What Prometheus sees: collectors, the page, discovery, samples by remote write."""

@@ -1,0 +1,37 @@
+"""One collector a file: each turns the state of the ranks into metric families of the catalogue."""
+
+from __future__ import annotations
+
+from argus_exporter.publish.collectors.activity import ActivityCollector
+from argus_exporter.publish.collectors.base import Collector, NoData
+from argus_exporter.publish.collectors.channel import ChannelCollector
+from argus_exporter.publish.collectors.compilation import CompilationCollector
+from argus_exporter.publish.collectors.garbage import GarbageCollector
+from argus_exporter.publish.collectors.issue_latency import IssueLatencyCollector
+from argus_exporter.publish.collectors.iteration import IterationCollector
+from argus_exporter.publish.collectors.kernel import KernelCollector
+from argus_exporter.publish.collectors.live import LiveCollector
+from argus_exporter.publish.collectors.phase import PhaseCollector
+from argus_exporter.publish.collectors.rank import RankCollector
+from argus_exporter.publish.collectors.runner import CollectorRunner
+from argus_exporter.publish.collectors.stack import StackCollector
+from argus_exporter.publish.collectors.void import VoidCollector
+from argus_exporter.publish.collectors.work import WorkCollector
+
+ALL_COLLECTORS: tuple[Collector, ...] = (
+    RankCollector(),
+    ActivityCollector(),
+    IterationCollector(),
+    PhaseCollector(),
+    LiveCollector(),
+    GarbageCollector(),
+    CompilationCollector(),
+    WorkCollector(),
+    KernelCollector(),
+    IssueLatencyCollector(),
+    VoidCollector(),
+    StackCollector(),
+    ChannelCollector(),
+)
+
+__all__ = ["ALL_COLLECTORS", "Collector", "CollectorRunner", "NoData"]

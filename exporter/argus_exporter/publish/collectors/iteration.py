@@ -1,0 +1,38 @@
+"""Iteration totals (kept by the training process) and trailing extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.metrics_core import Metric
+
+from argus_core import catalogue
+from argus_exporter.publish.collectors.base import FamilyBuilder, rank_labels, with_samples
+from argus_exporter.ranks.rank_state import RankState
+
+
+class IterationCollector:
+    name = "iteration"
+
+    def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:
+        duration = FamilyBuilder(catalogue.ITERATION_DURATION)
+        squared = FamilyBuilder(catalogue.ITERATION_DURATION_SQUARED)
+        shortest = FamilyBuilder(catalogue.ITERATION_WINDOW_MIN)
+        longest = FamilyBuilder(catalogue.ITERATION_WINDOW_MAX)
+        last_step = FamilyBuilder(catalogue.ITERATION_LAST_STEP)
+        last_time = FamilyBuilder(catalogue.ITERATION_LAST_TIMESTAMP)
+        for state in ranks:
+            if state.iterations is None:
+                continue
+            base, last = rank_labels(state), state.iterations.last
+            duration.add_summary(base, last.total_count, last.total_seconds)
+            squared.add(base, last.total_squared)
+            last_step.add(base, last.step)
+            last_time.add(base, last.end_ns / 1e9)
+            smallest = state.iterations.shortest.value(now)
+            largest = state.iterations.longest.value(now)
+            if smallest is not None and largest is not None:
+                shortest.add(base, -smallest)
+                longest.add(base, largest)
+        families = (duration, squared, shortest, longest, last_step, last_time)
+        return with_samples(families, "no iteration has finished")

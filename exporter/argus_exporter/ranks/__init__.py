@@ -1,0 +1,1 @@
+"""What is known of each rank, and how ranks come and go."""

@@ -1,0 +1,95 @@
+"""What a rank is in the middle of, from the page that its producer shares (`argus_core.shared_page`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from argus_core import wire
+from argus_core.shared_page import Page, PageError, PageReader
+from argus_exporter.place.topology import RoutingTable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Ties the producer's CLOCK_MONOTONIC to Unix time: two readings of one moment, from its HELLO."""
+
+    monotonic_ns: int
+    realtime_ns: int
+
+    def unix_seconds(self, monotonic_ns: int) -> float:
+        return (self.realtime_ns + monotonic_ns - self.monotonic_ns) / 1e9
+
+
+@dataclass(frozen=True)
+class Live:
+    """One reading. Keys are unique: where slots of a page share a name, the longest wait counts."""
+
+    open_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(phase, kind) to the Unix time at which the open span began."""
+    collectives: Mapping[str, int] = field(default_factory=dict)
+    """Group to the number of the collective entered last."""
+
+
+class LivePage:
+    """The shared page of one rank. Owns the reader."""
+
+    def __init__(self, reader: PageReader, clock: Clock) -> None:
+        self._reader = reader
+        self._clock = clock
+
+    def read(self, routing: RoutingTable, published: Callable[[str], str]) -> Live:
+        """What is going on now; a name, which the peer may change at will, is as it is `published`.
+
+        Raises:
+            PageError: the producer wrote what is no page.
+        """
+        page = self._reader.read()
+        return Live(self._open_since(page, published), _collectives(page, routing, published))
+
+    def _open_since(self, page: Page, published: Callable[[str], str]) -> dict[tuple[str, str], float]:
+        open_since: dict[tuple[str, str], float] = {}
+        for span in page.open_spans:
+            key = published(span.phase) or "unnamed", span.kind.name.lower()
+            began = self._clock.unix_seconds(span.start_monotonic_ns)
+            open_since[key] = min(began, open_since.get(key, began))
+        return open_since
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _collectives(page: Page, routing: RoutingTable, published: Callable[[str], str]) -> dict[str, int]:
+    """By process group: one that the producer names by its dimension has the name of its members' place."""
+    numbers: dict[str, int] = {}
+    for collective in page.collectives:
+        group = routing.process_group("", published(collective.group) or "world").name
+        numbers[group] = max(collective.number, numbers.get(group, 0))
+    return numbers
+
+
+def adopt_page(hello: wire.Hello, descriptors: list[int]) -> LivePage | None:
+    """Take over the page that came with HELLO. Empties `descriptors` of what it took.
+
+    Raises:
+        WireError: more descriptors than one, one that HELLO does not announce, or one that is no page.
+    """
+    if len(descriptors) > 1 or (descriptors and not hello.shares_page):
+        raise wire.WireError(
+            "page", f"HELLO brought {len(descriptors)} descriptors and announces {hello.shares_page}"
+        )
+    if not descriptors:
+        # Announced and not here: we are at our limit of open files. The rank's records matter more.
+        if hello.shares_page:
+            log.warning(
+                "shared page did not arrive rank=%d; see the exporter's limit of open files", hello.rank
+            )
+        return None
+    try:
+        reader = PageReader(descriptors.pop())
+    except PageError as error:
+        raise wire.WireError("page", str(error)) from error
+    return LivePage(reader, Clock(hello.monotonic_ns, hello.realtime_ns))

@@ -1,0 +1,79 @@
+"""Totals of a rank's phases, by what they are and with whom they are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from argus_exporter.place.topology import Group, RoutingTable
+from argus_exporter.ranks.extremes import TrailingExtreme
+
+_PHASES_LIMIT: Final = 256
+"""Distinct (phase, kind, group, source) of one rank: users choose phase names, which must stay bounded."""
+
+
+@dataclass(frozen=True)
+class PhaseKey:
+    phase: str
+    kind: str
+    group: str
+    source: str
+
+
+@dataclass
+class PhaseTotals:
+    named: str
+    """The group as the producer named it; empty: routed by the phase."""
+    longest: TrailingExtreme
+    count: int = 0
+    seconds: float = 0.0
+
+
+class Phases(dict[PhaseKey, PhaseTotals]):
+    """The phases of one rank.
+
+    Args:
+        extremes_seconds: trailing window of the longest span.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, routing: RoutingTable, extremes_seconds: float, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self.routing = routing
+        self.groups: dict[str, int] = {}
+        """How many ranks each group has, where that is known."""
+        self._extremes_seconds = extremes_seconds
+        self._clock = clock
+
+    def count(
+        self, phase: str, kind: str, named: str, source: str, *, spans: int, seconds: float, longest: float
+    ) -> bool:
+        """Count spans of a phase; False where the rank has too many phases. `named`: group, or empty."""
+        group = self.routing.group_of_phase(phase, named, kind)
+        key = PhaseKey(phase, kind, group.name, source)
+        totals = self.get(key)
+        if totals is None:
+            if len(self) >= _PHASES_LIMIT:
+                return False
+            totals = self[key] = PhaseTotals(named, TrailingExtreme(self._extremes_seconds))
+            self._expect(group)
+        totals.count += spans
+        totals.seconds += seconds
+        totals.longest.add(self._clock(), longest)
+        return True
+
+    def reroute(self, routing: RoutingTable, extremes_seconds: float) -> None:
+        """Take the routing anew; a phase that it now compares with others ends as the old series."""
+        self.routing, self._extremes_seconds = routing, extremes_seconds
+        self.groups.clear()
+        for key, totals in list(self.items()):
+            group = routing.group_of_phase(key.phase, totals.named, key.kind)
+            if group.name == key.group:
+                self._expect(group)
+            else:
+                del self[key]
+
+    def _expect(self, group: Group) -> None:
+        if group.size > 0:
+            self.groups[group.name] = group.size

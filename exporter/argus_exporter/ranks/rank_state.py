@@ -1,0 +1,234 @@
+"""The state that the exporter keeps of each rank, and the life of a rank.
+
+HELLO makes a rank (or brings it back); BYE lets it leave; a connection that ends without BYE leaves it lost,
+visible with `argus_rank_up 0` for `ranks.forget_seconds`. Of several connections the one that carries the
+phases decides. Everything here is plain data in, plain data out: no sockets, no HTTP; the clock is passed in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from argus_core import wire
+from argus_core.shared_page import PageError
+from argus_exporter.kernels.pipeline import KernelPipeline
+from argus_exporter.kernels.totals import CollectiveTotals
+from argus_exporter.names import Texts
+from argus_exporter.place.topology import Identity, RoutingTable
+from argus_exporter.place.topology_file import NO_TOPOLOGY, Topology
+from argus_exporter.ranks.channels import Attachment, Channels, ChannelTotals
+from argus_exporter.ranks.config import RankConfig
+from argus_exporter.ranks.host_totals import HostTotals
+from argus_exporter.ranks.iterations import Iterations
+from argus_exporter.ranks.live import Live, LivePage
+from argus_exporter.ranks.peers import is_trusted
+from argus_exporter.ranks.phases import Phases
+from argus_exporter.stacks.state import StackState
+
+log = logging.getLogger(__name__)
+
+_UNITS_LIMIT: Final = 16
+"""Distinct units of work of one rank."""
+
+StepSink = Callable[["RankState", wire.Iteration], None]
+
+
+class RankState:
+    """What is known of one rank. One thread (the event loop) calls it.
+
+    Args:
+        reported: who the rank is, as it says itself.
+        clock: monotonic seconds.
+        step_sinks: each is called with every finished step, and returns at once.
+    """
+
+    def __init__(
+        self,
+        reported: Identity,
+        config: RankConfig,
+        clock: Callable[[], float],
+        topology: Topology = NO_TOPOLOGY,
+        step_sinks: Sequence[StepSink] = (),
+    ) -> None:
+        self._step_sinks = step_sinks
+        self._config = config
+        self._clock = clock
+        self._topology = topology
+        self._reported = reported
+        self.identity = topology.place(reported)
+        self._identified = False
+        """The training process itself has said who the rank is."""
+        self.uid: int | None = None
+        """The user whose processes speak for the rank; None until one other than root or ourselves does."""
+        self.peer_pid: int | None = None
+        """The process that speaks for PHASES, as the kernel names it; 0: invisible from our namespace."""
+        self.left = False
+        """Said BYE, while another connection of its process is still open: no longer published."""
+        self.lost_at: float | None = None
+        self._page: LivePage | None = None
+        self.channels = Channels()
+        self.texts = Texts()
+        self.activity: wire.Activity | None = None
+        self.iterations: Iterations | None = None
+        self.work: dict[str, float] = {}
+        self.host = HostTotals()
+        self.stacks = StackState()
+        self.phases = Phases(self._routing(), config.windows.extremes_seconds, clock)
+        self.kernels = KernelPipeline(
+            config, self._proven, self.texts.by_id, clock, self._kernels_lost, self._collectives_ran
+        )
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        return self.channels.connected
+
+    def attach(self, attachment: Attachment, reported: Identity, page: LivePage | None) -> None:
+        """A connection speaks for this rank; until it did, records may have been lost.
+
+        Args:
+            reported: who the rank is, by that connection; provisional unless it leads.
+            page: what the producer shares, ours from now on.
+        """
+        if not attachment.channels <= {wire.Channel.STACKS}:
+            self.kernels.restart()
+        if attachment.leads:
+            if attachment.pid != self.peer_pid:
+                self.host = HostTotals()
+            self.peer_pid = attachment.pid
+            self.left = False
+            # What the job trains comes in a record of its own, after HELLO.
+            known = self._reported
+            self._reported = dataclasses.replace(reported, model=known.model, backend=known.backend)
+            self._identify()
+        elif self.peer_pid is None:
+            self.peer_pid = attachment.pid
+        if page is not None:
+            self.close()
+            self._page = page
+        if not is_trusted(attachment.uid):
+            self.uid = attachment.uid
+        self.channels.attach(attachment)
+        if self.connected:
+            self.lost_at = None
+
+    def detach(self, attachment: Attachment, *, said_bye: bool) -> None:
+        """A connection ended. Where it was the one that counts and did not say BYE, the rank is lost."""
+        was_connected = self.connected
+        self.channels.detach(attachment, said_bye=said_bye)
+        if wire.Channel.STACKS in attachment.channels:
+            self.stacks.inside = False
+            self.settle_stacks()
+        if was_connected and not self.connected:
+            if said_bye:
+                self.left = True
+            else:
+                self.lost_at = self._clock()
+
+    def close(self) -> None:
+        """Give back what the rank holds of the system."""
+        if self._page is not None:
+            self._page.close()
+            self._page = None
+
+    # -- place ----------------------------------------------------------------------------------------------
+
+    def trains(self, model: str, backend: str) -> None:
+        """What the job trains, and with what."""
+        self._reported = dataclasses.replace(self._reported, model=model, backend=backend)
+        self.identity = self._topology.place(self._reported)
+
+    def reconfigure(self, config: RankConfig, topology: Topology) -> None:
+        """Take new windows, modes, topology and routing; extremes keep the length they began with."""
+        self._config = config
+        self._topology = topology
+        self.identity = topology.place(self._reported)
+        self.phases.reroute(self._routing(), config.windows.extremes_seconds)
+        self.kernels.reconfigure(config)
+
+    def _identify(self) -> None:
+        """The training process has said where the rank is."""
+        self._identified = True
+        identity = self._topology.place(self._reported)
+        if identity != self.identity:
+            self.identity = identity
+            self.kernels.moved()
+            self.phases.reroute(self._routing(), self._config.windows.extremes_seconds)
+
+    def _proven(self) -> Identity:
+        """Where only a kernel channel has spoken, which knows no topology, the rank has no place."""
+        if self._identified:
+            return self.identity
+        return dataclasses.replace(self.identity, coordinates={}, sizes={})
+
+    def _routing(self) -> RoutingTable:
+        return RoutingTable(self.identity, self._config.routing)
+
+    # -- what is going on -----------------------------------------------------------------------------------
+
+    def live(self) -> Live:
+        """What the rank is in the middle of; nothing where its producer shares no page."""
+        if self._page is None:
+            return Live()
+        try:
+            return self._page.read(self.phases.routing, self._within_limit)
+        except PageError as error:
+            log.warning("shared page given up job=%s rank=%d detail=%s", *self.identity.key, error)
+            self.channel(wire.Channel.PHASES).dropped["page"] += 1
+            self.close()
+            return Live()
+
+    def _within_limit(self, name: str) -> str:
+        """A name of the page, within the limit of the rank's names."""
+        kept = self.texts.limited(name)
+        if kept != name:
+            self.channel(wire.Channel.PHASES).dropped["names_limit"] += 1
+        return kept
+
+    # -- records --------------------------------------------------------------------------------------------
+
+    def channel(self, channel: wire.Channel) -> ChannelTotals:
+        return self.channels[channel]
+
+    def stepped(self, record: wire.Iteration) -> None:
+        """A step ended."""
+        if self.iterations is None:
+            self.iterations = Iterations.starting_with(record, self._config.windows.extremes_seconds)
+        self.iterations.add(record, self._clock())
+        self.kernels.iteration(record)
+        for sink in self._step_sinks:
+            sink(self, record)
+
+    def worked(self, unit: str, total: float) -> bool:
+        """Take the total of a unit of work; False where the rank has too many units."""
+        if unit not in self.work and len(self.work) >= _UNITS_LIMIT:
+            return False
+        self.work[unit] = total
+        return True
+
+    def settle_stacks(self) -> None:
+        """Where stacks are sampled from outside, how that goes decides, not what the rank says of itself."""
+        reason = self.stacks.reason
+        if reason is not None:
+            channel = self.channel(wire.Channel.STACKS)
+            channel.up, channel.reason = not reason, reason
+
+    def _kernels_lost(self, reason: str, records: int) -> None:
+        self.channel(wire.Channel.KERNELS).dropped[reason] += records
+
+    def _collectives_ran(self, ran: CollectiveTotals) -> None:
+        """Count collectives that ran on the GPU as spans of a phase."""
+        if not self.phases.count(
+            ran.phase,
+            "comm",
+            ran.dimension,
+            "kernel",
+            spans=ran.count,
+            seconds=ran.seconds,
+            longest=ran.longest,
+        ):
+            self._kernels_lost("phases_limit", ran.count)

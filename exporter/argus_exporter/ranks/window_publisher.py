@@ -1,0 +1,56 @@
+"""Closes the kernel windows of all ranks, one rank after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+
+from argus_core.log_limiter import LogLimiter, going_on
+from argus_exporter.kernels.windows import ClosedWindow
+from argus_exporter.ranks.rank_state import RankState
+from argus_exporter.ranks.registry import Ranks
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+
+
+class WindowPublisher:
+    """A task of the event loop; windows are summarised in `executor`, of one thread.
+
+    One rank after the other: a window is cut out, which copies it, when its turn has come. The windows of all
+    ranks end with the same step; copied all at once they would double the memory.
+    """
+
+    def __init__(self, ranks: Ranks, executor: Executor) -> None:
+        self._ranks = ranks
+        self._executor = executor
+        self._failures = LogLimiter(log)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            for rank in list(self._ranks):
+                with going_on(self._failures, f"windows not closed rank={rank.identity.key}"):
+                    for window in rank.kernels.take_complete():
+                        await self._publish(rank, window)
+
+    async def _publish(self, rank: RankState, window: ClosedWindow) -> None:
+        kernels, loop = rank.kernels, asyncio.get_running_loop()
+        try:
+            kernels.publish(await loop.run_in_executor(self._executor, kernels.summarise, window))
+        except Exception:
+            log.exception(
+                "window not summarised rank=%s step=%d", rank.identity.key, window.boundary.last_step
+            )
+            kernels.lose(window)

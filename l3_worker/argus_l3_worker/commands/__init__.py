@@ -1,0 +1,1 @@
+"""The commands of `argus-l3-worker`, a module each."""

@@ -1,0 +1,1 @@
+"""From triples to verdicts: distances, shifts, groups of ranks, causes. No I/O."""

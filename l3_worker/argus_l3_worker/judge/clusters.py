@@ -1,0 +1,158 @@
+"""The second pass: do the ranks fall into two clusters, and which topology coordinate tells them apart?
+
+A fence and a robust deviation are blind once a quarter or half of the ranks is bad: a slow switch, a rack,
+one of two GPU models. So the ranks' signed shifts are themselves cut at the valleys of their density, by the
+same code that finds the modes of a kernel, and the two clusters are held against what ranks have in common.
+
+Source: research/numerics.md B5; ARGUS case 2 (one expert-data-parallel group, invisible to L1 and L2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from argus_core.modes import ModeConfig, find_modes
+from argus_l3_worker.judge.shifts import robust_deviation
+from argus_l3_worker.triples import Bools, Floats, Ints
+
+_LEAST_RANKS: Final = 4
+_LEAST_SHARE: Final = 0.02
+# The gap in deviations of the wider cluster. The medians of the two halves of one normal are 2.2 of their
+# standard deviations apart.
+_LEAST_SEPARATION: Final = 5.0
+# Of a normal, in standard deviations.
+_DECILES_APART: Final = 2.563
+_DENSITY: Final = ModeConfig(
+    min_events=_LEAST_RANKS,
+    min_share=_LEAST_SHARE,
+    min_boundary_ratio=1.0,
+    tail_ratio=float("inf"),
+)
+# Jaccard index of the slow ranks and the ranks at the values that are mostly slow.
+_LEAST_AGREEMENT: Final = 0.8
+# Fewer values win over a slightly better fit: one rack says more than its sixteen hosts.
+_AGREEMENT_TIE: Final = 0.05
+# From this share on it is not known which cluster is the sick one.
+_EVEN_SHARES: Final = (0.4, 0.6)
+VALUES_NAMED: Final = 8
+MANY: Final = "many"
+"""Value of a coordinate where too many of its values are slow to name each."""
+OTHERS: Final = "others"
+"""The same for the faster cluster, where both are reported."""
+UNEXPLAINED: Final = "none"
+"""Coordinate of a split that no coordinate explains."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Two clusters of ranks.
+
+    Attributes:
+        slow: which ranks are in the slower cluster, shape (ranks,).
+        gap: distance of the clusters' medians, log units, > 0.
+    """
+
+    slow: Bools
+    gap: float
+
+    @property
+    def even(self) -> bool:
+        """Neither cluster is a clear minority: which one is sick cannot be told from durations."""
+        low, high = _EVEN_SHARES
+        return low <= float(self.slow.mean()) <= high
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the slow ranks, and only they, have in common: `values` of `coordinate`."""
+
+    coordinate: str
+    values: tuple[str, ...]
+    agreement: float
+
+
+def split(shifts: Floats, least_gap: float, errors: Floats | None = None) -> Split | None:
+    """Cut the ranks at the widest valley between modes of their shifts; None where they are one cluster.
+
+    Args:
+        shifts: signed log shifts, shape (ranks,); NaN (unknown) belongs to the faster cluster.
+        least_gap: distance of the clusters that is worth a word, log units.
+        errors: standard errors of the shifts, shape (ranks,): no gap can be surer than what it is between.
+    """
+    known = np.flatnonzero(~np.isnan(shifts))
+    values = shifts[known]
+    if values.size < 2 * _LEAST_RANKS or np.ptp(values) < least_gap:
+        return None
+    counts = [mode.count for mode in find_modes(np.exp(values), _DENSITY).modes]
+    if len(counts) < 2:
+        return None
+    ascending = np.sort(values)
+    borders = np.cumsum(counts)[:-1]
+    widest = borders[np.argmax(ascending[borders] - ascending[borders - 1])]
+    fast, slow = ascending[:widest], ascending[widest:]
+    gap = float(np.median(slow) - np.median(fast))
+    noise = max(_spread(fast), _spread(slow))
+    if errors is not None:
+        noise = max(noise, float(np.median(np.nan_to_num(errors[known]))))
+    if gap < least_gap or gap < _LEAST_SEPARATION * noise:
+        return None
+    least = max(_LEAST_RANKS, _LEAST_SHARE * values.size)
+    if min(fast.size, slow.size) < least:
+        return None
+    members = np.zeros(shifts.size, dtype=np.bool_)
+    members[known] = values >= slow[0]
+    return Split(members, gap)
+
+
+def _spread(values: Floats) -> float:
+    """Deviation of one cluster, whatever a tenth of it at either end does.
+
+    Of few ranks the median absolute deviation is at times tiny by chance, and of skewed noise always.
+    """
+    low, high = np.quantile(values, (0.1, 0.9))
+    return max(robust_deviation(values), float(high - low) / _DECILES_APART)
+
+
+def explain(slow: Bools, coordinates: Mapping[str, Sequence[str]]) -> Explanation | None:
+    """The coordinate whose values tell the slow ranks from the others; None where none does.
+
+    A coordinate with a value for nearly each rank explains everything and says nothing, so a value must be
+    shared by two ranks on average.
+
+    Args:
+        slow: which ranks are slow, shape (ranks,).
+        coordinates: name to each rank's value; empty where a rank has none.
+    """
+    candidates: list[Explanation] = []
+    for name, values in coordinates.items():
+        names, codes, counts = np.unique(
+            np.asarray(values, dtype=np.str_), return_inverse=True, return_counts=True
+        )
+        if names.size < 2 or 2 * names.size > slow.size:
+            continue
+        share: Floats = np.bincount(codes, weights=slow) / counts
+        chosen: Ints = np.flatnonzero((share > 0.5) & (names != ""))
+        if not chosen.size or chosen.size == names.size:
+            continue
+        predicted = np.isin(codes, chosen)
+        agreement = float((predicted & slow).sum() / (predicted | slow).sum())
+        if agreement >= _LEAST_AGREEMENT:
+            candidates.append(Explanation(name, tuple(str(names[index]) for index in chosen), agreement))
+    if not candidates:
+        return None
+    best = max(candidate.agreement for candidate in candidates)
+    good = [candidate for candidate in candidates if candidate.agreement >= best - _AGREEMENT_TIE]
+    return min(good, key=lambda candidate: (len(candidate.values), -candidate.agreement))
+
+
+def named_values(explanation: Explanation | None) -> tuple[str, tuple[str, ...]]:
+    """(coordinate, values) as labels: bounded, whatever the size of the job."""
+    if explanation is None:
+        return UNEXPLAINED, ("",)
+    if len(explanation.values) > VALUES_NAMED:
+        return explanation.coordinate, (MANY,)
+    return explanation.coordinate, explanation.values

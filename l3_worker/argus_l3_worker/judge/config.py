@@ -1,0 +1,86 @@
+"""What counts as an anomaly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from argus_core.settings import require, require_positive, setting
+
+
+@dataclass(frozen=True)
+class JudgeConfig:
+    """What counts as an anomaly. Effects are ratios: 0.1 is 10 % slower."""
+
+    alpha: float = setting(3.0, "Tukey fence Q3 + alpha (Q3 - Q1) of W1 scores; the paper leaves it open")
+    min_ranks: int = setting(
+        4, "ranks of a role below which fence and deviations mean nothing: median ratio alone"
+    )
+    min_events: int = setting(20, "events of a mode below which its median is not compared")
+    min_coverage: float = setting(
+        0.5, "share of compute time that must be comparable, else the role is not judged"
+    )
+    deviations: float = setting(5.0, "robust deviations that a shift must exceed")
+    kernel_effect: float = setting(0.10, "least shift of one kernel (or one of its modes) that is an anomaly")
+    tail_effect: float = setting(0.5, "least shift of a mode's p99 that is an anomaly while its p50 is not")
+    tail_share: float = setting(
+        0.005, "least share of launches, above what is usual, that take far longer than their kernel's modes"
+    )
+    tail_windows: int = setting(
+        12, "windows that persistence of these looks at: intermittent faults come in bursts"
+    )
+    workload_spread: float = setting(
+        0.03,
+        "least share by which the busiest tenth of a role's ranks runs its kernels more often than the least "
+        "busy tenth, in the same steps: uneven work",
+    )
+    rank_effect: float = setting(0.04, "least time-weighted shift of all compute kernels that is an anomaly")
+    censored_effect: float = setting(
+        0.25,
+        "a pair that most ranks do not publish: least excess over the most it can have taken there; launches "
+        "cannot be compared, so more of them look like slower ones",
+    )
+    group_effect: float = setting(0.03, "least distance between two clusters of ranks that is a group shift")
+    collective_group_effect: float = setting(
+        0.25, "a collective: least excess of a process group's shortest durations over those of other groups"
+    )
+    coordinates: tuple[str, ...] = setting(
+        ("node", "rack", "dp", "tp", "ep", "edp"),
+        "labels of argus_rank_info that may tell two clusters of ranks apart; edp is derived from dp and ep",
+    )
+    small_role_effect: float = setting(0.25, "least shift in roles of fewer than min_ranks ranks")
+    min_share: float = setting(0.01, "kernels below this share of the rank's kernel time raise nothing")
+    min_duration_seconds: float = setting(
+        50e-6, "kernels with a shorter mean duration raise nothing alone, only by their weight in the rank"
+    )
+    windows: int = setting(3, "windows that persistence looks at")
+    windows_needed: int = setting(2, "of these, windows that must agree")
+
+    def __post_init__(self) -> None:
+        require_positive(
+            self, "min_events", "deviations", "kernel_effect", "tail_effect", "rank_effect",
+            "small_role_effect", "censored_effect", "group_effect", "collective_group_effect",
+            "windows", "windows_needed", "tail_share", "tail_windows", "workload_spread",
+        )  # fmt: skip
+        require(self.alpha >= 0, f"alpha is {self.alpha!r}; allowed: 0 or more")
+        require(self.min_ranks >= 3, f"min_ranks is {self.min_ranks!r}; allowed: 3 or more")
+        for name in ("min_share", "min_coverage"):
+            value = getattr(self, name)
+            require(0 <= value < 1, f"{name} is {value!r}; allowed: 0 up to, not including, 1")
+        require(self.min_duration_seconds >= 0, "min_duration_seconds is negative; allowed: 0 or more")
+        require(
+            self.windows_needed <= self.windows,
+            f"windows_needed is {self.windows_needed}; allowed: up to windows ({self.windows})",
+        )
+
+
+@dataclass(frozen=True)
+class WitnessConfig:
+    """Second and third opinions: EROICA's function patterns and KAIR's execution rhythm."""
+
+    enabled: bool = setting(True, "publish argus_l3_eroica_distance and argus_l3_rhythm_divergence")
+    window_seconds: float = setting(300.0, "time that both look at")
+    slices: int = setting(30, "slices of it in which completions are counted; each at least a scrape long")
+
+    def __post_init__(self) -> None:
+        require_positive(self, "window_seconds")
+        require(3 <= self.slices <= 1000, f"slices is {self.slices!r}; allowed: 3 to 1000")

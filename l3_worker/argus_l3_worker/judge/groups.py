@@ -1,0 +1,227 @@
+"""Group shifts: what a whole host, rack or parallel group of ranks does slower than the rest of the job.
+
+Unlike ranks, groups are compared over the tensor-parallel index too, since a role has one tensor index and
+all of its ranks may be slow alike; never over pipeline stages, whose work differs by design, nor over roles
+that the user has told apart, as by GPU model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from argus_l3_worker.judge.causes import GPU_COMPUTE, LINK_SLOW, OF_KIND, team_of
+from argus_l3_worker.judge.clusters import MANY, OTHERS, VALUES_NAMED, Split, explain, named_values, split
+from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.group_shifts import GroupShift
+from argus_l3_worker.judge.links import SlowGroup, slow_groups
+from argus_l3_worker.judge.shifts import mode_shifts, pair_shift
+from argus_l3_worker.judge.tails import FAR, explained_by_work, of_the_data, tail_groups, tails_of
+from argus_l3_worker.judge.verdicts import ALL_KERNELS
+from argus_l3_worker.roles import STAGE, stage_of
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
+
+# Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
+_COLLECTIVE_EVENTS: Final = 8
+
+
+def judge_groups(roles: Sequence[RoleTriples], config: JudgeConfig) -> list[GroupShift]:
+    """The group shifts of one window. All roles are of one job; those of other windows are compared apart."""
+    found: list[GroupShift] = []
+    role_of = {rank: role.role for role in roles for rank in role.ranks}
+    tails_of_data = of_the_data(roles, config)
+    for scope in _scopes(roles):
+        found += _judge_scope(scope, config)
+        found += _judge_links(scope, role_of, config)
+        found += _judge_tails(scope, tails_of_data, config)
+    return found
+
+
+def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
+    """Roles that differ in their tensor index alone, of one pipeline stage and one window, as one."""
+    scopes: dict[tuple[str, frozenset[str], Window], list[RoleTriples]] = {}
+    for role in roles:
+        stages = frozenset(role.coordinates.get(STAGE, ()))
+        scopes.setdefault((stage_of(role.role), stages, role.window), []).append(role)
+    for (name, _, _), members in scopes.items():
+        yield members[0] if len(members) == 1 else _merged(name, members)
+
+
+def _merged(name: str, roles: Sequence[RoleTriples]) -> RoleTriples:
+    offsets = np.cumsum([0, *(len(role.ranks) for role in roles)])
+    parts: dict[tuple[str, str], list[tuple[int, PairTriples]]] = {}
+    for offset, role in zip(offsets, roles, strict=False):
+        for pair in role.pairs:
+            parts.setdefault((pair.kernel, pair.stream), []).append((int(offset), pair))
+    names = sorted({key for role in roles for key in role.coordinates})
+    return RoleTriples(
+        roles[0].training_job,
+        name,
+        roles[0].window,
+        tuple(rank for role in roles for rank in role.ranks),
+        tuple(_stacked(of_pair) for of_pair in parts.values()),
+        np.concatenate([role.unpublished for role in roles]),
+        {
+            key: tuple(v for role in roles for v in role.coordinates.get(key, ("",) * len(role.ranks)))
+            for key in names
+        },
+        np.concatenate([_or_unknown(role.tail_events, role) for role in roles]),
+        np.concatenate([_or_unknown(role.work, role) for role in roles]),
+    )
+
+
+def _or_unknown(values: Floats | None, role: RoleTriples) -> Floats:
+    return np.full(len(role.ranks), np.nan) if values is None else values
+
+
+def _stacked(parts: Sequence[tuple[int, PairTriples]]) -> PairTriples:
+    width = max(pair.count.shape[1] for _, pair in parts)
+
+    def padded(values: Floats, how: str) -> Floats:
+        missing = ((0, 0), (0, width - values.shape[1]))
+        wide: Floats = np.pad(values, missing) if how == "zero" else np.pad(values, missing, mode="edge")
+        return wide
+
+    first = parts[0][1]
+    return PairTriples(
+        first.kernel,
+        first.stream,
+        np.concatenate([pair.ranks + offset for offset, pair in parts]),
+        np.concatenate([padded(pair.count, "zero") for _, pair in parts]),
+        np.concatenate([padded(pair.p50, "edge") for _, pair in parts]),
+        np.concatenate([padded(pair.p99, "edge") for _, pair in parts]),
+    )
+
+
+def _judge_scope(scope: RoleTriples, config: JudgeConfig) -> list[GroupShift]:
+    """Clusters of ranks of which compute kernels or copies are slower."""
+    ranks = len(scope.ranks)
+    rank_seconds = _rank_seconds(scope)
+    splits: list[tuple[PairTriples, Split]] = []
+    summed, weighed, squared = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks)
+    for pair in scope.pairs:
+        if pair.kind == "collective" or not _often_enough(pair, ranks, config.min_events):
+            continue
+        shift, error = np.full(ranks, np.nan), np.full(ranks, np.nan)
+        shift[pair.ranks], error[pair.ranks] = pair_shift(mode_shifts(pair, config.min_events))
+        if pair.kind == "compute":
+            seconds = float(np.median(pair.seconds))
+            known = ~np.isnan(shift)
+            summed[known] += seconds * shift[known]
+            squared[known] += (seconds * error[known]) ** 2
+            weighed[known] += seconds
+        if not _counts(pair, rank_seconds, config):
+            continue
+        found = split(shift, float(np.log1p(config.group_effect)), error)
+        if found is not None:
+            splits.append((pair, found))
+    enough = weighed > 0.5 * weighed.max(initial=0.0)
+    overall = np.where(enough, summed / np.maximum(weighed, 1e-300), np.nan)
+    errors = np.where(enough, np.sqrt(squared) / np.maximum(weighed, 1e-300), np.nan)
+    whole = split(overall, float(np.log1p(config.group_effect)), errors) if weighed.any() else None
+    result: list[GroupShift] = []
+    if whole is not None:
+        result += _group_shifts(scope, ALL_KERNELS, ALL_KERNELS, GPU_COMPUTE, whole)
+        # Kernels that split the same ranks are the same finding.
+        splits = [one for one in splits if _agreement(one[1], whole) < 0.8]
+    for pair, found in splits:
+        result += _group_shifts(scope, pair.kernel, pair.stream, OF_KIND[pair.kind], found)
+    return result
+
+
+def _rank_seconds(scope: RoleTriples) -> Floats:
+    seconds = np.zeros(len(scope.ranks))
+    for pair in scope.pairs:
+        seconds[pair.ranks] += pair.seconds
+    return seconds
+
+
+def _often_enough(pair: PairTriples, ranks: int, least: float) -> bool:
+    return 2 * len(pair.ranks) > ranks and float(np.median(pair.events)) >= least
+
+
+def _counts(pair: PairTriples, rank_seconds: Floats, config: JudgeConfig) -> bool:
+    """Whether the pair is large enough to say something alone."""
+    share = float(np.median(pair.seconds / np.maximum(rank_seconds[pair.ranks], 1e-300)))
+    mean = float(np.median(pair.seconds)) / float(np.median(pair.events))
+    return share >= config.min_share and mean >= config.min_duration_seconds
+
+
+def _group_shifts(
+    scope: RoleTriples, kernel: str, stream: str, cause: str, found: Split
+) -> Iterator[GroupShift]:
+    sides = [(found.slow, found.gap)]
+    if found.even:
+        sides.append((~found.slow, -found.gap))
+    elif float(found.slow.mean()) > 0.5:  # the few are faster: named with their sign, not accused
+        sides = [(~found.slow, -found.gap)]
+    for members, shift in sides:
+        coordinate, values = named_values(explain(members, scope.coordinates))
+        if shift < 0.0 and found.even and values in ((MANY,), ("",)):
+            values = (OTHERS,)  # a series of its own beside the slower cluster's
+        for value in values:
+            at_value = members
+            if value and value in scope.coordinates.get(coordinate, ()):
+                at_value = members & (np.asarray(scope.coordinates[coordinate]) == value)
+            where = coordinate, value
+            yield _shift(scope, scope.role, kernel, stream, where, cause, shift, np.flatnonzero(at_value))
+
+
+def _judge_links(scope: RoleTriples, role_of: Mapping[str, str], config: JudgeConfig) -> Iterator[GroupShift]:
+    """Process groups with a slow link; see links.py."""
+    rank_seconds = _rank_seconds(scope)
+    for pair in scope.pairs:
+        if pair.kind != "collective" or not _often_enough(pair, len(scope.ranks), _COLLECTIVE_EVENTS):
+            continue
+        slow = slow_groups(pair, scope, config) if _counts(pair, rank_seconds, config) else []
+        if len(slow) > VALUES_NAMED:
+            slow = [_together(slow)]
+        for group in slow:
+            roles = {role_of[scope.ranks[position]] for position in group.ranks}
+            role = roles.pop() if len(roles) == 1 else scope.role
+            where = group.coordinate, group.value
+            yield _shift(scope, role, pair.kernel, pair.stream, where, LINK_SLOW, group.shift, group.ranks)
+
+
+def _together(slow: Sequence[SlowGroup]) -> SlowGroup:
+    """Too many groups to name each."""
+    ranks = np.unique(np.concatenate([group.ranks for group in slow]))
+    return SlowGroup(ranks, slow[0].coordinate, MANY, float(np.median([group.shift for group in slow])))
+
+
+def _judge_tails(
+    scope: RoleTriples, tails_of_data: Collection[str], config: JudgeConfig
+) -> Iterator[GroupShift]:
+    """Hosts and racks with launches far beyond the usual; see tails.py."""
+    tails = tails_of(scope)
+    least = np.log1p((FAR - 1.0) * np.nan_to_num(tails.share))
+    known = ~(explained_by_work(least, scope.work) | np.isin(scope.ranks, list(tails_of_data)))
+    tails = replace(tails, far=np.where(known, tails.far, np.nan))
+    for group in tail_groups(tails, scope, config.coordinates, config):
+        where = group.coordinate, group.value
+        shift = float(np.log1p((FAR - 1.0) * group.excess))
+        members = np.flatnonzero(group.members)
+        found = _shift(scope, scope.role, ALL_KERNELS, ALL_KERNELS, where, GPU_COMPUTE, shift, members)
+        yield replace(found, in_tail=True)
+
+
+def _shift(
+    scope: RoleTriples,
+    role: str,
+    kernel: str,
+    stream: str,
+    where: tuple[str, str],
+    cause: str,
+    shift: float,
+    positions: Ints,
+) -> GroupShift:
+    ranks = tuple(scope.ranks[position] for position in positions)
+    of = scope.training_job, role, kernel, stream, *where
+    return GroupShift(*of, cause, team_of(cause), shift, ranks, len(scope.ranks))
+
+
+def _agreement(one: Split, other: Split) -> float:
+    return float((one.slow & other.slow).sum() / max((one.slow | other.slow).sum(), 1))

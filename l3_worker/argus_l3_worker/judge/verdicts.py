@@ -1,0 +1,226 @@
+"""From evidence in single windows to verdicts: what persists, who is to blame, and which team acts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from argus_l3_worker.judge.causes import (
+    COLLECTIVE_LATE,
+    COLLECTIVE_WAIT,
+    GPU_MEMORY,
+    OF_KIND,
+    WORKLOAD,
+    team_of,
+)
+from argus_l3_worker.judge.recurrence import Visits, recurring
+from argus_l3_worker.judge.role_judgement import RoleJudgement
+from argus_l3_worker.triples import Kind
+
+ALL_KERNELS = "all"
+"""Value of `kernel` and `stream` where a verdict is about all compute kernels of a rank."""
+
+Key = tuple[str, str, str]
+"""(rank, kernel, stream)."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One `argus_l3_anomaly`.
+
+    Attributes:
+        shift: signed log shift in the newest window with evidence.
+        windows, looked_at: windows with evidence, of how many.
+    """
+
+    training_job: str
+    role: str
+    rank: str
+    kernel: str
+    stream: str
+    cause: str
+    verdict: str
+    team: str
+    shift: float
+    windows: int
+    looked_at: int
+
+
+@dataclass(frozen=True)
+class WindowEvidence:
+    """What one window said: signed log shifts by key, slower or faster.
+
+    Attributes:
+        classes: what else is known of a key: the cause of a tail, or `workload`.
+        tails: log shift by rank of launches far beyond the usual, which come and go.
+        ranks: how many were looked at for these.
+        work_spread: log ratio of the busiest to the least busy ranks' work; 0 where work is even.
+    """
+
+    shifts: dict[Key, float]
+    kinds: dict[tuple[str, str], Kind]
+    classes: dict[Key, str] = field(default_factory=dict)
+    tails: dict[str, float] = field(default_factory=dict)
+    ranks: int = 0
+    work_spread: float = 0.0
+
+
+def evidence_of(judgement: RoleJudgement) -> WindowEvidence:
+    """The evidence of one judged window."""
+    shifts: dict[Key, float] = {}
+    for position in np.flatnonzero(judgement.rank_evidence):
+        key = (judgement.ranks[position], ALL_KERNELS, ALL_KERNELS)
+        shifts[key] = float(judgement.rank_evidence[position])
+    kinds: dict[tuple[str, str], Kind] = {(ALL_KERNELS, ALL_KERNELS): "compute"}
+    classes: dict[Key, str] = {
+        (judgement.ranks[position], ALL_KERNELS, ALL_KERNELS): WORKLOAD
+        for position in np.flatnonzero(judgement.other_work)
+    }
+    for pair in judgement.pairs:
+        kinds[pair.kernel, pair.stream] = pair.kind
+        for index in np.flatnonzero(pair.evidence):
+            rank = judgement.ranks[pair.ranks[index]]
+            key = rank, pair.kernel, pair.stream
+            shifts[key] = float(pair.evidence[index])
+            if pair.other_count[index] or judgement.other_work[pair.ranks[index]]:
+                classes[key] = WORKLOAD
+            elif pair.in_tail[index] and pair.kind == "compute":
+                classes[key] = GPU_MEMORY
+    tails = {
+        judgement.ranks[position]: float(judgement.tail_evidence[position])
+        for position in np.flatnonzero(judgement.tail_evidence)
+    }
+    return WindowEvidence(shifts, kinds, classes, tails, len(judgement.ranks), judgement.work_spread)
+
+
+class History:
+    """The last windows of one role; a verdict is what `needed` of them say with the same sign.
+
+    Tails are looked for in the last `tail_windows`: between two bursts nothing is seen of them.
+    """
+
+    def __init__(self, windows: int, needed: int, tail_windows: int = 0) -> None:
+        self._windows: deque[WindowEvidence] = deque(maxlen=windows)
+        self._tails: deque[tuple[dict[str, float], int]] = deque(maxlen=max(tail_windows, windows))
+        self.needed = needed
+
+    def add(self, judgement: RoleJudgement | None) -> None:
+        """Take the next window; older ones fall out. None, a window that was not judged, has no evidence."""
+        evidence = WindowEvidence({}, {}) if judgement is None else evidence_of(judgement)
+        self._windows.append(evidence)
+        self._tails.append((evidence.tails, evidence.ranks))
+
+    @property
+    def tail_windows(self) -> int:
+        """Windows in which tails were looked for."""
+        return len(self._tails)
+
+    def tails(self) -> dict[str, list[float]]:
+        """Log shifts by rank in the windows that had launches far beyond the usual."""
+        seen: dict[str, list[float]] = {}
+        for window, _ in self._tails:
+            for rank, shift in window.items():
+                seen.setdefault(rank, []).append(shift)
+        return seen
+
+    def looked_for_tails(self) -> int:
+        """Ranks times windows in which tails were looked for."""
+        return sum(ranks for _, ranks in self._tails)
+
+    def work_spread(self) -> tuple[float, int]:
+        """(newest log spread of uneven work, windows that show it); 0 where too few do."""
+        uneven = [window.work_spread for window in self._windows if window.work_spread > 0.0]
+        return (uneven[-1], len(uneven)) if len(uneven) >= self.needed else (0.0, len(uneven))
+
+    def class_of(self, key: Key) -> str:
+        """The cause of a tail, or `workload`, where the newest window with evidence says so, else empty."""
+        newest = next((window for window in reversed(self._windows) if key in window.shifts), None)
+        return newest.classes.get(key, "") if newest is not None else ""
+
+    def persistent(self) -> tuple[dict[Key, tuple[float, int]], dict[tuple[str, str], Kind], int]:
+        """(shift and windows by key, kinds, windows looked at)."""
+        found: dict[Key, tuple[float, int]] = {}
+        kinds: dict[tuple[str, str], Kind] = {}
+        seen: dict[Key, list[float]] = {}
+        for window in self._windows:
+            kinds.update(window.kinds)
+            for key, shift in window.shifts.items():
+                seen.setdefault(key, []).append(shift)
+        for key, shifts in seen.items():
+            newest = shifts[-1]
+            agreeing = sum(1 for shift in shifts if shift * newest > 0.0)
+            if agreeing >= self.needed:
+                found[key] = (newest, agreeing)
+        return found, kinds, len(self._windows)
+
+
+def decide(
+    training_job: str,
+    histories: Iterable[tuple[str, History]],
+    in_tail_groups: Collection[str] = (),
+) -> list[Verdict]:
+    """Verdicts of one job over all its roles.
+
+    * compute slower: culprit, gpu-compute. Faster kernels are no fault.
+    * copies slower: culprit, gpu-transfer.
+    * slower in the p99 alone, or in few launches far beyond the others: culprit, gpu-memory. A median would
+      hide what comes in bursts. Where a whole host or rack has them (`in_tail_groups`), that is the finding.
+    * slower, and with more work in the same steps: workload, which is for the algorithm team; the GPU may be
+      sound. Work that is uneven over the role, at the same speed: workload of the job, which names no rank.
+    * collectives are inverted: who enters late has the shortest one. They never accuse alone, since healthy
+      ranks differ by 100-220 % (traces/README.md): beside another verdict they confirm it (collective-late),
+      or mark the rank that waits for it (collective-wait, victim).
+    """
+    accused: list[Verdict] = []
+    collectives: list[Verdict] = []
+    histories = list(histories)
+    stuttering = _stuttering([history for _, history in histories], in_tail_groups)
+    for role, history in histories:
+        found, kinds, looked_at = history.persistent()
+
+        def verdict(key: Key, cause: str, who: str, shift: float, windows: int, of: int) -> Verdict:
+            rank, kernel, stream = key
+            named = training_job, role, rank, kernel, stream  # noqa: B023, called at once
+            return Verdict(*named, cause, who, team_of(cause), shift, windows, of)
+
+        for key, (shift, windows) in sorted(found.items()):
+            kind = kinds[key[1:]]
+            if kind == "collective":
+                cause, who = (COLLECTIVE_LATE, "culprit") if shift < 0.0 else (COLLECTIVE_WAIT, "victim")
+                collectives.append(verdict(key, cause, who, shift, windows, looked_at))
+            elif shift > 0.0:
+                cause = history.class_of(key) or OF_KIND[kind]
+                accused.append(verdict(key, cause, "culprit", shift, windows, looked_at))
+        slow = {one.rank for one in accused}
+        for rank, shifts in sorted(history.tails().items()):
+            if rank in stuttering and rank not in slow:
+                key, of = (rank, ALL_KERNELS, ALL_KERNELS), history.tail_windows
+                accused.append(verdict(key, GPU_MEMORY, "culprit", max(shifts), len(shifts), of))
+        spread, windows = history.work_spread()
+        if spread > 0.0:
+            key = "", ALL_KERNELS, ALL_KERNELS
+            accused.append(verdict(key, WORKLOAD, "culprit", spread, windows, looked_at))
+    guilty = {one.rank for one in accused if one.rank}
+    confirming = [one for one in collectives if guilty and (one.verdict == "culprit") == (one.rank in guilty)]
+    return accused + confirming
+
+
+def _stuttering(histories: Sequence[History], in_tail_groups: Collection[str]) -> frozenset[str]:
+    """Ranks to which launches far beyond the usual come back, more often than to the others of the job."""
+    visits = {
+        rank: Visits(len(shifts), history.tail_windows)
+        for history in histories
+        for rank, shifts in history.tails().items()
+        if rank not in in_tail_groups
+    }
+    needed = min((history.needed for history in histories), default=0)
+    return recurring(visits, sum(history.looked_for_tails() for history in histories), needed)
+
+
+def culprits(verdicts: Sequence[Verdict]) -> list[str]:
+    """Ranks that some verdict calls the culprit, in order."""
+    ranks = {verdict.rank for verdict in verdicts if verdict.verdict == "culprit" and verdict.rank}
+    return sorted(ranks, key=lambda rank: (len(rank), rank))

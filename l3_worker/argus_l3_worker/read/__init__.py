@@ -1,0 +1,1 @@
+"""What Prometheus says of a window of a job, put together rank by rank."""

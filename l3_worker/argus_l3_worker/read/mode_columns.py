@@ -1,0 +1,159 @@
+"""Published modes as columns: a million samples are some arrays, not a million objects. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from argus_l3_worker.read.prometheus import Sample, decoding, readable, result_of
+from argus_l3_worker.triples import Bools, Floats, Ints
+
+# Durations and counts outside of these are no measurements, and their squares may leave the float range.
+_PLAUSIBLE_SECONDS: Final = (1e-9, 1e7)
+PLAUSIBLE_EVENTS: Final = 1e15
+_ROUNDING: Final = 1e-3
+
+
+@dataclass(frozen=True)
+class ModeColumns:
+    """One row a mode of a pair on a rank, in no order.
+
+    Attributes:
+        ranks, pairs: names; a pair is (kernel, stream).
+        rank, pair: which of them a row is about, shape (rows,).
+        p50, p99, count: the triple, plausible, p99 >= p50; durations in seconds, shape (rows,).
+        left_out: rows that were not taken, by reason.
+    """
+
+    ranks: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    rank: Ints
+    pair: Ints
+    p50: Floats
+    p99: Floats
+    count: Floats
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+def decode_modes(events: bytes, p50: bytes, p99: bytes) -> ModeColumns:
+    """Columns from the answers of three instant queries by rank, kernel, stream and mode.
+
+    Raises:
+        QueryError: an error answer, an incomplete one, or not an instant vector.
+    """
+    with decoding():
+        count_of, medians_of, highs_of = (_vector(answer) for answer in (events, p50, p99))
+        return _joined(count_of, medians_of, highs_of)
+
+
+def from_samples(events: Iterable[Sample], p50: Iterable[Sample], p99: Iterable[Sample]) -> ModeColumns:
+    """The same from decoded samples."""
+    return _joined(*(([s.labels for s in of], [s.value for s in of]) for of in map(list, (events, p50, p99))))
+
+
+def concatenate(parts: Sequence[ModeColumns]) -> ModeColumns:
+    """Parts of one answer as one."""
+    ranks: dict[str, int] = {}
+    pairs: dict[tuple[str, str], int] = {}
+    left_out: Counter[str] = Counter()
+    rank, pair = [], []
+    for part in parts:
+        rank.append(_renumbered(part.rank, [ranks.setdefault(name, len(ranks)) for name in part.ranks]))
+        pair.append(_renumbered(part.pair, [pairs.setdefault(name, len(pairs)) for name in part.pairs]))
+        left_out.update(part.left_out)
+
+    def column(name: str) -> Floats:
+        return np.concatenate([np.empty(0), *(getattr(part, name) for part in parts)])
+
+    nothing: Ints = np.empty(0, dtype=np.intp)
+    return ModeColumns(
+        tuple(ranks),
+        tuple(pairs),
+        np.concatenate([nothing, *rank]),
+        np.concatenate([nothing, *pair]),
+        column("p50"),
+        column("p99"),
+        column("count"),
+        dict(left_out),
+    )
+
+
+_Vector = tuple[Sequence[Mapping[str, str]], Sequence[float]]
+
+
+def _vector(answer: bytes) -> tuple[list[Mapping[str, str]], list[float]]:
+    elements: list[Any] = result_of(answer, "vector")
+    with readable(answer):
+        return [one["metric"] for one in elements], [float(one["value"][1]) for one in elements]
+
+
+def _joined(events: _Vector, p50: _Vector, p99: _Vector) -> ModeColumns:
+    labels, counts = events
+    count = np.array(counts, dtype=np.float64)
+    median, high = _aligned(labels, p50), _aligned(labels, p99)
+    ranks: dict[str, int] = {}
+    pairs: dict[tuple[str, str], int] = {}
+    rank: Ints = np.array([ranks.setdefault(of.get("rank", ""), len(ranks)) for of in labels], dtype=np.intp)
+    pair: Ints = np.array(
+        [pairs.setdefault((of.get("kernel", ""), of.get("stream", "")), len(pairs)) for of in labels],
+        dtype=np.intp,
+    )
+    nameless = np.zeros(len(labels), dtype=bool)
+    if "" in ranks:
+        nameless |= rank == ranks[""]
+    for (kernel, _), index in pairs.items():
+        if not kernel:
+            nameless |= pair == index
+    low_seconds, high_seconds = _PLAUSIBLE_SECONDS
+    with np.errstate(invalid="ignore"):
+        reasons: dict[str, Bools] = {
+            "without rank or kernel": nameless,
+            "incomplete or not finite": ~(np.isfinite(count) & np.isfinite(median) & np.isfinite(high)),
+            "without events": count <= 0.0,
+            "implausible duration or count": ~(
+                (median >= low_seconds) & (median <= high_seconds) & (high > 0.0) & (high <= high_seconds)
+                & (count <= PLAUSIBLE_EVENTS)
+            ),
+            "p99 below p50": high < median * (1.0 - _ROUNDING),
+        }  # fmt: skip
+    taken = np.ones(len(labels), dtype=bool)
+    left_out = {}
+    for reason, hit in reasons.items():
+        if found := int((hit & taken).sum()):
+            left_out[reason] = found
+            taken &= ~hit
+    return ModeColumns(
+        tuple(ranks),
+        tuple(pairs),
+        rank[taken],
+        pair[taken],
+        median[taken],
+        np.maximum(high[taken], median[taken]),
+        count[taken],
+        left_out,
+    )
+
+
+def _aligned(labels: Sequence[Mapping[str, str]], other: _Vector) -> Floats:
+    """Values of `other` in the order of `labels`, NaN where it has none.
+
+    Prometheus answers queries of the same form in the same order, as long as they name the same series.
+    """
+    other_labels, values = other
+    if other_labels == labels:
+        return np.array(values, dtype=np.float64)
+    by_key = {_key(of): value for of, value in zip(other_labels, values, strict=True)}
+    return np.array([by_key.get(_key(of), np.nan) for of in labels], dtype=np.float64)
+
+
+def _key(labels: Mapping[str, str]) -> tuple[str, str, str, str]:
+    get = labels.get
+    return get("rank", ""), get("kernel", ""), get("stream", ""), get("mode", "")
+
+
+def _renumbered(codes: Ints, new: Sequence[int]) -> Ints:
+    return np.array(new, dtype=np.intp)[codes] if codes.size else codes

@@ -1,0 +1,91 @@
+"""Which windows there are, and when to look at each. No I/O.
+
+Ranks are scraped at different times, so around a window's end some publish the new one, some still the old.
+Looked at when most ranks publish it, each window is seen by nearly all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from argus_l3_worker.read.prometheus import Series
+
+# A window that fewer of the ranks publish is taken to be still coming in.
+_COMPLETE_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Span:
+    """The time that a window's steps took, about: up to Unix time `end`, for `seconds`."""
+
+    end: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A window as the timeline shows it.
+
+    Attributes:
+        last_step: the step that closed it.
+        first_seen: Unix time at which the first rank published it.
+        time: Unix time, the latest at which most ranks publish it.
+        ranks: how many do then.
+        seconds: how long its steps took: since the window before was first seen. NaN for the first of all.
+    """
+
+    last_step: int
+    first_seen: float
+    time: float
+    ranks: int
+    seconds: float = math.nan
+
+    @property
+    def span(self) -> Span | None:
+        """When its steps were done, as far as the timeline tells; None where it does not."""
+        return Span(self.first_seen, self.seconds) if self.seconds > 0.0 else None
+
+
+def sightings(timeline: Iterable[Series]) -> list[Sighting]:
+    """Windows of one job in order of appearance.
+
+    Args:
+        timeline: `count_values("last_step", argus_kernel_window_last_step)` over time.
+
+    Where the step goes back, the job was restarted: what came before is left out.
+    """
+    found = []
+    for series in timeline:
+        time, ranks = max(((time, count) for time, count in series.points), key=lambda point: point[::-1])
+        found.append(Sighting(int(float(series.labels["last_step"])), series.points[0][0], time, int(ranks)))
+    found.sort(key=lambda sighting: (sighting.first_seen, sighting.last_step))
+    for index in range(len(found) - 1, 0, -1):
+        if found[index].last_step < found[index - 1].last_step:
+            found = found[index:]
+            break
+    lasted = [after.first_seen - before.first_seen for before, after in pairwise(found)]
+    return [replace(one, seconds=of) for one, of in zip(found, [math.nan, *lasted], strict=False)]
+
+
+def due(
+    seen: list[Sighting], already: frozenset[int], ranks: int, now: float, patience: float, limit: int
+) -> list[Sighting]:
+    """The windows to judge now, oldest first, at most `limit`.
+
+    Args:
+        seen: from `sightings`.
+        already: last steps of windows judged before.
+        ranks: how many ranks publish windows now.
+        now: Unix time of the judgement.
+        patience: seconds that the newest window is waited for while less than 90 % of the ranks publish it.
+    """
+    if not seen:
+        return []
+    *older, newest = seen
+    coming_in = newest.ranks < _COMPLETE_SHARE * ranks and now - newest.first_seen < patience
+    ready = older if coming_in else seen
+    fresh = [sighting for sighting in ready if sighting.last_step not in already]
+    return fresh[-limit:]

@@ -1,0 +1,1 @@
+"""What people read: reports of a cycle and of a job, heatmaps, what the doctor found."""

@@ -1,0 +1,302 @@
+"""`argus-l3-worker doctor`: is all there that the worker needs, and what to do about what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Literal
+
+import aiohttp
+
+from argus_core import catalogue, remote_write
+from argus_core.store.base import StoreError
+from argus_core.store.config import open_store
+from argus_l3_worker.config import Config
+from argus_l3_worker.errors import AccessError, PartialAnswer, QueryError
+from argus_l3_worker.http_access import Access, refusal_hint
+from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
+from argus_l3_worker.telemetry import Telemetry
+
+State = Literal["ok", "warn", "fail"]
+
+ALERTS: Final = (
+    "ArgusChannelDown", "ArgusCollectiveLateRank", "ArgusCollectiveSlowLink", "ArgusGroupImbalance",
+    "ArgusHostStall", "ArgusIterationJitter", "ArgusIterationRegression", "ArgusJobNameClash",
+    "ArgusKernelDegraded", "ArgusKernelGroupShift", "ArgusL3WorkerBehind", "ArgusOverheadBudget",
+    "ArgusRankMissing", "ArgusRecordsDropped", "ArgusStragglerRank", "ArgusTrainingStalled",
+)  # fmt: skip
+"""The alerts of the shipped rules."""
+RECORDED: Final = ("rank:argus_verdict:active", "job:argus_iteration:class", "job:argus_lost_gpus:current")
+"""Recorded series that other components read (DESIGN section 3)."""
+
+# The Date header has whole seconds, and an answer takes its time.
+_CLOCK_SECONDS: Final = 2.0
+_LEAST_AGREEMENT: Final = 0.5
+_LEAST_COVERAGE: Final = 0.9
+_LEAST_KERNEL_COVERAGE: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Check:
+    """One precondition. `remedy` is empty where nothing is to be done."""
+
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+async def examine(config: Config, clock: Callable[[], float] = time.time) -> list[Check]:
+    """All checks, in the order in which they should be mended."""
+    async with aiohttp.ClientSession() as session:
+        prometheus = Prometheus(session, config.prometheus, Telemetry())
+        found = [check async for check in _backend(prometheus, config, clock)]
+        if found[0].state != "fail":
+            found.append(await _receiver(session, config))
+            found.append(await _rules(prometheus))
+            found += [check async for check in _series(prometheus, config, clock())]
+    found.append(await asyncio.to_thread(_store, config))
+    found.append(await asyncio.to_thread(_spool, config))
+    return found
+
+
+def healthy(checks: Sequence[Check]) -> bool:
+    """Whether the worker can do its work: warnings do not stop it."""
+    return all(check.state != "fail" for check in checks)
+
+
+def table(checks: Sequence[Check]) -> str:
+    """For people."""
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        lines.append(f"{check.state:4}  {check.name:{width}}  {check.detail}")
+        if check.remedy:
+            lines.append(f"{'':4}  {'':{width}}  -> {check.remedy}")
+    return "\n".join(lines) + "\n"
+
+
+def as_json(checks: Sequence[Check]) -> str:
+    """For programs."""
+    return json.dumps({"healthy": healthy(checks), "checks": [asdict(check) for check in checks]}, indent=2)
+
+
+async def _backend(
+    prometheus: Prometheus, config: Config, clock: Callable[[], float]
+) -> AsyncIterator[Check]:
+    url = config.prometheus.url
+    begun = clock()
+    try:
+        await prometheus.instant("vector(1)", begun)
+        status, body, headers = await prometheus.get("/api/v1/status/buildinfo")
+    except PartialAnswer as error:
+        yield Check("prometheus", "warn", str(error), "repair the store behind it; partial windows wait")
+        return
+    except QueryError as error:
+        yield Check("prometheus", "fail", str(error), "check prometheus.url, its TLS and its password")
+        return
+    ended = clock()
+    version = _field(body, "version") if status == 200 else ""
+    yield Check("prometheus", "ok", f"{url} answers{f', version {version}' if version else ''}")
+    stamp = headers.get("Date", "")
+    if stamp:
+        theirs = parsedate_to_datetime(stamp).timestamp() + 0.5
+        skew = theirs - (begun + ended) / 2.0
+        margin = (ended - begun) / 2.0 + _CLOCK_SECONDS
+        detail = f"Prometheus is {skew:+.1f} s against this machine"
+        if abs(skew) <= margin:
+            yield Check("clock", "ok", detail)
+        else:
+            late = abs(skew) > max(config.settle_seconds, margin)
+            yield Check(
+                "clock",
+                "fail" if late else "warn",
+                f"{detail}: samples would be stamped in the future, or read before they are there",
+                "synchronise both clocks (chrony or NTP); settle_seconds covers what remains",
+            )
+
+
+async def _receiver(session: aiohttp.ClientSession, config: Config) -> Check:
+    """Sends a request without series, which every receiver takes and nobody stores."""
+    access, key = config.write_access
+    url = config.write_url
+    timeout = aiohttp.ClientTimeout(total=config.write.timeout_seconds)
+    try:
+        arguments = Access(access, key).arguments()
+        arguments["headers"] |= remote_write.HEADERS
+        async with session.post(url, data=remote_write.pack([]), timeout=timeout, **arguments) as answer:
+            status, text = answer.status, " ".join((await answer.text(errors="replace")).split())[:200]
+    except (aiohttp.ClientError, TimeoutError, OSError, AccessError) as error:
+        return Check(
+            "remote write",
+            "fail",
+            f"{url} cannot be reached ({error or type(error).__name__})",
+            "check write.url (default: /api/v1/write of prometheus.url) and write.tls_config",
+        )
+    if status < 300:
+        return Check("remote write", "ok", f"{url} takes requests")
+    hint = refusal_hint(status, key)
+    if not hint and (status in (404, 405) or "remote write receiver" in text):
+        hint = "start Prometheus with --web.enable-remote-write-receiver, or correct write.url"
+    return Check(
+        "remote write", "fail", f"{url} answers HTTP {status}: {text}", hint or "see the receiver's log"
+    )
+
+
+async def _rules(prometheus: Prometheus) -> Check:
+    try:
+        status, body, _ = await prometheus.get("/api/v1/rules")
+        groups = json.loads(body)["data"]["groups"] if status == 200 else None
+        rules = [rule for group in groups or () for rule in group["rules"]]
+        names = {str(rule["name"]) for rule in rules}
+    except (QueryError, ValueError, KeyError, TypeError):
+        groups, rules, names = None, [], set()
+    if groups is None:
+        return Check(
+            "rules",
+            "warn",
+            "this backend does not say which rules are loaded",
+            "load rules/*.yaml in what evaluates rules for it (Prometheus, ruler, vmalert) and look there",
+        )
+    missing = [name for name in (*RECORDED, *ALERTS) if name not in names]
+    if missing:
+        return Check(
+            "rules",
+            "fail" if len(missing) == len(RECORDED) + len(ALERTS) else "warn",
+            f"{len(missing)} of {len(RECORDED) + len(ALERTS)} rules are not loaded: {', '.join(missing[:5])}"
+            + (", ..." if len(missing) > 5 else ""),
+            "add all of rules/argus*.yaml to rule_files and reload Prometheus",
+        )
+    broken = [rule for rule in rules if "argus" in str(rule["name"]).lower() and rule.get("health") == "err"]
+    if broken:
+        return Check(
+            "rules",
+            "warn",
+            f"{len(broken)} rules fail, first {broken[0]['name']}: {broken[0].get('lastError', '')}",
+            "see Status > Rules in Prometheus; two exporters with the same rank are the usual cause",
+        )
+    return Check("rules", "ok", f"all alerts and recorded series are loaded ({len(names)} names)")
+
+
+async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIterator[Check]:
+    matchers = {"training_job": config.training_job} if config.training_job else {}
+    at = now - config.settle_seconds
+
+    async def by_job(query: str) -> dict[str, float]:
+        samples: list[Sample] = await prometheus.instant(query, at)
+        return {sample.labels.get("training_job", ""): sample.value for sample in samples}
+
+    def counted(family: catalogue.Family) -> str:
+        return f"count by (training_job) ({selector(family.name, matchers)})"
+
+    try:
+        known = await by_job(counted(catalogue.RANK_INFO))
+        modes = await by_job(counted(catalogue.KERNEL_MODE_EVENTS))
+        publishing = await by_job(counted(catalogue.KERNEL_WINDOW_LAST_STEP))
+        lost = await by_job(f"{counted(catalogue.RANK_UP)[:-1]} == 0)")
+        last_step = selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, matchers)
+        steps = await prometheus.instant(f'count_values by (training_job) ("last_step", {last_step})', at)
+        covered = await prometheus.instant(selector(catalogue.KERNEL_COVERAGE.name, matchers), at)
+    except QueryError as error:
+        yield Check("series", "fail", str(error), "see above")
+        return
+    if not known:
+        wanted = f" of job {config.training_job}" if config.training_job else ""
+        yield Check(
+            "series",
+            "fail",
+            f"no argus_rank_info{wanted}: Prometheus scrapes no exporter that has a rank",
+            "start argus-exporter on each host, add it to scrape_configs (port 9877), and run the job with "
+            "`argus-exporter run`",
+        )
+        return
+    for job, ranks in sorted(known.items()):
+        if not modes.get(job):
+            yield Check(
+                f"series of {job}",
+                "fail",
+                f"{ranks:.0f} ranks, but no kernel modes",
+                "switch the kernel channel on; argus_channel_info names the reason where it could not start",
+            )
+            continue
+        yield Check(f"series of {job}", "ok", f"{ranks:.0f} ranks, {modes[job]:.0f} kernel modes")
+        share = publishing.get(job, 0.0) / ranks
+        gone = lost.get(job, 0.0)
+        yield Check(
+            f"ranks of {job}",
+            "ok" if share >= _LEAST_COVERAGE and not gone else "warn",
+            f"{share:.0%} of the ranks publish kernel windows, {gone:.0f} are lost",
+            ""
+            if share >= _LEAST_COVERAGE and not gone
+            else "argus_rank_up == 0 names the lost ones; argus_channel_up == 0 those without kernels",
+        )
+        same = max(
+            (one.value for one in steps if one.labels.get("training_job", "") == job), default=0.0
+        ) / max(publishing.get(job, 0.0), 1.0)
+        yield Check(
+            f"windows of {job}",
+            "ok" if same > _LEAST_AGREEMENT else "warn",
+            f"{same:.0%} of the publishing ranks describe the same window",
+            ""
+            if same > _LEAST_AGREEMENT
+            else "try again in a minute; else the ranks count steps differently, or scrapes are far apart",
+        )
+        ratios = [one.value for one in covered if one.labels.get("training_job", "") == job]
+        if ratios and (middle := statistics.median(ratios)) < _LEAST_KERNEL_COVERAGE:
+            yield Check(
+                f"kernels of {job}",
+                "warn",
+                f"the published kernels hold {middle:.0%} of kernel time on the median rank",
+                "raise top_pairs of the exporter",
+            )
+
+
+def _store(config: Config) -> Check:
+    try:
+        store = open_store(config.traces.store)
+        next(iter(store.list("doctor/")), None)
+    except StoreError as error:
+        return Check(
+            "trace store",
+            "warn",
+            f"{error}",
+            "correct traces.store (the same as in the exporters), or set traces.serve to false",
+        )
+    return Check("trace store", "ok", f"{store.name} can be listed")
+
+
+def _spool(config: Config) -> Check:
+    folder = config.write.spool_dir
+    if folder is None:
+        return Check(
+            "spool",
+            "warn",
+            "undelivered results are kept in memory: a restart loses them",
+            "set write.spool_dir, or run under systemd with StateDirectory=",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        return Check(
+            "spool",
+            "fail",
+            f"{folder} cannot be written ({error.strerror})",
+            "name a writable folder with --spool.dir",
+        )
+    return Check("spool", "ok", f"{folder} can be written")
+
+
+def _field(body: bytes, name: str) -> str:
+    try:
+        content: Any = json.loads(body)
+        return str(content["data"][name])
+    except (ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,148 @@
+"""Who is accused of what: verdicts and group shifts put together by the ranks that they are about. No I/O.
+
+One fault speaks in many series: in each phase that it slows, in kernels, by rank and by group. A person wants
+to read once who it is, and below it what speaks against them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from argus_l3_worker.reports.findings import GroupFinding, Suspect
+from argus_l3_worker.roles import ANY_ROLE, stage_of
+
+_PART: Final = re.compile(r"([a-z]+)(\d+)")
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A rank, a group of ranks, or the job (no ranks), and what speaks against it.
+
+    Attributes:
+        name: `rank 3`, `group tp:dp0.pp1`, `node host2 of pp0`, `the job`.
+        hosts: of its ranks.
+        verdicts, shifts: the costliest first.
+        gpu_seconds: what the costliest verdict has cost so far; 0 where unknown.
+    """
+
+    name: str
+    ranks: tuple[str, ...]
+    hosts: tuple[str, ...]
+    verdicts: tuple[Suspect, ...]
+    shifts: tuple[GroupFinding, ...]
+    gpu_seconds: float
+
+    @property
+    def active(self) -> bool:
+        """Whether something of it holds at the end."""
+        return any(one.active for one in self.verdicts) or any(one.active for one in self.shifts)
+
+    @property
+    def causes(self) -> tuple[tuple[str, str], ...]:
+        """(cause, team), the costliest first."""
+        every = [(one.cause, one.team) for one in self.verdicts]
+        return tuple(dict.fromkeys(every + [(one.cause, one.team) for one in self.shifts]))
+
+
+def subjects(
+    suspects: Iterable[Suspect], groups: Iterable[GroupFinding], hosts: Mapping[str, str]
+) -> tuple[Subject, ...]:
+    """All that is accused, what still holds first and then by cost.
+
+    Args:
+        suspects: culprits; victims are nobody's subject.
+        groups: shifts; only slower groups are accused.
+        hosts: host by rank.
+    """
+    verdicts: dict[tuple[str, ...], list[Suspect]] = {}
+    shifts: dict[tuple[str, ...], list[GroupFinding]] = {}
+    names: dict[tuple[str, ...], str] = {}
+    for one in suspects:
+        ranks = (one.rank,) if one.rank else one.members
+        key = ranks or ("", one.group)
+        group = f"group {one.group}" if one.group else "the job"
+        names.setdefault(key, f"rank {one.rank}" if one.rank else group)
+        verdicts.setdefault(key, []).append(one)
+    for shift in groups:
+        if shift.shift <= 0.0:
+            continue
+        where = f"{shift.coordinate} {shift.value}" if shift.value else "ranks with nothing in common"
+        key = shift.members or ("", where)
+        names.setdefault(key, f"{where} of {shift.role}")
+        shifts.setdefault(key, []).append(shift)
+    found = []
+    for key, name in names.items():
+        ranks = tuple(rank for rank in key if rank) if key[0] else ()
+        of_ranks = tuple(sorted({hosts[rank] for rank in ranks if hosts.get(rank)}))
+        against = sorted(verdicts.get(key, ()), key=_by_cost)
+        spent = max((one.gpu_seconds for one in against), default=0.0)
+        found.append(Subject(name, ranks, of_ranks, tuple(against), tuple(shifts.get(key, ())), spent))
+    return tuple(sorted(found, key=lambda one: (not one.active, -one.gpu_seconds, -_largest(one), one.name)))
+
+
+def _by_cost(one: Suspect) -> tuple[object, ...]:
+    return -one.gpu_seconds, one.level, -abs(one.shift) if math.isfinite(one.shift) else 0.0, one.where
+
+
+def _largest(one: Subject) -> float:
+    every = (*(of.shift for of in one.verdicts), *(of.shift for of in one.shifts))
+    return max((abs(shift) for shift in every if math.isfinite(shift)), default=0.0)
+
+
+def members_of_group(group: str, info: Mapping[str, Labels]) -> tuple[str, ...]:
+    """Ranks of a process group by its name, such as `dp:pp0.tp1` or `ep:pp0.tp0.block2`; none where unknown.
+
+    Args:
+        info: `argus_rank_info` by rank.
+    """
+    dimension, colon, shared = group.partition(":")
+    parts = [_PART.fullmatch(part) for part in shared.split(".")] if colon else []
+    if not dimension or not parts or None in parts:
+        return ()
+    wanted = {part[1]: part[2] for part in parts if part is not None}
+    experts = _experts(info.values())
+    return _those(info, lambda of: all(_coordinate(of, name, experts) == wanted[name] for name in wanted))
+
+
+def members_at(role: str, coordinate: str, value: str, info: Mapping[str, Labels]) -> tuple[str, ...]:
+    """Ranks of a role, or of a stage such as `pp0`, at a value of a coordinate; none where unknown."""
+    experts = _experts(info.values())
+    return _those(
+        info,
+        lambda of: (
+            bool(value)
+            and _coordinate(of, coordinate, experts) == value
+            and role in (of.get("role") or ANY_ROLE, stage_of(of.get("role") or ANY_ROLE))
+        ),
+    )
+
+
+def _those(info: Mapping[str, Labels], wanted: Callable[[Labels], bool]) -> tuple[str, ...]:
+    return tuple(sorted((rank for rank, of in info.items() if wanted(of)), key=natural))
+
+
+def _experts(info: Iterable[Labels]) -> int:
+    return len({of["ep"] for of in info if of.get("ep")})
+
+
+def _coordinate(of: Labels, name: str, experts: int) -> str:
+    if name in ("block", "edp"):  # derived: see groups.coordinates_of
+        return str(int(of["dp"]) // experts) if experts and of.get("dp", "").isdigit() else ""
+    return of.get(name, "")
+
+
+def natural(rank: str) -> tuple[int, str]:
+    """Numbers by value."""
+    return (int(rank), "") if rank.isdigit() else (1 << 62, rank)
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """`1, 2, 3 and 5 more`."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,1 @@
+"""Traces that the worker asks exporters for, and shows to people."""

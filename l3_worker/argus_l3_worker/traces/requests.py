@@ -1,0 +1,229 @@
+"""Traces of suspects and healthy peers, asked of their exporters when ranks are accused.
+
+The exporter answers at once with the keys under which the windows will be stored. They are published as
+`argus_l3_trace_info{training_job, rank, trace_key, suspect}`, one series a rank, which annotations of alerts
+look up. A request that fails is counted and tried again in the next cycle; a cycle never fails for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+
+from argus_core import catalogue
+from argus_core.bounded_read import read_bounded
+from argus_core.remote_write import Labels, labels_of
+from argus_l3_worker.errors import ConfigError
+from argus_l3_worker.log import LOGGER, fields
+from argus_l3_worker.read.prometheus import Sample
+from argus_l3_worker.telemetry import Telemetry
+from argus_l3_worker.traces.config import RequestConfig
+
+_ANSWER_LIMIT: Final = 1 << 20
+# A refusal (traces switched off, no records of that time) is not asked about in every cycle.
+_REFUSED_SECONDS: Final = 300.0
+
+Rank = tuple[str, str]
+"""(training_job, rank)."""
+
+
+@dataclass(frozen=True)
+class KnownTrace:
+    """A trace that was promised; `time`: when, Unix seconds."""
+
+    key: str
+    suspect: bool
+    time: float
+
+
+def choose_peers(suspects: Iterable[Rank], info: Sequence[Sample]) -> list[Rank]:
+    """As many healthy ranks of the same job and role as there are suspects, the nearest by number first.
+
+    Ranks of other nodes come first: a host's own trouble would show on its neighbours too.
+    """
+    accused = list(dict.fromkeys(suspects))
+    labels = {
+        (sample.labels.get("training_job", ""), sample.labels.get("rank", "")): sample.labels
+        for sample in info
+    }
+    chosen: list[Rank] = []
+    for suspect in accused:
+        mine = labels.get(suspect)
+        if mine is None:
+            continue
+        healthy = [
+            other
+            for other, theirs in labels.items()
+            if other[0] == suspect[0]
+            and other not in accused
+            and other not in chosen
+            and theirs.get("role") == mine.get("role")
+        ]
+        if healthy:
+            chosen.append(min(healthy, key=lambda other: _distance(suspect, other, mine, labels[other])))
+    return chosen
+
+
+def _distance(
+    suspect: Rank, other: Rank, mine: Mapping[str, str], theirs: Mapping[str, str]
+) -> tuple[bool, int, str]:
+    same_node = bool(mine.get("node")) and mine.get("node") == theirs.get("node")
+    numbers = [int(rank[1]) if rank[1].isdecimal() else 0 for rank in (suspect, other)]
+    return same_node, abs(numbers[0] - numbers[1]), other[1]
+
+
+class TraceRequests:
+    """What was asked for, and what exporters promised."""
+
+    def __init__(self, session: aiohttp.ClientSession, config: RequestConfig, telemetry: Telemetry) -> None:
+        self._session = session
+        self._config = config
+        self._telemetry = telemetry
+        self._asked: dict[Rank, float] = {}
+        self._known: dict[Rank, KnownTrace] = {}
+        self._auth = _auth(config)
+
+    def restore(self, samples: Sequence[Sample], at: float) -> None:
+        """Take over the series of a worker before this one."""
+        for sample in samples:
+            labels = sample.labels
+            rank = (labels.get("training_job", ""), labels.get("rank", ""))
+            if all(rank) and labels.get("trace_key"):
+                trace = KnownTrace(labels["trace_key"], labels.get("suspect") == "true", at)
+                self._known.setdefault(rank, trace)
+                self._asked.setdefault(rank, at)
+
+    async def update(self, suspects: Sequence[Rank], info: Sequence[Sample], at: float) -> None:
+        """Ask for what is missing; returns after `timeout_seconds` at the latest and raises nothing."""
+        config = self._config
+        wanted = [(rank, True) for rank in dict.fromkeys(suspects)]
+        wanted += [(rank, False) for rank in choose_peers(suspects, info)]
+        due = [
+            (rank, suspect)
+            for rank, suspect in wanted
+            if at - self._asked.get(rank, -float("inf")) >= config.cooldown_seconds
+        ][: config.ranks_per_cycle]
+        batches = self._batches(due, info)
+        if batches:
+            try:
+                async with asyncio.timeout(config.timeout_seconds):
+                    await asyncio.gather(*(self._ask(url, batch, at) for url, batch in batches.items()))
+            except TimeoutError:
+                # Requests that were cut off were counted where they hung.
+                LOGGER.warning(fields("exporters too slow, traces asked for again later", urls=len(batches)))
+        self._forget(at)
+
+    def published(self, replica: str) -> Iterator[tuple[Labels, float]]:
+        """One series a rank with a promised trace."""
+        for (job, rank), trace in self._known.items():
+            labels = labels_of(
+                catalogue.L3_TRACE_INFO.name,
+                training_job=job,
+                rank=rank,
+                trace_key=trace.key,
+                suspect="true" if trace.suspect else "false",
+                replica=replica,
+            )
+            yield labels, 1.0
+
+    # -- one exporter ---------------------------------------------------------------------------------------
+
+    def _batches(
+        self, due: Sequence[tuple[Rank, bool]], info: Sequence[Sample]
+    ) -> dict[tuple[str, str], dict[str, bool]]:
+        """Ranks to ask for, with whether they are suspects, by (URL, training job)."""
+        labels = {
+            (one.labels.get("training_job", ""), one.labels.get("rank", "")): one.labels for one in info
+        }
+        batches: dict[tuple[str, str], dict[str, bool]] = defaultdict(dict)
+        for (job, rank), suspect in due:
+            where = labels.get((job, rank))
+            if where is None or not rank.isdecimal():
+                continue
+            url = self._config.exporter_url.format(
+                instance=where.get("instance", ""), node=where.get("node", ""), rank=rank
+            )
+            batches[url.rstrip("/"), job][rank] = suspect
+        return batches
+
+    async def _ask(self, where: tuple[str, str], ranks: dict[str, bool], at: float) -> None:
+        url, job = where
+        body = {
+            "training_job": job,
+            "ranks": sorted(map(int, ranks)),
+            "start": at - self._config.seconds,
+            "end": at,
+        }
+        try:
+            async with self._session.post(f"{url}/traces/request", json=body, headers=self._auth) as response:
+                raw = await read_bounded(response.content, _ANSWER_LIMIT)
+                answer = _answer(raw, response.status)
+            if 400 <= response.status < 500 and response.status != 429:
+                for rank in ranks:
+                    self._asked[job, rank] = at - self._config.cooldown_seconds + _REFUSED_SECONDS
+            if response.status not in (200, 202):
+                raise aiohttp.ClientError(
+                    f"HTTP {response.status}: {answer.get('error') or answer.get('missing')}"
+                )
+        except asyncio.CancelledError:
+            self._count("failure")
+            raise
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            self._count("failure")
+            LOGGER.warning(
+                fields(
+                    "traces not promised", exporter=url, training_job=job, ranks=" ".join(ranks), reason=error
+                )
+            )
+            return
+        self._count("success")
+        keys = answer.get("keys")
+        for rank, suspect in ranks.items():
+            self._asked[job, rank] = at
+            key = keys.get(rank) if isinstance(keys, dict) else None
+            if isinstance(key, str) and key:
+                self._known[job, rank] = KnownTrace(key, suspect, at)
+                LOGGER.info(
+                    fields("trace promised", training_job=job, rank=rank, suspect=suspect, trace_key=key)
+                )
+
+    def _count(self, result: str) -> None:
+        self._telemetry.trace_requests.labels(result).inc()
+
+    def _forget(self, at: float) -> None:
+        config = self._config
+        known = {rank: trace for rank, trace in self._known.items() if at - trace.time < config.keep_seconds}
+        newest = sorted(known, key=lambda rank: known[rank].time)[-config.keep_traces :]
+        self._known = {rank: known[rank] for rank in newest}
+        self._asked = {
+            rank: time for rank, time in self._asked.items() if at - time < config.cooldown_seconds
+        }
+
+
+def _auth(config: RequestConfig) -> dict[str, str]:
+    """Headers of basic auth, as the exporter's --web.config.file may ask for."""
+    if not config.username:
+        return {}
+    try:
+        password = config.password_file.read_text().strip() if config.password_file is not None else ""
+    except OSError as error:
+        raise ConfigError(
+            f"traces.request.password_file {config.password_file} cannot be read: {error.strerror}"
+        ) from error
+    token = base64.b64encode(f"{config.username}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {token}"}
+
+
+def _answer(raw: bytes, status: int) -> dict[str, Any]:
+    try:
+        answer = json.loads(raw)
+    except ValueError as error:
+        raise ValueError(f"HTTP {status} and no JSON") from error
+    return answer if isinstance(answer, dict) else {}

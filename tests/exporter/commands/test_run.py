@@ -1,0 +1,195 @@
+"""`argus-exporter run`: status and signals pass through; the command runs whatever the exporter does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from argus_exporter.commands.run import child_environment
+from argus_training import boot_directory, injector
+from stranger import STRANGER, as_root, stranger_listening
+from training.reader import Reader, until
+
+WAIT = (
+    "import signal, sys; signal.signal(15, lambda *_: sys.exit(9)); print('up', flush=True); signal.pause()"
+)
+
+
+def start(socket: Path, *command: str, address: str = "127.0.0.1:0") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "argus_exporter.cli", "run", "--socket", str(socket)),
+            *("--web.listen-address", address, "--", *command),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told(err: str) -> list[str]:
+    """Lines of stderr, without the word on a package that was installed without a compiler."""
+    return [line for line in err.splitlines() if "libargus_cupti.so is not installed" not in line]
+
+
+def python(program: str) -> tuple[str, ...]:
+    return sys.executable, "-c", program
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [("pass", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 128 + 9)],
+)
+def test_status_is_the_commands(tmp_path: Path, program: str, status: int) -> None:
+    """Also after a signal; one line says where /metrics is, and the exporter is gone afterwards."""
+    run = start(tmp_path / "s", *python(program))
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == status
+    (line,) = told(err)
+    assert "http://127.0.0.1:" in line
+    assert not (tmp_path / "s").exists()
+
+
+def test_sigterm_is_forwarded(tmp_path: Path) -> None:
+    """The command decides how to end."""
+    run = start(tmp_path / "s", *python(WAIT))
+    assert run.stdout is not None
+    assert run.stdout.readline() == "up\n"
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    assert run.returncode == 9
+    assert not (tmp_path / "s").exists()
+
+
+def test_listening_exporter_is_used(tmp_path: Path) -> None:
+    """The command takes the place of `run`: same process."""
+    with Reader(tmp_path / "s"):
+        run = start(tmp_path / "s", *python("import os; print(os.getpid())"))
+        out, err = run.communicate(timeout=60)
+    assert out == f"{run.pid}\n"
+    assert len(told(err)) == 1
+
+
+def test_command_runs_without_exporter(tmp_path: Path) -> None:
+    """An exporter that cannot start is one warning."""
+    run = start(tmp_path / "s", *python("print('trained')"), address="nonsense")
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, "trained\n")
+    (line,) = told(err)
+    assert "nonsense" in line
+
+
+def test_killed_run_takes_its_exporter_along(tmp_path: Path) -> None:
+    """No exporter is left behind by SIGKILL; the command itself is not ours to end."""
+    run = start(tmp_path / "s", *python(f"import os; print(os.getpid(), flush=True); {WAIT}"))
+    assert run.stdout is not None
+    command = int(run.stdout.readline())
+    try:
+        run.kill()
+        run.wait()
+        until(lambda: not (tmp_path / "s").exists(), "the exporter ends")
+    finally:
+        os.kill(command, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "word"),
+    [((), 2, "no command"), (("no-such-command",), 127, "not found")],
+)
+def test_unusable_command_is_one_line(
+    tmp_path: Path, command: tuple[str, ...], status: int, word: str
+) -> None:
+    """2 for none, 127 for one that is not there, as a shell says it."""
+    run = start(tmp_path / "s", *command)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == status
+    (line,) = told(err)
+    assert word in line
+
+
+def test_environment_keeps_the_users_path() -> None:
+    """Our folder leads, once; what was there stays in its order."""
+    environ = {"PYTHONPATH": os.pathsep.join(("/a", str(boot_directory()), "/b"))}
+    child = child_environment(environ, Path("/run/s"), "job")
+    assert child["PYTHONPATH"].split(os.pathsep) == [str(boot_directory()), "/a", "/b"]
+    assert (child["ARGUS_SOCKET"], child["ARGUS_JOB"]) == ("/run/s", "job")
+
+
+def test_environment_has_all_channels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Kernels by CUDA's injection slot, unless it is taken or kernels are off; stacks come from outside."""
+    library = tmp_path / "libargus_cupti.so"
+    library.touch()
+    monkeypatch.setattr(injector, "library_path", lambda: library)
+    child = child_environment({}, Path("/run/s"), None)
+    assert child["CUDA_INJECTION64_PATH"] == str(library)
+    taken = child_environment({"CUDA_INJECTION64_PATH": "/opt/other.so"}, Path("/run/s"), None)
+    assert taken["CUDA_INJECTION64_PATH"] == "/opt/other.so"
+    for switch in ("ARGUS_DISABLE", "ARGUS_DISABLE_KERNELS"):
+        assert "CUDA_INJECTION64_PATH" not in child_environment({switch: "1"}, Path("/run/s"), None)
+
+
+def foreign(base: Path) -> Path:
+    folder = base / "argus-0"
+    folder.mkdir(mode=0o755)
+    os.chown(folder, STRANGER, STRANGER)
+    return folder
+
+
+def linked(base: Path) -> Path:
+    (base / "elsewhere").mkdir(mode=0o700)
+    (base / "argus-0").symlink_to("elsewhere")
+    return base / "argus-0"
+
+
+def writable(base: Path) -> Path:
+    folder = base / "argus-0"
+    folder.mkdir()
+    folder.chmod(0o770)
+    return folder
+
+
+@as_root
+@pytest.mark.parametrize("place", [foreign, linked, writable])
+def test_nothing_is_written_where_another_user_may_write(
+    tmp_path: Path, place: Callable[[Path], Path]
+) -> None:
+    """Their link would lead to a file of ours: it keeps its content, and the command runs all the same."""
+    precious = tmp_path / "authorized_keys"
+    precious.write_text("ssh-ed25519 mine")
+    folder = place(tmp_path)
+    (folder / "exporter.log").symlink_to(precious)
+    run = start(folder / "exporter.sock", *python("print('trained')"))
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, "trained\n")
+    (line,) = told(err)
+    assert f"no exporter, the command runs without one: {folder}" in line
+    assert precious.read_text() == "ssh-ed25519 mine"
+    assert [path.name for path in folder.iterdir()] == ["exporter.log"]
+
+
+def test_a_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Nor in a folder of our own: what lies there may be older than its mode."""
+    precious = tmp_path / "authorized_keys"
+    precious.write_text("ssh-ed25519 mine")
+    (tmp_path / "exporter.log").symlink_to(precious)
+    run = start(tmp_path / "exporter.sock", *python("print('trained')"))
+    out, _ = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, "trained\n")
+    assert precious.read_text() == "ssh-ed25519 mine"
+
+
+@as_root
+def test_a_strangers_exporter_is_not_used(tmp_path: Path) -> None:
+    """Whoever made /tmp/argus-UID before us and listens there learns nothing of the training."""
+    with stranger_listening(tmp_path, (0, 0o1777), (STRANGER, 0o755)) as path:
+        run = start(path, *python("print('trained')"))
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, "trained\n")
+    (line,) = told(err)
+    assert "belongs to another user (uid 4242)" in line

@@ -1,0 +1,347 @@
+"""One sample a step by remote write: delivered once, in order, never waited for, and counted where lost."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from argus_core import wire
+from argus_core.remote_write import decode_labels, unpack
+from argus_core.settings import SettingsError, from_mapping
+from argus_exporter.config import ExporterConfig
+from argus_exporter.errors import ArgusExporterError
+from argus_exporter.place.topology import Identity
+from argus_exporter.publish.iteration_writer import IterationWriter
+from argus_exporter.publish.remote_write_config import RemoteWriteConfig, request_headers
+from argus_exporter.ranks.channels import Attachment
+from argus_exporter.ranks.rank_state import RankState
+from argus_exporter.ranks.registry import Ranks
+
+MS = 1_000_000
+NOWHERE = "http://127.0.0.1:1/api/v1/write"
+
+
+def rank(number: int = 0) -> RankState:
+    attachment = Attachment(frozenset({wire.Channel.PHASES}), 0, 100)
+    return Ranks(ExporterConfig()).hello(Identity("job", number), attachment)
+
+
+def step(end_ms: int, seconds: float = 0.25) -> wire.Iteration:
+    return wire.Iteration(1, end_ms * MS, int(seconds * 1e9), 1, 1.0, 1.0)
+
+
+def dropped(state: RankState) -> dict[str, int]:
+    return dict(state.channel(wire.Channel.PHASES).dropped)
+
+
+class Receiver:
+    """A remote-write receiver that answers as told and keeps what it took."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+        """For the next requests; 200 when used up."""
+        self.refuse: Callable[[bytes], bool] = lambda _: False
+        self.refusal = 400, "out of bounds"
+        self.alone: int | None = None
+        """For a request of nothing but what is refused, instead of `refusal`."""
+        self.taken: list[bytes] = []
+        self.requests = 0
+        self.authorization = ""
+        self.url = ""
+
+    async def write(self, request: web.Request) -> web.Response:
+        self.requests += 1
+        self.authorization = request.headers.get("Authorization", "")
+        series = unpack(await request.read())
+        if self.statuses:
+            return web.Response(status=self.statuses.pop(0), text="as told")
+        if any(map(self.refuse, series)):
+            status, text = self.refusal
+            if self.alone is not None and all(map(self.refuse, series)):
+                status = self.alone
+            return web.Response(status=status, text=text)
+        self.taken += series
+        return web.Response(status=204)
+
+
+@contextlib.asynccontextmanager
+async def receiver() -> AsyncIterator[Receiver]:
+    made = Receiver()
+    application = web.Application()
+    application.router.add_post("/api/v1/write", made.write)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/api/v1/write"
+        yield made
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def writing(url: str, **settings: object) -> AsyncIterator[IterationWriter]:
+    writer = IterationWriter(RemoteWriteConfig(url, **{"interval_seconds": 0.01, **settings}))  # type: ignore[arg-type]
+    writer.start()
+    try:
+        yield writer
+    finally:
+        await writer.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_each_step_is_one_sample():
+    """With the labels of the rank and those that the configuration adds, duration and end in milliseconds."""
+
+    async def body() -> None:
+        state = rank(3)
+        async with receiver() as there, writing(there.url, labels={"cluster": "a"}) as writer:
+            for end in (1000, 1250, 1500):
+                writer.take(state, step(end))
+            await until(lambda: len(there.taken) == 3)
+            assert decode_labels(there.taken[0]) == (
+                ("__name__", "argus_iteration_seconds"),
+                ("cluster", "a"),
+                ("rank", "3"),
+                ("training_job", "job"),
+            )
+            assert len(set(there.taken)) == 3
+        assert dropped(state) == {}
+
+    asyncio.run(body())
+
+
+def test_a_receiver_that_is_away_gets_the_steps_later():
+    """A failure is no loss while the queue has room, and order is kept."""
+
+    async def body() -> None:
+        state = rank()
+        async with receiver() as there, writing(there.url) as writer:
+            there.statuses = [503, 429, 401]
+            for end in range(100):
+                writer.take(state, step(end))
+            await until(lambda: len(there.taken) == 100)
+            assert there.taken == list(dict.fromkeys(there.taken))
+        assert dropped(state) == {}
+
+    asyncio.run(body())
+
+
+def test_beyond_the_queue_the_oldest_steps_are_lost_and_counted():
+    """Nobody waits for a receiver that is away."""
+
+    async def body() -> None:
+        state = rank()
+        async with writing(NOWHERE, queue_samples=10) as writer:
+            for end in range(25):
+                writer.take(state, step(end))
+            assert dropped(state) == {"remote_write_queue": 15}
+
+    asyncio.run(body())
+
+
+def test_one_refused_sample_does_not_take_the_others_with_it():
+    """A receiver refuses a whole request for one sample: it is found by halves, dropped and counted."""
+
+    async def body() -> None:
+        bad, good = rank(1), rank(2)
+        async with receiver() as there, writing(there.url) as writer:
+            there.refuse = lambda series: ("rank", "1") in decode_labels(series)
+            for end in range(20):
+                writer.take(good, step(end))
+            writer.take(bad, step(5))
+            await until(lambda: len(there.taken) == 20 and bool(dropped(bad)))
+        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("status", [400, 402, 406, 409, 413, 422, 451])
+def test_every_refusal_for_the_content_loses_the_bad_sample_only(status: int):
+    """409 of Thanos Receive as 400 of Prometheus: one of eight samples, seven requests, nothing waits."""
+
+    async def body() -> None:
+        bad, good = rank(1), rank(2)
+        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
+            there.refuse = lambda series: ("rank", "1") in decode_labels(series)
+            there.refusal = status, "no"
+            writer.take(bad, step(5))
+            for end in range(7):
+                writer.take(good, step(end))
+            await until(lambda: len(there.taken) == 7)
+            assert there.requests == 7
+        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405, 407, 408, 415, 429, 503])
+def test_what_is_not_about_the_content_keeps_every_sample(status: int):
+    """Who we are, where we ask and which protocol we speak can be mended: the samples wait, unsplit."""
+
+    async def body() -> None:
+        state = rank()
+        async with receiver() as there, writing(there.url) as writer:
+            there.statuses = [status, status]
+            for end in range(8):
+                writer.take(state, step(end))
+            await until(lambda: len(there.taken) == 8)
+            assert there.requests == 3
+        assert dropped(state) == {}
+
+    asyncio.run(body())
+
+
+def test_a_receiver_of_another_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture):
+    """415 of one that takes remote write 2.0 only: the message and the encoding that we send."""
+
+    async def body() -> None:
+        async with receiver() as there, writing(there.url) as writer:
+            there.statuses = [415]
+            writer.take(rank(), step(1))
+            await until(lambda: len(there.taken) == 1)
+
+    asyncio.run(body())
+    assert "prometheus.WriteRequest" in caplog.text and "snappy" in caplog.text
+
+
+def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture):
+    """2,500 samples in two requests, both refused, counted, and one line with their number and the reason."""
+
+    async def body() -> None:
+        state = rank()
+        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
+            there.refuse = lambda _: True
+            there.refusal = 400, "per-user series limit of 1000 exceeded"
+            for end in range(2500):
+                writer.take(state, step(end))
+            await until(lambda: dropped(state) == {"remote_write_refused": 2500})
+            assert there.requests == 2
+
+    asyncio.run(body())
+    (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert "2500" in line and "limit of 1000" in line
+
+
+def test_poison_steps_aside():
+    """A proxy that fails on the bad sample alone: after five tries the others go before it."""
+
+    async def body() -> None:
+        bad, good = rank(1), rank(2)
+        async with receiver() as there, writing(there.url) as writer:
+            there.refuse = lambda series: ("rank", "1") in decode_labels(series)
+            there.alone = 502
+            writer.take(bad, step(5))
+            for end in range(3):
+                writer.take(good, step(end))
+            await until(lambda: len(there.taken) == 3)
+            assert there.requests >= 5 * 3
+            there.alone = None
+        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
+
+    asyncio.run(body())
+
+
+def test_a_step_that_does_not_end_after_the_one_before_is_not_sent():
+    """Prometheus takes samples of a series in order only."""
+
+    async def body() -> None:
+        state = rank()
+        async with receiver() as there, writing(there.url) as writer:
+            for end in (1000, 1000, 900, 1001):
+                writer.take(state, step(end))
+            await until(lambda: len(there.taken) == 2)
+        assert dropped(state) == {"remote_write_order": 2}
+
+    asyncio.run(body())
+
+
+def test_what_is_queued_at_the_end_gets_a_last_try():
+    """SIGTERM does not cost the last steps."""
+
+    async def body() -> None:
+        state = rank()
+        async with receiver() as there:
+            async with writing(there.url, interval_seconds=3600) as writer:
+                writer.take(state, step(1000))
+            assert len(there.taken) == 1
+
+    asyncio.run(body())
+
+
+def test_without_a_url_nothing_is_queued():
+    """The default: off."""
+
+    async def body() -> None:
+        state = rank()
+        async with writing("") as writer:
+            writer.take(state, step(1000))
+            writer.reconfigure(RemoteWriteConfig(NOWHERE, queue_samples=1))
+            writer.take(state, step(1000))
+            assert dropped(state) == {}
+            writer.take(state, step(1001))
+            assert dropped(state) == {"remote_write_queue": 1}
+
+    asyncio.run(body())
+
+
+def test_secrets_come_from_files(tmp_path: Path):
+    """Basic auth, a bearer token, or any header, read without their last newline."""
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+    more = tmp_path / "headers.yaml"
+    more.write_text("X-Scope-OrgID: team-a\n")
+    basic = RemoteWriteConfig(
+        NOWHERE, basic_auth_user="me", basic_auth_password_file=secret, headers_file=more
+    )
+    headers = request_headers(basic)
+    assert headers["Authorization"] == "Basic " + base64.b64encode(b"me:s3cret").decode()
+    assert headers["X-Scope-OrgID"] == "team-a"
+    assert (
+        request_headers(RemoteWriteConfig(NOWHERE, bearer_token_file=secret))["Authorization"]
+        == "Bearer s3cret"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"url": "localhost:9090"}, r"remote_write\.url is 'localhost:9090'; allowed: http://"),
+        ({"basic_auth_user": "me"}, "basic_auth_user and basic_auth_password_file belong together"),
+        ({"labels": {"rank": "x"}}, r"labels\.rank is no label to add"),
+        ({"queue_samples": 0}, "queue_samples is 0; allowed: 1 or more"),
+        (
+            {"interval": 1},
+            r"unknown key remote_write\.interval; did you mean remote_write\.interval_seconds\?",
+        ),
+    ],
+)
+def test_a_wrong_configuration_is_refused(content: dict[str, object], says: str):
+    """Key, value and what is allowed."""
+    with pytest.raises(SettingsError, match=says):
+        from_mapping(ExporterConfig, {"remote_write": content}, "exporter.yaml")
+
+
+def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path):
+    """The key and the file, never what is in one."""
+    with pytest.raises(SettingsError, match=r"remote_write\.bearer_token_file: cannot read .*absent"):
+        request_headers(RemoteWriteConfig(NOWHERE, bearer_token_file=tmp_path / "absent"))
+
+
+def test_without_snappy_the_exporter_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    """At the start, not with the first step."""
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    with pytest.raises(ArgusExporterError, match=r"pip install 'argus-for-prometheus\[remote-write\]'"):
+        IterationWriter(RemoteWriteConfig(NOWHERE)).start()

@@ -1,0 +1,260 @@
+"""The life of a rank over several connections: who speaks for it, when it leaves, when it is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import pytest
+
+from argus_core import wire
+from argus_exporter.config import ExporterConfig
+from argus_exporter.intake import records
+from argus_exporter.place.topology import Identity
+from argus_exporter.ranks.channels import Attachment, channels_of
+from argus_exporter.ranks.config import RanksConfig
+from argus_exporter.ranks.rank_state import RankState
+from argus_exporter.ranks.registry import Ranks
+
+PHASES, KERNELS, STACKS = wire.Channel
+ME = os.getuid()
+TOLD = Identity("job", 0, world_size=8, coordinates={"dp": 0, "tp": 1}, sizes={"dp": 4, "tp": 2}, role="tp1")
+PROVISIONAL = Identity("job", 0, coordinates={"dp": 0}, role="all")
+
+
+def connection(*channels: wire.Channel, pid: int = 100, uid: int = ME) -> Attachment:
+    return Attachment(frozenset(channels), uid, pid)
+
+
+class Host:
+    def __init__(self, **ranks: float) -> None:
+        self.now = 1000.0
+        self.ranks = Ranks(ExporterConfig(ranks=RanksConfig(**ranks)), clock=lambda: self.now)  # type: ignore[arg-type]
+
+    def connect(self, attachment: Attachment, identity: Identity = TOLD) -> RankState:
+        return self.ranks.hello(identity, attachment)
+
+    def up(self) -> list[bool]:
+        """Of the ranks that are published."""
+        return [state.connected for state in self.ranks]
+
+
+@pytest.mark.parametrize("phases_first", [True, False])
+def test_the_identity_that_came_with_phases_stands(phases_first: bool):
+    """libargus_cupti knows its rank but no topology, whichever of the two connects first."""
+    host = Host()
+    pair = [(connection(PHASES), TOLD), (connection(KERNELS), PROVISIONAL)]
+    for attachment, identity in pair if phases_first else reversed(pair):
+        state = host.connect(attachment, identity)
+    assert state.identity == TOLD
+
+
+def test_kernels_alone_make_a_provisional_rank():
+    """Where Python is not attached, kernels are better than nothing."""
+    host = Host()
+    assert host.connect(connection(KERNELS), PROVISIONAL).identity == PROVISIONAL
+    assert host.up() == [True]
+
+
+def test_a_rank_leaves_when_phases_say_bye_though_kernels_are_connected():
+    """The process ends; its libraries hang up when it is gone."""
+    host = Host()
+    phases, kernels = connection(PHASES), connection(KERNELS)
+    state = host.connect(phases)
+    host.connect(kernels, PROVISIONAL)
+    host.ranks.detach(state, phases, said_bye=True)
+    assert host.up() == []
+    host.ranks.detach(state, kernels, said_bye=False)
+    assert len(host.ranks) == 0
+
+
+def test_the_same_process_comes_back_after_bye_with_its_totals():
+    """It stopped reporting and began again; its kernels connection never ended."""
+    host = Host()
+    phases = connection(PHASES)
+    state = host.connect(phases)
+    host.connect(connection(KERNELS), PROVISIONAL)
+    host.ranks.detach(state, phases, said_bye=True)
+    assert host.connect(connection(PHASES)) is state
+    assert host.up() == [True]
+
+
+def test_another_process_after_bye_is_a_new_rank():
+    """The next run of the job begins with empty totals, while the old process is still ending."""
+    host = Host()
+    phases = connection(PHASES)
+    state = host.connect(phases)
+    host.connect(connection(KERNELS), PROVISIONAL)
+    host.ranks.detach(state, phases, said_bye=True)
+    assert host.connect(connection(PHASES, pid=200)) is not state
+    assert not host.ranks.knows(state)
+
+
+def test_a_dropped_kernels_connection_takes_its_channel_down_and_not_the_rank():
+    """With a reason; when it is back, the channel is up again."""
+    host = Host()
+    state = host.connect(connection(PHASES))
+    kernels = connection(KERNELS)
+    host.connect(kernels, PROVISIONAL)
+    host.ranks.detach(state, kernels, said_bye=False)
+    assert host.up() == [True]
+    assert (state.channel(KERNELS).up, state.channel(KERNELS).reason) == (False, "disconnected")
+    host.connect(connection(KERNELS), PROVISIONAL)
+    assert (state.channel(KERNELS).up, state.channel(KERNELS).reason) == (True, "")
+
+
+def test_without_phases_the_rank_is_lost_though_another_connection_is_open():
+    """A forked child may have inherited it: it says nothing of the training process."""
+    host = Host()
+    phases = connection(PHASES)
+    state = host.connect(phases)
+    host.connect(connection(KERNELS), PROVISIONAL)
+    host.ranks.detach(state, phases, said_bye=False)
+    assert host.up() == [False]
+
+
+def test_a_new_process_that_came_before_the_old_one_went_keeps_the_rank():
+    """A restart overlaps: neither the end nor the BYE of the old connection counts."""
+    for said_bye in (True, False):
+        host = Host()
+        old = connection(PHASES)
+        state = host.connect(old)
+        host.connect(connection(PHASES, pid=200))
+        host.ranks.detach(state, old, said_bye=said_bye)
+        assert host.up() == [True]
+
+
+def test_a_lost_rank_is_forgotten_after_its_time_and_not_before():
+    """`ranks.forget_seconds`; connections that are left then speak for nobody."""
+    host = Host(forget_seconds=300.0)
+    phases = connection(PHASES)
+    state = host.connect(phases)
+    host.connect(connection(KERNELS), PROVISIONAL)
+    host.ranks.detach(state, phases, said_bye=False)
+    host.now += 299
+    host.ranks.forget_lost()
+    assert host.up() == [False]
+    host.now += 1
+    host.ranks.forget_lost()
+    assert host.up() == []
+    assert not host.ranks.knows(state)
+
+
+def test_a_lost_rank_that_comes_back_is_the_same():
+    """A reconnect keeps the phase totals."""
+    host = Host()
+    phases = connection(PHASES)
+    state = host.connect(phases)
+    host.ranks.detach(state, phases, said_bye=False)
+    assert host.connect(connection(PHASES)) is state
+    assert state.lost_at is None
+
+
+def test_a_new_process_of_a_rank_begins_its_host_totals_anew():
+    """What the old process compiled is not what the new one did."""
+    host = Host()
+    phases = connection(PHASES)
+    state = host.connect(phases)
+    records.garbage_collection(state, wire.GarbageCollection(1, 1, 5, 0.5, 2))
+    host.ranks.detach(state, phases, said_bye=False)
+    host.connect(connection(PHASES))
+    assert set(state.host.collections) == {2}
+    host.connect(connection(PHASES, pid=200))
+    assert state.host.collections == {}
+
+
+def test_another_user_cannot_speak_for_a_connected_rank():
+    """Two users who name their jobs alike do not mix; root (a sampler, say) may join any rank."""
+    host = Host()
+    host.connect(connection(PHASES, uid=5001))
+    with pytest.raises(wire.WireError, match="rank 0 of job is connected as user 5001") as caught:
+        host.connect(connection(PHASES, uid=5002))
+    assert caught.value.reason == "rank_owner"
+    host.connect(connection(STACKS, uid=0), PROVISIONAL)
+
+
+def test_a_lost_rank_of_another_user_begins_anew():
+    """The name is free, the totals are not."""
+    host = Host()
+    phases = connection(PHASES, uid=5001)
+    state = host.connect(phases)
+    host.ranks.detach(state, phases, said_bye=False)
+    assert host.connect(connection(PHASES, uid=5002)) is not state
+
+
+def test_there_is_a_limit_to_ranks():
+    """A producer in a loop cannot fill the memory with ranks that it lost."""
+    host = Host(limit=2)
+    for number in range(2):
+        host.connect(connection(PHASES), Identity("job", number))
+    with pytest.raises(wire.WireError, match=r"2 ranks are here already; raise ranks\.limit") as caught:
+        host.connect(connection(PHASES), Identity("job", 2))
+    assert caught.value.reason == "ranks_limit"
+
+
+# Losses
+
+
+def lost(state: RankState) -> dict[wire.Channel, int]:
+    return {channel: totals.dropped["socket"] for channel, totals in state.channels.items() if totals.dropped}
+
+
+@pytest.mark.parametrize(
+    ("channels", "charged"),
+    [((PHASES,), PHASES), ((KERNELS,), KERNELS), ((STACKS,), STACKS), ((KERNELS, PHASES), PHASES)],
+)
+def test_what_a_connection_loses_is_charged_to_its_channel(
+    channels: Iterable[wire.Channel], charged: wire.Channel
+):
+    """The packet does not say which records were lost, the connection does."""
+    host = Host()
+    attachment = connection(*channels)
+    state = host.connect(attachment)
+    state.channels.sender_dropped(attachment, 7)
+    state.channels.sender_dropped(attachment, 9)
+    assert lost(state) == {charged: 9}
+
+
+def test_a_reconnect_does_not_count_losses_again():
+    """The producer's total outlives its connection; a new process under the same pid begins at 0."""
+    host = Host()
+    first, second = connection(PHASES), connection(PHASES)
+    state = host.connect(first)
+    state.channels.sender_dropped(first, 100)
+    host.ranks.detach(state, first, said_bye=False)
+    host.connect(second)
+    state.channels.sender_dropped(second, 130)
+    assert lost(state) == {PHASES: 130}
+    state.channels.sender_dropped(second, 5)
+    assert lost(state) == {PHASES: 135}
+
+
+@pytest.mark.parametrize("mask", [0, 8, 0xFF])
+def test_a_hello_without_a_channel_that_exists_is_refused(mask: int):
+    """Nothing could be attributed to it."""
+    with pytest.raises(wire.WireError, match="channel mask") as caught:
+        channels_of(mask)
+    assert caught.value.reason == "hello"
+
+
+# Limits
+
+
+def test_distinct_units_compilers_and_phases_are_limited_and_the_rest_is_counted():
+    """Producers choose these names; each is a series."""
+    host = Host()
+    attachment = connection(PHASES)
+    state = host.connect(attachment)
+
+    class Names:
+        def text(self, number: int) -> str:
+            return f"name{number}"
+
+    names = Names()
+    for number in range(300):
+        records.work(state, wire.Work(1.0, number), names)  # type: ignore[arg-type]
+        records.compilation(state, wire.Compilation(1, 1, 1, 1.0, number), names)  # type: ignore[arg-type]
+        records.span(state, wire.Span(1, 1, 1, number, 0, 0, 1, 0), names)  # type: ignore[arg-type]
+    assert (len(state.work), len(state.host.compilations), len(state.phases)) == (16, 16, 256)
+    dropped = state.channel(PHASES).dropped
+    assert (dropped["units_limit"], dropped["compilers_limit"], dropped["phases_limit"]) == (284, 284, 44)
