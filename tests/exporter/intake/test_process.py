@@ -16,7 +16,7 @@ def run(script: str) -> str:
 def test_as_many_files_may_be_open_as_the_system_allows():
     """The soft limit becomes the hard one."""
     script = (
-        "import resource; from argus_exporter import process\n"
+        "import resource; from argus_exporter.intake import process\n"
         "_, most = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, most)); process.prepare()\n"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most))"
@@ -27,7 +27,7 @@ def test_as_many_files_may_be_open_as_the_system_allows():
 def test_what_was_there_at_the_start_is_not_collected_again():
     """It is out of sight of the collector."""
     script = (
-        "import gc; from argus_exporter import process\n"
+        "import gc; from argus_exporter.intake import process\n"
         "kept = [[] for _ in range(100_000)]; process.settle()\n"
         "print(gc.get_freeze_count() > 100_000 > len(gc.get_objects()))"
     )

@@ -72,7 +72,7 @@ def test_collectives_of_a_known_dimension_are_told():
 
 def test_many_waiting_records_are_summed_before_their_time(monkeypatch):
     """An exporter that is not asked does not keep records for it."""
-    monkeypatch.setattr(totals, "_WAITING_LIMIT", 2)
+    monkeypatch.setattr("argus_exporter.kernels.totals._WAITING_LIMIT", 2)
     made = totals()
     for _ in range(5):
         made.add(kernels((0, 40, 1, 7)))
@@ -83,7 +83,7 @@ def test_many_waiting_records_are_summed_before_their_time(monkeypatch):
 
 def test_pairs_beyond_the_limit_are_dropped_and_counted(monkeypatch):
     """A producer that invents kernels costs a bounded amount of memory."""
-    monkeypatch.setattr(totals, "_PAIRS_LIMIT", 2)
+    monkeypatch.setattr("argus_exporter.kernels.totals._PAIRS_LIMIT", 2)
     made = KernelTotals({})
     made.label({7: "compute0"}, {})
     made.add(kernels(*((0, 1, name, 7) for name in range(10, 20))))
