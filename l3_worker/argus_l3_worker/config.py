@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from argus_core.http_access import AccessConfig
 from argus_core.settings import require, require_positive, section, setting
-from argus_l3_worker.http_access import AccessConfig
 from argus_l3_worker.judge.config import JudgeConfig, WitnessConfig
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.traces.config import TracesConfig

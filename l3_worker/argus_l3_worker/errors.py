@@ -11,10 +11,6 @@ class ConfigError(ArgusWorkerError):
     """The worker cannot start with these settings (exit 2)."""
 
 
-class AccessError(ArgusWorkerError):
-    """A secret or certificate that a request needs cannot be read or used; others may be tried again."""
-
-
 class QueryError(ArgusWorkerError):
     """Prometheus did not answer a query, or not with what was asked; the cycle is tried again."""
 

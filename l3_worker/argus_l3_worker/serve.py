@@ -10,13 +10,13 @@ from collections.abc import Callable
 import aiohttp
 from aiohttp import web
 
+from argus_core.http_access import Access
 from argus_core.settings import SettingsError
 from argus_core.store.base import StoreError
 from argus_core.store.config import open_store
 from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
-from argus_l3_worker.http_access import Access
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.read.prometheus import Prometheus
 from argus_l3_worker.reload import changed_keys, reloaded

@@ -16,8 +16,8 @@ import numpy as np
 
 from argus_core import catalogue
 from argus_core.remote_write import Labels, labels_of
-from argus_l3_worker.judge.config import WitnessConfig
 from argus_l3_worker.judge import eroica, rhythm
+from argus_l3_worker.judge.config import WitnessConfig
 from argus_l3_worker.read.prometheus import Prometheus, Sample, Series, selector
 from argus_l3_worker.triples import Floats
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from argus_core.settings import require, require_positive, setting
-from argus_l3_worker.http_access import AccessConfig, require_no_secret
+from argus_core.http_access import AccessConfig, require_url
+from argus_core.settings import require_positive, setting
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,4 @@ class PrometheusConfig(AccessConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "timeout_seconds", "concurrency", "shard_series", "max_kernels")
-        require(
-            self.url.startswith(("http://", "https://")),
-            f"url is {self.url!r}; allowed: a URL that starts with http:// or https://",
-        )
-        require_no_secret(self.url)
+        require_url("url", self.url)

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
-from argus_l3_worker.errors import AccessError, PartialAnswer, QueryError
-from argus_l3_worker.http_access import Access, refusal_hint
+from argus_core.http_access import Access, AccessError, refusal_hint
+from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.telemetry import Telemetry
 

@@ -15,11 +15,11 @@ from typing import Any, Final, Literal
 import aiohttp
 
 from argus_core import catalogue, remote_write
+from argus_core.http_access import Access, AccessError, refusal_hint
 from argus_core.store.base import StoreError
 from argus_core.store.config import open_store
 from argus_l3_worker.config import Config
-from argus_l3_worker.errors import AccessError, PartialAnswer, QueryError
-from argus_l3_worker.http_access import Access, refusal_hint
+from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.telemetry import Telemetry
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
+from argus_core.http_access import AccessConfig, require_url
 from argus_core.settings import require_positive, section, setting
 from argus_core.store.config import StoreConfig
 
 
 @dataclass(frozen=True)
-class RequestConfig:
+class RequestConfig(AccessConfig):
     """Asking exporters for the traces of suspects and of healthy peers."""
 
     enabled: bool = setting(True, "ask exporters for traces when a rank is accused")
@@ -19,8 +19,6 @@ class RequestConfig:
         "http://{instance}",
         "where the exporter of a rank listens; {instance}, {node}, {rank} are labels of its argus_rank_info",
     )
-    username: str = setting("", "user for exporters that ask for a password; empty: none")
-    password_file: Path | None = setting(None, "file with that user's password")
     seconds: float = setting(
         30.0, "length of the window that is asked for; it ends when the verdict is given"
     )
@@ -33,10 +31,8 @@ class RequestConfig:
     keep_traces: int = setting(256, "series of argus_l3_trace_info at a time; the oldest go first")
 
     def __post_init__(self) -> None:
-        if not self.exporter_url.startswith(("http://", "https://")):
-            raise ValueError(
-                f"exporter_url is {self.exporter_url!r}; allowed: http:// or https://, then a host"
-            )
+        super().__post_init__()
+        require_url("exporter_url", self.exporter_url)
         try:
             self.exporter_url.format(instance="", node="", rank="")
         except (KeyError, IndexError, ValueError) as error:

@@ -8,7 +8,6 @@ look up. A request that fails is counted and tried again in the next cycle; a cy
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,8 +18,8 @@ import aiohttp
 
 from argus_core import catalogue
 from argus_core.bounded_read import read_bounded
+from argus_core.http_access import Access, AccessError, refusal_hint
 from argus_core.remote_write import Labels, labels_of
-from argus_l3_worker.errors import ConfigError
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.read.prometheus import Sample
 from argus_l3_worker.telemetry import Telemetry
@@ -80,7 +79,11 @@ def _distance(
 
 
 class TraceRequests:
-    """What was asked for, and what exporters promised."""
+    """What was asked for, and what exporters promised.
+
+    Raises:
+        AccessError: a file that the configuration names cannot be used.
+    """
 
     def __init__(self, session: aiohttp.ClientSession, config: RequestConfig, telemetry: Telemetry) -> None:
         self._session = session
@@ -88,7 +91,8 @@ class TraceRequests:
         self._telemetry = telemetry
         self._asked: dict[Rank, float] = {}
         self._known: dict[Rank, KnownTrace] = {}
-        self._auth = _auth(config)
+        self._access = Access(config, "traces.request")
+        self._access.arguments()
 
     def restore(self, samples: Sequence[Sample], at: float) -> None:
         """Take over the series of a worker before this one."""
@@ -162,7 +166,8 @@ class TraceRequests:
             "end": at,
         }
         try:
-            async with self._session.post(f"{url}/traces/request", json=body, headers=self._auth) as response:
+            arguments = self._access.arguments()
+            async with self._session.post(f"{url}/traces/request", json=body, **arguments) as response:
                 raw = await read_bounded(response.content, _ANSWER_LIMIT)
                 answer = _answer(raw, response.status)
             if 400 <= response.status < 500 and response.status != 429:
@@ -175,7 +180,7 @@ class TraceRequests:
         except asyncio.CancelledError:
             self._count("failure")
             raise
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, AccessError) as error:
             self._count("failure")
             LOGGER.warning(
                 fields(
@@ -207,23 +212,9 @@ class TraceRequests:
         }
 
 
-def _auth(config: RequestConfig) -> dict[str, str]:
-    """Headers of basic auth, as the exporter's --web.config.file may ask for."""
-    if not config.username:
-        return {}
-    try:
-        password = config.password_file.read_text().strip() if config.password_file is not None else ""
-    except OSError as error:
-        raise ConfigError(
-            f"traces.request.password_file {config.password_file} cannot be read: {error.strerror}"
-        ) from error
-    token = base64.b64encode(f"{config.username}:{password}".encode()).decode()
-    return {"Authorization": f"Basic {token}"}
-
-
 def _answer(raw: bytes, status: int) -> dict[str, Any]:
     try:
         answer = json.loads(raw)
     except ValueError as error:
-        raise ValueError(f"HTTP {status} and no JSON") from error
+        raise ValueError(f"HTTP {status}: {refusal_hint(status, 'traces.request') or 'no JSON'}") from error
     return answer if isinstance(answer, dict) else {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from argus_core.settings import require, require_positive, setting
-from argus_l3_worker.http_access import AccessConfig, require_no_secret
+from argus_core.http_access import AccessConfig, require_url
+from argus_core.settings import require_positive, setting
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,4 @@ class WriteConfig(AccessConfig):
             "spool_bytes",
             "spool_age_seconds",
         )
-        require(
-            self.url == "" or self.url.startswith(("http://", "https://")),
-            f"url is {self.url!r}; allowed: empty, or a URL that starts with http:// or https://",
-        )
-        require_no_secret(self.url)
+        require_url("url", self.url, or_empty=True)

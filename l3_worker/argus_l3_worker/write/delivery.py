@@ -10,9 +10,9 @@ from typing import Final
 import aiohttp
 
 from argus_core import remote_write
+from argus_core.http_access import Access, AccessError, refusal_hint
 from argus_core.remote_write import REFUSALS_UNTIL_ASIDE
-from argus_l3_worker.errors import AccessError, DeliveryError
-from argus_l3_worker.http_access import Access, refusal_hint
+from argus_l3_worker.errors import DeliveryError
 from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.write.config import WriteConfig

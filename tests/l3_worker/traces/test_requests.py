@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from argus_l3_worker.errors import ConfigError
+from argus_core.http_access import AccessError, BasicAuth
 from argus_l3_worker.read.prometheus import Sample
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.config import RequestConfig
@@ -187,7 +187,8 @@ def test_the_address_may_come_from_a_template_and_a_password_from_a_file(tmp_pat
     async def play(requests: TraceRequests, address: str) -> None:
         await requests.update([("llm", "2")], [info(2, "elsewhere:1", node=address)], NOW)
 
-    config = RequestConfig(exporter_url="http://{node}", username="argus", password_file=secret)
+    auth = BasicAuth(username="argus", password_file=secret)
+    config = RequestConfig(exporter_url="http://{node}", basic_auth=auth)
     requests, _ = _play(exporter, config, play)
     assert "2" in _published(requests)
     assert exporter.users == ["Basic " + b64encode(b"argus:geheim").decode()]
@@ -226,14 +227,33 @@ def test_a_new_worker_takes_over_what_was_promised() -> None:
 def test_a_password_file_that_is_missing_is_refused_at_start(tmp_path: Path) -> None:
     """With key and file."""
 
+    auth = BasicAuth(username="argus", password_file=tmp_path / "none")
+
     async def start() -> None:
         async with aiohttp.ClientSession() as session:
-            TraceRequests(
-                session, RequestConfig(username="argus", password_file=tmp_path / "none"), Telemetry()
-            )
+            TraceRequests(session, RequestConfig(basic_auth=auth), Telemetry())
 
-    with pytest.raises(ConfigError, match=r"traces\.request\.password_file"):
+    with pytest.raises(AccessError, match=r"traces\.request\.basic_auth\.password_file"):
         asyncio.run(start())
+
+
+def test_a_password_file_that_is_gone_later_fails_a_request_only(tmp_path: Path) -> None:
+    """It is read for each request: once it is back, the trace is asked for."""
+    exporter = Exporter()
+    secret = tmp_path / "password"
+    secret.write_text("first")
+
+    async def play(requests: TraceRequests, address: str) -> None:
+        secret.unlink()
+        await requests.update([("llm", "2")], [info(2, address)], NOW)
+        assert exporter.asked == []
+        secret.write_text("second")
+        await requests.update([("llm", "2")], [info(2, address)], NOW + 60)
+
+    config = RequestConfig(basic_auth=BasicAuth(username="argus", password_file=secret))
+    requests, telemetry = _play(exporter, config, play)
+    assert _counted(telemetry, "failure") == 1 and "2" in _published(requests)
+    assert exporter.users == ["Basic " + b64encode(b"argus:second").decode()]
 
 
 def test_the_body_is_what_the_exporter_accepts() -> None:

@@ -1,9 +1,9 @@
-"""How the worker proves who it is and checks whom it talks to, configured as Prometheus' own HTTP clients.
+"""How our HTTP clients prove who they are and check whom they talk to, configured as Prometheus' own clients.
 
 Files are read again at each use, so that a rotated secret or certificate needs no restart.
 
-Source: https://prometheus.io/docs/prometheus/latest/configuration/configuration/#remote_read (basic_auth,
-authorization, tls_config, headers) and the older bearer_token_file.
+Source: https://prometheus.io/docs/prometheus/latest/configuration/configuration/#http_config (basic_auth,
+authorization, tls_config), `headers` of remote_write there, and the older bearer_token_file.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from argus_core.settings import require, section, setting
-from argus_l3_worker.errors import AccessError
+from argus_core.settings import SettingsError, require, section, setting
 
 # Set by the client itself; a value of the user's would break requests or be overwritten silently.
 _RESERVED_HEADERS: Final = frozenset(
     {"authorization", "content-encoding", "content-type", "content-length", "host", "accept-encoding"}
     | {"user-agent", "x-prometheus-remote-write-version", "transfer-encoding", "connection"}
 )
+
+
+class AccessError(SettingsError):
+    """A file that a request needs cannot be read or used now; it is read again for the next request."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class AccessConfig:
             raise ValueError(f"{named} exclude one another: give one of them")
         for name, value in self.headers.items():
             if name.lower() in _RESERVED_HEADERS:
-                raise ValueError(f"headers.{name} is set by the worker itself; allowed: other headers")
+                raise ValueError(f"headers.{name} is set by ARGUS itself; allowed: other headers")
             if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
                 raise ValueError(f"headers.{name} is no header name; allowed: letters, digits, - and _")
             if not value.isprintable():
@@ -204,10 +206,17 @@ def refusal_hint(status: int, key: str) -> str:
     if status in (401, 403):
         return f"check {key}.basic_auth, {key}.authorization or {key}.bearer_token_file"
     if 300 <= status < 400:
-        return f"redirects are not followed: set {key}.url to where it points"
+        return f"redirects are not followed: let the URL in {key} be where it points"
     return ""
 
 
-def require_no_secret(url: str) -> None:
+def require_url(key: str, url: str, *, or_empty: bool = False) -> None:
+    """Raises:
+    ValueError: it is no URL of ours, or it holds a secret.
+    """
+    host = url.partition("//")[2].partition("/")[0]
     # URLs are in every log line.
-    require("@" not in urlsplit(url).netloc, "url holds a user or password; allowed: basic_auth for them")
+    require("@" not in host, f"{key} holds a user or password; allowed: basic_auth for them")
+    allowed = "http://... or https://..." + (", or empty" if or_empty else "")
+    is_url = url.startswith(("http://", "https://")) or (or_empty and not url)
+    require(is_url, f"{key} is {url!r}; allowed: {allowed}")

@@ -16,11 +16,9 @@ import trustme
 import yaml
 from bench.servers import PrometheusServer
 
-from argus_core.settings import SettingsError, from_mapping
+from argus_core.settings import from_mapping
 from argus_l3_worker.cli import main
 from argus_l3_worker.config import Config
-from argus_l3_worker.errors import AccessError
-from argus_l3_worker.http_access import Access, AccessConfig
 from l3_worker.backends import Backend
 from l3_worker.fleets import fleet
 from l3_worker.published_fleet import Fleet
@@ -28,93 +26,8 @@ from l3_worker.published_fleet import Fleet
 PASSWORD = "open sesame"
 
 
-def access(**keys: object) -> Access:
-    return Access(from_mapping(AccessConfig, keys, "test"), "prometheus")
-
-
-def authorization(of: Access) -> str:
-    return str(of.arguments()["headers"]["Authorization"])
-
-
 def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-
-
-def test_each_form_of_prometheus_becomes_its_header(tmp_path: Path) -> None:
-    """basic_auth, authorization and bearer_token_file, with secrets in the file or beside it."""
-    file = tmp_path / "secret"
-    file.write_text(f"{PASSWORD}\n")
-    name = str(file)
-    assert authorization(access(basic_auth={"username": "argus", "password": "x"})) == basic("argus", "x")
-    assert authorization(access(basic_auth={"username": "argus", "password_file": name})) == basic(
-        "argus", PASSWORD
-    )
-    assert authorization(access(authorization={"credentials": "abc"})) == "Bearer abc"
-    given = {"type": "ApiKey", "credentials_file": name}
-    assert authorization(access(authorization=given)) == f"ApiKey {PASSWORD}"
-    assert authorization(access(bearer_token_file=name)) == f"Bearer {PASSWORD}"
-
-
-def test_a_rotated_secret_is_used_from_then_on(tmp_path: Path) -> None:
-    """Files are read at each use."""
-    file = tmp_path / "token"
-    file.write_text("first")
-    used = access(bearer_token_file=str(file))
-    assert authorization(used) == "Bearer first"
-    file.write_text("second")
-    assert authorization(used) == "Bearer second"
-
-
-def test_a_renewed_authority_is_used_from_then_on(tmp_path: Path) -> None:
-    """The context is kept, and with it connections, until a file changes."""
-    file = tmp_path / "ca.pem"
-    trustme.CA().cert_pem.write_to_path(file)
-    used = access(tls_config={"ca_file": str(file)})
-    first = used.arguments()["ssl"]
-    assert used.arguments()["ssl"] is first
-    file.write_bytes(trustme.CA().cert_pem.bytes() + trustme.CA().cert_pem.bytes())
-    assert used.arguments()["ssl"] is not first
-
-
-@pytest.mark.parametrize("content", ["", "two\nlines\n", None])
-def test_a_secret_that_is_none_is_named_by_key_and_file(tmp_path: Path, content: str | None) -> None:
-    """Missing, empty, or more than a line: which key, which file; never what is in it."""
-    file = tmp_path / "token"
-    if content is not None:
-        file.write_text(content)
-    with pytest.raises(AccessError, match=rf"prometheus\.bearer_token_file: .*{file}") as caught:
-        access(bearer_token_file=str(file)).arguments()
-    assert "two" not in str(caught.value)
-
-
-def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
-    """Not PEM, and not there."""
-    file = tmp_path / "ca.pem"
-    file.write_text("nonsense")
-    for path in (file, tmp_path / "absent.pem"):
-        with pytest.raises(AccessError, match=rf"prometheus\.tls_config: cannot use {path}"):
-            access(tls_config={"ca_file": str(path)}).arguments()
-
-
-@pytest.mark.parametrize(
-    ("keys", "named"),
-    [
-        ({"basic_auth": {"username": "a"}, "bearer_token_file": "/t"}, "basic_auth and bearer_token_file"),
-        ({"basic_auth": {"username": "a", "password": "b", "password_file": "/t"}}, "password_file exclude"),
-        ({"basic_auth": {"password": "b"}}, "username is empty"),
-        ({"authorization": {"type": "Basic", "credentials": "b"}}, "basic_auth for Basic"),
-        ({"tls_config": {"cert_file": "/c"}}, "cert_file and key_file belong together"),
-        ({"headers": {"Authorization": "x"}}, "set by the worker itself"),
-        ({"headers": {"X-Scope-OrgID": "a\nb"}}, "control characters"),
-        ({"url": "http://user:pass@host"}, "allowed: basic_auth"),
-    ],
-)
-def test_a_contradiction_is_refused_at_start(keys: dict[str, object], named: str) -> None:
-    """With the section, and without the secret."""
-    with pytest.raises(SettingsError, match=named) as caught:
-        from_mapping(Config, {"prometheus": keys}, "l3.yaml")
-    assert "prometheus." in str(caught.value)
-    assert "pass@" not in str(caught.value)
 
 
 def test_results_go_to_prometheus_as_queries_do_unless_told_otherwise() -> None:
@@ -150,7 +63,7 @@ def test_a_redirect_is_not_followed(capsys: pytest.CaptureFixture[str]) -> None:
         backend.redirect_to = f"{backend.url}/elsewhere"
         config = {"prometheus": {"url": backend.url, "authorization": {"credentials": "abc"}}}
         assert main(["once", "--config", str(written(backend.folder, config))]) == 1
-    assert "set prometheus.url to where it points" in capsys.readouterr().err
+    assert "let the URL in prometheus be where it points" in capsys.readouterr().err
     assert all(request.path != "/elsewhere" for request in backend.requests)
 
 
