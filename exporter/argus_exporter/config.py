@@ -10,8 +10,7 @@ from argus_exporter.intake.config import SocketConfig
 from argus_exporter.kernels.config import KernelsConfig, WindowsConfig
 from argus_exporter.place.config import TopologyConfig
 from argus_exporter.place.topology import DIMENSIONS
-from argus_exporter.publish.config import DiscoveryConfig, WebConfig
-from argus_exporter.publish.remote_write_config import RemoteWriteConfig
+from argus_exporter.publish.config import DiscoveryConfig, RemoteWriteConfig, WebConfig
 from argus_exporter.py_spy.settings import StacksConfig
 from argus_exporter.ranks.config import RanksConfig
 from argus_exporter.traces.config import TracesConfig

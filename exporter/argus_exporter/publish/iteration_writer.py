@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple
@@ -18,10 +17,11 @@ import aiohttp
 
 from argus_core import catalogue, remote_write, wire
 from argus_core.bounded_read import read_bounded
+from argus_core.http_access import Access, AccessError, refusal_hint
 from argus_core.log_limiter import LogLimiter
 from argus_core.remote_write import Labels, SnappyMissing, encode_series, labels_of, pack, snappy
 from argus_exporter.errors import ArgusExporterError
-from argus_exporter.publish.remote_write_config import RemoteWriteConfig, client_context, request_headers
+from argus_exporter.publish.config import RemoteWriteConfig
 from argus_exporter.ranks.channels import ChannelTotals
 from argus_exporter.ranks.rank_state import RankState
 
@@ -59,8 +59,7 @@ class IterationWriter:
 
     def __init__(self, config: RemoteWriteConfig) -> None:
         self._config = config
-        self._headers: dict[str, str] = {}
-        self._context: ssl.SSLContext | bool = True
+        self._access = Access(config, "remote_write")
         self._queue: deque[Sample] = deque()
         self._newest: dict[Labels, int] = {}
         self._sender: asyncio.Task[None] | None = None
@@ -73,7 +72,7 @@ class IterationWriter:
         """Begin to send, where there is somewhere to send to.
 
         Raises:
-            SettingsError: a file that the configuration names cannot be used.
+            AccessError: a file that the configuration names cannot be used.
             ArgusExporterError: the extra for remote write is not installed.
         """
         self.reconfigure(self._config)
@@ -89,18 +88,19 @@ class IterationWriter:
         self._report_refused()
 
     def reconfigure(self, config: RemoteWriteConfig) -> None:
-        """Take a new configuration; what is queued goes where it says. Secrets are read again.
+        """Take a new configuration; what is queued goes where it says.
 
         Raises:
-            SettingsError, ArgusExporterError: as `start`; the old configuration goes on.
+            AccessError, ArgusExporterError: as `start`; the old configuration goes on.
         """
         if config.url:
             try:
                 snappy()
             except SnappyMissing as error:
                 raise ArgusExporterError(f"remote_write.url is set: {error}") from error
-        self._headers, self._context = request_headers(config), client_context(config)
-        self._config = config
+        access = Access(config, "remote_write")
+        access.arguments()
+        self._config, self._access = config, access
         if self._sender is not None:
             self._sender.cancel()
             self._sender = None
@@ -141,8 +141,8 @@ class IterationWriter:
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[_Receiver]:
-        async with aiohttp.ClientSession(headers=self._headers) as session:
-            yield _Receiver(session, self._config, self._context)
+        async with aiohttp.ClientSession() as session:
+            yield _Receiver(session, self._config, self._access)
 
     async def _send_forever(self) -> None:
         interval = wait = self._config.interval_seconds
@@ -209,33 +209,30 @@ class IterationWriter:
 
 
 class _Receiver:
-    def __init__(
-        self, session: aiohttp.ClientSession, config: RemoteWriteConfig, context: ssl.SSLContext | bool
-    ) -> None:
+    def __init__(self, session: aiohttp.ClientSession, config: RemoteWriteConfig, access: Access) -> None:
         self._session = session
         self._config = config
-        self._context = context
+        self._access = access
 
     async def post(self, samples: Sequence[Sample]) -> None:
         """Raises Refused or Unreachable."""
         body = pack(encode_series(one.labels, one.seconds, one.end_ms) for one in samples)
         timeout = aiohttp.ClientTimeout(total=self._config.timeout_seconds)
         try:
-            async with self._session.post(
-                self._config.url,
-                data=body,
-                timeout=timeout,
-                ssl=self._context,
-                allow_redirects=False,
-            ) as response:
+            arguments = self._access.arguments()
+            arguments["headers"] |= remote_write.HEADERS
+            url = self._config.url
+            async with self._session.post(url, data=body, timeout=timeout, **arguments) as response:
                 if response.status < 300:
                     return
                 told = (await read_bounded(response.content, 300))[:300]
                 text = " ".join(told.decode("utf-8", "replace").split())
+        except AccessError as error:
+            raise Unreachable(str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"cannot reach {self._config.url}: {error or type(error).__name__}") from error
         if remote_write.refused_for_content(response.status):
             raise remote_write.Refused(response.status, text)
-        remedy = remote_write.REMEDIES.get(response.status)
+        remedy = remote_write.REMEDIES.get(response.status) or refusal_hint(response.status, "remote_write")
         hint = f"; {remedy}" if remedy else ""
         raise Unreachable(f"{self._config.url} answers HTTP {response.status}: {text}{hint}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bench.servers import PrometheusServer
 
-from argus_exporter.publish.remote_write_config import RemoteWriteConfig
+from argus_exporter.publish.config import RemoteWriteConfig
 from exporter.exporter_process import Rank, config, exporter, wait_for
 
 
@@ -19,7 +19,7 @@ def test_prometheus_has_every_step_at_its_end(tmp_path: Path):
     server = PrometheusServer(tmp_path)
     try:
         server.start()
-        write = RemoteWriteConfig(f"{server.url}/api/v1/write", interval_seconds=0.1)
+        write = RemoteWriteConfig(url=f"{server.url}/api/v1/write", interval_seconds=0.1)
         configuration = dataclasses.replace(config(tmp_path / "exporter.sock"), remote_write=write)
         with exporter(configuration) as running:
             rank = Rank(running.socket, 0)

@@ -13,13 +13,14 @@ import pytest
 from aiohttp import web
 
 from argus_core import wire
+from argus_core.http_access import AccessError
 from argus_core.remote_write import decode_labels, unpack
 from argus_core.settings import SettingsError, from_mapping
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.place.topology import Identity
+from argus_exporter.publish.config import RemoteWriteConfig
 from argus_exporter.publish.iteration_writer import IterationWriter
-from argus_exporter.publish.remote_write_config import RemoteWriteConfig, request_headers
 from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.ranks.registry import Ranks
@@ -88,7 +89,8 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @contextlib.asynccontextmanager
 async def writing(url: str, **settings: object) -> AsyncIterator[IterationWriter]:
-    writer = IterationWriter(RemoteWriteConfig(url, **{"interval_seconds": 0.01, **settings}))  # type: ignore[arg-type]
+    content = {"url": url, "interval_seconds": 0.01, **settings}
+    writer = IterationWriter(from_mapping(RemoteWriteConfig, content, "test"))
     writer.start()
     try:
         yield writer
@@ -288,7 +290,7 @@ def test_without_a_url_nothing_is_queued():
         state = rank()
         async with writing("") as writer:
             writer.take(state, step(1000))
-            writer.reconfigure(RemoteWriteConfig(NOWHERE, queue_samples=1))
+            writer.reconfigure(RemoteWriteConfig(url=NOWHERE, queue_samples=1))
             writer.take(state, step(1000))
             assert dropped(state) == {}
             writer.take(state, step(1001))
@@ -297,29 +299,49 @@ def test_without_a_url_nothing_is_queued():
     asyncio.run(body())
 
 
-def test_secrets_come_from_files(tmp_path: Path):
-    """Basic auth, a bearer token, or any header, read without their last newline."""
+def test_a_rotated_secret_is_used_without_a_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """The file is read for each request; while it cannot be used the samples wait, and the log names it."""
     secret = tmp_path / "secret"
-    secret.write_text("s3cret\n")
-    more = tmp_path / "headers.yaml"
-    more.write_text("X-Scope-OrgID: team-a\n")
-    basic = RemoteWriteConfig(
-        NOWHERE, basic_auth_user="me", basic_auth_password_file=secret, headers_file=more
-    )
-    headers = request_headers(basic)
-    assert headers["Authorization"] == "Basic " + base64.b64encode(b"me:s3cret").decode()
-    assert headers["X-Scope-OrgID"] == "team-a"
-    assert (
-        request_headers(RemoteWriteConfig(NOWHERE, bearer_token_file=secret))["Authorization"]
-        == "Bearer s3cret"
-    )
+    secret.write_text("first\n")
+
+    async def body() -> None:
+        state = rank()
+        auth = {"username": "me", "password_file": str(secret)}
+        async with receiver() as there, writing(there.url, basic_auth=auth) as writer:
+            writer.take(state, step(1))
+            await until(lambda: len(there.taken) == 1)
+            assert there.authorization == "Basic " + base64.b64encode(b"me:first").decode()
+            secret.unlink()
+            writer.take(state, step(2))
+            await until(lambda: f"remote_write.basic_auth.password_file: cannot read {secret}" in caplog.text)
+            secret.write_text("second\n")
+            await until(lambda: len(there.taken) == 2)
+            assert there.authorization == "Basic " + base64.b64encode(b"me:second").decode()
+        assert dropped(state) == {}
+
+    asyncio.run(body())
+
+
+def test_a_new_configuration_with_a_wrong_file_changes_nothing(tmp_path: Path):
+    """The old one goes on, with what is queued."""
+
+    async def body() -> None:
+        async with receiver() as there, writing(there.url) as writer:
+            absent = RemoteWriteConfig(url=NOWHERE, bearer_token_file=tmp_path / "absent")
+            with pytest.raises(AccessError, match=r"remote_write\.bearer_token_file: cannot read .*absent"):
+                writer.reconfigure(absent)
+            writer.take(rank(), step(1))
+            await until(lambda: len(there.taken) == 1)
+
+    asyncio.run(body())
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         ({"url": "localhost:9090"}, r"remote_write\.url is 'localhost:9090'; allowed: http://"),
-        ({"basic_auth_user": "me"}, "basic_auth_user and basic_auth_password_file belong together"),
+        ({"basic_auth_user": "me"}, r"basic_auth_user; did you mean remote_write\.basic_auth\?"),
+        ({"basic_auth": {"password": "x"}}, r"remote_write\.basic_auth\.username is empty"),
         ({"labels": {"rank": "x"}}, r"labels\.rank is no label to add"),
         ({"queue_samples": 0}, "queue_samples is 0; allowed: 1 or more"),
         (
@@ -334,14 +356,8 @@ def test_a_wrong_configuration_is_refused(content: dict[str, object], says: str)
         from_mapping(ExporterConfig, {"remote_write": content}, "exporter.yaml")
 
 
-def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path):
-    """The key and the file, never what is in one."""
-    with pytest.raises(SettingsError, match=r"remote_write\.bearer_token_file: cannot read .*absent"):
-        request_headers(RemoteWriteConfig(NOWHERE, bearer_token_file=tmp_path / "absent"))
-
-
 def test_without_snappy_the_exporter_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     """At the start, not with the first step."""
     monkeypatch.setitem(sys.modules, "cramjam", None)
     with pytest.raises(ArgusExporterError, match=r"pip install 'argus-for-prometheus\[remote-write\]'"):
-        IterationWriter(RemoteWriteConfig(NOWHERE)).start()
+        IterationWriter(RemoteWriteConfig(url=NOWHERE)).start()
