@@ -14,9 +14,10 @@ import argus_training
 from argus_core import wire
 from argus_core.link import Link, default_socket_path
 from argus_core.shared_page import PageWriter
-from argus_training import cupti_fallback, identity, injector, settings, spans, stack_sampler
+from argus_training import cupti_fallback, identity, injector, settings, stack_sampler
 from argus_training.exit_status import ExitWatch, code, main_frame
 from argus_training.hook import Hook, Observer
+from argus_training.recorder import Recorder
 from argus_training.standing import Standing
 from argus_training.stopwatch import Stopwatch
 
@@ -56,7 +57,7 @@ def attach(torch: Any) -> Observer | None:
         lambda: recorder.step,
         config.watchdog_seconds,
     )
-    recorder = spans.Recorder(
+    recorder = Recorder(
         link,
         page=page,
         warmup_iterations=config.warmup_iterations,
@@ -72,13 +73,15 @@ def attach(torch: Any) -> Observer | None:
         layout=standing.layout,
         traced=config.traced_python_api,
     )
-    recorder.may_speak = lambda: standing.launched or (observer.steps_seen and standing.place() is not None)
+    recorder.outbox.may_speak = lambda: (
+        standing.launched or (observer.steps_seen and standing.place() is not None)
+    )
     _follow_topology(observer, standing)
 
     def _say(text: str) -> None:
         place = standing.place()
         if place is None or place.local_rank <= 0:  # what all ranks of a host would say alike is said by one
-            recorder.say(text)
+            recorder.host.say(text)
 
     hooks = attach_hooks(torch, observer, leave_out=config.disable_hooks)
     os.register_at_fork(after_in_child=observer.forked)
@@ -92,7 +95,7 @@ def attach(torch: Any) -> Observer | None:
         place = standing.place()
         names = ", ".join(hook.name for hook in hooks)
         shown = f"rank={place.rank} launcher={place.launcher}" if place is not None else "rank=not yet known"
-        recorder.say(f"attached {shown} job={_job(config.job)} socket={socket} hooks={names}")
+        recorder.host.say(f"attached {shown} job={_job(config.job)} socket={socket} hooks={names}")
     return observer
 
 
@@ -109,8 +112,8 @@ def attach_hooks(torch: Any, observer: Observer, leave_out: tuple[str, ...] = ()
             hook.attach(torch)
         except Exception as error:
             hook.detach()
-            observer.recorder.degraded(f"hook_{hook.name}")
-            observer.recorder.say(
+            observer.recorder.host.degraded(f"hook_{hook.name}")
+            observer.recorder.host.say(
                 f"hook {hook.name} does not fit torch {torch.__version__}, left out: {error!r}"
             )
         else:
@@ -154,7 +157,7 @@ def _follow_topology(observer: Observer, standing: Standing) -> None:
 
     def changed() -> None:
         if observer.recorder.training:
-            observer.recorder.introduce_again()
+            observer.recorder.outbox.introduce_again()
 
     def new_mesh(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
         if standing.note_mesh(names, shape):

@@ -33,7 +33,7 @@ class GarbageHook(Hook):
             if not begin_ns or not self.alive:
                 return
             try:
-                recorder.collection(info["generation"], begin_ns, duration_ns)
+                recorder.host.collection(info["generation"], begin_ns, duration_ns)
                 if duration_ns >= _SHORTEST_NS and recorder.training:
                     recorder.ended(phase_of_pause, begin_ns)
             except Exception as error:

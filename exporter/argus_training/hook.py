@@ -11,7 +11,7 @@ from argus_training.course import Course
 from argus_training.identity import Layout
 from argus_training.imports import Callback, ImportWatch
 from argus_training.iterations import IterationDetector
-from argus_training.spans import Recorder
+from argus_training.recorder import Recorder
 from argus_training.stopwatch import Stopwatch
 
 FAILURES_LIMIT: Final = 3
@@ -95,7 +95,7 @@ class Observer:
 
     def look(self, now_ns: int) -> None:
         """Some times a second, after an optimizer's step: what is not worth a look in each."""
-        self.recorder.look()
+        self.recorder.outbox.look()
         self.settle()
         if now_ns >= self._period_ends:
             self._period_ends = now_ns + _PERIOD_NS
@@ -147,7 +147,7 @@ class Observer:
                 self.course.steady = False
                 self.recorder.enter(wire.Activity.EVALUATION)
             elif self.recorder.training:
-                self.recorder.flush_if_due()
+                self.recorder.outbox.flush_if_due()
         else:
             self.iterations.void()
 
@@ -188,12 +188,12 @@ class Observer:
                 self.iterations.finish()
                 self.stopwatch.poll()
             except Exception as error:  # BYE is said whatever the GPU's driver says, and this before it
-                self.recorder.degraded("close")
-                self.recorder.say(f"the last spans are lost: {error!r}")
+                self.recorder.host.degraded("close")
+                self.recorder.host.say(f"the last spans are lost: {error!r}")
             try:
                 self.recorder.close(exit_status)
             except Exception as error:
-                self.recorder.say(f"no BYE, the rank will count as lost: {error!r}")
+                self.recorder.host.say(f"no BYE, the rank will count as lost: {error!r}")
             self._silence()
 
     def forked(self) -> None:
@@ -239,8 +239,8 @@ class Hook(abc.ABC):
         if self.failures >= FAILURES_LIMIT and self.alive:
             self.detach()
             self.observer.unsettle()
-            self.recorder.degraded(f"hook_{self.name}")
-            self.recorder.say(
+            self.recorder.host.degraded(f"hook_{self.name}")
+            self.recorder.host.say(
                 f"hook {self.name} detached after {self.failures} failures, training goes on: {error!r}"
             )
 
@@ -251,7 +251,7 @@ class Hook(abc.ABC):
             try:
                 undo()
             except Exception as error:
-                self.recorder.say(f"hook {self.name} could not be taken out: {error!r}")
+                self.recorder.host.say(f"hook {self.name} could not be taken out: {error!r}")
         self._undo.clear()
 
     def replace(self, owner: Any, attribute: str, replacement: Any) -> None:
@@ -273,8 +273,8 @@ class Hook(abc.ABC):
                 if self.alive:
                     attach(imported)
             except Exception as error:
-                self.recorder.degraded(f"hook_{self.name}")
-                self.recorder.say(f"hook {self.name} does not fit {module}, left out: {error!r}")
+                self.recorder.host.degraded(f"hook_{self.name}")
+                self.recorder.host.say(f"hook {self.name} does not fit {module}, left out: {error!r}")
 
         self._undo.append(self.observer.imports.when_imported(module, guarded))
 

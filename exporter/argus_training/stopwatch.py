@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from argus_core import wire
 from argus_core.shared_page import SPARE_WORD
-from argus_training.spans import Phase, Recorder, Task, now
+from argus_training.recorder import Recorder
+from argus_training.spans import Phase, Task, now
 from argus_training.step_log import NO_CODE
 
 _POLL_LIMIT: Final = 256  # spans read at one iteration's end; the rest waits for the next
@@ -160,7 +161,7 @@ class Stopwatch:
             self.poll(_POLL_BETWEEN)
         event = self._pool.take()
         if event is None:
-            self._recorder.dropped += 1
+            self._recorder.outbox.dropped += 1
             return None
         event.record()
         return EventMark(now(), event)

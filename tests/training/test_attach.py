@@ -190,9 +190,9 @@ def test_failures_of_public_functions_are_counted(reader: Reader) -> None:
     broken = (
         "import torch\n"
         "import argus_training\n"
-        "from argus_training import spans\n"
+        "from argus_training import recorder\n"
         "def broken(*_, **__): raise RuntimeError('ours')\n"
-        "spans.Recorder.begin = spans.Recorder.work = broken\n"
+        "recorder.Recorder.begin = recorder.Recorder.work = broken\n"
         "for _ in range(4):\n"
         "    with argus_training.iteration():\n"
         "        argus_training.work('tokens', 7)\n"
@@ -309,9 +309,9 @@ def test_exporter_restart_is_survived(tmp_path: Path) -> None:
 def test_throwing_hooks_are_contained(reader: Reader) -> None:
     """Our own code raises in every hook: same result as without it, each hook says so once and is gone."""
     broken = (
-        "from argus_training import spans, stopwatch\n"
+        "from argus_training import recorder, stopwatch\n"
         "def broken(*_, **__): raise RuntimeError('ours')\n"
-        "spans.Recorder.ended = spans.Recorder.timed = stopwatch.Stopwatch._span = broken\n"
+        "recorder.Recorder.ended = recorder.Recorder.timed = stopwatch.Stopwatch._span = broken\n"
     )
     program = (
         LOOP + "print(train(), torch.autograd.backward.__module__, model.__class__.__dict__.get('__call__'))"

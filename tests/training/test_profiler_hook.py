@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from argus_core.link import Link
-from argus_training import spans
 from argus_training.hook import Observer
 from argus_training.kernels_control import KernelsControl
+from argus_training.recorder import Recorder
 from argus_training.stopwatch import Stopwatch
 from argus_training.torch_hooks import profiler as subject
 from exporter.exporter_process import greeting
@@ -42,7 +42,7 @@ class Control(KernelsControl):
 class Rig:
     def __init__(self, folder: Path) -> None:
         self.control = Control()
-        recorder = spans.Recorder(Link(folder / "none.sock", greeting(0)))
+        recorder = Recorder(Link(folder / "none.sock", greeting(0)))
         self.observer = Observer(recorder, Stopwatch(recorder))
         self.hook = subject.ProfilerHook(self.observer, self.control)
         self.hook.attach(torch)

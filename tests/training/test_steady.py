@@ -135,8 +135,8 @@ def test_spans_of_the_short_way_lie_within_their_iterations(on_short_way: tuple[
 def test_failures_on_the_short_way_are_contained(tmp_path: Path) -> None:
     """What the hooks write to raises from the twentieth step on: same result, and it is said."""
     broken = """
-from argus_training import spans
-class Broken(spans.StepLog):
+from argus_training import outbox
+class Broken(outbox.StepLog):
     def __init__(self):
         super().__init__()
         intact = self.put
@@ -145,7 +145,7 @@ class Broken(spans.StepLog):
             intact(entries)
         self.put = put
 broken = False
-spans.StepLog = Broken
+outbox.StepLog = Broken
 """
     program = LOOP + "train(); train(); broken = True\nprint(train(), torch.autograd.backward.__module__)"
     with Reader(tmp_path / "s") as reader:

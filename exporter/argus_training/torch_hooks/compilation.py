@@ -40,7 +40,7 @@ class CompilationHook(Hook):
             nonlocal begin_ns
             if self.alive and begin_ns:
                 try:
-                    recorder.compilation("dynamo", begin_ns, now() - begin_ns)
+                    recorder.host.compilation("dynamo", begin_ns, now() - begin_ns)
                     begin_ns = 0
                     recorder.leave(wire.Activity.COMPILE)
                 except Exception as error:
@@ -61,7 +61,7 @@ class CompilationHook(Hook):
             if self.alive and not told["cache_hit"]:
                 try:
                     duration_ns = int(told["times"].total * 1e3)  # microseconds
-                    recorder.compilation("triton", now() - duration_ns, duration_ns)
+                    recorder.host.compilation("triton", now() - duration_ns, duration_ns)
                 except Exception as error:
                     self.failed(error)
 

@@ -81,7 +81,7 @@ class ProfilerHook(Hook):
         self._records = records
         if silent and statistics["collecting"]:
             self._control.rearm(because_silent=True)
-            self.recorder.say(
+            self.recorder.host.say(
                 f"no kernel records for {self._silence_ns // 1_000_000_000} s of training: "
                 "CUPTI's callbacks are taken back from whoever has them"
             )

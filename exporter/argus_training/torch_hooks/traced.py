@@ -67,7 +67,7 @@ class TracedHook(Hook):
         self._undo.append(undo)
 
     def _wrong(self, name: str, reason: str) -> None:
-        self.recorder.say(f"ARGUS_TRACED_PYTHON_API has {name!r}: {reason}; going on without it")
+        self.recorder.host.say(f"ARGUS_TRACED_PYTHON_API has {name!r}: {reason}; going on without it")
 
     def _wrap(self, title: str, original: Callable[..., Any]) -> Callable[..., Any]:
         phase = self.recorder.phase(title, wire.Kind.HOST)

@@ -11,7 +11,7 @@ from argus_core import wire
 from argus_core.link import Link
 from argus_training import spans
 from argus_training.identity import Layout, Place, hello
-from argus_training.spans import Recorder
+from argus_training.recorder import Recorder
 from argus_training.step_log import ITERATION, NO_CODE
 
 from .reader import Reader, until
@@ -60,7 +60,7 @@ def test_activity_is_warmup_then_train(tmp_path: Path) -> None:
         for _ in range(4):
             now = spans.now()
             recorder.iteration(now, now)
-            recorder.flush()
+            recorder.outbox.flush()
         recorder.close(0)
         said = reader.ranks[3]
         until(lambda: said.exit_status is not None, "BYE")
@@ -74,8 +74,8 @@ def test_flood_is_bounded_and_counted(tmp_path: Path) -> None:
     phase = recorder.phase("x", wire.Kind.HOST)
     for _ in range(20_000):
         recorder.span(phase, spans.now(), 1)
-    assert len(recorder.waiting) < 8192
-    assert recorder.dropped + recorder._link.dropped + len(recorder.waiting) >= 20_000
+    assert len(recorder.outbox.waiting) < 8192
+    assert recorder.outbox.dropped + recorder.outbox._link.dropped + len(recorder.outbox.waiting) >= 20_000
 
 
 def test_log_of_the_step_is_sent_with_its_steps(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_log_of_the_step_is_sent_with_its_steps(tmp_path: Path) -> None:
         ("forward", 3, 3),
     ]
     assert [one.step for one in said.iterations] == [1, 2]
-    assert recorder.dropped == 2
+    assert recorder.outbox.dropped == 2
     assert not recorder.keeps_up, "nobody sends beside the training thread"
 
 
@@ -104,11 +104,11 @@ def test_iterations_of_a_silent_process_do_not_pile_up(tmp_path: Path) -> None:
     """It may not speak for a rank (yet): memory stays bounded, and the numbers of steps go on."""
     with Reader(tmp_path / "s") as reader:
         recorder = recorder_to(reader.path, flush_ms=0)
-        recorder.may_speak = lambda: False
+        recorder.outbox.may_speak = lambda: False
         for _ in range(20_000):
             recorder.iteration(1, 2)
-        assert len(recorder._log) < 4096
-        recorder.may_speak = lambda: True
+        assert len(recorder.outbox.log) < 4096
+        recorder.outbox.may_speak = lambda: True
         recorder.iteration(1, 2)
         recorder.close(0)
         said = reader.ranks[3]
@@ -121,15 +121,15 @@ def test_phase_names_are_bounded(tmp_path: Path) -> None:
     recorder = recorder_to(tmp_path / "nobody")
     for index in range(1000):
         recorder.span(recorder.phase(f"step-{index}", wire.Kind.HOST), spans.now(), 1)
-    assert len(recorder._phases) == 200
-    assert recorder.dropped == 800
+    assert len(recorder._table._phases) == 200
+    assert recorder.outbox.dropped == 800
 
 
 def test_hook_failure_makes_the_channel_down_with_its_reason(tmp_path: Path) -> None:
     """A visible state with a bounded reason."""
     with Reader(tmp_path / "s") as reader:
         recorder = recorder_to(reader.path)
-        recorder.degraded("hook_forward")
+        recorder.host.degraded("hook_forward")
         recorder.span(recorder.phase("x", wire.Kind.HOST), spans.now(), 1)
         recorder.close(0)
         said = reader.ranks[3]
