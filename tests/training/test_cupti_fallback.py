@@ -21,8 +21,9 @@ import pytest
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.link import Link
-from argus_training import cupti_fallback
-from argus_training.cupti_fallback import CuptiFallback, demangle, wanted
+from argus_training import cupti_records
+from argus_training.cupti_fallback import CuptiFallback, wanted
+from argus_training.cupti_records import demangle
 from argus_training.identity import Layout, Place, hello
 from exporter.exporter_process import config, exporter, scrape, value, wait_for
 
@@ -219,7 +220,7 @@ def test_kinds_of_other_tools_are_none_of_ours(rank: Rank) -> None:
     rank.cupti.ran(ActivityKernel10(at, at + 1, kind=ActivityKind.OVERHEAD))
     rank.fallback.turn()
     assert len(rank.link.records()) == 0
-    assert rank.fallback.dropped == 0
+    assert rank.fallback.queue.dropped == 0
 
 
 def test_nothing_is_loaded_before_cuda_is_used() -> None:
@@ -331,14 +332,14 @@ def test_a_clock_that_counts_something_else_stops_the_channel(
 
 def test_a_flood_is_bounded_and_counted(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker does not come: what exceeds the queue is dropped."""
-    monkeypatch.setattr(cupti_fallback, "_QUEUE_LIMIT", 100)
+    monkeypatch.setattr(cupti_records, "_QUEUE_LIMIT", 100)
     rank.fallback.turn()
     for _ in range(30):
         for _ in range(10):
             rank.cupti.kernel()
         rank.cupti.activity_flush_all(0)
-    assert rank.fallback._queued == 100
-    assert rank.fallback.dropped == 200
+    assert len(rank.fallback.queue) == 100
+    assert rank.fallback.queue.dropped == 200
     rank.fallback.turn()
     assert len(rank.link.records()) == 100
 
@@ -352,12 +353,12 @@ def test_an_activity_of_another_shape_costs_its_buffer_and_nothing_more(rank: Ra
 
     rank.cupti.ran(Strange(), Strange())
     rank.fallback.turn()
-    assert rank.fallback.dropped == 2
+    assert rank.fallback.queue.dropped == 2
 
 
 def test_names_are_bounded(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that numbers its kernels: the rest is other."""
-    monkeypatch.setattr(cupti_fallback, "_NAMES_LIMIT", 20)
+    monkeypatch.setattr(cupti_records, "_NAMES_LIMIT", 20)
     rank.fallback.turn()
     for index in range(50):
         rank.cupti.kernel(name=f"k{index}")
@@ -375,7 +376,7 @@ def test_closing_leaves_cupti_without_our_kinds(rank: Rank) -> None:
     assert rank.cupti.flushes[-1] == 1
     assert rank.cupti.callbacks is not None
     rank.cupti.callbacks[1]([object()])
-    assert rank.fallback.dropped == 0
+    assert rank.fallback.queue.dropped == 0
 
 
 def test_records_reach_the_exporter(tmp_path: Path) -> None:
