@@ -26,9 +26,10 @@ import numpy as np
 from scipy.stats import wasserstein_distance
 
 from argus_core import catalogue, native, remote_write
-from argus_l3_worker import cycle as cycle_module
+from argus_l3_worker import job as job_module
 from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
+from argus_l3_worker.job import find
 from argus_l3_worker.judge import eroica
 from argus_l3_worker.judge.wasserstein import Mixtures, mean_distances
 from argus_l3_worker.read import fetch, prometheus
@@ -156,9 +157,13 @@ class Stopwatch:
         self.compute = 0.0
 
     def install(self) -> None:
-        for module, function in ((fetch, decode_modes), (fetch, concatenate), (cycle_module, assemble)):
-            setattr(module, function.__name__, self._timed(function, "parse"))
-        Worker._found = self._timed(Worker._found, "compute")  # type: ignore[method-assign]
+        for module, function, what in (
+            (fetch, decode_modes, "parse"),
+            (fetch, concatenate, "parse"),
+            (job_module, assemble, "parse"),
+            (job_module, find, "compute"),
+        ):
+            setattr(module, function.__name__, self._timed(function, what))
 
     def _timed(self, function: Callable[..., Any], what: str) -> Callable[..., Any]:
         def timed(*arguments: Any) -> Any:

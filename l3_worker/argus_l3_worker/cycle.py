@@ -4,117 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
-import statistics
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-
-import numpy as np
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from argus_core import catalogue, remote_write
 from argus_core.remote_write import Labels
 from argus_l3_worker import witnesses
 from argus_l3_worker.config import Config
 from argus_l3_worker.errors import PartialAnswer, QueryError
-from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
-from argus_l3_worker.judge.groups import judge_groups
-from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
-from argus_l3_worker.judge.tails import of_the_data
-from argus_l3_worker.judge.verdicts import History, Verdict, decide
+from argus_l3_worker.job import Job, LeftOut, Means
+from argus_l3_worker.judge.group_shifts import GroupShift
+from argus_l3_worker.judge.role_judgement import RoleJudgement
+from argus_l3_worker.judge.verdicts import Verdict
 from argus_l3_worker.log import LOGGER, fields
-from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
-from argus_l3_worker.read.fetch import fetch_window, mean_seconds
+from argus_l3_worker.read.assemble import NotJudged, roles_of
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
-from argus_l3_worker.read.windows import Sighting, Span, due, sightings
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.witnesses import Opinions, hear
 from argus_l3_worker.write import results
 from argus_l3_worker.write.delivery import Delivery
-
-# Finest useful sampling of the window timeline, and its size bound (Prometheus refuses over 11,000 points).
-_TIMELINE_STEP_LIMITS = (0.25, 5.0)
-_TIMELINE_POINTS = 2_400
-_REMEMBERED_WINDOWS = 64
-# Of a window's time; the rest is for judging what came.
-_ASKING_SHARE = 0.7
-# Ranks that are asked what launches in the tail took.
-_TAIL_SUSPECTS = 128
-_TAIL_PEERS = 64
-
-
-@dataclass(frozen=True)
-class _DueWindow:
-    """Unix time at which a window is looked at, when its steps were done, what to call once it is judged."""
-
-    time: float
-    span: Span | None
-    judged: Callable[[], None]
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Published modes that were not taken in a job's newest window, and why."""
-
-    training_job: str
-    reason: str
-    modes: int
-
-
-@dataclass
-class _RoleState:
-    history: History
-    latest: RoleJudgement | Abstention | None = None
-
-
-@dataclass
-class _JobState:
-    """What is known of one job between cycles."""
-
-    roles: dict[str, _RoleState] = field(default_factory=dict)
-    judged: deque[int] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_WINDOWS))
-    not_judged: tuple[NotJudged, ...] = ()
-    unmarked_until: float = 0.0
-    abstentions: tuple[Abstention, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
-    groups: GroupHistory | None = None
-
-
-@dataclass
-class _Found:
-    """What one window says."""
-
-    outcomes: dict[str, RoleJudgement | Abstention]
-    groups: list[GroupShift]
-
-    @property
-    def ranks(self) -> set[str]:
-        """All that were judged."""
-        return {rank for of in self._judgements() for rank in of.ranks}
-
-    @property
-    def in_tails(self) -> set[str]:
-        """Those that have a tail, alone or with their host or rack."""
-        alone = {of.ranks[at] for of in self._judgements() for at in np.flatnonzero(of.tail_evidence)}
-        return alone | {rank for shift in self.groups if shift.in_tail for rank in shift.ranks}
-
-    def set_tails(self, shifts: Mapping[str, float]) -> None:
-        """Raise the evidence of tails to what was measured: log shift of the mean launch by rank."""
-        for judgement in self._judgements():
-            measured = np.array([shifts.get(rank, 0.0) for rank in judgement.ranks])
-            evidence = judgement.tail_evidence
-            evidence[:] = np.where(evidence > 0.0, np.maximum(evidence, measured), 0.0)
-        for place, shift in enumerate(self.groups):
-            of_ranks = [shifts[rank] for rank in shift.ranks if rank in shifts]
-            if shift.in_tail and of_ranks:
-                self.groups[place] = replace(shift, shift=max(shift.shift, statistics.median(of_ranks)))
-
-    def _judgements(self) -> Iterator[RoleJudgement]:
-        return (one for one in self.outcomes.values() if isinstance(one, RoleJudgement))
 
 
 @dataclass(frozen=True)
@@ -162,7 +73,7 @@ class Worker:
         self._config = config
         self._telemetry = telemetry
         self._monotonic = monotonic
-        self._jobs: dict[str, _JobState] = {}
+        self._jobs: dict[str, Job] = {}
         self._live: set[Labels] | None = None
         self._last_success: float | None = None
         self._traces_restored = False
@@ -223,190 +134,40 @@ class Worker:
     async def _judge(self, at: float, begun: float, budget: float | None) -> CycleReport:
         matchers = {"training_job": self._config.training_job} if self._config.training_job else {}
         info = await self._prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
-        jobs = sorted({sample.labels.get("training_job", "") for sample in info} - {""})
-        for gone in self._jobs.keys() - set(jobs):
+        names = sorted({sample.labels.get("training_job", "") for sample in info} - {""})
+        for gone in self._jobs.keys() - set(names):
             del self._jobs[gone]
             with contextlib.suppress(KeyError):  # never had a window
                 self._telemetry.kernels_left_out.remove(gone)
+        means = Means(self._prometheus, self._config, self._telemetry, self._monotonic)
         windows_judged = 0
         opinions: list[Opinions] = []
         infos: dict[str, list[Sample]] = {}
         for sample in info:
             infos.setdefault(sample.labels.get("training_job", ""), []).append(sample)
-        for number, job in enumerate(jobs):
-            state = self._jobs.setdefault(job, _JobState())
-            until = None if budget is None else self._share_of(begun + budget, len(jobs) - number)
-            state.abstentions = ()
+        for number, name in enumerate(names):
+            job = self._jobs.setdefault(name, Job(name))
+            until = None if budget is None else means.share_of(begun + budget, len(names) - number)
             try:
-                windows_judged += await self._judge_job(job, state, infos[job], at, until)
+                windows_judged += await job.judge(means, infos[name], at, until)
                 if self._config.witness.enabled:
-                    roles = roles_of(infos[job])
-                    opinions.append(await hear(self._prometheus, job, roles, at, self._config.witness))
+                    roles = roles_of(infos[name])
+                    opinions.append(await hear(self._prometheus, name, roles, at, self._config.witness))
             except PartialAnswer as error:
-                # What was known still holds; the window is looked at again in the next cycle.
-                state.abstentions = (Abstention(job, "all", "partial-answer", str(error)),)
-        judgements: list[RoleJudgement] = []
-        abstentions: list[Abstention] = []
-        not_judged: list[NotJudged] = []
-        left_out: list[LeftOut] = []
-        verdicts: list[Verdict] = []
-        group_shifts: list[GroupShift] = []
-        for job in jobs:
-            state = self._jobs[job]
-            not_judged += state.not_judged
-            left_out += state.left_out
-            abstentions += state.abstentions
-            for role_state in state.roles.values():
-                if isinstance(role_state.latest, Abstention):
-                    abstentions.append(role_state.latest)
-                elif role_state.latest is not None:
-                    judgements.append(role_state.latest)
-            of_groups = state.groups.persistent() if state.groups is not None else []
-            group_shifts += of_groups
-            in_tails = {rank for shift in of_groups if shift.in_tail for rank in shift.ranks}
-            histories = [(role, role_state.history) for role, role_state in state.roles.items()]
-            verdicts += decide(job, histories, in_tails)
+                job.partly_answered(error)
+        jobs = [self._jobs[name] for name in names]
         return CycleReport(
             at,
-            tuple(judgements),
-            tuple(abstentions),
-            tuple(not_judged),
-            tuple(verdicts),
-            tuple(group_shifts),
+            tuple(one for job in jobs for one in job.judgements),
+            tuple(one for job in jobs for one in job.abstentions),
+            tuple(one for job in jobs for one in job.not_judged),
+            tuple(one for job in jobs for one in job.verdicts),
+            tuple(one for job in jobs for one in job.group_shifts),
             tuple(opinions),
-            tuple(left_out),
+            tuple(one for job in jobs for one in job.left_out),
             windows_judged,
             self._monotonic() - begun,
         )
-
-    def _share_of(self, deadline: float, parts: int) -> float:
-        """When the next of `parts` must be done, so that the last is done by `deadline`."""
-        now = self._monotonic()
-        return now + (deadline - now) / parts
-
-    async def _judge_job(
-        self, job: str, state: _JobState, info: Sequence[Sample], at: float, until: float | None
-    ) -> int:
-        """Judge the job's windows that are new; return how many."""
-        windows = await self._windows_to_judge(job, state, at)
-        if not windows and not state.roles:
-            roles = set(roles_of(info).values())
-            state.abstentions = (
-                Abstention(
-                    job,
-                    roles.pop() if len(roles) == 1 else "all",
-                    "no-kernels",
-                    f"none of {len(info)} ranks publishes kernel modes: is the kernel channel on?",
-                ),
-            )
-        for number, next_due in enumerate(windows):
-            asked_until = None
-            if until is not None:
-                mine = self._share_of(until, len(windows) - number)
-                asked_until = self._monotonic() + _ASKING_SHARE * (mine - self._monotonic())
-            fetched = await fetch_window(
-                self._prometheus,
-                job,
-                next_due.time,
-                self._config.prometheus,
-                asked_until,
-                self._monotonic,
-                span=next_due.span,
-            )
-            window = await asyncio.to_thread(assemble, job, fetched.samples, self._config.judge.coordinates)
-            found = await asyncio.to_thread(self._found, window)
-            await self._measure_tails(job, next_due, found)
-            self._take(state, window, found)
-            next_due.judged()
-            state.left_out = tuple(
-                LeftOut(job, reason, modes) for reason, modes in sorted(window.left_out.items())
-            )
-            if fetched.left_out:
-                state.abstentions = (_overload(job, fetched.left_out, fetched.kernels),)
-            self._telemetry.kernels_left_out.labels(job).set(len(fetched.left_out))
-        return len(windows)
-
-    def _found(self, window: JobWindow) -> _Found:
-        judge = self._config.judge
-        outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
-        outcomes |= judge_roles(window.roles, judge, of_the_data(window.roles, judge))
-        return _Found(outcomes, judge_groups(window.roles, judge))
-
-    async def _measure_tails(self, job: str, of: _DueWindow, found: _Found) -> None:
-        """Replace how much longer launches in the tail took at least by what they took, where that is known.
-
-        Modes say nothing of launches outside of them, the running totals of time do; asked of suspects and of
-        some peers alone.
-        """
-        suspects = found.in_tails
-        if not suspects:
-            return
-        peers = sorted(found.ranks - suspects)
-        peers = peers[:: max(1, len(peers) // _TAIL_PEERS)]
-        asked = [*sorted(suspects)[:_TAIL_SUSPECTS], *peers]
-        mean = await mean_seconds(self._prometheus, job, asked, of.time, of.span)
-        usual = [seconds for rank, seconds in mean.items() if rank in peers and seconds > 0.0]
-        if usual:
-            middle = statistics.median(usual)
-            found.set_tails({rank: math.log(own / middle) for rank, own in mean.items() if own > middle})
-
-    def _take(self, state: _JobState, window: JobWindow, found: _Found) -> None:
-        judge = self._config.judge
-        for gone in state.roles.keys() - found.outcomes.keys():
-            del state.roles[gone]
-        for name, outcome in found.outcomes.items():
-            role_state = state.roles.setdefault(
-                name, _RoleState(History(judge.windows, judge.windows_needed, judge.tail_windows))
-            )
-            role_state.latest = outcome
-            role_state.history.add(None if isinstance(outcome, Abstention) else outcome)
-        if state.groups is None:
-            state.groups = GroupHistory(judge.windows, judge.windows_needed)
-        state.groups.add(found.groups)
-        state.not_judged = window.not_judged
-
-    async def _windows_to_judge(self, job: str, state: _JobState, at: float) -> list[_DueWindow]:
-        config = self._config
-        in_job = {"training_job": job}
-        steps = await self._prometheus.instant(selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job), at)
-        if not steps:
-            return []
-        if all(sample.value == 0 for sample in steps):
-            return self._unmarked_windows(state, at)
-        low, high = _TIMELINE_STEP_LIMITS
-        step = min(max(config.cycle_seconds / 4.0, low), high)
-        step = max(step, config.history_seconds / _TIMELINE_POINTS)
-        last_step = selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, in_job)
-        timeline = await self._prometheus.range(
-            f'count_values("last_step", {last_step})', at - config.history_seconds, at, step
-        )
-        seen = sightings(timeline)
-        if seen and state.judged and seen[-1].last_step < max(state.judged):
-            LOGGER.info(fields("job restarted, its history is forgotten", training_job=job))
-            state.judged.clear()
-            state.roles.clear()
-            state.groups = None
-        windows: list[Sighting] = due(
-            seen, frozenset(state.judged), len(steps), at, config.cycle_seconds, config.judge.windows
-        )
-        return [
-            _DueWindow(window.time, window.span, partial(state.judged.append, window.last_step))
-            for window in windows
-        ]
-
-    def _unmarked_windows(self, state: _JobState, at: float) -> list[_DueWindow]:
-        """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""
-        spacing = self._config.unmarked_window_seconds
-
-        def judged(time: float) -> None:
-            state.unmarked_until = time + spacing
-
-        times = [at - back * spacing for back in reversed(range(self._config.judge.windows))]
-        return [
-            _DueWindow(time, Span(time, spacing), partial(judged, time))
-            for time in times
-            if time >= state.unmarked_until
-        ]
 
     async def _ask_for_traces(self, report: CycleReport, at: float) -> None:
         """Traces of whom this worker or the rules accuse. Fails a cycle never."""
@@ -462,15 +223,3 @@ class Worker:
             part = verdicts if dict(labels)["__name__"] in results.VERDICTS else others
             part.append(remote_write.encode_series(labels, value, stamp_ms))
         return others, verdicts
-
-
-def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:
-    named = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
-    return Abstention(
-        job,
-        "all",
-        "overload",
-        f"{len(left_out)} of {kernels} kernels, the smallest, are left out ({named}): a cycle has too little "
-        "time for them, or prometheus.max_kernels is reached; lengthen cycle_seconds, raise "
-        "prometheus.concurrency, or give each training job its own worker",
-    )

@@ -23,7 +23,10 @@ _SERIES = re.compile(
 )
 _RECORD = re.compile(r"(rank|group|job):argus_[a-z0-9]+(_[a-z0-9]+)*:[a-z0-9]+(_[a-z0-9]+)*")
 _PACKAGES = frozenset(
-    {"argus_core", "argus_exporter", "argus_l3_worker", "argus_simulator", "argus_dashboards", "argus_cupti"}
+    {
+        *("argus_core", "argus_training", "argus_exporter", "argus_traces", "argus_l3_worker"),
+        *("argus_simulator", "argus_dashboards", "argus_cupti"),
+    }
 )
 _FIELDS = frozenset({"argus_version"})
 """Of trace files."""

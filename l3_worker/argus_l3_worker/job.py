@@ -1,0 +1,298 @@
+"""One training job: its windows judged one after the other, and what they say together."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from argus_core import catalogue
+from argus_l3_worker.config import Config
+from argus_l3_worker.errors import PartialAnswer
+from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
+from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
+from argus_l3_worker.judge.tails import of_the_data
+from argus_l3_worker.judge.verdicts import History, Verdict, decide
+from argus_l3_worker.log import LOGGER, fields
+from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
+from argus_l3_worker.read.fetch import fetch_window, mean_seconds
+from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
+from argus_l3_worker.read.windows import Sighting, Span, due, sightings
+from argus_l3_worker.roles import Abstention
+from argus_l3_worker.telemetry import Telemetry
+
+# Finest useful sampling of the window timeline, and its size bound (Prometheus refuses over 11,000 points).
+_TIMELINE_STEP_LIMITS = (0.25, 5.0)
+_TIMELINE_POINTS = 2_400
+_REMEMBERED_WINDOWS = 64
+# Of a window's time; the rest is for judging what came.
+_ASKING_SHARE = 0.7
+# Ranks that are asked what launches in the tail took.
+_TAIL_SUSPECTS = 128
+_TAIL_PEERS = 64
+
+
+@dataclass(frozen=True)
+class _DueWindow:
+    """Unix time at which a window is looked at, when its steps were done, what to call once it is judged."""
+
+    time: float
+    span: Span | None
+    judged: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Published modes that were not taken in a job's newest window, and why."""
+
+    training_job: str
+    reason: str
+    modes: int
+
+
+@dataclass
+class _RoleState:
+    history: History
+    latest: RoleJudgement | Abstention | None = None
+
+
+@dataclass
+class _Found:
+    """What one window says."""
+
+    outcomes: dict[str, RoleJudgement | Abstention]
+    groups: list[GroupShift]
+
+    @property
+    def ranks(self) -> set[str]:
+        """All that were judged."""
+        return {rank for of in self._judgements() for rank in of.ranks}
+
+    @property
+    def in_tails(self) -> set[str]:
+        """Those that have a tail, alone or with their host or rack."""
+        alone = {of.ranks[at] for of in self._judgements() for at in np.flatnonzero(of.tail_evidence)}
+        return alone | {rank for shift in self.groups if shift.in_tail for rank in shift.ranks}
+
+    def set_tails(self, shifts: Mapping[str, float]) -> None:
+        """Raise the evidence of tails to what was measured: log shift of the mean launch by rank."""
+        for judgement in self._judgements():
+            measured = np.array([shifts.get(rank, 0.0) for rank in judgement.ranks])
+            evidence = judgement.tail_evidence
+            evidence[:] = np.where(evidence > 0.0, np.maximum(evidence, measured), 0.0)
+        for place, shift in enumerate(self.groups):
+            of_ranks = [shifts[rank] for rank in shift.ranks if rank in shifts]
+            if shift.in_tail and of_ranks:
+                self.groups[place] = replace(shift, shift=max(shift.shift, statistics.median(of_ranks)))
+
+    def _judgements(self) -> Iterator[RoleJudgement]:
+        return (one for one in self.outcomes.values() if isinstance(one, RoleJudgement))
+
+
+@dataclass(frozen=True)
+class Means:
+    """What judging needs, as it is in this cycle. `monotonic`: clock for durations."""
+
+    prometheus: Prometheus
+    config: Config
+    telemetry: Telemetry
+    monotonic: Callable[[], float]
+
+    def share_of(self, deadline: float, parts: int) -> float:
+        """When the next of `parts` must be done, so that the last is done by `deadline`."""
+        now = self.monotonic()
+        return now + (deadline - now) / parts
+
+
+class Job:
+    """One training job: judges the windows that are new, and remembers what the last ones said."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._roles: dict[str, _RoleState] = {}
+        self._judged: deque[int] = deque(maxlen=_REMEMBERED_WINDOWS)
+        """Last steps of the windows that were judged."""
+        self._unmarked_until = 0.0
+        self._groups: GroupHistory | None = None
+        self._not_looked_at: tuple[Abstention, ...] = ()
+        self.not_judged: tuple[NotJudged, ...] = ()
+        self.left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def judgements(self) -> list[RoleJudgement]:
+        """The newest of each role."""
+        return [role.latest for role in self._roles.values() if isinstance(role.latest, RoleJudgement)]
+
+    @property
+    def abstentions(self) -> list[Abstention]:
+        """Of the whole job, and of its roles."""
+        of_roles = [role.latest for role in self._roles.values() if isinstance(role.latest, Abstention)]
+        return [*self._not_looked_at, *of_roles]
+
+    @property
+    def group_shifts(self) -> list[GroupShift]:
+        """Those that persist over the last windows."""
+        return self._groups.persistent() if self._groups is not None else []
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Over the last windows."""
+        in_tails = {rank for shift in self.group_shifts if shift.in_tail for rank in shift.ranks}
+        return decide(self.name, [(role, state.history) for role, state in self._roles.items()], in_tails)
+
+    def partly_answered(self, error: PartialAnswer) -> None:
+        """What was known still holds; the window is looked at again in the next cycle."""
+        self._not_looked_at = (Abstention(self.name, "all", "partial-answer", str(error)),)
+
+    async def judge(self, using: Means, info: Sequence[Sample], at: float, until: float | None) -> int:
+        """Judge the job's windows that are new; return how many.
+
+        Args:
+            info: `argus_rank_info` of the job.
+            at: Unix time.
+            until: of `using.monotonic`; kernels that do not fit are left out, the smallest first.
+
+        Raises:
+            QueryError: Prometheus could not be asked, or answered in part.
+        """
+        job, judge = self.name, using.config.judge
+        self._not_looked_at = ()
+        windows = await self._windows_to_judge(using, at)
+        if not windows and not self._roles:
+            roles = set(roles_of(info).values())
+            self._not_looked_at = (
+                Abstention(
+                    job,
+                    roles.pop() if len(roles) == 1 else "all",
+                    "no-kernels",
+                    f"none of {len(info)} ranks publishes kernel modes: is the kernel channel on?",
+                ),
+            )
+        for number, next_due in enumerate(windows):
+            asked_until = None
+            if until is not None:
+                mine = using.share_of(until, len(windows) - number)
+                asked_until = using.monotonic() + _ASKING_SHARE * (mine - using.monotonic())
+            fetched = await fetch_window(
+                using.prometheus,
+                job,
+                next_due.time,
+                using.config.prometheus,
+                asked_until,
+                using.monotonic,
+                span=next_due.span,
+            )
+            window = await asyncio.to_thread(assemble, job, fetched.samples, judge.coordinates)
+            found = await asyncio.to_thread(find, window, judge)
+            await self._measure_tails(using.prometheus, next_due, found)
+            self._take(window, found, judge)
+            next_due.judged()
+            self.left_out = tuple(
+                LeftOut(job, reason, modes) for reason, modes in sorted(window.left_out.items())
+            )
+            if fetched.left_out:
+                self._not_looked_at = (_overload(job, fetched.left_out, fetched.kernels),)
+            using.telemetry.kernels_left_out.labels(job).set(len(fetched.left_out))
+        return len(windows)
+
+    async def _measure_tails(self, prometheus: Prometheus, of: _DueWindow, found: _Found) -> None:
+        """Replace how much longer launches in the tail took at least by what they took, where that is known.
+
+        Modes say nothing of launches outside of them, the running totals of time do; asked of suspects and of
+        some peers alone.
+        """
+        suspects = found.in_tails
+        if not suspects:
+            return
+        peers = sorted(found.ranks - suspects)
+        peers = peers[:: max(1, len(peers) // _TAIL_PEERS)]
+        asked = [*sorted(suspects)[:_TAIL_SUSPECTS], *peers]
+        mean = await mean_seconds(prometheus, self.name, asked, of.time, of.span)
+        usual = [seconds for rank, seconds in mean.items() if rank in peers and seconds > 0.0]
+        if usual:
+            middle = statistics.median(usual)
+            found.set_tails({rank: math.log(own / middle) for rank, own in mean.items() if own > middle})
+
+    def _take(self, window: JobWindow, found: _Found, judge: JudgeConfig) -> None:
+        for gone in self._roles.keys() - found.outcomes.keys():
+            del self._roles[gone]
+        for name, outcome in found.outcomes.items():
+            role_state = self._roles.setdefault(
+                name, _RoleState(History(judge.windows, judge.windows_needed, judge.tail_windows))
+            )
+            role_state.latest = outcome
+            role_state.history.add(None if isinstance(outcome, Abstention) else outcome)
+        if self._groups is None:
+            self._groups = GroupHistory(judge.windows, judge.windows_needed)
+        self._groups.add(found.groups)
+        self.not_judged = window.not_judged
+
+    async def _windows_to_judge(self, using: Means, at: float) -> list[_DueWindow]:
+        config, prometheus = using.config, using.prometheus
+        in_job = {"training_job": self.name}
+        steps = await prometheus.instant(selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job), at)
+        if not steps:
+            return []
+        if all(sample.value == 0 for sample in steps):
+            return self._unmarked_windows(config, at)
+        low, high = _TIMELINE_STEP_LIMITS
+        step = min(max(config.cycle_seconds / 4.0, low), high)
+        step = max(step, config.history_seconds / _TIMELINE_POINTS)
+        last_step = selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, in_job)
+        timeline = await prometheus.range(
+            f'count_values("last_step", {last_step})', at - config.history_seconds, at, step
+        )
+        seen = sightings(timeline)
+        if seen and self._judged and seen[-1].last_step < max(self._judged):
+            LOGGER.info(fields("job restarted, its history is forgotten", training_job=self.name))
+            self._judged.clear()
+            self._roles.clear()
+            self._groups = None
+        windows: list[Sighting] = due(
+            seen, frozenset(self._judged), len(steps), at, config.cycle_seconds, config.judge.windows
+        )
+        return [
+            _DueWindow(window.time, window.span, partial(self._judged.append, window.last_step))
+            for window in windows
+        ]
+
+    def _unmarked_windows(self, config: Config, at: float) -> list[_DueWindow]:
+        """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""
+        spacing = config.unmarked_window_seconds
+
+        def judged(time: float) -> None:
+            self._unmarked_until = time + spacing
+
+        times = [at - back * spacing for back in reversed(range(config.judge.windows))]
+        return [
+            _DueWindow(time, Span(time, spacing), partial(judged, time))
+            for time in times
+            if time >= self._unmarked_until
+        ]
+
+
+def find(window: JobWindow, judge: JudgeConfig) -> _Found:
+    """All that is judged of one window."""
+    outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
+    outcomes |= judge_roles(window.roles, judge, of_the_data(window.roles, judge))
+    return _Found(outcomes, judge_groups(window.roles, judge))
+
+
+def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:
+    named = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
+    return Abstention(
+        job,
+        "all",
+        "overload",
+        f"{len(left_out)} of {kernels} kernels, the smallest, are left out ({named}): a cycle has too little "
+        "time for them, or prometheus.max_kernels is reached; lengthen cycle_seconds, raise "
+        "prometheus.concurrency, or give each training job its own worker",
+    )
