@@ -5,7 +5,7 @@ one mode; two at ratio r; that pair and a third mode 10x away; two such pairs 20
 r = 1.1-10, minor weight 1-50 %, sigma 1, 3, 10 %, n = 20-5000, ticks of 32 ns, 0 or 1 % outliers
 at 3-100x. Synthetic: nobody knows the modes of a real trace.
 
-Source: research/numerics.md A3.
+What they showed: docs/evidence/modes.md.
 """
 
 import math

@@ -38,7 +38,7 @@ from typing import Any
 from argus_core import wire
 from argus_exporter.commands.run import child_environment
 
-BUDGET_US = 20.0  # DESIGN section 7
+BUDGET_US = 20.0  # docs/benchmarks.md
 BUDGET_PERCENT = 1.0
 WARM_TURN = 10
 """How much longer a turn is where steps follow one another: its first ones find another process's caches."""

@@ -2,7 +2,7 @@
 
     python -m bench.verify [--only NAME ...] [--demo-seeds N] [--fuzz-examples N]
 
-Each line of the table is one promise of DESIGN section 7 with what was measured here beside it. A benchmark
+Each line of the table is one gate of docs/benchmarks.md with what was measured here beside it. A benchmark
 prints its own table while it runs. Exit status 1 when a promise was not kept.
 """
 
@@ -207,7 +207,7 @@ def demo(options: Options) -> Iterator[Promise]:
 
 
 def score(_: Options) -> Iterator[Promise]:
-    """The fault catalogue in front of the whole stack, one seed."""
+    """Every row of the fault lab in front of the whole stack, one seed."""
     command = [str(Path(sys.executable).with_name("argus-simulator")), "score", "--seed", "0", "--json"]
     began = time.monotonic()
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)

@@ -60,8 +60,8 @@
     regressionRelativeStddev: 0.1,
     // Smallest segment on either side, in iterations.
     regressionMinIterations: 8,
-    // The shift in standard errors of the two means: the maximum over 240 splits of plain noise at a relative
-    // deviation of 0.08 passes a bare ratio of 1.05 nearly always; at 5 errors it does not.
+    // The shift in standard errors of the two means: over all splits of plain noise at a relative deviation of 0.08 the
+    // largest ratio passes 1.05 in one window of ten; at 5 errors in none of 5,000 (docs/evidence/iterations.md).
     regressionMinErrors: 5,
     // Age in seconds of a change that pages: the shortest mean is full of what came after it, so a culprit is known, which
     // says more and reaches another team.
@@ -71,7 +71,7 @@
     // theta: max/min of the iteration time inside the exporter's extremes window that makes a jitter candidate.
     jitterRatio: 1.5,
     // k: an iteration "significantly exceeds" the baseline above k times; it must clear the noise
-    // (1.2 counted normal steps on 4/5 s noise, research/promql.md 1.1).
+    // (1.2 counts normal steps where they take 4 and 5 s: docs/evidence/iterations.md).
     jitterExceedRatio: 1.5,
     // Seconds of history for the baseline (a median outside candidate intervals) and longest run reported.
     baselineWindow: 3600,
@@ -226,7 +226,7 @@
     spikeOutlyingRatio: 3,
 
     // ---- causes and teams -----------------------------------------------------------------------------------
-    // Names follow the fault catalogue; the first line whose phases match a host phase wins, the rest is hostCpu.
+    // The first line whose phases match a host phase wins, the rest is hostCpu.
     causes: {
       compute: { cause: 'gpu-compute', team: 'operations' },
       late: { cause: 'collective-late', team: 'operations' },

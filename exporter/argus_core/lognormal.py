@@ -3,7 +3,7 @@
 Source: ARGUS section 6.2, equation 2 (mu = ln p50, sigma = (ln p99 - ln p50) / 2.326).
 The divisor here is the expected z of a *sample* p99 instead of 2.326: a small sample rarely
 reaches its population's p99, so 2.326 reads sigma low (mean/true 0.49 at n = 5, 0.64 at n = 10,
-0.88 at n = 50); with z_n the ratio is 0.96-1.02 for every n >= 2 (research/numerics.md A4).
+0.88 at n = 50); with z_n the ratio is 0.96-1.02 for every n >= 2 (docs/evidence/modes.md).
 """
 
 from statistics import NormalDist

@@ -5,7 +5,7 @@ since the step before it. After M = 10 identical repetitions that begin with suc
 each later match is an iteration. What does not match (an evaluation, a step that the gradient scaler
 skipped, the rest of an epoch) is none. After K = 200 events without a match it is looked for anew.
 
-Source: EROICA (arXiv:2506.08528), 4.1, iteration detection.
+Source: EROICA 4.1, iteration detection.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 //
 // S, N and Q are running totals of durations, iterations and squared durations, so the mean and the variance on
 // either side of any split are differences of two samples; `@ end()` pins both ends of the window while the
-// subquery walks the splits. Equal to numpy within 1 ulp (research/promql.md 1.2).
+// subquery walks the splits. Equal to numpy to 1e-9 (docs/evidence/iterations.md).
 //
 // The error of the difference is that of the pooled variance, (nR vR + nL vL) / (nR + nL) * (1/nR + 1/nL), which is
 // vR / nL + vL / nR: eight iterations that look calmer than they are count by the variance of the many others.

@@ -9,7 +9,7 @@ ARGUS_EXPORT std::int64_t argus_w1_workspace_bytes(std::int64_t ranks) noexcept;
 ///
 /// W1 is the area between two CDFs. At one grid point, with the ranks' F ascending,
 /// sum_j |F_i - F_j| = F_i (2 k_i - R) + T - 2 P_(k_i), where T is the row's sum and P its prefix
-/// sums; so one ranking of a row serves all pairs (numerics.md B1).
+/// sums; so one ranking of a row serves all pairs (docs/evidence/wasserstein.md).
 ///
 /// `cdf`: grid x ranks, row-major, each value in [0, 1] (anything else is ranked as the nearer end).
 /// `weights`: weightings x grid, quadrature weights of the grid points (seconds for W1, log units for

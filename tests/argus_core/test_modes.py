@@ -1,4 +1,4 @@
-"""Modes of known windows, and every degenerate window by name (research/numerics.md A4)."""
+"""Modes of known windows, and every degenerate window by name (docs/evidence/modes.md)."""
 
 import math
 
@@ -66,7 +66,7 @@ def test_no_usable_event_gives_no_mode(window):
 
 
 def test_unusable_durations_are_counted_beside_usable_ones():
-    """A4, zero or negative durations: with NaN they go to `dropped`, the rest is one mode."""
+    """zero or negative durations: with NaN they go to `dropped`, the rest is one mode."""
     found = find_modes(np.array([0.0, 1e-3, -5e-6, math.nan, 1e-3]))
     assert found == Modes((Mode(2, 1e-3, 1e-3),), tail_events=0, dropped=3)
 
@@ -74,7 +74,7 @@ def test_unusable_durations_are_counted_beside_usable_ones():
 @pytest.mark.parametrize("size", [1, 2, 1000])
 @pytest.mark.parametrize("tick", [0.0, 1e-6])
 def test_ties_are_one_exact_mode(size, tick):
-    """A4, one event or all ties: p50 = p99 = that duration, dithered or not; no spread to estimate."""
+    """one event or all ties: p50 = p99 = that duration, dithered or not; no spread to estimate."""
     window = np.full(size, 2e-5)
     assert find_modes(window, ModeConfig(tick_seconds=tick)).modes == (Mode(size, 2e-5, 2e-5),)
 
@@ -94,7 +94,7 @@ def test_ten_events_can_be_two_modes():
 
 @pytest.mark.parametrize("size", [5, 20, 50, 100, 200])
 def test_one_outlier_is_tail_and_leaves_the_triple_alone(size):
-    """A4, one 5x outlier: kept, it would read as 11 times the sigma at n = 20 and 1.2 times at n = 100."""
+    """one 5x outlier: kept, it would read as 17 times the sigma at n = 20 and 1.5 times at n = 100."""
     window = lognormal(4, (1e-4, 0.02, size - 1))
     found = find_modes(np.append(window, 5e-4))
     assert found.tail_events == 1
@@ -132,7 +132,7 @@ def test_an_early_outlier_is_tail_too():
     ("median", "tick", "size"), [(2e-5, 1e-6, 1000), (2e-5, 1e-6, 5000), (2e-6, 3.2e-8, 2000)]
 )
 def test_clock_ticks_are_not_modes(median, tick, size):
-    """A4, clock ticks: sigma 2 % makes three to eight spurious modes without the tick, one with it."""
+    """clock ticks: sigma 2 % makes three to eight spurious modes without the tick, one with it."""
     exact = lognormal(6, (median, 0.02, size))
     window = np.round(exact / tick) * tick
     assert len(find_modes(window).modes) > 1
@@ -143,7 +143,7 @@ def test_clock_ticks_are_not_modes(median, tick, size):
 
 
 def test_left_skew_is_one_mode_with_its_own_quantiles():
-    """A4, left skew: three numbers cannot show it, so p1 is rebuilt 60 % too high; p50 and p99 are true."""
+    """left skew: three numbers cannot show it, so p1 is rebuilt 60 % too high; p50 and p99 are true."""
     window = 1e-4 * np.exp(-0.15 * np.random.default_rng(12).gamma(2.0, size=2000))
     found = find_modes(window)
     (mode,) = found.modes
@@ -154,7 +154,7 @@ def test_left_skew_is_one_mode_with_its_own_quantiles():
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("size", [200, 1000, 5000])
 def test_heavy_tails_leave_the_main_mode_true(size, seed):
-    """A4, t3 tails: far events are tail or, five together, a small mode; the main one hardly moves."""
+    """t3 tails: far events are tail or, five together, a small mode; the main one hardly moves."""
     window = 1e-4 * np.exp(0.05 * np.random.default_rng(seed).standard_t(3, size=size))
     found = find_modes(window)
     main = max(found.modes, key=lambda mode: mode.count)
@@ -165,7 +165,7 @@ def test_heavy_tails_leave_the_main_mode_true(size, seed):
 
 @pytest.mark.parametrize("size", [2, 5, 10, 20, 50, 100, 300])
 def test_the_spread_of_a_small_mode_is_read_without_bias(size):
-    """A4, sigma from p99: with the small-sample z the mean of many windows is the true 5 %, at every size."""
+    """sigma from p99: with the small-sample z the mean of many windows is the true 5 %, at every size."""
     rng = np.random.default_rng(size)
     triples = [find_modes(1e-4 * np.exp(rng.normal(0.0, 0.05, size))).modes for _ in range(1500)]
     rows = np.array([(m.count, m.p50, m.p99) for modes in triples if len(modes) == 1 for m in modes])

@@ -1,4 +1,4 @@
-"""Known modes come back, on the mixture designs of research/numerics.md A3 (seeded)."""
+"""Known modes come back, on the designs of bench/mode_designs.py (seeded)."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_three_modes_are_counted_exactly(scores, outliers):
 
 
 def test_the_literal_method_is_the_worse_one_there(scores):
-    """25 % by the paper's formula: the reason for the default."""
+    """27 % by the paper's formula: the reason for the default."""
     assert scores["scott (paper)", "third 10x away", 0.0]["exact_k"] <= 0.40
 
 

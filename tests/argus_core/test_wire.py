@@ -28,7 +28,7 @@ def test_records_read_back_as_they_were_packed():
 
 
 def test_the_gpu_record_has_the_size_that_the_ring_budgets_for():
-    """DESIGN section 4: raw records are 40 bytes."""
+    """40 bytes, as docs/traces.md counts them."""
     assert wire.Kernel.FORMAT.size == wire.Span.FORMAT.size == 40
 
 

@@ -24,7 +24,7 @@ def fleet(ranks: int, slow: int, shift: float, seed: int = 0, spread: float = 0.
 @pytest.mark.parametrize("ranks", [512, 10_000])
 @pytest.mark.parametrize("share", [0.1, 0.26, 0.3, 0.4, 0.5, 0.7])
 def test_clusters_twelve_percent_apart_are_found_at_any_share(ranks: int, share: float) -> None:
-    """Also where the fence (26 %) and the median deviation (40 %) are blind: numerics.md B5."""
+    """Also where the fence (26 %) and the median deviation (40 %) are blind: docs/evidence/shifts.md."""
     slow = int(share * ranks)
     found = split(fleet(ranks, slow, math.log(1.12)), GAP)
     assert found is not None

@@ -34,7 +34,7 @@ def test_differential_distance_is_that_of_the_paper_where_no_rank_is_extreme() -
 
 
 def test_healthy_ranks_are_not_abnormal() -> None:
-    """Coefficients of variation of 2-10 % in sigma, 10,000 ranks: at most 2e-4 (numerics.md C: 1.1e-4)."""
+    """Coefficients of variation of 2-10 % in sigma, 10,000 ranks: at most 2e-4."""
     for variation in (0.02, 0.05, 0.1):
         assert distances(fleet(10_000, variation=variation), "compute").abnormal.mean() <= 2e-4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from tools.lint import matches, names, programs, runbooks
+from tools.lint import citations, matches, names, programs, runbooks
 from tools.lint.sources import FLAVOURS, rules
 
 FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename", "cluster"})
@@ -25,6 +25,7 @@ def problems() -> Iterator[str]:
     yield from runbooks.orphans(production)
     yield from runbooks.incomplete(runbooks.causes_of(production))
     yield from runbooks.dead_links()
+    yield from citations.unfound()
     yield from programs.refused_rules()
     yield from programs.refused_configurations()
 

@@ -1,9 +1,9 @@
 """Kernel records of one rank to complete windows.
 
 A window ends at a step divisible by `window_steps`, a power of two chosen so that it lasts about
-`windows.seconds`; a window that cut a step would move counts between modes and can hide a slow rank (DESIGN
-section 4). Without iteration marks windows are cut by plain time. A kernel belongs to the window in which it
-started, so one that straddles a boundary is counted once.
+`windows.seconds`; a window that cut a step would move counts between modes and can hide a slow rank
+(docs/evidence/shifts.md). Without iteration marks windows are cut by plain time. A kernel belongs to the
+window in which it started, so one that straddles a boundary is counted once.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A fence and a robust deviation are blind once a quarter or half of the ranks is 
 one of two GPU models. So the ranks' signed shifts are themselves cut at the valleys of their density, by the
 same code that finds the modes of a kernel, and the two clusters are held against what ranks have in common.
 
-Source: research/numerics.md B5; ARGUS case 2 (one expert-data-parallel group, invisible to L1 and L2).
+Source: docs/evidence/shifts.md; ARGUS case 2 (one expert-data-parallel group, invisible to L1 and L2).
 """
 
 from __future__ import annotations

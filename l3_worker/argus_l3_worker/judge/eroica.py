@@ -4,9 +4,9 @@ A function's behaviour on a rank is a pattern (beta, mu, sigma): its share of th
 and deviation of the hardware's utilisation while it runs, each in [0, 1]. From Prometheus comes beta, the
 share of wall time; mu and sigma only where utilisation series exist.
 
-Source: EROICA 4.3, equations 6-11, with the two repairs of research/numerics.md C: patterns are normalised by
-a high quantile, since one extreme rank would press all others together under the maximum; and the bar of the
-differential distance has a floor, since the median absolute deviation of a tight fleet is 0.
+Source: EROICA 4.3, equations 6-11, with two repairs (docs/evidence/cross-checks.md): patterns are normalised
+by a high quantile, since one extreme rank would press all others together under the maximum; and the bar of
+the differential distance has a floor, since the median absolute deviation of a tight fleet is 0.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ was late; only if that is longer than in the other groups of the stage, which mo
 slow. Ranks that wait, for a late rank or for a slow group elsewhere, are long beside a short one in their own
 group, and are not accused.
 
-Source: FAULTS.md nvlink-degraded, rdma-link-quality, edp-pcie-link (ARGUS case 2).
+Source: ARGUS case 2 (one slow expert-data-parallel group); thresholds: docs/evidence/links.md.
 """
 
 from __future__ import annotations

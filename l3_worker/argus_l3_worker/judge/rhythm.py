@@ -4,7 +4,7 @@ Each rank's completions in fixed time slices make an empirical distribution over
 its mean Kolmogorov-Smirnov distance to the others. It sees constant delays and intermittent stalls alike, and
 knows nothing of which operation is to blame.
 
-Source: KAIR section III.B, stage 1; research/numerics.md C.
+Source: KAIR section III.B, stage 1; sampled peers: docs/evidence/cross-checks.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from argus_l3_worker.triples import Floats
 
 # Brute force up to here: 2,048 ranks x 64 slices take about a second.
 _EXACT_RANKS: Final = 2048
-# Beyond, this many sampled peers: 5e-4 off at most where scores are about 0.01.
+# Beyond, this many sampled peers: 3e-4 off at most where scores are about 0.01.
 _PEERS: Final = 256
 _RANKS_AT_ONCE: Final = 256
 

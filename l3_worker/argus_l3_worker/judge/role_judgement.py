@@ -1,7 +1,8 @@
 """Judge one window of one role: which rank's kernels moved, by how much, and is that evidence.
 
-Evidence needs an effect size and a robust deviation, never a fence alone: on a null bootstrap of a real trace
-IQR alone flags 24-93 % of kernels. Whether evidence becomes a verdict is decided over windows (verdicts.py).
+Evidence needs an effect size and a robust deviation, never a fence alone: among ranks that draw from
+one real trace IQR alone flags up to 88 % of kernels (docs/evidence/real-traces.md). Whether evidence becomes
+a verdict is decided over windows (verdicts.py).
 """
 
 from __future__ import annotations

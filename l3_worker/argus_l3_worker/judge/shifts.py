@@ -1,7 +1,7 @@
 """By how much a rank's modes moved against its role's, signed, in log units.
 
 A comparison per mode does not care about counts, where W1 lets a window edge that moves a few events between
-far modes hide a 7 % slow rank (research/numerics.md B4).
+far modes hide a 7 % slow rank (docs/evidence/shifts.md).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _SAME_MODE_OVERLAP: Final = 0.5
 # overlaps with the larger part and has another median. From this share of it on the smaller part is one.
 _PART_OF_MODE: Final = 0.2
 _MAD_TO_SIGMA: Final = 1.4826
-# Distances from the median of n values are too short by 1 + 1.5 / n, as it follows the values: 1.39 at n = 4,
-# 1.20 at 8, 1.08 at 16 for normal values, by simulation; the formula is within 2 %, at n = 5 within 6 %.
+# Distances from the median of n values are too short by 1 + 1.5 / n, as it follows the values: 1.38 at n = 4,
+# 1.20 at 8, 1.09 at 16 for normal values; within 1 %, at n = 5 within 6 % (docs/evidence/shifts.md).
 _MEDIAN_FOLLOWS: Final = 1.5
 # Standard error of a sample quantile of a normal, in sigmas / sqrt(n): sqrt(p (1 - p)) / phi(z_p).
 _MEDIAN_ERROR: Final = 1.2533

@@ -6,7 +6,7 @@ of their own beyond the slowest that is usual. What is compared is their share o
 its role, and of the ranks of a host or a rack with the others, since bursts that wander within a rack are on
 no rank for long.
 
-Source: FAULTS.md ecc-intermittent and throttle-bursts.
+No paper gives thresholds for these: docs/evidence/far-launches.md says what follows from those chosen here.
 """
 
 from __future__ import annotations

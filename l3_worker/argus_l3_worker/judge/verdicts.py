@@ -171,8 +171,8 @@ def decide(
     * slower, and with more work in the same steps: workload, which is for the algorithm team; the GPU may be
       sound. Work that is uneven over the role, at the same speed: workload of the job, which names no rank.
     * collectives are inverted: who enters late has the shortest one. They never accuse alone, since healthy
-      ranks differ by 100-220 % (traces/README.md): beside another verdict they confirm it (collective-late),
-      or mark the rank that waits for it (collective-wait, victim).
+      ranks differ by factors (docs/evidence/real-traces.md): beside another verdict they confirm it
+      (collective-late), or mark the rank that waits for it (collective-wait, victim).
     """
     accused: list[Verdict] = []
     collectives: list[Verdict] = []

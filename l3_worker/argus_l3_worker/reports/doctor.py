@@ -33,7 +33,7 @@ ALERTS: Final = (
 )  # fmt: skip
 """The alerts of the shipped rules."""
 RECORDED: Final = ("rank:argus_verdict:active", "job:argus_iteration:class", "job:argus_lost_gpus:current")
-"""Recorded series that other components read (DESIGN section 3)."""
+"""Recorded series that other components read."""
 
 # The Date header has whole seconds, and an answer takes its time.
 _CLOCK_SECONDS: Final = 2.0

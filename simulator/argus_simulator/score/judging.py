@@ -1,6 +1,6 @@
 """From what was said about a job, and the truth, to a line of the score.
 
-The rules are those of the fault catalogue, section 4, and they are strict on purpose: an `info` that names
+The rules are those of docs/fault-lab.md, "The score", and they are strict on purpose: an `info` that names
 the wrong rank counts against precision, though only a ticket or a page counts as a detection.
 """
 

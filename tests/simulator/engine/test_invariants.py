@@ -1,4 +1,4 @@
-"""What holds for every simulated job (fault catalogue, section 3; its numbers in brackets)."""
+"""What holds for every simulated job."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def exchanges(step: JobStep) -> list[np.ndarray]:
 def test_members_of_a_collective_end_together_a_body_after_the_last_arrival(
     topology: Topology, fault: Fault | None
 ) -> None:
-    """(1), (2): one end for all members, later than the last of them came; on the records too."""
+    """One end for all members, later than the last of them came; on the records too."""
     for step in play(topology, [fault] if fault else [], steps=3):
         for members in exchanges(step):
             assert len(members) >= 2
@@ -65,7 +65,7 @@ def test_members_of_a_collective_end_together_a_body_after_the_last_arrival(
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
 @pytest.mark.parametrize("fault", [None, *FAULTS.values()], ids=["healthy", *FAULTS])
 def test_a_stream_runs_one_kernel_at_a_time_after_its_launch(topology: Topology, fault: Fault | None) -> None:
-    """(3): first in, first out, in the order of launch; nothing starts before it was launched."""
+    """First in, first out, in the order of launch; nothing starts before it was launched."""
     for step in play(topology, [fault] if fault else [], steps=3):
         for rank in range(topology.ranks):
             records = step.kernels_of(rank)
@@ -77,7 +77,7 @@ def test_a_stream_runs_one_kernel_at_a_time_after_its_launch(topology: Topology,
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
 def test_the_parts_of_the_critical_path_sum_to_the_iteration(topology: Topology) -> None:
-    """(4): from the end of the step back to its start, each moment is accounted to one cause."""
+    """From the end of the step back to its start, each moment is accounted to one cause."""
     for step in play(topology, [FAULTS["data"]], steps=3):
         plan, times = step.plan, step.times
         node = int(np.argmax(times.end))
@@ -113,7 +113,7 @@ def test_the_parts_of_the_critical_path_sum_to_the_iteration(topology: Topology)
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_healthy_ranks_of_one_role_differ_by_little(seed: int) -> None:
-    """(5): the medians of a compute kernel of 50 us or more lie 0.3 to 3 % apart."""
+    """The medians of a compute kernel of 50 us or more lie 0.3 to 3 % apart."""
     topology = Topology(dp=16)
     steps = play(
         topology, seed=seed, steps=30, noise=dataclasses.replace(QUIET, kernel_cv=0.03, rank_cv=0.004)
@@ -135,7 +135,7 @@ def test_healthy_ranks_of_one_role_differ_by_little(seed: int) -> None:
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
 def test_one_seed_is_one_job(topology: Topology) -> None:
-    """(6): the same bytes for the same seed, others for another."""
+    """The same bytes for the same seed, others for another."""
     fault = FAULTS["some kernels"]
     assert same(play(topology, [fault], seed=7), play(topology, [fault], seed=7))
     assert not same(play(topology, [fault], seed=7), play(topology, [fault], seed=8))
@@ -144,7 +144,7 @@ def test_one_seed_is_one_job(topology: Topology) -> None:
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
 @pytest.mark.parametrize("fault", HARMLESS.values(), ids=HARMLESS)
 def test_a_fault_of_no_magnitude_is_health(topology: Topology, fault: Fault) -> None:
-    """(7): every byte is as without it."""
+    """Every byte is as without it."""
     assert same(play(topology, [fault]), play(topology))
 
 
@@ -165,7 +165,7 @@ def test_a_fault_of_no_magnitude_is_health(topology: Topology, fault: Fault) -> 
 def test_a_larger_fault_never_ends_a_step_earlier(
     topology: Topology, name: str, key: str, sizes: tuple[float, ...]
 ) -> None:
-    """(8): with common random numbers no rank's step ends earlier for more of a fault."""
+    """With common random numbers no rank's step ends earlier for more of a fault."""
     before = None
     for size in sizes:
         now = ends(play(topology, [dataclasses.replace(FAULTS[name], **{key: size})], steps=3))
@@ -179,7 +179,7 @@ def test_a_larger_fault_never_ends_a_step_earlier(
 def test_sends_match_receives_and_few_microbatches_are_in_flight(
     topology: Topology, microbatches: int
 ) -> None:
-    """(10), (11): nothing is received before it was sent; a stage holds at most PP - stage of them."""
+    """Nothing is received before it was sent; a stage holds at most PP - stage of them."""
     (step,) = play(topology, steps=1, model=ModelSettings(microbatches=microbatches))
     plan, times = step.plan, step.times
     sent = received = 0
@@ -205,7 +205,7 @@ def test_sends_match_receives_and_few_microbatches_are_in_flight(
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
 def test_a_host_stall_shorter_than_its_lead_costs_nothing(topology: Topology) -> None:
-    """(12): late in the step the host is far ahead; a stall beyond its lead costs the difference at most."""
+    """Late in the step the host is far ahead; a stall beyond its lead costs the difference at most."""
     healthy = play(topology, noise=QUIET, steps=2)
     short = play(topology, [Fault("pause", (1,), seconds=0.02, position=0.9)], noise=QUIET, steps=2)
     long = play(topology, [Fault("pause", (1,), seconds=STEP_S, position=0.9)], noise=QUIET, steps=2)
@@ -215,7 +215,7 @@ def test_a_host_stall_shorter_than_its_lead_costs_nothing(topology: Topology) ->
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=str)
 def test_victims_only_wait(topology: Topology) -> None:
-    """(13): the computation of every other rank is as long as without the fault; only their waits are not."""
+    """The computation of every other rank is as long as without the fault; only their waits are not."""
     healthy = play(topology, steps=3)
     for name in ("kernels", "data", "late"):
         faulty = play(topology, [FAULTS[name]], steps=3)
@@ -233,7 +233,7 @@ def test_victims_only_wait(topology: Topology) -> None:
 @pytest.mark.parametrize("fault", [None, *FAULTS.values()], ids=["healthy", *FAULTS])
 @pytest.mark.parametrize("topology", [Topology(dp=4), Topology(dp=4, tp=2), Topology(dp=4, pp=2)], ids=str)
 def test_relabelling_replicas_relabels_the_job(topology: Topology, fault: Fault | None) -> None:
-    """(14): swap the noise and the faults of replicas and the records swap with them."""
+    """Swap the noise and the faults of replicas and the records swap with them."""
     new_place = [2, 0, 3, 1]  # replica d is now called new_place[d]
 
     def renamed(rank: int) -> int:
@@ -298,7 +298,7 @@ def test_launches_wait_for_room_in_the_queue() -> None:
 
 
 def test_a_hang_lets_everyone_wait_and_nobody_end() -> None:
-    """(11) but for hangs: no step end, records of what did happen, and none with an end that never came."""
+    """But for hangs: no step end, records of what did happen, and none with an end that never came."""
     for phases in ("data", "mlp-backward", "dp-*"):
         first, second = play(Topology(dp=4), [Fault("hang", (2,), phases=phases, onset_step=1)], steps=2)
         assert not first.hung

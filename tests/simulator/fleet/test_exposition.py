@@ -159,7 +159,7 @@ def test_channels_that_are_off_have_no_series() -> None:
 
 
 def test_a_rank_has_about_250_series() -> None:
-    """The budget of DESIGN section 3, with 20 pairs."""
+    """With 20 pairs, and without what the worker and the rules add."""
     found = series(fleet(), 200.0)
     count = sum(len(of(values, rank="5")) for values in found.values())
     assert 200 < count < 320

@@ -1,4 +1,4 @@
-"""The steps of a fleet: invariants of FAULTS.md section 3, at a size that `run` cannot play."""
+"""The steps of a fleet: what holds for every job, at a size that `run` cannot play."""
 
 from __future__ import annotations
 

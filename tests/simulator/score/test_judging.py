@@ -1,4 +1,4 @@
-"""The rules of the fault catalogue, section 4, one by one."""
+"""The rules of the score (docs/fault-lab.md), one by one."""
 
 from __future__ import annotations
 

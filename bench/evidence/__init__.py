@@ -1,0 +1,1 @@
+"""The measurements behind constants: `python -m bench.evidence`; docs/evidence tells what follows."""
