@@ -7,8 +7,8 @@ Two methods:
 
 * `recursive` (default): Scott's bandwidth is estimated again inside each segment that a valley cut
   off, and again without a few far events, because both inflate the first sigma: with a third mode
-  10x away the literal formula counts modes right in 25 % of windows, this one in 97 % (bench/modes.py,
-  designs of research/numerics.md A3).
+  10x away the literal formula counts modes right in 27 % of windows, this one in 97 %
+  (docs/evidence/modes.md).
 * `scott`: the paper's literal method, one bandwidth for the whole window, for comparison with it.
 
 Every quantile here is type 7 of Hyndman & Fan 1996: linear between order statistics, in seconds.
@@ -16,7 +16,7 @@ Every quantile here is type 7 of Hyndman & Fan 1996: linear between order statis
 The compiled twin in native/numeric runs where it was built; ARGUS_NO_NATIVE=1 keeps to numpy. Both
 receive the same sorted input and give the same modes, up to rounding.
 
-Source: ARGUS section 5.2 (KDE, valleys, filters), its thresholds unpublished; research/numerics.md A.
+Source: ARGUS section 5.2 (KDE, valleys, filters). It leaves the thresholds open: docs/evidence/modes.md.
 """
 
 import math
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import native
-from argus_core.settings import setting
+from argus_core.settings import constant, setting
 
 Floats = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ class Modes:
 
 @dataclass(frozen=True)
 class ModeConfig:
-    """How modes are told apart. Measurements behind the defaults: research/numerics.md A3 and A4.
+    """How modes are told apart. Measurements behind the defaults: docs/evidence/modes.md.
 
     `scott` uses only tick_seconds, min_events, min_share and min_boundary_ratio.
     """
@@ -84,20 +84,20 @@ class ModeConfig:
     method: Literal["recursive", "scott"] = setting(
         "recursive", "recursive, or scott for the literal method of the ARGUS paper"
     )
-    tick_seconds: float = setting(
+    tick_seconds: float = constant(
         0.0,
         "resolution of the clock: equal durations are spread evenly over one tick, since spikes a tick "
         "apart would each become a mode; 0 where durations are continuous",
     )
-    prominence: float = setting(0.85, "a valley stays if it is at most this share of its lower peak")
-    min_events: int = setting(5, "a mode has at least this many events")
-    min_share: float = setting(0.005, "a mode has at least this share of the window's events")
-    min_boundary_ratio: float = setting(1.05, "neighbouring boundaries lie at least this factor apart")
-    max_depth: int = setting(6, "how often a segment may be cut again")
-    bandwidth_floor: float = setting(0.002, "least bandwidth in log units: finer structure is no mode")
-    bandwidth_floor_ticks: float = setting(0.6, "least bandwidth in clock ticks, whichever is larger")
-    tail_ratio: float = setting(1.5, "an event within this factor of its mode's median is never tail")
-    tail_deviations: float = setting(
+    prominence: float = constant(0.85, "a valley stays if it is at most this share of its lower peak")
+    min_events: int = constant(5, "a mode has at least this many events")
+    min_share: float = constant(0.005, "a mode has at least this share of the window's events")
+    min_boundary_ratio: float = constant(1.05, "neighbouring boundaries lie at least this factor apart")
+    max_depth: int = constant(6, "how often a segment may be cut again")
+    bandwidth_floor: float = constant(0.002, "least bandwidth in log units: finer structure is no mode")
+    bandwidth_floor_ticks: float = constant(0.6, "least bandwidth in clock ticks, whichever is larger")
+    tail_ratio: float = constant(1.5, "an event within this factor of its mode's median is never tail")
+    tail_deviations: float = constant(
         6.0, "nor is one within this many robust standard deviations (IQR / 1.349) of the logarithms"
     )
 
@@ -148,7 +148,7 @@ def find_modes(durations: Floats, config: ModeConfig = DEFAULT_CONFIG) -> Modes:
         durations: seconds, shape (n,), any order; what is not finite and positive is counted as dropped.
         config: see ModeConfig.
 
-    Source: ARGUS section 5.2, equation 1; research/numerics.md A3 (REC) and A4 (degenerate cases).
+    Source: ARGUS section 5.2, equation 1; the recursion and the tail are ours (docs/evidence/modes.md).
     """
     given = np.asarray(durations, dtype=np.float64)
     events = given[(given > 0.0) & (given < np.inf)]
@@ -383,7 +383,7 @@ def _without_tail(logs: Floats, begin: int, end: int, tuning: Tuning) -> tuple[i
     """Narrow a mode to the events near its median.
 
     Robust: judged by quartiles, which a few outliers cannot move. One 5x outlier kept in a mode of
-    20 events would read as 11 times its sigma (research/numerics.md A4).
+    20 events would read as 17 times its sigma (docs/evidence/modes.md).
     """
     if end - begin < _TAIL_MIN_EVENTS or math.isinf(tuning.tail_log_ratio):
         return begin, end

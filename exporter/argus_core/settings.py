@@ -1,6 +1,6 @@
 """Configuration files of all components: one YAML file into nested frozen dataclasses.
 
-A wrong file is refused at start with the file, the key, the value and what is allowed (DESIGN section 8).
+A wrong file is refused at start with the file, the key, the value and what is allowed.
 The dataclass is the documentation: every field carries `metadata={"help": ...}`, and a class may check itself
 in `__post_init__` by raising `ValueError("field: what is wrong and what is allowed")`.
 """
@@ -18,10 +18,12 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
+from argus_core.errors import UserError
+
 T = TypeVar("T")
 
 
-class SettingsError(Exception):
+class SettingsError(UserError):
     """The configuration is not usable; the message names file, key, value and what is allowed."""
 
 
@@ -30,6 +32,15 @@ def setting(default: Any, help_: str) -> Any:
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata={"help": help_})
     return dataclasses.field(default=default, metadata={"help": help_})
+
+
+def constant(default: Any, why: str) -> Any:
+    """A field that no file sets: nobody should turn it. Tests and benchmarks do, in code."""
+    return dataclasses.field(default=default, metadata={"why": why})
+
+
+def _keys(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(cls) if "why" not in field.metadata}
 
 
 def section(cls: type[T], help_: str) -> T:
@@ -61,7 +72,7 @@ def from_mapping(cls: type[T], content: object, where: str, prefix: str = "") ->
     if not isinstance(content, Mapping):
         raise SettingsError(f"{where}: {prefix or 'the file'} must be a mapping of keys, not {content!r}")
     hints = typing.get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    fields = _keys(cls)
     values: dict[str, Any] = {}
     for key, value in content.items():
         if key not in fields:
@@ -76,11 +87,26 @@ def from_mapping(cls: type[T], content: object, where: str, prefix: str = "") ->
         raise SettingsError(f"{where}: {prefix}{error}") from error
 
 
+def override(settings: T, key: str, value: object, prefix: str = "") -> T:
+    """`settings` with another value for a key such as `web.listen_address`, checked as in a file.
+
+    Raises:
+        SettingsError: the value is out of range.
+    """
+    name, _, rest = key.partition(".")
+    if rest:
+        value = override(getattr(settings, name), rest, value, f"{prefix}{name}.")
+    try:
+        return dataclasses.replace(settings, **{name: value})  # type: ignore[type-var]
+    except ValueError as error:
+        raise SettingsError(f"command line: {prefix}{error}") from error
+
+
 def document(cls: type[Any], prefix: str = "") -> Iterator[tuple[str, str, Any, str]]:
     """(key, allowed values, default, help) of every setting, for `--help` texts and docs."""
     hints = typing.get_type_hints(cls)
     defaults = cls()
-    for field in dataclasses.fields(cls):
+    for field in _keys(cls).values():
         hint = hints[field.name]
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             yield from document(hint, f"{prefix}{field.name}.")

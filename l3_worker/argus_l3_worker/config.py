@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from argus_core.http_access import AccessConfig
-from argus_core.settings import require, require_positive, section, setting
+from argus_core.settings import constant, require, require_positive, section, setting
 from argus_l3_worker.judge.config import JudgeConfig, WitnessConfig
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.traces.config import TracesConfig
@@ -45,7 +45,7 @@ class Config:
     web: WebConfig = section(WebConfig, "the worker's own /metrics and /healthz")
     traces: TracesConfig = section(TracesConfig, "traces of single ranks: store, links, requests")
     cycle_seconds: float = setting(60.0, "grid on which `serve` judges and stamps its samples")
-    budget_ratio: float = setting(
+    budget_ratio: float = constant(
         0.8,
         "share of a cycle that queries and judging may take in `serve`; small kernels are left out beyond",
     )
@@ -53,7 +53,7 @@ class Config:
         10.0, "judge this long behind the grid, so that every scrape of the time is stored"
     )
     history_seconds: float = setting(600.0, "how far back windows are looked for")
-    unmarked_window_seconds: float = setting(
+    unmarked_window_seconds: float = constant(
         60.0, "spacing of windows where the job marks no steps (argus_kernel_window_steps 0)"
     )
     training_job: str = setting("", "judge only this training job; empty: all")

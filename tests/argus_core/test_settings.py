@@ -8,13 +8,14 @@ from typing import Literal
 
 import pytest
 
-from argus_core.settings import SettingsError, document, load, section, setting
+from argus_core.settings import SettingsError, constant, document, load, section, setting
 
 
 @dataclass(frozen=True)
 class Inner:
     seconds: float = setting(60.0, "a length")
     method: Literal["a", "b"] = setting("a", "a choice")
+    depth: int = constant(6, "nobody should turn it")
 
     def __post_init__(self) -> None:
         if self.seconds <= 0:
@@ -57,6 +58,7 @@ def test_a_list_keeps_the_type_of_each_item(tmp_path: Path):
         ("inner: {second: 5}", r"unknown key inner\.second; did you mean inner\.seconds\?"),
         ("iner: {}", r"unknown key iner; did you mean inner\?"),
         ("inner: {seconds: fast}", r"inner\.seconds is 'fast'; allowed: a number"),
+        ("inner: {depth: 7}", r"unknown key inner\.depth \(allowed here: seconds, method\)"),
         ("inner: {seconds: 0}", r"inner\.seconds is 0\.0; allowed: a number above 0"),
         ("inner: {method: c}", r"inner\.method is 'c'; allowed: a, b"),
         ("inner: 3", r"inner\. must be a mapping"),

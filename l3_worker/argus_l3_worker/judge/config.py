@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from argus_core.settings import require, require_positive, setting
+from argus_core.settings import constant, require, require_positive, setting
 
 
 @dataclass(frozen=True)
@@ -16,25 +16,25 @@ class JudgeConfig:
         4, "ranks of a role below which fence and deviations mean nothing: median ratio alone"
     )
     min_events: int = setting(20, "events of a mode below which its median is not compared")
-    min_coverage: float = setting(
+    min_coverage: float = constant(
         0.5, "share of compute time that must be comparable, else the role is not judged"
     )
-    deviations: float = setting(5.0, "robust deviations that a shift must exceed")
+    deviations: float = constant(5.0, "robust deviations that a shift must exceed")
     kernel_effect: float = setting(0.10, "least shift of one kernel (or one of its modes) that is an anomaly")
-    tail_effect: float = setting(0.5, "least shift of a mode's p99 that is an anomaly while its p50 is not")
-    tail_share: float = setting(
+    tail_effect: float = constant(0.5, "least shift of a mode's p99 that is an anomaly while its p50 is not")
+    tail_share: float = constant(
         0.005, "least share of launches, above what is usual, that take far longer than their kernel's modes"
     )
-    tail_windows: int = setting(
+    tail_windows: int = constant(
         12, "windows that persistence of these looks at: intermittent faults come in bursts"
     )
-    workload_spread: float = setting(
+    workload_spread: float = constant(
         0.03,
         "least share by which the busiest tenth of a role's ranks runs its kernels more often than the least "
         "busy tenth, in the same steps: uneven work",
     )
     rank_effect: float = setting(0.04, "least time-weighted shift of all compute kernels that is an anomaly")
-    censored_effect: float = setting(
+    censored_effect: float = constant(
         0.25,
         "a pair that most ranks do not publish: least excess over the most it can have taken there; launches "
         "cannot be compared, so more of them look like slower ones",
@@ -47,7 +47,7 @@ class JudgeConfig:
         ("node", "rack", "dp", "tp", "ep", "edp"),
         "labels of argus_rank_info that may tell two clusters of ranks apart; edp is derived from dp and ep",
     )
-    small_role_effect: float = setting(0.25, "least shift in roles of fewer than min_ranks ranks")
+    small_role_effect: float = constant(0.25, "least shift in roles of fewer than min_ranks ranks")
     min_share: float = setting(0.01, "kernels below this share of the rank's kernel time raise nothing")
     min_duration_seconds: float = setting(
         50e-6, "kernels with a shorter mean duration raise nothing alone, only by their weight in the rank"
@@ -79,7 +79,7 @@ class WitnessConfig:
 
     enabled: bool = setting(True, "publish argus_l3_eroica_distance and argus_l3_rhythm_divergence")
     window_seconds: float = setting(300.0, "time that both look at")
-    slices: int = setting(30, "slices of it in which completions are counted; each at least a scrape long")
+    slices: int = constant(30, "slices of it in which completions are counted; each at least a scrape long")
 
     def __post_init__(self) -> None:
         require_positive(self, "window_seconds")

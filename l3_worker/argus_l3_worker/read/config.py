@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from argus_core.http_access import AccessConfig, require_url
-from argus_core.settings import require_positive, setting
+from argus_core.settings import constant, require_positive, setting
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class PrometheusConfig(AccessConfig):
     url: str = setting("http://127.0.0.1:9090", "base URL of the Prometheus HTTP API")
     timeout_seconds: float = setting(30.0, "longest wait for one answer")
     concurrency: int = setting(4, "queries in flight at a time")
-    shard_series: int = setting(50_000, "a query asks for about this many series at most; kernels are split")
+    shard_series: int = constant(50_000, "a query asks for about this many series at most; kernels are split")
     max_kernels: int = setting(5_000, "kernels of a job that are asked for at most, by share of kernel time")
     gzip: bool = setting(
         False,

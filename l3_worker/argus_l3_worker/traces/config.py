@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from argus_core.http_access import AccessConfig, require_url
-from argus_core.settings import require_positive, section, setting
+from argus_core.settings import constant, require_positive, section, setting
 from argus_core.store.config import StoreConfig
 
 
@@ -22,13 +22,13 @@ class RequestConfig(AccessConfig):
     seconds: float = setting(
         30.0, "length of the window that is asked for; it ends when the verdict is given"
     )
-    timeout_seconds: float = setting(
+    timeout_seconds: float = constant(
         15.0, "longest wait for all answers of a cycle; an exporter itself waits 2 s for late kernels"
     )
     cooldown_seconds: float = setting(1800.0, "a rank is not asked for again before")
-    ranks_per_cycle: int = setting(16, "suspects and peers that one cycle asks for at most")
-    keep_seconds: float = setting(21_600.0, "how long argus_l3_trace_info names a trace")
-    keep_traces: int = setting(256, "series of argus_l3_trace_info at a time; the oldest go first")
+    ranks_per_cycle: int = constant(16, "suspects and peers that one cycle asks for at most")
+    keep_seconds: float = constant(21_600.0, "how long argus_l3_trace_info names a trace")
+    keep_traces: int = constant(256, "series of argus_l3_trace_info at a time; the oldest go first")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argus_core.http_access import AccessConfig, require_url
-from argus_core.settings import require_positive, setting
+from argus_core.settings import constant, require_positive, setting
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class WriteConfig(AccessConfig):
         None, "folder that keeps undelivered requests over a restart; null: in memory"
     )
     spool_bytes: int = setting(64 << 20, "bytes of undelivered requests kept; the oldest go first")
-    spool_age_seconds: float = setting(3600.0, "older requests are dropped: the receiver would refuse them")
+    spool_age_seconds: float = constant(3600.0, "older requests are dropped: the receiver would refuse them")
 
     def __post_init__(self) -> None:
         super().__post_init__()
