@@ -9,33 +9,36 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from argus_core.log import Log
+
 _INTERVAL_S: Final = 60.0
 
 
 class LogLimiter:
     """Counts what it holds back and says so with the next line of that kind."""
 
-    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
         self._said_at: dict[str, float] = {}
         self._held_back: dict[str, int] = {}
 
-    def warning(self, kind: str, text: str) -> None:
-        """Log `text` unless a line of this kind was logged within the last minute."""
+    def warning(self, kind: str, message: str, /, **values: object) -> None:
+        """Log `message` unless a line of this kind was logged within the last minute."""
         now = self._clock()
         if now - self._said_at.get(kind, -_INTERVAL_S) < _INTERVAL_S:
             self._held_back[kind] = self._held_back.get(kind, 0) + 1
             return
         self._said_at[kind] = now
-        held_back = self._held_back.pop(kind, 0)
-        self._log.warning("%s%s", text, f" more_since_last_line={held_back}" if held_back else "")
+        if held_back := self._held_back.pop(kind, 0):
+            values["more_since_last_line"] = held_back
+        self._log.write(logging.WARNING, message, values)
 
 
 @contextlib.contextmanager
-def going_on(limiter: LogLimiter, failure: str) -> Iterator[None]:
+def going_on(limiter: LogLimiter, failure: str, /, **values: object) -> Iterator[None]:
     """An error in one round of a loop is said, and ends neither the other rounds nor the loop."""
     try:
         yield
     except Exception:
-        limiter.warning(failure, f"{failure}\n{traceback.format_exc()}")
+        limiter.warning(f"{failure} {values}", failure, **values, error=traceback.format_exc())

@@ -7,7 +7,6 @@ its fallback: callers ask `library()` and keep to numpy when it answers None. Ca
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import sysconfig
 import threading
@@ -18,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from argus_core.log import Log
+
 if TYPE_CHECKING:
     from argus_core.modes import Tuning
 
@@ -26,7 +27,7 @@ Floats = NDArray[np.float64]
 _NAME: Final = "libargus_numeric.so"
 _ABI: Final = 2
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class NativeError(RuntimeError):
@@ -120,7 +121,7 @@ class Library:
         Returns:
             Shape (W, R), in the units of the weights; 0 where R is 1.
 
-        Source: ARGUS section 6.2 (W1 between reconstructed CDFs); research/numerics.md B1.
+        Source: ARGUS section 6.2 (W1 between reconstructed CDFs); docs/evidence/wasserstein.md (one ranking).
         """
         cdf = np.ascontiguousarray(cdf, dtype=np.float64)
         weights = np.ascontiguousarray(weights, dtype=np.float64)
@@ -247,7 +248,7 @@ def _installed() -> Library | None:
         try:
             return Library(path)
         except (OSError, NativeError, AttributeError) as error:
-            _log.warning("compiled numerics are not used, numpy does the work (slower): %s", error)
+            _log.warning("compiled numerics are not used, numpy does the work (slower)", error=error)
             return None
     return None
 

@@ -5,11 +5,11 @@ Every byte is hostile: whatever a packet gets wrong ends the connection with a c
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 
 from argus_core import wire
+from argus_core.log import Log
 from argus_exporter.intake import records
 from argus_exporter.names import NameTable
 from argus_exporter.place.topology import Identity
@@ -20,7 +20,7 @@ from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.ranks.registry import Ranks
 from argus_exporter.traces.ring import Ring, Tap
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _PACKETS_A_TURN = 64
 """Packets read from one connection before the others get their turn."""
@@ -83,7 +83,7 @@ class Connection:
         if self.state is not None and self._attachment is not None:
             self._ranks.detach(self.state, self._attachment, said_bye=self._said_bye)
             life = "connected" if self.state.connected else "left" if self._said_bye else "lost"
-            log.info("producer hung up job=%s rank=%d rank_is=%s", *self.state.identity.key, life)
+            log.info("producer hung up", **self.state.identity.names, rank_is=life)
 
     def _first(self) -> bytes:
         """The packet that opens the connection, its HELLO handled; empty when there is none any more."""
@@ -119,12 +119,11 @@ class Connection:
         if self._ring is not None:
             self._tap = self._ring.connect(self.state.identity)
         log.info(
-            "rank connected job=%s rank=%d channels=%s pid=%d user=%s",
-            identity.training_job,
-            identity.rank,
-            ",".join(sorted(channel.name.lower() for channel in attachment.channels)),
-            identity.pid,
-            user_name(self.who.uid),
+            "rank connected",
+            **identity.names,
+            channels=",".join(sorted(channel.name.lower() for channel in attachment.channels)),
+            pid=identity.pid,
+            user=user_name(self.who.uid),
         )
 
     def _handle(self, header: wire.Header, payload: memoryview) -> None:

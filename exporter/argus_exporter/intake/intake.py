@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 from collections import Counter
 from pathlib import Path
 
 from argus_core import wire
+from argus_core.log import Log
 from argus_core.log_limiter import LogLimiter, going_on
 from argus_exporter.intake import process
 from argus_exporter.intake.config import SocketConfig
@@ -19,7 +19,7 @@ from argus_exporter.ranks.peers import AllowedUsers, Peer, peer_of, user_name
 from argus_exporter.ranks.registry import Ranks
 from argus_exporter.traces.ring import Ring
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _TICK_S = 0.25
 _HELLO_LIMIT_S = 10.0
@@ -81,7 +81,7 @@ class Intake:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._listener, self._accept)
         self._task = loop.create_task(self._tick())
-        log.info("listening for producers socket=%s", self._path)
+        log.info("listening for producers", socket=self._path)
 
     def reconfigure(self, config: SocketConfig) -> None:
         """Take new users and limits, for connections to come; the socket stays as it is."""
@@ -108,7 +108,7 @@ class Intake:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._pause_accepting(error)
             elif error.errno not in (errno.EAGAIN, errno.ECONNABORTED):
-                log.error("cannot accept a producer error=%s", error)
+                log.error("cannot accept a producer", error=error)
             return
         connected.setblocking(False)
         who = peer_of(connected)
@@ -157,7 +157,7 @@ class Intake:
 
     def _reject(self, reason: str, detail: str) -> None:
         self.rejected[reason] += 1
-        self._rejections.warning(reason, f"producer refused reason={reason} detail={detail}")
+        self._rejections.warning(reason, "producer refused", reason=reason, detail=detail)
 
     def _readable(self, connection: Connection) -> None:
         try:

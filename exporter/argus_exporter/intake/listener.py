@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import grp
-import logging
 import os
 import socket
 import stat
@@ -11,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from argus_core.log import Log
 from argus_exporter.intake.config import SocketConfig
 from argus_exporter.ranks.peers import AllowedUsers
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _BACKLOG: Final = 128
 
@@ -106,8 +106,8 @@ def _make_folder(folder: Path, access: Access) -> None:
     reached = status.st_mode & (stat.S_IXOTH if access.gid is None else stat.S_IXOTH | stat.S_IXGRP)
     if access.socket_mode != 0o600 and not reached:
         log.warning(
-            "allowed users cannot reach the socket folder=%s mode=%o: chmod it to %o, or name another place",
-            folder,
-            stat.S_IMODE(status.st_mode),
-            access.folder_mode,
+            "allowed users cannot reach the socket",
+            folder=folder,
+            mode=f"{stat.S_IMODE(status.st_mode):o}",
+            remedy=f"chmod it to {access.folder_mode:o}, or name another place",
         )

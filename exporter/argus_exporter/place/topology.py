@@ -83,6 +83,11 @@ class Identity:
         return self.training_job, self.rank
 
     @property
+    def names(self) -> dict[str, object]:
+        """What a log line says of whom it speaks."""
+        return {"training_job": self.training_job, "rank": self.rank}
+
+    @property
     def info_labels(self) -> dict[str, str]:
         """Labels of `argus_rank_info` beside the base labels; only those that exist."""
         labels = {name: str(value) for name, value in self.coordinates.items()}

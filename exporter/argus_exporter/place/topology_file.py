@@ -23,7 +23,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import fnmatch
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,10 +30,11 @@ from typing import Final
 
 import yaml
 
+from argus_core.log import Log
 from argus_core.settings import SettingsError
 from argus_exporter.place.topology import COORDINATES, Identity, default_role
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _SIZES: Final = ("tp", "cp", "dp", "pp", "ep")
 _TEXTS: Final = ("role", "node")
@@ -71,10 +71,10 @@ class JobTopology:
             return True
         if reported.rank == 0:  # one line a job and not one a rank
             log.warning(
-                "topology not applied job=%s: sizes of the file make %d ranks, the job has %d",
-                reported.training_job,
-                self.world_size,
-                reported.world_size,
+                "topology not applied, its sizes are of another run",
+                training_job=reported.training_job,
+                ranks_of_the_file=self.world_size,
+                ranks_of_the_job=reported.world_size,
             )
         return False
 

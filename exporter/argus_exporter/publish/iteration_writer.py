@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple
@@ -18,6 +17,7 @@ import aiohttp
 from argus_core import catalogue, remote_write, wire
 from argus_core.bounded_read import read_bounded
 from argus_core.http_access import Access, AccessError, refusal_hint
+from argus_core.log import Log
 from argus_core.log_limiter import LogLimiter
 from argus_core.remote_write import Labels, SnappyMissing, encode_series, labels_of, pack, snappy
 from argus_exporter.errors import ArgusExporterError
@@ -25,7 +25,7 @@ from argus_exporter.publish.config import RemoteWriteConfig
 from argus_exporter.ranks.channels import ChannelTotals
 from argus_exporter.ranks.rank_state import RankState
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 QUEUE_FULL: Final = "remote_write_queue"
 REFUSED: Final = "remote_write_refused"
@@ -106,7 +106,7 @@ class IterationWriter:
             self._sender = None
         if config.url:
             self._sender = asyncio.create_task(self._send_forever())
-            log.info("writing argus_iteration_seconds url=%s", config.url)
+            log.info("writing argus_iteration_seconds", url=config.url)
 
     async def _end_sender(self) -> None:
         assert self._sender is not None
@@ -155,7 +155,7 @@ class IterationWriter:
                 except Unreachable as error:
                     wait = min(2 * wait, max(_LONGEST_BACKOFF_S, interval))
                     self._warnings.warning(
-                        "unreachable", f"remote write waits queued={len(self._queue)} detail={error}"
+                        "unreachable", "remote write waits", queued=len(self._queue), error=error
                     )
                 self._report_refused()
 
@@ -177,8 +177,9 @@ class IterationWriter:
     def _report_refused(self) -> None:
         if self._refused:
             sample, why = self._refused[0]
-            text = f"remote write refused {len(self._refused)} samples, first of {sample.labels}: {why}"
-            self._warnings.warning("refused", text)
+            self._warnings.warning(
+                "refused", "remote write refused", samples=len(self._refused), first=sample.labels, reason=why
+            )
             self._refused.clear()
 
     async def _deliver(self, receiver: _Receiver, batch: list[Sample]) -> None:

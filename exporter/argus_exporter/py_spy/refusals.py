@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from pathlib import Path
 
+from argus_core.log import Log
 from argus_core.stack_refusals import all_refusals, refusal_path
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class Refusals:
@@ -33,7 +33,7 @@ class Refusals:
         try:
             mark.write_text(f"{reason}\n")
         except OSError as error:
-            log.warning("no fallback for stacks, cannot write path=%s error=%s", mark, error)
+            log.warning("no fallback for stacks, the mark cannot be written", path=mark, error=error)
         else:
             self._marks.add(mark)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from argus_core import wire
+from argus_core.log import Log
 from argus_exporter.py_spy.refusals import Refusals
 from argus_exporter.py_spy.sampler import sample
 from argus_exporter.py_spy.settings import StacksConfig
@@ -20,7 +20,7 @@ from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.ranks.registry import Ranks
 from argus_exporter.stacks.folded import Sink
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _TICK_S: Final = 1.0
 _GOLDEN: Final = 0.6180339887
@@ -92,8 +92,8 @@ class StackSupervisor:
             state = states.get(key)
             if state is not watch.state or not state.connected or self._has_moved(watch):
                 self._end(key)
-            elif task.done() and not task.cancelled() and task.exception() is not None:
-                log.error("watch of stacks failed key=%s", key, exc_info=task.exception())
+            elif task.done() and not task.cancelled() and (failure := task.exception()) is not None:
+                log.exception("watch of stacks failed", failure, **watch.state.identity.names)
                 self._end(key)
         speakers = Counter(state.peer_pid for state in states.values() if state.connected)
         for key, state in states.items():

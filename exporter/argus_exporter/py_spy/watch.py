@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from argus_core import wire
+from argus_core.log import Log
 from argus_exporter.py_spy.governor import Governor
 from argus_exporter.py_spy.refusals import Refusals
 from argus_exporter.py_spy.sampler import Refused, Window, sample
@@ -17,7 +17,7 @@ from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.stacks.folded import Folded, Sink
 from argus_exporter.stacks.state import Outside
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _FIRST_RETRY_S: Final = 1.0
 _LAST_RETRY_S: Final = 300.0
@@ -95,17 +95,17 @@ class Watch:
 
     def _sampled(self, window: Window) -> None:
         if self._outside.reason:
-            log.info("stacks sampled again key=%s", self.state.identity.key)
+            log.info("stacks sampled again", **self.state.identity.names)
             self._refusals.unset(self.state.identity.rank, self.state.identity.pid)
         self._outside.reason = ""
         self.state.stacks.outside_cpu_seconds += window.cpu_seconds
         before, self._outside.hertz = self._outside.hertz, self._governor.level.mean_hertz
         if before and before != self._outside.hertz:
             log.info(
-                "stack sampling rate changed key=%s hertz=%g cpu_share=%.4f",
-                self.state.identity.key,
-                self._outside.hertz,
-                window.cpu_seconds / ((window.end_ns - window.begin_ns) / 1e9),
+                "stack sampling rate changed",
+                **self.state.identity.names,
+                hertz=self._outside.hertz,
+                cpu_share=window.cpu_seconds / ((window.end_ns - window.begin_ns) / 1e9),
             )
         channel = self.state.channel(wire.Channel.STACKS)
         channel.records += window.samples
@@ -119,7 +119,7 @@ class Watch:
 
     def _refused(self, reason: str, detail: str) -> None:
         if reason != self._outside.reason:
-            log.warning("stacks not sampled key=%s reason=%s: %s", self.state.identity.key, reason, detail)
+            log.warning("stacks not sampled", **self.state.identity.names, reason=reason, detail=detail)
         self._outside.reason = reason
         self._outside.hertz = 0.0
         self._refusals.set(self.state.identity.rank, self.state.identity.pid, reason)
@@ -142,4 +142,4 @@ def deliver(sinks: Iterable[Sink], state: RankState, begin_ns: int, end_ns: int,
         try:
             sink(state.identity.key, begin_ns, end_ns, folded)
         except Exception:
-            log.exception("stacks not taken sink=%r key=%s", sink, state.identity.key)
+            log.exception("stacks not taken", sink=sink, **state.identity.names)

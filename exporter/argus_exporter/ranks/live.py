@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from argus_core import wire
+from argus_core.log import Log
 from argus_core.shared_page import Page, PageError, PageReader
 from argus_exporter.place.topology import RoutingTable
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,7 @@ def adopt_page(hello: wire.Hello, descriptors: list[int]) -> LivePage | None:
     if not descriptors:
         # Announced and not here: we are at our limit of open files. The rank's records matter more.
         if hello.shares_page:
-            log.warning(
-                "shared page did not arrive rank=%d; see the exporter's limit of open files", hello.rank
-            )
+            log.warning("shared page did not arrive, see the exporter's limit of open files", rank=hello.rank)
         return None
     try:
         reader = PageReader(descriptors.pop())

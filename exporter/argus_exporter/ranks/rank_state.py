@@ -8,11 +8,11 @@ phases decides. Everything here is plain data in, plain data out: no sockets, no
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from argus_core import wire
+from argus_core.log import Log
 from argus_core.shared_page import PageError
 from argus_exporter.kernels.pipeline import KernelPipeline
 from argus_exporter.kernels.totals import CollectiveTotals
@@ -28,7 +28,7 @@ from argus_exporter.ranks.peers import is_trusted
 from argus_exporter.ranks.phases import Phases
 from argus_exporter.stacks.state import StackState
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _UNITS_LIMIT: Final = 16
 """Distinct units of work of one rank."""
@@ -177,7 +177,7 @@ class RankState:
         try:
             return self._page.read(self.phases.routing, self._within_limit)
         except PageError as error:
-            log.warning("shared page given up job=%s rank=%d detail=%s", *self.identity.key, error)
+            log.warning("shared page given up", **self.identity.names, error=error)
             self.channel(wire.Channel.PHASES).dropped["page"] += 1
             self.close()
             return Live()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from concurrent.futures import Executor
 
+from argus_core.log import Log
 from argus_core.log_limiter import LogLimiter, going_on
 from argus_exporter.kernels.windows import ClosedWindow
 from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.ranks.registry import Ranks
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _TICK_S = 0.25
 
@@ -41,7 +41,7 @@ class WindowPublisher:
         while True:
             await asyncio.sleep(_TICK_S)
             for rank in list(self._ranks):
-                with going_on(self._failures, f"windows not closed rank={rank.identity.key}"):
+                with going_on(self._failures, "windows not closed", **rank.identity.names):
                     for window in rank.kernels.take_complete():
                         await self._publish(rank, window)
 
@@ -50,7 +50,5 @@ class WindowPublisher:
         try:
             kernels.publish(await loop.run_in_executor(self._executor, kernels.summarise, window))
         except Exception:
-            log.exception(
-                "window not summarised rank=%s step=%d", rank.identity.key, window.boundary.last_step
-            )
+            log.exception("window not summarised", **rank.identity.names, step=window.boundary.last_step)
             kernels.lose(window)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
-import logging
 import os
 import threading
 import time
@@ -20,12 +19,13 @@ from pathlib import Path
 from typing import Final
 
 from argus_core import wire
+from argus_core.log import Log
 from argus_exporter.place.topology import Identity
 from argus_exporter.stacks.folded import Folded
 from argus_exporter.traces.segments import RECORDED, Frame, FrameType, SegmentWriter, pack_names
 from argus_exporter.traces.shelf import RankKey, Segment, Shelf, rank_folder, segment_name
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _FLUSH_S: Final = 1.0
 _BACKLOG_BYTES: Final = 16 << 20
@@ -266,7 +266,7 @@ class Ring:
             except OSError as error:
                 self.dropped_bytes["disk"] += size
                 if not self._failing:
-                    log.error("trace ring cannot be written, records are dropped error=%s", error)
+                    log.error("trace ring cannot be written, records are dropped", error=error)
                 self._failing = True
             else:
                 if self._failing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from collections import Counter, OrderedDict
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from argus_core.link import default_socket_path
+from argus_core.log import Log
 from argus_core.store import ObjectStore, StoreError, open_store
 from argus_core.store.config import state_folder
 from argus_exporter.errors import ArgusExporterError
@@ -30,7 +30,7 @@ from argus_exporter.traces.shelf import RankKey
 from argus_exporter.traces.uploads import Uploader
 from argus_exporter.traces.window import TraceWindow
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _SAMPLING_TICK_S: Final = 1.0
 _SETTLE_TICKS: Final = 5
@@ -132,7 +132,7 @@ class TraceService:
                 try:
                     await self._make(key, request, "sampling")
                 except (NotInRing, ArgusExporterError) as error:
-                    log.warning("no sampled trace: %s", error)
+                    log.warning("no sampled trace", error=error)
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
@@ -213,10 +213,10 @@ def _start(config: TracesConfig, routing: Mapping[str, str], socket: Path, live:
     except (ArgusExporterError, StoreError, RingTaken, OSError) as error:
         if asked:
             raise ArgusExporterError(f"traces: {error}") from error
-        log.warning("no traces are kept: %s", error)
+        log.warning("no traces are kept", error=error)
         return None
     service.uploader.start()
-    log.info("keeping traces ring=%s store=%s", service.ring.folder, service.store.name)
+    log.info("keeping traces", ring=service.ring.folder, store=service.store.name)
     return service
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from argus_core.log import Log
 from argus_core.store.keys import decode_part, encode_part
 from argus_exporter.traces.segments import SUFFIX, cut_torn_tail
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 RankKey = tuple[str, int]
 """Training job and rank."""
@@ -53,7 +53,7 @@ class Shelf:
                     torn = cut_torn_tail(path)
                     if torn:
                         self.dropped_bytes["torn"] += torn
-                        log.warning("torn tail cut bytes=%d segment=%s", torn, path)
+                        log.warning("torn tail cut", bytes=torn, segment=path)
                 status = path.stat()
                 self.add(Segment(path, created_ns(path), status.st_mtime_ns, status.st_size))
         for folder in (*self._folder.glob("*/*/"), *self._folder.glob("*/")):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from typing import Final
 
+from argus_core.log import Log
 from argus_core.store import ObjectStore, StoreError, StoreUnavailable
 from argus_exporter.traces.outbox import Outbox, Waiting
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
@@ -76,11 +76,11 @@ class Uploader:
             error = self._upload(waiting)
             if error is None:
                 if failing:
-                    log.info("trace store takes uploads again store=%s", self._store.name)
+                    log.info("trace store takes uploads again", store=self._store.name)
                 pause_s, failing = 0.0, False
             else:
                 if not failing:
-                    log.warning("trace not uploaded, trying again: %s", error)
+                    log.warning("trace not uploaded, trying again", key=waiting.key, error=error)
                 pause_s = min(max(2 * pause_s, self._first_pause_s), _LONGEST_PAUSE_S)
                 failing = True
 
@@ -98,7 +98,7 @@ class Uploader:
         except FileNotFoundError:  # the budget dropped it before we began
             return None
         except Exception:  # such as a bug of ours: one file must not stop all others
-            log.exception("trace refused key=%s", waiting.key)
+            log.exception("trace refused", key=waiting.key)
             self._outbox.refuse(waiting)
             return None
         self._outbox.done(waiting)

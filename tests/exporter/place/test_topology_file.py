@@ -122,7 +122,7 @@ def test_sizes_of_another_number_of_ranks_are_not_applied(tmp_path: Path, caplog
     """The file is of an older run: wrong groups would compare what is not alike."""
     told = reported("pretrain", 0, world_size=8)
     assert topology(tmp_path, MEGATRON).place(told) == told
-    assert "sizes of the file make 16 ranks, the job has 8" in caplog.text
+    assert "training_job=pretrain ranks_of_the_file=16 ranks_of_the_job=8" in caplog.text
 
 
 @pytest.mark.parametrize(

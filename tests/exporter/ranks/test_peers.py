@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import grp
-import logging
 import os
 import pwd
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from argus_core.log import Log
 from argus_core.log_limiter import LogLimiter
 from argus_core.settings import SettingsError, from_mapping
 from argus_exporter.config import ExporterConfig
@@ -187,14 +187,14 @@ def test_a_refused_user_is_counted_and_told_to_the_log_with_what_to_do(
 def test_held_back_lines_are_counted_in_the_next(caplog: pytest.LogCaptureFixture):
     """Each kind for itself."""
     now = 0.0
-    limiter = LogLimiter(logging.getLogger("test"), clock=lambda: now)
+    limiter = LogLimiter(Log("test"), clock=lambda: now)
     for _ in range(5):
         limiter.warning("a", "first kind")
     limiter.warning("b", "second kind")
     now = 60.0
     limiter.warning("a", "first kind")
     assert [record.getMessage() for record in caplog.records] == [
-        "first kind",
-        "second kind",
-        "first kind more_since_last_line=4",
+        'msg="first kind"',
+        'msg="second kind"',
+        'msg="first kind" more_since_last_line=4',
     ]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.metrics_core import Metric
 
 from argus_core import catalogue
+from argus_core.log import Log
 from argus_exporter.publish.collectors.base import Collector, FamilyBuilder, NoData
 from argus_exporter.ranks.registry import Ranks
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _STATES = ("ok", "no_data", "error")
 
@@ -52,7 +52,7 @@ class CollectorRunner:
             except NoData:
                 outcome = "no_data"
             except Exception:  # one broken collector must not take the others with it
-                log.exception("collector failed collector=%s", collector.name)
+                log.exception("collector failed", collector=collector.name)
                 outcome = "error"
             yield from families
             for state in _STATES:
