@@ -27,7 +27,7 @@ import numpy as np
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_core.link import Link
-from argus_exporter.server import installed_version
+from argus_core.version import installed_version
 
 PAIRS = 100
 PHASES = (
@@ -39,7 +39,7 @@ PHASES = (
     "dp-allreduce",
     "gc",
 )
-# What DESIGN section 7 compares with: the paper's step and Prometheus' scrape interval.
+# What the gates of docs/benchmarks.md mean: the paper's step and Prometheus' scrape interval.
 STEP_S, SCRAPE_S = 4.0, 15.0
 LATENCY_SCRAPES = 200
 _TICKS = os.sysconf("SC_CLK_TCK")

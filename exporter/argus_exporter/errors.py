@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argus_core.errors import UserError
 
-class ArgusExporterError(Exception):
-    """A user-visible failure: the message says what is so and what to do. Exit status 2."""
+
+class ArgusExporterError(UserError):
+    """What the exporter cannot do as it is asked; the message says what is so and what to do."""

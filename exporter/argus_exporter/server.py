@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import logging
 import re
 import signal
 import socket as socket_module
@@ -22,7 +21,9 @@ from prometheus_client.metrics_core import Metric
 
 from argus_core import catalogue
 from argus_core.link import default_socket_path
+from argus_core.log import Log
 from argus_core.settings import SettingsError
+from argus_core.version import installed_version
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake import process
@@ -44,9 +45,8 @@ from argus_exporter.ranks.window_publisher import WindowPublisher
 from argus_exporter.traces.reader import NOTHING_LIVE, LiveStreams
 from argus_exporter.traces.requests import request_handler
 from argus_exporter.traces.service import LiveRank, TraceService, running_traces
-from argus_exporter.version import installed_version as installed_version
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _IDLE_S = 10.0
 """How long a connection may take until its next request has come whole, from its start or the last answer."""
@@ -291,7 +291,7 @@ async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig
                 exporter.reconfigure(read_config())
             except (SettingsError, ArgusExporterError) as error:
                 exporter.reloads.successful = False
-                log.error("configuration kept, the new one is refused: %s", error)
+                log.error("configuration refused, the old one goes on", error=error)
             else:
                 exporter.reloads.successful = True
                 log.info("configuration reloaded")
@@ -300,6 +300,6 @@ async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, reload)
         process.settle()
-        log.info("serving metrics url=%s/metrics", exporter.url)
+        log.info("serving metrics", url=f"{exporter.url}/metrics")
         await stop.wait()
         log.info("stopping")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from argus_core import catalogue, remote_write
+from argus_core.log import Log
 from argus_core.remote_write import Labels
 from argus_l3_worker import witnesses
 from argus_l3_worker.config import Config
@@ -17,7 +18,6 @@ from argus_l3_worker.job import Job, LeftOut, Means
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import Verdict
-from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.read.assemble import NotJudged, roles_of
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.roles import Abstention
@@ -26,6 +26,8 @@ from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.witnesses import Opinions, hear
 from argus_l3_worker.write import results
 from argus_l3_worker.write.delivery import Delivery
+
+log = Log(__name__)
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ class Worker:
             accused = await self._prometheus.instant(f"max by (training_job, rank) ({culprits})", at)
             info = await self._prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
         except QueryError as error:
-            LOGGER.warning(fields("no traces asked for", reason=error))
+            log.warning("no traces asked for", error=error)
             return
         suspects = [(one.training_job, one.rank) for one in report.verdicts if one.verdict == "culprit"]
         suspects += [(one.labels.get("training_job", ""), one.labels.get("rank", "")) for one in accused]

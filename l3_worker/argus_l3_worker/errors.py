@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from argus_core.errors import ArgusError, UserError
 
-class ArgusWorkerError(Exception):
+
+class ArgusWorkerError(ArgusError):
     """Root of all errors that the worker raises on purpose."""
 
 
-class ConfigError(ArgusWorkerError):
-    """The worker cannot start with these settings (exit 2)."""
+class ConfigError(ArgusWorkerError, UserError):
+    """The worker cannot do what it is asked with these settings."""
 
 
 class QueryError(ArgusWorkerError):

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from argus_core import catalogue
+from argus_core.log import Log
 from argus_l3_worker.config import Config
 from argus_l3_worker.errors import PartialAnswer
 from argus_l3_worker.judge.config import JudgeConfig
@@ -21,13 +22,14 @@ from argus_l3_worker.judge.groups import judge_groups
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
 from argus_l3_worker.judge.tails import of_the_data
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
-from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.read.fetch import fetch_window, mean_seconds
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.read.windows import Sighting, Span, due, sightings
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.telemetry import Telemetry
+
+log = Log(__name__)
 
 # Finest useful sampling of the window timeline, and its size bound (Prometheus refuses over 11,000 points).
 _TIMELINE_STEP_LIMITS = (0.25, 5.0)
@@ -252,7 +254,7 @@ class Job:
         )
         seen = sightings(timeline)
         if seen and self._judged and seen[-1].last_step < max(self._judged):
-            LOGGER.info(fields("job restarted, its history is forgotten", training_job=self.name))
+            log.info("job restarted, its history is forgotten", training_job=self.name)
             self._judged.clear()
             self._roles.clear()
             self._groups = None

@@ -11,13 +11,13 @@ import aiohttp
 from aiohttp import web
 
 from argus_core.http_access import Access
+from argus_core.log import Log
 from argus_core.settings import SettingsError
 from argus_core.store.base import StoreError
 from argus_core.store.config import open_store
 from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
-from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.read.prometheus import Prometheus
 from argus_l3_worker.reload import changed_keys, reloaded
 from argus_l3_worker.telemetry import CONTENT_TYPE, Telemetry
@@ -25,6 +25,8 @@ from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.traces.serving import add_routes
 from argus_l3_worker.write.delivery import Delivery
 from argus_l3_worker.write.spool import Spool
+
+log = Log(__name__)
 
 # Cycles that may pass without a finished attempt before /healthz says that the loop hangs.
 _MISSED_CYCLES = 5
@@ -69,30 +71,21 @@ class Announcer:
     """Logs verdicts and abstentions when they begin and end, not at every cycle between."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], str] = {}
+        self._known: dict[tuple[str, ...], dict[str, object]] = {}
 
     def announce(self, report: CycleReport) -> None:
         """Log what is new in `report` and what is no longer in it."""
-        now: dict[tuple[str, ...], str] = {}
-        key: tuple[str, ...]
+        now: dict[tuple[str, ...], dict[str, object]] = {}
         for verdict in report.verdicts:
-            shown = {key: value for key, value in verdict.__dict__.items() if key != "shift"}
-            key = (
-                "anomaly",
-                verdict.training_job,
-                verdict.rank,
-                verdict.kernel,
-                verdict.stream,
-                verdict.cause,
-            )
-            now[key] = fields("anomaly", **shown, shift_ratio=math.expm1(verdict.shift))
+            key = (verdict.training_job, verdict.rank, verdict.kernel, verdict.stream, verdict.cause)
+            shown = {name: value for name, value in vars(verdict).items() if name != "shift"}
+            now["anomaly", *key] = {**shown, "shift_ratio": math.expm1(verdict.shift)}
         for abstention in report.abstentions:
-            key = ("abstention", abstention.training_job, abstention.role, abstention.reason)
-            now[key] = fields("role not judged", **abstention.__dict__)
-        for key in now.keys() - self._known.keys():
-            LOGGER.warning(now[key])
-        for key in self._known.keys() - now.keys():
-            LOGGER.info(fields(f"{key[0]} ended", subject=" ".join(key[1:])))
+            now["abstention", abstention.training_job, abstention.role, abstention.reason] = vars(abstention)
+        for kind, *subject in now.keys() - self._known.keys():
+            log.warning("anomaly" if kind == "anomaly" else "role not judged", **now[kind, *subject])
+        for kind, *subject in self._known.keys() - now.keys():
+            log.info(f"{kind} ended", subject=" ".join(subject))
         self._known = now
 
 
@@ -137,16 +130,14 @@ async def serve(
                     telemetry,
                     traces=traces if config.traces.request.enabled else None,
                 )
-                LOGGER.info(
-                    fields(
-                        "worker started",
-                        prometheus=config.prometheus.url,
-                        remote_write=config.write_url,
-                        cycle_seconds=config.cycle_seconds,
-                        settle_seconds=config.settle_seconds,
-                        spool=config.write.spool_dir or "memory",
-                        spooled_requests=len(spool),
-                    )
+                log.info(
+                    "worker started",
+                    prometheus=config.prometheus.url,
+                    remote_write=config.write_url,
+                    cycle_seconds=config.cycle_seconds,
+                    settle_seconds=config.settle_seconds,
+                    spool=config.write.spool_dir or "memory",
+                    spooled_requests=len(spool),
                 )
 
                 def reconfigured(running: Config) -> Config:
@@ -171,13 +162,13 @@ def _read_anew(running: Config, read: Callable[[], Config], telemetry: Telemetry
         new, ignored = reloaded(running, read())
     except (ArgusWorkerError, SettingsError) as error:
         telemetry.reload_successful.set(0.0)
-        LOGGER.error(fields("configuration refused, the old one goes on", reason=error))
+        log.error("configuration refused, the old one goes on", error=error)
         return running
     telemetry.reload_successful.set(1.0)
     changed = ", ".join(changed_keys(running, new)) or "nothing"
-    LOGGER.info(fields("configuration reloaded", changed=changed))
+    log.info("configuration reloaded", changed=changed)
     if ignored:
-        LOGGER.warning(fields("settings that need a restart keep their value", keys=", ".join(ignored)))
+        log.warning("settings that need a restart keep their value", keys=", ".join(ignored))
     return new
 
 
@@ -204,10 +195,10 @@ async def _turn(
         if not cycle.done():
             cycle.cancel()
             await asyncio.wait({cycle})
-            LOGGER.warning(fields("cycle given up, what it found is not written"))
+            log.warning("cycle given up, what it found is not written")
             break
         health.turned(await cycle)
-    LOGGER.info(fields("worker stopped"))
+    log.info("worker stopped")
 
 
 async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announcer) -> str | None:
@@ -216,26 +207,24 @@ async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announ
         budget = config.budget_ratio * config.cycle_seconds
         report = await worker.cycle(stamp, stamp - config.settle_seconds, budget)
     except ArgusWorkerError as error:
-        LOGGER.error(fields("cycle failed", reason=error))
+        log.error("cycle failed", error=error)
         await worker.report_failure(stamp)
         return str(error)
     except Exception:
         # The worker watches many jobs: one surprise must not end the watch over all of them.
-        LOGGER.exception(fields("cycle failed unexpectedly, please report this"))
+        log.exception("cycle failed unexpectedly, please report this")
         return "the cycle failed unexpectedly, see the log"
     announcer.announce(report)
-    LOGGER.info(
-        fields(
-            "cycle done",
-            seconds=report.seconds,
-            windows=report.windows_judged,
-            roles=len(report.judgements),
-            abstentions=len(report.abstentions),
-            ranks_not_judged=len(report.not_judged),
-            anomalies=len(report.verdicts),
-            modes_left_out=sum(one.modes for one in report.left_out),
-            delivered=report.delivered,
-        )
+    log.info(
+        "cycle done",
+        seconds=report.seconds,
+        windows=report.windows_judged,
+        roles=len(report.judgements),
+        abstentions=len(report.abstentions),
+        ranks_not_judged=len(report.not_judged),
+        anomalies=len(report.verdicts),
+        modes_left_out=sum(one.modes for one in report.left_out),
+        delivered=report.delivered,
     )
     return report.problem or None
 
@@ -274,7 +263,7 @@ async def _listen(config: Config, telemetry: Telemetry, health: Health) -> web.A
             "stop what uses the port, or choose another with --web.listen-address (port 0 takes a free one)"
         ) from error
     host, port = runner.addresses[0][:2]
-    LOGGER.info(fields("listening", url=f"http://{host}:{port}"))
+    log.info("listening", url=f"http://{host}:{port}")
     return runner
 
 

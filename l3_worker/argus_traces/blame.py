@@ -15,7 +15,7 @@ import numpy as np
 
 from argus_traces.attribution import HostTimes, accounts
 from argus_traces.clocks import Alignment, align
-from argus_traces.errors import TraceError
+from argus_traces.errors import NotInTraces
 from argus_traces.exchanges import match
 from argus_traces.operations import COMPUTE, gather
 from argus_traces.path import Link, Model, model, walk
@@ -108,7 +108,7 @@ def _symptom(of: Model, rank: int | None, step: int | None) -> int | None:
     if step is not None:
         chosen &= operations["step"] == step
     if not chosen.any():
-        raise TraceError(f"nothing ran in step {step}: the traces hold steps {_steps(of)}")
+        raise NotInTraces(f"nothing ran in step {step}: the traces hold steps {_steps(of)}")
     numbers = np.flatnonzero(chosen)
     return int(numbers[np.argmax(operations["end"][numbers])])
 

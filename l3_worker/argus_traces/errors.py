@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from argus_core.errors import ArgusError, UserError
 
-class TraceError(Exception):
+
+class TraceError(ArgusError):
     """A trace cannot be found, fetched or analysed; the message names it."""
+
+
+class NotInTraces(TraceError, UserError):
+    """What is asked for is in none of the traces that are given."""
 
 
 class TraceDamaged(TraceError):

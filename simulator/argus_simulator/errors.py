@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argus_core.errors import UserError
 
-class ArgusSimulatorError(Exception):
+
+class ArgusSimulatorError(UserError):
     """Something the user can act on; the message says what is so, why it matters and what to do."""

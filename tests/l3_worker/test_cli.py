@@ -26,16 +26,6 @@ from l3_worker.fleets import fleet
 from l3_worker.published_fleet import Fleet
 
 
-def test_an_unknown_key_is_refused_with_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """File, key, what was probably meant; exit 2; no traceback."""
-    file = tmp_path / "l3.yaml"
-    file.write_text("judge:\n  alfa: 2\n")
-    assert main(["once", "--config", str(file)]) == 2
-    message = capsys.readouterr().err
-    assert str(file) in message and "judge.alfa" in message and "did you mean judge.alpha?" in message
-    assert "Traceback" not in message
-
-
 @pytest.mark.parametrize(
     ("content", "named"),
     [
@@ -142,7 +132,7 @@ class Worker:
     @property
     def url(self) -> str:
         """The chosen address, from the log line that announces it."""
-        return self.said(r"event=listening url=(\S+)")
+        return self.said(r"msg=listening url=(\S+)")
 
     def said(self, pattern: str) -> str:
         """Last group of the first log line that matches, once there is one."""
@@ -203,8 +193,8 @@ def test_serve_raises_and_ends_a_verdict(prometheus: PrometheusServer, worker: W
     assert worker.value("argus_l3_worker_samples_total", result="refused") == 0
     assert worker.stop() == 0
     assert "Traceback" not in worker.log
-    assert len(re.findall(r"event=anomaly .*kernel=all", worker.log)) == 1
-    assert len(re.findall(r'event="anomaly ended" subject="llm 3 all all gpu-compute"', worker.log)) == 1
+    assert len(re.findall(r"msg=anomaly .*kernel=all", worker.log)) == 1
+    assert len(re.findall(r'msg="anomaly ended" subject="llm 3 all all gpu-compute"', worker.log)) == 1
 
 
 @pytest.mark.e2e
@@ -249,12 +239,12 @@ def test_sighup_takes_new_settings_and_refuses_wrong_ones(
         assert running.url
         file.write_text(settings + "judge: {kernel_effect: 0.2}\nwrite: {url: 'http://other/api/v1/write'}\n")
         running.process.send_signal(signal.SIGHUP)
-        assert running.said(r'event="configuration reloaded" changed=(.*)') == "judge.kernel_effect"
+        assert running.said(r'msg="configuration reloaded" changed=(.*)') == "judge.kernel_effect"
         assert "write.url" in running.said(r"need a restart keep their value. keys=(.*)")
         assert running.value("argus_l3_worker_config_last_reload_successful") == 1
         file.write_text(settings + "judge: {kernel_efect: 0.2}\n")
         running.process.send_signal(signal.SIGHUP)
-        assert "did you mean judge.kernel_effect?" in running.said(r"the old one goes on. reason=(.*)")
+        assert "did you mean judge.kernel_effect?" in running.said(r"the old one goes on. error=(.*)")
         assert running.value("argus_l3_worker_config_last_reload_successful") == 0
         before = running.value("argus_l3_worker_cycles_total", result="success")
         running.wait_for(
@@ -266,14 +256,3 @@ def test_sighup_takes_new_settings_and_refuses_wrong_ones(
         if running.process.poll() is None:
             running.process.kill()
             running.process.wait(10)
-
-
-@pytest.mark.e2e
-def test_log_lines_are_fields(worker: Worker) -> None:
-    """Each line is ts, level, event and key=value pairs."""
-    worker.said(r"event=.cycle done.")
-    worker.stop()
-    for line in worker.log.splitlines():
-        assert re.fullmatch(
-            r'ts=\S+ level=(info|warning|error) event=("[^"]*"|\S+)( \w+=("(\\.|[^"\\])*"|[^\s"]*))*', line
-        ), line

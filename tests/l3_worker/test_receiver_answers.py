@@ -83,11 +83,6 @@ class Writing:
         return value or 0.0
 
 
-@pytest.fixture(autouse=True)
-def _logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("argus_l3_worker.log.LOGGER.propagate", True)
-
-
 def series(*ranks: int, name: str = "argus_l3_rank_shift_ratio") -> list[bytes]:
     return [encode_series(labels_of(name, rank=str(rank), replica=""), 1.0, 1_000) for rank in ranks]
 

@@ -165,11 +165,8 @@ def test_results_outlast_an_outage_of_receiver_and_worker(
 
 
 @pytest.mark.e2e
-def test_a_receiver_that_is_switched_off_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receiver_that_is_switched_off_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Without --web.enable-remote-write-receiver nothing is lost, and the log says which flag is missing."""
-    monkeypatch.setattr("argus_l3_worker.log.LOGGER.propagate", True)
     server = PrometheusServer(tmp_path, receiver=False)
     try:
         server.start()

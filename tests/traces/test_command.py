@@ -97,9 +97,9 @@ def test_a_marked_file_is_written(files: list[Path], tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_said_with_its_reason(
     files: list[Path], store: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
-    """Exit 1 and one line."""
+    """Exit 2 and one line."""
     given = [argument.format(*files) for argument in arguments]
-    assert main(["trace", "--config", str(store), *given]) == 1
+    assert main(["trace", "--config", str(store), *given]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert re.search(said, message), message

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
+from argus_core.errors import ArgusError, UserError
+
 CHUNK_BYTES = 256 * 1024
 """What `get` hands out at a time: large enough for throughput, small enough to hold many."""
 
 
-class StoreError(Exception):
+class StoreError(ArgusError):
     """A store did not do what it was asked; the message names the store, the key and what to do."""
 
 
-class StoreMissing(StoreError):
+class StoreMissing(StoreError, UserError):
     """There is no object under the key."""
 
 

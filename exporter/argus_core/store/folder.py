@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from argus_core.store.base import CHUNK_BYTES, StoreDenied, StoredObject, StoreMissing, StoreUnavailable
-from argus_core.store.keys import check_key
+from argus_core.store.keys import WrongKey, check_key
 
 _TEMPORARY = ".upload-"
 """Begins the name of a file that is being written: no part of a key begins with a dot."""
@@ -64,7 +64,7 @@ class FolderStore:
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
         if prefix.startswith("/") or ".." in prefix.split("/"):
-            raise ValueError(f"prefix {prefix!r} is not the beginning of a key")
+            raise WrongKey(f"prefix {prefix!r} is not the beginning of a key")
         folder = self._root / prefix.rpartition("/")[0]
         with self._errors(prefix):
             found = sorted(

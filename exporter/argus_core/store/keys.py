@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from argus_core.errors import UserError
+
 SUFFIX = ".perfetto-trace"
 _KEY_LIMIT = 512
 _PART = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*")
@@ -24,6 +26,10 @@ _WINDOW = re.compile(
 )
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME = "%Y%m%dT%H%M%S"
+
+
+class WrongKey(UserError, ValueError):
+    """A text that no key is, or begins with."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +114,11 @@ def check_key(key: str) -> None:
     """Refuse what is not a key of any store.
 
     Raises:
-        ValueError: not parts of URL-safe characters with `/` between them.
+        WrongKey: not parts of URL-safe characters with `/` between them.
     """
     parts = key.split("/")
     if len(key) > _KEY_LIMIT or not all(map(_PART.fullmatch, parts)):
-        raise ValueError(
+        raise WrongKey(
             f"key {key[:80]!r} is not allowed: parts of A-Z a-z 0-9 . _ ~ - that begin with no dot, "
             f"/ between them, {_KEY_LIMIT} characters in all"
         )

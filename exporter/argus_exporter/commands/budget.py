@@ -23,10 +23,6 @@ _HELP = {
 }
 
 
-class BudgetError(ArgusExporterError):
-    """A fleet that cannot be."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     for field in fields(Fleet):
         flag = "--" + field.name.replace("_", "-")
@@ -57,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         fleet = Fleet(**{field.name: getattr(args, field.name) for field in fields(Fleet)})
         found = forecast(fleet, args.scrape_seconds)
     except ValueError as error:
-        raise BudgetError(f"budget: {error}") from error
+        raise ArgusExporterError(f"budget: {error}") from error
     print(json.dumps(dataclasses.asdict(found), indent=2) if args.json else table(fleet, found))
     return 0
 

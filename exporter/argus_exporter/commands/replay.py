@@ -16,7 +16,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Final
 
-from argus_core.settings import load
+from argus_core.command_line import whole_number
+from argus_core.config_flags import Flag, add_config, read_config
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake.config import SocketConfig
@@ -31,10 +32,14 @@ from argus_exporter.server import running_exporter
 
 _PROGRESS_S: Final = 10.0
 _TERMINAL_PROGRESS_S: Final = 1.0
+_COUNT: Final = whole_number(1, 100_000)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `replay`."""
+    parser.description = (
+        "Reads PyTorch profiler (Kineto) JSON or Nsight Systems exports to SQLite, one file a rank, or the "
+        "ARGUS event log (docs/event-log.md), and prints a summary or serves it (docs/import.md)."
+    )
     parser.add_argument(
         "files",
         nargs="+",
@@ -52,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress; on stderr only what went wrong")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, for machines")
     parser.add_argument(
-        "--top", type=_count, default=5, metavar="N", help="kernels a rank to show (default: %(default)s)"
+        "--top", type=_COUNT, default=5, metavar="N", help="kernels a rank to show (default: %(default)s)"
     )
 
     serving = parser.add_argument_group("serving")
@@ -74,27 +79,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep", action="store_true", help="after the end keep serving the last state until Ctrl-C"
     )
     serving.add_argument(
-        "--web.listen-address",
-        dest="listen_address",
-        metavar="HOST:PORT",
-        help="where to serve /metrics (default: web.listen_address of the configuration, :9877)",
-    )
-    serving.add_argument("--config", type=Path, metavar="FILE", help="configuration of the exporter (YAML)")
-    serving.add_argument(
         "--to-socket",
         type=Path,
         metavar="PATH",
         help="play to the exporter that listens here instead of starting one",
     )
+    add_config(parser, ExporterConfig, [Flag("--web.listen-address", "web.listen_address", "HOST:PORT")])
 
     resampling = parser.add_argument_group(
         "resampling",
         "Makes a larger job from real traces: the kernels of one recorded step, durations drawn anew.",
     )
-    resampling.add_argument("--resample-ranks", type=_count, metavar="N", help="how many ranks to make")
+    resampling.add_argument("--resample-ranks", type=_COUNT, metavar="N", help="how many ranks to make")
     resampling.add_argument(
         "--resample-steps",
-        type=_count,
+        type=_COUNT,
         default=64,
         metavar="N",
         help="steps of one pass; with --loop each pass is drawn anew (default: %(default)s)",
@@ -109,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "repeatable",
     )
     resampling.add_argument(
-        "--seed", type=_seed, default=0, help="of all random numbers (default: %(default)s)"
+        "--seed", type=whole_number(), default=0, help="of all random numbers (default: %(default)s)"
     )
 
 
@@ -216,11 +215,7 @@ async def _exporter(
             )
         yield args.to_socket, f"the exporter at {args.to_socket}"
         return
-    config = load(ExporterConfig, args.config)
-    if args.listen_address is not None:
-        config = dataclasses.replace(
-            config, web=dataclasses.replace(config.web, listen_address=args.listen_address)
-        )
+    config = read_config(ExporterConfig, args)
     if config.windows.steps is None and not args.loop and args.resample_ranks is None:
         steps = _longest_window(recordings, config.windows.seconds)
         config = dataclasses.replace(config, windows=dataclasses.replace(config.windows, steps=steps))
@@ -271,18 +266,6 @@ def _speed(text: str) -> float:
     if not (math.isfinite(value) and value >= 0):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number of 0 or more")
     return value
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= 100_000):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a whole number from 1 to 100000")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a whole number of 0 or more")
-    return int(text)
 
 
 def _stretch(text: str) -> tuple[int, float]:

@@ -7,6 +7,7 @@ the command. The training process is sacred: whatever fails here, the command ru
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import ctypes
 import os
@@ -38,14 +39,35 @@ _SI_KERNEL = 0x80
 _PR_SET_PDEATHSIG = 1
 
 
-def run(argv: list[str], *, socket: Path | None, listen_address: str, job: str | None) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "argus-exporter run [options] -- COMMAND [ARGUMENT ...]"
+    parser.description = (
+        "Runs COMMAND with ARGUS attached to every rank it starts. Uses the exporter that listens on the "
+        "socket, or starts one for the time of the command. Returns COMMAND's exit status."
+    )
+    parser.add_argument(
+        "--socket", type=Path, help="socket of the exporter (default: $ARGUS_SOCKET or a private folder)"
+    )
+    parser.add_argument(
+        "--web.listen-address",
+        dest="listen_address",
+        default=":9877",
+        metavar="HOST:PORT",
+        help="where an exporter started here serves /metrics (default: %(default)s)",
+    )
+    parser.add_argument("--job", help="name of the training job (default: from the scheduler or the script)")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
     """Run the command; its exit status is the result, 128 + n when signal n ended it."""
+    argv = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not argv:
         return _refuse(
             "no command given; write it after --, as in: argus-exporter run -- torchrun train.py", NOT_USABLE
         )
-    path = (socket or default_socket_path()).absolute()
-    environment = child_environment(os.environ, path, job)
+    path = (options.socket or default_socket_path()).absolute()
+    environment = child_environment(os.environ, path, options.job)
     program = shutil.which(argv[0])
     if program is None:
         there = os.sep in argv[0] and Path(argv[0]).exists()
@@ -60,7 +82,7 @@ def run(argv: list[str], *, socket: Path | None, listen_address: str, job: str |
             os.execve(program, argv, environment)
         except OSError as error:
             return _refuse(f"cannot run {program}: {error.strerror}", NOT_EXECUTABLE)
-    with _exporter(path, listen_address):
+    with _exporter(path, options.listen_address):
         return _supervise(program, argv, environment)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from argus_core.settings import load
+from argus_core.config_flags import add_config, read_config
 from argus_core.store import ObjectStore, StoreError, open_store
 from argus_core.store.folder import FolderStore
 from argus_exporter.config import ExporterConfig
@@ -19,8 +18,7 @@ from argus_exporter.traces.imported import window_of_recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-commands of `trace`."""
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     import_parser = commands.add_parser(
         "import",
@@ -40,10 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     import_parser.add_argument(
         "--assume-ranks", action="store_true", help="number the files 0, 1, ... in the order given"
     )
-    import_parser.set_defaults(handler=_import)
+    import_parser.set_defaults(run=_import)
 
     list_parser = commands.add_parser("list", help="list the traces of the configured store")
-    _add_config(list_parser)
+    add_config(list_parser, ExporterConfig)
     list_parser.add_argument(
         "prefix",
         nargs="?",
@@ -51,19 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PREFIX",
         help="beginning of the keys, such as JOB/2026-11-21/",
     )
-    list_parser.set_defaults(handler=_reporting(_list))
+    list_parser.set_defaults(run=_list)
 
     get_parser = commands.add_parser("get", help="fetch a trace from the configured store")
-    _add_config(get_parser)
+    add_config(get_parser, ExporterConfig)
     get_parser.add_argument("key", metavar="KEY")
     get_parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    get_parser.set_defaults(handler=_reporting(_get))
-
-
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the exporter's configuration (section traces.store)"
-    )
+    get_parser.set_defaults(run=_get)
 
 
 def _import(args: argparse.Namespace) -> int:
@@ -87,29 +79,19 @@ def _import(args: argparse.Namespace) -> int:
     return 0
 
 
-def _reporting(
-    command: Callable[[ObjectStore, argparse.Namespace], int],
-) -> Callable[[argparse.Namespace], int]:
-    """The command with the configured store; what goes wrong there in one line."""
-
-    def run(args: argparse.Namespace) -> int:
-        try:
-            return command(open_store(load(ExporterConfig, args.config).traces.store), args)
-        except (StoreError, ValueError) as error:
-            raise ArgusExporterError(str(error)) from error
-
-    return run
+def _store(args: argparse.Namespace) -> ObjectStore:
+    return open_store(read_config(ExporterConfig, args).traces.store)
 
 
-def _list(store: ObjectStore, args: argparse.Namespace) -> int:
-    for item in store.list(args.prefix):
+def _list(args: argparse.Namespace) -> int:
+    for item in _store(args).list(args.prefix):
         modified = datetime.fromtimestamp(item.modified, UTC)
         print(f"{modified:%Y-%m-%dT%H:%M:%SZ} {item.size:>10} {item.key}")
     return 0
 
 
-def _get(store: ObjectStore, args: argparse.Namespace) -> int:
-    chunks = store.get(args.key)
+def _get(args: argparse.Namespace) -> int:
+    chunks = _store(args).get(args.key)
     try:
         with args.out.open("wb") as target:
             for chunk in chunks:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+from argus_core.version import installed_version
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.version import installed_version
 
 _STYLE: Final = (
     "body{font:16px system-ui;margin:2rem;max-width:70rem}td,th{padding:.2rem 1rem .2rem 0;text-align:left}"

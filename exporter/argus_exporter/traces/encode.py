@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from argus_core import wire
 from argus_core.kernel_names import kernel_id
 from argus_core.kernel_records import KernelArray
+from argus_core.version import installed_version
 from argus_exporter.kernels.pairs import stream_keys
 from argus_exporter.place.topology import Identity
 from argus_exporter.traces import kernel_packets
 from argus_exporter.traces.lanes import nested, side_by_side
 from argus_exporter.traces.packets import Annotation, Thread, TraceWriter
 from argus_exporter.traces.window import TraceWindow
-from argus_exporter.version import installed_version
 
 _KERNELS_AT_ONCE: Final = 8192
 """Kernels whose packets are made and compressed together: 0.7 MB."""

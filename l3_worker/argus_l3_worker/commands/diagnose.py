@@ -10,9 +10,10 @@ from pathlib import Path
 
 import aiohttp
 
+from argus_core.errors import UserError
 from argus_l3_worker.config import Config
 from argus_l3_worker.durations import duration
-from argus_l3_worker.errors import ArgusWorkerError
+from argus_l3_worker.flags import add_flags, configuration
 from argus_l3_worker.read.prometheus import Prometheus
 from argus_l3_worker.reports import diagnosis_report
 from argus_l3_worker.reports.diagnosis import Diagnosis, diagnose
@@ -23,7 +24,6 @@ RUNBOOK_URL = "https://github.com/argus-for-prometheus/argus/blob/main/docs/runb
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     parser.add_argument(
         "--since", type=duration, default=7200.0, metavar="DURATION", help="how far back (default: 2h)"
     )
@@ -36,18 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--traces-url", default="", metavar="URL", help="where people reach this worker's /traces"
     )
+    add_flags(parser)
 
 
-def run(options: argparse.Namespace, config: Config) -> int:
-    """Print the report; 0 done.
+def run(options: argparse.Namespace) -> int:
+    """Print the report.
 
     Raises:
+        UserError: an option, or the page's file, cannot be used.
         ArgusWorkerError: no such job, or Prometheus cannot be asked.
     """
+    config = configuration(options)
     if not config.training_job:
-        raise ArgusWorkerError("--training-job is missing; allowed: the name of one training job")
+        raise UserError("--training-job is missing; allowed: the name of one training job")
     if options.runbook_url.count("%s") != 1 or options.runbook_url.count("%") != 1:
-        raise ArgusWorkerError(f"--runbook-url is {options.runbook_url!r}; allowed: a URL with one %s")
+        raise UserError(f"--runbook-url is {options.runbook_url!r}; allowed: a URL with one %s")
     end = time.time() if options.time is None else options.time
     found = asyncio.run(_asked(config, end - options.since, end))
     links = options.runbook_url, options.traces_url
@@ -55,7 +58,7 @@ def run(options: argparse.Namespace, config: Config) -> int:
         try:
             options.html.write_text(diagnosis_report.as_html(found, *links), encoding="utf-8")
         except OSError as error:
-            raise ArgusWorkerError(f"cannot write {options.html}: {error.strerror}") from error
+            raise UserError(f"cannot write {options.html}: {error.strerror}") from error
     text = diagnosis_report.as_json if options.json else diagnosis_report.as_text
     sys.stdout.write(text(found, *links).rstrip("\n") + "\n")
     return 0

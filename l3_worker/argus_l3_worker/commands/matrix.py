@@ -12,8 +12,10 @@ from pathlib import Path
 import aiohttp
 
 from argus_core import catalogue
+from argus_core.errors import UserError
 from argus_l3_worker.config import Config
 from argus_l3_worker.errors import ArgusWorkerError
+from argus_l3_worker.flags import add_flags, configuration
 from argus_l3_worker.read.assemble import assemble
 from argus_l3_worker.read.fetch import fetch_window
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
@@ -25,7 +27,6 @@ from argus_l3_worker.triples import PairTriples, RoleTriples
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     parser.add_argument("--kernel", required=True, metavar="NAME", help="the kernel label of its series")
     parser.add_argument("--stream", metavar="NAME", help="the stream label; default: the only one there is")
     parser.add_argument("--role", metavar="NAME", help="ranks of this role; default: all ranks of the job")
@@ -33,18 +34,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="picture to write: .html or .png"
     )
+    add_flags(parser)
 
 
-def run(options: argparse.Namespace, config: Config) -> int:
-    """Write the picture; 0 done.
+def run(options: argparse.Namespace) -> int:
+    """Write the picture.
 
     Raises:
+        UserError: an option, or the picture's file, cannot be used.
         ArgusWorkerError: no such job, kernel, stream or role, or Prometheus cannot be asked.
     """
     if options.out.suffix not in (".html", ".png"):
-        raise ArgusWorkerError(f"--out is {options.out}; allowed: a file that ends in .html or .png")
+        raise UserError(f"--out is {options.out}; allowed: a file that ends in .html or .png")
+    config = configuration(options)
     if not config.training_job:
-        raise ArgusWorkerError("--training-job is missing; allowed: the name of one training job")
+        raise UserError("--training-job is missing; allowed: the name of one training job")
     at = time.time() if options.time is None else options.time
     matrix, elsewhere = asyncio.run(_asked(config, options, at))
     scope = f"role {options.role}" if options.role else "all ranks"
@@ -55,7 +59,7 @@ def run(options: argparse.Namespace, config: Config) -> int:
         else:
             heatmap.write_png(matrix, title, options.out)
     except OSError as error:
-        raise ArgusWorkerError(f"cannot write {options.out}: {error.strerror}") from error
+        raise UserError(f"cannot write {options.out}: {error.strerror}") from error
     print(f"{options.out}: {len(matrix.ranks)} ranks{f' ({matrix.note})' if matrix.note else ''}")
     if elsewhere:
         print(f"not compared: {listed(elsewhere)} (no kernels, or another window)")

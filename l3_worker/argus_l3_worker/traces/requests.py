@@ -19,11 +19,13 @@ import aiohttp
 from argus_core import catalogue
 from argus_core.bounded_read import read_bounded
 from argus_core.http_access import Access, AccessError, refusal_hint
+from argus_core.log import Log
 from argus_core.remote_write import Labels, labels_of
-from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.read.prometheus import Sample
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.config import RequestConfig
+
+log = Log(__name__)
 
 _ANSWER_LIMIT: Final = 1 << 20
 # A refusal (traces switched off, no records of that time) is not asked about in every cycle.
@@ -121,7 +123,7 @@ class TraceRequests:
                     await asyncio.gather(*(self._ask(url, batch, at) for url, batch in batches.items()))
             except TimeoutError:
                 # Requests that were cut off were counted where they hung.
-                LOGGER.warning(fields("exporters too slow, traces asked for again later", urls=len(batches)))
+                log.warning("exporters too slow, traces asked for again later", urls=len(batches))
         self._forget(at)
 
     def published(self, replica: str) -> Iterator[tuple[Labels, float]]:
@@ -182,10 +184,8 @@ class TraceRequests:
             raise
         except (aiohttp.ClientError, OSError, ValueError, AccessError) as error:
             self._count("failure")
-            LOGGER.warning(
-                fields(
-                    "traces not promised", exporter=url, training_job=job, ranks=" ".join(ranks), reason=error
-                )
+            log.warning(
+                "traces not promised", exporter=url, training_job=job, ranks=" ".join(ranks), error=error
             )
             return
         self._count("success")
@@ -195,9 +195,7 @@ class TraceRequests:
             key = keys.get(rank) if isinstance(keys, dict) else None
             if isinstance(key, str) and key:
                 self._known[job, rank] = KnownTrace(key, suspect, at)
-                LOGGER.info(
-                    fields("trace promised", training_job=job, rank=rank, suspect=suspect, trace_key=key)
-                )
+                log.info("trace promised", training_job=job, rank=rank, suspect=suspect, trace_key=key)
 
     def _count(self, result: str) -> None:
         self._telemetry.trace_requests.labels(result).inc()

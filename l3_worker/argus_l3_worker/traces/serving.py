@@ -17,11 +17,13 @@ from typing import Final
 
 from aiohttp import web
 
+from argus_core.log import Log
 from argus_core.store.base import ObjectStore, StoreDenied, StoredObject, StoreError, StoreMissing
 from argus_core.store.keys import SUFFIX, check_key
-from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.traces.config import TracesConfig
 from argus_l3_worker.traces.pages import list_page, ui_page
+
+log = Log(__name__)
 
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
 _LISTED: Final = 500
@@ -80,7 +82,7 @@ class _Traces:
         except StoreMissing:
             return self._refused(404, f"no trace {key}: it may still be on its way, or have been deleted")
         except StoreError as error:
-            LOGGER.warning(fields("trace not served", key=key, reason=error))
+            log.warning("trace not served", key=key, error=error)
             # What exactly is wrong with the store is for the log: the caller may be anybody.
             return self._refused(502 if isinstance(error, StoreDenied) else 503, "the store of traces fails")
 

@@ -11,12 +11,14 @@ import aiohttp
 
 from argus_core import remote_write
 from argus_core.http_access import Access, AccessError, refusal_hint
+from argus_core.log import Log
 from argus_core.remote_write import REFUSALS_UNTIL_ASIDE
 from argus_l3_worker.errors import DeliveryError
-from argus_l3_worker.log import LOGGER, fields
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.write.config import WriteConfig
 from argus_l3_worker.write.spool import Entry, Spool
+
+log = Log(__name__)
 
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
 # Requests spent on finding the bad series of one request. One bad of 2,000 takes 22.
@@ -97,13 +99,11 @@ class Delivery:
                 raise unsettled
         except DeliveryError as error:
             self.problem = str(error)
-            LOGGER.warning(
-                fields(
-                    "results kept for later",
-                    reason=error,
-                    requests=len(self._spool),
-                    bytes=self._spool.size_bytes,
-                )
+            log.warning(
+                "results kept for later",
+                error=error,
+                requests=len(self._spool),
+                bytes=self._spool.size_bytes,
             )
             return False
         finally:
@@ -152,7 +152,7 @@ class Delivery:
             except (IndexError, ValueError):  # noise, which is why it was refused
                 first = "unreadable"
             count = sum(len(part) for part, _ in self._refused)
-            LOGGER.error(fields("series refused and dropped", series=first, count=count, reason=why))
+            log.error("series refused and dropped", series=first, count=count, reason=why)
             self._refused.clear()
 
     async def _post_patiently(self, body: bytes) -> None:
@@ -202,7 +202,7 @@ class Delivery:
     ) -> None:
         if dropped:
             self._telemetry.spool_dropped.inc(dropped)
-            LOGGER.error(fields("undelivered requests dropped", requests=dropped, reason=reason))
+            log.error("undelivered requests dropped", requests=dropped, reason=reason)
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from argus_simulator.cli import main
-from argus_simulator.score.command import product
+from argus_simulator.commands.score import product
 from argus_simulator.score.results import ResultFile
 from simulator.score.judged import finding, judged, result, said, truth
 from simulator.score.test_results import RANK_3

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from argus_core.store.base import ObjectStore, StoreError, StoreMissing
+from argus_core.errors import UserError
+from argus_core.store.base import ObjectStore, StoreMissing
 from argus_core.store.config import StoreConfig, open_store
-from argus_core.store.keys import SUFFIX
+from argus_core.store.keys import SUFFIX, WrongKey
+from argus_l3_worker.flags import add_flags, configuration
 from argus_traces import report
 from argus_traces.blame import Blame, blame
-from argus_traces.errors import TraceError
 from argus_traces.marked import write_marked
 from argus_traces.reader import read
 from argus_traces.summary import summarise
@@ -26,7 +28,6 @@ Source = tuple[str, Callable[[], Iterable[bytes]]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     parser.add_argument(
         "keys",
         nargs="+",
@@ -52,15 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RANK",
         help="begin at what ended last on this rank (in --step): why was it late?",
     )
+    add_flags(parser)
 
 
-def run(options: argparse.Namespace, config: StoreConfig) -> int:
-    """Print the answer; 0 done.
+def run(options: argparse.Namespace) -> int:
+    """Print the answer.
 
     Raises:
-        TraceError: a trace cannot be found, fetched or read.
+        UserError: keys, files or options that cannot be used.
+        TraceError: a trace cannot be fetched or read.
     """
-    sources = _sources(options.keys, config)
+    sources = _sources(options.keys, configuration(options).traces.store)
     traces = [read(chunks(), name) for name, chunks in sources]
     order = sorted(range(len(traces)), key=lambda position: traces[position].window.rank)
     traces, sources = [traces[position] for position in order], [sources[position] for position in order]
@@ -73,12 +76,12 @@ def run(options: argparse.Namespace, config: StoreConfig) -> int:
         sys.stdout.write(report.text(answer, summaries, details=options.details))
     if options.out is not None:
         if answer is None:
-            raise TraceError("--out marks the chain between ranks: give the traces of at least two")
+            raise UserError("--out marks the chain between ranks: give the traces of at least two")
         try:
             with options.out.open("wb") as target:
                 write_marked(target, answer, sources)
         except OSError as error:
-            raise TraceError(f"{options.out} cannot be written: {error.strerror}") from error
+            raise UserError(f"{options.out} cannot be written: {error.strerror}") from error
     return 0
 
 
@@ -87,7 +90,7 @@ def _blame(traces: list[RankTrace], options: argparse.Namespace) -> Blame:
         return blame(traces)
     ranks = [trace.window.rank for trace in traces]
     if options.rank is not None and options.rank not in ranks:
-        raise TraceError(
+        raise UserError(
             f"--rank is {options.rank}; allowed: {', '.join(map(str, ranks))}, whose traces are given"
         )
     return blame(traces, rank=options.rank, step=options.step)
@@ -96,11 +99,11 @@ def _blame(traces: list[RankTrace], options: argparse.Namespace) -> Blame:
 def _check(traces: list[RankTrace]) -> None:
     jobs = {trace.window.training_job for trace in traces}
     if len(jobs) > 1:
-        raise TraceError(f"traces of several jobs cannot be compared: {', '.join(sorted(jobs))}")
+        raise UserError(f"traces of several jobs cannot be compared: {', '.join(sorted(jobs))}")
     seen: dict[int, str] = {}
     for trace in traces:
         if trace.window.rank in seen:
-            raise TraceError(
+            raise UserError(
                 f"{seen[trace.window.rank]} and {trace.source} are both of rank {trace.window.rank}: give "
                 "one window a rank"
             )
@@ -115,11 +118,8 @@ def _sources(keys: list[str], config: StoreConfig) -> list[Source]:
             sources.append((key, _of_file(Path(key))))
             continue
         if store is None:
-            try:
-                store = open_store(config)
-            except StoreError as error:
-                raise TraceError(f"the store cannot be opened: {error}") from error
-        sources += [(name, _of_store(store, name)) for name in _keys_of(store, key)]
+            store = open_store(config)
+        sources += [(name, partial(store.get, name)) for name in _keys_of(store, key)]
     return sources
 
 
@@ -130,13 +130,11 @@ def _keys_of(store: ObjectStore, key: str) -> list[str]:
             return [key]
         found = [one.key for one in store.list(key) if one.key.endswith(SUFFIX)]
     except StoreMissing as error:
-        raise TraceError(f"{key} is neither a file nor in {store.name}") from error
-    except ValueError as error:
-        raise TraceError(f"{key} is no file, and cannot be in {store.name}: {error}") from error
-    except StoreError as error:
-        raise TraceError(f"{key} cannot be looked up: {error}") from error
+        raise UserError(f"{key} is neither a file nor in {store.name}") from error
+    except WrongKey as error:
+        raise UserError(f"{key} is no file, and cannot be in {store.name}: {error}") from error
     if not found:
-        raise TraceError(f"no trace in {store.name} begins with {key}")
+        raise UserError(f"no trace in {store.name} begins with {key}")
     # Of each rank the newest window: keys sort by step and time.
     newest = {name.rpartition("/")[0]: name for name in sorted(found)}
     return list(newest.values())
@@ -149,16 +147,6 @@ def _of_file(path: Path) -> Callable[[], Iterator[bytes]]:
                 while chunk := file.read(_CHUNK):
                     yield chunk
         except OSError as error:
-            raise TraceError(f"{path} cannot be read: {error.strerror}") from error
-
-    return chunks
-
-
-def _of_store(store: ObjectStore, key: str) -> Callable[[], Iterator[bytes]]:
-    def chunks() -> Iterator[bytes]:
-        try:
-            yield from store.get(key)
-        except (StoreError, ValueError) as error:
-            raise TraceError(f"{key} cannot be fetched: {error}") from error
+            raise UserError(f"{path} cannot be read: {error.strerror}") from error
 
     return chunks

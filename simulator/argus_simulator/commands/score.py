@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
+from argus_core.command_line import whole_number
+from argus_core.version import installed_version
 from argus_simulator.demo.progress import Reporter
 from argus_simulator.score import baselines, report
 from argus_simulator.score.batches import Capacity, batches
@@ -22,73 +23,6 @@ from argus_simulator.score.suites import held_out_seeds, playables
 from argus_simulator.stack import EXPORTER_CONFIG as DEFAULT_EXPORTER_CONFIG
 from argus_simulator.stack import Stack, StackOptions
 from argus_simulator.stack.repository import find_repository
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command, and what it calls."""
-    parser.add_argument(
-        "--suite",
-        default="dev",
-        metavar="SUITE",
-        help="dev (one variant of a row a seed), all (every variant), smoke, or one scenario (default: dev)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=_seeds,
-        default=(0,),
-        metavar="N[-M]",
-        help="one seed or several, 0 to 999 (default: 0)",
-    )
-    parser.add_argument(
-        "--jobs", type=_count, default=None, help="scenarios at a time (default: what this machine carries)"
-    )
-    parser.add_argument(
-        "--resume",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="keep finished lines here, and go on from them",
-    )
-    parser.add_argument(
-        "--held-out",
-        type=_count,
-        default=0,
-        metavar="SEEDS",
-        help="instead of --seed: so many seeds that nobody chose, other noise, totals alone",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="nothing but the last line on stdout; the rest goes to stderr"
-    )
-    parser.set_defaults(handler=_score)
-
-
-def _score(args: argparse.Namespace) -> int:
-    return score(
-        suite=args.suite,
-        seeds=args.seed,
-        jobs=args.jobs,
-        resume=args.resume,
-        held_out=args.held_out,
-        json_only=args.json,
-    )
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    first, _, last = text.partition("-")
-    if (
-        first.isdecimal()
-        and (not last or last.isdecimal())
-        and int(first) <= int(last or first) <= _LAST_SEED
-    ):
-        return tuple(range(int(first), int(last or first) + 1))
-    raise argparse.ArgumentTypeError(f"{text!r} is not a seed, or a range of seeds, from 0 to {_LAST_SEED}")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or text == "0":
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
-
 
 _LAST_SEED = 999
 """Those above are held out."""
@@ -104,41 +38,75 @@ RANKS_A_CORE = 80
 """Ranks that a core carries together with the stack; a player that falls behind is reported."""
 
 
-def score(
-    *,
-    suite: str,
-    seeds: Sequence[int],
-    jobs: int | None,
-    resume: Path | None,
-    held_out: int,
-    json_only: bool,
-) -> int:
-    """Play a suite and print the score. 0: all was played, whatever the score; 1: not all, or a rule failed.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--suite",
+        default="dev",
+        metavar="SUITE",
+        help="dev (one variant of a row a seed), all (every variant), smoke, or one scenario (default: dev)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=_seeds,
+        default=(0,),
+        metavar="N[-M]",
+        help="one seed or several, 0 to 999 (default: 0)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=whole_number(1),
+        default=None,
+        help="scenarios at a time (default: what this machine carries)",
+    )
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="keep finished lines here, and go on from them",
+    )
+    parser.add_argument(
+        "--held-out",
+        type=whole_number(1),
+        default=0,
+        metavar="SEEDS",
+        help="instead of --seed: so many seeds that nobody chose, other noise, totals alone",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="nothing but the last line on stdout; the rest goes to stderr"
+    )
 
-    Args:
-        suite: a name of `suites.SUITES`, or a scenario.
-        seeds: each plays the suite once.
-        jobs: how many at a time; None: what the machine carries.
-        resume: file with the lines that an earlier run has finished, and where this one adds its own.
-        held_out: how many held-out seeds to play instead of `seeds`; then only totals are told.
-        json_only: stdout carries nothing but the last line; the rest goes to stderr.
-    """
-    reporter = Reporter(sys.stderr if json_only else sys.stdout)
+
+def _seeds(text: str) -> tuple[int, ...]:
+    first, _, last = text.partition("-")
+    if (
+        first.isdecimal()
+        and (not last or last.isdecimal())
+        and int(first) <= int(last or first) <= _LAST_SEED
+    ):
+        return tuple(range(int(first), int(last or first) + 1))
+    raise argparse.ArgumentTypeError(f"{text!r} is not a seed, or a range of seeds, from 0 to {_LAST_SEED}")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Play a suite and print the score; 1 where not all of it was played, or a rule failed."""
+    held_out: int = options.held_out
+    reporter = Reporter(sys.stderr if options.json else sys.stdout)
     scored = product()
     where = machine()
-    chosen = held_out_seeds(scored, held_out) if held_out else seeds
-    scenes = [Scene(playable) for playable in playables(suite, chosen, held_out=bool(held_out))]
-    file = ResultFile(resume, scored) if resume is not None else None
+    chosen = held_out_seeds(scored, held_out) if held_out else options.seed
+    scenes = [Scene(playable) for playable in playables(options.suite, chosen, held_out=bool(held_out))]
+    file = ResultFile(options.resume, scored) if options.resume is not None else None
     known = file.done() if file is not None else {}
     results = [known[scene.key] for scene in scenes if scene.key in known]
     left = [scene for scene in scenes if scene.key not in known]
     reporter.say(
-        f"ARGUS score: {len(scenes)} scenarios of suite {suite}, seed {', '.join(map(str, chosen))}"
-        + (f"; {len(results)} are in {resume} already" if results else "")
+        f"ARGUS score: {len(scenes)} scenarios of suite {options.suite}, seed {', '.join(map(str, chosen))}"
+        + (f"; {len(results)} are in {options.resume} already" if results else "")
     )
     failed: list[str] = []
     if left:
-        played, failed = _play(left, _capacity(jobs), reporter, file, quiet=bool(held_out))
+        played, failed = _play(left, _capacity(options.jobs), reporter, file, quiet=bool(held_out))
         results += played
     if not held_out:
         for line in report.table(results):
@@ -200,5 +168,5 @@ def product() -> str:
     try:
         done = subprocess.run(command, cwd=find_repository(), capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return f"version {version('argus-for-prometheus')}"
+        return f"version {installed_version()}"
     return done.stdout.strip()

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from argus_core.command_line import whole_number
 from argus_core.link import default_socket_path
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.lab.scenario import MAGNITUDES, Scenario, load_scenario, shipped, variants
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=_whole,
+        type=whole_number(),
         default=None,
         help="of noise and of the ranks that are hit (default: the scenario's)",
     )
@@ -49,12 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--truth", type=Path, default=None, metavar="FILE", help="write the ground truth here"
     )
     parser.add_argument("--check", action="store_true", help="check the file and every variant; play nothing")
-    parser.set_defaults(handler=run)
     parser.epilog = "shipped scenarios: " + ", ".join(shipped())
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises ArgusSimulatorError or SettingsError where there is nothing to play."""
+    """Play it; raises UserError where there is nothing to play."""
     if args.check:
         return _check(args.scenario)
     scenario = load_scenario(
@@ -127,12 +127,6 @@ class _Shown:
     def end(self) -> None:
         if self._terminal and self._said:
             print(file=sys.stderr)
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
-    return int(text)
 
 
 def _above_0(text: str) -> float:

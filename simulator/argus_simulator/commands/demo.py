@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from typing import Literal
 
+from argus_core.command_line import whole_number
 from argus_simulator.demo.plan import plan
 from argus_simulator.demo.progress import Reporter
 from argus_simulator.demo.story import Story
@@ -15,18 +17,30 @@ from argus_simulator.demo.training import SimulatedTraining, Training
 from argus_simulator.stack import Stack, StackOptions
 
 
-def demo(*, seed: int, keep: bool, training: Literal["simulated", "torch"], json_only: bool) -> int:
-    """Run the demo and tell it; 0 only where exactly the culprit was found.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--seed",
+        type=whole_number(),
+        default=0,
+        help="chooses rank, phase and factor (default: %(default)s)",
+    )
+    parser.add_argument("--keep", action="store_true", help="leave everything up until Ctrl-C")
+    parser.add_argument(
+        "--training",
+        choices=("simulated", "torch"),
+        default="simulated",
+        help="what to watch: the simulated job, or real PyTorch on 4 processes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="nothing but the last line on stdout; the story goes to stderr"
+    )
 
-    Args:
-        seed: chooses what goes wrong.
-        keep: leave the stack up, and the job going, until Ctrl-C.
-        training: what to watch.
-        json_only: stdout carries nothing but the last line; the story goes to stderr.
-    """
-    reporter = Reporter(sys.stderr if json_only else sys.stdout)
-    job = _training(training, seed)
-    reporter.say(f"ARGUS demo, seed {seed}: {job.description}; one rank will become slow.")
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo and tell it; 0 only where exactly the culprit was found."""
+    reporter = Reporter(sys.stderr if options.json else sys.stdout)
+    job = _training(options.training, options.seed)
+    reporter.say(f"ARGUS demo, seed {options.seed}: {job.description}; one rank will become slow.")
     with Stack(StackOptions(say=reporter.step)) as stack:
         reporter.step("starting the job")
         try:
@@ -35,7 +49,7 @@ def demo(*, seed: int, keep: bool, training: Literal["simulated", "torch"], json
             for line in lines(outcome, stack, job):
                 reporter.say(line)
             print(outcome.as_json(), flush=True)
-            if keep:
+            if options.keep:
                 _stay(stack, job)
         finally:
             job.stop()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 
 
 @cache
 def installed_version() -> str:
     """Version of the distribution, looked up once; `unknown` in a tree that was never installed."""
+    from importlib.metadata import PackageNotFoundError, version  # as slow as all else that --help needs
+
     try:
         return version("argus-for-prometheus")
     except PackageNotFoundError:

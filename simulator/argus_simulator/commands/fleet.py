@@ -29,7 +29,6 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's flags, and its handler."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("--ranks", type=int, default=1024, help="(default: %(default)s)")
@@ -61,10 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--openmetrics", type=Path, metavar="FILE", help="write a file for promtool's backfill"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    parser.set_defaults(handler=fleet)
 
 
-def fleet(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Play it.
 
     Raises:

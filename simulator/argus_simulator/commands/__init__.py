@@ -1,0 +1,1 @@
+"""The commands of `argus-simulator`, a module each."""
