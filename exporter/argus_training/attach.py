@@ -17,8 +17,8 @@ from argus_core.shared_page import PageWriter
 from argus_training import cupti_fallback, identity, injector, settings, stack_sampler
 from argus_training.exit_status import ExitWatch, code, main_frame
 from argus_training.hook import Hook, Observer
+from argus_training.rank_layout import RankLayout
 from argus_training.recorder import Recorder
-from argus_training.standing import Standing
 from argus_training.stopwatch import Stopwatch
 
 
@@ -31,12 +31,12 @@ def attach(torch: Any) -> Observer | None:
     no_kernels, why = injector.place(os.environ, None if other else injector.library_path())
     if config.disable_phases:
         return None
-    standing = Standing(torch, os.environ, config.parallel, lambda text: _say(text))
+    rank_layout = RankLayout(torch, os.environ, config.parallel, lambda text: _say(text))
     page = _shared_page()
     socket = Path(config.socket) if config.socket else default_socket_path()
     link = Link(
         socket,
-        lambda: _hello(standing, config, torch, page),
+        lambda: _hello(rank_layout, config, torch, page),
         page_fd=page.fd if page is not None else None,
     )
     facts: list[wire.Record] = [wire.job_facts(config.model, config.backend)] if config.model else []
@@ -47,13 +47,13 @@ def attach(torch: Any) -> Observer | None:
         "off" if config.disable_stacks else config.stacks,
         config.ptracer,
         socket,
-        lambda: _hello(standing, config, torch, None),
+        lambda: _hello(rank_layout, config, torch, None),
     )
     begin_kernels = cupti_fallback.prepare(
         torch,
         config.kernels_fallback and not config.disable_kernels,
         socket,
-        lambda: _hello(standing, config, torch, None),
+        lambda: _hello(rank_layout, config, torch, None),
         lambda: recorder.step,
         config.watchdog_seconds,
     )
@@ -70,16 +70,16 @@ def attach(torch: Any) -> Observer | None:
         recorder,
         Stopwatch(recorder),
         use_events=functools.partial(_use_events, torch, config),
-        layout=standing.layout,
+        layout=rank_layout.layout,
         traced=config.traced_python_api,
     )
     recorder.outbox.may_speak = lambda: (
-        standing.launched or (observer.steps_seen and standing.place() is not None)
+        rank_layout.launched or (observer.steps_seen and rank_layout.place() is not None)
     )
-    _follow_topology(observer, standing)
+    _follow_topology(observer, rank_layout)
 
     def _say(text: str) -> None:
-        place = standing.place()
+        place = rank_layout.place()
         if place is None or place.local_rank <= 0:  # what all ranks of a host would say alike is said by one
             recorder.host.say(text)
 
@@ -88,11 +88,11 @@ def attach(torch: Any) -> Observer | None:
     _watch_exit(observer)
     argus_training._observer = observer
 
-    standing.layout()  # says what cannot be used
+    rank_layout.layout()  # says what cannot be used
     for warning in warnings:
         _say(warning)
     if config.debug:
-        place = standing.place()
+        place = rank_layout.place()
         names = ", ".join(hook.name for hook in hooks)
         shown = f"rank={place.rank} launcher={place.launcher}" if place is not None else "rank=not yet known"
         recorder.host.say(f"attached {shown} job={_job(config.job)} socket={socket} hooks={names}")
@@ -121,19 +121,21 @@ def attach_hooks(torch: Any, observer: Observer, leave_out: tuple[str, ...] = ()
     return hooks
 
 
-def _hello(standing: Standing, config: settings.Settings, torch: Any, page: PageWriter | None) -> wire.Hello:
+def _hello(
+    rank_layout: RankLayout, config: settings.Settings, torch: Any, page: PageWriter | None
+) -> wire.Hello:
     """HELLO as things stand now.
 
     Raises:
         OSError: this process has no rank, or none yet; the link tries again later.
     """
-    place = standing.place()
+    place = rank_layout.place()
     if place is None:
         raise OSError("no rank")
     return identity.hello(
         place,
         _job(config.job),
-        standing.layout(),
+        rank_layout.layout(),
         _gpu_uuid(torch),
         node=config.node,
         shares_page=page is not None,
@@ -152,7 +154,7 @@ def _shared_page() -> PageWriter | None:
         return None
 
 
-def _follow_topology(observer: Observer, standing: Standing) -> None:
+def _follow_topology(observer: Observer, rank_layout: RankLayout) -> None:
     """HELLO is said again when Megatron, a mesh or process groups tell a layout after it."""
 
     def changed() -> None:
@@ -160,11 +162,11 @@ def _follow_topology(observer: Observer, standing: Standing) -> None:
             observer.recorder.outbox.introduce_again()
 
     def new_mesh(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
-        if standing.note_mesh(names, shape):
+        if rank_layout.note_mesh(names, shape):
             observer.topology_changed()
 
     def new_groups(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
-        if standing.note_groups(names, shape):
+        if rank_layout.note_groups(names, shape):
             observer.topology_changed()
 
     observer.on_mesh.append(new_mesh)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from argus_core import wire
-from argus_training.course import Course
 from argus_training.identity import Layout
 from argus_training.imports import Callback, ImportWatch
 from argus_training.iterations import IterationDetector
 from argus_training.recorder import Recorder
+from argus_training.step_progress import StepProgress
 from argus_training.stopwatch import Stopwatch
 
 FAILURES_LIMIT: Final = 3
@@ -43,8 +43,8 @@ class Observer:
         self.layout = layout
         self.traced = traced
         self.imports = ImportWatch()
-        self.course = Course()
-        self.iterations = IterationDetector(recorder.iteration, self.course)
+        self.progress = StepProgress()
+        self.iterations = IterationDetector(recorder.iteration, self.progress)
         self.on_new_optimizer: list[Callable[[Any], None]] = []
         self.on_optimizer_step: list[Callable[[], None]] = []
         self.periodic: list[Callable[[], None]] = []
@@ -82,7 +82,7 @@ class Observer:
     def settle(self) -> None:
         """After an optimizer's step: whether all goes as usual, so that hooks may take the short way."""
         iterations = self.iterations
-        self.course.steady = not (
+        self.progress.steady = not (
             self.stopwatch.on_events
             or iterations.learning
             or iterations.manual
@@ -105,7 +105,7 @@ class Observer:
     def new_optimizer(self, optimizer: Any) -> None:
         """An optimizer steps for the first time: its parameters tell where the model is."""
         self.steps_seen = True
-        self.course.steady = False
+        self.progress.steady = False
         if not self.stopwatch.on_events and any(
             parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"]
         ):
@@ -144,7 +144,7 @@ class Observer:
             self.iterations.void()
             if not self.evaluating:
                 self.evaluating = True
-                self.course.steady = False
+                self.progress.steady = False
                 self.recorder.enter(wire.Activity.EVALUATION)
             elif self.recorder.training:
                 self.recorder.outbox.flush_if_due()
@@ -179,7 +179,7 @@ class Observer:
     def unsettle(self) -> None:
         """From here on no hook takes the short way."""
         self.never_steady = True
-        self.course.steady = False
+        self.progress.steady = False
 
     def close(self, exit_status: int | None) -> None:
         """The process ends: what is complete is sent, then BYE. Never raises."""
@@ -210,8 +210,8 @@ class Observer:
 class Hook(abc.ABC):
     """One subject that is hooked. Subclasses implement `attach` and name themselves.
 
-    Every entry from torch or the user's code looks at `alive` first, or at `course.steady`, which implies it,
-    and hands exceptions to `failed`.
+    Every entry from torch or the user's code looks at `alive` first, or at `progress.steady`, which implies
+    it, and hands exceptions to `failed`.
     """
 
     name = ""

@@ -16,24 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from argus_training.course import Course
 from argus_training.sequence import Match, SequenceDetector, Step
+from argus_training.step_progress import StepProgress
 
 
 class IterationDetector:
     """Turns events into iterations. Called on the training thread only.
 
-    While all goes as usual the hooks write into `course` themselves what `opening` and `optimizer_ended`
+    While all goes as usual the hooks write into `progress` themselves what `opening` and `optimizer_ended`
     would, and say the end of the iteration: calls cost more than all of it.
 
     Args:
         ended: receives (start_ns, end_ns) of each iteration.
-        course: what has happened since the last optimizer step.
+        progress: what has happened since the last optimizer step.
     """
 
-    def __init__(self, ended: Callable[[int, int], None], course: Course | None = None) -> None:
+    def __init__(self, ended: Callable[[int, int], None], progress: StepProgress | None = None) -> None:
         self.ended = ended
-        self.course = course if course is not None else Course()
+        self.progress = progress if progress is not None else StepProgress()
         self._cycle = Cycle(self._cycle_ended)
         self._sequence = SequenceDetector()
         self._optimizers: dict[int, int] = {}
@@ -50,27 +50,27 @@ class IterationDetector:
         """A data fetch begins, or a forward pass, which is certain to train."""
         if self._manual:
             return
-        course = self.course
-        if course.openings:
-            course.openings += 1
+        progress = self.progress
+        if progress.openings:
+            progress.openings += 1
         else:
-            course.openings, course.opened_ns = 1, time_ns
+            progress.openings, progress.opened_ns = 1, time_ns
         if trains:
-            course.forward_ns = time_ns
+            progress.forward_ns = time_ns
         if self.learning:
             self._cycle.opening(time_ns, trains=trains)
 
     def void(self) -> None:
         """What opened was no training (evaluation, an exhausted loader): forget it."""
         if not self.trains:
-            self.course.openings = 0
+            self.progress.openings = 0
         if self.learning:
             self._cycle.void()
 
     @property
     def trains(self) -> bool:
         """Whether a forward with gradients ran since the last optimizer step."""
-        return self.course.forward_ns > self.course.ended_ns
+        return self.progress.forward_ns > self.progress.ended_ns
 
     @property
     def manual(self) -> bool:
@@ -80,7 +80,7 @@ class IterationDetector:
     @manual.setter
     def manual(self, manual: bool) -> None:
         self._manual = manual
-        self.course.steady = False
+        self.progress.steady = False
 
     def optimizer_begins(self, optimizer: int) -> None:
         """`optimizer` (its id) is about to step."""
@@ -90,13 +90,14 @@ class IterationDetector:
     def optimizer_ended(self, optimizer: int, time_ns: int) -> None:
         if self._manual:
             return
-        course = self.course
-        openings = course.openings
-        opened_ns = course.opened_ns if openings else course.ended_ns
-        if course.ended_ns != self._seen_ns:  # usual steps, of which nothing is told here, have come between
+        progress = self.progress
+        openings = progress.openings
+        opened_ns = progress.opened_ns if openings else progress.ended_ns
+        # Usual steps, of which the hooks tell nothing here, have come between.
+        if progress.ended_ns != self._seen_ns:
             self._sequence.missed = 0
-        course.openings, course.ended_ns, self._seen_ns = 0, time_ns, time_ns
-        if openings == course.usual_openings and optimizer == course.usual_optimizer:
+        progress.openings, progress.ended_ns, self._seen_ns = 0, time_ns, time_ns
+        if openings == progress.usual_openings and optimizer == progress.usual_optimizer:
             self._sequence.missed = 0
             self.ended(opened_ns, time_ns)
             return
@@ -113,13 +114,13 @@ class IterationDetector:
             self.learning = False
             sequence = self._sequence.sequence
             if len(sequence) == 1 and openings:
-                course.usual_openings, course.usual_optimizer = openings, optimizer
+                progress.usual_openings, progress.usual_optimizer = openings, optimizer
             self._cycle.finish()  # it ends with this very step
 
     def forget(self, optimizer: int) -> None:
         """An optimizer is no more: its id may come to stand for another."""
         self._optimizers.pop(optimizer, None)
-        if self.course.usual_optimizer == optimizer:
+        if self.progress.usual_optimizer == optimizer:
             self._nothing_usual()
 
     def mark(self, start_ns: int, end_ns: int) -> None:
@@ -149,7 +150,7 @@ class IterationDetector:
             self._cycle = Cycle(self._cycle_ended)
 
     def _nothing_usual(self) -> None:
-        self.course.usual_openings, self.course.usual_optimizer = -1, 0
+        self.progress.usual_openings, self.progress.usual_optimizer = -1, 0
 
 
 class Cycle:

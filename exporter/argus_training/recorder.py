@@ -7,8 +7,8 @@ stamped with the monotonic clock and shifted to Unix time when they are packed. 
 stands in the shared page meanwhile (argus_core.shared_page): two plain stores a span.
 
 What runs in every step (fetch, forward, backward, optimizer) has its span written out in its hook for as
-long as all goes as usual (course.py): after a step's work the interpreter's bytecodes cost some 10 ns each,
-and a call of our own dozens of them.
+long as all goes as usual (step_progress.py): after a step's work the interpreter's bytecodes cost some 10 ns
+each, and a call of our own dozens of them.
 
     begin = words[slot] = now()
     ...

@@ -41,7 +41,7 @@ def train(loader=loader):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    steady.append(argus_training._observer.course.steady)
+    steady.append(argus_training._observer.progress.steady)
     return loss.item()
 def expect(call):
     try: call()
@@ -51,7 +51,7 @@ train()
 model.eval()
 with torch.no_grad():
     for x in loader: model(x)
-steady.append(argus_training._observer.course.steady)
+steady.append(argus_training._observer.progress.steady)
 model.train()
 train()
 train(torch.utils.data.DataLoader(Nested(), batch_size=10))

@@ -29,12 +29,12 @@ def timed(
         group: process group whose sequence of collectives the call counts in.
     """
     observer = hook.observer
-    stopwatch, course = observer.stopwatch, observer.course
+    stopwatch, progress = observer.stopwatch, observer.progress
     task = stopwatch.task(phase, kind)
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not hook.alive or (trains and course.forwarding):
+        if not hook.alive or (trains and progress.forwarding):
             return original(*args, **kwargs)
         begin = None
         try:
@@ -45,7 +45,7 @@ def timed(
             begin = stopwatch.begin(task)
         except Exception as error:
             hook.failed(error)
-        course.forwarding = course.forwarding or trains
+        progress.forwarding = progress.forwarding or trains
         try:
             result = original(*args, **kwargs)
         except BaseException:
@@ -53,7 +53,7 @@ def timed(
             raise
         finally:
             if trains:
-                course.forwarding = False
+                progress.forwarding = False
         try:
             stopwatch.span(task, begin)
         except Exception as error:

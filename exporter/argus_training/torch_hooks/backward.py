@@ -47,7 +47,7 @@ class BackwardHook(Hook):
         autograd = torch.autograd
         original = autograd.backward
         queue_callback = autograd.Variable._execution_engine.queue_callback
-        recorder, course, wait = self.recorder, self.observer.course, self._wait_whole
+        recorder, progress, wait = self.recorder, self.observer.progress, self._wait_whole
         words, put = recorder.words, recorder.put
         slot, code, wait_slot, wait_code = self._compute.slot, self._compute.code, wait.slot, wait.code
         sequence = recorder.collectives("dp")
@@ -66,7 +66,7 @@ class BackwardHook(Hook):
             running = True
             begin = computed_ns = 0
             try:
-                if course.steady:
+                if progress.steady:
                     splits = self._usual[_REDUCES]
                     begin = words[slot] = now()
                 elif self.alive:
@@ -81,7 +81,7 @@ class BackwardHook(Hook):
                 raise
             running = False
             try:
-                if not begin or not course.steady:
+                if not begin or not progress.steady:
                     self._ended(begin, computed_ns)
                 elif computed_ns:
                     words[wait_slot] = 0
@@ -118,7 +118,7 @@ class BackwardHook(Hook):
             try:
                 if not begin:
                     self._computed()
-                elif course.steady:
+                elif progress.steady:
                     computed_ns = words[entered] = words[wait_slot] = now()
                     words[sequence] += 1
                     words[slot] = 0
@@ -196,7 +196,7 @@ class BackwardHook(Hook):
             self._on_parameters = True
         if not with_gradient:
             observer.splits_by_loss = True
-            observer.course.steady = False
+            observer.progress.steady = False
         elif len(observer.reducers) == 1 and _REDUCES in vars(module):
             self._usual = vars(module)
         else:

@@ -29,7 +29,7 @@ class DataHook(Hook):
         iterator = dataloader._BaseDataLoaderIter
         original = iterator.__next__
         grad_enabled = torch.is_grad_enabled
-        course, words, put = self.observer.course, self.recorder.words, self.recorder.put
+        progress, words, put = self.observer.progress, self.recorder.words, self.recorder.put
         phase = self._phase
         slot, code = (phase.slot, phase.code) if phase is not None else (SPARE_WORD, NO_CODE)
         inside = False  # a dataset may read from a DataLoader of its own
@@ -42,13 +42,13 @@ class DataHook(Hook):
             inside = True
             begin = 0
             try:
-                if course.steady:
+                if progress.steady:
                     begin = words[slot] = now()
-                    if course.openings:
-                        course.openings += 1
+                    if progress.openings:
+                        progress.openings += 1
                     else:
-                        course.openings = 1
-                        course.opened_ns = begin
+                        progress.openings = 1
+                        progress.opened_ns = begin
                 elif self.alive:
                     begin = self._begins()
             except Exception as error:
@@ -62,7 +62,7 @@ class DataHook(Hook):
                 raise
             inside = False
             try:
-                if course.steady:
+                if progress.steady:
                     words[slot] = 0
                     put((code, begin, now()))  # without a begin it is dropped when it is sent
                 elif begin:

@@ -126,7 +126,7 @@ class ForwardHook(Hook):
         """One that was not as usual, or is not any more."""
         mark, self._mark = self._mark, None
         if self.recorder.alive:  # no child of fork that comes out of here
-            self.observer.stopwatch.span(self._task, self.observer.course.forward_ns if begin else mark)
+            self.observer.stopwatch.span(self._task, self.observer.progress.forward_ns if begin else mark)
 
     def _broken(self) -> None:
         """The forward raised."""
@@ -135,12 +135,12 @@ class ForwardHook(Hook):
 
     def _begins_anew(self) -> None:
         """What came before was a wait for peers: it is no part of the forward."""
-        course, stopwatch = self.observer.course, self.observer.stopwatch
+        progress, stopwatch = self.observer.progress, self.observer.stopwatch
         if self._mark is not None:
             stopwatch.discard(self._task, self._mark)
             self._mark = stopwatch.begin(self._task)
-        elif course.forwarding and course.steady:
-            course.forward_ns = self.recorder.words[self._task.slot] = now()
+        elif progress.forwarding and progress.steady:
+            progress.forward_ns = self.recorder.words[self._task.slot] = now()
 
     def _wrap(self, class_: Any) -> None:
         original = class_.__call__
@@ -152,7 +152,8 @@ class ForwardHook(Hook):
             is_compiling, exporting = compiler.is_dynamo_compiling, compiler
         else:
             exporting = _NeverExporting
-        course, roots, words, put = self.observer.course, self._roots, self.recorder.words, self.recorder.put
+        progress, roots = self.observer.progress, self._roots
+        words, put = self.recorder.words, self.recorder.put
         slot, code = self._task.slot, self._task.code
 
         @functools.wraps(original)
@@ -160,7 +161,7 @@ class ForwardHook(Hook):
             # First: to a compiler that traces the user's function this is a constant, and it sees no more.
             if (
                 is_compiling()
-                or course.forwarding
+                or progress.forwarding
                 or exporting._is_compiling_flag
                 or id(args[0]) not in roots
             ):
@@ -168,16 +169,16 @@ class ForwardHook(Hook):
             if not is_grad_enabled():
                 self._evaluates(args[0])
                 return original(*args, **kwargs)
-            course.forwarding = True
+            progress.forwarding = True
             begin = 0
             try:
-                if course.steady:
-                    begin = course.forward_ns = words[slot] = now()
-                    if course.openings:
-                        course.openings += 1
+                if progress.steady:
+                    begin = progress.forward_ns = words[slot] = now()
+                    if progress.openings:
+                        progress.openings += 1
                     else:
-                        course.openings = 1
-                        course.opened_ns = begin
+                        progress.openings = 1
+                        progress.opened_ns = begin
                 elif self.alive:
                     self._begins(args[0])
             except Exception as error:
@@ -185,14 +186,14 @@ class ForwardHook(Hook):
             try:
                 result = original(*args, **kwargs)
             except BaseException:
-                course.forwarding = False
+                progress.forwarding = False
                 self._broken()
                 raise
-            course.forwarding = False
+            progress.forwarding = False
             try:
-                if begin and course.steady:
+                if begin and progress.steady:
                     words[slot] = 0
-                    put((code, course.forward_ns, now()))
+                    put((code, progress.forward_ns, now()))
                 else:
                     self._ended(begin)
             except Exception as error:

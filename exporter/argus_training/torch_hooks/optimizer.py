@@ -44,11 +44,11 @@ class OptimizerHook(Hook):
         self.hide_from_dynamo((before, after), "_begins", "_ended", "_look")
 
     def _before(self) -> Callable[..., None]:
-        course, words, slot = self.observer.course, self.recorder.words, self._task.slot
+        progress, words, slot = self.observer.progress, self.recorder.words, self._task.slot
 
         def before(stepper: Any, _args: Any = None, _kwargs: Any = None) -> None:
             key = id(stepper)
-            if not course.steady or course.usual_optimizer != key or self._stepping:
+            if not progress.steady or progress.usual_optimizer != key or self._stepping:
                 self._begins(stepper, stepper)
                 return
             try:
@@ -60,7 +60,7 @@ class OptimizerHook(Hook):
         return before
 
     def _after(self) -> Callable[..., None]:
-        recorder, course = self.recorder, self.observer.course
+        recorder, progress = self.recorder, self.observer.progress
         words, put = recorder.words, recorder.put
         slot, code, step_word, began_word = self._task.slot, self._task.code, STEP_WORD, STEP_WORD + 1
 
@@ -69,12 +69,12 @@ class OptimizerHook(Hook):
                 return
             self._stepping = 0
             try:
-                if self._begin and course.steady and course.openings == course.usual_openings:
+                if self._begin and progress.steady and progress.openings == progress.usual_openings:
                     end = now()
                     words[slot] = 0
-                    put((code, self._begin, end, ITERATION, course.opened_ns, end))
-                    course.openings = 0
-                    course.ended_ns = words[began_word] = end
+                    put((code, self._begin, end, ITERATION, progress.opened_ns, end))
+                    progress.openings = 0
+                    progress.ended_ns = words[began_word] = end
                     recorder.step = words[step_word] = recorder.step + 1
                 elif self.alive:
                     end = self._ended(id(stepper))

@@ -6,7 +6,7 @@ One object with slots for all of it: after a step's work every object that is to
 from __future__ import annotations
 
 
-class Course:
+class StepProgress:
     """Where training is within its step, and whether all goes as it usually does."""
 
     __slots__ = (

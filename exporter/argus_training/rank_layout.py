@@ -1,4 +1,4 @@
-"""Where this process stands in its job: its rank, and the parallel layout of all ranks.
+"""The rank of this process, and the parallel layout of all ranks of its job.
 
 The rank comes from the launcher's environment. In a process that `multiprocessing` started (mp.spawn), whose
 environment is its parent's, and without a launcher, it is what `torch.distributed` was initialised with; a
@@ -23,8 +23,8 @@ _ORDERS = (("pp", "dp", "tp"), ("dp", "pp", "tp"))
 """Megatron's default order of ranks, and `tp-cp-ep-pp-dp`."""
 
 
-class Standing:
-    """Asks each time: process groups are made after us.
+class RankLayout:
+    """Looked up each time: process groups are made after us.
 
     Args:
         torch: the imported torch.
@@ -44,15 +44,15 @@ class Standing:
         self._groups = Layout()
         self._known: tuple[object, Layout] | None = None
         try:
-            self._told: Place | None = identity.place(environ)
+            self._launched_place: Place | None = identity.place(environ)
         except identity.NoRank:
-            self._told = None
+            self._launched_place = None
 
     def place(self) -> Place | None:
         """The rank of this process; None where it has none (yet)."""
         child = _is_child()
-        if self._told is not None and not child:
-            return self._told
+        if self._launched_place is not None and not child:
+            return self._launched_place
         distributed = self._torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             return Place(
@@ -61,13 +61,13 @@ class Standing:
                 self._local_rank(),
                 distributed.get_world_size(),
             )
-        # A child without a process group (a loader's worker, Hogwild) cannot be told from its siblings.
+        # A child without a process group (a loader's worker, Hogwild) cannot be declared from its siblings.
         return None if child else Place("none", 0, 0, 1)
 
     @property
     def launched(self) -> bool:
         """Whether a launcher made this process a rank; else it must train before it counts as one."""
-        return self._told is not None and not _is_child()
+        return self._launched_place is not None and not _is_child()
 
     def layout(self) -> Layout:
         """Parallel sizes and order of the job's ranks; empty where nothing tells."""
@@ -101,12 +101,12 @@ class Standing:
         if place is None:
             return Layout()
         try:
-            told = identity.layout(self._parallel, place.world_size)
+            declared = identity.layout(self._parallel, place.world_size)
         except ValueError as error:
             self._say(f"{error}; going on without it")
-            told = Layout()
-        if told.sizes:
-            return told
+            declared = Layout()
+        if declared.sizes:
+            return declared
         if megatron is not None:
             return from_megatron(megatron, place.rank)
         return self._mesh if self._mesh.sizes else self._groups

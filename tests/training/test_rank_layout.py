@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argus_training import standing
+from argus_training import rank_layout
 from argus_training.identity import Layout, Place
-from argus_training.standing import Standing, from_megatron, from_mesh
+from argus_training.rank_layout import RankLayout, from_megatron, from_mesh
 from argus_training.torch_hooks.collectives import group_name
 
 
@@ -27,8 +27,8 @@ def torch_with(rank: int | None, world: int = 8) -> Any:
     return SimpleNamespace(distributed=distributed, cuda=SimpleNamespace(is_initialized=lambda: False))
 
 
-def at(rank: int | None, environ: dict[str, str], parallel: str = "") -> Standing:
-    return Standing(torch_with(rank), environ, parallel, lambda _: None)
+def at(rank: int | None, environ: dict[str, str], parallel: str = "") -> RankLayout:
+    return RankLayout(torch_with(rank), environ, parallel, lambda _: None)
 
 
 def test_launcher_decides_where_there_is_one() -> None:
@@ -49,7 +49,7 @@ def test_plain_script_is_the_only_rank() -> None:
 
 def test_child_goes_by_its_process_group_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """mp.spawn under a launcher: the environment is the parent's. Without a group it has no rank."""
-    monkeypatch.setattr(standing, "_is_child", lambda: True)
+    monkeypatch.setattr(rank_layout, "_is_child", lambda: True)
     inherited = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
     assert at(5, inherited).place() == Place("torch.distributed", 5, -1, 8)
     assert at(None, inherited).place() is None
@@ -59,7 +59,7 @@ def test_child_goes_by_its_process_group_only(monkeypatch: pytest.MonkeyPatch) -
 def test_wrong_parallel_sizes_are_said_and_left() -> None:
     """A sentence, and the job counts as data-parallel."""
     said: list[str] = []
-    place = Standing(torch_with(None), {"RANK": "0", "WORLD_SIZE": "8"}, "tp=3", said.append)
+    place = RankLayout(torch_with(None), {"RANK": "0", "WORLD_SIZE": "8"}, "tp=3", said.append)
     assert place.layout() == Layout()
     assert "ARGUS_PARALLEL" in said[0]
 
