@@ -48,13 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON, for machines")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     try:
-        fleet = Fleet(**{field.name: getattr(args, field.name) for field in fields(Fleet)})
-        found = forecast(fleet, args.scrape_seconds)
+        fleet = Fleet(**{field.name: getattr(options, field.name) for field in fields(Fleet)})
+        found = forecast(fleet, options.scrape_seconds)
     except ValueError as error:
         raise ArgusExporterError(f"budget: {error}") from error
-    print(json.dumps(dataclasses.asdict(found), indent=2) if args.json else table(fleet, found))
+    print(json.dumps(dataclasses.asdict(found), indent=2) if options.json else table(fleet, found))
     return 0
 
 

@@ -112,70 +112,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Read the files, then summarise or serve.
 
     Raises:
         ArgusExporterError: what cannot be used, in one line.
     """
-    _check(args)
-    with shown(args.files, sys.stderr, quiet=args.quiet) as progress:
-        recordings = read_files(args.files, job=args.job, assume_ranks=args.assume_ranks, progress=progress)
-    if args.serve:
-        asyncio.run(_serve(args, recordings))
+    _check(options)
+    with shown(options.files, sys.stderr, quiet=options.quiet) as progress:
+        recordings = read_files(
+            options.files, job=options.job, assume_ranks=options.assume_ranks, progress=progress
+        )
+    if options.serve:
+        asyncio.run(_serve(options, recordings))
         return 0
-    (fleet,) = _passes(args, recordings, loop=False)
-    summaries = [summarise_rank(recording, args.top) for recording in fleet]
-    if args.json:
+    (fleet,) = _passes(options, recordings, loop=False)
+    summaries = [summarise_rank(recording, options.top) for recording in fleet]
+    if options.json:
         print(json.dumps(as_json(summaries), indent=2))
     else:
-        print(as_text(summaries, args.top))
+        print(as_text(summaries, options.top))
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
-    stretched = dict(args.stretch)
-    if args.stretch and args.resample_ranks is None:
+def _check(options: argparse.Namespace) -> None:
+    stretched = dict(options.stretch)
+    if options.stretch and options.resample_ranks is None:
         raise ArgusExporterError("--stretch needs --resample-ranks N: only a resampled trace is changed")
-    if args.resample_ranks is not None and stretched and max(stretched) >= args.resample_ranks:
+    if options.resample_ranks is not None and stretched and max(stretched) >= options.resample_ranks:
         raise ArgusExporterError(
-            f"--stretch names rank {max(stretched)}; allowed with --resample-ranks {args.resample_ranks}: "
-            f"0 to {args.resample_ranks - 1}"
+            f"--stretch names rank {max(stretched)}; allowed with --resample-ranks {options.resample_ranks}: "
+            f"0 to {options.resample_ranks - 1}"
         )
     for option in ("loop", "keep", "to_socket"):
-        if getattr(args, option) and not args.serve:
+        if getattr(options, option) and not options.serve:
             raise ArgusExporterError(f"--{option.replace('_', '-')} needs --serve")
-    if args.loop and args.speed == 0:
+    if options.loop and options.speed == 0:
         raise ArgusExporterError("--loop at --speed 0 would never sleep; allowed: a speed above 0")
 
 
 def _passes(
-    args: argparse.Namespace, recordings: Sequence[RankRecording], *, loop: bool
+    options: argparse.Namespace, recordings: Sequence[RankRecording], *, loop: bool
 ) -> Iterable[Sequence[RankRecording]]:
-    if args.resample_ranks is None:
+    if options.resample_ranks is None:
         return repeat(recordings) if loop else [recordings]
-    ranks, steps, seed = args.resample_ranks, args.resample_steps, args.seed
-    stretch = dict(args.stretch)
+    ranks, steps, seed = options.resample_ranks, options.resample_steps, options.seed
+    stretch = dict(options.stretch)
     if loop:
         return endless(recordings, ranks=ranks, steps=steps, seed=seed, stretch=stretch)
     return [resample(recordings, ranks=ranks, steps=steps, seed=seed, stretch=stretch)]
 
 
-async def _serve(args: argparse.Namespace, recordings: Sequence[RankRecording]) -> None:
-    stay = args.keep or args.speed == 0
-    async with _exporter(args, recordings) as (socket, where):
-        player = Player(_passes(args, recordings, loop=args.loop), socket, speed=args.speed, stay=stay)
+async def _serve(options: argparse.Namespace, recordings: Sequence[RankRecording]) -> None:
+    stay = options.keep or options.speed == 0
+    async with _exporter(options, recordings) as (socket, where):
+        player = Player(
+            _passes(options, recordings, loop=options.loop), socket, speed=options.speed, stay=stay
+        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, player.stop)
-        count = args.resample_ranks or len(recordings)
+        count = options.resample_ranks or len(recordings)
         job = recordings[0].identity.training_job
-        made = f", resampled with seed {args.seed}" if args.resample_ranks else ""
-        for rank, factor in args.stretch:
+        made = f", resampled with seed {options.seed}" if options.resample_ranks else ""
+        for rank, factor in options.stretch:
             made += f", compute kernels of rank {rank} x{factor:g} (injected into a real trace)"
-        speed = f"at speed {args.speed:g}" if args.speed else "at once"
-        _say(f"replaying {count} ranks of {job} {speed}{made}: {where}", quiet=args.quiet)
-        reporter = asyncio.create_task(_report(player, stay=stay, quiet=args.quiet))
+        speed = f"at speed {options.speed:g}" if options.speed else "at once"
+        _say(f"replaying {count} ranks of {job} {speed}{made}: {where}", quiet=options.quiet)
+        reporter = asyncio.create_task(_report(player, stay=stay, quiet=options.quiet))
         try:
             progress = await play(player)
         finally:
@@ -185,7 +189,7 @@ async def _serve(args: argparse.Namespace, recordings: Sequence[RankRecording]) 
         dropped = f", {progress.dropped:,} records dropped" if progress.dropped else ""
         _say(
             f"ended after step {progress.step}, {progress.kernels:,} kernel records{dropped}",
-            quiet=args.quiet,
+            quiet=options.quiet,
         )
 
 
@@ -204,23 +208,23 @@ def _longest_window(recordings: Sequence[RankRecording], seconds: float) -> int 
 
 @contextlib.asynccontextmanager
 async def _exporter(
-    args: argparse.Namespace, recordings: Sequence[RankRecording]
+    options: argparse.Namespace, recordings: Sequence[RankRecording]
 ) -> AsyncIterator[tuple[Path, str]]:
     """Socket to play to, and where its metrics are."""
-    if args.to_socket is not None:
-        if not is_listening(args.to_socket):
+    if options.to_socket is not None:
+        if not is_listening(options.to_socket):
             raise ArgusExporterError(
-                f"--to-socket {args.to_socket}: no exporter listens there; start one with "
-                f"`argus-exporter serve --socket {args.to_socket}`, or leave the option out"
+                f"--to-socket {options.to_socket}: no exporter listens there; start one with "
+                f"`argus-exporter serve --socket {options.to_socket}`, or leave the option out"
             )
-        yield args.to_socket, f"the exporter at {args.to_socket}"
+        yield options.to_socket, f"the exporter at {options.to_socket}"
         return
-    config = read_config(ExporterConfig, args)
-    if config.windows.steps is None and not args.loop and args.resample_ranks is None:
+    config = read_config(ExporterConfig, options)
+    if config.windows.steps is None and not options.loop and options.resample_ranks is None:
         steps = _longest_window(recordings, config.windows.seconds)
         config = dataclasses.replace(config, windows=dataclasses.replace(config.windows, steps=steps))
     tick = max(recording.tick_seconds for recording in recordings)
-    if args.resample_ranks is None and tick > config.modes.tick_seconds:  # resampling spreads ticks itself
+    if options.resample_ranks is None and tick > config.modes.tick_seconds:  # resampling spreads ticks itself
         config = dataclasses.replace(config, modes=dataclasses.replace(config.modes, tick_seconds=tick))
     # A socket of its own: a replay must not meet the producers of a real job on this host.
     with tempfile.TemporaryDirectory(prefix="argus-replay-") as folder:

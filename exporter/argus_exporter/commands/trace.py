@@ -58,44 +58,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     get_parser.set_defaults(run=_get)
 
 
-def _import(args: argparse.Namespace) -> int:
-    recordings = read_files(args.files, job=args.job, assume_ranks=args.assume_ranks)
+def _import(options: argparse.Namespace) -> int:
+    recordings = read_files(options.files, job=options.job, assume_ranks=options.assume_ranks)
     windows = [window_of_recording(recording) for recording in recordings]
     for recording in recordings:
         for note in recording.notes:
             print(f"{recording.source}: {note}")
     try:
-        if args.out.is_dir():
-            store = FolderStore(args.out)
+        if options.out.is_dir():
+            store = FolderStore(options.out)
             for window in windows:
                 store.put(str(window.key), io.BytesIO(encode(window)))
-                print(args.out / str(window.key))
+                print(options.out / str(window.key))
         else:
             # Files of several ranks may be joined end to end: no id of one is used by another.
-            args.out.write_bytes(b"".join(map(encode, windows)))
-            print(args.out)
+            options.out.write_bytes(b"".join(map(encode, windows)))
+            print(options.out)
     except (OSError, StoreError) as error:
-        raise ArgusExporterError(f"cannot write {args.out}: {error}") from error
+        raise ArgusExporterError(f"cannot write {options.out}: {error}") from error
     return 0
 
 
-def _store(args: argparse.Namespace) -> ObjectStore:
-    return open_store(read_config(ExporterConfig, args).traces.store)
+def _store(options: argparse.Namespace) -> ObjectStore:
+    return open_store(read_config(ExporterConfig, options).traces.store)
 
 
-def _list(args: argparse.Namespace) -> int:
-    for item in _store(args).list(args.prefix):
+def _list(options: argparse.Namespace) -> int:
+    for item in _store(options).list(options.prefix):
         modified = datetime.fromtimestamp(item.modified, UTC)
         print(f"{modified:%Y-%m-%dT%H:%M:%SZ} {item.size:>10} {item.key}")
     return 0
 
 
-def _get(args: argparse.Namespace) -> int:
-    chunks = _store(args).get(args.key)
+def _get(options: argparse.Namespace) -> int:
+    chunks = _store(options).get(options.key)
     try:
-        with args.out.open("wb") as target:
+        with options.out.open("wb") as target:
             for chunk in chunks:
                 target.write(chunk)
     except OSError as error:
-        raise ArgusExporterError(f"cannot write {args.out}: {error.strerror}") from error
+        raise ArgusExporterError(f"cannot write {options.out}: {error.strerror}") from error
     return 0

@@ -62,54 +62,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Play it.
 
     Raises:
         ArgusSimulatorError: values that cannot be, or a destination that does not take the samples.
     """
-    plan = _plan(args)
-    if args.every <= 0 or args.history < 0:
-        raise ArgusSimulatorError(f"--every is {args.every:g} s; allowed: above 0")
-    if args.openmetrics is not None and args.live:
+    plan = _plan(options)
+    if options.every <= 0 or options.history < 0:
+        raise ArgusSimulatorError(f"--every is {options.every:g} s; allowed: above 0")
+    if options.openmetrics is not None and options.live:
         raise ArgusSimulatorError("--live goes with --remote-write only: a file is complete at once")
     end = time.time()
-    times = history(end, args.history, args.every)
-    sink: Sink = OpenMetricsFile(args.openmetrics) if args.openmetrics else RemoteWrite(args.remote_write)
-    say = _silent if args.quiet else _progress(time.monotonic())
+    times = history(end, options.history, options.every)
+    sink: Sink = (
+        OpenMetricsFile(options.openmetrics) if options.openmetrics else RemoteWrite(options.remote_write)
+    )
+    say = _silent if options.quiet else _progress(time.monotonic())
     job = Fleet(plan, times[0])
     series = sum(block.size for block in job.blocks)
     _note(
-        args.quiet,
+        options.quiet,
         f"{plan.layout.ranks} ranks (dp {plan.layout.dp}, tp {plan.layout.tp}, pp {plan.layout.pp},"
         f" ep {plan.layout.ep}), at most {series} series, {len(times)} samples of each",
     )
     sink.open(job.blocks)
     for written in play(job, sink, times):
         say(written)
-    if args.live:
-        _note(args.quiet, f"\nlive for {args.live:g} s")
-        for written in play_live(job, sink, args.live, args.every):
+    if options.live:
+        _note(options.quiet, f"\nlive for {options.live:g} s")
+        for written in play_live(job, sink, options.live, options.every):
             say(written)
     sink.close()
-    _note(args.quiet, "\ndone")
+    _note(options.quiet, "\ndone")
     return 0
 
 
-def _plan(args: argparse.Namespace) -> FleetPlan:
+def _plan(options: argparse.Namespace) -> FleetPlan:
     try:
         layout = Layout.of_ranks(
-            args.ranks, tp=args.tp, pp=args.pp, ep=args.ep, ranks_per_host=args.ranks_per_host
+            options.ranks, tp=options.tp, pp=options.pp, ep=options.ep, ranks_per_host=options.ranks_per_host
         )
         return FleetPlan(
             layout,
-            args.job,
-            args.step,
-            args.seed,
-            tuple(map(faults.parse_fault, args.fault)),
-            tuple(args.channels.split(",")),
-            args.pairs,
-            dict(map(_label, args.label)),
+            options.job,
+            options.step,
+            options.seed,
+            tuple(map(faults.parse_fault, options.fault)),
+            tuple(options.channels.split(",")),
+            options.pairs,
+            dict(map(_label, options.label)),
         )
     except ValueError as error:
         raise ArgusSimulatorError(str(error)) from error

@@ -53,22 +53,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "shipped scenarios: " + ", ".join(shipped())
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Play it; raises UserError where there is nothing to play."""
-    if args.check:
-        return _check(args.scenario)
+    if options.check:
+        return _check(options.scenario)
     scenario = load_scenario(
-        args.scenario, seed=args.seed, magnitude=args.magnitude, topology=args.topology
-    ).compressed(args.speed)
-    if args.truth is not None:
+        options.scenario, seed=options.seed, magnitude=options.magnitude, topology=options.topology
+    ).compressed(options.speed)
+    if options.truth is not None:
         try:
-            write_truth(args.truth, scenario.truth)
+            write_truth(options.truth, scenario.truth)
         except OSError as error:
-            raise ArgusSimulatorError(f"{args.truth}: cannot write the truth: {error.strerror}") from error
-    duration = args.duration if args.duration is not None else scenario.duration_seconds
+            raise ArgusSimulatorError(f"{options.truth}: cannot write the truth: {error.strerror}") from error
+    duration = options.duration if options.duration is not None else scenario.duration_seconds
     shown = _Shown(duration)
     player = Player(
-        scenario.job(), scenario.training_job, args.socket or default_socket_path(), on_step=shown.step
+        scenario.job(), scenario.training_job, options.socket or default_socket_path(), on_step=shown.step
     )
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: player.stop())
