@@ -37,7 +37,7 @@ def draw(source: Source, given: dict[str, dict[str, str]], pages: Path) -> list[
     return written
 
 
-def photograph(pages: list[Path], pictures: Path) -> bool:
+def screenshot(pages: list[Path], pictures: Path) -> bool:
     """Pictures of pages; False where there is no browser."""
     chromium = browser.find()
     if chromium is None:
@@ -68,7 +68,7 @@ def main() -> int:
     if options.url:
         source = Source(options.url, Span(options.end or time.time()))
         given = {"": {"training_job": options.job}} if options.job else {}
-        photograph(draw(source, given, options.pages), options.pictures)
+        screenshot(draw(source, given, options.pages), options.pictures)
         return 0
     # Only here: whoever draws a Prometheus of their own needs no simulator.
     from bench import dashboard_stage as stage
@@ -78,7 +78,7 @@ def main() -> int:
         played = stage.build(Path(folder), size, _progress())
         try:
             source = Source(played.server.url, Span(played.end, size.seconds, size.every))
-            photograph(draw(source, stage.variables(size), options.pages), options.pictures)
+            screenshot(draw(source, stage.variables(size), options.pages), options.pictures)
         finally:
             played.server.stop()
     return 0

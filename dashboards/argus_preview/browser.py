@@ -1,4 +1,4 @@
-"""Headless Chromium: pages drawn, photographed, and read back."""
+"""Headless Chromium: pages drawn, captured, and read back."""
 
 from __future__ import annotations
 

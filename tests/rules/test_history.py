@@ -20,7 +20,7 @@ TOLD = f"{SECONDS * (RUN + GAP + 30)}s"
 
 
 @dataclass(frozen=True)
-class Course:
+class RunProfile:
     """How a run goes. Shares are of wall time; the host waits for the GPU in the rest of its samples."""
 
     step_seconds: float = 0.1
@@ -35,7 +35,7 @@ class Course:
     """None: no sample ever met an allocation."""
 
 
-def add(job: Scenario, name: str, model: str, first: int, course: Course) -> None:
+def add(job: Scenario, name: str, model: str, first: int, profile: RunProfile) -> None:
     """A run of one rank that begins with sample `first`."""
 
     def series(metric: str, values: str, **labels: object) -> None:
@@ -44,41 +44,43 @@ def add(job: Scenario, name: str, model: str, first: int, course: Course) -> Non
     def counter(metric: str, a_second: float, **labels: object) -> None:
         series(metric, f"0+{a_second * SECONDS:.6g}x{RUN}", rank=0, **labels)
 
-    steps = 1 / course.step_seconds
+    steps = 1 / profile.step_seconds
     series("argus_job_info", f"1x{RUN}", model=model, backend="megatron", world_size=8)
     series("argus_rank_up", f"1x{RUN}", rank=0)
     counter("argus_iteration_duration_seconds_sum", 1.0)
     counter("argus_iteration_duration_seconds_count", steps)
-    counter("argus_iteration_duration_seconds_squared_total", course.step_seconds)
+    counter("argus_iteration_duration_seconds_squared_total", profile.step_seconds)
     kernel = {"kernel": "gemm", "stream": "compute0"}
-    counter("argus_kernel_duration_seconds_total", course.computing, **kernel)
+    counter("argus_kernel_duration_seconds_total", profile.computing, **kernel)
     # Each launch takes as long as ever: fewer of them are there where less is computed.
-    counter("argus_kernel_launches_total", 100 * course.computing, **kernel)
-    counter("argus_void_seconds_total", course.idle, void="minority")
+    counter("argus_kernel_launches_total", 100 * profile.computing, **kernel)
+    counter("argus_void_seconds_total", profile.idle, void="minority")
     counter("argus_void_seconds_total", 0.0, void="inter_step")
     stacks = {"thread": "MainThread"}
     counter(
-        "argus_stack_samples_total", 10 * course.synchronising, frame="synchronize (torch.cuda)", **stacks
+        "argus_stack_samples_total", 10 * profile.synchronising, frame="synchronize (torch.cuda)", **stacks
     )
-    counter("argus_stack_samples_total", 10 * (1 - course.synchronising), frame="other", **stacks)
-    if course.allocating is not None:
-        counter("argus_stack_samples_total", 10 * course.allocating, frame="cudaMalloc (allocator)", **stacks)
-    if course.launch_ahead_seconds is not None:
+    counter("argus_stack_samples_total", 10 * (1 - profile.synchronising), frame="other", **stacks)
+    if profile.allocating is not None:
+        counter(
+            "argus_stack_samples_total", 10 * profile.allocating, frame="cudaMalloc (allocator)", **stacks
+        )
+    if profile.launch_ahead_seconds is not None:
         series(
-            "argus_issue_latency_seconds", f"{course.launch_ahead_seconds}x{RUN}", rank=0,
+            "argus_issue_latency_seconds", f"{profile.launch_ahead_seconds}x{RUN}", rank=0,
             kernel_class="compute", quantile="0.5",
         )  # fmt: skip
     for transfer, group, seconds in (
-        ("all_reduce", "dp:pp1", course.collective_seconds),
-        ("send_recv", "stage:pp1", course.receiving_seconds),
-        ("pp-send-grad", "stage:pp1", course.sending_seconds),
+        ("all_reduce", "dp:pp1", profile.collective_seconds),
+        ("send_recv", "stage:pp1", profile.receiving_seconds),
+        ("pp-send-grad", "stage:pp1", profile.sending_seconds),
     ):
         phase = {"phase": transfer, "kind": "comm", "group": group, "source": "kernel"}
         counter("argus_phase_duration_seconds_count", steps, **phase)
         counter("argus_phase_duration_seconds_sum", steps * seconds, **phase)
 
 
-def runs(folder: Path, models: dict[str, tuple[Course, Course]]) -> Scenario:
+def runs(folder: Path, models: dict[str, tuple[RunProfile, RunProfile]]) -> Scenario:
     """Of each model an earlier and a later run, named `MODEL old` and `MODEL new`."""
     concerns = ("job", "phases", "verdicts", "history")
     job = Scenario(folder, concerns, flavour="rules/test", interval=SECONDS, evaluation=SECONDS)
@@ -88,35 +90,35 @@ def runs(folder: Path, models: dict[str, tuple[Course, Course]]) -> Scenario:
     return job
 
 
-HALF_HIDDEN = Course(step_seconds=0.12, computing=0.58)
+HALF_HIDDEN = RunProfile(step_seconds=0.12, computing=0.58)
 """A fifth slower; the kernels take as long, but transfers are no longer beside them."""
-UNSEEN = Course(launch_ahead_seconds=None)
+UNSEEN = RunProfile(launch_ahead_seconds=None)
 """Launches are not looked at (ARGUS_ISSUE_LATENCY is off)."""
 CAUSES = {
-    "the same": (Course(), Course(), ""),
-    "transfers are not hidden": (Course(), HALF_HIDDEN, "overlap-config infrastructure"),
+    "the same": (RunProfile(), RunProfile(), ""),
+    "transfers are not hidden": (RunProfile(), HALF_HIDDEN, "overlap-config infrastructure"),
     "transfers take longer": (
-        Course(),
+        RunProfile(),
         replace(HALF_HIDDEN, collective_seconds=0.04),
         "fabric-config operations",
     ),
     "transfers from stage to stage take longer": (
-        Course(),
+        RunProfile(),
         replace(HALF_HIDDEN, sending_seconds=0.04),
         "fabric-config operations",
     ),
     "transfers are not hidden, and stages wait for one another": (
-        Course(),
+        RunProfile(),
         replace(HALF_HIDDEN, receiving_seconds=0.04),
         "overlap-config infrastructure",
     ),
     "the host waits for a slower GPU": (
-        Course(),
+        RunProfile(),
         replace(HALF_HIDDEN, synchronising=0.4),
         "overlap-config infrastructure",
     ),
     "the host waits, and its launches no longer run ahead": (
-        Course(),
+        RunProfile(),
         replace(HALF_HIDDEN, synchronising=0.4, launch_ahead_seconds=0.001),
         "host-sync algorithm",
     ),
@@ -126,12 +128,12 @@ CAUSES = {
         "host-sync algorithm",
     ),
     "memory is allocated, which no sample met before": (
-        Course(),
+        RunProfile(),
         replace(HALF_HIDDEN, idle=0.12, allocating=0.3),
         "host-alloc infrastructure",
     ),
-    "the GPU idles": (Course(), replace(HALF_HIDDEN, idle=0.12), "host-code algorithm"),
-    "nothing else": (Course(), Course(step_seconds=0.12), "unexplained infrastructure"),
+    "the GPU idles": (RunProfile(), replace(HALF_HIDDEN, idle=0.12), "host-code algorithm"),
+    "nothing else": (RunProfile(), RunProfile(step_seconds=0.12), "unexplained infrastructure"),
 }
 """How the earlier and the later run go, and the cause and the team of the later."""
 
@@ -153,7 +155,7 @@ def test_the_cause_is_what_changed_with_the_speed(tmp_path: Path) -> None:
 
 def test_a_rank_that_costs_little_keeps_nothing_from_being_learned(tmp_path: Path) -> None:
     """The norm may be bent by less than what counts as slow: a twentieth."""
-    job = runs(tmp_path, {model: (Course(), Course()) for model in ("little", "much")})
+    job = runs(tmp_path, {model: (RunProfile(), RunProfile()) for model in ("little", "much")})
     blamed = {"verdict": "culprit", "cause": "gpu-compute", "team": "operations", "level": "L3"}
     for model, lost in (("little", 0.04), ("much", 0.06)):
         job.add(
@@ -170,7 +172,7 @@ def test_a_rank_that_costs_little_keeps_nothing_from_being_learned(tmp_path: Pat
 
 def test_pauses_at_steps_of_each_ranks_own_explain_a_slower_run(tmp_path: Path) -> None:
     """A sixth of the time is lost; the cost of such pauses is known by a lower bound, a third of it."""
-    job = runs(tmp_path, dict.fromkeys(("most", "some"), (Course(), HALF_HIDDEN)))
+    job = runs(tmp_path, dict.fromkeys(("most", "some"), (RunProfile(), HALF_HIDDEN)))
     for model, lost in (("most", 0.06), ("some", 0.05)):
         values = f"_x{RUN + GAP} {lost}x{RUN} stale"
         job.add("job:argus_gc_unsynchronised:lost_ratio", values, training_job=f"{model} new", phase="gc")

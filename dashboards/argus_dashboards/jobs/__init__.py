@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from argus_dashboards import frame, variables
-from argus_dashboards.jobs import course, overview
+from argus_dashboards.jobs import over_time, overview
 from argus_dashboards.links import JOBS as UID
 
-SECTIONS: Final = (overview.SECTION, course.SECTION)
+SECTIONS: Final = (overview.SECTION, over_time.SECTION)
 
 
 def dashboard() -> Any:

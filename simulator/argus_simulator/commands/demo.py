@@ -11,7 +11,7 @@ from argus_core.command_line import whole_number
 from argus_simulator.demo.plan import plan
 from argus_simulator.demo.progress import Reporter
 from argus_simulator.demo.story import Story
-from argus_simulator.demo.telling import lines
+from argus_simulator.demo.summary import lines
 from argus_simulator.demo.torch_training import TorchTraining
 from argus_simulator.demo.training import SimulatedTraining, Training
 from argus_simulator.stack import Stack, StackOptions

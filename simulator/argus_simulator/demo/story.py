@@ -1,4 +1,4 @@
-"""The course of a demo: healthy, fault, page delivered, and what comes after."""
+"""What happens in a demo: healthy, fault, page delivered, and what comes after."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class TorchTraining:
         return Truth(self._rank, _FACTOR, self._steps_at(self._onset), expected, ())
 
     @property
-    def confession(self) -> str:
+    def truth_text(self) -> str:
         return (
             f"rank {self._rank} does {_FACTOR:g} times the work in the frozen layers of its forward pass "
             f"from about step {self.truth.onset_step} on"

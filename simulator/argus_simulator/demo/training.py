@@ -24,7 +24,7 @@ class Training(Protocol):
         """Only for the judge at the end."""
 
     @property
-    def confession(self) -> str:
+    def truth_text(self) -> str:
         """The truth in words, for the last lines."""
 
     def start(self, stack: Stack) -> None: ...
@@ -51,7 +51,7 @@ class SimulatedTraining:
         self.truth = plan.truth
         self.description = f"a simulated job of {plan.scenario.topology.dp} ranks (data-parallel)"
         truth = plan.truth
-        self.confession = (
+        self.truth_text = (
             f"rank {truth.rank} takes {truth.factor:g} times as long in {truth.expected.phase} "
             f"from step {truth.onset_step} on"
         )

@@ -51,7 +51,7 @@ class Claim:
         return SEVERITIES.index(self.severity) <= SEVERITIES.index(severity)
 
 
-def told(claims: Iterable[Claim]) -> tuple[str, ...]:
+def sentences(claims: Iterable[Claim]) -> tuple[str, ...]:
     """Claims in words, in the order in which they began; those that differ in rank or loudness are one."""
     alike: dict[tuple[str, str, bool], list[Claim]] = {}
     for claim in claims:

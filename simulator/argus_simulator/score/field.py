@@ -11,7 +11,8 @@ from pathlib import Path
 
 from argus_simulator.score.baselines import named
 from argus_simulator.score.claims import claims_of
-from argus_simulator.score.judging import Course, judge, judge_healthy
+from argus_simulator.score.job_timeline import JobTimeline
+from argus_simulator.score.judging import judge, judge_healthy
 from argus_simulator.score.members import JobMembers
 from argus_simulator.score.playing import Log, Order, unscraped_mark
 from argus_simulator.score.results import Result, result_of
@@ -107,14 +108,14 @@ class Field:
     def _judge(self, playing: _Playing) -> Result:
         log = Log.from_json(playing.log.read_text())
         truth, query = playing.scene.truth, self._stack.query
-        course = Course(log.start, log.end, log.step_ends)
+        timeline = JobTimeline(log.start, log.end, log.step_ends)
         members = JobMembers(query, playing.job, time.time() - log.start)
         delivered = self._stack.notifications()
-        judgement = judge(truth, course, claims_of(playing.job, delivered, members))
+        judgement = judge(truth, timeline, claims_of(playing.job, delivered, members))
         if playing.history_job:
             said = claims_of(playing.history_job, delivered, lambda _: frozenset())
             judgement = judgement.after(judge_healthy(truth, log.history_start, log.start, said))
-        onset = course.begins(playing.scene.onset_step)
+        onset = timeline.begins(playing.scene.onset_step)
         seconds = int(log.end - log.start)
         up = f'avg_over_time(up{{instance="{playing.exporter.address}"}}[{seconds}s] @ {log.end})'
         return result_of(

@@ -6,54 +6,19 @@ the wrong rank counts against precision, though only a ticket or a page counts a
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from argus_simulator.lab.truth import Truth
-from argus_simulator.score.claims import SEVERITIES, Claim, incidents, told
+from argus_simulator.score.claims import SEVERITIES, Claim, incidents, sentences
+from argus_simulator.score.job_timeline import JobTimeline
 
 WINDOW_S = 10.0
 """Shortest window of a phase's mean in the mixin's test profile."""
 EVALUATION_S = 1.0
 GRACE_S = WINDOW_S + EVALUATION_S
 """After the end of a fault its traces are still in the windows: so long an alert is still about it."""
-
-
-@dataclass(frozen=True)
-class Course:
-    """How a job went.
-
-    Attributes:
-        start, end: Unix times of its first and its last moment.
-        step_ends: Unix time at which each step ended on all ranks.
-    """
-
-    start: float
-    end: float
-    step_ends: Sequence[float]
-
-    def begins(self, step: int) -> float:
-        """When a step begins; the end of the job for one that it did not reach."""
-        if step <= 0:
-            return self.start
-        return self.step_ends[step - 1] if step <= len(self.step_ends) else self.end
-
-    def steps_between(self, start: float, end: float) -> int:
-        """Steps that ended between two Unix times; after the last one, as many as there usually are."""
-        ended = bisect.bisect_right(self.step_ends, end) - bisect.bisect_right(self.step_ends, start)
-        after = end - max(start, self.step_ends[-1] if self.step_ends else start)
-        return ended + int(max(0.0, after) / self._usual_s)
-
-    @property
-    def _usual_s(self) -> float:
-        """Median step; the whole course where there are none."""
-        ends = [self.start, *self.step_ends]
-        return (
-            statistics.median(map(float.__sub__, ends[1:], ends)) if self.step_ends else self.end - self.start
-        )
 
 
 @dataclass(frozen=True)
@@ -102,19 +67,19 @@ class Judgement:
 def judge_healthy(truth: Truth, start: float, end: float, claims: Iterable[Claim]) -> Judgement:
     """A run in which nothing is wrong, whatever is wrong in the scenario."""
     healthy = dataclasses.replace(truth, control=True, findings=())
-    return judge(healthy, Course(start, end, ()), claims)
+    return judge(healthy, JobTimeline(start, end, ()), claims)
 
 
-def judge(truth: Truth, course: Course, claims: Iterable[Claim]) -> Judgement:
+def judge(truth: Truth, timeline: JobTimeline, claims: Iterable[Claim]) -> Judgement:
     """Compare what was said with the truth."""
     about = [claim for claim in claims if claim.about_training]
-    onset = course.end if truth.control else course.begins(_onset_step(truth))
+    onset = timeline.end if truth.control else timeline.begins(_onset_step(truth))
     false = [claim for claim in about if claim.start < onset and _accuses(claim, truth)]
     if truth.control:
         false = [claim for claim in about if _accuses(claim, truth)]
     grouped = incidents(false, apart_s=GRACE_S)
-    accusations = tuple("; ".join(told(group)) for group in grouped)
-    during = [] if truth.control else [c for c in about if onset <= c.start <= _until(truth, course)]
+    accusations = tuple("; ".join(sentences(group)) for group in grouped)
+    during = [] if truth.control else [c for c in about if onset <= c.start <= _until(truth, timeline)]
     loud = [claim for claim in during if claim.above_info]
     first = min((claim.start for claim in loud), default=None)
     named = _ranks(during)
@@ -124,7 +89,7 @@ def judge(truth: Truth, course: Course, claims: Iterable[Claim]) -> Judgement:
     teams = tuple(sorted({claim.team for claim in finding} - {""}))
     return Judgement(
         detected=None if truth.control else bool(loud),
-        steps=course.steps_between(onset, first) if first is not None else None,
+        steps=timeline.steps_between(onset, first) if first is not None else None,
         seconds=round(first - onset, 3) if first is not None else None,
         named=tuple(sorted(named)),
         precision=precision,
@@ -136,8 +101,8 @@ def judge(truth: Truth, course: Course, claims: Iterable[Claim]) -> Judgement:
         victims=tuple(sorted(named - truth.culprits)),
         accusations=accusations,
         alerts=len(false),
-        healthy_hours=max(0.0, onset - course.start) / 3600,
-        said=told(about if truth.control else during),
+        healthy_hours=max(0.0, onset - timeline.start) / 3600,
+        said=sentences(about if truth.control else during),
     )
 
 
@@ -145,11 +110,11 @@ def _onset_step(truth: Truth) -> int:
     return min((finding.onset_step for finding in truth.findings), default=0)
 
 
-def _until(truth: Truth, course: Course) -> float:
+def _until(truth: Truth, timeline: JobTimeline) -> float:
     """The end of the last fault, and the time for which it stays in the windows."""
     ends = [finding.end_step for finding in truth.findings]
     return GRACE_S + max(
-        (course.end if end is None else course.begins(end) for end in ends), default=course.end
+        (timeline.end if end is None else timeline.begins(end) for end in ends), default=timeline.end
     )
 
 
@@ -183,9 +148,9 @@ def _localisation(truth: Truth, named: frozenset[int], loud: Sequence[Claim]) ->
 
 def _cause_right(truth: Truth, causes: Sequence[str], loud: Sequence[Claim]) -> bool:
     """The loudest alerts know only true causes, and of several faults at once none goes unnamed."""
-    heard = {claim.cause for claim in loud}
+    named = {claim.cause for claim in loud}
     true = {cause for finding in truth.findings for cause in finding.causes}
-    every = all(heard & set(finding.causes) for finding in truth.findings)
+    every = all(named & set(finding.causes) for finding in truth.findings)
     return bool(causes) and set(causes) <= true and every
 
 

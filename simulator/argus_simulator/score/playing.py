@@ -1,7 +1,7 @@
 """One scenario, played in a process of its own: `python -m argus_simulator.score.playing ORDER`.
 
 A process of its own, because the steps of several jobs must not wait for one interpreter. ORDER is a file
-that says what to play; another file gets the log of the course, when the job has ended.
+that says what to play; another file gets the log of it, when the job has ended.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from argus_simulator.lab import Finding, Truth
 from argus_simulator.score.claims import claims_of
-from argus_simulator.score.judging import Course, Judgement, judge
+from argus_simulator.score.job_timeline import JobTimeline
+from argus_simulator.score.judging import Judgement, judge
 from argus_simulator.score.results import Result
 from argus_simulator.stack import Notification
 
@@ -12,8 +13,10 @@ JOB = "job-1"
 STEP_S = 0.25
 ONSET_STEP = 200
 STEPS = 400
-COURSE = Course(1000.0, 1000.0 + STEPS * STEP_S, [1000.0 + STEP_S * (step + 1) for step in range(STEPS)])
-ONSET = COURSE.begins(ONSET_STEP)
+TIMELINE = JobTimeline(
+    1000.0, 1000.0 + STEPS * STEP_S, [1000.0 + STEP_S * (step + 1) for step in range(STEPS)]
+)
+ONSET = TIMELINE.begins(ONSET_STEP)
 
 SLOW = {"alertname": "ArgusStragglerRank", "cause": "gpu-compute", "team": "operations", "phase": "forward"}
 
@@ -53,8 +56,8 @@ def members(labels: dict[str, str]) -> frozenset[int]:
     return GROUPS[labels["group"]] if link else frozenset()
 
 
-def judged(of: Truth, *delivered: Notification, course: Course = COURSE) -> Judgement:
-    return judge(of, course, claims_of(JOB, delivered, members))
+def judged(of: Truth, *delivered: Notification, timeline: JobTimeline = TIMELINE) -> Judgement:
+    return judge(of, timeline, claims_of(JOB, delivered, members))
 
 
 def result(

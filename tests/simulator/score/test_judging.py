@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from argus_simulator.score.claims import claims_of
-from argus_simulator.score.judging import Course, judge_healthy
+from argus_simulator.score.job_timeline import JobTimeline
+from argus_simulator.score.judging import judge_healthy
 from simulator.score.judged import (
-    COURSE,
     JOB,
     ONSET,
     ONSET_STEP,
     SLOW,
     STEP_S,
+    TIMELINE,
     finding,
     judged,
     members,
@@ -155,13 +156,13 @@ def test_incidents_are_counted_and_alerts_too():
     """Two ranks at once are one incident of two alerts."""
     found = judged(truth(control=True), said(RANK_3), said(RANK_4))
     assert (len(found.accusations), found.alerts) == (1, 2)
-    assert found.healthy_hours == pytest.approx((COURSE.end - COURSE.start) / 3600)
+    assert found.healthy_hours == pytest.approx((TIMELINE.end - TIMELINE.start) / 3600)
 
 
 def test_the_run_before_is_healthy_time():
     """What is said in the history that a fault is compared with is false, and its hours count."""
     before = judge_healthy(
-        ONE, COURSE.start - 65, COURSE.start, claims_of(JOB, [said(RANK_3, at=950)], members)
+        ONE, TIMELINE.start - 65, TIMELINE.start, claims_of(JOB, [said(RANK_3, at=950)], members)
     )
     found = judged(ONE, said(RANK_3)).after(before)
     assert (found.detected, len(found.accusations), found.alerts) == (True, 1, 1)
@@ -177,7 +178,7 @@ def test_alerts_about_argus_find_no_fault():
 
 def test_a_job_that_hangs_has_no_more_steps():
     """Time still passes: the stall is found after as many steps as there would have been."""
-    hang = Course(COURSE.start, COURSE.end, COURSE.step_ends[:ONSET_STEP])
+    hang = JobTimeline(TIMELINE.start, TIMELINE.end, TIMELINE.step_ends[:ONSET_STEP])
     stalled = {**RANK_3, "alertname": "ArgusTrainingStalled"}
-    found = judged(ONE, said(stalled, at=ONSET + 12), course=hang)
+    found = judged(ONE, said(stalled, at=ONSET + 12), timeline=hang)
     assert (found.detected, found.steps, found.seconds) == (True, 12 / STEP_S, 12)

@@ -1,4 +1,4 @@
-"""What is ordered, and what is measured of a course."""
+"""What is ordered, and what is measured of a job."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
         yield f"  kernels    slow on rank {expected.rank}: {', '.join(kernels[:_KERNELS_SHOWN])}{more}"
     wrong = {*outcome.early, *outcome.verdict.found} - {expected}
     yield from _wrong(wrong, stack, training) if wrong else ("  nobody else was accused",)
-    yield f"Truth: {training.confession}."
+    yield f"Truth: {training.truth_text}."
     yield ""
     yield f"Prometheus    {stack.prometheus.url}/alerts"
     yield f"Alertmanager  {stack.alertmanager.url}"
@@ -71,9 +71,9 @@ def _wrong(wrong: Collection[Accusation], stack: Stack, training: Training) -> I
     onset = training.onset() or 0.0
     for made in sorted(wrong, key=str):
         who = " ".join(part for part in (made.alert, made.rank and f"rank {made.rank}", made.phase) if part)
-        heard = ", ".join(
-            f"{told.labels.get('severity')} {told.status} at {told.received - onset:+.1f} s"
-            for told in stack.notifications()
-            if accusation(told) == made
+        delivered = ", ".join(
+            f"{one.labels.get('severity')} {one.status} at {one.received - onset:+.1f} s"
+            for one in stack.notifications()
+            if accusation(one) == made
         )
-        yield f"  accused wrongly: {who} ({heard or 'not delivered'})"
+        yield f"  accused wrongly: {who} ({delivered or 'not delivered'})"
