@@ -54,7 +54,8 @@ def configuration_page() -> str:
         "# Configuration",
         "",
         "Generated from the configuration classes by `make generate`; do not edit.",
-        "Each component reads one YAML file (`--config FILE`); flags override it. Unknown keys are refused.",
+        "Each component reads one YAML file (`--config FILE`); flags override it. Unknown keys are refused, and",
+        "`--help-config` prints this list.",
     ]
     for title, cls in (("argus-exporter", ExporterConfig), ("argus-l3-worker", Config)):
         lines += ["", f"## {title}", "", "| key | allowed | default | meaning |", "|---|---|---|---|"]

@@ -1,4 +1,4 @@
-"""Configuration of the exporter. Each key is documented where it is declared (`serve --help-config`)."""
+"""Configuration of the exporter. Each key is documented where it is declared (`--help-config`)."""
 
 from __future__ import annotations
 
