@@ -24,7 +24,7 @@ from argus_exporter.config import ExporterConfig
 from argus_exporter.intake.connection import Connection
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.ranks.peers import peer_of
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 from bench.fuzz.script import Script
 
 _CONNECTIONS: Final = 3
@@ -79,7 +79,7 @@ class Peer:
 class Exporter:
     """The state behind the socket, without an event loop."""
 
-    ranks: Ranks = field(default_factory=lambda: Ranks(ExporterConfig()))
+    ranks: RankRegistry = field(default_factory=lambda: RankRegistry(ExporterConfig()))
 
     def connect(self) -> Peer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

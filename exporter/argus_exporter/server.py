@@ -40,7 +40,7 @@ from argus_exporter.publish.trace_metrics import trace_metrics
 from argus_exporter.publish.web_config import WebAccess
 from argus_exporter.publish.web_listener import listeners
 from argus_exporter.py_spy.supervisor import StackSupervisor
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 from argus_exporter.ranks.window_publisher import WindowPublisher
 from argus_exporter.traces.reader import NOTHING_LIVE, LiveStreams
 from argus_exporter.traces.requests import request_handler
@@ -81,7 +81,7 @@ class RunningExporter:
 
     socket: Path
     url: str
-    ranks: Ranks
+    ranks: RankRegistry
     reloads: Reloads
     intake: Intake
     stacks: StackSupervisor
@@ -113,7 +113,7 @@ async def running_exporter(config: ExporterConfig) -> AsyncIterator[RunningExpor
         ArgusExporterError: the port is taken, or the socket cannot be had.
         SettingsError: a file that the configuration names is wrong.
     """
-    ranks = Ranks(config, topology=load_topology(config.topology.file))
+    ranks = RankRegistry(config, topology=load_topology(config.topology.file))
     path = config.socket.path or default_socket_path()
     async with (
         running_traces(config.traces, config.routing, path, lambda: _live_ranks(ranks)) as traces,
@@ -122,7 +122,7 @@ async def running_exporter(config: ExporterConfig) -> AsyncIterator[RunningExpor
         yield exporter
 
 
-def _live_ranks(ranks: Ranks) -> list[LiveRank]:
+def _live_ranks(ranks: RankRegistry) -> list[LiveRank]:
     return [
         LiveRank(
             state.identity.key,
@@ -137,7 +137,7 @@ def _live_ranks(ranks: Ranks) -> list[LiveRank]:
 
 @contextlib.asynccontextmanager
 async def _running_exporter(
-    config: ExporterConfig, ranks: Ranks, path: Path, traces: TraceService | None
+    config: ExporterConfig, ranks: RankRegistry, path: Path, traces: TraceService | None
 ) -> AsyncIterator[RunningExporter]:
     reloads = Reloads()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-modes") as executor:
@@ -214,7 +214,7 @@ async def _start_http(
 
 
 def _application(
-    ranks: Ranks, intake: Intake, access: WebAccess, reloads: Reloads, traces: TraceService | None
+    ranks: RankRegistry, intake: Intake, access: WebAccess, reloads: Reloads, traces: TraceService | None
 ) -> web.Application:
     of_process = CollectorRegistry()
     ProcessCollector(registry=of_process)

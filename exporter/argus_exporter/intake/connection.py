@@ -17,7 +17,7 @@ from argus_exporter.ranks.channels import Attachment, channels_of
 from argus_exporter.ranks.live import adopt_page
 from argus_exporter.ranks.peers import Peer, user_name
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 from argus_exporter.traces.ring import Ring, Tap
 
 log = Log(__name__)
@@ -35,7 +35,7 @@ class Connection:
     def __init__(
         self,
         peer: socket.socket,
-        ranks: Ranks,
+        ranks: RankRegistry,
         who: Peer,
         opened_at: float,
         ring: Ring | None = None,

@@ -17,7 +17,7 @@ from argus_exporter.py_spy.settings import StacksConfig
 from argus_exporter.py_spy.target import NotTraceable, Process, is_self, process_of
 from argus_exporter.py_spy.watch import Sampler, Watch, deliver
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 from argus_exporter.stacks.folded import Sink
 
 log = Log(__name__)
@@ -36,7 +36,7 @@ class StackSupervisor:
     """
 
     def __init__(
-        self, ranks: Ranks, config: StacksConfig, socket: Path, *, sampler: Sampler = sample
+        self, ranks: RankRegistry, config: StacksConfig, socket: Path, *, sampler: Sampler = sample
     ) -> None:
         self.sinks: list[Sink] = []
         """Takers of whole stacks; more may be added at any time."""

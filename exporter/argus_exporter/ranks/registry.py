@@ -15,7 +15,7 @@ from argus_exporter.ranks.peers import is_trusted, user_name
 from argus_exporter.ranks.rank_state import RankState, StepSink
 
 
-class Ranks:
+class RankRegistry:
     """The ranks by training job and number. One thread (the event loop) calls it."""
 
     def __init__(

@@ -9,7 +9,7 @@ from argus_core.log import Log
 from argus_core.log_limiter import LogLimiter, going_on
 from argus_exporter.kernels.windows import ClosedWindow
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 
 log = Log(__name__)
 
@@ -23,7 +23,7 @@ class WindowPublisher:
     ranks end with the same step; copied all at once they would double the memory.
     """
 
-    def __init__(self, ranks: Ranks, executor: Executor) -> None:
+    def __init__(self, ranks: RankRegistry, executor: Executor) -> None:
         self._ranks = ranks
         self._executor = executor
         self._failures = LogLimiter(log)

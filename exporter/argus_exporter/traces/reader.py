@@ -19,8 +19,8 @@ from argus_exporter.kernels.streams import label_streams
 from argus_exporter.place.topology import Identity, RoutingTable
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
 from argus_exporter.traces.collectives import collective_phases, dimensions_of
+from argus_exporter.traces.segment_index import RankKey, created_ns, rank_folder, segment_paths
 from argus_exporter.traces.segments import Frame, FrameType, read_frames, unpack_names
-from argus_exporter.traces.shelf import RankKey, created_ns, rank_folder, rank_folders, segment_paths
 from argus_exporter.traces.window import Pause, Samples, TraceWindow
 
 _LATE_NS: Final = 120_000_000_000
@@ -59,11 +59,6 @@ NOTHING_LIVE: Final = LiveStreams({}, {})
 
 class NotInRing(Exception):
     """The ring does not hold what was asked for; the message says what it has."""
-
-
-def ranks_in(folder: Path) -> list[RankKey]:
-    """The ranks that a ring holds records of."""
-    return [key for key, path in rank_folders(folder) if segment_paths(path)]
 
 
 def steps_between(folder: Path, key: RankKey, begin_ns: int, end_ns: int) -> tuple[int, int] | None:

@@ -22,8 +22,8 @@ from argus_core import wire
 from argus_core.log import Log
 from argus_exporter.place.topology import Identity
 from argus_exporter.stacks.folded import Folded
+from argus_exporter.traces.segment_index import RankKey, Segment, SegmentIndex, rank_folder, segment_name
 from argus_exporter.traces.segments import RECORDED, Frame, FrameType, SegmentWriter, pack_names
-from argus_exporter.traces.shelf import RankKey, Segment, Shelf, rank_folder, segment_name
 
 log = Log(__name__)
 
@@ -123,7 +123,7 @@ class Ring:
         """Those that are connected, or have frames to be written."""
         self._changing = threading.Lock()
         """Held where a rank comes and where it goes: neither must miss the other."""
-        self._shelf = Shelf(folder)
+        self._closed = SegmentIndex(folder)
         self._put_bytes = 0  # counted on the event loop
         self._taken_bytes = 0  # counted on the writer's thread
         self._connections = 0
@@ -136,20 +136,20 @@ class Ring:
         self._stopping = False
         self._hurry = False
         self._failing = False
-        self.dropped_bytes = self._shelf.dropped_bytes
+        self.dropped_bytes = self._closed.dropped_bytes
         """Bytes of records that are gone, by reason: age, budget, backlog, disk, torn."""
 
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return self._shelf.size + sum(segment.size for segment in self._open_segments())
+        return self._closed.size + sum(segment.size for segment in self._open_segments())
 
     @property
     def oldest_ns(self) -> int | None:
         """When the oldest segment began."""
         oldest = [segment.created_ns for segment in self._open_segments()]
-        if self._shelf.oldest is not None:
-            oldest.append(self._shelf.oldest.created_ns)
+        if self._closed.oldest is not None:
+            oldest.append(self._closed.oldest.created_ns)
         return min(oldest, default=None)
 
     def open(self) -> None:
@@ -167,7 +167,7 @@ class Ring:
             os.close(self._lock_file)
             self._lock_file = None
             raise RingTaken(f"{self.folder} is in use by another exporter") from error
-        self._shelf.recover()
+        self._closed.recover()
         self._thread = threading.Thread(target=self._run, name="argus-ring", daemon=True)
         self._thread.start()
 
@@ -294,7 +294,7 @@ class Ring:
                 self._append_packed(rank, packed)
             except OSError:
                 # No room: what is oldest makes some, and what is then still refused is lost.
-                if attempt == 2 or not self._shelf.drop_oldest("disk"):
+                if attempt == 2 or not self._closed.drop_oldest("disk"):
                     raise
             else:
                 return
@@ -329,21 +329,21 @@ class Ring:
     def _close_segment(self, rank: _RankLog) -> None:
         if rank.writer is not None and rank.segment is not None:
             rank.writer.close()
-            self._shelf.add(rank.segment)
+            self._closed.add(rank.segment)
         rank.writer = rank.segment = None
 
     def _enforce(self) -> None:
         limit = self._clock() - self._age_ns
-        while (oldest := self._shelf.oldest) is not None and oldest.last_ns < limit:
-            self._shelf.drop_oldest("age")
+        while (oldest := self._closed.oldest) is not None and oldest.last_ns < limit:
+            self._closed.drop_oldest("age")
         for rank in list(self._ranks.values()):
             if rank.segment is not None and rank.segment.last_ns < limit:
                 self._close_segment(rank)
-        while self.size > self._budget or len(self._shelf) > _SEGMENTS_LIMIT:
-            if self._shelf.oldest is None:
+        while self.size > self._budget or len(self._closed) > _SEGMENTS_LIMIT:
+            if self._closed.oldest is None:
                 for rank in list(self._ranks.values()):
                     self._close_segment(rank)
-            if not self._shelf.drop_oldest("budget"):
+            if not self._closed.drop_oldest("budget"):
                 return
 
     def _rank(self, key: RankKey) -> _RankLog:

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from argus_exporter.traces.config import SamplingConfig
-from argus_exporter.traces.shelf import RankKey
+from argus_exporter.traces.segment_index import RankKey
 
 
 def is_chosen(key: RankKey, number: int, ratio: float) -> bool:

@@ -26,7 +26,7 @@ from argus_exporter.traces.reader import NOTHING_LIVE, LiveStreams, NotInRing, w
 from argus_exporter.traces.requests import Answer, TraceRequest
 from argus_exporter.traces.ring import Ring, RingTaken
 from argus_exporter.traces.sampling import Sampler
-from argus_exporter.traces.shelf import RankKey
+from argus_exporter.traces.segment_index import RankKey
 from argus_exporter.traces.uploads import Uploader
 from argus_exporter.traces.window import TraceWindow
 

@@ -18,7 +18,7 @@ from argus_exporter.config import ExporterConfig
 from argus_exporter.intake.connection import Connection
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.ranks.peers import peer_of
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 from exporter.exporter_process import Rank, config, exporter, scrape, value, wait_for
 
 PATIENCE_S = 30.0
@@ -76,7 +76,7 @@ HELLO = wire.hello(pid=1, rank=0, training_job="job", monotonic_ns=1, realtime_n
 )
 def test_any_packets_end_in_a_reason_and_leave_a_scrape_that_works(packets: list[bytes], greets: bool):
     """No exception but WireError escapes, and what was taken in can be published."""
-    ranks = Ranks(ExporterConfig())
+    ranks = RankRegistry(ExporterConfig())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     connection = Connection(ours, ranks, peer_of(ours), 0.0)

@@ -18,7 +18,7 @@ from argus_exporter.names import NameTable
 from argus_exporter.place.topology import Identity
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.ranks.channels import Attachment
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 from exporter.kernel_rows import NAMES
 
 U64 = st.one_of(
@@ -43,7 +43,7 @@ def test_any_records_and_marks_leave_a_scrape_that_works(events, steps):
     """Counters are finite and never fall."""
     now = 0.0
     config = ExporterConfig(windows=WindowsConfig(seconds=1.0, steps=steps, settle_seconds=0.5))
-    ranks = Ranks(config, clock=lambda: now)
+    ranks = RankRegistry(config, clock=lambda: now)
     attachment = Attachment(frozenset((wire.Channel.PHASES, wire.Channel.KERNELS)), os.getuid(), 1)
     state = ranks.hello(Identity("job", 0, coordinates={"dp": 0}, sizes={"dp": 2}), attachment)
     names = NameTable(state.texts)

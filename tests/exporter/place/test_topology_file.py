@@ -15,7 +15,7 @@ from argus_exporter.intake import records
 from argus_exporter.place.topology import Group, Identity, group_along
 from argus_exporter.place.topology_file import Topology, load_topology
 from argus_exporter.ranks.channels import Attachment
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 
 MEGATRON = "pretrain: {sizes: {tp: 2, pp: 2, dp: 4, ep: 2}}"
 
@@ -173,7 +173,7 @@ def test_a_job_of_the_file_says_what_it_trains(tmp_path: Path):
 
 def test_the_file_stands_when_the_training_process_has_said_who_it_is(tmp_path: Path):
     """The first connection and every later one are placed by the file."""
-    ranks = Ranks(ExporterConfig(), topology=topology(tmp_path, MEGATRON))
+    ranks = RankRegistry(ExporterConfig(), topology=topology(tmp_path, MEGATRON))
     for pid in (100, 101):
         attachment = Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), pid)
         state = ranks.hello(reported("pretrain", 15, world_size=16), attachment)

@@ -30,7 +30,7 @@ from argus_exporter.publish.exposition import Encoder, Exposition
 from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.live import Clock, LivePage
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 
 SECOND = 10**9
 HOSTILE = 'a"b\\c\nd{}=,é\u2028\U0001f525\x00z'
@@ -42,14 +42,14 @@ class Exporter:
     """The ranks of an exporter without its sockets, and the records that a producer would send."""
 
     now: float = 1000.0
-    ranks: Ranks = field(init=False)
+    ranks: RankRegistry = field(init=False)
     attachment: Attachment = field(
         default_factory=lambda: Attachment(frozenset(wire.Channel), uid=0, pid=100)
     )
     config: ExporterConfig = field(default_factory=lambda: ExporterConfig(windows=WindowsConfig(steps=1)))
 
     def __post_init__(self) -> None:
-        self.ranks = Ranks(self.config, clock=lambda: self.now)
+        self.ranks = RankRegistry(self.config, clock=lambda: self.now)
 
     def hello(self, rank: int = 0, job: str = "job", **identity: object) -> RankState:
         told = Identity(job, rank, **{"coordinates": {"dp": rank}, "sizes": {"dp": 8}, **identity})  # type: ignore[arg-type]

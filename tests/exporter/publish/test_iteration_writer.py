@@ -23,7 +23,7 @@ from argus_exporter.publish.config import RemoteWriteConfig
 from argus_exporter.publish.iteration_writer import IterationWriter
 from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 
 MS = 1_000_000
 NOWHERE = "http://127.0.0.1:1/api/v1/write"
@@ -31,7 +31,7 @@ NOWHERE = "http://127.0.0.1:1/api/v1/write"
 
 def rank(number: int = 0) -> RankState:
     attachment = Attachment(frozenset({wire.Channel.PHASES}), 0, 100)
-    return Ranks(ExporterConfig()).hello(Identity("job", number), attachment)
+    return RankRegistry(ExporterConfig()).hello(Identity("job", number), attachment)
 
 
 def step(end_ms: int, seconds: float = 0.25) -> wire.Iteration:

@@ -25,7 +25,7 @@ from argus_exporter.py_spy.supervisor import StackSupervisor
 from argus_exporter.py_spy.target import Process
 from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 from argus_exporter.stacks.folded import Stack
 
 CONFIG = StacksConfig(window_seconds=1)
@@ -59,7 +59,7 @@ class Sampler:
         return Window(begin_ns, end_ns, FOLDED, 10, 1, 2, self.cpu_seconds)
 
 
-def rank(ranks: Ranks, number: int, peer_pid: int | None, said_pid: int | None = None) -> RankState:
+def rank(ranks: RankRegistry, number: int, peer_pid: int | None, said_pid: int | None = None) -> RankState:
     identity = Identity("job", number, pid=said_pid or peer_pid or 0)
     state = ranks.hello(identity, Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), peer_pid or 0))
     state.peer_pid = peer_pid
@@ -73,7 +73,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def supervised(ranks: Ranks, tmp_path: Path, sampler: Sampler, config: StacksConfig = CONFIG):  # type: ignore[no-untyped-def]
+async def supervised(ranks: RankRegistry, tmp_path: Path, sampler: Sampler, config: StacksConfig = CONFIG):  # type: ignore[no-untyped-def]
     supervisor = StackSupervisor(ranks, config, tmp_path / "s", sampler=sampler)
     supervisor.start()
     try:
@@ -86,7 +86,7 @@ def test_windows_follow_one_another_into_totals_and_sinks(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """Samples, losses and cost are all counted; a sink that fails does not end the watch."""
-    ranks, sampler = Ranks(ExporterConfig()), Sampler()
+    ranks, sampler = RankRegistry(ExporterConfig()), Sampler()
     state = rank(ranks, 0, sleeper.pid)
     seen: list[tuple[str, int]] = []
 
@@ -113,7 +113,7 @@ def test_a_dear_window_lowers_the_rate_and_the_gauge(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """2 % of a core in every window: 10, 5, 2, 1 Hz."""
-    ranks, sampler = Ranks(ExporterConfig()), Sampler(cpu_seconds=0.02)
+    ranks, sampler = RankRegistry(ExporterConfig()), Sampler(cpu_seconds=0.02)
     state = rank(ranks, 0, sleeper.pid)
 
     async def body() -> None:
@@ -129,7 +129,7 @@ def test_a_dear_window_lowers_the_rate_and_the_gauge(
 
 def test_one_process_of_many_ranks_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """A simulator: its stacks are no rank's, and its ranks have no channel that is down."""
-    ranks, sampler = Ranks(ExporterConfig()), Sampler()
+    ranks, sampler = RankRegistry(ExporterConfig()), Sampler()
     simulated = [rank(ranks, number, sleeper.pid) for number in range(3)]
 
     async def body() -> None:
@@ -148,7 +148,7 @@ def test_the_exporter_itself_and_what_is_switched_off_are_left_alone(
     tmp_path: Path, sleeper: subprocess.Popen[bytes], enabled: bool
 ) -> None:
     """Rank 0 speaks from this process; rank 1 is watched if the channel is on."""
-    ranks, sampler = Ranks(ExporterConfig()), Sampler()
+    ranks, sampler = RankRegistry(ExporterConfig()), Sampler()
     rank(ranks, 0, os.getpid())
     rank(ranks, 1, sleeper.pid)
 
@@ -166,7 +166,7 @@ def test_a_refusal_marks_the_rank_and_the_sampler_inside_stands_in(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """The channel stays down with a reason that tells what is left; samples from inside are taken."""
-    ranks, sampler = Ranks(ExporterConfig()), Sampler(refuse="permission")
+    ranks, sampler = RankRegistry(ExporterConfig()), Sampler(refuse="permission")
     state = rank(ranks, 3, sleeper.pid, said_pid=sleeper.pid)
     mark = refusal_path(tmp_path / "s", 3, sleeper.pid)
 
@@ -189,7 +189,7 @@ def test_a_rank_that_samples_itself_by_choice_is_not_sampled_twice(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """Its own word on the channel holds, its stacks reach the totals, and py-spy is not run."""
-    ranks, sampler = Ranks(ExporterConfig()), Sampler()
+    ranks, sampler = RankRegistry(ExporterConfig()), Sampler()
     state = rank(ranks, 0, sleeper.pid)
     names = from_inside(state, up=True)
     state.stacks.node(wire.StackNode(1, 0, 1), names)
@@ -211,7 +211,7 @@ def test_the_choice_to_sample_itself_is_heard_after_a_refusal_too(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """An exporter that has just started may be refused before the rank has told it: the channel goes up."""
-    ranks, sampler = Ranks(ExporterConfig()), Sampler(refuse="permission")
+    ranks, sampler = RankRegistry(ExporterConfig()), Sampler(refuse="permission")
     state = rank(ranks, 0, sleeper.pid)
     mark = refusal_path(tmp_path / "s", 0, sleeper.pid)
 
@@ -229,7 +229,7 @@ def test_the_choice_to_sample_itself_is_heard_after_a_refusal_too(
 
 def test_a_rank_that_is_gone_is_no_longer_watched(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """Lost or replaced: its watch ends with it."""
-    ranks, sampler = Ranks(ExporterConfig()), Sampler()
+    ranks, sampler = RankRegistry(ExporterConfig()), Sampler()
     state = rank(ranks, 0, sleeper.pid)
 
     async def body() -> None:
@@ -249,7 +249,7 @@ def test_marks_of_a_killed_exporter_are_removed_at_start(tmp_path: Path) -> None
     stale.write_text("permission\n")
 
     async def body() -> None:
-        async with supervised(Ranks(ExporterConfig()), tmp_path, Sampler()):
+        async with supervised(RankRegistry(ExporterConfig()), tmp_path, Sampler()):
             assert not stale.exists()
 
     asyncio.run(body())

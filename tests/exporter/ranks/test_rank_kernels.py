@@ -25,7 +25,7 @@ from argus_exporter.place.topology import Identity
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 from exporter.kernel_rows import NAMES, iteration, kernels
 
 SECOND = 10**9
@@ -43,10 +43,10 @@ class Host:
 
     config: ExporterConfig = CONFIG
     now: float = 0.0
-    ranks: Ranks = field(init=False)
+    ranks: RankRegistry = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ranks = Ranks(self.config, clock=lambda: self.now)
+        self.ranks = RankRegistry(self.config, clock=lambda: self.now)
 
     def connect(self, identity: Identity, attachment: Attachment = LEADER) -> Producer:
         state = self.ranks.hello(identity, attachment)

@@ -14,7 +14,7 @@ from argus_exporter.place.topology import Identity
 from argus_exporter.ranks.channels import Attachment, channels_of
 from argus_exporter.ranks.config import RanksConfig
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 
 PHASES, KERNELS, STACKS = wire.Channel
 ME = os.getuid()
@@ -29,7 +29,7 @@ def connection(*channels: wire.Channel, pid: int = 100, uid: int = ME) -> Attach
 class Host:
     def __init__(self, **ranks: float) -> None:
         self.now = 1000.0
-        self.ranks = Ranks(ExporterConfig(ranks=RanksConfig(**ranks)), clock=lambda: self.now)  # type: ignore[arg-type]
+        self.ranks = RankRegistry(ExporterConfig(ranks=RanksConfig(**ranks)), clock=lambda: self.now)  # type: ignore[arg-type]
 
     def connect(self, attachment: Attachment, identity: Identity = TOLD) -> RankState:
         return self.ranks.hello(identity, attachment)

@@ -18,10 +18,10 @@ import pytest
 from argus_core import wire
 from argus_exporter.place.topology import Identity
 from argus_exporter.traces import ring as ring_module
-from argus_exporter.traces.reader import NotInRing, ranks_in, steps_between, window_of_steps, window_of_time
+from argus_exporter.traces.reader import NotInRing, steps_between, window_of_steps, window_of_time
 from argus_exporter.traces.ring import Ring, RingTaken
+from argus_exporter.traces.segment_index import rank_folder, rank_folders, segment_name
 from argus_exporter.traces.segments import Frame, FrameType, SegmentWriter, cut_torn_tail, read_frames
-from argus_exporter.traces.shelf import rank_folder, segment_name
 from exporter.traces.rings import KERNELS, STEP_NS, Clock, Producer, identity, segments
 
 KEY = ("job", 0)
@@ -134,7 +134,7 @@ def test_what_is_not_there_is_said(ring: Ring) -> None:
     ring.flush()
     with pytest.raises(NotInRing, match="it has 0 to 1"):
         window_of_steps(ring.folder, KEY, 5, 6)
-    assert ranks_in(ring.folder) == [KEY]
+    assert [key for key, _ in rank_folders(ring.folder)] == [KEY]
 
 
 def test_an_identity_of_another_version_is_read(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from argus_core import catalogue
 from argus_core.log import Log
 from argus_exporter.publish.collectors.base import Collector, FamilyBuilder, NoData
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 
 log = Log(__name__)
 
@@ -28,7 +28,7 @@ class CollectorRunner:
     def __init__(
         self,
         collectors: Sequence[Collector],
-        ranks: Ranks,
+        ranks: RankRegistry,
         *,
         rank: int | None = None,
         own: Callable[[], Iterator[Metric]] | None = None,

@@ -10,12 +10,12 @@ from argus_exporter.intake import records
 from argus_exporter.place.topology import Identity
 from argus_exporter.publish.collectors.rank import RankCollector
 from argus_exporter.ranks.channels import Attachment
-from argus_exporter.ranks.registry import Ranks
+from argus_exporter.ranks.registry import RankRegistry
 
 
 def job_info(model: str) -> list[dict[str, str]]:
     """Labels of argus_job_info for two ranks of a job that names its model, and one of another job."""
-    ranks = Ranks(ExporterConfig())
+    ranks = RankRegistry(ExporterConfig())
     for job, rank in (("a", 0), ("a", 1), ("b", 0)):
         attachment = Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), 100 + rank)
         state = ranks.hello(Identity(job, rank, world_size=16), attachment)

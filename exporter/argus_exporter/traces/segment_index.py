@@ -29,7 +29,7 @@ class Segment:
     size: int
 
 
-class Shelf:
+class SegmentIndex:
     """Closed segments of all ranks, oldest first. One thread changes it."""
 
     def __init__(self, folder: Path) -> None:
