@@ -38,8 +38,8 @@ from argus_core.kernel_records import KERNEL_DTYPE
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake import records
+from argus_exporter.kernels.kernel_windows import Boundary, ClosedWindow
 from argus_exporter.kernels.streams import label_streams
-from argus_exporter.kernels.windows import Boundary, ClosedWindow
 from argus_exporter.names import NameTable
 from argus_exporter.place.topology import Identity
 from argus_exporter.publish.collectors import ALL_COLLECTORS, NoData

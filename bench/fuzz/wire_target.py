@@ -24,7 +24,7 @@ from argus_exporter.config import ExporterConfig
 from argus_exporter.intake.connection import Connection
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.ranks.peers import peer_of
-from argus_exporter.ranks.registry import RankRegistry
+from argus_exporter.ranks.rank_registry import RankRegistry
 from bench.fuzz.script import Script
 
 _CONNECTIONS: Final = 3

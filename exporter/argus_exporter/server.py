@@ -40,7 +40,7 @@ from argus_exporter.publish.trace_metrics import trace_metrics
 from argus_exporter.publish.web_config import WebAccess
 from argus_exporter.publish.web_listener import listeners
 from argus_exporter.py_spy.supervisor import StackSupervisor
-from argus_exporter.ranks.registry import RankRegistry
+from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.window_publisher import WindowPublisher
 from argus_exporter.traces.reader import NOTHING_LIVE, LiveStreams
 from argus_exporter.traces.requests import request_handler

@@ -16,8 +16,8 @@ from argus_exporter.place.topology import Identity
 from argus_exporter.ranks.channels import Attachment, channels_of
 from argus_exporter.ranks.live import adopt_page
 from argus_exporter.ranks.peers import Peer, user_name
+from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import RankRegistry
 from argus_exporter.traces.ring import Ring, Tap
 
 log = Log(__name__)

@@ -16,7 +16,7 @@ from argus_exporter.intake.config import SocketConfig
 from argus_exporter.intake.connection import Connection
 from argus_exporter.intake.listener import access_of, listen
 from argus_exporter.ranks.peers import AllowedUsers, Peer, peer_of, user_name
-from argus_exporter.ranks.registry import RankRegistry
+from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.traces.ring import Ring
 
 log = Log(__name__)

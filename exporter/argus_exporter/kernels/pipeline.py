@@ -11,10 +11,15 @@ from argus_core.kernel_records import KernelArray
 from argus_core.modes import Mode, ModeConfig
 from argus_exporter.kernels.communicators import CollectiveSpan
 from argus_exporter.kernels.config import KernelsConfig, WindowsConfig
+from argus_exporter.kernels.kernel_windows import ClosedWindow, KernelWindows
 from argus_exporter.kernels.mode_tracking import ModeTracker
-from argus_exporter.kernels.summary import PairLabel, PairStatistics, WindowStatistics, WindowSummariser
 from argus_exporter.kernels.totals import CollectiveTotals, KernelTotals, PairTotals
-from argus_exporter.kernels.windows import ClosedWindow, KernelWindows
+from argus_exporter.kernels.window_summary import (
+    PairLabel,
+    PairStatistics,
+    WindowStatistics,
+    WindowSummariser,
+)
 from argus_exporter.place.topology import Identity
 
 

@@ -16,8 +16,8 @@ from argus_exporter.py_spy.sampler import sample
 from argus_exporter.py_spy.settings import StacksConfig
 from argus_exporter.py_spy.target import NotTraceable, Process, is_self, process_of
 from argus_exporter.py_spy.watch import Sampler, Watch, deliver
+from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import RankRegistry
 from argus_exporter.stacks.folded import Sink
 
 log = Log(__name__)

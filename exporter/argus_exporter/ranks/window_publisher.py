@@ -7,9 +7,9 @@ from concurrent.futures import Executor
 
 from argus_core.log import Log
 from argus_core.log_limiter import LogLimiter, going_on
-from argus_exporter.kernels.windows import ClosedWindow
+from argus_exporter.kernels.kernel_windows import ClosedWindow
+from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import RankRegistry
 
 log = Log(__name__)
 

@@ -18,7 +18,7 @@ from argus_exporter.config import ExporterConfig
 from argus_exporter.intake.connection import Connection
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.ranks.peers import peer_of
-from argus_exporter.ranks.registry import RankRegistry
+from argus_exporter.ranks.rank_registry import RankRegistry
 from exporter.exporter_process import Rank, config, exporter, scrape, value, wait_for
 
 PATIENCE_S = 30.0

@@ -9,7 +9,7 @@ import pytest
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
-from argus_exporter.kernels.windows import ClosedWindow, KernelWindows, WindowLength
+from argus_exporter.kernels.kernel_windows import ClosedWindow, KernelWindows, WindowLength
 from exporter.kernel_rows import NAMES, iteration, kernels
 
 

@@ -17,7 +17,7 @@ import pytest
 from argus_core import wire
 from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import records
-from argus_exporter.kernels.windows import Boundary, ClosedWindow
+from argus_exporter.kernels.kernel_windows import Boundary, ClosedWindow
 from argus_exporter.names import NameTable
 from argus_exporter.place.topology import Identity
 from argus_exporter.publish.collectors.kernel import KernelCollector

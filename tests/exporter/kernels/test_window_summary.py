@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from argus_core.modes import ModeConfig
 from argus_core.settings import load
 from argus_exporter.config import ExporterConfig
-from argus_exporter.kernels.summary import (
+from argus_exporter.kernels.kernel_windows import Boundary, ClosedWindow
+from argus_exporter.kernels.window_summary import (
     WindowStatistics,
     WindowSummariser,
     choose_pairs,
     clock_tick_seconds,
 )
-from argus_exporter.kernels.windows import Boundary, ClosedWindow
 from argus_exporter.place.topology import Identity
 from exporter.kernel_rows import NAMES, kernels
 

@@ -15,7 +15,7 @@ from argus_exporter.intake import records
 from argus_exporter.place.topology import Group, Identity, group_along
 from argus_exporter.place.topology_file import Topology, load_topology
 from argus_exporter.ranks.channels import Attachment
-from argus_exporter.ranks.registry import RankRegistry
+from argus_exporter.ranks.rank_registry import RankRegistry
 
 MEGATRON = "pretrain: {sizes: {tp: 2, pp: 2, dp: 4, ep: 2}}"
 

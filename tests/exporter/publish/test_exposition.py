@@ -29,8 +29,8 @@ from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.publish.exposition import Encoder, Exposition
 from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.live import Clock, LivePage
+from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import RankRegistry
 
 SECOND = 10**9
 HOSTILE = 'a"b\\c\nd{}=,é\u2028\U0001f525\x00z'

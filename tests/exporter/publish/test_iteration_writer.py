@@ -22,8 +22,8 @@ from argus_exporter.place.topology import Identity
 from argus_exporter.publish.config import RemoteWriteConfig
 from argus_exporter.publish.iteration_writer import IterationWriter
 from argus_exporter.ranks.channels import Attachment
+from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import RankRegistry
 
 MS = 1_000_000
 NOWHERE = "http://127.0.0.1:1/api/v1/write"

@@ -24,8 +24,8 @@ from argus_exporter.py_spy.settings import StacksConfig
 from argus_exporter.py_spy.supervisor import StackSupervisor
 from argus_exporter.py_spy.target import Process
 from argus_exporter.ranks.channels import Attachment
+from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import RankRegistry
 from argus_exporter.stacks.folded import Stack
 
 CONFIG = StacksConfig(window_seconds=1)

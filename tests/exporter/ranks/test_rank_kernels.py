@@ -24,8 +24,8 @@ from argus_exporter.names import NameTable
 from argus_exporter.place.topology import Identity
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.ranks.channels import Attachment
+from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import RankRegistry
 from exporter.kernel_rows import NAMES, iteration, kernels
 
 SECOND = 10**9

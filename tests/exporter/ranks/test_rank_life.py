@@ -13,8 +13,8 @@ from argus_exporter.intake import records
 from argus_exporter.place.topology import Identity
 from argus_exporter.ranks.channels import Attachment, channels_of
 from argus_exporter.ranks.config import RanksConfig
+from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
-from argus_exporter.ranks.registry import RankRegistry
 
 PHASES, KERNELS, STACKS = wire.Channel
 ME = os.getuid()

@@ -133,7 +133,7 @@ def test_the_same_seed_gives_the_same_fleet() -> None:
 @pytest.mark.parametrize(("step", "steps_a_window"), [(0.25, 256), (4.0, 16), (30.0, 2), (120.0, 1)])
 def test_windows_are_as_long_as_the_exporter_makes_them(step: float, steps_a_window: int) -> None:
     """A power of two of steps that lasts about a minute."""
-    from argus_exporter.kernels.windows import WindowLength
+    from argus_exporter.kernels.kernel_windows import WindowLength
 
     length = WindowLength()
     for _ in range(8):

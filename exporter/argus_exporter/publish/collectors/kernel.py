@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
 from argus_core import catalogue
-from argus_exporter.kernels.summary import PairLabel, WindowStatistics
+from argus_exporter.kernels.window_summary import PairLabel, WindowStatistics
 from argus_exporter.place.topology import Identity
 from argus_exporter.publish.collectors.base import FamilyBuilder, rank_labels, with_samples
 from argus_exporter.ranks.rank_state import RankState

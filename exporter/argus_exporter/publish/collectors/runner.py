@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from argus_core import catalogue
 from argus_core.log import Log
 from argus_exporter.publish.collectors.base import Collector, FamilyBuilder, NoData
-from argus_exporter.ranks.registry import RankRegistry
+from argus_exporter.ranks.rank_registry import RankRegistry
 
 log = Log(__name__)
 

@@ -10,7 +10,7 @@ from argus_exporter.intake import records
 from argus_exporter.place.topology import Identity
 from argus_exporter.publish.collectors.rank import RankCollector
 from argus_exporter.ranks.channels import Attachment
-from argus_exporter.ranks.registry import RankRegistry
+from argus_exporter.ranks.rank_registry import RankRegistry
 
 
 def job_info(model: str) -> list[dict[str, str]]:

@@ -18,10 +18,10 @@ from argus_core.modes import ModeConfig, Modes, find_modes
 from argus_exporter.kernels.communicators import find_dimensions
 from argus_exporter.kernels.idle_time import Voids, find_voids, last_kernel_end
 from argus_exporter.kernels.issue_latency import IssueLatency, issue_latency
+from argus_exporter.kernels.kernel_windows import Boundary, ClosedWindow
 from argus_exporter.kernels.pairs import Pairs, find_pairs
 from argus_exporter.kernels.streams import StreamLabels
 from argus_exporter.kernels.totals import KernelIds
-from argus_exporter.kernels.windows import Boundary, ClosedWindow
 from argus_exporter.place.topology import Identity
 
 PairLabel = tuple[str, str]
