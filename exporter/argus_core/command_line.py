@@ -33,7 +33,7 @@ class Program:
         description: what it is for.
         package: its Python package.
         commands: names and what each is for; their modules are `package.commands.NAME`.
-        config: imports the class of its configuration file; None where it reads none.
+        config: the class of its configuration file, as `module:Class`.
         extra: of the distribution, with what its commands import.
     """
 
@@ -41,7 +41,7 @@ class Program:
     description: str
     package: str
     commands: Mapping[str, str]
-    config: Callable[[], type[Any]] | None = None
+    config: str = ""
     extra: str = ""
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
@@ -91,7 +91,7 @@ class Program:
             text=lambda _: f"{self.name} {installed_version()}",
             help="print the version and exit",
         )
-        if self.config is not None:
+        if self.config:
             parser.add_argument(
                 "--help-config",
                 action=Prints,
@@ -112,10 +112,10 @@ class Program:
         return parser
 
     def _config_keys(self) -> str:
-        from argus_core.config_flags import described  # reads YAML, which few commands do
+        from argus_core.config_flags import described  # brings YAML, which few commands need
 
-        assert self.config is not None
-        return described(self.config())
+        module, _, name = self.config.partition(":")
+        return described(getattr(import_module(module), name))
 
 
 class Prints(argparse.Action):
@@ -169,17 +169,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-def whole_number(least: int = 0, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """The type of an option."""
-
-    def parsed(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f"{text!r}; allowed: a whole number from {least} to {most}")
-        return int(text)
-
-    return parsed
 
 
 def _completion(parser: argparse.ArgumentParser, shell: str) -> str:

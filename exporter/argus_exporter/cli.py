@@ -6,13 +6,6 @@ import sys
 
 from argus_core.command_line import Program
 
-
-def _config() -> type[object]:
-    from argus_exporter.config import ExporterConfig  # numpy with it, which `run` need not wait for
-
-    return ExporterConfig
-
-
 PROGRAM = Program(
     "argus-exporter",
     "Watches the ranks of a training job on this host for Prometheus.",
@@ -25,7 +18,7 @@ PROGRAM = Program(
         "budget": "say how many series a fleet makes, and what Prometheus needs for them",
         "catalogue": "list every metric family, its type, labels and meaning",
     },
-    config=_config,
+    config="argus_exporter.config:ExporterConfig",
 )
 main = PROGRAM.main
 

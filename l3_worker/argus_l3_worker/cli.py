@@ -6,13 +6,6 @@ import sys
 
 from argus_core.command_line import Program
 
-
-def _config() -> type[object]:
-    from argus_l3_worker.config import Config  # scipy with it, which --help need not wait for
-
-    return Config
-
-
 PROGRAM = Program(
     "argus-l3-worker",
     "Compares the kernel durations of all ranks, names the one that changed, and writes it back.",
@@ -25,7 +18,7 @@ PROGRAM = Program(
         "matrix": "draw how far the ranks' durations of one kernel lie from one another",
         "trace": "say from the traces of several ranks where the time went, and who is to blame",
     },
-    config=_config,
+    config="argus_l3_worker.config:Config",
     extra="l3",
 )
 main = PROGRAM.main

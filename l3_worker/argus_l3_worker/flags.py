@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from argus_core.config_flags import Flag, add_config, read_config
+from argus_core.option_types import duration
 from argus_l3_worker.config import Config
-from argus_l3_worker.durations import duration
 
 _FLAGS = (
     Flag("--prometheus.url", "prometheus.url", "URL"),

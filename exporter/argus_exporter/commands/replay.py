@@ -16,8 +16,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Final
 
-from argus_core.command_line import whole_number
 from argus_core.config_flags import Flag, add_config, read_config
+from argus_core.option_types import number, whole_number
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake.config import SocketConfig
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     serving.add_argument(
         "--speed",
-        type=_speed,
+        type=number(zero=True),
         default=1.0,
         metavar="FACTOR",
         help="recorded seconds a second; durations stay as recorded; 0: everything at once, then stay "
@@ -260,16 +260,6 @@ def _say(text: str, *, quiet: bool = False) -> None:
         return
     start = "\r\x1b[K" if sys.stderr.isatty() else ""
     print(f"{start}argus-exporter: {text}", file=sys.stderr, flush=True)
-
-
-def _speed(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number of 0 or more")
-    return value
 
 
 def _stretch(text: str) -> tuple[int, float]:

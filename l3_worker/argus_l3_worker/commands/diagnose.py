@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 
 from argus_core.errors import UserError
+from argus_core.option_types import duration
 from argus_l3_worker.config import Config
-from argus_l3_worker.durations import duration
 from argus_l3_worker.flags import add_flags, configuration
 from argus_l3_worker.read.prometheus import Prometheus
 from argus_l3_worker.reports import diagnosis_report

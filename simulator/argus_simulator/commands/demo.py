@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Literal
 
-from argus_core.command_line import whole_number
+from argus_core.option_types import whole_number
 from argus_simulator.demo.plan import plan
 from argus_simulator.demo.progress import Reporter
 from argus_simulator.demo.story import Story

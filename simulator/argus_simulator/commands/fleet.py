@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from argus_core.option_types import duration
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.fleet import faults
 from argus_simulator.fleet.openmetrics import OpenMetricsFile
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ep", type=int, default=1, help="expert-parallel ranks (default: %(default)s)")
     parser.add_argument("--ranks-per-host", type=int, default=8, help="(default: %(default)s)")
     parser.add_argument("--job", default="fleet", help="training_job label (default: %(default)s)")
-    parser.add_argument("--step", type=_duration, default=4.0, help="healthy step time (default: 4s)")
+    parser.add_argument("--step", type=duration, default=4.0, help="healthy step time (default: 4s)")
     parser.add_argument("--seed", type=int, default=0, help="of all noise (default: %(default)s)")
     parser.add_argument("--fault", action="append", default=[], metavar="KEY=VALUE,...", help="see below")
     parser.add_argument(
@@ -49,10 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label", action="append", default=[], metavar="NAME=VALUE", help="a target label, such as cluster=a"
     )
-    parser.add_argument("--history", type=_duration, default=3600.0, help="time before now (default: 1h)")
-    parser.add_argument("--every", type=_duration, default=15.0, help="between samples (default: 15s)")
+    parser.add_argument("--history", type=duration, default=3600.0, help="time before now (default: 1h)")
+    parser.add_argument("--every", type=duration, default=15.0, help="between samples (default: 15s)")
     parser.add_argument(
-        "--live", type=_duration, default=0.0, help="then go on in real time so long (default: not)"
+        "--live", type=duration, default=0.0, help="then go on in real time so long (default: not)"
     )
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--remote-write", metavar="URL", help="send to this Prometheus, /api/v1/write")
@@ -122,13 +123,6 @@ def _label(text: str) -> tuple[str, str]:
     if not separator or not name.isidentifier():
         raise ValueError(f"--label {text}: allowed: NAME=VALUE, such as cluster=a")
     return name, value
-
-
-def _duration(text: str) -> float:
-    try:
-        return faults.seconds_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _note(quiet: bool, text: str) -> None:

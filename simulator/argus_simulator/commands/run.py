@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from argus_core.command_line import whole_number
 from argus_core.link import default_socket_path
+from argus_core.option_types import number, whole_number
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.lab.scenario import MAGNITUDES, Scenario, load_scenario, shipped, variants
 from argus_simulator.lab.truth import write_truth
@@ -40,10 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--topology", default="", metavar="NAME", help="(default: the scenario's first)")
     parser.add_argument(
-        "--duration", type=_above_0, default=None, metavar="SECONDS", help="(default: the scenario's)"
+        "--duration",
+        type=number(zero=False),
+        default=None,
+        metavar="SECONDS",
+        help="(default: the scenario's)",
     )
     parser.add_argument(
-        "--speed", type=_above_0, default=1.0, metavar="FACTOR",
+        "--speed", type=number(zero=False), default=1.0, metavar="FACTOR",
         help="divide every duration by this: more steps a second, each with all its records (default: 1)",
     )  # fmt: skip
     parser.add_argument(
@@ -127,13 +131,3 @@ class _Shown:
     def end(self) -> None:
         if self._terminal and self._said:
             print(file=sys.stderr)
-
-
-def _above_0(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from argus_core.command_line import whole_number
+from argus_core.option_types import whole_number
 from argus_core.version import installed_version
 from argus_simulator.demo.progress import Reporter
 from argus_simulator.score import baselines, report

@@ -14,6 +14,7 @@ from typing import Final, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from argus_core.option_types import duration
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.fleet import program
 from argus_simulator.fleet.bank import kernel_names
@@ -112,22 +113,6 @@ class FleetFault:
         return chosen
 
 
-_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
-
-
-def seconds_of(text: str) -> float:
-    """`90`, `90s`, `1.5m` or `2h` in seconds.
-
-    Raises:
-        ValueError: something else.
-    """
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is no duration; allowed: a number with s, m or h, such as 90s, 30m, 2h")
-    return float(match[1]) * _UNITS[match[2]]
-
-
 def parse_fault(text: str) -> FleetFault:
     """A fault from `key=value,key=value`.
 
@@ -153,7 +138,7 @@ def parse_fault(text: str) -> FleetFault:
 
 def _converted(key: str, value: str, kind: type) -> object:
     if key in ("onset", "end", "late", "gc"):
-        return seconds_of(value)
+        return duration(value)
     if kind is bool:
         if value not in ("yes", "no"):
             raise ValueError(f"{value!r}; allowed: yes, no")
