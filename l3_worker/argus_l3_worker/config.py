@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from argus_core.http_access import AccessConfig
 from argus_core.settings import constant, require, require_positive, section, setting
-from argus_l3_worker.judge.config import JudgeConfig, WitnessConfig
+from argus_l3_worker.judge.config import CrossCheckConfig, JudgeConfig
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.traces.config import TracesConfig
 from argus_l3_worker.write.config import WriteConfig
@@ -41,7 +41,7 @@ class Config:
     prometheus: PrometheusConfig = section(PrometheusConfig, "where triples are read")
     write: WriteConfig = section(WriteConfig, "where results go")
     judge: JudgeConfig = section(JudgeConfig, "what counts as an anomaly")
-    witness: WitnessConfig = section(WitnessConfig, "second and third opinions")
+    witness: CrossCheckConfig = section(CrossCheckConfig, "EROICA and KAIR beside the verdicts")
     web: WebConfig = section(WebConfig, "the worker's own /metrics and /healthz")
     traces: TracesConfig = section(TracesConfig, "traces of single ranks: store, links, requests")
     cycle_seconds: float = setting(60.0, "grid on which `serve` judges and stamps its samples")

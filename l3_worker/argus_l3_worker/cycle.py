@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from argus_core import catalogue, remote_write
 from argus_core.log import Log
 from argus_core.remote_write import Labels
-from argus_l3_worker import witnesses
+from argus_l3_worker import cross_checks
 from argus_l3_worker.config import Config
+from argus_l3_worker.cross_checks import CrossChecks, cross_check
 from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.job import Job, LeftOut, Means
 from argus_l3_worker.judge.group_shifts import GroupShift
@@ -23,7 +24,6 @@ from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.requests import TraceRequests
-from argus_l3_worker.witnesses import Opinions, hear
 from argus_l3_worker.write import results
 from argus_l3_worker.write.delivery import Delivery
 
@@ -43,7 +43,7 @@ class CycleReport:
     not_judged: tuple[NotJudged, ...]
     verdicts: tuple[Verdict, ...]
     group_shifts: tuple[GroupShift, ...]
-    opinions: tuple[Opinions, ...]
+    cross_checks: tuple[CrossChecks, ...]
     left_out: tuple[LeftOut, ...]
     windows_judged: int
     seconds: float
@@ -143,7 +143,7 @@ class Worker:
                 self._telemetry.kernels_left_out.remove(gone)
         means = Means(self._prometheus, self._config, self._telemetry, self._monotonic)
         windows_judged = 0
-        opinions: list[Opinions] = []
+        checked: list[CrossChecks] = []
         infos: dict[str, list[Sample]] = {}
         for sample in info:
             infos.setdefault(sample.labels.get("training_job", ""), []).append(sample)
@@ -154,7 +154,7 @@ class Worker:
                 windows_judged += await job.judge(means, infos[name], at, until)
                 if self._config.witness.enabled:
                     roles = roles_of(infos[name])
-                    opinions.append(await hear(self._prometheus, name, roles, at, self._config.witness))
+                    checked.append(await cross_check(self._prometheus, name, roles, at, self._config.witness))
             except PartialAnswer as error:
                 job.partly_answered(error)
         jobs = [self._jobs[name] for name in names]
@@ -165,7 +165,7 @@ class Worker:
             tuple(one for job in jobs for one in job.not_judged),
             tuple(one for job in jobs for one in job.verdicts),
             tuple(one for job in jobs for one in job.group_shifts),
-            tuple(opinions),
+            tuple(checked),
             tuple(one for job in jobs for one in job.left_out),
             windows_judged,
             self._monotonic() - begun,
@@ -208,8 +208,8 @@ class Worker:
             series.update(results.of_judgement(judgement, replica))
         series.update(results.of_verdicts(report.verdicts, replica))
         series.update(results.of_group_shifts(report.group_shifts, replica))
-        for of_job in report.opinions:
-            series.update(witnesses.series_of(of_job, replica))
+        for of_job in report.cross_checks:
+            series.update(cross_checks.series_of(of_job, replica))
         series.update(results.of_abstentions(report.abstentions, replica))
         series.update(results.of_cycle(report.seconds, stamp, replica))
         if self._traces is not None:

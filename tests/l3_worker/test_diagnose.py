@@ -113,7 +113,7 @@ def test_a_slow_gpu_from_the_iteration_to_the_trace(
     assert (victim["verdict"], victim["active"]) == ("victim", False)
     assert found["hosts"] == {"host1": ["3"]}
     assert found["gpu_hours"] == {"gpu-compute": pytest.approx(1.6 * 0.5, rel=0.02)}
-    assert [(one["rank"], one["name"]) for one in found["witnesses"]] == [("3", "EROICA"), ("3", "rhythm")]
+    assert [(one["rank"], one["name"]) for one in found["cross_checks"]] == [("3", "EROICA"), ("3", "rhythm")]
     assert found["alerts"] == ["ArgusStragglerRank"]
     assert found["runbook_url"].endswith("ArgusStragglerRank.md")
     assert found["traces"][0]["url"] == "http://l3:9878/traces/llm/2026-11-21/3/w.perfetto-trace?ui=1"
@@ -134,7 +134,7 @@ def test_the_text_can_be_read_to_somebody(
         "8 ranks", "iteration: regression; +20.0% since",
         "1. rank 3 on host1: gpu-compute (operations), 0.08 GPU-hours",
         "L2 forward dp, 17.0% of the iteration", "L3 all compute kernels, +21.0%", "waited before: rank 4",
-        "witness rhythm: rank 3", "host host1: accused rank 3",
+        "cross-check rhythm: rank 3", "host host1: accused rank 3",
         "cost: 0.80 GPU-hours (gpu-compute 0.80)", "what to do: https://", "argus-l3-worker trace llm/",
     ):  # fmt: skip
         assert part in said, said

@@ -74,8 +74,8 @@ class JudgeConfig:
 
 
 @dataclass(frozen=True)
-class WitnessConfig:
-    """Second and third opinions: EROICA's function patterns and KAIR's execution rhythm."""
+class CrossCheckConfig:
+    """Beside the verdicts: EROICA's function patterns and KAIR's execution rhythm."""
 
     enabled: bool = setting(True, "publish argus_l3_eroica_distance and argus_l3_rhythm_divergence")
     window_seconds: float = setting(300.0, "time that both look at")

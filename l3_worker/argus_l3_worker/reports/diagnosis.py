@@ -30,8 +30,8 @@ _RHYTHM_STANDS_OUT: Final = 2.0  # times the median of the job
 
 
 @dataclass(frozen=True)
-class Witness:
-    """A second or third opinion on a rank; `against` is what is usual."""
+class CrossCheck:
+    """What EROICA or KAIR find in a rank; `against` is what is usual."""
 
     rank: str
     name: str
@@ -53,7 +53,7 @@ class Diagnosis:
     slower_by: float
     suspects: tuple[Suspect, ...]
     groups: tuple[GroupFinding, ...]
-    witnesses: tuple[Witness, ...]
+    cross_checks: tuple[CrossCheck, ...]
     alerts: tuple[str, ...]
     gpu_hours: Mapping[str, float]
     traces: tuple[tuple[str, str, bool], ...]
@@ -139,13 +139,13 @@ async def diagnose(prometheus: Prometheus, job: str, start: float, end: float) -
     ]
     change = _change(ratios, splits)
     usual = statistics.median(one.value for one in rhythm) if rhythm else math.nan
-    witnesses = [
-        Witness(one.labels.get("rank", ""), "rhythm", "completions over time", one.value, usual)
+    cross_checks = [
+        CrossCheck(one.labels.get("rank", ""), "rhythm", "completions over time", one.value, usual)
         for one in rhythm
         if one.value > _RHYTHM_STANDS_OUT * usual
     ]
-    witnesses += [
-        Witness(one.labels.get("rank", ""), "EROICA", one.labels.get("function", ""), one.value, 0.0)
+    cross_checks += [
+        CrossCheck(one.labels.get("rank", ""), "EROICA", one.labels.get("function", ""), one.value, 0.0)
         for one in eroica
         # 0: not as expected, but as all others.
         if one.labels.get("distance") == "differential" and one.value > 0
@@ -160,7 +160,7 @@ async def diagnose(prometheus: Prometheus, job: str, start: float, end: float) -
         change[1] if change else 0.0,
         tuple(sorted(_merged(suspects), key=_by_weight)),
         tuple(_groups(shifts, labels, latest)),
-        tuple(sorted(set(witnesses), key=lambda one: (one.name, -one.value))),
+        tuple(sorted(set(cross_checks), key=lambda one: (one.name, -one.value))),
         tuple(sorted({one.labels.get("alertname", "") for one in alerts} - {""})),
         _gpu_hours(gpus, step),
         tuple(

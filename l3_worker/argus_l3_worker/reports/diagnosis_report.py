@@ -82,10 +82,10 @@ def _lines(found: Diagnosis, runbook_url: str, traces_url: str) -> Iterator[str]
         if group.shift <= 0.0:
             who = f"{group.coordinate} {group.value} of {group.role}"
             yield f"faster than the others: {who}, {group.shift:+.1%}{_ended(group.active)}"
-    for witness in found.witnesses[:_MOST_ROWS]:
+    for check in found.cross_checks[:_MOST_ROWS]:
         yield (
-            f"witness {witness.name}: rank {witness.rank}, {witness.about}: {witness.value:.3g} "
-            f"against {witness.against:.3g}"
+            f"cross-check {check.name}: rank {check.rank}, {check.about}: {check.value:.3g} "
+            f"against {check.against:.3g}"
         )
     if found.hosts:
         yield ""

@@ -1,12 +1,18 @@
-"""The witnesses on what Prometheus answers: per role, with gaps, resets and ranks that lack a phase."""
+"""The cross-checks on what Prometheus answers: per role, with gaps, resets and ranks that lack a phase."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from argus_l3_worker.cross_checks import (
+    AbnormalFunction,
+    CrossChecks,
+    abnormal_functions,
+    divergences,
+    series_of,
+)
 from argus_l3_worker.read.prometheus import Sample, Series
-from argus_l3_worker.witnesses import Abnormal, Opinions, abnormal_functions, divergences, series_of
 
 RANKS = [str(rank) for rank in range(8)]
 
@@ -29,7 +35,7 @@ def launches(totals: np.ndarray) -> list[Series]:
 def test_a_rank_that_loads_data_longer_than_expected_is_named_with_both_distances() -> None:
     """20 % of wall time in data where 1 % is expected, and no peer does so."""
     found = abnormal_functions(shares(data=[0.001] * 7 + [0.2], forward=[0.3] * 8), RANKS, seed=0)
-    assert found == [Abnormal("7", "data", pytest.approx(0.19), pytest.approx(7 / 8))]
+    assert found == [AbnormalFunction("7", "data", pytest.approx(0.19), pytest.approx(7 / 8))]
 
 
 def test_spans_of_several_threads_and_unknown_values_are_no_error() -> None:
@@ -66,8 +72,8 @@ def test_too_few_scrapes_say_nothing() -> None:
 
 def test_opinions_as_series() -> None:
     """Two distances a function, one score a rank; an empty replica is no label."""
-    opinions = Opinions("llm", (Abnormal("7", "data", 0.19, 0.875),), {"3": 0.25})
-    assert dict(series_of(opinions, "")) == {
+    checks = CrossChecks("llm", (AbnormalFunction("7", "data", 0.19, 0.875),), {"3": 0.25})
+    assert dict(series_of(checks, "")) == {
         (("__name__", "argus_l3_eroica_distance"), ("distance", "expectation"), ("function", "data"),
          ("rank", "7"), ("training_job", "llm")): 0.19,
         (("__name__", "argus_l3_eroica_distance"), ("distance", "differential"), ("function", "data"),

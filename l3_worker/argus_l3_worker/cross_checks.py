@@ -1,4 +1,4 @@
-"""Second and third opinions on each rank: EROICA's function patterns and KAIR's execution rhythm.
+"""Cross-checks of each rank: EROICA's function patterns and KAIR's execution rhythm.
 
 They judge other series than the kernel comparison does (shares of wall time, completions over time), so that
 agreement means something. They are published beside its verdicts and never make one.
@@ -17,7 +17,7 @@ import numpy as np
 from argus_core import catalogue
 from argus_core.remote_write import Labels, labels_of
 from argus_l3_worker.judge import eroica, rhythm
-from argus_l3_worker.judge.config import WitnessConfig
+from argus_l3_worker.judge.config import CrossCheckConfig
 from argus_l3_worker.read.prometheus import Prometheus, Sample, Series, selector
 from argus_l3_worker.triples import Floats
 
@@ -30,7 +30,7 @@ _CLASS_OF_KIND: Final[dict[str, eroica.FunctionClass]] = {
 
 
 @dataclass(frozen=True)
-class Abnormal:
+class AbnormalFunction:
     """A function that EROICA finds abnormal on a rank; see `eroica.Distances`."""
 
     rank: str
@@ -40,17 +40,17 @@ class Abnormal:
 
 
 @dataclass(frozen=True)
-class Opinions:
-    """What both witnesses said of one job. `rhythm`: mean K-S distance by rank."""
+class CrossChecks:
+    """What both find in one job. `rhythm`: mean K-S distance by rank."""
 
     training_job: str
-    abnormal: tuple[Abnormal, ...]
+    abnormal: tuple[AbnormalFunction, ...]
     rhythm: Mapping[str, float]
 
 
-async def hear(
-    prometheus: Prometheus, training_job: str, roles: Mapping[str, str], at: float, config: WitnessConfig
-) -> Opinions:
+async def cross_check(
+    prometheus: Prometheus, training_job: str, roles: Mapping[str, str], at: float, config: CrossCheckConfig
+) -> CrossChecks:
     """Ask Prometheus for both, and judge role by role: stages and tensor indices do other work.
 
     Args:
@@ -79,16 +79,16 @@ async def hear(
     for rank, role in roles.items():
         members.setdefault(role, []).append(rank)
     seed = zlib.crc32(training_job.encode())
-    abnormal: list[Abnormal] = []
+    abnormal: list[AbnormalFunction] = []
     divergence: dict[str, float] = {}
     for ranks in members.values():
         if len(ranks) >= _LEAST_RANKS:
             abnormal += await asyncio.to_thread(abnormal_functions, phases, ranks, seed)
             divergence |= await asyncio.to_thread(divergences, launches, ranks, seed)
-    return Opinions(training_job, tuple(abnormal), divergence)
+    return CrossChecks(training_job, tuple(abnormal), divergence)
 
 
-def abnormal_functions(phases: Iterable[Sample], ranks: Sequence[str], seed: int) -> list[Abnormal]:
+def abnormal_functions(phases: Iterable[Sample], ranks: Sequence[str], seed: int) -> list[AbnormalFunction]:
     """EROICA over the phases of one role. A rank that lacks a phase has beta 0 in it."""
     place = {rank: index for index, rank in enumerate(ranks)}
     betas: dict[tuple[str, str], Floats] = {}
@@ -99,11 +99,13 @@ def abnormal_functions(phases: Iterable[Sample], ranks: Sequence[str], seed: int
             beta = betas.setdefault(key, np.zeros(len(ranks)))
             # Spans of several threads may add up to more than the wall clock.
             beta[index] = min(max(sample.value, 0.0), 1.0)
-    abnormal: list[Abnormal] = []
+    abnormal: list[AbnormalFunction] = []
     for (phase, kind), beta in sorted(betas.items()):
         found = eroica.distances(beta[:, None], _CLASS_OF_KIND.get(kind, "host"), seed)
         abnormal += [
-            Abnormal(ranks[rank], phase, float(found.expectation[rank]), float(found.differential[rank]))
+            AbnormalFunction(
+                ranks[rank], phase, float(found.expectation[rank]), float(found.differential[rank])
+            )
             for rank in np.flatnonzero(found.abnormal).tolist()
         ]
     return abnormal
@@ -126,10 +128,10 @@ def divergences(launches: Iterable[Series], ranks: Sequence[str], seed: int) -> 
     return {rank: float(score) for rank, score in zip(ranks, scores, strict=True) if np.isfinite(score)}
 
 
-def series_of(opinions: Opinions, replica: str) -> Iterator[tuple[Labels, float]]:
+def series_of(checks: CrossChecks, replica: str) -> Iterator[tuple[Labels, float]]:
     """Both as series."""
-    job = opinions.training_job
-    for one in opinions.abnormal:
+    job = checks.training_job
+    for one in checks.abnormal:
         for distance, value in (("expectation", one.expectation), ("differential", one.differential)):
             yield (
                 labels_of(
@@ -142,5 +144,5 @@ def series_of(opinions: Opinions, replica: str) -> Iterator[tuple[Labels, float]
                 ),
                 value,
             )
-    for rank, score in opinions.rhythm.items():
+    for rank, score in checks.rhythm.items():
         yield labels_of(catalogue.L3_RHYTHM.name, training_job=job, rank=rank, replica=replica), score
