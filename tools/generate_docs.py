@@ -54,8 +54,8 @@ def configuration_page() -> str:
         "# Configuration",
         "",
         "Generated from the configuration classes by `make generate`; do not edit.",
-        "Each component reads one YAML file (`--config FILE`); flags override it. Unknown keys are refused, and",
-        "`--help-config` prints this list.",
+        "Each component reads one YAML file (`--config FILE`); flags override it. Unknown keys are refused. "
+        "`--help-config` prints the list.",
     ]
     for title, cls in (("argus-exporter", ExporterConfig), ("argus-l3-worker", Config)):
         lines += ["", f"## {title}", "", "| key | allowed | default | meaning |", "|---|---|---|---|"]
