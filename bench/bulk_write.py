@@ -20,7 +20,6 @@ from bench.servers import PrometheusServer
 
 _SAMPLES_A_REQUEST: Final = 60_000
 _SENDERS: Final = 2
-_STALE_BITS: Final = np.uint64(0x7FF0000000000002)
 _MARK: Final = b"\xff" * 8
 
 
@@ -53,7 +52,7 @@ class BulkWrite:
         sent = np.flatnonzero(present.any(axis=1) | self._alive)
         self._alive = present[:, -1]
         bits = values.astype("<f8").view("<u8")
-        bits[~present] = _STALE_BITS
+        bits[~present] = remote_write.STALE_BITS
         samples = _samples(times)
         size = max(1, _SAMPLES_A_REQUEST // len(times))
         with ThreadPoolExecutor(_SENDERS) as senders:

@@ -29,7 +29,7 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _BATCH: Final = 20_000
 """Samples a request."""
 _MARK: Final = b"\xff" * 8
-_STALE_BITS: Final = struct.pack("<Q", 0x7FF0000000000002)
+_STALE_BITS: Final = struct.pack("<Q", remote_write.STALE_BITS)
 
 
 @dataclass

@@ -39,8 +39,8 @@ REMEDIES: Final = {
 }
 """What to do about an answer of this status, whoever sends."""
 
-STALE_NAN: Final = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
-"""The NaN that ends a series. Keep it a double: arithmetic may change its bits."""
+STALE_BITS: Final = 0x7FF0000000000002
+"""The NaN that ends a series. As bits: arithmetic would make an ordinary NaN of it."""
 
 
 class Damaged(ValueError):
@@ -94,7 +94,7 @@ def encode_series(labels: Labels, value: float, timestamp_ms: int) -> bytes:
 
 def encode_stale_marker(labels: Labels, timestamp_ms: int) -> bytes:
     """One TimeSeries message whose sample ends the series."""
-    return encode_series_bits(labels, struct.pack("<Q", 0x7FF0000000000002), timestamp_ms)
+    return encode_series_bits(labels, struct.pack("<Q", STALE_BITS), timestamp_ms)
 
 
 def encode_series_bits(labels: Labels, value: bytes, timestamp_ms: int) -> bytes:

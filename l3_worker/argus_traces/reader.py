@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from argus_traces.errors import TraceDamaged, TraceError
+from argus_traces.errors import TraceDamaged
 from argus_traces.packets import packet_batches
 from argus_traces.tables import SAMPLE, SLICE, RankTrace, Window
 
@@ -23,31 +22,11 @@ _BEGIN, _END, _INSTANT = 1, 2, 3
 _STATE_CLEARED = 1
 _TEXTS: Final = ("kind", "group", "source", "kernel")
 _NUMBERS: Final = ("step", "microbatch", "bytes")
-_FILE_CHUNK = 1 << 20
 _COORDINATES: Final = ("dp", "tp", "pp", "ep")
 _LANE: Final = re.compile(r" #\d+$")
 """Slices that cross are spread over threads `NAME`, `NAME #2`, ..."""
 _NOTHING: Final = dict.fromkeys((*_TEXTS, *_NUMBERS), -1)
 _FIELDS: Final = tuple(SLICE.names or ())
-
-
-def read_file(path: Path) -> RankTrace:
-    """The trace in a local file.
-
-    Raises:
-        TraceError: it cannot be read.
-        TraceDamaged: it is not a whole trace of ARGUS.
-    """
-
-    def chunks() -> Iterable[bytes]:
-        with path.open("rb") as file:
-            while chunk := file.read(_FILE_CHUNK):
-                yield chunk
-
-    try:
-        return read(chunks(), str(path))
-    except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def read(chunks: Iterable[bytes], source: str) -> RankTrace:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from argus_l3_worker.errors import QueryError
 from argus_l3_worker.read.assemble import JobSamples, assemble
-from argus_l3_worker.read.mode_columns import from_samples
+from argus_l3_worker.read.mode_columns import decode_modes
 from argus_l3_worker.read.prometheus import Sample, Series, decode_matrix, decode_vector, selector
 from argus_l3_worker.read.windows import Span, due, sightings
 from argus_l3_worker.triples import Window
@@ -100,6 +101,12 @@ def test_selectors_escape_what_kernels_are_called() -> None:
 # Assembling
 
 
+def answer(of: list[Sample]) -> bytes:
+    """What Prometheus answers an instant query with."""
+    result = [{"metric": one.labels, "value": [0, repr(one.value)]} for one in of]
+    return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
+
+
 def samples(last_steps: dict[str, int], roles: dict[str, str] | None = None) -> JobSamples:
     names = {"kernel": "gemm", "stream": "compute0", "mode": "0"}
 
@@ -112,7 +119,7 @@ def samples(last_steps: dict[str, int], roles: dict[str, str] | None = None) -> 
         ],
         last_step=[Sample({"rank": rank}, float(step)) for rank, step in last_steps.items() if step],
         steps=[Sample({"rank": rank}, 64.0) for rank, step in last_steps.items() if step],
-        modes=from_samples(each(100.0, **names), each(1e-3, **names), each(2e-3, **names)),
+        modes=decode_modes(*(answer(each(value, **names)) for value in (100.0, 1e-3, 2e-3))),
     )
 
 
@@ -149,7 +156,9 @@ def test_an_incomplete_triple_is_no_mode() -> None:
         [Sample({**where, "rank": rank}, value) for rank in "0123"] for value in (100.0, 1e-3, 2e-3)
     )
     p50[2] = Sample(p50[2].labels, 0.0)
-    whole = replace(samples(dict.fromkeys("0123", 64)), modes=from_samples(count, p50[1:], p99))
+    whole = replace(
+        samples(dict.fromkeys("0123", 64)), modes=decode_modes(*map(answer, (count, p50[1:], p99)))
+    )
     found = assemble("llm", whole)
     assert found.roles[0].pairs[0].ranks.tolist() == [1, 3]
     assert found.left_out == {"incomplete or not finite": 1, "implausible duration or count": 1}

@@ -217,7 +217,7 @@ def test_a_part_that_dies_ends_the_waiting():
 
 @pytest.mark.e2e
 def test_exporters_come_and_go():
-    """A second one is scraped, left out for a while, scraped again, and stopped; the stack goes on."""
+    """A second one is scraped, left out for a while, and scraped again; the stack goes on."""
     with Stack(StackOptions(l3_worker=False)) as stack:
         added = stack.add_exporter("second", {"job-*": "model"})
 
@@ -229,9 +229,6 @@ def test_exporters_come_and_go():
         stack.wait_for(lambda: scraped() == 1, 30, "the second to be left out")
         stack.scrape(added.address)
         stack.wait_for(lambda: scraped() == 2, 30, "both exporters to be scraped again")
-        stack.remove_exporter(added)
-        stack.wait_for(lambda: scraped() == 1, 30, "the second to be gone")
-        assert not alive(added.server.child.pid)
         assert 0 <= stack.missed_evaluations() < 1
         stack.check()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,8 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from argus_exporter.traces.encode import encode
 from argus_simulator.traces.cases import Case
-from argus_traces.errors import TraceDamaged, TraceError
-from argus_traces.reader import read, read_file
+from argus_traces.errors import TraceDamaged
+from argus_traces.reader import read
 from argus_traces.summary import launches_of
 from exporter.traces.trace_windows import BEGIN, STEP_NS, TEXTS, window
 
@@ -112,12 +111,6 @@ def test_what_is_no_trace_is_refused(content: bytes) -> None:
     """Empty, JSON, absurd lengths, packets of garbage."""
     with pytest.raises(TraceDamaged, match="other"):
         read([content], "other")
-
-
-def test_a_missing_file_is_an_error_with_its_name(tmp_path: Path) -> None:
-    """No traceback of the operating system's."""
-    with pytest.raises(TraceError, match=r"nothing\.trace cannot be read: No such file"):
-        read_file(tmp_path / "nothing.trace")
 
 
 def test_slices_that_the_window_cut_end_with_it(masked_stage: Case) -> None:

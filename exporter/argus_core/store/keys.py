@@ -84,11 +84,6 @@ def job_prefix(training_job: str) -> str:
     return f"{encode_part(training_job)}/"
 
 
-def rank_prefix(training_job: str, date: str, rank: int) -> str:
-    """What the keys of a rank's traces of one UTC day (YYYY-MM-DD) begin with."""
-    return f"{job_prefix(training_job)}{date}/{rank}/"
-
-
 def encode_part(text: str) -> str:
     """A text as one part of a key: one that is not empty and does not begin with a dot."""
     raw = text.encode("utf-8", "replace")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from argus_l3_worker.read.prometheus import Sample, decoding, readable, result_of
+from argus_l3_worker.read.prometheus import decoding, readable, result_of
 from argus_l3_worker.triples import Bools, Floats, Ints
 
 # Durations and counts outside of these are no measurements, and their squares may leave the float range.
@@ -48,11 +48,6 @@ def decode_modes(events: bytes, p50: bytes, p99: bytes) -> ModeColumns:
     with decoding():
         count_of, medians_of, highs_of = (_vector(answer) for answer in (events, p50, p99))
         return _joined(count_of, medians_of, highs_of)
-
-
-def from_samples(events: Iterable[Sample], p50: Iterable[Sample], p99: Iterable[Sample]) -> ModeColumns:
-    """The same from decoded samples."""
-    return _joined(*(([s.labels for s in of], [s.value for s in of]) for of in map(list, (events, p50, p99))))
 
 
 def concatenate(parts: Sequence[ModeColumns]) -> ModeColumns:

@@ -64,7 +64,6 @@ class _Target:
         self.nodes[: plan.topology.ranks] = False
         self.slots: Bools = present & of_phase[plan.phase[slot_node]] & of_name[names]
         self.is_comm = np.arange(len(slot_node)) >= rows * width
-        self.slot_rank: Ints = plan.rank[slot_node]
         self.slot_node: Ints = slot_node
         self.of_rank: dict[int, Ints] = {}
         begin = 0

@@ -123,11 +123,6 @@ class Job:
         """Number of the step that comes next."""
         return self._step
 
-    @property
-    def unit_seconds(self) -> float:
-        """What one unit of the schedule takes."""
-        return self._unit
-
     def jump(self, step: int, seconds: float = 0.0) -> None:
         """Go on at another step, after a pause of the whole job: a restart."""
         self._step = step

@@ -27,7 +27,6 @@ _BATCH: Final = 20_000
 _TIMEOUT_SECONDS: Final = 60.0
 _ATTEMPTS: Final = 5
 _EMPTY_SAMPLE: Final = remote_write.encode_series((), 0.0, 0)
-_STALE_BITS: Final = np.uint64(0x7FF0000000000002)
 _STAMP_BYTES: Final = 6
 """Length of the varint of a time in milliseconds, from 2004 to 2109."""
 
@@ -91,7 +90,7 @@ class RemoteWrite:
         flat = np.concatenate([value.reshape(-1) for value in values])
         present, bits = ~np.isnan(flat), flat.view(np.uint64).copy()
         gone = self._present & ~present
-        bits[gone] = _STALE_BITS
+        bits[gone] = remote_write.STALE_BITS
         self._present = present
         stamp_ms = round(at * 1000)
         for request in self._requests:

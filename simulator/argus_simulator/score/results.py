@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from argus_simulator.errors import ArgusSimulatorError
-from argus_simulator.lab.effect import SUB_THRESHOLD
 from argus_simulator.score.judging import Judgement
 from argus_simulator.score.playing import Log
 from argus_simulator.score.scene import Scene
 
+SUB_THRESHOLD = 0.01
+"""Nobody looks for what costs less of the step; such rows are scored apart."""
 LATE_S = 2.0
 """A player that was so far behind its clock could not play what it should."""
 MISSED_SCRAPES = 0.05

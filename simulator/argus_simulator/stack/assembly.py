@@ -193,13 +193,6 @@ class Stack:
         self.scrape(added.address)
         return added
 
-    def remove_exporter(self, exporter: Exporter) -> None:
-        """Stop an exporter that was added, and scrape it no more."""
-        if exporter.address in self._exporters:
-            self.scrape_no_more(exporter.address)
-        self._children.remove(exporter.server.child)
-        exporter.server.child.stop()
-
     def start_child(
         self,
         name: str,

@@ -47,8 +47,3 @@ class Layout:
     def members(self, group: str, dimension: str) -> tuple[int, ...]:
         """Ranks of a group, ascending."""
         return self.topology.group_members(group, dimension)
-
-    def neighbour(self, rank: int, stages: int) -> int:
-        """The rank `stages` pipeline stages further on."""
-        at = self.place(rank)
-        return self.topology.rank_at({**at, "pp": at["pp"] + stages})
