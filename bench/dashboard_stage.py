@@ -34,10 +34,10 @@ from argus_l3_worker.write.config import WriteConfig
 from argus_l3_worker.write.delivery import Delivery
 from argus_l3_worker.write.spool import Spool
 from argus_simulator.fleet.bank import kernel_names
-from argus_simulator.fleet.blocks import Block, Row
 from argus_simulator.fleet.faults import FleetFault
 from argus_simulator.fleet.play import Fleet, FleetPlan, history
 from argus_simulator.fleet.ranks import Floats, Layout
+from argus_simulator.fleet.series_blocks import Block, Row
 from bench.bulk_write import BulkWrite
 from bench.rule_history import RuleHistory, samples_around
 from bench.servers import PrometheusServer

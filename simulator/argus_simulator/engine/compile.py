@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from argus_core import wire
 from argus_core.kernel_names import is_memory_operation
-from argus_simulator.engine import blocks
 from argus_simulator.engine.plan import SPAN_DTYPE, Deadlock, Ints, Level, Plan
 from argus_simulator.engine.schedule import STREAMS, Extras, Node, RankSchedule
 from argus_simulator.engine.settings import HostSettings, ModelSettings
+from argus_simulator.kernel_symbols import COPY_TO_DEVICE
 from argus_simulator.topology import Topology
 
 _COPY_KILOBYTES: Final = 16_384
@@ -222,7 +222,7 @@ class _Compiler:
             rank_ends=rank_ends,
             stream=stream,
             operation=operation,
-            kilobytes=np.where(text_of[order] == blocks.COPY, _COPY_KILOBYTES, 0).astype(np.uint32),
+            kilobytes=np.where(text_of[order] == COPY_TO_DEVICE, _COPY_KILOBYTES, 0).astype(np.uint32),
             launches=launches,
             spans=spans[0],
             span_first=spans[1],

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from argus_core import wire
-from argus_simulator.engine import blocks
+from argus_simulator.engine import transformer_blocks as transformer
 from argus_simulator.engine.settings import ModelSettings
+from argus_simulator.kernel_symbols import COPY_ON_DEVICE, COPY_TO_DEVICE
 from argus_simulator.topology import Topology
 
 Role = Literal["compute", "collective", "send", "recv", "copy"]
@@ -47,7 +48,7 @@ class Node:
     """
 
     role: Role
-    kernels: blocks.Block
+    kernels: transformer.Block
     body: float
     stream: str
     phase: str
@@ -107,7 +108,7 @@ class RankSchedule:
 
     def _build(self) -> None:
         stages, topology = self.topology.pp, self.topology
-        copy = ((blocks.COPY, 0.9), ("Memcpy DtoD (Device -> Device)", 0.1))
+        copy = ((COPY_TO_DEVICE, 0.9), (COPY_ON_DEVICE, 0.1))
         self._last = (self._add(Node("copy", copy, _COPY, "copy", "copy")),)
         order = one_forward_one_backward(self.stage, stages, self.model.microbatches)
         if self.extras.forward_only:
@@ -126,7 +127,7 @@ class RankSchedule:
             self._collective("all-reduce", "world", _WORLD_BODY)
         begin = len(self.nodes)
         layers = self.model.layers
-        self._compute(blocks.OPTIMIZER, _OPTIMIZER_OF_LAYER * layers, "optimizer")
+        self._compute(transformer.OPTIMIZER, _OPTIMIZER_OF_LAYER * layers, "optimizer")
         self._mark("optimizer", wire.Kind.COMPUTE, begin)
         if topology.ep > 1:
             self._collective("all-gather", "edp", _GRADIENT_BODY_OF_LAYER * _EXPERT_GRADIENTS * layers / 2)
@@ -150,29 +151,29 @@ class RankSchedule:
 
     def _attention(self, direction: str, microbatch: int, layer: int) -> None:
         forward = direction == "forward"
-        block = blocks.ATTENTION if forward else blocks.ATTENTION_BACKWARD
+        block = transformer.ATTENTION if forward else transformer.ATTENTION_BACKWARD
         self._block(block, _ATTENTION, "attention", direction, microbatch, layer)
         if self.extras.minority_share > 0:
             body = (_ATTENTION + _MLP) * self.extras.minority_share
-            self._block(blocks.MINORITY, body, "attention", direction, microbatch, layer)
+            self._block(transformer.MINORITY, body, "attention", direction, microbatch, layer)
         self._collective("all-reduce", "tp", _TENSOR_BODY, microbatch)
 
     def _feed_forward(self, direction: str, microbatch: int, layer: int) -> None:
         forward = direction == "forward"
         if self.topology.ep == 1:
-            block = blocks.MLP if forward else blocks.MLP_BACKWARD
+            block = transformer.MLP if forward else transformer.MLP_BACKWARD
             self._block(block, _MLP, "mlp", direction, microbatch, layer)
         else:
-            router = blocks.ROUTER if forward else blocks.ROUTER_BACKWARD
+            router = transformer.ROUTER if forward else transformer.ROUTER_BACKWARD
             self._block(router, _ROUTER, "router", direction, microbatch, layer)
             self._collective("send-recv", "ep", _EXPERT_BODY, microbatch, name="dispatch")
-            block = blocks.EXPERTS if forward else blocks.EXPERTS_BACKWARD
+            block = transformer.EXPERTS if forward else transformer.EXPERTS_BACKWARD
             self._block(block, _EXPERTS, "mlp", direction, microbatch, layer)
             self._collective("send-recv", "ep", _EXPERT_BODY, microbatch, name="combine")
         self._collective("all-reduce", "tp", _TENSOR_BODY, microbatch)
 
     def _block(
-        self, block: blocks.Block, body: float, part: str, direction: str, microbatch: int, layer: int
+        self, block: transformer.Block, body: float, part: str, direction: str, microbatch: int, layer: int
     ) -> None:
         begin = len(self.nodes)
         body *= 1.0 if direction == "forward" else _BACKWARD
@@ -200,7 +201,7 @@ class RankSchedule:
     # -- single nodes ------------------------------------------------------------------
 
     def _compute(
-        self, block: blocks.Block, body: float, phase: str, microbatch: int = -1, layer: int = -1
+        self, block: transformer.Block, body: float, phase: str, microbatch: int = -1, layer: int = -1
     ) -> None:
         node = Node("compute", block, body, "compute", phase, microbatch, self._last, layer=layer)
         self._last = (self._add(node),)
@@ -216,7 +217,7 @@ class RankSchedule:
         group = self.topology.group(self.rank, dimension)
         number = self._numbers.get((group, phase), 0)
         self._numbers[group, phase] = number + 1
-        kernel = ((blocks.COLLECTIVES[operation], 1.0),)
+        kernel = ((transformer.COLLECTIVES[operation], 1.0),)
         position = self._add(
             Node(
                 "collective", kernel, body * self.model.communication, dimension, phase, microbatch,
@@ -236,7 +237,7 @@ class RankSchedule:
         pair = f"{min(self.rank, other)}-{max(self.rank, other)}"
         receives = half == "recv"
         node = Node(
-            "recv" if receives else "send", ((blocks.COLLECTIVES["send-recv"], 1.0),),
+            "recv" if receives else "send", ((transformer.COLLECTIVES["send-recv"], 1.0),),
             _PIPELINE_BODY * self.model.communication, phase, f"pp-{phase}", microbatch,
             () if receives else self._last, (pair, direction, microbatch), "pp",
         )  # fmt: skip

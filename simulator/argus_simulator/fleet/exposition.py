@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from argus_core import catalogue
 from argus_core.catalogue import Family
 from argus_simulator.fleet import program
-from argus_simulator.fleet.blocks import Block, Row
 from argus_simulator.fleet.exporter_series import exporters
 from argus_simulator.fleet.faults import CHANNELS
 from argus_simulator.fleet.gpu_series import gpu_idle, kernel_modes, kernel_totals
 from argus_simulator.fleet.kernel_windows import KernelWindows
 from argus_simulator.fleet.ranks import Dimension, Floats, Layout
+from argus_simulator.fleet.series_blocks import Block, Row
 from argus_simulator.fleet.stack_series import STACK_HERTZ, stacks
 from argus_simulator.fleet.steps import Steps
 

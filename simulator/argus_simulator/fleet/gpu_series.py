@@ -9,8 +9,8 @@ import numpy as np
 
 from argus_core import catalogue
 from argus_simulator.fleet import program
-from argus_simulator.fleet.blocks import Block, Row
 from argus_simulator.fleet.ranks import Floats
+from argus_simulator.fleet.series_blocks import Block, Row
 
 if TYPE_CHECKING:
     from argus_simulator.fleet.exposition import Exposition

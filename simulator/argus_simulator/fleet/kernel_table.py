@@ -13,6 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from argus_simulator import kernel_symbols as symbol
+
 Floats = NDArray[np.float64]
 
 
@@ -32,66 +34,42 @@ class KernelKind:
     """As an exporter names it."""
 
 
-_GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_{}_align8>(Params)"
-_ELEMENTWISE = (
-    "void at::native::vectorized_elementwise_kernel<4, at::native::{}, std::array<char*, 3ul>>(int)"
-)
-
 FORWARD: tuple[KernelKind, ...] = (
-    KernelKind(_GEMM.format("256x128_32x3_tn"), 0.34, 6, (1.0, 2.7)),
-    KernelKind(_GEMM.format("128x128_64x3_tn"), 0.16, 6, (1.0, 1.6, 3.1)),
-    KernelKind(
-        "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>, true>(Flash_fwd_params)", 0.24, 4
-    ),
-    KernelKind("void layer_norm_fwd_kernel<__nv_bfloat16, float, 8192>(LaunchParams)", 0.06, 4),
-    KernelKind("void fused_rope_forward<c10::BFloat16, float>(int, int, int)", 0.03, 4, (1.0, 1.3)),
-    KernelKind(_ELEMENTWISE.format("GeluCUDAKernelImpl"), 0.07, 4),
-    KernelKind(_ELEMENTWISE.format("CUDAFunctor_add<c10::BFloat16>"), 0.05, 8, (1.0, 2.0)),
-    KernelKind("void fused_dropout_kernel_vec<c10::BFloat16, float, 1, 4>(TensorInfo)", 0.03, 4),
-    KernelKind("void cross_entropy_forward_kernel<c10::BFloat16, float>(float*)", 0.02, 2),
+    KernelKind(symbol.GEMM_WIDE, 0.34, 6, (1.0, 2.7)),
+    KernelKind(symbol.GEMM_NARROW, 0.16, 6, (1.0, 1.6, 3.1)),
+    KernelKind(symbol.FLASH, 0.24, 4),
+    KernelKind(symbol.NORM, 0.06, 4),
+    KernelKind(symbol.ROPE, 0.03, 4, (1.0, 1.3)),
+    KernelKind(symbol.GELU, 0.07, 4),
+    KernelKind(symbol.ADD, 0.05, 8, (1.0, 2.0)),
+    KernelKind(symbol.DROPOUT, 0.03, 4),
+    KernelKind(symbol.CROSS_ENTROPY, 0.02, 2),
 )
 BACKWARD: tuple[KernelKind, ...] = (
-    KernelKind(_GEMM.format("256x128_32x3_nt"), 0.27, 6, (1.0, 2.7)),
-    KernelKind(_GEMM.format("256x128_32x3_nn"), 0.23, 6, (1.0, 2.4)),
-    KernelKind(
-        "void flash_bwd_dq_dk_dv_loop_kernel<Flash_bwd_kernel_traits<128, 64, 128>>(Flash_bwd_params)",
-        0.26,
-        4,
-    ),
-    KernelKind("void layer_norm_bwd_kernel<__nv_bfloat16, float, 8192>(LaunchParams)", 0.06, 4),
-    KernelKind("void layer_norm_bwd_finalize_kernel<float>(LaunchParams)", 0.02, 4),
-    KernelKind("void fused_rope_backward<c10::BFloat16, float>(int, int, int)", 0.03, 4),
-    KernelKind(_ELEMENTWISE.format("GeluBackwardCUDAKernelImpl"), 0.06, 4),
-    KernelKind(
-        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(ReduceOp)",
-        0.04,
-        6,
-        (1.0, 1.9, 3.4),
-    ),
-    KernelKind("void cross_entropy_backward_kernel<c10::BFloat16, float>(float*)", 0.03, 2),
+    KernelKind(symbol.GEMM_WEIGHTS, 0.27, 6, (1.0, 2.7)),
+    KernelKind(symbol.GEMM_INPUTS, 0.23, 6, (1.0, 2.4)),
+    KernelKind(symbol.FLASH_BACKWARD, 0.26, 4),
+    KernelKind(symbol.NORM_BACKWARD, 0.06, 4),
+    KernelKind(symbol.NORM_BACKWARD_FINALIZE, 0.02, 4),
+    KernelKind(symbol.ROPE_BACKWARD, 0.03, 4),
+    KernelKind(symbol.GELU_BACKWARD, 0.06, 4),
+    KernelKind(symbol.REDUCE, 0.04, 6, (1.0, 1.9, 3.4)),
+    KernelKind(symbol.CROSS_ENTROPY_BACKWARD, 0.03, 2),
 )
 OPTIMIZER: tuple[KernelKind, ...] = (
-    KernelKind(
-        "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>(long, int)",
-        0.80,
-        8,
-        (1.0, 1.4),
-    ),
-    KernelKind(
-        "void multi_tensor_apply_kernel<TensorListMetadata<1>, L2NormFunctor<float>>(long, int)", 0.12, 4
-    ),
-    KernelKind("Memset (Device)", 0.08, 4),
+    KernelKind(symbol.ADAM, 0.80, 8, (1.0, 1.4)),
+    KernelKind(symbol.L2_NORM, 0.12, 4),
+    KernelKind(symbol.MEMSET, 0.08, 4),
 )
 DATA: tuple[KernelKind, ...] = (
-    KernelKind("Memcpy HtoD (Pinned -> Device)", 0.9, 2, stream="copy0"),
-    KernelKind("Memcpy DtoD (Device -> Device)", 0.1, 2, stream="copy0"),
+    KernelKind(symbol.COPY_TO_DEVICE, 0.9, 2, stream="copy0"),
+    KernelKind(symbol.COPY_ON_DEVICE, 0.1, 2, stream="copy0"),
 )
-_NCCL = "ncclDevKernel_{}(ncclDevKernelArgsStorage<4096ul>)"
 COLLECTIVES = {
-    "dp-all-reduce": _NCCL.format("AllReduce_Sum_bf16_RING_LL"),
-    "tp-all-reduce": _NCCL.format("AllReduce_Sum_bf16_TREE_LL"),
-    "ep-dispatch": _NCCL.format("SendRecv"),
-    "pp-forward-recv": _NCCL.format("SendRecv"),
+    "dp-all-reduce": symbol.ALL_REDUCE,
+    "tp-all-reduce": symbol.ALL_REDUCE_TREE,
+    "ep-dispatch": symbol.SEND_RECV,
+    "pp-forward-recv": symbol.SEND_RECV,
 }
 """The kernel of each communication phase; it runs on its communicator's stream."""
 

@@ -17,8 +17,8 @@ import numpy as np
 from argus_core import catalogue
 from argus_core.remote_write import Labels
 from argus_simulator.errors import ArgusSimulatorError
-from argus_simulator.fleet.blocks import Block
 from argus_simulator.fleet.ranks import Floats
+from argus_simulator.fleet.series_blocks import Block
 
 _SERIES_AT_ONCE: Final = 10_000
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from argus_core import remote_write
 from argus_core.varint import varint
 from argus_simulator.errors import ArgusSimulatorError
-from argus_simulator.fleet.blocks import Block
 from argus_simulator.fleet.ranks import Floats
+from argus_simulator.fleet.series_blocks import Block
 
 _BATCH: Final = 20_000
 _TIMEOUT_SECONDS: Final = 60.0

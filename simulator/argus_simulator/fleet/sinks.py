@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from argus_simulator.fleet.blocks import Block
 from argus_simulator.fleet.ranks import Floats
+from argus_simulator.fleet.series_blocks import Block
 
 
 class Sink(Protocol):

@@ -10,10 +10,10 @@ import pytest
 
 from argus_core import catalogue
 from argus_core.kernel_names import kernel_id
-from argus_simulator.fleet.blocks import Block
 from argus_simulator.fleet.faults import FleetFault
 from argus_simulator.fleet.play import Fleet, FleetPlan
 from argus_simulator.fleet.ranks import Layout
+from argus_simulator.fleet.series_blocks import Block
 from exporter.exporter_process import Rank, Samples, config, exporter, scrape, wait_for
 
 BEGAN = 1_800_000_000.0
