@@ -15,7 +15,7 @@ from argus_l3_worker import cross_checks
 from argus_l3_worker.config import Config
 from argus_l3_worker.cross_checks import CrossChecks, cross_check
 from argus_l3_worker.errors import PartialAnswer, QueryError
-from argus_l3_worker.job import Job, LeftOut, Means
+from argus_l3_worker.job import Job, Means, SkippedModes
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import Verdict
@@ -44,7 +44,7 @@ class CycleReport:
     verdicts: tuple[Verdict, ...]
     group_shifts: tuple[GroupShift, ...]
     cross_checks: tuple[CrossChecks, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedModes, ...]
     windows_judged: int
     seconds: float
     delivered: bool | None = None

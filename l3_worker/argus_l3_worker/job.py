@@ -25,7 +25,7 @@ from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.read.fetch import fetch_window, mean_seconds
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
-from argus_l3_worker.read.windows import Sighting, Span, due, sightings
+from argus_l3_worker.read.windows import PublishedWindow, Span, due, published_windows
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.telemetry import Telemetry
 
@@ -52,7 +52,7 @@ class _DueWindow:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class SkippedModes:
     """Published modes that were not taken in a job's newest window, and why."""
 
     training_job: str
@@ -126,7 +126,7 @@ class Job:
         self._groups: GroupHistory | None = None
         self._not_looked_at: tuple[Abstention, ...] = ()
         self.not_judged: tuple[NotJudged, ...] = ()
-        self.left_out: tuple[LeftOut, ...] = ()
+        self.left_out: tuple[SkippedModes, ...] = ()
 
     @property
     def judgements(self) -> list[RoleJudgement]:
@@ -198,7 +198,7 @@ class Job:
             self._take(window, found, judge)
             next_due.judged()
             self.left_out = tuple(
-                LeftOut(job, reason, modes) for reason, modes in sorted(window.left_out.items())
+                SkippedModes(job, reason, modes) for reason, modes in sorted(window.left_out.items())
             )
             if fetched.left_out:
                 self._not_looked_at = (_overload(job, fetched.left_out, fetched.kernels),)
@@ -252,13 +252,13 @@ class Job:
         timeline = await prometheus.range(
             f'count_values("last_step", {last_step})', at - config.history_seconds, at, step
         )
-        seen = sightings(timeline)
+        seen = published_windows(timeline)
         if seen and self._judged and seen[-1].last_step < max(self._judged):
             log.info("job restarted, its history is forgotten", training_job=self.name)
             self._judged.clear()
             self._roles.clear()
             self._groups = None
-        windows: list[Sighting] = due(
+        windows: list[PublishedWindow] = due(
             seen, frozenset(self._judged), len(steps), at, config.cycle_seconds, config.judge.windows
         )
         return [

@@ -1,4 +1,4 @@
-"""What comes back to a rank, and what visits everybody now and then."""
+"""What comes back to a rank, and what every rank has now and then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from argus_l3_worker.config import Config
-from argus_l3_worker.judge.recurrence import Visits, recurring
+from argus_l3_worker.judge.recurrence import Occurrences, recurring
 
 CONFIG = Config()
 RANKS, WINDOWS = 16, CONFIG.judge.tail_windows
@@ -17,8 +17,8 @@ LOOKS_A_DAY = round(86_400 / CONFIG.cycle_seconds)
 
 def found(*windows: int, needed: int = 2, ranks: int = RANKS) -> frozenset[str]:
     """Ranks that recur, of 16 in 12 windows; these many on the first ranks, none on the others."""
-    visits = {str(rank): Visits(times, WINDOWS) for rank, times in enumerate(windows)}
-    return recurring(visits, ranks * WINDOWS, needed)
+    occurrences = {str(rank): Occurrences(times, WINDOWS) for rank, times in enumerate(windows)}
+    return recurring(occurrences, ranks * WINDOWS, needed)
 
 
 def accused(ranks: int, rate: float, seed: int, looks: int, ill: float = 0.0) -> Iterator[frozenset[str]]:
@@ -30,7 +30,7 @@ def accused(ranks: int, rate: float, seed: int, looks: int, ill: float = 0.0) ->
     for before, now in zip(summed, summed[WINDOWS:], strict=False):
         visited = now - before
         yield recurring(
-            {str(rank): Visits(int(visited[rank]), WINDOWS) for rank in np.flatnonzero(visited)},
+            {str(rank): Occurrences(int(visited[rank]), WINDOWS) for rank in np.flatnonzero(visited)},
             ranks * WINDOWS,
             CONFIG.judge.windows_needed,
         )
@@ -59,7 +59,7 @@ def test_a_few_visits_are_chance_where_others_are_visited_too() -> None:
 
 @pytest.mark.parametrize("ranks", [16, 64, 256, 1024])
 def test_a_healthy_fleet_is_accused_at_most_once_a_day(ranks: int) -> None:
-    """A day of looks at visits that come by chance alone, for each rate: 0.05 a look made 8 episodes."""
+    """A day of looks at occurrences that come by chance alone, for each rate: 0.05 a look made 8 episodes."""
     rates = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
     assert np.mean([false_episodes(ranks, rate, seed) for seed, rate in enumerate(rates)]) <= 1.0
 

@@ -11,7 +11,7 @@ from argus_l3_worker.errors import QueryError
 from argus_l3_worker.read.assemble import JobSamples, assemble
 from argus_l3_worker.read.mode_columns import decode_modes
 from argus_l3_worker.read.prometheus import Sample, Series, decode_matrix, decode_vector, selector
-from argus_l3_worker.read.windows import Span, due, sightings
+from argus_l3_worker.read.windows import Span, due, published_windows
 from argus_l3_worker.triples import Window
 
 
@@ -22,33 +22,35 @@ def line(last_step: int, *counts: float, start: float = 0.0) -> Series:
 
 def test_each_window_is_looked_at_when_most_ranks_publish_it() -> None:
     """Ranks are scraped one after another; the latest time with all eight is taken."""
-    seen = sightings([line(64, 5, 8, 8, 3), line(128, 5, 8, start=15.0)])
+    seen = published_windows([line(64, 5, 8, 8, 3), line(128, 5, 8, start=15.0)])
     assert [(one.last_step, one.time, one.ranks) for one in seen] == [(64, 10.0, 8), (128, 20.0, 8)]
 
 
 def test_a_windows_steps_were_done_since_the_window_before_was_seen() -> None:
     """So far apart were they published first; of the first of all it is not known."""
-    first, second, third = sightings([line(64, 5, 8), line(128, 8, start=15.0), line(192, 8, start=35.0)])
+    first, second, third = published_windows(
+        [line(64, 5, 8), line(128, 8, start=15.0), line(192, 8, start=35.0)]
+    )
     assert first.span is None
     assert (second.span, third.span) == (Span(15.0, 15.0), Span(35.0, 20.0))
 
 
 def test_a_window_that_is_still_coming_in_waits() -> None:
     """Three of eight ranks publish it: not yet, unless it has been so for a whole cycle."""
-    seen = sightings([line(64, 8, 8), line(128, 3, start=10.0)])
+    seen = published_windows([line(64, 8, 8), line(128, 3, start=10.0)])
     assert [one.last_step for one in due(seen, frozenset(), 8, 10.0, 60.0, 3)] == [64]
     assert [one.last_step for one in due(seen, frozenset(), 8, 70.0, 60.0, 3)] == [64, 128]
 
 
 def test_windows_are_judged_once_and_the_last_few_only() -> None:
     """64 was judged before; of the four others the last three are left."""
-    seen = sightings([line(64 * i, 8, start=60.0 * i) for i in range(1, 6)])
+    seen = published_windows([line(64 * i, 8, start=60.0 * i) for i in range(1, 6)])
     assert [one.last_step for one in due(seen, frozenset({64}), 8, 400.0, 60.0, 3)] == [192, 256, 320]
 
 
 def test_a_restarted_job_forgets_the_windows_before() -> None:
     """Steps went back: windows of the former run say nothing about this one."""
-    seen = sightings([line(640, 8), line(704, 8, start=60.0), line(64, 8, start=120.0)])
+    seen = published_windows([line(640, 8), line(704, 8, start=60.0), line(64, 8, start=120.0)])
     assert [one.last_step for one in seen] == [64]
 
 

@@ -21,24 +21,24 @@ _CHANCE: Final = 0.0005
 
 
 @dataclass(frozen=True)
-class Visits:
+class Occurrences:
     """Windows in which something was seen on a rank, `looked_at` of which were judged."""
 
     windows: int
     looked_at: int
 
 
-def recurring(visits: Mapping[str, Visits], rank_windows: int, needed: int) -> frozenset[str]:
+def recurring(occurrences: Mapping[str, Occurrences], rank_windows: int, needed: int) -> frozenset[str]:
     """Ranks that are visited more often than the others can account for.
 
     Args:
-        visits: by rank; those of none may be left out.
+        occurrences: by rank; those of none may be left out.
         rank_windows: windows that were judged, summed over all ranks.
         needed: windows below which nothing recurs.
     """
-    total = sum(one.windows for one in visits.values())
+    total = sum(one.windows for one in occurrences.values())
     found = set()
-    for rank, one in visits.items():
+    for rank, one in occurrences.items():
         if one.windows < needed:
             continue
         # Half a visit more than was seen: nothing was seen on few ranks in few windows by luck as well.

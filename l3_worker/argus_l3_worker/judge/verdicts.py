@@ -16,7 +16,7 @@ from argus_l3_worker.judge.causes import (
     WORKLOAD,
     team_of,
 )
-from argus_l3_worker.judge.recurrence import Visits, recurring
+from argus_l3_worker.judge.recurrence import Occurrences, recurring
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.triples import Kind
 
@@ -210,14 +210,14 @@ def decide(
 
 def _stuttering(histories: Sequence[History], in_tail_groups: Collection[str]) -> frozenset[str]:
     """Ranks to which launches far beyond the usual come back, more often than to the others of the job."""
-    visits = {
-        rank: Visits(len(shifts), history.tail_windows)
+    occurrences = {
+        rank: Occurrences(len(shifts), history.tail_windows)
         for history in histories
         for rank, shifts in history.tails().items()
         if rank not in in_tail_groups
     }
     needed = min((history.needed for history in histories), default=0)
-    return recurring(visits, sum(history.looked_for_tails() for history in histories), needed)
+    return recurring(occurrences, sum(history.looked_for_tails() for history in histories), needed)
 
 
 def culprits(verdicts: Sequence[Verdict]) -> list[str]:

@@ -26,7 +26,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Sighting:
+class PublishedWindow:
     """A window as the timeline shows it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Sighting:
         return Span(self.first_seen, self.seconds) if self.seconds > 0.0 else None
 
 
-def sightings(timeline: Iterable[Series]) -> list[Sighting]:
+def published_windows(timeline: Iterable[Series]) -> list[PublishedWindow]:
     """Windows of one job in order of appearance.
 
     Args:
@@ -60,8 +60,10 @@ def sightings(timeline: Iterable[Series]) -> list[Sighting]:
     found = []
     for series in timeline:
         time, ranks = max(((time, count) for time, count in series.points), key=lambda point: point[::-1])
-        found.append(Sighting(int(float(series.labels["last_step"])), series.points[0][0], time, int(ranks)))
-    found.sort(key=lambda sighting: (sighting.first_seen, sighting.last_step))
+        found.append(
+            PublishedWindow(int(float(series.labels["last_step"])), series.points[0][0], time, int(ranks))
+        )
+    found.sort(key=lambda window: (window.first_seen, window.last_step))
     for index in range(len(found) - 1, 0, -1):
         if found[index].last_step < found[index - 1].last_step:
             found = found[index:]
@@ -71,12 +73,12 @@ def sightings(timeline: Iterable[Series]) -> list[Sighting]:
 
 
 def due(
-    seen: list[Sighting], already: frozenset[int], ranks: int, now: float, patience: float, limit: int
-) -> list[Sighting]:
+    seen: list[PublishedWindow], already: frozenset[int], ranks: int, now: float, patience: float, limit: int
+) -> list[PublishedWindow]:
     """The windows to judge now, oldest first, at most `limit`.
 
     Args:
-        seen: from `sightings`.
+        seen: from `published_windows`.
         already: last steps of windows judged before.
         ranks: how many ranks publish windows now.
         now: Unix time of the judgement.
@@ -87,5 +89,5 @@ def due(
     *older, newest = seen
     coming_in = newest.ranks < _COMPLETE_SHARE * ranks and now - newest.first_seen < patience
     ready = older if coming_in else seen
-    fresh = [sighting for sighting in ready if sighting.last_step not in already]
+    fresh = [window for window in ready if window.last_step not in already]
     return fresh[-limit:]
