@@ -14,7 +14,7 @@ PAGES = Path(__file__).parents[2] / "docs/evidence"
 
 
 def test_each_topic_has_a_page_that_names_its_command() -> None:
-    """`python -m bench.evidence TOPIC` on docs/evidence/TOPIC.md, and no page names another."""
+    """`python -m bench.evidence TOPIC` on the page of that name, and no page names another."""
     named = {
         page.stem: set(re.findall(r"python -m bench\.evidence ([\w-]+)", page.read_text()))
         for page in PAGES.glob("*.md")
