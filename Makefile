@@ -6,7 +6,7 @@ TORCH := .venv/.argus-torch
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup torch demo test prometheus verify lint fmt generate preview golden clean
+.PHONY: all help setup torch demo test prometheus verify lint fmt generate preview clean
 
 all: fmt generate lint test  ## format, generate, lint, test
 
@@ -54,9 +54,6 @@ generate: setup  ## rules, dashboards and reference pages from their sources
 
 preview: setup  ## dashboards as pages (build/preview) and pictures (docs/img), over a simulated fleet
 	@PYTHONPATH=dashboards:. python -m argus_preview $(PREVIEW_ARGS)
-
-golden: setup  ## rewrite the golden files of the tests; review the diff
-	@pytest -q --update-golden tests
 
 clean:  ## remove what the build made
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .run

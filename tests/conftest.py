@@ -1,4 +1,4 @@
-"""What all tests share: where real traces lie, the golden-file switch, and what CI may skip."""
+"""What all tests share: where real traces lie, and what CI may skip."""
 
 from __future__ import annotations
 
@@ -12,18 +12,9 @@ from skips import SkipCount
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite golden files; review the diff")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SkipCount())
-
-
-@pytest.fixture
-def update_golden(request: pytest.FixtureRequest) -> bool:
-    return bool(request.config.getoption("--update-golden"))
 
 
 @pytest.fixture(scope="session")

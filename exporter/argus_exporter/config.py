@@ -11,7 +11,7 @@ from argus_exporter.kernels.config import KernelsConfig, WindowsConfig
 from argus_exporter.place.config import TopologyConfig
 from argus_exporter.place.topology import DIMENSIONS
 from argus_exporter.publish.config import DiscoveryConfig, RemoteWriteConfig, WebConfig
-from argus_exporter.py_spy.settings import StacksConfig
+from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.ranks.config import RanksConfig
 from argus_exporter.traces.config import TracesConfig
 

@@ -18,7 +18,7 @@ import pytest
 
 from argus_core import wire
 from argus_core.stack_refusals import refusal_path
-from argus_exporter.py_spy.settings import StacksConfig
+from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.stacks.folded import frame_label
 from argus_training import ptracer, stack_sampler
 from argus_training.identity import Layout, Place, hello

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from argus_exporter.py_spy.child import Finished, run_child
-from argus_exporter.py_spy.settings import StacksConfig
+from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.py_spy.target import Process
 from argus_exporter.stacks.folded import Folded, parse
 

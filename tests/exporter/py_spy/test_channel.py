@@ -12,7 +12,7 @@ import pytest
 
 from argus_core.stack_refusals import refusal_path
 from argus_exporter.py_spy.sampler import Refused, find_executable
-from argus_exporter.py_spy.settings import StacksConfig
+from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.stacks.folded import Folded
 
 from ..exporter_process import Samples, config, exporter, scrape, value, wait_for

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from argus_exporter.py_spy.settings import StacksConfig
+from argus_exporter.py_spy.config import StacksConfig
 from argus_training import boot_directory
 
 from ..exporter_process import config, exporter, scrape, value, wait_for
