@@ -76,7 +76,7 @@ class Training:
         self._process = subprocess.Popen(command, env=environment, text=True, **pipes)  # type: ignore[call-overload]
         self._answer()
 
-    def train(self, steps: int) -> dict[str, float]:
+    def train(self, steps: int) -> dict[str, Any]:
         """CPU and wall seconds of so many steps, and memory afterwards."""
         self._process.stdin.write(f"{steps}\n")
         self._process.stdin.flush()
@@ -86,23 +86,23 @@ class Training:
         self._process.stdin.close()
         self._process.wait(60)
 
-    def _answer(self) -> dict[str, float]:
+    def _answer(self) -> dict[str, Any]:
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"a training process ended with status {self._process.wait()}")
-        answer: dict[str, float] = json.loads(line)
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
 
 def turns(
     environments: dict[str, dict[str, str]], kind: str, blocks: int, steps: int
-) -> dict[str, list[dict[str, float]]]:
+) -> dict[str, list[dict[str, Any]]]:
     """Fresh processes, one an environment, in turns; the order is reversed each time."""
     trainings = {
         name: Training(environment, kind, *([name] if name == "torch_profiler" else []))
         for name, environment in environments.items()
     }
-    answers: dict[str, list[dict[str, float]]] = {name: [] for name in trainings}
+    answers: dict[str, list[dict[str, Any]]] = {name: [] for name in trainings}
     try:
         for training in trainings.values():
             training.train(5 * steps)  # the optimizer's state, the allocator, the connection, the sequence
@@ -115,10 +115,10 @@ def turns(
     return answers
 
 
-def added(answers: dict[str, list[dict[str, float]]], name: str, what: str, steps: int) -> float:
+def added(answers: dict[str, list[dict[str, Any]]], name: str, what: str, steps: int) -> float:
     """Median seconds a step that `name` takes more than `off`."""
     pairs = zip(answers[name], answers["off"], strict=True)
-    return median((with_[what] - without[what]) / steps for with_, without in pairs)
+    return float(median((with_[what] - without[what]) / steps for with_, without in pairs))
 
 
 def environments(path: Path, idle_s: float = 0.0) -> dict[str, dict[str, str]]:

@@ -1,16 +1,19 @@
 """The training that `bench.overhead` measures: one process, told by lines on stdin when to train.
 
-    python -m bench.overhead_worker cpu|cuda
+    python -m bench.overhead_worker cpu|cuda|sized
 
 A command is `<steps>`; the answer is one line of JSON: seconds of wall clock, of this thread's CPU time and
-of the other threads' for so many steps, and resident memory in MiB. It knows nothing of ARGUS;
-`torch_profiler` as second argument keeps torch.profiler on. On the CPU a small model with a DataLoader and
-DDP over gloo; on a GPU a transformer, whose steps are complete (synchronised) when the answer is given.
+of the other threads' for so many steps, and resident memory in MiB. It knows nothing of ARGUS while it
+trains; `torch_profiler` as second argument keeps torch.profiler on. On the CPU a small model with a
+DataLoader and DDP over gloo; on a GPU a transformer, whose steps are complete (synchronised) when the answer
+is given. `sized` is the transformer of `bench.gpu_day.transformer`: its variables say how long a step is,
+each step is complete before the next begins, and the answer has the seconds of each.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -109,22 +112,44 @@ def profiled() -> Iterator[None]:
 _hooks: list[Callable[[], Any]] = []
 
 
+def sized_training() -> tuple[Callable[[], None], Callable[[], None]]:
+    from bench.gpu_day.transformer import training
+
+    return training()
+
+
+def observed() -> dict[str, Any]:
+    """Whether ARGUS is in this process, looked up after the steps: where it is not, it has cost nothing."""
+    training, control = (sys.modules.get(f"argus_training{part}") for part in ("", ".kernels_control"))
+    records = control.KernelsControl().statistics().get("records", 0) if control is not None else 0
+    return {"attached": getattr(training, "_observer", None) is not None, "kernel_records": records}
+
+
+TRAININGS = {"cpu": cpu_training, "cuda": cuda_training, "sized": sized_training}
+
+
 def main() -> None:
     kind = sys.argv[1]
     with profiled() if "torch_profiler" in sys.argv else contextlib.nullcontext():
-        step, wait = cuda_training() if kind == "cuda" else cpu_training()
+        step, wait = TRAININGS[kind]()
         step()
         wait()
         print(json.dumps({"ready": True}), flush=True)
         for line in sys.stdin:
             cpu, everyone, wall = time.thread_time(), time.process_time(), time.perf_counter()
+            ends = [wall]
             for _ in range(int(line)):
                 step()
                 for hook in _hooks:
                     hook()
+                if kind == "sized":
+                    wait()
+                    ends.append(time.perf_counter())
             wait()
-            answer = {"cpu_s": time.thread_time() - cpu, "wall_s": time.perf_counter() - wall}
+            answer: dict[str, Any] = {"cpu_s": time.thread_time() - cpu, "wall_s": time.perf_counter() - wall}
             answer["other_cpu_s"] = time.process_time() - everyone - answer["cpu_s"]
+            if kind == "sized":
+                answer |= {"steps_s": [end - begin for begin, end in itertools.pairwise(ends)]} | observed()
             print(json.dumps(answer | {"rss_mb": resident_mb()}), flush=True)
     sys.stdout.flush()
 

@@ -20,12 +20,13 @@ from native.builds import Build
 from native.listener import Connection, listening
 
 pytestmark = pytest.mark.gpu
-SCRIPT = Path(__file__).with_name("gpu_script.py")
+PROGRAM = "bench.gpu_day.program"
+"""Its parts `before`, `window`, `after` and `graph`; without a GPU tests/bench/test_gpu_day.py runs it."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """One run of the script: its own words, what came over the wire, and the recording."""
+    """One run of the program: its own words, what came over the wire, and the recording."""
 
     told: dict[str, Any]
     connection: Connection
@@ -48,7 +49,7 @@ def observed(plain: Build, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("gpu")
     with listening(folder / "exporter.sock") as listener:
         done = subprocess.run(
-            [sys.executable, str(SCRIPT)],
+            [sys.executable, "-m", PROGRAM],
             env={
                 "PATH": plain.environment()["PATH"],
                 "PYTHONPATH": ":".join(path for path in sys.path if path),

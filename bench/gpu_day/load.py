@@ -1,0 +1,60 @@
+"""Whether CUDA loads the library and kernels come: under each way in which a training process is started.
+
+What starts with RANK must be seen. What starts without one must not be harmed; whether it is seen is
+measured. Frameworks are tried where they are installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+from argus_core import wire
+from bench.gpu_day.collector import collecting
+from bench.gpu_day.observe import attached, finish, start
+from bench.gpu_day.step import Day
+
+_MODULE = "bench.gpu_day.starts"
+
+
+def run(day: Day) -> dict[str, Any]:
+    measured: dict[str, Any] = {}
+    for name, rank, needs in _cases():
+        if needs and importlib.util.find_spec(needs) is None:
+            measured[name] = f"{needs} is not installed"
+            continue
+        measured |= _case(day, name, rank)
+        day.reach(f"{name}: {measured[f'{name}_kernels']} kernels, status {measured[f'{name}_status']}")
+    return measured
+
+
+def _cases() -> Sequence[tuple[str, int | None, str]]:
+    """Name of the start, the RANK in its environment, and the package that it needs."""
+    return (
+        ("rank", 0, ""),
+        ("plain", None, ""),
+        ("spawn", None, ""),
+        ("transformers", 0, "transformers"),
+        ("lightning", 0, "lightning"),
+    )
+
+
+def _case(day: Day, name: str, rank: int | None) -> dict[str, Any]:
+    folder = day.work / name
+    folder.mkdir()
+    with collecting(folder) as collector:
+        status, _, said = finish(start(attached(day, collector.path, rank=rank), "-m", _MODULE, name))
+        collector.wait_ended()
+    connections = collector.connections
+    reasons = [reason for one in connections for reason in one.reasons(wire.Channel.KERNELS)]
+    return {
+        f"{name}_status": status,
+        f"{name}_kernels": sum(len(one.kernels) for one in connections),
+        f"{name}_ranks": sorted({one.hello.rank for one in connections}),
+        f"{name}_ranks_with_kernels": sorted({one.hello.rank for one in connections if one.parts}),
+        f"{name}_reasons": sorted({reason for reason in reasons if reason not in ("", "exit")}),
+        f"{name}_injector_said": [
+            line for line in said.splitlines() if "not observed" in line or "no kernels" in line
+        ][:5],
+    }
