@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -423,7 +424,12 @@ def compare(concerns: Sequence[str], parts: Sequence[Part]) -> str:
         file = folder / "differential.yaml"
         file.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper), encoding="utf-8")
         done = subprocess.run(
-            ["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False
+            ["promtool", "test", "rules", str(file)],
+            # Garbage is collected less often: a quarter of the time, for 200 MB.
+            env=os.environ | {"GOGC": "400"},
+            capture_output=True,
+            text=True,
+            check=False,
         )
     return "" if done.returncode == 0 else done.stdout + done.stderr
 

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -168,18 +169,28 @@ def rules_differential(_: Options) -> Iterator[Promise]:
     yield at_least("rules against numpy: verdicts compared", result["decided_ratio"], 0.8)
 
 
-def passing_test(what: str, *selected: str) -> Promise:
-    """One test, run alone; skipped is not passed."""
+def passing_tests(what: str, *selected: str) -> Promise:
+    """Tests in their long form (tests/long_forms.py); skipped is not passed."""
     command = [sys.executable, "-m", "pytest", "-q", *selected]
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
+    environment = os.environ | {"ARGUS_LONG_FORMS": "1"}
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
     print(done.stdout, end="", flush=True)
-    outcome = done.stdout.strip().splitlines()[-1].partition(" in ")[0].partition(",")[0]
-    return Promise(what, outcome, "1 passed", outcome == "1 passed")
+    outcome = done.stdout.strip().splitlines()[-1].partition(" in ")[0]
+    return Promise(
+        what, outcome, "all passed", re.fullmatch(r"[1-9]\d* passed(, \d+ deselected)?", outcome) is not None
+    )
+
+
+def rules_alone(_: Options) -> Iterator[Promise]:
+    """What `make test` plays beside one another, each in a storage of its own, with all scans."""
+    yield passing_tests("rules: every story alone", "tests/rules", "-m", "beside_others")
 
 
 def rules_portable(_: Options) -> Iterator[Promise]:
     """The portable rules in vmalert's replay on VictoriaMetrics, alert by alert against Prometheus."""
-    yield passing_test(
+    yield passing_tests(
         "portable rules on VictoriaMetrics: same alerts", "tests/rules/test_victoria_metrics.py"
     )
 
@@ -187,7 +198,7 @@ def rules_portable(_: Options) -> Iterator[Promise]:
 def rules_typed(_: Options) -> Iterator[Promise]:
     """The tests of the rules on series with `__type__`, which needs promtool 3.5 (make prometheus)."""
     typed = "test_subjects_where_the_store_types_its_series"
-    yield passing_test("rules where the store types its series", "tests/rules/test_promtool.py", "-k", typed)
+    yield passing_tests("rules where the store types its series", "tests/rules/test_promtool.py", "-k", typed)
 
 
 def demo(options: Options) -> Iterator[Promise]:
@@ -236,6 +247,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "blame": blame,
     "l3": l3,
     "rules_differential": rules_differential,
+    "rules_alone": rules_alone,
     "rules_portable": rules_portable,
     "rules_typed": rules_typed,
     "rules": rules,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
-)
+from rules.beside import play
+from rules.promtool import needs_promtool, rules_of
+
+STORIES = [needs_promtool, pytest.mark.beside_others]
+"""The marks of a module of scenarios."""
 ROOT = Path(__file__).resolve().parents[2]
 STEP = 15
 """Seconds between samples and evaluations."""
@@ -41,7 +40,6 @@ class Scenario:
     `values` are in promtool's notation (`0+4x80`). Every rank named by `ranks` is up.
     """
 
-    folder: Path
     concerns: tuple[str, ...]
     flavour: str = "rules"
     interval: float = STEP
@@ -77,28 +75,11 @@ class Scenario:
     def run(self) -> None:
         names = [name for name in CHAIN if name in self.concerns]
         assert len(names) == len(self.concerns), f"{self.concerns} are not all in {CHAIN}"
-        files = [ROOT / self.flavour / f"argus.{name}.rules.yaml" for name in names]
-        files.append(ROOT / self.flavour / "argus.alerts.yaml")
-        groups = [
-            group["name"]
-            for file in files
-            for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
-        ]
-        document = {
-            "rule_files": [str(file) for file in files],
-            "evaluation_interval": f"{self.evaluation}s",
-            "group_eval_order": groups,
-            "tests": [
-                {
-                    "interval": f"{round(self.interval * 1000)}ms",
-                    "input_series": self.inputs,
-                    "promql_expr_test": self.expectations,
-                }
-            ],
+        files = [f"argus.{name}.rules.yaml" for name in names] + ["argus.alerts.yaml"]
+        test = {
+            "interval": f"{round(self.interval * 1000)}ms",
+            "input_series": self.inputs,
+            "promql_expr_test": self.expectations,
         }
-        test = self.folder / "scenario.yaml"
-        test.write_text(yaml.safe_dump(document), encoding="utf-8")
-        done = subprocess.run(
-            ["promtool", "test", "rules", str(test)], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        rules = rules_of(ROOT / self.flavour / file for file in files)
+        play({**rules, "evaluation_interval": f"{self.evaluation}s", "tests": [test]})

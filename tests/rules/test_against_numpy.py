@@ -11,7 +11,7 @@ import pytest
 import yaml
 from numpy.typing import NDArray
 
-from rules.scenario import needs_promtool
+from rules.promtool import needs_promtool
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = 15

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rules.scenario import STEP, Scenario, needs_promtool
+from rules.scenario import STEP, STORIES, Scenario
 
-pytestmark = needs_promtool
+pytestmark = STORIES
 Floats = NDArray[np.float64]
 MINUTES = 16
 RATIO = 'max by (training_job) (max_over_time(job:argus_iteration:regression_ratio{window="10m"}[%s]))'
@@ -31,9 +29,9 @@ def scraped(job: Scenario, durations: Floats) -> None:
 
 
 @pytest.mark.parametrize(("flavour", "factor"), [("rules", 1.4), ("rules", 2.7), ("rules/portable", 2.7)])
-def test_a_large_step_is_seen_as_well_as_a_small_one(tmp_path: Path, flavour: str, factor: float) -> None:
+def test_a_large_step_is_seen_as_well_as_a_small_one(flavour: str, factor: float) -> None:
     """It lies within a scrape interval: a side that held part of it had too large a deviation."""
-    job = Scenario(tmp_path, ("job", "regression"), flavour=flavour)
+    job = Scenario(("job", "regression"), flavour=flavour)
     durations = np.random.default_rng(1).normal(1.0, 0.02, MINUTES * 60)
     # Within the interval that ends at 8m, which holds some of either pace.
     durations[470:] *= factor
@@ -45,9 +43,9 @@ def test_a_large_step_is_seen_as_well_as_a_small_one(tmp_path: Path, flavour: st
 
 
 @pytest.mark.parametrize("seed", [6, 105])
-def test_noise_is_no_regression(tmp_path: Path, seed: int) -> None:
+def test_noise_is_no_regression(seed: int) -> None:
     """Eight iterations sometimes look far calmer than they are."""
-    job = Scenario(tmp_path, ("job", "regression"))
+    job = Scenario(("job", "regression"))
     scraped(job, np.random.default_rng(seed).normal(2.0, 0.12, 600))
     job.expect(RATIO % "16m", "16m", {})
     job.run()

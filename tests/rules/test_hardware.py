@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from rules.scenario import Scenario, needs_promtool
+from rules.scenario import STORIES, Scenario
 
-pytestmark = needs_promtool
+pytestmark = STORIES
 
 
-def straggling(folder: Path) -> Scenario:
+def straggling() -> Scenario:
     """Rank 2 of four is slow; every rank says which GPU and host it has."""
-    job = Scenario(folder, ("job", "phases", "verdicts", "hardware"))
+    job = Scenario(("job", "phases", "verdicts", "hardware"))
     job.ranks(range(4), 40)
     for rank in range(4):
         job.phase(rank, "forward", "0+4x40", f"0+{8 if rank == 2 else 4}x40")
@@ -27,9 +25,9 @@ def hardware(job: Scenario, metric: str, values: str, **labels: object) -> None:
 
 
 @pytest.mark.parametrize("spelling", ["Hostname", "hostname"])
-def test_clock_of_the_guilty_gpu_and_errors_on_its_host(tmp_path: Path, spelling: str) -> None:
+def test_clock_of_the_guilty_gpu_and_errors_on_its_host(spelling: str) -> None:
     """The clock of rank 2's GPU only, and the Xid of its neighbour; either spelling of its host."""
-    job = straggling(tmp_path)
+    job = straggling()
     for rank in range(4):
         labels = {"UUID": f"GPU-{rank}", spelling: f"host{rank // 2}", "instance": "10.0.0.7:9400"}
         hardware(job, "DCGM_FI_DEV_SM_CLOCK", f"{900 if rank == 2 else 1980}x40", **labels)
@@ -42,9 +40,9 @@ def test_clock_of_the_guilty_gpu_and_errors_on_its_host(tmp_path: Path, spelling
     job.run()
 
 
-def test_network_of_the_guilty_host(tmp_path: Path) -> None:
+def test_network_of_the_guilty_host() -> None:
     """node_exporter names its host by address."""
-    job = straggling(tmp_path)
+    job = straggling()
     for host in range(2):
         hardware(
             job,
@@ -59,9 +57,9 @@ def test_network_of_the_guilty_host(tmp_path: Path) -> None:
     job.run()
 
 
-def test_without_hardware_exporters_there_is_nothing(tmp_path: Path) -> None:
+def test_without_hardware_exporters_there_is_nothing() -> None:
     """The verdict stands alone."""
-    job = straggling(tmp_path)
+    job = straggling()
     job.expect("rank:argus_hardware:current", "8m", {})
     job.expect('count(rank:argus_verdict:active{verdict="culprit"})', "8m", {"{}": 1})
     job.run()

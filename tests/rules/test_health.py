@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from rules.scenario import STEP, Scenario, needs_promtool
+from rules.scenario import STEP, STORIES, Scenario
 
-pytestmark = needs_promtool
+pytestmark = STORIES
 SAMPLES = 80
 LOST_AT = 20
 
 
 @pytest.mark.parametrize("lost", [1, 40])
-def test_all_ranks_that_a_job_has_lost_are_one_alert(tmp_path: Path, lost: int) -> None:
+def test_all_ranks_that_a_job_has_lost_are_one_alert(lost: int) -> None:
     """10,240 of them had been as many alerts, and as many templates to expand in each evaluation."""
-    job = Scenario(tmp_path, ("job",))
+    job = Scenario(("job",))
     for rank in range(48):
         died = f"1x{LOST_AT} 0x{SAMPLES - LOST_AT}" if rank < lost else f"1x{SAMPLES}"
         job.add("argus_rank_up", died, rank=rank)
@@ -39,9 +37,9 @@ def test_all_ranks_that_a_job_has_lost_are_one_alert(tmp_path: Path, lost: int) 
         pytest.param([{}], False, id="one job"),
     ],
 )
-def test_two_jobs_of_one_name_are_a_ticket(tmp_path: Path, places: list[dict[str, str]], clash: bool) -> None:
+def test_two_jobs_of_one_name_are_a_ticket(places: list[dict[str, str]], clash: bool) -> None:
     """Their ranks are taken for one: if one of them hangs, the other goes on and nothing fires."""
-    job = Scenario(tmp_path, ("job",))
+    job = Scenario(("job",))
     for place in places:
         job.add("argus_rank_up", f"1x{SAMPLES}", rank=0, **place)
         where = {"node": "n1", "gpu_uuid": "GPU-1"} | place
@@ -52,9 +50,9 @@ def test_two_jobs_of_one_name_are_a_ticket(tmp_path: Path, places: list[dict[str
     job.run()
 
 
-def test_a_rank_that_moves_is_not_two_jobs(tmp_path: Path) -> None:
+def test_a_rank_that_moves_is_not_two_jobs() -> None:
     """Its old exporter remembers it for five minutes."""
-    job = Scenario(tmp_path, ("job",))
+    job = Scenario(("job",))
     job.add("argus_rank_up", f"1x{SAMPLES}", rank=0)
     job.add("argus_rank_info", "1x40 stale", rank=0, node="n1", gpu_uuid="GPU-1")
     job.add("argus_rank_info", f"_x20 1x{SAMPLES}", rank=0, node="n2", gpu_uuid="GPU-2")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from rules.scenario import Scenario, needs_promtool
+from rules.scenario import STORIES, Scenario
 
-pytestmark = needs_promtool
+pytestmark = STORIES
 
 SECONDS = 2
 """Between samples, as the quick rules of demos and tests evaluate the history."""
@@ -80,10 +79,10 @@ def add(job: Scenario, name: str, model: str, first: int, profile: RunProfile) -
         counter("argus_phase_duration_seconds_sum", steps * seconds, **phase)
 
 
-def runs(folder: Path, models: dict[str, tuple[RunProfile, RunProfile]]) -> Scenario:
+def runs(models: dict[str, tuple[RunProfile, RunProfile]]) -> Scenario:
     """Of each model an earlier and a later run, named `MODEL old` and `MODEL new`."""
     concerns = ("job", "phases", "verdicts", "history")
-    job = Scenario(folder, concerns, flavour="rules/test", interval=SECONDS, evaluation=SECONDS)
+    job = Scenario(concerns, flavour="rules/test", interval=SECONDS, evaluation=SECONDS)
     for model, (earlier, later) in models.items():
         add(job, f"{model} old", model, 0, earlier)
         add(job, f"{model} new", model, RUN + GAP, later)
@@ -138,9 +137,9 @@ CAUSES = {
 """How the earlier and the later run go, and the cause and the team of the later."""
 
 
-def test_the_cause_is_what_changed_with_the_speed(tmp_path: Path) -> None:
+def test_the_cause_is_what_changed_with_the_speed() -> None:
     """All ranks alike are a fifth slower than in the earlier run; nothing is said of the first minutes."""
-    job = runs(tmp_path, {model: (earlier, later) for model, (earlier, later, _) in CAUSES.items()})
+    job = runs({model: (earlier, later) for model, (earlier, later, _) in CAUSES.items()})
     found = {}
     for model, (_, _, words) in CAUSES.items():
         if words:
@@ -153,9 +152,9 @@ def test_the_cause_is_what_changed_with_the_speed(tmp_path: Path) -> None:
     job.run()
 
 
-def test_a_rank_that_costs_little_keeps_nothing_from_being_learned(tmp_path: Path) -> None:
+def test_a_rank_that_costs_little_keeps_nothing_from_being_learned() -> None:
     """The norm may be bent by less than what counts as slow: a twentieth."""
-    job = runs(tmp_path, {model: (RunProfile(), RunProfile()) for model in ("little", "much")})
+    job = runs({model: (RunProfile(), RunProfile()) for model in ("little", "much")})
     blamed = {"verdict": "culprit", "cause": "gpu-compute", "team": "operations", "level": "L3"}
     for model, lost in (("little", 0.04), ("much", 0.06)):
         job.add(
@@ -170,9 +169,9 @@ def test_a_rank_that_costs_little_keeps_nothing_from_being_learned(tmp_path: Pat
     job.run()
 
 
-def test_pauses_at_steps_of_each_ranks_own_explain_a_slower_run(tmp_path: Path) -> None:
+def test_pauses_at_steps_of_each_ranks_own_explain_a_slower_run() -> None:
     """A sixth of the time is lost; the cost of such pauses is known by a lower bound, a third of it."""
-    job = runs(tmp_path, dict.fromkeys(("most", "some"), (RunProfile(), HALF_HIDDEN)))
+    job = runs(dict.fromkeys(("most", "some"), (RunProfile(), HALF_HIDDEN)))
     for model, lost in (("most", 0.06), ("some", 0.05)):
         values = f"_x{RUN + GAP} {lost}x{RUN} stale"
         job.add("job:argus_gc_unsynchronised:lost_ratio", values, training_job=f"{model} new", phase="gc")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from rules.scenario import STEP, Scenario, needs_promtool
+from rules.scenario import STEP, STORIES, Scenario
 
-pytestmark = needs_promtool
+pytestmark = STORIES
 HALF = 0.5
 """Seconds between places for a sample in a promtool test; a host is scraped at each thirtieth of them."""
 
 
 @pytest.mark.parametrize("scraped", [0, 1, 15, 28, 29])
-def test_the_fast_path_looks_at_a_host_wherever_in_the_interval_it_is_scraped(
-    tmp_path: Path, scraped: int
-) -> None:
+def test_the_fast_path_looks_at_a_host_wherever_in_the_interval_it_is_scraped(scraped: int) -> None:
     """A range of 29 s held one sample of a host that is scraped in the first second after an evaluation."""
-    job = Scenario(tmp_path, ("job", "phases"), interval=HALF)
+    job = Scenario(("job", "phases"), interval=HALF)
     begins, ends = 20, 30
     for rank in range(4):
         # The others' scrapes are spread over the interval.
@@ -51,10 +47,10 @@ def test_the_fast_path_looks_at_a_host_wherever_in_the_interval_it_is_scraped(
 
 @pytest.mark.parametrize(("group", "named"), [("unknown", {}), ("dp", {'{rank="1"}': 1})])
 def test_whoever_waits_least_in_a_collective_of_unknown_ranks_is_not_late(
-    tmp_path: Path, group: str, named: dict[str, float]
+    group: str, named: dict[str, float]
 ) -> None:
     """The all-reduce of an embedding joins first and last stages only: the others wait less or not at all."""
-    job = Scenario(tmp_path, ("job", "phases", "verdicts"))
+    job = Scenario(("job", "phases", "verdicts"))
     for rank in range(4):
         job.ranks([rank], 60, group="dp", size=4)
         seconds = 0.4 if rank == 1 else 4
@@ -64,9 +60,9 @@ def test_whoever_waits_least_in_a_collective_of_unknown_ranks_is_not_late(
     job.run()
 
 
-def test_even_work_is_even_whenever_each_host_is_scraped(tmp_path: Path) -> None:
+def test_even_work_is_even_whenever_each_host_is_scraped() -> None:
     """15 s hold seven steps of one host and eight of another; counted a step, their work is the same."""
-    job = Scenario(tmp_path, ("job", "work"))
+    job = Scenario(("job", "work"))
     for rank in range(4):
         job.ranks([rank], 60, size=4)
         steps = [7.5 * n + (0.5 if (n + rank) % 2 else 0.0) for n in range(60)]
@@ -90,12 +86,10 @@ def test_even_work_is_even_whenever_each_host_is_scraped(tmp_path: Path) -> None
         pytest.param([0.0, 36.0, 0.0, 0.0] * 20, {}, id="60 %, but all of a minute at once: starved"),
     ],
 )
-def test_kernel_totals_that_cannot_be_right_accuse_nobody(
-    tmp_path: Path, slow: list[float], named: dict[str, float]
-) -> None:
+def test_kernel_totals_that_cannot_be_right_accuse_nobody(slow: list[float], named: dict[str, float]) -> None:
     """A total that stood still and then jumped had twice the rate, and 13 healthy ranks were paged."""
     # Once a minute, as in production.
-    job = Scenario(tmp_path, ("job", "phases", "masked", "verdicts"), evaluation=60)
+    job = Scenario(("job", "phases", "masked", "verdicts"), evaluation=60)
     for rank in range(4):
         job.ranks([rank], 80, size=4)
         job.phase(rank, "forward", "0+4x80", "0+8x80")

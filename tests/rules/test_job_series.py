@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from rules.scenario import ROOT, Scenario, needs_promtool
+from rules.scenario import ROOT, STORIES, Scenario
 
-pytestmark = needs_promtool
+pytestmark = STORIES
 
 
 def iterations(job: Scenario, rank: int, durations: list[float], **labels: object) -> None:
@@ -26,9 +25,9 @@ def iterations(job: Scenario, rank: int, durations: list[float], **labels: objec
         job.add(metric, " ".join(f"{value:.12g}" for value in values), rank=rank, **labels)
 
 
-def test_beyond_the_first_host_the_lowest_rank_is_that_of_the_lowest_number(tmp_path: Path) -> None:
+def test_beyond_the_first_host_the_lowest_rank_is_that_of_the_lowest_number() -> None:
     """Ranks 9, 10 and 123 live: 9, although "10" comes first as a text."""
-    job = Scenario(tmp_path, ("job",))
+    job = Scenario(("job",))
     for rank in (123, 10, 9):
         job.add("argus_rank_up", "1x20", rank=rank)
         iterations(job, rank, [rank] * 20)
@@ -43,9 +42,9 @@ def test_beyond_the_first_host_the_lowest_rank_is_that_of_the_lowest_number(tmp_
     job.run()
 
 
-def test_a_rank_of_the_first_host_comes_before_all_others(tmp_path: Path) -> None:
+def test_a_rank_of_the_first_host_comes_before_all_others() -> None:
     """Rank 3 lives: nothing is numbered."""
-    job = Scenario(tmp_path, ("job",))
+    job = Scenario(("job",))
     for rank in (3, 9, 10):
         job.add("argus_rank_up", "1x20", rank=rank)
         iterations(job, rank, [rank] * 20)
@@ -54,9 +53,9 @@ def test_a_rank_of_the_first_host_comes_before_all_others(tmp_path: Path) -> Non
     job.run()
 
 
-def test_a_change_of_rank_is_no_regression(tmp_path: Path) -> None:
+def test_a_change_of_rank_is_no_regression() -> None:
     """Rank 9 is lost after 8 minutes; rank 10 has taken 1.3 times as long all along."""
-    job = Scenario(tmp_path, ("job", "regression"))
+    job = Scenario(("job", "regression"))
     job.add("argus_rank_up", "1x32 0x60", rank=9)
     job.add("argus_rank_up", "1x92", rank=10)
     iterations(job, 9, [10.0] * 32)
@@ -82,12 +81,12 @@ def test_the_scan_reads_totals_of_one_evaluation(flavour: str) -> None:
 
 
 @pytest.mark.parametrize("slow", [1, 2, 3, 6])
-def test_width_of_a_run_is_exact_per_step(tmp_path: Path, slow: int) -> None:
+def test_width_of_a_run_is_exact_per_step(slow: int) -> None:
     """Iterations of 4 s, then `slow` of them recorded as 11 s: the longest run since the last evaluation.
 
     The samples come every four seconds whatever they say, so the width is the time between their stamps.
     """
-    job = Scenario(tmp_path, ("job", "jitter"), interval=4)
+    job = Scenario(("job", "jitter"), interval=4)
     first = 180
     durations = [4.0] * 240
     durations[first : first + slow] = [11.0] * slow

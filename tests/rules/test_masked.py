@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from rules.scenario import STORIES, Scenario
 
-from rules.scenario import Scenario, needs_promtool
-
-pytestmark = needs_promtool
+pytestmark = STORIES
 
 CULPRITS = "max by (rank, phase, cause) (rank:argus_verdict:active{verdict='culprit'})"
 PIPELINES, STAGES = 4, 2
 
 
-def pipelines(folder: Path, samples: int) -> Scenario:
+def pipelines(samples: int) -> Scenario:
     """Four pipelines of two stages: rank 2 p + s is stage s of pipeline p; groups hold one stage."""
-    job = Scenario(folder, ("job", "phases", "masked", "verdicts"))
+    job = Scenario(("job", "phases", "masked", "verdicts"))
     for stage in range(STAGES):
         job.ranks(range(stage, PIPELINES * STAGES, STAGES), samples, group=f"dp:pp{stage}")
     return job
 
 
-def test_a_long_last_stage_is_compared_with_that_of_other_pipelines(tmp_path: Path) -> None:
+def test_a_long_last_stage_is_compared_with_that_of_other_pipelines() -> None:
     """Backward 1.9 times as long on the last stage of pipeline 2; gradient synchronisation aligns the steps.
 
     The first stages are slower than the last ones throughout: no comparison across stages.
     """
-    job = pipelines(tmp_path, 60)
+    job = pipelines(60)
     for rank in range(8):
         stage, slow = rank % 2, rank == 5
         backward = (1.0 if stage else 2.0) * (1.9 if slow else 1)
@@ -38,9 +36,9 @@ def test_a_long_last_stage_is_compared_with_that_of_other_pipelines(tmp_path: Pa
     job.run()
 
 
-def test_the_least_idle_time_finds_what_every_phase_hides(tmp_path: Path) -> None:
+def test_the_least_idle_time_finds_what_every_phase_hides() -> None:
     """Waits fill the phases of all ranks alike; the kernels of rank 5 run 1.9 times as long."""
-    job = pipelines(tmp_path, 60)
+    job = pipelines(60)
     for rank in range(8):
         stage = rank % 2
         job.phase(rank, "backward", "0+4x60", "0+12x60", group=f"dp:pp{stage}")
@@ -57,9 +55,9 @@ def test_the_least_idle_time_finds_what_every_phase_hides(tmp_path: Path) -> Non
     job.run()
 
 
-def test_a_rank_whose_kernels_are_not_seen_is_compared_with_nobody(tmp_path: Path) -> None:
+def test_a_rank_whose_kernels_are_not_seen_is_compared_with_nobody() -> None:
     """Busy for 0.8 of the time by its phases, the others for 0.33 by their kernels: no measure is of both."""
-    job = pipelines(tmp_path, 60)
+    job = pipelines(60)
     for rank in range(8):
         job.phase(rank, "forward", "0+4x60", "0+12x60", group=f"dp:pp{rank % 2}")
         if rank != 5:
@@ -74,9 +72,9 @@ def test_a_rank_whose_kernels_are_not_seen_is_compared_with_nobody(tmp_path: Pat
     job.run()
 
 
-def spiking(folder: Path, spikes: dict[int, list[int]]) -> Scenario:
+def spiking(spikes: dict[int, list[int]]) -> Scenario:
     """Eight ranks with spans of 1 s; spikes of 9 s, by rank, in the windows (minutes) given."""
-    job = Scenario(folder, ("job", "phases", "masked", "verdicts"))
+    job = Scenario(("job", "phases", "masked", "verdicts"))
     job.ranks(range(8), 130)
     for rank in range(8):
         job.phase(rank, "forward", "0+10x130", "0+10x130")
@@ -88,16 +86,16 @@ def spiking(folder: Path, spikes: dict[int, list[int]]) -> Scenario:
     return job
 
 
-def test_rare_spikes_of_one_rank_are_counted(tmp_path: Path) -> None:
+def test_rare_spikes_of_one_rank_are_counted() -> None:
     """One span of 9 s in every fifth minute: 2.4 % of the time, while its mean barely moves."""
-    job = spiking(tmp_path, {3: [2, 6, 11, 16, 21, 26]})
+    job = spiking({3: [2, 6, 11, 16, 21, 26]})
     job.expect(CULPRITS, "30m", {'{rank="3", phase="forward", cause="gpu-compute"}': 1})
     job.run()
 
 
-def test_spikes_as_long_as_what_the_rank_compiled_are_its_host(tmp_path: Path) -> None:
+def test_spikes_as_long_as_what_the_rank_compiled_are_its_host() -> None:
     """Each time rank 3 compiles for 8 s: nothing is wrong with its GPU."""
-    job = spiking(tmp_path, {3: [2, 6, 11, 16, 21, 26]})
+    job = spiking({3: [2, 6, 11, 16, 21, 26]})
     # promtool evaluates every group each 15 seconds, and so counts a spike of the minute four times.
     seconds = " ".join(
         f"{4 * 8 * sum(minute >= at for at in (2, 6, 11, 16, 21, 26))}x3" for minute in range(32)
@@ -107,15 +105,15 @@ def test_spikes_as_long_as_what_the_rank_compiled_are_its_host(tmp_path: Path) -
     job.run()
 
 
-def test_spikes_of_all_ranks_accuse_nobody(tmp_path: Path) -> None:
+def test_spikes_of_all_ranks_accuse_nobody() -> None:
     """The same spikes everywhere: jitter of the job."""
-    job = spiking(tmp_path, {rank: [2, 6, 11, 16, 21, 26] for rank in range(8)})
+    job = spiking({rank: [2, 6, 11, 16, 21, 26] for rank in range(8)})
     job.expect(CULPRITS, "30m", {})
     job.run()
 
 
-def test_a_single_spike_accuses_nobody(tmp_path: Path) -> None:
+def test_a_single_spike_accuses_nobody() -> None:
     """Once is not a straggler, however long."""
-    job = spiking(tmp_path, {3: [6]})
+    job = spiking({3: [6]})
     job.expect(CULPRITS, "30m", {})
     job.run()

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
 
+from rules.beside import play
 from rules.matrix import collectives, hosts, iterations, run, runs, straggler
-from rules.matrix.boundaries import BOUNDARIES
+from rules.matrix.boundaries import BOUNDARIES, Boundary
 from rules.matrix.exceptions import EXCEPTIONS
 from rules.matrix.world import Case, World, cells
-from rules.scenario import ROOT, needs_promtool
+from rules.promtool import needs_promtool
+from rules.scenario import ROOT
 
 WORLDS = (straggler.WORLD, *collectives.WORLDS, *iterations.WORLDS, *hosts.WORLDS, *runs.WORLDS)
 CONCERNS = tuple(sorted({concern for world in WORLDS for concern in world.concerns}))
 
 
 @needs_promtool
+@pytest.mark.beside_others
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
-def test_world(world: World, tmp_path: Path) -> None:
+def test_world(world: World) -> None:
     """What its rules say of the faulty job, of a healthy one, at every size and through every disturbance."""
-    run.check(run.document(world), tmp_path)
+    play(run.document(world), beside=world.batch == World.batch)
 
 
 @needs_promtool
-def test_boundaries(tmp_path: Path) -> None:
-    """Below every threshold its rule is silent, above it speaks."""
-    run.check(run.boundary_document(BOUNDARIES, CONCERNS), tmp_path)
+@pytest.mark.beside_others
+@pytest.mark.parametrize("boundary", BOUNDARIES, ids=lambda boundary: boundary.threshold)
+def test_boundary(boundary: Boundary) -> None:
+    """Below the threshold its rule is silent, above it speaks."""
+    play(run.boundary_document(boundary, CONCERNS))
 
 
 def names() -> list[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import pytest
 
-from rules.scenario import STEP, Scenario, needs_promtool
+from rules.scenario import STEP, STORIES, Scenario
 
-pytestmark = needs_promtool
+pytestmark = STORIES
 SAMPLES = 160
 FLAVOURS = pytest.mark.parametrize("flavour", ["rules", "rules/portable"])
 SUSPECT = "rank:argus_phase_suspect:lost_ratio"
@@ -17,8 +16,8 @@ FORWARD = {"phase": "forward", "kind": "compute", "group": "dp", "source": "even
 PAGES = 'ALERTS{alertstate="firing", severity="page"}'
 
 
-def job_of(folder: Path, *concerns: str, flavour: str = "rules", evaluation: int = STEP) -> Scenario:
-    job = Scenario(folder, ("job", *concerns), flavour=flavour, evaluation=evaluation)
+def job_of(*concerns: str, flavour: str = "rules", evaluation: int = STEP) -> Scenario:
+    job = Scenario(("job", *concerns), flavour=flavour, evaluation=evaluation)
     job.ranks(range(4), SAMPLES)
     return job
 
@@ -41,9 +40,9 @@ def paged(job: Scenario, at: Sequence[int], expected: Sequence[int]) -> None:
 
 @FLAVOURS
 @pytest.mark.parametrize(("evaluations", "pages"), [(10, False), (12, True)])
-def test_a_single_pause_does_not_page(tmp_path: Path, flavour: str, evaluations: int, pages: bool) -> None:
+def test_a_single_pause_does_not_page(flavour: str, evaluations: int, pages: bool) -> None:
     """One stall stays in a mean of two minutes and in the grid of the statistics: ten evaluations at most."""
-    job = job_of(tmp_path, "verdicts", flavour=flavour)
+    job = job_of("verdicts", flavour=flavour)
     job.add(SUSPECT, values(lasting(0.08, 20, 20 + evaluations)), rank=2, **FORWARD)
     job.expect(f"count(count_over_time({PAGES}[35m])) > 0", "36m", {"{}": 1} if pages else {})
     job.run()
@@ -62,10 +61,10 @@ ONCE: dict[str, tuple[range, dict[int, tuple[str, float]]]] = {
 
 
 @pytest.mark.parametrize("story", ONCE)
-def test_what_happens_once_does_not_page(tmp_path: Path, story: str) -> None:
+def test_what_happens_once_does_not_page(story: str) -> None:
     """From the counters: rank 2 is late once, the others wait for it in backward; nothing was announced."""
     suspended, stalls = ONCE[story]
-    job = job_of(tmp_path, "work", "phases", "masked", "verdicts")
+    job = job_of("work", "phases", "masked", "verdicts")
     for rank in range(4):
         totals: dict[str, list[float]] = {name: [0.0] for name in ("steps", *USUAL)}
         for sample in range(1, SAMPLES):
@@ -85,9 +84,9 @@ def test_what_happens_once_does_not_page(tmp_path: Path, story: str) -> None:
 
 
 @FLAVOURS
-def test_a_constant_fault_is_one_page(tmp_path: Path, flavour: str) -> None:
+def test_a_constant_fault_is_one_page(flavour: str) -> None:
     """Evidence that comes and goes with noise: the page begins after 150 s and has no holes."""
-    job = job_of(tmp_path, "verdicts", flavour=flavour)
+    job = job_of("verdicts", flavour=flavour)
     noisy = [
         None if sample < 20 else 0.06 if sample < 34 or sample % 20 < 11 else 0.04
         for sample in range(SAMPLES)
@@ -98,9 +97,9 @@ def test_a_constant_fault_is_one_page(tmp_path: Path, flavour: str) -> None:
 
 
 @FLAVOURS
-def test_a_page_stays_for_five_minutes(tmp_path: Path, flavour: str) -> None:
+def test_a_page_stays_for_five_minutes(flavour: str) -> None:
     """And no longer: what was mended an hour ago wakes nobody again."""
-    job = job_of(tmp_path, "verdicts", flavour=flavour)
+    job = job_of("verdicts", flavour=flavour)
     job.add(SUSPECT, values(lasting(0.2, 20, 60)), rank=2, **FORWARD)
     ends = 60 + 300 // STEP
     paged(job, [29, 35, 59, 70, ends - 2, ends + 3], [35, 59, 70, ends - 2])
@@ -108,9 +107,9 @@ def test_a_page_stays_for_five_minutes(tmp_path: Path, flavour: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["late", "history"])
-def test_who_is_named_does_not_depend_on_what_was_found_first(tmp_path: Path, first: str) -> None:
+def test_who_is_named_does_not_depend_on_what_was_found_first(first: str) -> None:
     """A late rank that explains the loss against history is named, whichever of the two came first."""
-    job = job_of(tmp_path, "verdicts")
+    job = job_of("verdicts")
     begin = {"late": 20, "history": 20} | {first: 8}
     late = {"phase": "dp-allreduce", "kind": "comm", "group": "dp", "source": "event"}
     job.add("rank:argus_collective_late:lost_ratio", values(lasting(0.1, begin["late"])), rank=3, **late)
@@ -126,11 +125,9 @@ def test_who_is_named_does_not_depend_on_what_was_found_first(tmp_path: Path, fi
 
 
 @pytest.mark.parametrize(("cost", "explains"), [(0.002, False), (0.1, False), (0.125, True)])
-def test_a_culprit_silences_a_regression_that_it_explains_by_size(
-    tmp_path: Path, cost: float, explains: bool
-) -> None:
+def test_a_culprit_silences_a_regression_that_it_explains_by_size(cost: float, explains: bool) -> None:
     """1.5x slower is a third of the time: a kernel that costs 0.2 % hid it."""
-    job = job_of(tmp_path, "verdicts")
+    job = job_of("verdicts")
     job.add(SUSPECT, values(lasting(cost, 10)), rank=2, **FORWARD)
     job.add("job:argus_iteration:regression_ratio", values(lasting(1.5, 30)), rank=0, window="10m")
     job.add(
@@ -146,9 +143,9 @@ def test_a_culprit_silences_a_regression_that_it_explains_by_size(
 
 
 @pytest.mark.parametrize("flavour", ["rules", "rules/portable"])
-def test_a_regression_that_the_scan_forgets_for_minutes_is_one_page(tmp_path: Path, flavour: str) -> None:
+def test_a_regression_that_the_scan_forgets_for_minutes_is_one_page(flavour: str) -> None:
     """Between the ten minutes' window and the half hour's there were four in which nothing was found."""
-    job = job_of(tmp_path, "verdicts", flavour=flavour)
+    job = job_of("verdicts", flavour=flavour)
     found = [1.4 if 30 <= sample < 70 or sample >= 87 else None for sample in range(SAMPLES)]
     job.add("job:argus_iteration:regression_ratio", values(found), rank=0, window="10m")
     when = values(None if ratio is None else 30 * STEP for ratio in found)

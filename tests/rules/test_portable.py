@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rules.scenario import ROOT, Scenario, needs_promtool
+from rules.promtool import needs_promtool
+from rules.scenario import ROOT, Scenario
 
 pytestmark = needs_promtool
 
@@ -22,10 +22,11 @@ def test_nothing_is_pinned() -> None:
         assert "@" not in file.read_text(encoding="utf-8"), file.name
 
 
+@pytest.mark.beside_others
 @pytest.mark.parametrize("factor", [1.25, 1.0])
-def test_a_regression_is_found_at_a_fixed_split(tmp_path: Path, factor: float) -> None:
+def test_a_regression_is_found_at_a_fixed_split(factor: float) -> None:
     """25 % slower in the last half of 10 minutes: the ratio of the halves; else nothing."""
-    job = Scenario(tmp_path, ("job", "regression"), flavour="rules/portable")
+    job = Scenario(("job", "regression"), flavour="rules/portable")
     job.add("argus_rank_up", "1x60", rank=0)
     seconds = np.where(np.arange(60) < 25, 15.0, 15.0 * factor)
     for metric, steps in (

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from rules.scenario import needs_promtool
+from rules.beside import play
+from rules.promtool import Document, needs_promtool, promtool
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = sorted(
@@ -31,31 +30,28 @@ pytestmark = needs_promtool
 @pytest.mark.parametrize("file", RULES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_rules_are_valid_without_duplicates(file: Path) -> None:
     """promtool accepts the file, and lint finds nothing."""
-    check = subprocess.run(
-        ["promtool", "check", "rules", "--lint=all", "--lint-fatal", str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    check = promtool("check", "rules", "--lint=all", "--lint-fatal", str(file))
     assert check.returncode == 0, check.stdout + check.stderr
 
 
+@pytest.mark.beside_others
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.stem)
 def test_subject(subject: Path) -> None:
     """Every scenario of one subject file ends as the file says."""
-    play(subject)
+    play(document(subject))
 
 
+@pytest.mark.beside_others
 @pytest.mark.parametrize("subject", OF_PRODUCTION, ids=lambda subject: subject.stem)
-def test_subject_on_the_portable_rules(subject: Path, tmp_path: Path) -> None:
+def test_subject_on_the_portable_rules(subject: Path) -> None:
     """Every scenario ends the same, a regression by at most a step of the fixed splits later."""
-    play(rewritten(subject, tmp_path, flavour="portable"))
+    play(on_the_portable_rules(document(subject)))
 
 
 def promtool_version() -> tuple[int, ...]:
     if shutil.which("promtool") is None:
         return (0,)
-    said = subprocess.run(["promtool", "--version"], capture_output=True, text=True, check=False)
+    said = promtool("--version")
     found = re.search(r"version (\d+)\.(\d+)", said.stdout + said.stderr)
     return tuple(map(int, found.groups())) if found else (0,)
 
@@ -64,44 +60,38 @@ def promtool_version() -> tuple[int, ...]:
     promtool_version() < (3, 5),
     reason="promtool is older than 3.5, which knows `__type__` (make prometheus; `make verify` plays it)",
 )
-def test_subjects_where_the_store_types_its_series(tmp_path: Path) -> None:
+def test_subjects_where_the_store_types_its_series() -> None:
     """The same ends where Prometheus runs with `type-and-unit-labels`: every scraped series has a type."""
     for subject in OF_PRODUCTION:
-        play(rewritten(subject, tmp_path, typed=True))
+        play(with_types(document(subject)))
 
 
-def play(subject: Path) -> None:
-    run = subprocess.run(
-        ["promtool", "test", "rules", subject.name],
-        cwd=subject.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+def document(subject: Path) -> Document:
+    """What the file holds, with the paths of its rules made absolute."""
+    found: Document = yaml.load(subject.read_text(encoding="utf-8"), yaml.CSafeLoader)
+    files = [file for pattern in found["rule_files"] for file in sorted(subject.parent.glob(pattern))]
+    assert files
+    return found | {"rule_files": [str(file.resolve()) for file in files]}
 
 
-def rewritten(subject: Path, folder: Path, flavour: str = "", typed: bool = False) -> Path:
-    """A subject about the rules of another flavour, or with a type at every series of its input."""
-    document: dict[str, Any] = yaml.load(subject.read_text(encoding="utf-8"), yaml.CSafeLoader)
-    document["rule_files"] = [
-        str(ROOT / "rules" / flavour / Path(file).name) for file in document["rule_files"]
-    ]
-    for test in document["tests"] if flavour == "portable" else ():
+def on_the_portable_rules(subject: Document) -> Document:
+    files = [str(ROOT / "rules/portable" / Path(file).name) for file in subject["rule_files"]]
+    for test in subject["tests"]:
         expressions = test.get("promql_expr_test", ())
         test["promql_expr_test"] = [one for one in expressions if EXACT not in one["expr"]]
         for one in test["promql_expr_test"]:
             if "ArgusIterationRegression" in str(one["exp_samples"]):
                 one["eval_time"] = later(one["eval_time"], SPLITS_APART)
-    if typed:
-        for series in (one for test in document["tests"] for one in test["input_series"]):
-            name, brace, labels = series["series"].partition("{")
-            if ":" in name:  # recorded, so without a type
-                continue
+    return subject | {"rule_files": files}
+
+
+def with_types(subject: Document) -> Document:
+    """A type at every series of its input, but for recorded ones."""
+    for series in (one for test in subject["tests"] for one in test["input_series"]):
+        name, brace, labels = series["series"].partition("{")
+        if ":" not in name:
             series["series"] = f'{name}{{__type__="gauge"{", " + labels if brace else "}"}'
-    copy = folder / subject.name
-    copy.write_text(yaml.dump(document, Dumper=yaml.CSafeDumper, width=1000), encoding="utf-8")
-    return copy
+    return subject
 
 
 def later(time: str, seconds: int) -> str:

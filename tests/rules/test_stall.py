@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from rules.scenario import STORIES, Scenario
 
-from rules.scenario import Scenario, needs_promtool
-
-pytestmark = needs_promtool
+pytestmark = STORIES
 
 SAMPLES = 20
 AT = "4m"
@@ -14,9 +12,9 @@ AT = "4m"
 CULPRITS = 'rank:argus_verdict:active{level="L1", verdict!="victim"}'
 
 
-def stalled(folder: Path, ranks: int) -> Scenario:
+def stalled(ranks: int) -> Scenario:
     """A job of `ranks` whose iterations end at 1m."""
-    job = Scenario(folder, ("job", "stall", "verdicts"))
+    job = Scenario(("job", "stall", "verdicts"))
     job.ranks(range(ranks), SAMPLES)
     job.add("argus_iteration_duration_seconds_count", f"0+4x4 16x{SAMPLES - 5}", rank=0)
     job.add("argus_iteration_duration_seconds_sum", f"0+16x4 64x{SAMPLES - 5}", rank=0)
@@ -51,9 +49,9 @@ def page(labels: str, team: str = "operations") -> str:
 FIRING = 'ALERTS{alertstate="firing"}'
 
 
-def test_whoever_is_elsewhere_while_the_others_wait_is_named(tmp_path: Path) -> None:
+def test_whoever_is_elsewhere_while_the_others_wait_is_named() -> None:
     """Three ranks in a collective, rank 2 in its loader: rank 2, with its phase, and one page."""
-    job = stalled(tmp_path, 4)
+    job = stalled(4)
     for rank in (0, 1, 3):
         is_in(job, rank, "grad_sync", "comm")
     is_in(job, 2, "data", "host")
@@ -66,9 +64,9 @@ def test_whoever_is_elsewhere_while_the_others_wait_is_named(tmp_path: Path) -> 
     job.run()
 
 
-def test_the_innermost_span_says_where(tmp_path: Path) -> None:
+def test_the_innermost_span_says_where() -> None:
     """Spans lie inside one another: the rank is where the latest began, and a collective inside one waits."""
-    job = stalled(tmp_path, 4)
+    job = stalled(4)
     for rank in (0, 1, 3):
         is_in(job, rank, "forward", "compute", since=62)
         is_in(job, rank, "all_gather", "comm", since=63)
@@ -78,9 +76,9 @@ def test_the_innermost_span_says_where(tmp_path: Path) -> None:
     job.run()
 
 
-def test_a_backward_that_holds_the_collective_is_a_wait(tmp_path: Path) -> None:
+def test_a_backward_that_holds_the_collective_is_a_wait() -> None:
     """DDP reduces inside `backward`: the ranks in it wait for the one that is still in `forward`."""
-    job = stalled(tmp_path, 4)
+    job = stalled(4)
     for rank in (0, 1, 3):
         is_in(job, rank, "backward", "compute")
     is_in(job, 2, "forward", "compute")
@@ -88,9 +86,9 @@ def test_a_backward_that_holds_the_collective_is_a_wait(tmp_path: Path) -> None:
     job.run()
 
 
-def test_whoever_has_entered_fewer_collectives_is_named(tmp_path: Path) -> None:
+def test_whoever_has_entered_fewer_collectives_is_named() -> None:
     """Its mates in the tensor-parallel group are behind in their data-parallel groups too, but they wait."""
-    job = stalled(tmp_path, 8)
+    job = stalled(8)
     for rank in range(8):
         replica, shard = divmod(rank, 2)
         # Rank 4 hangs; rank 5 waits for it in their tp group and so has not entered its dp group.
@@ -102,9 +100,9 @@ def test_whoever_has_entered_fewer_collectives_is_named(tmp_path: Path) -> None:
     job.run()
 
 
-def test_a_rank_in_no_span_is_named_too(tmp_path: Path) -> None:
+def test_a_rank_in_no_span_is_named_too() -> None:
     """A process stopped between two spans has none open; its page still tells that it is behind."""
-    job = stalled(tmp_path, 4)
+    job = stalled(4)
     for rank in range(4):
         entered(job, rank, 30 if rank == 1 else 31)
         if rank != 1:
@@ -113,9 +111,9 @@ def test_a_rank_in_no_span_is_named_too(tmp_path: Path) -> None:
     job.run()
 
 
-def test_a_lost_rank_comes_first(tmp_path: Path) -> None:
+def test_a_lost_rank_comes_first() -> None:
     """Its process died: the others wait for it, whatever their spans say."""
-    job = stalled(tmp_path, 4)
+    job = stalled(4)
     up = 'argus_rank_up{training_job="a", rank="3"}'
     job.inputs = [given for given in job.inputs if given["series"] != up]
     job.add("argus_rank_up", f"1x4 0x{SAMPLES}", rank=3)
@@ -125,9 +123,9 @@ def test_a_lost_rank_comes_first(tmp_path: Path) -> None:
     job.run()
 
 
-def test_everybody_in_the_same_collective_is_the_collective_itself(tmp_path: Path) -> None:
+def test_everybody_in_the_same_collective_is_the_collective_itself() -> None:
     """Nobody is elsewhere or behind: the phase is named, and no rank."""
-    job = stalled(tmp_path, 4)
+    job = stalled(4)
     for rank in range(4):
         entered(job, rank, 31)
         is_in(job, rank, "grad_sync", "comm")
@@ -139,12 +137,12 @@ def test_everybody_in_the_same_collective_is_the_collective_itself(tmp_path: Pat
     job.run()
 
 
-def replicas_of_two(folder: Path, hanging: int | None) -> Scenario:
+def replicas_of_two(hanging: int | None) -> Scenario:
     """Four replicas of two shards; nobody of shard 0 is through with its all-reduce, and all of shard 1 are.
 
     Shard 1 waits in the next collective, of all ranks. `hanging` has not entered that of shard 0.
     """
-    job = stalled(folder, 8)
+    job = stalled(8)
     for rank in range(8):
         replica, shard = divmod(rank, 2)
         entered(job, rank, 41, f"tp:{replica}")
@@ -157,25 +155,25 @@ def replicas_of_two(folder: Path, hanging: int | None) -> Scenario:
     return job
 
 
-def test_a_broken_collective_of_one_group_is_named_though_others_have_gone_on(tmp_path: Path) -> None:
+def test_a_broken_collective_of_one_group_is_named_though_others_have_gone_on() -> None:
     """All of dp:0 have entered it and are in it."""
-    job = replicas_of_two(tmp_path, hanging=None)
+    job = replicas_of_two(hanging=None)
     label = 'verdict="culprit", cause="hang-comm", phase="dp-all-reduce", group="dp:0"'
     job.expect(f"max by (verdict, cause, phase, group, rank) ({CULPRITS})", AT, {f"{{{label}}}": 1})
     job.expect(FIRING, AT, {page(f", {label}"): 1})
     job.run()
 
 
-def test_a_group_that_waits_for_one_of_its_own_is_not_broken(tmp_path: Path) -> None:
+def test_a_group_that_waits_for_one_of_its_own_is_not_broken() -> None:
     """Rank 4 is still in its forward: it holds up dp:0, and with it everybody."""
-    job = replicas_of_two(tmp_path, hanging=4)
+    job = replicas_of_two(hanging=4)
     job.expect(CULPRITS, AT, {culprit(4, "forward"): 1})
     job.run()
 
 
-def test_all_in_backward_accuses_nobody(tmp_path: Path) -> None:
+def test_all_in_backward_accuses_nobody() -> None:
     """Whether they wait in it or one of them hangs in it cannot be told: the page names no rank."""
-    job = stalled(tmp_path, 4)
+    job = stalled(4)
     for rank in range(4):
         is_in(job, rank, "backward", "compute")
     job.expect(f"max by (verdict, cause, rank) ({CULPRITS})", AT, {'{verdict="abstain", cause="stall"}': 1})
@@ -183,18 +181,18 @@ def test_all_in_backward_accuses_nobody(tmp_path: Path) -> None:
     job.run()
 
 
-def test_more_than_half_of_the_ranks_are_never_to_blame(tmp_path: Path) -> None:
+def test_more_than_half_of_the_ranks_are_never_to_blame() -> None:
     """One rank ran ahead by a collective: the three behind it are not three culprits."""
-    job = stalled(tmp_path, 4)
+    job = stalled(4)
     for rank in range(4):
         entered(job, rank, 31 if rank == 0 else 30)
     job.expect('rank:argus_verdict:active{verdict="culprit"}', AT, {})
     job.run()
 
 
-def test_a_job_that_runs_has_no_stall_verdict(tmp_path: Path) -> None:
+def test_a_job_that_runs_has_no_stall_verdict() -> None:
     """Open spans and a rank one collective behind are how a healthy job looks at any scrape."""
-    job = stalled(tmp_path, 4)
+    job = stalled(4)
     job.inputs = [given for given in job.inputs if "last_timestamp" not in given["series"]]
     job.add("argus_iteration_last_timestamp_seconds", f"0+15x{SAMPLES}", rank=0)
     for rank in range(4):

@@ -11,21 +11,21 @@ import json
 import re
 import shutil
 import subprocess
-import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import rjsonnet
-import yaml
 from bench.servers import VictoriaMetricsServer, free_port
 
 from rules.matrix import collectives, hosts, iterations, straggler
 from rules.matrix.jobs import STEP, Series
 from rules.matrix.world import Case
+from rules.promtool import promtool
 from rules.scenario import ROOT
 
 MISSING = [tool for tool in ("promtool", "victoria-metrics", "vmalert") if shutil.which(tool) is None]
@@ -110,10 +110,8 @@ def by_prometheus(folder: Path, file: Path) -> Fired:
         "group_eval_order": groups,
         "tests": tests,
     }
-    test.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper), encoding="utf-8")
-    done = subprocess.run(
-        ["promtool", "test", "rules", str(test)], capture_output=True, text=True, check=False
-    )
+    test.write_text(json.dumps(content), encoding="utf-8")  # which is YAML
+    done = promtool("test", "rules", str(test))
     fired: Fired = {}
     sample = 0
     for line in (done.stdout + done.stderr).splitlines():
@@ -166,22 +164,62 @@ def load(server: VictoriaMetricsServer, began: int) -> None:
     server.flush()
 
 
-@contextlib.contextmanager
-def flushed(server: VictoriaMetricsServer) -> Iterator[None]:
-    """What is written can be found at once: VictoriaMetrics lets a second or two pass else."""
-    done = threading.Event()
+def names_read(expression: str) -> set[str]:
+    """Names of the series that it selects."""
+    names: set[str] = set()
 
-    def flush() -> None:
-        while not done.wait(0.05):
-            server.flush()
+    def look(node: promql_parser.Expr) -> None:
+        if isinstance(node, promql_parser.VectorSelector):
+            assert node.name is not None, expression
+            names.add(node.name)
 
-    thread = threading.Thread(target=flush)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    promql_parser.walk(promql_parser.parse(expression), pre_visit=look)
+    return names
+
+
+def levels(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """The groups in parts: what a rule reads was written by an earlier part, or is written by a later one.
+
+    Replay evaluates rule after rule, in the file's order, and a rule must find what those before it wrote.
+    """
+    written: dict[str, int] = {}
+    read: dict[str, int] = {}
+    parts: dict[int, dict[str, Any]] = {}
+    for group in content["groups"]:
+        for rule in group["rules"]:
+            name, reads = rule.get("record", "ALERTS"), names_read(rule["expr"])
+            level = 1 + max([written.get(one, 0) for one in reads] + [read.get(name, 0)])
+            written[name] = max(level, written.get(name, 0))
+            read |= {one: max(level, read.get(one, 0)) for one in reads}
+            part = parts.setdefault(level, {}).setdefault(group["name"], group | {"rules": []})
+            part["rules"].append(rule)
+    return [{"groups": list(parts[level].values())} for level in sorted(parts)]
+
+
+def replayed(folder: Path, server: VictoriaMetricsServer, part: dict[str, Any], times: Sequence[str]) -> None:
+    """What vmalert makes of the rules at these times is in the server."""
+    file = folder / "part.yaml"
+    file.write_text(json.dumps(part), encoding="utf-8")
+    done = subprocess.run(
+        [
+            "vmalert",
+            f"-rule={file}",
+            f"-datasource.url={server.url}",
+            f"-remoteWrite.url={server.url}",
+            f"-replay.timeFrom={times[0]}",
+            f"-replay.timeTo={times[1]}",
+            "-replay.rulesDelay=0s",
+            f"-httpListenAddr=127.0.0.1:{free_port()}",
+            f"-evaluationInterval={STEP}s",
+            f"-datasource.queryStep={STEP}s",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "error" not in done.stderr, done.stderr[-3000:]
+    server.flush()
 
 
 def by_victoria_metrics(folder: Path, file: Path) -> Fired:
@@ -191,29 +229,8 @@ def by_victoria_metrics(folder: Path, file: Path) -> Fired:
     with victoria_metrics(folder) as server:
         load(server, began)
         stamps = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) for at in (began, end)]
-        with flushed(server):
-            done = subprocess.run(
-                [
-                    "vmalert",
-                    f"-rule={file}",
-                    f"-datasource.url={server.url}",
-                    f"-remoteWrite.url={server.url}",
-                    "-remoteWrite.flushInterval=100ms",
-                    f"-replay.timeFrom={stamps[0]}",
-                    f"-replay.timeTo={stamps[1]}",
-                    # A rule reads what the one before it wrote.
-                    "-replay.rulesDelay=600ms",
-                    f"-httpListenAddr=127.0.0.1:{free_port()}",
-                    f"-evaluationInterval={STEP}s",
-                    f"-datasource.queryStep={STEP}s",
-                ],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert "error" not in done.stderr, done.stderr[-3000:]
-        server.flush()
+        for part in levels(json.loads(file.read_text(encoding="utf-8"))):
+            replayed(folder, server, part, stamps)
         selected = f"match[]=ALERTS%7Balertstate=%22firing%22%7D&start={began}&end={end}"
         with urllib.request.urlopen(f"{server.url}/api/v1/export?{selected}", timeout=60) as answer:
             found: list[dict[str, Any]] = [json.loads(line) for line in answer.read().splitlines()]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from rules.scenario import STEP, Scenario, needs_promtool
+from rules.scenario import STEP, STORIES, Scenario
 
-pytestmark = needs_promtool
+pytestmark = STORIES
 SAMPLES = 60
 AT = 56
 """The sample at which is asked: 14m."""
@@ -37,9 +35,9 @@ def successes(*, until: int = SAMPLES, missing: range = range(0), samples: int =
         pytest.param([], False, id="never there"),
     ],
 )
-def test_worker_behind(tmp_path: Path, replicas: list[str], fires: bool) -> None:
+def test_worker_behind(replicas: list[str], fires: bool) -> None:
     """The last success of any replica counts, also when its series is gone."""
-    job = Scenario(tmp_path, ("job",))
+    job = Scenario(("job",))
     job.ranks(range(2), SAMPLES)
     for index, values in enumerate(replicas):
         job.inputs.append({"series": f'{LAST}{{replica="{index}"}}', "values": values})
@@ -49,9 +47,9 @@ def test_worker_behind(tmp_path: Path, replicas: list[str], fires: bool) -> None
 
 
 @pytest.mark.parametrize("ends", [SAMPLES, 40])
-def test_only_while_a_job_runs(tmp_path: Path, ends: int) -> None:
+def test_only_while_a_job_runs(ends: int) -> None:
     """Nobody misses the worker after the last job; two scrapers of its page change nothing."""
-    job = Scenario(tmp_path, ("job",))
+    job = Scenario(("job",))
     job.add("argus_rank_up", f"1x{ends - 1} stale", rank=0)
     for prometheus in ("a", "b"):
         job.inputs.append({"series": f'{LAST}{{prometheus="{prometheus}"}}', "values": successes(until=20)})
@@ -60,10 +58,10 @@ def test_only_while_a_job_runs(tmp_path: Path, ends: int) -> None:
     job.run()
 
 
-def test_a_worker_that_died_is_missed_for_as_long_as_the_job_runs(tmp_path: Path) -> None:
+def test_a_worker_that_died_is_missed_for_as_long_as_the_job_runs() -> None:
     """Its last success was looked for an hour back, so the alert resolved while the worker was dead."""
     samples = 5 * 3600 // STEP
-    job = Scenario(tmp_path, ("job",))
+    job = Scenario(("job",))
     job.ranks(range(2), samples)
     job.inputs.append(
         {"series": LAST, "values": successes(until=20, missing=range(24, samples), samples=samples)}

@@ -71,7 +71,8 @@ REGRESSION = World(
     ),
     at=84,
     change=60,
-    batch=6,
+    batch=10,
+    long_scan=True,
 )
 
 SPANS = 12
@@ -128,7 +129,6 @@ FABRIC = World(
     ),
     at=84,
     change=60,
-    batch=6,
 )
 
 SPIKES = {*range(8, 56, 8), 56, 59, 60}

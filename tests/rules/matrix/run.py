@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import yaml
-
+from long_forms import LONG
 from rules.matrix.boundaries import Boundary
 from rules.matrix.boundary_jobs import AT
-from rules.matrix.jobs import STEP, Job
+from rules.matrix.jobs import STEP
 from rules.matrix.world import Case, Row, Says, World, rows_of
+from rules.promtool import rules_of
 from rules.scenario import CHAIN, ROOT
 
 DISTURBED = (Case.RESTART, Case.GAP, Case.TWO_SCRAPERS, Case.TWO_INSTANCES)
@@ -66,17 +64,11 @@ def silence(query: str, sample: int) -> dict[str, Any]:
     return {"expr": query, "eval_time": f"{sample * STEP}s", "exp_samples": []}
 
 
-def rule_files(concerns: Sequence[str], flavour: str = "rules") -> dict[str, Any]:
+def rule_files(concerns: Sequence[str]) -> dict[str, Any]:
     """The files of these concerns, of the job and of the alerts, and the order of their groups."""
     names = [name for name in CHAIN if name in {"job", *concerns}]
-    files = [ROOT / flavour / f"argus.{name}.rules.yaml" for name in names]
-    files.append(ROOT / flavour / "argus.alerts.yaml")
-    groups = [
-        group["name"]
-        for file in files
-        for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
-    ]
-    return {"rule_files": [str(file) for file in files], "group_eval_order": groups}
+    files = [f"argus.{name}.rules.yaml" for name in names] + ["argus.alerts.yaml"]
+    return rules_of(ROOT / "rules" / file for file in files)
 
 
 def document(world: World) -> dict[str, Any]:
@@ -87,6 +79,7 @@ def document(world: World) -> dict[str, Any]:
     batches = [others[first : first + world.batch] for first in range(0, len(others), world.batch)]
     return {
         **rule_files(world.concerns),
+        "short_scan": not (LONG or world.long_scan),
         "evaluation_interval": f"{world.evaluation}s",
         "tests": [
             {
@@ -116,39 +109,24 @@ def asked_of(world: World, training_jobs: set[str]) -> list[dict[str, Any]]:
     ]
 
 
-def check(content: dict[str, Any], folder: Path) -> None:
-    """Raise AssertionError with promtool's words where a rule says something else."""
-    file = folder / "matrix.yaml"
-    file.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper), encoding="utf-8")
-    done = subprocess.run(
-        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def boundary_document(
-    boundaries: Sequence[Boundary], concerns: Sequence[str], batch: int = 12
-) -> dict[str, Any]:
-    """Both sides of the boundaries, as one promtool test; a few in each storage (`World.batch`)."""
-
-    def side(boundary: Boundary, name: str, value: float) -> tuple[str, Job]:
-        return f"{boundary.threshold}: {name}", boundary.build(value)
-
-    tests = []
-    for first in range(0, len(boundaries), batch):
-        series: list[dict[str, str]] = []
-        asked: list[dict[str, Any]] = []
-        for boundary in boundaries[first : first + batch]:
-            for name, value in (("below", boundary.below), ("above", boundary.above)):
-                training_job, job = side(boundary, name, value)
-                series += [one.text(training_job) for one in job.series]
-                asked += [
-                    {
-                        "expr": f"count({selected(says, training_job)}) ^ 0",
-                        "eval_time": f"{AT * STEP}s",
-                        "exp_samples": [{"labels": "{}", "value": 1}] if name == "above" else [],
-                    }
-                    for says in boundary.speaks
-                ]
-        tests.append({"interval": f"{STEP}s", "input_series": series, "promql_expr_test": asked})
-    return {**rule_files(concerns), "evaluation_interval": f"{STEP}s", "tests": tests}
+def boundary_document(boundary: Boundary, concerns: Sequence[str]) -> dict[str, Any]:
+    """Both sides of a boundary, as a promtool test."""
+    series: list[dict[str, str]] = []
+    asked: list[dict[str, Any]] = []
+    for side, value in (("below", boundary.below), ("above", boundary.above)):
+        series += [one.text(side) for one in boundary.build(value).series]
+        asked += [
+            {
+                "expr": f"count({selected(says, side)}) ^ 0",
+                "eval_time": f"{AT * STEP}s",
+                "exp_samples": [{"labels": "{}", "value": 1}] if side == "above" else [],
+            }
+            for says in boundary.speaks
+        ]
+    test = {"interval": f"{STEP}s", "input_series": series, "promql_expr_test": asked}
+    return {
+        **rule_files(concerns),
+        "short_scan": not LONG,
+        "evaluation_interval": f"{STEP}s",
+        "tests": [test],
+    }

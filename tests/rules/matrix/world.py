@@ -93,6 +93,8 @@ class World:
     """Alerts that a disturbance may add to those of the undisturbed job."""
     batch: int = 100
     """Jobs in one storage. promtool's queries may touch 10,000 samples, and some look back over an hour."""
+    long_scan: bool = False
+    """It is about the scans of half an hour and of an hour, too. `make verify` plays all worlds with them."""
     moves: int = 0
     """The rank that lives on two instances for five minutes."""
     evaluation: int = STEP
