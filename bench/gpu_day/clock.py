@@ -1,4 +1,4 @@
-"""Three clocks at the same points of one stream: CUDA events, CUPTI's records, and a memory set as a marker.
+"""CUDA events and CUPTI's clock at the same points of one stream: a memory set behind each event marks it.
 
 Where an event stands on the clock of kernel records decides whether phases can be split into computing,
 waiting and idling. A marker's record starts where the event before it was passed; what is left after the

@@ -90,7 +90,9 @@ class Gpu:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             yield seen
         for event in profile.events():
-            if event.device_type == torch.autograd.DeviceType.CUDA:
+            # An annotation of the host has a shadow on the GPU's timeline, which is no kernel.
+            shadow = getattr(event, "is_user_annotation", False)
+            if event.device_type == torch.autograd.DeviceType.CUDA and not shadow:
                 seen[event.name].append(event.time_range.elapsed_us())
 
     def graph(self, work: Callable[[], object]) -> Callable[[], object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from argus_exporter.errors import ArgusExporterError
 from argus_exporter.kernels.streams import label_streams
 from argus_exporter.place.topology import Identity
 from argus_exporter.traces.encode import encode
@@ -39,7 +40,10 @@ def keep_trace(day: Day, seen: Observed, part: str = "before") -> str:
         streams=label_streams(kernels, names),
     )
     kept = day.fixtures / "kernels.perfetto-trace"
-    kept.write_bytes(encode(window))
+    try:
+        kept.write_bytes(encode(window))
+    except ArgusExporterError as error:  # the package perfetto is not installed
+        return f"{kept.name}: {error}"
     return _described(kept)
 
 

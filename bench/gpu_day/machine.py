@@ -1,4 +1,4 @@
-"""Which machine and which version of the source a result belongs to. Starts no CUDA and imports no torch."""
+"""Which machine and which version of the source a result belongs to. Imports no torch here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from bench.gpu_day.result import Machine
@@ -17,10 +18,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def machine() -> Machine:
-    gpu, _, driver = _output(
-        "nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"
-    ).partition(", ")
-    return Machine(gpu or None, driver.split("\n")[0] or None, _cuda(), _version("torch"), _cpu())
+    said = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    gpu, _, driver = said.partition("\n")[0].partition(", ")
+    if not gpu and Path("/dev/nvidiactl").exists():  # a container may have the driver without its tool
+        gpu = _output(sys.executable, "-c", "import torch; print(torch.cuda.get_device_name())")
+    return Machine(gpu or None, driver or None, _cuda(), _version("torch"), _cpu())
 
 
 def commit() -> str:

@@ -47,6 +47,8 @@ def attached(day: Day, socket: Path, rank: int | None = 0, **more: str) -> dict[
     if rank is not None:
         base |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     made = child_environment(base, socket, "gpu-day") | {"ARGUS_STACKS": "off", "ARGUS_DEBUG": "1"} | more
+    if day.dry:  # its programs may be over before the first flush of a second's period
+        made["ARGUS_FLUSH_MILLISECONDS"] = "20"
     # `python -m bench...` of a program that changes its folder, and of its children.
     made["PYTHONPATH"] = os.pathsep.join((made["PYTHONPATH"], str(REPOSITORY)))
     return made

@@ -8,10 +8,12 @@ nothing that ARGUS adds can hide behind work in flight.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +46,7 @@ def run(day: Day) -> dict[str, Any]:
     micro_batches = 2 if day.dry else int(out.strip().splitlines()[-1])
     base |= {"OVERHEAD_MICRO_BATCHES": str(micro_batches)}
     day.reach(f"{micro_batches} micro-batches fill {options['step_ms']} ms")
-    rounds, blocks, steps = (1, 3, 2) if day.dry else (options["rounds"], options["blocks"], options["steps"])
+    rounds, blocks, steps = (1, 8, 2) if day.dry else (options["rounds"], options["blocks"], options["steps"])
     kept: dict[str, list[Mapping[str, Any]]] = {}
     with serving("false") as quiet, serving("true") as watching:
         chosen = channels(day, base, quiet, watching)
@@ -70,12 +72,9 @@ class Watch:
     """Scrapes the exporter that samples stacks, as Prometheus would, until it is closed."""
 
     def __init__(self, log: Path) -> None:
-        address = re.search(r"url=(http://\S+)", log.read_text())
-        if address is None:
-            raise RuntimeError(f"the exporter does not say where it serves: {log.read_text()[-300:]}")
         self.series = 0
         """The most series of stacks that a scrape had."""
-        self._url = address.group(1)
+        self._url = _address(log)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -86,9 +85,19 @@ class Watch:
 
     def _run(self) -> None:
         while not self._stop.wait(_SCRAPE_S):
-            with urllib.request.urlopen(self._url) as page:
+            with contextlib.suppress(OSError), urllib.request.urlopen(self._url, timeout=10) as page:
                 found = sum(line.startswith(b"argus_stack_") for line in page)
-            self.series = max(self.series, found)
+                self.series = max(self.series, found)
+
+
+def _address(log: Path, limit_s: float = 20.0) -> str:
+    """Where an exporter serves, by its own word; it listens for producers a moment earlier."""
+    limit = time.monotonic() + limit_s
+    while (found := re.search(r"url=(http://\S+)", log.read_text())) is None:
+        if time.monotonic() > limit:
+            raise RuntimeError(f"the exporter does not say where it serves: {log.read_text()[-300:]}")
+        time.sleep(0.05)
+    return found.group(1)
 
 
 def channels(day: Day, base: Mapping[str, str], quiet: Path, watching: Path) -> dict[str, dict[str, str]]:

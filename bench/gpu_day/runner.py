@@ -46,11 +46,12 @@ class Runner:
         log = folder / f"{step.name}.log"
         started, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         self.say(f"{step.name}: {step.proves} (at most {_limit(step):.0f} s)")
-        if self.dry or self.machine.gpu:
-            answer, failure = self._answer(step, folder, log)
+        missing = "" if self.dry else _missing(self.machine)
+        if missing:
+            answer, failure = {"measured": {}, "not_run": missing}, ""
+            log.write_text(f"{missing}\n")
         else:
-            answer, failure = {"measured": {}, "not_run": "no NVIDIA GPU: nvidia-smi names none"}, ""
-            log.write_text(f"{answer['not_run']}\n")
+            answer, failure = self._answer(step, folder, log)
         outcome, why, more = self._judge(step, answer, failure)
         result = Result(
             step=step.name,
@@ -126,6 +127,15 @@ class Runner:
             if status != 0:
                 return nothing, f"ended with status {status}: {_last_line(log)}"
             return json.loads(request.answer.read_text()), ""
+
+
+def _missing(machine: Machine) -> str:
+    """What a machine lacks for any step of the day; empty: nothing."""
+    if machine.gpu is None:
+        return "no NVIDIA GPU: neither nvidia-smi nor torch names one"
+    if machine.torch is None or machine.cuda is None:
+        return f"no torch with CUDA: torch is {machine.torch or 'not installed'}"
+    return ""
 
 
 def _limit(step: Step) -> float:

@@ -131,6 +131,12 @@ def test_without_a_gpu_nothing_is_run(tmp_path: Path) -> None:
     written(tmp_path)
 
 
+def test_a_torch_without_cuda_is_no_gpu_day(tmp_path: Path) -> None:
+    machine = Machine("a GPU", "580.1", None, "2.13.0+cpu", "a processor")
+    result = runner(tmp_path, machine).run(a_step(tmp_path, "return {'value': 1}"))
+    assert (result.outcome, result.why) == ("not run", "no torch with CUDA: torch is 2.13.0+cpu")
+
+
 def test_what_is_not_there_is_not_run(tmp_path: Path) -> None:
     body = "from bench.gpu_day.result import NotRun; raise NotRun('a package is missing')"
     result = runner(tmp_path).run(a_step(tmp_path, body))
