@@ -28,8 +28,8 @@ def _overhead(step_ms: int, mode: str, rounds: int, blocks: int, steps: int) -> 
         "bench.gpu_day.overhead",
         f"what phases, kernels and stacks add to a step of {step_ms} ms of a transformer in bfloat16, "
         f"{what[mode]}, in fresh processes",
-        f"phases 0.02 ms and kernels 0.1 to 0.2 ms a step: {0.2 / step_ms:.2%} of it, "
-        + ("within the goal of 0.3 %" if step_ms > 60 else "near the goal of 0.3 %"),
+        "phases nothing that can be measured, as the host is ahead of the GPU (15 us a micro-batch there); "
+        "kernels 0.1 to 0.3 %; stacks nothing more",
         {
             f"{channels}_percent_high": Limit("<=", 1.0, on_stand_ins=False)
             for channels in ("phases", "kernels", "stacks")

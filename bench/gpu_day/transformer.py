@@ -31,7 +31,8 @@ class Transformer:
         cuda = self.on.torch_device == "cuda"
         torch.set_num_threads(1)
         torch.manual_seed(0)
-        self.width, self.length, layers = (1024, 512, 6) if cuda else (16, 8, 1)
+        # Deeper for long steps, so that they are no hundreds of micro-batches; four processes must fit a GPU.
+        self.width, self.length, layers = (1024, 512, 24 if STEP_MS > 100 else 6) if cuda else (16, 8, 1)
         layer = torch.nn.TransformerEncoderLayer(
             self.width, 16 if cuda else 2, 4 * self.width, batch_first=True, dropout=0.0
         )
@@ -74,9 +75,11 @@ class Transformer:
                 self._replay = self.on.graph(self._captured)
             self._replay()
             return
+        # One batch for all: a loader that copies one for each would keep the GPU waiting.
+        (x,) = next(self.batches)
+        x = x.to(self.on.torch_device, non_blocking=True)
         for _ in range(self.micro_batches):
-            (x,) = next(self.batches)
-            self._work(x.to(self.on.torch_device, non_blocking=True))
+            self._work(x)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
