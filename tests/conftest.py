@@ -1,4 +1,4 @@
-"""What all tests share: where real traces lie, and what CI may skip."""
+"""What all tests share: where real traces lie, what CI may skip, and what `make check` runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from check import Check
 from skips import SkipCount
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--check", action="store_true", help="quick tests without servers (check.py)")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SkipCount())
+    if config.getoption("--check"):
+        config.pluginmanager.register(Check())
 
 
 @pytest.fixture(scope="session")

@@ -171,7 +171,7 @@ def worker(prometheus: PrometheusServer) -> Iterator[Worker]:
             running.process.wait(10)
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_serve_raises_and_ends_a_verdict(prometheus: PrometheusServer, worker: Worker) -> None:
     """Two slow windows raise the anomaly, two healthy ones end it by a stale marker; SIGTERM exits 0."""
     job = Fleet(prometheus)
@@ -197,7 +197,7 @@ def test_serve_raises_and_ends_a_verdict(prometheus: PrometheusServer, worker: W
     assert len(re.findall(r'msg="anomaly ended" subject="llm 3 all all gpu-compute"', worker.log)) == 1
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_serve_goes_on_after_an_outage(prometheus: PrometheusServer, worker: Worker) -> None:
     """Prometheus gone: cycles fail with a log line. Back again: cycles succeed, and age is published."""
     assert worker.url
@@ -216,7 +216,7 @@ def test_serve_goes_on_after_an_outage(prometheus: PrometheusServer, worker: Wor
     assert worker.get("/healthz") == "ok"
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_metrics_are_those_of_the_catalogue(worker: Worker) -> None:
     """Every family on /metrics is in the catalogue, with its type and help."""
     for family in text_string_to_metric_families(worker.get("/metrics")):
@@ -226,7 +226,7 @@ def test_metrics_are_those_of_the_catalogue(worker: Worker) -> None:
             assert (known.type, known.help) == (family.type, family.documentation)
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_sighup_takes_new_settings_and_refuses_wrong_ones(
     prometheus: PrometheusServer, tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ from l3_worker.backends import Backend, vector
 from l3_worker.fleets import fleet
 from l3_worker.published_fleet import Fleet
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.servers
 
 
 def cycles(

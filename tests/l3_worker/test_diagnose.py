@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 STEP = 15
 HOUR = 3600
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.servers
 
 
 class Story:

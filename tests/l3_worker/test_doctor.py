@@ -20,7 +20,7 @@ from l3_worker.published_fleet import Fleet
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.servers
 
 
 def examined(

@@ -12,7 +12,7 @@ from argus_l3_worker.cli import main
 from l3_worker.fleets import FLASH, GEMM, NORM, fleet
 from l3_worker.published_fleet import Fleet
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.servers
 
 
 def _publish_windows(server: PrometheusServer, now: float, slow: dict[str, float] | None) -> None:

@@ -125,7 +125,7 @@ def reading(server: PrometheusServer, files: Path, **changes: object) -> dict[st
     return {"url": server.url, "basic_auth": auth, "tls_config": tls, **changes}
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_a_guarded_prometheus_is_read_and_written(
     guarded: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_guarded_prometheus_is_read_and_written(
     assert guarded.query('argus_l3_anomaly{kernel="all"}', now)
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 @pytest.mark.parametrize(
     ("change", "named"),
     [

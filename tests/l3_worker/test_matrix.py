@@ -106,7 +106,7 @@ def test_two_thousand_ranks_fit_a_page(tmp_path: Path) -> None:
     assert (tmp_path / "large.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_the_command_draws_what_prometheus_holds(
     prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ from argus_l3_worker.write.delivery import Delivery
 from argus_l3_worker.write.spool import Spool
 from l3_worker.backends import Backend
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.servers
 
 OUTAGE_SECONDS = float(os.environ.get("ARGUS_OUTAGE_SECONDS", "2"))
 SERIES = 500

@@ -100,7 +100,7 @@ def sample(rank: int, value: float, timestamp_ms: int) -> bytes:
     return encode_series(labels_of("argus_l3_rank_shift_ratio", rank=str(rank)), value, timestamp_ms)
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_a_stale_marker_ends_the_series(prometheus: PrometheusServer) -> None:
     """The value is there until the marker, and gone from it on, without the lookback of five minutes."""
     then, now = now_ms() - 10_000, now_ms()
@@ -115,7 +115,7 @@ def test_a_stale_marker_ends_the_series(prometheus: PrometheusServer) -> None:
     assert prometheus.query("argus_l3_anomaly", now / 1000) == []
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_one_refused_series_does_not_take_the_others_with_it(prometheus: PrometheusServer) -> None:
     """Prometheus refuses a whole request for one sample; the sample is found, dropped and counted."""
     now = now_ms()
@@ -133,7 +133,7 @@ def test_one_refused_series_does_not_take_the_others_with_it(prometheus: Prometh
     assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="written") == 1000.0
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_results_outlast_an_outage_of_receiver_and_worker(
     prometheus: PrometheusServer, tmp_path: Path
 ) -> None:
@@ -164,7 +164,7 @@ def test_results_outlast_an_outage_of_receiver_and_worker(
     assert values == [1.0, 2.0, 3.0]
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_a_receiver_that_is_switched_off_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Without --web.enable-remote-write-receiver nothing is lost, and the log says which flag is missing."""
     server = PrometheusServer(tmp_path, receiver=False)

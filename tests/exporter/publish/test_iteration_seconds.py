@@ -13,7 +13,7 @@ from argus_exporter.publish.config import RemoteWriteConfig
 from exporter.exporter_process import Rank, config, exporter, wait_for
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_prometheus_has_every_step_at_its_end(tmp_path: Path):
     """One sample a step, exact, without a scrape."""
     server = PrometheusServer(tmp_path)

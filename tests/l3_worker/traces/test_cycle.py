@@ -26,7 +26,7 @@ from l3_worker.fleets import fleet
 from l3_worker.published_fleet import Fleet
 from l3_worker.traces.test_requests import Exporter, _exporter
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.servers
 
 
 def _publish(server: PrometheusServer, now: float) -> None:

@@ -1,0 +1,69 @@
+"""`make check`: what is run at every commit.
+
+pytest's option --check leaves out tests of the kinds that take long, and fails any other that starts a server
+or needs more time than a commit has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+KINDS: Final = ("e2e", "servers", "torch", "beside_others", "slow")
+"""Marks of the tests that are left out."""
+SERVERS: Final = frozenset(
+    ("prometheus", "alertmanager", "victoria-metrics", "vmalert", "moto.server", "node", "chromium")
+)
+"""Programs that make a test one of `servers`."""
+MOST_CPU_SECONDS: Final = 3.0
+"""Of a test and of the processes that it has waited for; wall time depends on what else the machine does."""
+
+
+class Check:
+    """Fails tests that are not what `make check` takes them for."""
+
+    def __init__(self) -> None:
+        self._started: set[str] = set()
+        sys.addaudithook(self._watch)
+
+    def _watch(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "subprocess.Popen":
+            words = (os.fsdecode(word) for word in (arguments[0], *arguments[1][1:]))
+            self._started |= SERVERS & {Path(word).name for word in words}
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        left_out = {one for one in items if any(map(one.get_closest_marker, KINDS))}
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [one for one in items if one not in left_out]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Iterator[None]:
+        with self._watched():
+            yield
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        with self._watched():
+            yield
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        self._started.clear()
+        before = _cpu_seconds()
+        yield
+        taken = _cpu_seconds() - before
+        if self._started:
+            pytest.fail(f"it starts {', '.join(self._started)}: mark it `servers`", pytrace=False)
+        if taken > MOST_CPU_SECONDS:
+            pytest.fail(f"it takes {taken:.1f} s of CPU: make it less, or mark it `slow`", pytrace=False)
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
