@@ -290,6 +290,7 @@ def went_through(result: Result, *, stopped: bool = False) -> None:
     assert all(ok for _, _, ok in gates.values())
 
 
+@pytest.mark.slow  # the first to build the stand-ins
 def test_a_dry_run_that_breaks_has_failed(tmp_path: Path) -> None:
     """Its steps are there to find that; a gate that stand-ins hold must hold."""
     needs_stand_ins()
@@ -299,6 +300,7 @@ def test_a_dry_run_that_breaks_has_failed(tmp_path: Path) -> None:
     assert (fine.outcome, fine.why) == ("not run", "dry run")
 
 
+@pytest.mark.slow
 def test_what_is_not_built_says_so(tmp_path: Path) -> None:
     results = dry(tmp_path, *(step for step in STEPS if step.name in NOT_BUILT))
     for result in results.values():
@@ -307,6 +309,7 @@ def test_what_is_not_built_says_so(tmp_path: Path) -> None:
         assert result.dry["stopped"].startswith("not built yet")
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_dry_run_sees_the_kernels_of_the_stand_in(tmp_path: Path) -> None:
     """Real hooks and the real injector on a fake CUDA: counts and durations as torch.profiler's."""
