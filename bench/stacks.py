@@ -25,9 +25,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.py_spy.governor import Governor
 from argus_exporter.py_spy.sampler import Window, sample
-from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.py_spy.target import Process, process_of
 from argus_exporter.stacks.totals import StackTotals
 from argus_training.ptracer import Ptracer
