@@ -66,6 +66,8 @@ if [ "${1:-}" = --torch ] && ! "$VENV/bin/python" -c 'import torch' 2>/dev/null;
   say "installing torch==2.13.0"
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check torch==2.13.0
 fi
+"$VENV/bin/python" -m tools.cupti_headers >/dev/null 2>&1 ||
+  say "no headers of CUPTI: the test that compares our offsets with them skips"
 # pip hides what the build says. Training images with an older C library get no kernels (channel reason "glibc").
 for library in "$VENV"/lib/python3*/site-packages/argus_core/libargus_*.so; do
   [ ! -f "$library" ] || say "${library##*/} needs $(grep -aoE 'GLIBC_[0-9.]+' "$library" | sort -uV | tail -n 1)"

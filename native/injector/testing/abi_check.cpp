@@ -1,6 +1,6 @@
-// Compile-time comparison of our offsets with NVIDIA's headers, where somebody has them:
-//   cmake -DARGUS_INJECTOR_TESTING=ON -DARGUS_CUPTI_INCLUDE="/usr/local/cuda/include;/usr/local/cuda/extras/CUPTI/include"
-// KERNEL, MEMCPY and MEMSET name the newest structs of that version (CUpti_ActivityKernel10, ...).
+// Compile-time comparison of our offsets with NVIDIA's headers: tests/native/test_cupti_abi.py compiles it with those
+// of each major version, which `python -m tools.cupti_headers` fetches. KERNEL, MEMCPY and MEMSET name the newest
+// structs of that version (CUpti_ActivityKernel13, ...).
 
 #include <cupti.h>
 
