@@ -6,7 +6,7 @@ TORCH := .venv/.argus-torch
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup torch demo test prometheus verify lint fmt generate preview clean
+.PHONY: all help setup torch demo check test prometheus verify lint fmt generate preview clean
 
 all: fmt generate lint test  ## format, generate, lint, test
 
@@ -14,7 +14,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
 
 setup: $(SETUP)  ## virtual environment, packages, Prometheus tools (once)
-$(SETUP): pyproject.toml tools/setup.sh native/CMakeLists.txt $(wildcard native/*/*.cpp native/*/*.h native/*/*.hpp native/*/CMakeLists.txt)
+$(SETUP): pyproject.toml tools/setup.sh tools/cupti_headers.py native/CMakeLists.txt $(wildcard native/*/*.cpp native/*/*.h native/*/*.hpp native/*/CMakeLists.txt)
 	@PYTHON=$(PYTHON) tools/setup.sh
 	@touch $@
 
@@ -25,6 +25,9 @@ $(TORCH): $(SETUP)
 
 demo: setup $(if $(filter torch,$(TRAINING)),torch)  ## a slow rank found, routed and explained (KEEP=1, DEMO_SEED=n, TRAINING=torch)
 	@argus-simulator demo --seed $(or $(DEMO_SEED),0) $(if $(KEEP),--keep) $(if $(TRAINING),--training $(TRAINING))
+
+check: lint  ## at every commit, in 3 minutes: lint, types, the tests that are quick and start no server
+	@pytest -q -n 2 --dist worksteal --check $(PYTEST_ARGS)
 
 test: torch lint  ## everything that CI checks; with CI=true a skip that is not in tests/skips.py fails
 	@pytest -q -n 2 --dist worksteal -m "not e2e" $(PYTEST_ARGS)

@@ -17,6 +17,10 @@ import pytest
 
 KINDS: Final = ("e2e", "servers", "torch", "beside_others", "slow")
 """Marks of the tests that are left out."""
+FIXTURES: Final = frozenset(
+    ("alertmanager", "chromium", "guarded", "injector", "moto", "plain", "prometheus", "receiver")
+)
+"""Start a server or build native code: whoever uses one is left out as if so marked."""
 SERVERS: Final = frozenset(
     ("prometheus", "alertmanager", "victoria-metrics", "vmalert", "moto.server", "node", "chromium")
 )
@@ -38,7 +42,7 @@ class Check:
             self._started |= SERVERS & {Path(word).name for word in words}
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        left_out = {one for one in items if any(map(one.get_closest_marker, KINDS))}
+        left_out = {one for one in items if any(map(one.get_closest_marker, KINDS)) or _fixtures(one)}
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [one for one in items if one not in left_out]
 
@@ -62,6 +66,10 @@ class Check:
             pytest.fail(f"it starts {', '.join(self._started)}: mark it `servers`", pytrace=False)
         if taken > MOST_CPU_SECONDS:
             pytest.fail(f"it takes {taken:.1f} s of CPU: make it less, or mark it `slow`", pytrace=False)
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    return set(FIXTURES.intersection(getattr(item, "fixturenames", ())))
 
 
 def _cpu_seconds() -> float:

@@ -10,6 +10,7 @@ import pytest
 from bench.modes import Gate
 
 
+@pytest.mark.slow
 def test_last_line_is_json_with_exactly_the_promised_keys():
     """One window a design, twice: the quality of a seed is a fact, whatever the machine does meanwhile."""
     command = [sys.executable, "-m", "bench.modes", "--json", "--repeats", "1", "--seed", "3"]

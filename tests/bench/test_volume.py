@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.traces
 
 
+@pytest.mark.slow
 def test_volumes_of_the_real_traces(traces: Path):
     """Within ARGUS table 4, and the compression is what the stages say."""
     command = [sys.executable, "-m", "bench.volume", "--json", "--traces", str(traces)]

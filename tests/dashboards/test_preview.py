@@ -76,6 +76,7 @@ def test_a_page_holds_every_panel_and_says_that_it_is_a_preview(uid: str) -> Non
 
 
 @every_dashboard
+@pytest.mark.servers
 def test_a_browser_draws_every_chart(uid: str, chromium: str, tmp_path: Path) -> None:
     """All charts are drawn by their scripts, and no script fails."""
     write_library(tmp_path)
@@ -90,6 +91,7 @@ def test_a_browser_draws_every_chart(uid: str, chromium: str, tmp_path: Path) ->
     assert document.count('class="main-svg"') >= charts
 
 
+@pytest.mark.servers
 def test_a_picture_is_small_enough_to_commit(chromium: str, tmp_path: Path) -> None:
     """The whole page, under 300 kB."""
     write_library(tmp_path)
@@ -104,6 +106,7 @@ def test_a_picture_is_small_enough_to_commit(chromium: str, tmp_path: Path) -> N
     assert (tmp_path / "job.png").stat().st_size < 300_000
 
 
+@pytest.mark.servers
 def test_a_page_whose_script_fails_is_no_picture(chromium: str, tmp_path: Path) -> None:
     """Without its library nothing is drawn, and that is said."""
     page = tmp_path / "argus-jobs.html"

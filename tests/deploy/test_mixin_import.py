@@ -72,6 +72,7 @@ def test_jsonnet_bundler_reads_the_package() -> None:
     assert file == {"version": 1, "dependencies": [], "legacyImports": True}
 
 
+@pytest.mark.slow
 def test_an_older_jsonnet_understands_it(vendor: Path) -> None:
     """The jsonnet on PATH (Debian 12: 0.18, in C++) makes the same rules as the one of our generator."""
     jsonnet = shutil.which("jsonnet")
@@ -85,6 +86,7 @@ def test_an_older_jsonnet_understands_it(vendor: Path) -> None:
     assert json.loads(done.stdout) == evaluate(vendor, rules)
 
 
+@pytest.mark.slow
 def test_the_reference_jsonnet_makes_the_same_manifests() -> None:
     """Google's jsonnet, newest of the package index, against the one of our generator."""
     source = str(ROOT / "jsonnet/deploy.jsonnet")

@@ -114,6 +114,7 @@ def prometheus(config: Path, *flags: str) -> Iterator[str]:
 
 
 @needs_prometheus
+@pytest.mark.servers
 def test_each_job_is_whole_on_one_shard(tmp_path: Path) -> None:
     """Two servers scrape the same hosts: every job is on one of them, with both of its ranks."""
     text = (FOLDER / "prometheus-shard.yaml").read_text(encoding="utf-8")
@@ -137,6 +138,7 @@ def test_each_job_is_whole_on_one_shard(tmp_path: Path) -> None:
 
 
 @needs_prometheus
+@pytest.mark.servers
 def test_an_agent_writes_to_where_the_rules_are(tmp_path: Path) -> None:
     """The agent scrapes and has no rules; the receiver gets its series and evaluates the mixin."""
     assert not {"rule_files", "alerting"} & set(load("prometheus-agent.yaml"))
@@ -173,6 +175,7 @@ def test_promtool_accepts_the_configuration(name: str) -> None:
 
 
 @needs_victoria
+@pytest.mark.servers
 def test_victoria_metrics_accepts_scraping_and_the_portable_rules() -> None:
     """Unknown fields are refused by both."""
     scrape = f"-promscrape.config={FOLDER / 'victoria-metrics-scrape.yaml'}"

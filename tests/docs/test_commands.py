@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import importlib.util
+import io
 import re
 import shlex
-import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -23,11 +26,18 @@ _PROGRAMS = {
 @functools.cache
 def help_of(*words: str) -> str | None:
     """What `PROGRAM SUBCOMMAND... --help` prints; None where the program does not know the subcommand."""
-    program, *subcommands = words
-    start = f"import sys; sys.argv[0] = {program!r}; from {_PROGRAMS[program]} import main; sys.exit(main())"
-    command = [sys.executable, "-c", start, *subcommands, "--help"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return result.stdout if result.returncode == 0 else None
+    main = importlib.import_module(_PROGRAMS[words[0]]).main
+    said = io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", [*words, "--help"]),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        try:
+            status = main()
+        except SystemExit as end:
+            status = end.code
+    return None if status else said.getvalue()
 
 
 def subcommands_of(*words: str) -> set[str]:

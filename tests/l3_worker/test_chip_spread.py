@@ -69,6 +69,7 @@ def chips(spread: float, seed: int, slow: Mapping[int, float] | None = None, ran
 
 @pytest.mark.parametrize("spread", [0.02, 0.03])
 @pytest.mark.parametrize("size", [4, 8, 16])
+@pytest.mark.slow
 def test_chips_of_many_speeds_are_healthy_in_roles_of_any_size(size: int, spread: float) -> None:
     """Three jobs of 1,024 ranks: nobody. Each role by itself accused 0.4 % of the ranks in roles of four."""
     for seed in range(3):

@@ -16,7 +16,7 @@ from argus_l3_worker.roles import Abstention
 from argus_l3_worker.triples import Floats, RoleTriples, Window, kind_of
 from l3_worker.kineto import durations
 
-pytestmark = pytest.mark.traces
+pytestmark = [pytest.mark.traces, pytest.mark.slow]
 
 RANKS, SICK, WINDOWS, TOP_PAIRS = 8, 3, 3, 20
 CLOCK = ModeConfig(tick_seconds=1e-6)

@@ -11,6 +11,7 @@ pytestmark = needs_promtool
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_rules_say_what_numpy_says(seed: int) -> None:
     """Change points, jitter, CV, z and culprits of one random job."""
     for concerns, part in rules_differential.parts_of(seed).items():

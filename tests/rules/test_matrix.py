@@ -73,6 +73,7 @@ def test_every_cell_is_filled_or_excepted() -> None:
     assert not empty, "no test, and no reason in rules/matrix/exceptions.py, for\n" + "\n".join(empty)
 
 
+@pytest.mark.slow
 def test_every_exception_is_needed() -> None:
     """A reason that excuses nothing is out of date."""
     have = filled()

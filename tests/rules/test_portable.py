@@ -45,6 +45,7 @@ def test_a_regression_is_found_at_a_fixed_split(factor: float) -> None:
 @pytest.mark.skipif(
     shutil.which("vmalert") is None, reason="vmalert is not on PATH (part of Debian's victoria-metrics)"
 )
+@pytest.mark.servers
 def test_vmalert_accepts_every_file() -> None:
     """It refuses a whole file for one field that it does not know (`keep_firing_for`, before 1.92)."""
     check = subprocess.run(

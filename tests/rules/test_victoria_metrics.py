@@ -29,9 +29,12 @@ from rules.promtool import promtool
 from rules.scenario import ROOT
 
 MISSING = [tool for tool in ("promtool", "victoria-metrics", "vmalert") if shutil.which(tool) is None]
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"{', '.join(MISSING)} not on PATH (Debian: prometheus, victoria-metrics)"
-)
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"{', '.join(MISSING)} not on PATH (Debian: prometheus, victoria-metrics)"
+    ),
+]
 WORLDS = (
     straggler.WORLD,
     collectives.LATE,

@@ -44,6 +44,7 @@ def masked(masked_stage: Case) -> Blame:
     return blame(_traces(masked_stage))
 
 
+@pytest.mark.slow
 def test_known_causes_are_found_and_healthy_jobs_left_alone() -> None:
     """Cause, ranks and group exactly right in 95 % of the cases; no accusation without a fault."""
     kinds = sorted(KINDS)
@@ -93,6 +94,7 @@ def test_the_cost_is_what_the_job_loses(masked: Blame, masked_stage: Case) -> No
     assert masked.findings[0].cost_ratio == pytest.approx(lost, rel=0.34)
 
 
+@pytest.mark.slow
 def test_clocks_of_hosts_do_not_change_the_verdict() -> None:
     """The same timeline with true clocks, and with clocks 40 ms apart that drift by 20 ppm."""
     layout = Layout(4, 1, 2)

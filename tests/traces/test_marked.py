@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
+
 from argus_simulator.traces.cases import Case, make
 from argus_traces.blame import blame
 from argus_traces.marked import write_marked
@@ -22,6 +24,7 @@ def _marked(case: Case) -> tuple[bytes, int]:
     return target.getvalue(), sum(len(trace.of("kernel")) for trace in traces)
 
 
+@pytest.mark.slow
 def test_all_ranks_and_the_chain_are_in_one_file(tmp_path: Path) -> None:
     """Every kernel of every rank under its process; the chain on its own track, with arrows and the blame."""
     data, kernels = _marked(make("gc", 13))
@@ -51,6 +54,7 @@ def test_all_ranks_and_the_chain_are_in_one_file(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_ranks_lie_on_one_clock(tmp_path: Path) -> None:
     """The ends of the last collective of all ranks lie within 50 us, though hosts' clocks are 10 ms apart."""
     case = make("gc", 13)

@@ -126,6 +126,7 @@ def test_read_refuses_what_is_too_large(store: ObjectStore) -> None:
         read(store, "a", 4)
 
 
+@pytest.mark.servers
 def test_a_signed_link_needs_no_credentials(tmp_path: Path) -> None:
     """A browser follows it. (The server that checks signatures of headers knows no signed links.)"""
     with moto_server(check_signatures=False) as server:

@@ -120,6 +120,7 @@ def trainers(tmp_path: Path, serving: Serving) -> Iterator[list[Trainer]]:
         trainer.process.wait()
 
 
+@pytest.mark.slow
 def test_kill_9_neither_blocks_training_nor_hides_the_loss(
     tmp_path: Path, serving: Serving, trainers: list[Trainer]
 ):

@@ -43,6 +43,7 @@ def kineto(path: Path, rank: int) -> Path:
     return path
 
 
+@pytest.mark.servers
 def test_ranks_are_joined_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A process a rank, with all kernels and a flow for each launch."""
     files = [kineto(tmp_path / f"rank{rank}.json.gz", rank) for rank in (0, 1)]
@@ -90,6 +91,7 @@ def test_what_is_not_there_is_one_line_and_status_2(tmp_path: Path, capsys, monk
 
 
 @pytest.mark.traces
+@pytest.mark.servers
 def test_real_traces_are_what_they_were(traces: Path, tmp_path: Path) -> None:
     """Every kernel of a real profiler trace, by stream and name, with its duration."""
     files = sorted((traces / "dlrm_kineto").glob("worker[01]_*.gz"))

@@ -128,6 +128,7 @@ def test_torchx_trace_names_its_host(traces: Path):
     assert len(set(recording.iterations["step"].tolist())) == len(recording.iterations) > 0
 
 
+@pytest.mark.slow
 def test_every_real_trace_counts_the_gpu_events_that_json_counts(traces: Path):
     """Nothing is lost by streaming: beside `json.loads` of the whole file."""
     categories = {"kernel", "memcpy", "memset", "gpu_memcpy", "gpu_memset"}

@@ -11,6 +11,7 @@ MEGABYTES = 60
 
 
 @pytest.mark.traces
+@pytest.mark.slow
 def test_large_trace_needs_little_more_memory_than_a_small_one(tmp_path: Path, traces: Path):
     """60 MB of trace may cost 60/1000 of what 1 GB may: 30 MB over what the command needs for one event."""
     small = tmp_path / "rank0.json"

@@ -19,6 +19,7 @@ from argus_exporter.traces.window import TraceWindow
 from exporter.traces.trace_windows import BEGIN, STEP_NS, STREAMS, TEXTS, identity, kernels, window
 from trace_processor import open_trace
 
+pytestmark = pytest.mark.servers  # node runs the trace processor
 SLICES = """
     select s.ts, s.dur, s.category, s.name, t.name as thread, p.name as process,
       extract_arg(s.arg_set_id, 'debug.kernel') as kernel, extract_arg(s.arg_set_id, 'debug.bytes') as bytes

@@ -73,6 +73,7 @@ def test_a_thousand_ranks_that_come_and_leave_cost_no_descriptor(tmp_path: Path)
         steps_of(running, rank, 1)
 
 
+@pytest.mark.servers
 def test_a_request_for_steps_becomes_a_trace_in_the_store(tmp_path: Path) -> None:
     """Answered with the key; the trace has the steps, their kernels, and the labels of the series."""
     with exporter(traced(tmp_path)) as running:
@@ -199,6 +200,7 @@ def test_sampled_windows_are_uploaded_without_a_request(
     assert [(key.first_step, key.last_step) for key in keys] == [(4, 5), (8, 9)]
 
 
+@pytest.mark.servers
 def test_traces_survive_a_restart_of_the_exporter(tmp_path: Path) -> None:
     """What a rank sent before, with its names, is asked for after."""
     configuration = traced(tmp_path)

@@ -93,6 +93,7 @@ def test_uploads_go_on_after_a_restart(tmp_path: Path, uploading) -> None:
     assert stored(store) == wanted(3)
 
 
+@pytest.mark.servers
 def test_nothing_is_lost_while_the_server_is_killed_in_mid_upload(
     outbox: Outbox, s3: StoreConfig, moto: S3Server, uploading
 ) -> None:
@@ -111,6 +112,7 @@ def test_nothing_is_lost_while_the_server_is_killed_in_mid_upload(
     assert not outbox.dropped
 
 
+@pytest.mark.servers
 def test_nothing_is_lost_when_the_server_process_is_killed(outbox: Outbox, tmp_path: Path, uploading) -> None:
     """SIGKILL of the server; another, with other keys, gets all that the first had not acknowledged."""
     server = start_moto(tmp_path)

@@ -204,6 +204,7 @@ globalThis.fetch = async url => {
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is absent, which runs the page's script")
+@pytest.mark.servers
 def test_the_page_waits_for_the_ui_and_posts_the_trace_to_it_alone(store: FolderStore) -> None:
     """Opens the UI in the click, fetches once, and posts only after the UI itself has answered."""
     text = _get(store, f"{KEY}?ui=1")[2].decode()

@@ -35,6 +35,7 @@ def prometheus(tmp_path: Path) -> Iterator[PrometheusServer]:
 
 
 @needs_prometheus
+@pytest.mark.servers
 def test_a_fleet_is_queried_as_if_it_had_been_scraped(prometheus: PrometheusServer) -> None:
     """Rates find the slow rank; the one that fell silent is gone at once, not five minutes later."""
     end = time.time()
@@ -62,6 +63,7 @@ def test_a_fleet_is_queried_as_if_it_had_been_scraped(prometheus: PrometheusServ
 
 
 @needs_prometheus
+@pytest.mark.servers
 def test_it_goes_on_in_real_time(prometheus: PrometheusServer) -> None:
     """After the history a sample comes when it is due."""
     clock = [time.time()]
@@ -78,6 +80,7 @@ def test_it_goes_on_in_real_time(prometheus: PrometheusServer) -> None:
 
 
 @needs_prometheus
+@pytest.mark.servers
 def test_promtool_takes_the_file(tmp_path: Path) -> None:
     """OpenMetrics for backfill: promtool makes blocks, and a Prometheus on them has every sample."""
     file = tmp_path / "fleet.om"

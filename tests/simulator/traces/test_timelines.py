@@ -89,6 +89,7 @@ def test_one_forward_one_backward_keeps_few_microbatches_in_flight(stages: int, 
             assert way == "forward" or ("forward", microbatch) in order[: order.index((way, microbatch))]
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_bytes() -> None:
     """In another process too: nothing depends on hashes or time."""
     assert make("argus-case-4", 3).files == make("argus-case-4", 3).files
@@ -139,6 +140,7 @@ def test_files_say_nothing_of_the_cause() -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_every_kind_states_its_cause_beside_the_files() -> None:
     """All but the healthy one; the fault costs what makes it worth finding."""
     for kind in KINDS:
