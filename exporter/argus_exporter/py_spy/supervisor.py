@@ -11,9 +11,9 @@ from typing import Final
 
 from argus_core import wire
 from argus_core.log import Log
+from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.py_spy.refusals import Refusals
 from argus_exporter.py_spy.sampler import sample
-from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.py_spy.target import NotTraceable, Process, is_self, process_of
 from argus_exporter.py_spy.watch import Sampler, Watch, deliver
 from argus_exporter.ranks.rank_registry import RankRegistry

@@ -8,10 +8,10 @@ from typing import Final
 
 from argus_core import wire
 from argus_core.log import Log
+from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.py_spy.governor import Governor
 from argus_exporter.py_spy.refusals import Refusals
 from argus_exporter.py_spy.sampler import Refused, Window, sample
-from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.py_spy.target import NotTraceable, Process
 from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.stacks.folded import Folded, Sink

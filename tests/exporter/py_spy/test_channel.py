@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from argus_core.stack_refusals import refusal_path
-from argus_exporter.py_spy.sampler import Refused, find_executable
 from argus_exporter.py_spy.config import StacksConfig
+from argus_exporter.py_spy.sampler import Refused, find_executable
 from argus_exporter.stacks.folded import Folded
 
 from ..exporter_process import Samples, config, exporter, scrape, value, wait_for
@@ -63,6 +63,7 @@ def reason_of(samples: Samples, rank: int = 0) -> str | None:
 
 
 @needs_py_spy
+@pytest.mark.slow
 def test_leaf_frames_of_two_ranks_become_series_and_whole_stacks_reach_the_sink(tmp_path: Path) -> None:
     """Functions are named with their module and no line; each rank has its own; the trace gets all frames."""
     windows: list[tuple[tuple[str, int], int, int, Folded]] = []

@@ -19,8 +19,8 @@ from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import records
 from argus_exporter.names import NameTable
 from argus_exporter.place.topology import Identity
-from argus_exporter.py_spy.sampler import Refused, Window
 from argus_exporter.py_spy.config import StacksConfig
+from argus_exporter.py_spy.sampler import Refused, Window
 from argus_exporter.py_spy.supervisor import StackSupervisor
 from argus_exporter.py_spy.target import Process
 from argus_exporter.ranks.channels import Attachment
