@@ -5,6 +5,7 @@ The clock of each host is off by a constant and drifts; nothing else of how the 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -161,6 +162,10 @@ def encode(layout: Layout, timeline: RankTimeline, clock: Clock, job: str = "sim
     return data
 
 
+_short = functools.cache(kernel_id)
+"""A simulated job has few names, each thousands of times."""
+
+
 def _threads(layout: Layout, timeline: RankTimeline, clock: Clock) -> dict[str, list[_Slice]]:
     threads: dict[str, list[_Slice]] = {
         "phases host": [],
@@ -191,7 +196,7 @@ def _threads(layout: Layout, timeline: RankTimeline, clock: Clock) -> dict[str, 
         operation = one.operation
         start, end = clock.ns(one.start), clock.ns(one.end)
         annotations = (
-            ("kernel", kernel_id(operation.name)),
+            ("kernel", _short(operation.name)),
             ("bytes", 1 << 20 if operation.kind == "comm" else 0),
         )
         category = "memcpy" if operation.kind == "memory" else "kernel"
