@@ -188,6 +188,15 @@ def rules_alone(_: Options) -> Iterator[Promise]:
     yield passing_tests("rules: every story alone", "tests/rules", "-m", "beside_others")
 
 
+def long_forms(_: Options) -> Iterator[Promise]:
+    """What `make test` does on fewer seeds, or of several ways on one."""
+    worker = ("tests/l3_worker/test_chip_spread.py", "tests/l3_worker/test_real_traces.py")
+    yield passing_tests("worker: healthy chips and real traces, more seeds", *worker)
+    training = ("tests/training/test_waits.py", "tests/training/test_compiled.py")
+    yield passing_tests("training: all ways to compile, and to wait", *training)
+    yield passing_tests("manifests by the reference jsonnet", "tests/deploy/test_mixin_import.py")
+
+
 def rules_portable(_: Options) -> Iterator[Promise]:
     """The portable rules in vmalert's replay on VictoriaMetrics, alert by alert against Prometheus."""
     yield passing_tests(
@@ -247,6 +256,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "blame": blame,
     "l3": l3,
     "rules_differential": rules_differential,
+    "long_forms": long_forms,
     "rules_alone": rules_alone,
     "rules_portable": rules_portable,
     "rules_typed": rules_typed,

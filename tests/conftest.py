@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from check import Check
+from long_forms import LONG
 from skips import SkipCount
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -22,6 +23,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SkipCount())
     if config.getoption("--check"):
         config.pluginmanager.register(Check())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not LONG:
+        left_out = {one for one in items if one.get_closest_marker("long_form")}
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [one for one in items if one not in left_out]
 
 
 @pytest.fixture(scope="session")

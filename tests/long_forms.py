@@ -6,6 +6,13 @@ Both make the same assertions, the long form about more worlds, seeds or example
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, TypeVar
 
+T = TypeVar("T")
 LONG: Final = bool(os.environ.get("ARGUS_LONG_FORMS"))
+
+
+def long_only(cases: Iterable[T]) -> list[T]:
+    """Cases of a test that the short form leaves out."""
+    return list(cases) if LONG else []

@@ -86,7 +86,7 @@ def test_an_older_jsonnet_understands_it(vendor: Path) -> None:
     assert json.loads(done.stdout) == evaluate(vendor, rules)
 
 
-@pytest.mark.slow
+@pytest.mark.long_form
 def test_the_reference_jsonnet_makes_the_same_manifests() -> None:
     """Google's jsonnet, newest of the package index, against the one of our generator."""
     source = str(ROOT / "jsonnet/deploy.jsonnet")

@@ -15,8 +15,10 @@ from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.triples import Floats, RoleTriples, Window, kind_of
 from l3_worker.kineto import durations
+from long_forms import LONG
 
 pytestmark = [pytest.mark.traces, pytest.mark.slow]
+SEEDS = 20 if LONG else 8
 
 RANKS, SICK, WINDOWS, TOP_PAIRS = 8, 3, 3, 20
 CLOCK = ModeConfig(tick_seconds=1e-6)
@@ -77,15 +79,15 @@ def resnet(traces: Path) -> Events:
 
 @pytest.mark.parametrize("repeats", [1, 5])
 def test_nobody_is_accused_in_a_resampled_healthy_job(resnet: Events, repeats: int) -> None:
-    """Eight ranks of 6 or 30 steps, 20 seeds x 3 windows: no verdict."""
-    assert [accused(resnet, seed, 1.0, repeats) for seed in range(20)] == [[]] * 20
+    """Eight ranks of 6 or 30 steps, 3 windows: no verdict."""
+    assert [accused(resnet, seed, 1.0, repeats) for seed in range(SEEDS)] == [[]] * SEEDS
 
 
 @pytest.mark.parametrize("factor", [1.2, 1.07])
 def test_the_stretched_rank_and_only_it_is_accused(resnet: Events, factor: float) -> None:
     """Compute kernels x1.2, and x1.07 by the rank as a whole, injected into one rank of a real trace."""
-    found = [accused(resnet, seed, factor, repeats=2) for seed in range(20)]
-    assert found == [[str(SICK)]] * 20
+    found = [accused(resnet, seed, factor, repeats=2) for seed in range(SEEDS)]
+    assert found == [[str(SICK)]] * SEEDS
 
 
 @pytest.mark.parametrize("repeats", [(0, 1), (2, 3)])

@@ -37,7 +37,7 @@ pytestmark = [
     ),
 ]
 SHORT = (straggler.WORLD, iterations.REGRESSION, hosts.KERNELS)
-"""A mean that persists; and the scan and the worker's findings, for which the flavours have words of their own."""
+"""A mean that persists; the scan and the worker's findings, for which the flavours have their own words."""
 LONG_WORLDS = (
     *SHORT,
     collectives.LATE,

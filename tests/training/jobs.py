@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -26,10 +27,10 @@ def train():
 """
 
 
-def environment(socket: Path, **more: str) -> dict[str, str]:
+def environment(path: Path, **more: str) -> dict[str, str]:
     """As under `argus-exporter run`; nothing of the caller's own ARGUS or launcher."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ARGUS_", "RANK"))}
-    ours = {"PYTHONPATH": str(boot_directory()), "ARGUS_SOCKET": str(socket), "OMP_NUM_THREADS": "1"}
+    ours = {"PYTHONPATH": str(boot_directory()), "ARGUS_SOCKET": str(path), "OMP_NUM_THREADS": "1"}
     return kept | ours | more
 
 
@@ -37,7 +38,34 @@ def run(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
 
 
-def run_rank(program: str, socket: Path, **more: str) -> subprocess.CompletedProcess[str]:
+def run_ranks(script: Path, ranks: int, env: dict[str, str], *arguments: str) -> list[str]:
+    """All ranks of a job, as torchrun starts them; what each said on stderr.
+
+    Without torchrun, which imports torch for itself: that takes as long as a rank.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    job = env | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), *arguments],
+            env=job | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        said = [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0] * ranks, "\n".join(said)
+    return said
+
+
+def run_rank(program: str, path: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """One rank of a job of one, without a launcher."""
-    env = environment(socket, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", **more)
+    env = environment(path, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", **more)
     return run([sys.executable, "-c", program], env)

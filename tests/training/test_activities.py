@@ -10,7 +10,7 @@ import pytest
 
 from argus_core.wire import Activity
 
-from .jobs import LOOP, environment, run, run_rank
+from .jobs import LOOP, environment, run, run_rank, run_ranks
 from .reader import Reader, Said, until
 
 pytest.importorskip("torch")
@@ -228,9 +228,7 @@ def test_fsdp2_is_seen(reader: Reader, tmp_path: Path) -> None:
     """fully_shard over gloo: phases, iterations, the mesh, and the collectives of its group."""
     script = tmp_path / "sharded.py"
     script.write_text(FSDP)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)]
-    result = run(launcher, environment(reader.path))
-    assert result.returncode == 0, result.stderr
+    run_ranks(script, 2, environment(reader.path))
     for rank in (0, 1):
         said = ended(reader, rank)
         count = said.count()
@@ -270,9 +268,7 @@ def test_described_process_groups_are_the_layout(reader: Reader, tmp_path: Path)
     """Plain new_group over gloo: each rank's coordinates."""
     script = tmp_path / "groups.py"
     script.write_text(GROUPS)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)]
-    result = run(launcher, environment(reader.path))
-    assert result.returncode == 0, result.stderr
+    run_ranks(script, 2, environment(reader.path))
     for rank in (0, 1):
         said = ended(reader, rank)
         hello = said.hellos[-1]
