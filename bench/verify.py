@@ -226,6 +226,11 @@ def demo(options: Options) -> Iterator[Promise]:
     )
 
 
+def demo_torch(_: Options) -> Iterator[Promise]:
+    """The demo with PyTorch on four processes."""
+    yield passing_tests("demo with real training", "tests/simulator/test_demo.py", "-k", "real_training")
+
+
 def score(_: Options) -> Iterator[Promise]:
     """Every row of the fault lab in front of the whole stack, one seed."""
     command = [str(Path(sys.executable).with_name("argus-simulator")), "score", "--seed", "0", "--json"]
@@ -264,6 +269,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "budget": budget,
     "dashboards": dashboards,
     "demo": demo,
+    "demo_torch": demo_torch,
     "score": score,
 }
 

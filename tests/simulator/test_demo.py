@@ -22,9 +22,9 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [2])
 def test_the_demo_finds_exactly_the_slow_rank(seed: int):
-    """A slow GPU (seed 1) and a slow loader (seed 2) reach the right team, and nobody else is accused."""
+    """A slow loader reaches the right team, and nobody else is accused; `make verify` plays 16 seeds."""
     done = demo("--seed", str(seed))
     last = json.loads(done.stdout.splitlines()[-1])
     expected = plan(seed).truth.expected
@@ -41,6 +41,7 @@ def test_the_demo_finds_exactly_the_slow_rank(seed: int):
 
 
 @pytest.mark.e2e
+@pytest.mark.long_form
 @pytest.mark.torch
 def test_the_demo_finds_a_slow_rank_of_real_training():
     """PyTorch DDP on four processes; with --json the story goes to stderr."""
