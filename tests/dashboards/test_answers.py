@@ -21,7 +21,7 @@ NEEDS_MORE = {
 """A change point needs more than eleven minutes, two clusters more than four ranks of a role."""
 
 
-@pytest.mark.servers
+@pytest.mark.e2e
 def test_every_query_is_answered() -> None:
     """None is refused, none returns a line a rank, and panels of what there is have data."""
     if shutil.which("prometheus") is None:
