@@ -24,7 +24,7 @@ WHEELS: Final = {
     ),
     "13.5": ("nvidia-cuda-cupti==13.5.25", "nvidia-cuda-runtime==13.5.37", "nvidia-cuda-crt==13.5.37"),
 }
-"""The newest of each major version: records only grow at their end, so those between have the same offsets."""
+"""The newest of each major version: records only grow at their end, so those between agree."""
 
 
 def fetch(version: str) -> None:
