@@ -30,7 +30,9 @@ def swift() -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture(params=["folder", "moto", "swift"])
+@pytest.fixture(
+    params=["folder", *(pytest.param(name, marks=pytest.mark.servers) for name in ("moto", "swift"))]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """An empty store of each kind."""
     if request.param == "folder":
