@@ -16,7 +16,6 @@ ALLOWED: Final = {
     "no NVIDIA GPU": "no CI machine has one",
     "OpenStack Swift is absent": "a second S3 server, of a distribution's packages; moto is there always",
     "promtool is older than 3.5": "Debian 12's is 2.42; `make verify` plays it with a newer one",
-    "NVIDIA's headers of CUPTI": "small wheels that a package index need not have; `make setup` fetches them",
     "it shows all jobs": "a parameter to which the test does not apply",
 }
 """Beginning of a reason, and why CI may skip for it."""

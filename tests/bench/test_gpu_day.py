@@ -21,6 +21,8 @@ from bench.gpu_day.runner import Runner
 from bench.gpu_day.step import LONGEST_S, Step
 from bench.gpu_day.steps import STEPS
 
+from exporter.exporter_process import wait_for
+
 GPU = Machine("a GPU", "580.1", "13.0", "2.13.0", "a processor")
 NO_GPU = Machine(None, None, None, "2.13.0+cpu", "a processor")
 COMMIT = "0123456789ab"
@@ -152,24 +154,29 @@ def test_a_step_that_breaks_has_failed_with_its_last_words(tmp_path: Path) -> No
 
 
 def test_a_step_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    """Its child ignores SIGTERM and would go on for ten minutes."""
-    alive = tmp_path / "alive"
+    """Its child ignores SIGTERM and would wait for ever, as the step itself."""
+    started = tmp_path / "started"
     child = (
-        f"import signal, time, pathlib; signal.signal(15, signal.SIG_IGN)\n"
-        f"while True: pathlib.Path({str(alive)!r}).touch(); time.sleep(0.05)"
+        "import os, pathlib, signal; signal.signal(15, signal.SIG_IGN)\n"
+        f"pathlib.Path({str(started)!r}).write_text(str(os.getpid())); signal.pause()"
     )
     body = (
-        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(600)"
+        f"import signal, subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); signal.pause()"
     )
     began = time.monotonic()
     result = runner(tmp_path).run(a_step(tmp_path, body, limit_s=4.0))
     assert (result.outcome, result.why) == ("failed", "not done after its limit of 4 s")
     assert time.monotonic() - began < 30
-    assert alive.exists()
-    alive.unlink()
-    time.sleep(0.3)  # six times the child's turn
-    assert not alive.exists()
+    wait_for(lambda: not is_running(int(started.read_text())), "the child's end", timeout_s=10)
     written(tmp_path)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie, which may wait for its reaper."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_what_has_an_outcome_for_this_source_is_not_run_again(tmp_path: Path) -> None:
