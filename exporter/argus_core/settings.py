@@ -1,7 +1,7 @@
 """Configuration files of all components: one YAML file into nested frozen dataclasses.
 
 A wrong file is refused at start with the file, the key, the value and what is allowed.
-The dataclass is the documentation: every field carries `metadata={"help": ...}`, and a class may check itself
+The dataclass is the documentation: every key is a `setting` with its help, and a class may check itself
 in `__post_init__` by raising `ValueError("field: what is wrong and what is allowed")`.
 """
 
@@ -177,8 +177,10 @@ def _describe(hint: Any) -> str:
 
 
 def require(holds: bool, message: str) -> None:
-    """Raises:
-    ValueError: it does not hold.
+    """For `__post_init__`: refuse the value with this message.
+
+    Raises:
+        ValueError: it does not hold.
     """
     if not holds:
         raise ValueError(message)

@@ -189,7 +189,7 @@ class Outbox:
 
     def _send(self) -> None:
         waiting, log, link = self.waiting, self.log, self._link
-        if self._announce is not None and not self._introduce():
+        if not self._introduce():
             return
         host = self._host
         says_state = host.changed or now() - self._state_at >= _STATE_NS
@@ -225,22 +225,23 @@ class Outbox:
         self.cost_ns += time.thread_time_ns() - began_ns
 
     def _introduce(self) -> bool:
-        """Whether this process speaks for a rank; what it recorded without may not pile up."""
+        """Whether this process speaks for a rank by now; what it recorded before may not pile up."""
         waiting = self.waiting
+        if self._announce is None:
+            return True
         if not waiting and not self.log:
             return False
-        if self._announce is not None:
-            if not self.may_speak():
-                while len(waiting) >= _PENDING_FLUSH:
-                    waiting.popleft()
-                while len(self.log) >= _LOG_HURRY:  # iterations alone: no hook is on its short way yet
-                    self._packer.skip(_LOG_HURRY)
-                self.silent_until = now() + _SILENCE_NS
-                return False
-            self._announce()
-            self._announce = None
-            if self._background:
-                self._start_sender()
+        if not self.may_speak():
+            while len(waiting) >= _PENDING_FLUSH:
+                waiting.popleft()
+            while len(self.log) >= _LOG_HURRY:  # iterations alone: no hook is on its short way yet
+                self._packer.skip(_LOG_HURRY)
+            self.silent_until = now() + _SILENCE_NS
+            return False
+        self._announce()
+        self._announce = None
+        if self._background:
+            self._start_sender()
         return True
 
     def _send_state(self, offset: int) -> None:

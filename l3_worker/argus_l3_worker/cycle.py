@@ -15,7 +15,7 @@ from argus_l3_worker import cross_checks
 from argus_l3_worker.config import Config
 from argus_l3_worker.cross_checks import CrossChecks, cross_check
 from argus_l3_worker.errors import PartialAnswer, QueryError
-from argus_l3_worker.job import Job, Means, SkippedModes
+from argus_l3_worker.job import CycleContext, Job, SkippedModes
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import Verdict
@@ -141,7 +141,7 @@ class Worker:
             del self._jobs[gone]
             with contextlib.suppress(KeyError):  # never had a window
                 self._telemetry.kernels_left_out.remove(gone)
-        means = Means(self._prometheus, self._config, self._telemetry, self._monotonic)
+        context = CycleContext(self._prometheus, self._config, self._telemetry, self._monotonic)
         windows_judged = 0
         checked: list[CrossChecks] = []
         infos: dict[str, list[Sample]] = {}
@@ -149,9 +149,9 @@ class Worker:
             infos.setdefault(sample.labels.get("training_job", ""), []).append(sample)
         for number, name in enumerate(names):
             job = self._jobs.setdefault(name, Job(name))
-            until = None if budget is None else means.share_of(begun + budget, len(names) - number)
+            until = None if budget is None else context.share_of(begun + budget, len(names) - number)
             try:
-                windows_judged += await job.judge(means, infos[name], at, until)
+                windows_judged += await job.judge(context, infos[name], at, until)
                 if self._config.witness.enabled:
                     roles = roles_of(infos[name])
                     checked.append(await cross_check(self._prometheus, name, roles, at, self._config.witness))

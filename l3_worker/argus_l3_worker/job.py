@@ -100,7 +100,7 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class Means:
+class CycleContext:
     """What judging needs, as it is in this cycle. `monotonic`: clock for durations."""
 
     prometheus: Prometheus
@@ -154,20 +154,22 @@ class Job:
         """What was known still holds; the window is looked at again in the next cycle."""
         self._not_looked_at = (Abstention(self.name, "all", "partial-answer", str(error)),)
 
-    async def judge(self, using: Means, info: Sequence[Sample], at: float, until: float | None) -> int:
+    async def judge(
+        self, context: CycleContext, info: Sequence[Sample], at: float, until: float | None
+    ) -> int:
         """Judge the job's windows that are new; return how many.
 
         Args:
             info: `argus_rank_info` of the job.
             at: Unix time.
-            until: of `using.monotonic`; kernels that do not fit are left out, the smallest first.
+            until: of `context.monotonic`; kernels that do not fit are left out, the smallest first.
 
         Raises:
             QueryError: Prometheus could not be asked, or answered in part.
         """
-        job, judge = self.name, using.config.judge
+        job, judge = self.name, context.config.judge
         self._not_looked_at = ()
-        windows = await self._windows_to_judge(using, at)
+        windows = await self._windows_to_judge(context, at)
         if not windows and not self._roles:
             roles = set(roles_of(info).values())
             self._not_looked_at = (
@@ -181,20 +183,20 @@ class Job:
         for number, next_due in enumerate(windows):
             asked_until = None
             if until is not None:
-                mine = using.share_of(until, len(windows) - number)
-                asked_until = using.monotonic() + _ASKING_SHARE * (mine - using.monotonic())
+                mine = context.share_of(until, len(windows) - number)
+                asked_until = context.monotonic() + _ASKING_SHARE * (mine - context.monotonic())
             fetched = await fetch_window(
-                using.prometheus,
+                context.prometheus,
                 job,
                 next_due.time,
-                using.config.prometheus,
+                context.config.prometheus,
                 asked_until,
-                using.monotonic,
+                context.monotonic,
                 span=next_due.span,
             )
             window = await asyncio.to_thread(assemble, job, fetched.samples, judge.coordinates)
             found = await asyncio.to_thread(find, window, judge)
-            await self._measure_tails(using.prometheus, next_due, found)
+            await self._measure_tails(context.prometheus, next_due, found)
             self._take(window, found, judge)
             next_due.judged()
             self.left_out = tuple(
@@ -202,7 +204,7 @@ class Job:
             )
             if fetched.left_out:
                 self._not_looked_at = (_overload(job, fetched.left_out, fetched.kernels),)
-            using.telemetry.kernels_left_out.labels(job).set(len(fetched.left_out))
+            context.telemetry.kernels_left_out.labels(job).set(len(fetched.left_out))
         return len(windows)
 
     async def _measure_tails(self, prometheus: Prometheus, of: _DueWindow, found: _Found) -> None:
@@ -237,8 +239,8 @@ class Job:
         self._groups.add(found.groups)
         self.not_judged = window.not_judged
 
-    async def _windows_to_judge(self, using: Means, at: float) -> list[_DueWindow]:
-        config, prometheus = using.config, using.prometheus
+    async def _windows_to_judge(self, context: CycleContext, at: float) -> list[_DueWindow]:
+        config, prometheus = context.config, context.prometheus
         in_job = {"training_job": self.name}
         steps = await prometheus.instant(selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job), at)
         if not steps:

@@ -2,7 +2,7 @@
 
 To evaluate all rules over nothing takes 2 s of the 2.2 s that a story of eight ranks takes, so thirty stories
 in one storage take little more than one. Tests take part by the mark `beside_others`: when the first of a
-module asks, all of them are called to hear what they ask, and what promtool says of all counts for each.
+module asks, all of them are called to learn what they ask, and what promtool says of all counts for each.
 Where it complains, they are played alone after all, so that each failure is about one story.
 
 The long form, of `make verify`, plays every story alone.
@@ -110,13 +110,13 @@ def _about(expression: str, number: int) -> str:
 
 @dataclass
 class Module:
-    """The stories of one test module: heard once, played in storages of bounded size when asked for."""
+    """The stories of one test module: collected once, played in storages of bounded size when asked for."""
 
     verdicts: Path
     """Folder of what promtool said, which all processes of a test run share."""
     batches: dict[Story, tuple[Story, ...]] = field(default_factory=dict)
 
-    def hear(self, stories: Sequence[Story]) -> None:
+    def collect(self, stories: Sequence[Story]) -> None:
         """Lay out the batches: each of one kind of rules, in the order of the tests."""
         kinds: dict[str, list[Story]] = {}
         for story in dict.fromkeys(stories):
@@ -164,8 +164,8 @@ class Module:
 
 _module: contextvars.ContextVar[Module | None] = contextvars.ContextVar("module", default=None)
 """Whose test runs."""
-_heard: contextvars.ContextVar[list[Story] | None] = contextvars.ContextVar("heard", default=None)
-"""Where a test's stories go while it is only heard."""
+_collected: contextvars.ContextVar[list[Story] | None] = contextvars.ContextVar("collected", default=None)
+"""Where a test's stories go while it only asks."""
 
 
 def play(document: Document, beside: bool = True) -> None:
@@ -174,8 +174,8 @@ def play(document: Document, beside: bool = True) -> None:
     `beside` is False where as many jobs are in one storage as promtool bears.
     """
     stories = stories_of(document) if beside else None
-    if (heard := _heard.get()) is not None:
-        heard += stories or ()
+    if (collected := _collected.get()) is not None:
+        collected += stories or ()
         return
     module = _module.get()
     said = [module.complaints(story) for story in stories] if module and stories else [None]
@@ -196,7 +196,7 @@ def played(item: pytest.Function, modules: dict[Any, Module], folder: Path) -> I
         modules[item.module] = Module(folder / "promtool")
         marked = (one for one in item.session.items if one.get_closest_marker("beside_others"))
         tests = [one for one in marked if isinstance(one, pytest.Function) and one.module is item.module]
-        modules[item.module].hear(list(_stories_of_tests(tests, folder)))
+        modules[item.module].collect(list(_stories_of_tests(tests, folder)))
     token = _module.set(modules[item.module])
     try:
         yield
@@ -209,10 +209,10 @@ def _stories_of_tests(tests: Sequence[pytest.Function], folder: Path) -> Iterato
     for test in tests:
         given = dict(test.callspec.params) if hasattr(test, "callspec") else {}
         stories: list[Story] = []
-        token = _heard.set(stories)
+        token = _collected.set(stories)
         try:
             with contextlib.suppress(Exception):
                 test.obj(**{name: given.get(name, folder) for name in test._fixtureinfo.argnames})
         finally:
-            _heard.reset(token)
+            _collected.reset(token)
         yield from stories

@@ -75,10 +75,10 @@ def test_a_wrong_story_is_named_by_its_number(rules: Path, tmp_path: Path) -> No
     right = story(rules, 1, ("sum(job:up:sum)", {"{}": 1}))
     wrong = story(rules, 5, ("sum(job:up:sum)", {"{}": 1}))
     module = Module(tmp_path / "verdicts")
-    heard = stories(right, wrong)
-    module.hear(heard)
-    said = module.complaints(heard[0])
-    assert said == module.complaints(heard[1])
+    asked = stories(right, wrong)
+    module.collect(asked)
+    said = module.complaints(asked[0])
+    assert said == module.complaints(asked[1])
     assert said is not None
     assert ("/0" in said, "/1" in said) == (False, True)
 
@@ -95,7 +95,7 @@ def test_only_stories_with_equal_rules_share_a_storage(rules: Path, tmp_path: Pa
     """Another interval is another storage; so is what would exceed a storage."""
     slow = story(rules, 1) | {"evaluation_interval": "30s"}
     module = Module(tmp_path / "verdicts")
-    module.hear(stories(story(rules, 1), slow, story(rules, 2)))
+    module.collect(stories(story(rules, 1), slow, story(rules, 2)))
     assert sorted(len(batch) for batch in set(module.batches.values())) == [1, 2]
 
 

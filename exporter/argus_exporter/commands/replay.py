@@ -170,8 +170,8 @@ async def _serve(options: argparse.Namespace, recordings: Sequence[RankRecording
             _passes(options, recordings, loop=options.loop), socket, speed=options.speed, stay=stay
         )
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, player.stop)
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(one, player.stop)
         count = options.resample_ranks or len(recordings)
         job = recordings[0].identity.training_job
         made = f", resampled with seed {options.seed}" if options.resample_ranks else ""
