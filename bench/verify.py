@@ -198,10 +198,12 @@ def long_forms(_: Options) -> Iterator[Promise]:
 
 
 def rules_portable(_: Options) -> Iterator[Promise]:
-    """The portable rules in vmalert's replay on VictoriaMetrics, alert by alert against Prometheus."""
+    """The portable rules in vmalert's replay on VictoriaMetrics, and all that the exact rules are tested with."""
     yield passing_tests(
         "portable rules on VictoriaMetrics: same alerts", "tests/rules/test_victoria_metrics.py"
     )
+    subjects = ("tests/rules/test_promtool.py", "-k", "test_subject_on_the_portable_rules")
+    yield passing_tests("portable rules: every subject ends as on the exact ones", *subjects)
 
 
 def rules_typed(_: Options) -> Iterator[Promise]:
