@@ -198,7 +198,7 @@ def long_forms(_: Options) -> Iterator[Promise]:
 
 
 def rules_portable(_: Options) -> Iterator[Promise]:
-    """The portable rules in vmalert's replay on VictoriaMetrics, and all that the exact rules are tested with."""
+    """The portable rules in vmalert's replay on VictoriaMetrics, and all tests of the exact rules on them."""
     yield passing_tests(
         "portable rules on VictoriaMetrics: same alerts", "tests/rules/test_victoria_metrics.py"
     )

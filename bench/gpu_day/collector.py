@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray, join
+from bench.seqpacket_server import SeqpacketServer
 
 
 @dataclass
@@ -50,11 +50,7 @@ class Collector:
         self.connections: list[Connection] = []
         self.failures: list[str] = []
         """Packets that were none of the wire's: a step asserts that there are none."""
-        self._peers: list[socket.socket] = []
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(str(path))
-        self._listener.listen(128)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._server = SeqpacketServer(path, self._read)
 
     def with_kernels(self) -> list[Connection]:
         return [connection for connection in self.connections if connection.parts]
@@ -72,19 +68,7 @@ class Collector:
         return self.wait(lambda: all(connection.ended for connection in self.connections))
 
     def close(self) -> None:
-        for end in (self._listener, *self._peers):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                peer, _ = self._listener.accept()
-            except OSError:
-                return
-            self._peers.append(peer)
-            threading.Thread(target=self._read, args=(peer,), daemon=True).start()
+        self._server.close()
 
     def _read(self, peer: socket.socket) -> None:
         connection: Connection | None = None

@@ -1,4 +1,4 @@
-"""Which roles are compared with one another when a whole group of ranks is looked for."""
+"""Ranks by role and place: which are compared with one another, and in which order they are listed."""
 
 from __future__ import annotations
 
@@ -50,3 +50,8 @@ class Abstention:
     role: str
     reason: AbstainReason
     detail: str
+
+
+def natural(rank: str) -> tuple[int, str]:
+    """Sorts ranks: numbers by value, before all other names."""
+    return (int(rank), "") if rank.isdigit() else (1 << 62, rank)

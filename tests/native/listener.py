@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from bench.seqpacket_server import SeqpacketServer
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
-from seqpacket_server import SeqpacketServer
 
 
 @dataclass

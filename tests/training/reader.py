@@ -8,9 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.seqpacket_server import SeqpacketServer
+
 from argus_core import wire
 from argus_core.shared_page import PageReader
-from seqpacket_server import SeqpacketServer
 
 PATIENCE_S = 60.0
 """Longest wait for a condition: a torch import on a busy core takes ten seconds."""

@@ -18,6 +18,7 @@ from argus_l3_worker.judge.causes import (
 )
 from argus_l3_worker.judge.recurrence import Occurrences, recurring
 from argus_l3_worker.judge.role_judgement import RoleJudgement
+from argus_l3_worker.roles import natural
 from argus_l3_worker.triples import Kind
 
 ALL_KERNELS = "all"
@@ -223,4 +224,4 @@ def _stuttering(histories: Sequence[History], in_tail_groups: Collection[str]) -
 def culprits(verdicts: Sequence[Verdict]) -> list[str]:
     """Ranks that some verdict calls the culprit, in order."""
     ranks = {verdict.rank for verdict in verdicts if verdict.verdict == "culprit" and verdict.rank}
-    return sorted(ranks, key=lambda rank: (len(rank), rank))
+    return sorted(ranks, key=natural)

@@ -10,7 +10,7 @@ import numpy as np
 
 from argus_l3_worker.read.mode_columns import PLAUSIBLE_EVENTS, ModeColumns
 from argus_l3_worker.read.prometheus import Sample
-from argus_l3_worker.roles import ANY_ROLE, STAGE, Abstention, coordinates_of
+from argus_l3_worker.roles import ANY_ROLE, STAGE, Abstention, coordinates_of, natural
 from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
 
 _DISAGREE_SHARE = 0.5
@@ -85,7 +85,7 @@ def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] 
     }
     work = {rank: sample.value for rank, sample in _by_rank(samples.work).items()}
     members: dict[str, list[str]] = {}
-    for rank in sorted(roles, key=_natural):
+    for rank in sorted(roles, key=natural):
         members.setdefault(roles[rank], []).append(rank)
     kept_of: dict[str, tuple[Window, tuple[str, ...]]] = {}
     found: list[RoleTriples] = []
@@ -206,7 +206,3 @@ def pair_triples(
         p50[row, used:], p99[row, used:] = table[-1, 0], table[-1, 1]
     positions = np.array([position for position, _ in modes_by_rank], dtype=np.intp)
     return PairTriples(kernel, stream, positions, count, p50, p99)
-
-
-def _natural(rank: str) -> tuple[int, str]:
-    return (int(rank), "") if rank.isdigit() else (1 << 62, rank)

@@ -15,6 +15,7 @@ from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.read.mode_columns import ModeColumns, concatenate, decode_modes
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.read.windows import Span
+from argus_l3_worker.roles import natural
 
 T = TypeVar("T")
 
@@ -146,7 +147,7 @@ def _sampled(ranks: Sequence[str]) -> _Sampled:
     """Ranks at even distances, so that each stage and kind of host is likely among them."""
     if len(ranks) <= 2 * _SAMPLED_RANKS:
         return _Sampled((), 1.0)
-    ordered = sorted(ranks, key=lambda rank: (len(rank), rank))
+    ordered = sorted(ranks, key=natural)
     chosen = tuple(ordered[place * len(ordered) // _SAMPLED_RANKS] for place in range(_SAMPLED_RANKS))
     return _Sampled(chosen, len(ordered) / len(chosen))
 

@@ -17,7 +17,8 @@ from argus_l3_worker.errors import ArgusWorkerError
 from argus_l3_worker.read.fetch import together
 from argus_l3_worker.read.prometheus import Prometheus, Series, selector
 from argus_l3_worker.reports.findings import GroupFinding, Suspect
-from argus_l3_worker.reports.subjects import Subject, members_at, members_of_group, natural, subjects
+from argus_l3_worker.reports.subjects import Subject, members_at, members_of_group, subjects
+from argus_l3_worker.roles import natural
 
 Points = tuple[tuple[float, float], ...]
 """(Unix seconds, value)."""

@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 from argus_l3_worker.reports.diagnosis import Diagnosis, Points
 from argus_l3_worker.reports.findings import GroupFinding, Suspect
-from argus_l3_worker.reports.subjects import Subject, listed, natural
+from argus_l3_worker.reports.subjects import Subject, listed
+from argus_l3_worker.roles import natural
 
 # In escaped text: without quotes.
 _URL: Final = re.compile(r"https?://[^\s&<>]+(?:&amp;[^\s&<>]+)*")

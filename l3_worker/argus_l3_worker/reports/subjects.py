@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from argus_l3_worker.reports.findings import GroupFinding, Suspect
-from argus_l3_worker.roles import ANY_ROLE, stage_of
+from argus_l3_worker.roles import ANY_ROLE, natural, stage_of
 
 _PART: Final = re.compile(r"([a-z]+)(\d+)")
 
@@ -135,11 +135,6 @@ def _coordinate(of: Labels, name: str, experts: int) -> str:
     if name in ("block", "edp"):  # derived: see groups.coordinates_of
         return str(int(of["dp"]) // experts) if experts and of.get("dp", "").isdigit() else ""
     return of.get(name, "")
-
-
-def natural(rank: str) -> tuple[int, str]:
-    """Numbers by value."""
-    return (int(rank), "") if rank.isdigit() else (1 << 62, rank)
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:

@@ -1,4 +1,4 @@
-"""The listening end of the producers' socket, for tests: a thread for each peer, and an end as by kill -9."""
+"""The listening end of the producers' socket: a thread for each peer, and an end as by kill -9."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SeqpacketServer:
         self._serve = serve
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(path))
-        self._listener.listen(16)
+        self._listener.listen(128)
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
