@@ -93,6 +93,24 @@ class _RankLog:
     writer: SegmentWriter | None = None
     segment: Segment | None = None
 
+    def open_segment(self, path: Path, now_ns: int) -> None:
+        """Begin a segment with what its frames need: who the rank is, and what name ids mean."""
+        self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        self.writer = SegmentWriter(path)
+        self.segment = Segment(path, now_ns, now_ns, 0)
+        head = [Frame(FrameType.IDENTITY, 0, now_ns, self.identity)]
+        head += [
+            Frame(FrameType.NAMES, number, now_ns, pack_names(dict(tap.names)))
+            for number, tap in list(self.taps.items())
+        ]
+        self.append(b"".join(frame.pack() for frame in head), now_ns)
+
+    def append(self, packed: bytes, now_ns: int) -> None:
+        assert self.writer is not None and self.segment is not None
+        self.writer.append(packed)
+        self.segment.size = self.writer.size
+        self.segment.last_ns = now_ns
+
 
 class Ring:
     """Writes the ring of one host; `open` first, `close` last.
@@ -291,19 +309,13 @@ class Ring:
                     self._close_segment(rank)
                 if rank.writer is None:
                     self._open_segment(rank)
-                self._append_packed(rank, packed)
+                rank.append(packed, self._clock())
             except OSError:
                 # No room: what is oldest makes some, and what is then still refused is lost.
                 if attempt == 2 or not self._closed.drop_oldest("disk"):
                     raise
             else:
                 return
-
-    def _append_packed(self, rank: _RankLog, packed: bytes) -> None:
-        assert rank.writer is not None and rank.segment is not None
-        rank.writer.append(packed)
-        rank.segment.size = rank.writer.size
-        rank.segment.last_ns = self._clock()
 
     def _is_full(self, rank: _RankLog) -> bool:
         segment = rank.segment
@@ -314,17 +326,8 @@ class Ring:
 
     def _open_segment(self, rank: _RankLog) -> None:
         now = self._clock()
-        rank.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         self._serial += 1
-        path = rank.folder / segment_name(now, self._serial)
-        rank.writer = SegmentWriter(path)
-        rank.segment = Segment(path, now, now, 0)
-        head = [Frame(FrameType.IDENTITY, 0, now, rank.identity)]
-        head += [
-            Frame(FrameType.NAMES, number, now, pack_names(dict(tap.names)))
-            for number, tap in list(rank.taps.items())
-        ]
-        self._append_packed(rank, b"".join(frame.pack() for frame in head))
+        rank.open_segment(rank.folder / segment_name(now, self._serial), now)
 
     def _close_segment(self, rank: _RankLog) -> None:
         if rank.writer is not None and rank.segment is not None:
