@@ -237,6 +237,14 @@ EXPORTER_REJECTED = Family(
     "Connections ended because of what they sent, by reason.",
     "exporter-self",
 )
+EXPORTER_FAILURES = Family(
+    "argus_exporter_failures_total",
+    "counter",
+    ("loop",),
+    "Errors of the exporter's own, by the loop that went on after them: connections or windows. Its log says "
+    "which. Above 0: a defect.",
+    "exporter-self",
+)
 EXPORTER_RELOAD = Family(
     "argus_exporter_config_last_reload_successful",
     "gauge",

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -35,10 +36,18 @@ class LogLimiter:
         self._log.write(logging.WARNING, message, values)
 
 
-@contextlib.contextmanager
-def going_on(limiter: LogLimiter, failure: str, /, **values: object) -> Iterator[None]:
-    """An error in one round of a loop is said, and ends neither the other rounds nor the loop."""
-    try:
-        yield
-    except Exception:
-        limiter.warning(f"{failure} {values}", failure, **values, error=traceback.format_exc())
+class Failures:
+    """Errors of ours in loops that go on: counted by loop, and each kind said once a minute."""
+
+    def __init__(self, log: Log) -> None:
+        self._limiter = LogLimiter(log)
+        self.counts: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def contained(self, loop: str, message: str, /, **values: object) -> Iterator[None]:
+        """An error in one round of a loop ends neither the other rounds nor the loop."""
+        try:
+            yield
+        except Exception:
+            self.counts[loop] += 1
+            self._limiter.warning(f"{message} {values}", message, **values, error=traceback.format_exc())

@@ -22,6 +22,7 @@ from prometheus_client.metrics_core import Metric
 from argus_core import catalogue
 from argus_core.link import default_socket_path
 from argus_core.log import Log
+from argus_core.log_limiter import Failures
 from argus_core.settings import SettingsError
 from argus_core.version import installed_version
 from argus_exporter.config import ExporterConfig
@@ -143,9 +144,10 @@ async def _running_exporter(
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-modes") as executor:
         iterations = IterationWriter(config.remote_write)
         ranks.step_sinks.append(iterations.take)
-        windows = WindowPublisher(ranks, executor)
+        failures = Failures(log)
+        windows = WindowPublisher(ranks, executor, failures)
         ring = traces.ring if traces is not None else None
-        intake = Intake(path, config.socket, ranks, ring)
+        intake = Intake(path, config.socket, ranks, failures, ring)
         try:
             await intake.start()
         except SocketTaken as error:
@@ -162,7 +164,7 @@ async def _running_exporter(
             iterations.start()
             stacks.start()
             access = WebAccess(config.web.config_file)
-            application = _application(ranks, intake, access, reloads, traces)
+            application = _application(ranks, intake, failures, access, reloads, traces)
             site = await _start_http(config.web.listen_address, application, access.context)
             everywhere = parse_listen_address(config.web.listen_address)[0] in (None, "0.0.0.0", "::")
             try:
@@ -214,7 +216,12 @@ async def _start_http(
 
 
 def _application(
-    ranks: RankRegistry, intake: Intake, access: WebAccess, reloads: Reloads, traces: TraceService | None
+    ranks: RankRegistry,
+    intake: Intake,
+    failures: Failures,
+    access: WebAccess,
+    reloads: Reloads,
+    traces: TraceService | None,
 ) -> web.Application:
     of_process = CollectorRegistry()
     ProcessCollector(registry=of_process)
@@ -230,6 +237,10 @@ def _application(
         for reason, count in sorted(intake.rejected.items()):
             rejected.add({"reason": reason}, count)
         yield rejected.metric
+        failed = FamilyBuilder(catalogue.EXPORTER_FAILURES)
+        for loop in ("connections", "windows"):
+            failed.add({"loop": loop}, failures.counts[loop])
+        yield failed.metric
         reload = FamilyBuilder(catalogue.EXPORTER_RELOAD)
         reload.add({}, 1 if reloads.successful else 0)
         yield reload.metric

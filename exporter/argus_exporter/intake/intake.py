@@ -10,7 +10,7 @@ from pathlib import Path
 
 from argus_core import wire
 from argus_core.log import Log
-from argus_core.log_limiter import LogLimiter, going_on
+from argus_core.log_limiter import Failures, LogLimiter
 from argus_exporter.intake import process
 from argus_exporter.intake.config import SocketConfig
 from argus_exporter.intake.connection import Connection
@@ -41,6 +41,7 @@ class Intake:
         path: Path,
         config: SocketConfig,
         ranks: RankRegistry,
+        failures: Failures,
         ring: Ring | None = None,
     ) -> None:
         self._path = path
@@ -51,7 +52,7 @@ class Intake:
         self._connections: set[Connection] = set()
         self._by_uid: Counter[int] = Counter()
         self._rejections = LogLimiter(log)
-        self._failures = LogLimiter(log)
+        self._failures = failures
         self._task: asyncio.Task[None] | None = None
         self._listener: socket.socket | None = None
         self.rejected: Counter[str] = Counter()
@@ -177,7 +178,7 @@ class Intake:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            with going_on(self._failures, "ranks and connections not looked through"):
+            with self._failures.contained("connections", "ranks and connections not looked through"):
                 self._ranks.forget_lost()
                 self._end_stale()
 

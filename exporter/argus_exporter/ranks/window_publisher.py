@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import Executor
 
 from argus_core.log import Log
-from argus_core.log_limiter import LogLimiter, going_on
+from argus_core.log_limiter import Failures
 from argus_exporter.kernels.kernel_windows import ClosedWindow
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
@@ -23,10 +23,10 @@ class WindowPublisher:
     ranks end with the same step; copied all at once they would double the memory.
     """
 
-    def __init__(self, ranks: RankRegistry, executor: Executor) -> None:
+    def __init__(self, ranks: RankRegistry, executor: Executor, failures: Failures) -> None:
         self._ranks = ranks
         self._executor = executor
-        self._failures = LogLimiter(log)
+        self._failures = failures
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -41,7 +41,7 @@ class WindowPublisher:
         while True:
             await asyncio.sleep(_TICK_S)
             for rank in list(self._ranks):
-                with going_on(self._failures, "windows not closed", **rank.identity.names):
+                with self._failures.contained("windows", "windows not closed", **rank.identity.names):
                     for window in rank.kernels.take_complete():
                         await self._publish(rank, window)
 

@@ -58,6 +58,13 @@ def exporters(fleet: Exposition) -> Iterator[Block]:
     yield of_host(
         catalogue.EXPORTER_REJECTED.name, "counter", lambda: 0 * hosts, Row({"reason": "bad_magic"})
     )
+    loops = [Row({"loop": loop}) for loop in ("connections", "windows")]
+    yield of_host(
+        catalogue.EXPORTER_FAILURES.name,
+        "counter",
+        lambda: np.zeros((len(loops), fleet.layout.hosts)),
+        *loops,
+    )
     yield of_host(catalogue.EXPORTER_RELOAD.name, "gauge", lambda: hosts)
     yield of_host(catalogue.EXPORTER_BUILD_INFO.name, "gauge", lambda: hosts, Row({"version": "fleet"}))
     yield of_host(catalogue.TRACE_RING_BYTES.name, "gauge", lambda: 1e9 * hosts)

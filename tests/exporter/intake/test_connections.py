@@ -306,6 +306,9 @@ def test_an_error_with_one_rank_stops_nobody_elses_windows(
     said = [record.getMessage() for record in caplog.records if "struck" in record.getMessage()]
     assert len(said) == 1
     assert re.match(r'msg="windows not closed" training_job=\w+ rank=1 error="Traceback', said[0])
+    counted = scrape(running.url)
+    assert (value(counted, "argus_exporter_failures_total", loop="windows") or 0) >= 3
+    assert value(counted, "argus_exporter_failures_total", loop="connections") == 0
 
 
 # Limits
