@@ -137,6 +137,7 @@ def test_the_kernel_s_own_refusal_is_recognised(tmp_path: Path) -> None:
 
 
 @needs_py_spy
+@pytest.mark.slow
 def test_a_refusal_that_ends_is_noticed(tmp_path: Path) -> None:
     """Permission comes later: the channel goes up again and the mark is taken away."""
     real, allowed = find_executable(None), tmp_path / "allowed"
