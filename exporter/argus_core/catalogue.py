@@ -110,12 +110,13 @@ ITERATION_LAST_TIMESTAMP = _gauge(
 PHASE_DURATION = _summary(
     "argus_phase_duration_seconds",
     (*_PHASE, "source"),
-    "Duration of phase spans. source: event (CUDA events), host (host clock) or kernel (from NCCL kernels).",
+    "Duration of phase spans without what lies in other spans within them, so that phases add up. "
+    "source: event (CUDA events), host (host clock) or kernel (from NCCL kernels).",
 )
 PHASE_WINDOW_MAX = _gauge(
     "argus_phase_window_max_seconds",
     _PHASE,
-    "Longest span of the phase in the trailing window, so that rare spikes survive averaging.",
+    "Longest span of the phase in the trailing window, less others within it: rare spikes survive averaging.",
 )
 PHASE_OPEN = _gauge(
     "argus_phase_open_timestamp_seconds",

@@ -167,10 +167,14 @@ class Name(Record):
 
 @dataclass(frozen=True, slots=True)
 class Span(Record):
-    """One finished phase span. `group_id` names a dimension or a group; 0 lets the exporter route it."""
+    """One finished phase span. `group_id` names a dimension or a group; 0 lets the exporter route it.
+
+    `nested_seconds`: of the duration, what lies in other spans of the same thread or stream; totals leave it
+    out, traces show the span whole.
+    """
 
     TYPE: ClassVar = MessageType.SPANS
-    FORMAT: ClassVar = struct.Struct("<QQQIIBBHI")
+    FORMAT: ClassVar = struct.Struct("<QQQIIBBHf")
 
     start_ns: int
     duration_ns: int
@@ -180,7 +184,7 @@ class Span(Record):
     kind: int
     source: int
     microbatch: int
-    reserved: int = 0
+    nested_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from argus_core import wire
 from argus_training.hook import Hook
 from argus_training.spans import now
+from argus_training.step_log import TRAINING_CLOCK
 
 _SHORTEST_NS: Final = 1_000_000  # young generations take microseconds, thousands of times a minute
 
@@ -29,13 +30,17 @@ class GarbageHook(Hook):
             if phase == "start":
                 begin_ns = now()
                 return
-            duration_ns = now() - begin_ns
+            end_ns = now()
+            duration_ns = end_ns - begin_ns
             if not begin_ns or not self.alive:
                 return
             try:
                 recorder.host.collection(info["generation"], begin_ns, duration_ns)
                 if duration_ns >= _SHORTEST_NS and recorder.training:
-                    recorder.ended(phase_of_pause, begin_ns)
+                    # Of whichever thread: it holds the GIL, so the one that trains stands still too.
+                    recorder.measured(
+                        phase_of_pause, begin_ns, end_ns, duration_ns, recorder.step, TRAINING_CLOCK
+                    )
             except Exception as error:
                 self.failed(error)
 

@@ -60,8 +60,6 @@ class Observer:
         self.step_begins: Callable[[Any, Any], None] = lambda _stepper, _optimizer: None
         """`stepper` begins to step `optimizer`; set by the optimizer hook."""
         self.step_ends: Callable[[Any], None] = lambda _stepper: None
-        self.forward_begins_anew: Callable[[], None] = lambda: None
-        """What came before in the forward that is timed was a wait for peers; set by the forward hook."""
         self.evaluating = False
         """Trained modules run without gradients."""
         self.never_steady = False

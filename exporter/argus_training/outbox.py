@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -16,19 +15,15 @@ from argus_core import wire
 from argus_core.link import Link
 from argus_training.host_report import HostReport
 from argus_training.sender import Sender
-from argus_training.spans import Packer, Phase, PhaseTable, now
+from argus_training.spans import Packer, PhaseTable, now
 from argus_training.step_log import StepLog
 
-PENDING_LIMIT: Final = 8192
-"""Spans that may wait to be sent; more are dropped and counted (0.7 MB)."""
+PENDING_LIMIT: Final = 16_384
+"""Entries that may wait to be sent (4 MB). Hooks take the general way then, which drops and counts spans."""
 _PENDING_FLUSH: Final = 512
-"""Spans after which a flush does not wait for its time; also how many one packet holds at most."""
-_PENDING_HURRY: Final = 4096
-"""The same for the sender, which may need some ms until it has the GIL."""
-_LOG_HURRY: Final = 3072
-"""The same for the log of the hooks of a step, which is looked at some times a second: 770 steps."""
-_LOG_LIMIT: Final = 16_384
-"""Length of that log from which hooks take the general way, which drops what is too much (4 MB)."""
+"""Entries after which a flush does not wait for its time; also how many spans one packet holds at most."""
+_PENDING_HURRY: Final = 3072
+"""The same for the sender, which may need some ms until it has the GIL: 770 steps."""
 _FOREVER_NS: Final = 1 << 62
 _SENDER_SHORTEST_NS: Final = 10_000_000  # a thread that asks for the GIL more often would be felt
 _CLOSE_LIMIT_S: Final = 1.0
@@ -71,16 +66,14 @@ class Outbox:
         self._background = background
         self._announce: Callable[[], None] | None = announce
         self._wall = wall
-        self.waiting: deque[tuple[Phase | None, int, int, int]] = deque()
-        """Finished spans to be sent: phase (None: one too many), start, duration, step."""
         self.log = StepLog()
-        """Finished spans and iterations that the hooks of a step put down."""
+        """Finished spans and iterations that wait to be sent."""
         self._packer = Packer(link, self.log, table)
         self._lock = threading.Lock()
         self._sender: Sender | None = None
         self._closed = False
         self.room = 0
-        """So many spans may wait before a look at the time. 0: each looks, nobody sends beside us."""
+        """So many entries may wait before a look at the time. 0: each looks, nobody sends beside us."""
         self.due_at = _PENDING_FLUSH
         self.silent_until = 0
         self._flushed_at = 0
@@ -101,7 +94,7 @@ class Outbox:
     @property
     def keeps_up(self) -> bool:
         """Whether what hooks put into the log without a look at anything is sent."""
-        return self._sender is not None and len(self.log) < _LOG_LIMIT
+        return self._sender is not None and len(self.log) < PENDING_LIMIT
 
     # -- any thread -----------------------------------------------------------------------------------------
 
@@ -116,12 +109,12 @@ class Outbox:
         """Flush where nobody does it beside us and it is time, or much is in the log."""
         if self._sender is not None:
             self.look()
-        elif now() - self._flushed_at >= self._flush_ns or len(self.log) >= _LOG_HURRY:
+        elif now() - self._flushed_at >= self._flush_ns or len(self.log) >= _PENDING_HURRY:
             self.flush()
 
     def look(self) -> None:
         """Hurry the sender where much is in the log."""
-        if self._sender is not None and len(self.log) >= _LOG_HURRY:
+        if self._sender is not None and len(self.log) >= _PENDING_HURRY:
             self._sender.hurry()
 
     def flush(self) -> None:
@@ -164,7 +157,6 @@ class Outbox:
         self._closed = True
         self._sender = None
         self._lock = threading.Lock()  # another thread of the parent may have held it
-        self.waiting.clear()
         self.log.clear()
         self._link.abandon()
 
@@ -188,12 +180,12 @@ class Outbox:
     # -- under the lock -------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        waiting, log, link = self.waiting, self.log, self._link
+        link = self._link
         if not self._introduce():
             return
         host = self._host
         says_state = host.changed or now() - self._state_at >= _STATE_NS
-        if not waiting and not log and not host.changed:
+        if not self.log and not host.changed:
             return
         began_ns = time.thread_time_ns()
         flushed_at = self._flushed_at = now()
@@ -203,14 +195,8 @@ class Outbox:
         if says_state:
             self._send_state(offset)
         host.send_pauses(link, offset, every=says_state)
-        packed, dropped = self._packer.take(_LOG_LIMIT, offset)
+        packed, dropped = self._packer.take(PENDING_LIMIT, offset)
         self.dropped += dropped
-        for _ in range(len(waiting)):
-            phase, start, duration, step = waiting.popleft()
-            if phase is None:
-                self.dropped += 1
-                continue
-            packed.append(self._packer.span(phase, start + offset, duration, step))
         self.spans += len(packed)
         for at in range(0, len(packed), _PENDING_FLUSH):
             link.add_packed(_SPANS, b"".join(packed[at : at + _PENDING_FLUSH]))
@@ -226,16 +212,13 @@ class Outbox:
 
     def _introduce(self) -> bool:
         """Whether this process speaks for a rank by now; what it recorded before may not pile up."""
-        waiting = self.waiting
         if self._announce is None:
             return True
-        if not waiting and not self.log:
+        if not self.log:
             return False
         if not self.may_speak():
-            while len(waiting) >= _PENDING_FLUSH:
-                waiting.popleft()
-            while len(self.log) >= _LOG_HURRY:  # iterations alone: no hook is on its short way yet
-                self._packer.skip(_LOG_HURRY)
+            while len(self.log) >= _PENDING_FLUSH:
+                self._packer.skip(_PENDING_FLUSH)
             self.silent_until = now() + _SILENCE_NS
             return False
         self._announce()

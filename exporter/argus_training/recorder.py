@@ -23,6 +23,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from threading import get_ident
 
 from argus_core import shared_page, wire
 from argus_core.link import Link
@@ -30,7 +31,7 @@ from argus_core.shared_page import STEP_WORD, PageWriter
 from argus_training.host_report import HostReport
 from argus_training.outbox import PENDING_LIMIT, Outbox
 from argus_training.spans import Phase, PhaseTable, Task, now
-from argus_training.step_log import ITERATION
+from argus_training.step_log import ITERATION, TRAINING_CLOCK
 
 
 class Recorder:
@@ -86,6 +87,8 @@ class Recorder:
         """False after a fork (the child does not speak) and after close: every hook looks here first."""
         self.step = 1
         """Number of the iteration that is running."""
+        self.thread = 0
+        """The one that trains: it ended an iteration. 0: none has ended."""
         self.words[STEP_WORD] = self.step
         self.words[STEP_WORD + 1] = now()
 
@@ -111,39 +114,63 @@ class Recorder:
         if phase is not None:
             self.words[phase.slot] = 0
 
-    def span(self, phase: Phase | None, start_ns: int, duration_ns: int, step: int | None = None) -> None:
-        """One finished span, on the clock `now`."""
+    def span(self, phase: Phase | None, begin_ns: int, end_ns: int) -> None:
+        """One finished span of this thread, on the clock `now`."""
+        self.measured(phase, begin_ns, end_ns, end_ns - begin_ns, self.step, self._clock())
+
+    def measured(
+        self, phase: Phase | None, begin_ns: int, end_ns: int, measured_ns: int, step: int, clock: int
+    ) -> None:
+        """One finished span of any clock, see step_log.py.
+
+        Args:
+            begin_ns, end_ns: on the clock `now`; where it nests, as the host saw it.
+            measured_ns: its duration.
+        """
         if not self.alive:
             return
         outbox = self.outbox
-        waiting = outbox.waiting
-        if phase is None or duration_ns < 0 or len(waiting) >= PENDING_LIMIT:
+        waiting = len(outbox.log)
+        if phase is None or measured_ns < 0 or waiting >= PENDING_LIMIT:
             outbox.dropped += 1
             return
-        waiting.append((phase, start_ns, duration_ns, self.step if step is None else step))
-        if len(waiting) >= outbox.room and (len(waiting) >= outbox.due_at or now() >= outbox.silent_until):
+        self.put((phase, begin_ns, end_ns, measured_ns, step, clock))
+        if waiting >= outbox.room and (waiting >= outbox.due_at or now() >= outbox.silent_until):
             outbox.due()
+
+    def stopped(self, begin_ns: int, end_ns: int) -> None:
+        """This thread did something else (compiled): no part of the span around it, and no span itself."""
+        waiting = len(self.outbox.log)
+        # Who only compiles speaks for no rank.
+        if self.alive and waiting < PENDING_LIMIT and (waiting or self.training):
+            self.put((None, begin_ns, end_ns, end_ns - begin_ns, self.step, self._clock()))
 
     def ended(self, phase: Phase | None, start_ns: int) -> None:
         """A span that ends now."""
-        duration_ns = now() - start_ns
+        end_ns = now()
         if phase is not None:
             self.words[phase.slot] = 0
-        self.span(phase, start_ns, duration_ns)
+        self.span(phase, start_ns, end_ns)
 
     def timed(self, task: Task, begin: object) -> None:
         """`ended` for a task on the host clock, in one call; no begin (None), no span."""
         if type(begin) is not int:
             return
-        duration_ns = now() - begin
+        end_ns = now()
         self.words[task.slot] = 0
-        self.span(task.on_host, begin, duration_ns)
+        self.span(task.on_host, begin, end_ns)
+
+    def _clock(self) -> int:
+        """Of this thread."""
+        thread = get_ident()
+        return TRAINING_CLOCK if thread == self.thread or not self.thread else thread
 
     def iteration(self, start_ns: int, end_ns: int) -> None:
         """The running iteration has ended; the next one begins."""
         if not self.alive:
             return
         step, words = self.step, self.words
+        self.thread = get_ident()
         self.put((ITERATION, start_ns, end_ns))
         self.step = words[STEP_WORD] = step + 1
         words[STEP_WORD + 1] = end_ns

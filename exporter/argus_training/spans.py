@@ -8,21 +8,26 @@ import time
 from typing import Final, NamedTuple
 
 from argus_core import wire
+from argus_core.exclusive_time import ExclusiveTime
 from argus_core.link import Link
 from argus_core.shared_page import SPARE_WORD, PageWriter
-from argus_training.step_log import ITERATION, StepLog
+from argus_training.step_log import ITERATION, TRAINING_CLOCK, StepLog
 
 now: Final = time.monotonic_ns
 """The clock of all spans and of the shared page: CLOCK_MONOTONIC, nanoseconds."""
 
 _PHASES_LIMIT: Final = 200  # below the exporter's limit of 256 series keys a rank
+_CLOCKS_LIMIT: Final = 64
+"""Threads and streams whose spans are told apart; a program that makes more begins anew."""
 
-# A span record in two halves: what differs, and what each span of a phase repeats.
+# A span record in three parts: what differs, what each span of a phase repeats, what lies in others.
 _PACK_TIMES: Final = struct.Struct("<QQQ").pack
-_PACK_PHASE: Final = struct.Struct("<IIBBHI").pack
+_PACK_PHASE: Final = struct.Struct("<IIBBH").pack
+_PACK_NESTED: Final = struct.Struct("<f").pack
+_NOTHING_NESTED: Final = _PACK_NESTED(0.0)
 _PACK_ITERATION: Final = wire.Iteration.FORMAT.pack
 _ITERATIONS: Final = int(wire.MessageType.ITERATIONS)
-assert _PACK_TIMES(0, 0, 0) + _PACK_PHASE(0, 0, 0, 0, 0, 0) == bytes(wire.Span.FORMAT.size)
+assert len(_PACK_TIMES(0, 0, 0) + _PACK_PHASE(0, 0, 0, 0, 0) + _NOTHING_NESTED) == wire.Span.FORMAT.size
 
 
 class Phase:
@@ -42,7 +47,7 @@ class Phase:
         self.slot = slot
         """Word of the shared page that holds the start of the open span."""
         self.packed = b""
-        """The half of a span record that does not change; made at the first flush."""
+        """The part of a span record that does not change; made at the first flush."""
 
 
 class Task(NamedTuple):
@@ -109,15 +114,21 @@ class Packer:
         """Number of the iteration that the next entry of the log belongs to."""
         self._total_seconds = 0.0
         self._total_squared = 0.0
-
-    def span(self, phase: Phase, start_ns: int, duration_ns: int, step: int) -> bytes:
-        """One record; `start_ns` is Unix time."""
-        return _PACK_TIMES(start_ns, duration_ns, step) + (phase.packed or self._bind(phase))
+        self._training = ExclusiveTime()
+        self._clocks: dict[int, ExclusiveTime] = {}
+        """Of other threads, and of streams."""
 
     def take(self, most: int, offset: int) -> tuple[list[bytes], int]:
-        """Queue the iterations of the step log; its spans as records, and how many were none."""
-        coded, packed, dropped = self._table.coded, [], 0
-        for code, begin, end in self._log.take(most):
+        """Queue the iterations of the log; its spans as records, and how many were none."""
+        coded, training, packed, dropped = self._table.coded, self._training, [], 0
+        for entry in self._log.take(most):
+            if len(entry) > 3:
+                phase, begin, end, measured, step, clock = entry
+                nested = self._clock(clock).nested(begin, end, measured)
+                if phase is not None:
+                    packed.append(self._record(phase, begin + offset, measured, step, nested))
+                continue
+            code, begin, end = entry
             if code == ITERATION:
                 self._queue_iteration(begin, end, offset)
                 continue
@@ -125,9 +136,24 @@ class Packer:
             if phase is None or not 0 < begin <= end:  # its begin has failed
                 dropped += 1
                 continue
-            times = _PACK_TIMES(begin + offset, end - begin, self._step)
-            packed.append(times + (phase.packed or self._bind(phase)))
+            nested = training.nested(begin, end, end - begin)
+            packed.append(self._record(phase, begin + offset, end - begin, self._step, nested))
         return packed, dropped
+
+    def _record(self, phase: Phase, start_ns: int, duration_ns: int, step: int, nested_ns: int) -> bytes:
+        """One record; `start_ns` is Unix time."""
+        nested = _PACK_NESTED(nested_ns / 1e9) if nested_ns else _NOTHING_NESTED
+        return _PACK_TIMES(start_ns, duration_ns, step) + (phase.packed or self._bind(phase)) + nested
+
+    def _clock(self, clock: int) -> ExclusiveTime:
+        if clock == TRAINING_CLOCK:
+            return self._training
+        known = self._clocks.get(clock)
+        if known is None:
+            if len(self._clocks) >= _CLOCKS_LIMIT:
+                self._clocks.clear()
+            known = self._clocks[clock] = ExclusiveTime()
+        return known
 
     def skip(self, iterations: int) -> None:
         """Leave the oldest entries out: iterations alone, of a process that speaks for no rank yet."""
@@ -144,5 +170,5 @@ class Packer:
     def _bind(self, phase: Phase) -> bytes:
         link = self._link
         group_id = link.name_id(phase.group) if phase.group else 0
-        phase.packed = _PACK_PHASE(link.name_id(phase.name), group_id, phase.kind, phase.source, 0, 0)
+        phase.packed = _PACK_PHASE(link.name_id(phase.name), group_id, phase.kind, phase.source, 0)
         return phase.packed

@@ -49,9 +49,8 @@ Mark = int | EventMark
 
 class _Running(NamedTuple):
     phase: Phase | None
-    host_ns: int
-    begin: Event
-    end: Event
+    begin: EventMark
+    end: EventMark
     step: int
 
 
@@ -117,7 +116,7 @@ class Stopwatch:
             end = self._mark()
             if end is not None:
                 running = self._running.setdefault(self._stream(), deque())
-                running.append(_Running(task.on_gpu, begin.host_ns, begin.event, end.event, recorder.step))
+                running.append(_Running(task.on_gpu, begin, end, recorder.step))
             elif self._pool is not None:
                 self._pool.give(begin.event)
 
@@ -133,13 +132,14 @@ class Stopwatch:
             return 0
         self._thread = get_ident()
         done = 0
-        for running in self._running.values():
-            while running and done < most and running[0].end.query():
-                span = running.popleft()
-                milliseconds = span.begin.elapsed_time(span.end)
-                self._recorder.span(span.phase, span.host_ns, int(milliseconds * 1e6), span.step)
-                self._pool.give(span.begin)
-                self._pool.give(span.end)
+        for stream, running in self._running.items():
+            while running and done < most and running[0].end.event.query():
+                phase, begin, end, step = running.popleft()
+                nanoseconds = int(begin.event.elapsed_time(end.event) * 1e6)
+                # As the host asked for them spans of a stream lie within one another, and so on the GPU.
+                self._recorder.measured(phase, begin.host_ns, end.host_ns, nanoseconds, step, -1 - stream)
+                self._pool.give(begin.event)
+                self._pool.give(end.event)
                 done += 1
         return done
 

@@ -230,6 +230,8 @@ HELLO = wire.hello(pid=1, rank=0, training_job="job", monotonic_ns=1, realtime_n
 NEVER_BOUND = 99
 UNBOUND = wire.Span(1, 1, 1, NEVER_BOUND, 0, 0, 0, 0)
 BAD_KIND = wire.Span(1, 1, 1, 0, 0, 77, 0, 0)
+MORE_THAN_ALL = wire.Span(1, 10**9, 1, 0, 0, 0, 0, 0, nested_seconds=1.1)
+NOT_A_NUMBER = wire.Span(1, 10**9, 1, 0, 0, 0, 0, 0, nested_seconds=float("nan"))
 
 
 def message(record: wire.Record) -> bytes:
@@ -245,6 +247,8 @@ def message(record: wire.Record) -> bytes:
         ([message(HELLO), message(HELLO)], "hello"),
         ([message(HELLO), message(UNBOUND)], "name_id"),
         ([message(HELLO), message(BAD_KIND)], "value"),
+        ([message(HELLO), message(MORE_THAN_ALL)], "value"),
+        ([message(HELLO), message(NOT_A_NUMBER)], "value"),
         ([message(HELLO), message(wire.Work(float("nan"), 0))], "value"),
         ([message(HELLO), message(wire.Kernel(1, 1, -1, NEVER_BOUND, 0, 0, 0, 0))], "name_id"),
         ([message(wire.hello(pid=1, rank=-5, training_job="x", monotonic_ns=1, realtime_ns=1))], "hello"),

@@ -30,8 +30,8 @@ def test_records_arrive_with_names_steps_and_totals(tmp_path: Path) -> None:
         reduce = recorder.phase("all_reduce", wire.Kind.COMM, group="world")
         start = spans.now()
         for _ in range(2):
-            recorder.span(forward, start, 1_000_000)
-            recorder.span(reduce, start, 2_000_000)
+            recorder.span(forward, start, start + 1_000_000)
+            recorder.span(reduce, start, start + 2_000_000)
             recorder.iteration(start, start + 500_000_000)
         recorder.work("tokens", 10)
         recorder.work("tokens", 5)
@@ -73,9 +73,9 @@ def test_flood_is_bounded_and_counted(tmp_path: Path) -> None:
     recorder = recorder_to(tmp_path / "nobody")
     phase = recorder.phase("x", wire.Kind.HOST)
     for _ in range(20_000):
-        recorder.span(phase, spans.now(), 1)
-    assert len(recorder.outbox.waiting) < 8192
-    assert recorder.outbox.dropped + recorder.outbox._link.dropped + len(recorder.outbox.waiting) >= 20_000
+        recorder.ended(phase, spans.now())
+    assert len(recorder.outbox.log) <= 16_384
+    assert recorder.outbox.dropped + recorder.outbox._link.dropped + len(recorder.outbox.log) >= 20_000
 
 
 def test_log_of_the_step_is_sent_with_its_steps(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_phase_names_are_bounded(tmp_path: Path) -> None:
     """Names made from a counter do not become series without end; their spans are dropped and counted."""
     recorder = recorder_to(tmp_path / "nobody")
     for index in range(1000):
-        recorder.span(recorder.phase(f"step-{index}", wire.Kind.HOST), spans.now(), 1)
+        recorder.ended(recorder.phase(f"step-{index}", wire.Kind.HOST), spans.now())
     assert len(recorder._table._phases) == 200
     assert recorder.outbox.dropped == 800
 
@@ -130,7 +130,7 @@ def test_hook_failure_makes_the_channel_down_with_its_reason(tmp_path: Path) -> 
     with Reader(tmp_path / "s") as reader:
         recorder = recorder_to(reader.path)
         recorder.host.degraded("hook_forward")
-        recorder.span(recorder.phase("x", wire.Kind.HOST), spans.now(), 1)
+        recorder.ended(recorder.phase("x", wire.Kind.HOST), spans.now())
         recorder.close(0)
         said = reader.ranks[3]
         until(lambda: said.exit_status is not None, "BYE")
@@ -143,13 +143,13 @@ def test_fork_leaves_the_parent_alone(tmp_path: Path) -> None:
     with Reader(tmp_path / "s") as reader:
         recorder = recorder_to(reader.path)
         phase = recorder.phase("x", wire.Kind.HOST)
-        recorder.span(phase, spans.now(), 1)
+        recorder.ended(phase, spans.now())
         ready, parent_end = os.pipe()
         child_ready, child_end = os.pipe()
         child = os.fork()
         if child == 0:
             recorder.forked()
-            recorder.span(phase, spans.now(), 1)
+            recorder.ended(phase, spans.now())
             recorder.close(7)
             os.write(child_end, b".")
             os.read(ready, 1)
@@ -169,7 +169,7 @@ def test_silent_process_never_speaks(tmp_path: Path) -> None:
     with Reader(tmp_path / "s") as reader:
         recorder_to(reader.path).close(0)
         recorder = recorder_to(reader.path)
-        recorder.span(recorder.phase("x", wire.Kind.HOST), spans.now(), 1)
+        recorder.ended(recorder.phase("x", wire.Kind.HOST), spans.now())
         recorder.close(0)
         until(lambda: reader.ranks[3].exit_status is not None, "BYE")
         assert len(reader.ranks[3].hellos) == 1

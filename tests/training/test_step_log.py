@@ -13,9 +13,10 @@ def test_entries_come_back_in_order_and_once() -> None:
     log.put((1, 10, 20))
     log.put((2, 20, 30, ITERATION, 10, 30))
     log.put((3, 30, 40))
-    assert len(log) == 3
+    log.put((None, 30, 40, 5, 1, 0))
+    assert len(log) == 4
     assert list(log.take(2)) == [(1, 10, 20), (2, 20, 30), (ITERATION, 10, 30)]
-    assert list(log.take(2)) == [(3, 30, 40)]
+    assert list(log.take(2)) == [(3, 30, 40), (None, 30, 40, 5, 1, 0)]
     assert not log
     assert list(log.take(2)) == []
 

@@ -20,6 +20,8 @@ from argus_exporter.ranks.rank_state import RankState
 
 _UNNAMED: Final = "unnamed"
 """Instead of an empty text: an empty label is none to Prometheus."""
+_ROUNDED_UP: Final = 1 + 2.0**-23
+"""What a duration may gain on its way through a 32-bit float."""
 
 
 def take(rank: RankState, header: wire.Header, payload: memoryview, names: NameTable) -> None:
@@ -70,9 +72,12 @@ def span(rank: RankState, record: wire.Span, names: NameTable) -> None:
         kind, source = wire.Kind(record.kind).name.lower(), wire.Source(record.source).name.lower()
     except ValueError as error:
         raise wire.WireError("value", f"span of {phase!r}: {error}") from error
+    inclusive, nested = record.duration_ns / 1e9, record.nested_seconds
+    if not 0 <= nested <= inclusive * _ROUNDED_UP:
+        raise wire.WireError("value", f"span of {phase!r}: {nested} s of its {inclusive} s in other spans")
     channel = rank.channel(wire.Channel.PHASES)
     channel.records += 1
-    seconds = record.duration_ns / 1e9
+    seconds = max(inclusive - nested, 0.0)
     if not rank.phases.count(phase, kind, named, source, spans=1, seconds=seconds, longest=seconds):
         channel.dropped["phases_limit"] += 1
     elif kind == "comm" and source != "kernel" and named in DIMENSIONS:

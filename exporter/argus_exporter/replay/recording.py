@@ -26,7 +26,7 @@ SPAN_DTYPE = np.dtype(
         ("kind", "u1"),
         ("source", "u1"),
         ("microbatch", "<u2"),
-        ("reserved", "<u4"),
+        ("nested_seconds", "<f4"),
     ]
 )
 """`wire.Span` as numpy sees it."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from argus_core.kernel_records import KERNEL_DTYPE
 
 LAUNCH_DTYPE: Final = np.dtype([("correlation", "<i8"), ("start_ns", "<i8")])
-_CODES: Final = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i8": "q"}
+_CODES: Final = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i8": "q", "f4": "f"}
 
 
 class Rows:

@@ -158,7 +158,7 @@ class BackwardHook(Hook):
         if not self.recorder.alive:
             return  # a child of fork that comes out of here
         if computed_ns:
-            self.recorder.span(self._compute.on_host, begin, computed_ns - begin)
+            self.recorder.span(self._compute.on_host, begin, computed_ns)
             self._stopwatch.span(self._wait_whole, computed_ns)
         elif begin:
             self._stopwatch.span(self._compute, begin)

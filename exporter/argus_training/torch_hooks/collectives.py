@@ -7,7 +7,7 @@ group (shared page), and their time is left to the kernel channel. So are functi
 that DDP and FSDP issue from C++ (`backward.py` times the wait for them).
 
 Patched too: the method by which DDP broadcasts its buffers (of BatchNorm) from rank 0 when a forward begins:
-phase `dp-buffers-broadcast`. Who comes late to it lets the others wait, so the forward begins after it.
+phase `dp-buffers-broadcast`. Who comes late to it lets the others wait.
 """
 
 from __future__ import annotations
@@ -87,28 +87,12 @@ class CollectivesHook(Hook):
                 self.replace(torch.distributed, name, wrapper)
         ddp = torch.nn.parallel.DistributedDataParallel
         if hasattr(ddp, "_sync_buffers"):
-            wrapper = self._wrap_buffers(ddp._sync_buffers)
+            wrapper = self._wrap("dp-buffers-broadcast", ddp._sync_buffers, "dp")
             self.replace(ddp, "_sync_buffers", wrapper)
             # It waits for peers: dynamo.disable's 0.4 us do not count.
             self.when_imported(
                 "torch._dynamo", lambda dynamo: self.replace(ddp, "_sync_buffers", dynamo.disable(wrapper))
             )
-
-    def _wrap_buffers(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        observer = self.observer
-        timed = self._wrap("dp-buffers-broadcast", original, "dp")
-
-        @functools.wraps(original)
-        def sync_buffers(module: Any) -> None:
-            timed(module)
-            try:
-                # A communication hook may have moved it to the forward's end.
-                if self.alive and module in observer.reducers and module._check_sync_bufs_pre_fwd():
-                    observer.forward_begins_anew()
-            except Exception as error:
-                self.failed(error)
-
-        return sync_buffers
 
     def _wrap(self, name: str, original: Callable[..., Any], group: str = "") -> Callable[..., Any]:
         """`group`: its name, where the arguments do not tell."""

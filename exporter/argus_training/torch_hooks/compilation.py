@@ -40,7 +40,9 @@ class CompilationHook(Hook):
             nonlocal begin_ns
             if self.alive and begin_ns:
                 try:
-                    recorder.host.compilation("dynamo", begin_ns, now() - begin_ns)
+                    end_ns = now()
+                    recorder.host.compilation("dynamo", begin_ns, end_ns - begin_ns)
+                    recorder.stopped(begin_ns, end_ns)
                     begin_ns = 0
                     recorder.leave(wire.Activity.COMPILE)
                 except Exception as error:
@@ -61,7 +63,9 @@ class CompilationHook(Hook):
             if self.alive and not told["cache_hit"]:
                 try:
                     duration_ns = int(told["times"].total * 1e3)  # microseconds
-                    recorder.host.compilation("triton", now() - duration_ns, duration_ns)
+                    end_ns = now()
+                    recorder.host.compilation("triton", end_ns - duration_ns, duration_ns)
+                    recorder.stopped(end_ns - duration_ns, end_ns)
                 except Exception as error:
                     self.failed(error)
 

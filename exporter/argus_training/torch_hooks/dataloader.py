@@ -1,12 +1,13 @@
 """Waiting for data: phase `data`, kind host: `next()` of a DataLoader in the rank itself.
 
 Patched: `_BaseDataLoaderIter.__next__`, which every DataLoader iterator inherits. Fetches with gradients
-switched off belong to evaluation and are left out.
+switched off belong to evaluation and are left out, and so are those of a thread that reads ahead.
 """
 
 from __future__ import annotations
 
 import functools
+from threading import get_ident
 from typing import Any
 
 from argus_core import wire
@@ -29,7 +30,8 @@ class DataHook(Hook):
         iterator = dataloader._BaseDataLoaderIter
         original = iterator.__next__
         grad_enabled = torch.is_grad_enabled
-        progress, words, put = self.observer.progress, self.recorder.words, self.recorder.put
+        recorder = self.recorder
+        progress, words, put = self.observer.progress, recorder.words, recorder.put
         phase = self._phase
         slot, code = (phase.slot, phase.code) if phase is not None else (SPARE_WORD, NO_CODE)
         inside = False  # a dataset may read from a DataLoader of its own
@@ -37,7 +39,7 @@ class DataHook(Hook):
         @functools.wraps(original)
         def fetch(loader: Any) -> Any:
             nonlocal inside
-            if inside or not grad_enabled():
+            if inside or not grad_enabled() or get_ident() != (recorder.thread or get_ident()):
                 return original(loader)
             inside = True
             begin = 0

@@ -54,7 +54,6 @@ class ForwardHook(Hook):
         self._torch = torch
         self.observer.on_new_optimizer.append(self._new_optimizer)
         self.observer.on_root.append(self._new_root)
-        self.observer.forward_begins_anew = self._begins_anew
         self.hide_from_dynamo((), "_evaluates", "_begins", "_ended", "_broken")
 
     def _new_optimizer(self, optimizer: Any) -> None:
@@ -126,21 +125,12 @@ class ForwardHook(Hook):
         """One that was not as usual, or is not any more."""
         mark, self._mark = self._mark, None
         if self.recorder.alive:  # no child of fork that comes out of here
-            self.observer.stopwatch.span(self._task, self.observer.progress.forward_ns if begin else mark)
+            self.observer.stopwatch.span(self._task, begin or mark)
 
     def _broken(self) -> None:
         """The forward raised."""
         mark, self._mark = self._mark, None
         self.observer.stopwatch.discard(self._task, mark)
-
-    def _begins_anew(self) -> None:
-        """What came before was a wait for peers: it is no part of the forward."""
-        progress, stopwatch = self.observer.progress, self.observer.stopwatch
-        if self._mark is not None:
-            stopwatch.discard(self._task, self._mark)
-            self._mark = stopwatch.begin(self._task)
-        elif progress.forwarding and progress.steady:
-            progress.forward_ns = self.recorder.words[self._task.slot] = now()
 
     def _wrap(self, class_: Any) -> None:
         original = class_.__call__
@@ -193,7 +183,7 @@ class ForwardHook(Hook):
             try:
                 if begin and progress.steady:
                     words[slot] = 0
-                    put((code, progress.forward_ns, now()))
+                    put((code, begin, now()))
                 else:
                     self._ended(begin)
             except Exception as error:

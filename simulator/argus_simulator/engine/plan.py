@@ -23,7 +23,8 @@ Bools = NDArray[np.bool_]
 SPAN_DTYPE: Final = np.dtype(
     [
         ("start_ns", "<u8"), ("duration_ns", "<u8"), ("step", "<u8"), ("phase_id", "<u4"),
-        ("group_id", "<u4"), ("kind", "u1"), ("source", "u1"), ("microbatch", "<u2"), ("reserved", "<u4"),
+        ("group_id", "<u4"), ("kind", "u1"), ("source", "u1"), ("microbatch", "<u2"),
+        ("nested_seconds", "<f4"),
     ]
 )  # fmt: skip
 """`wire.Span`, field by field."""

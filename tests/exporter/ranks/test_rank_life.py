@@ -240,6 +240,26 @@ def test_a_hello_without_a_channel_that_exists_is_refused(mask: int):
 # Limits
 
 
+def test_phases_count_what_lies_in_no_other_span():
+    """Sum and longest; what the 32-bit float on the wire rounds up is no time less than none."""
+    host = Host()
+    state = host.connect(connection(PHASES))
+
+    class Names:
+        def text(self, _number: int) -> str:
+            return "optimizer"
+
+    for duration_ns, nested in ((2_493_000_000, 2.361), (300_000_001, 0.300000001)):
+        (record,) = wire.Span.unpack_all(
+            wire.Span(1, duration_ns, 1, 1, 0, 0, 1, 0, nested_seconds=nested).pack()
+        )
+        records.span(state, record, Names())  # type: ignore[arg-type]
+    ((_, totals),) = state.phases.items()
+    assert totals.count == 2
+    assert totals.seconds == pytest.approx(0.132, abs=1e-6)
+    assert totals.longest.value(0.0) == pytest.approx(0.132, abs=1e-6)
+
+
 def test_distinct_units_compilers_and_phases_are_limited_and_the_rest_is_counted():
     """Producers choose these names; each is a series."""
     host = Host()
