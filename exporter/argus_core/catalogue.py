@@ -60,7 +60,7 @@ RANK_INFO = _gauge(
     "argus_rank_info",
     (),
     "Who this rank is: host, GPU and parallel coordinates. role: ranks that should run the same kernels.",
-    optional=("node", "gpu_uuid", "dp", "tp", "pp", "ep", "role"),
+    optional=("node", "gpu_uuid", "dp", "tp", "pp", "cp", "ep", "role"),
 )
 RANK_UP = _gauge(
     "argus_rank_up",

@@ -125,12 +125,13 @@ class Hello(Record):
     with PHASES stands, any other is provisional. Where `shares_page` is 1 the packet carries the descriptor
     of a shared page (SCM_RIGHTS, see `shared_page`).
 
-    Parallel coordinates and sizes are -1 where the dimension does not exist. Texts are UTF-8, zero-padded.
+    Parallel coordinates and sizes are -1 where the dimension does not exist; of cp, the size is 0 then. Texts
+    are UTF-8, zero-padded.
     `monotonic_ns` and `realtime_ns` were read together and tie the producer's clocks.
     """
 
     TYPE: ClassVar = MessageType.HELLO
-    FORMAT: ClassVar = struct.Struct("<Ii ii iiii iiii QQ 64s64s48s32s BB6x")
+    FORMAT: ClassVar = struct.Struct("<Ii ii iiii iiii QQ 64s64s48s32s BBHH2x")
 
     pid: int
     rank: int
@@ -152,6 +153,8 @@ class Hello(Record):
     role: bytes
     channels: int
     shares_page: int
+    cp: int = 0
+    cp_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +469,7 @@ def hello(
     channels: Iterable[Channel] = (Channel.PHASES,),
     shares_page: bool = False,
 ) -> Hello:
-    """A HELLO from plain values; `coordinates` and `sizes` are keyed by `dp`, `tp`, `pp`, `ep`."""
+    """A HELLO from plain values; `coordinates` and `sizes` are keyed by `dp`, `tp`, `pp`, `cp`, `ep`."""
     at: dict[str, Any] = coordinates or {}
     of: dict[str, Any] = sizes or {}
     return Hello(
@@ -490,4 +493,6 @@ def hello(
         role=encode_text(role, 32),
         channels=sum(1 << channel for channel in set(channels)),
         shares_page=int(shares_page),
+        cp=min(at.get("cp", 0), 0xFFFF),
+        cp_size=min(of.get("cp", 0), 0xFFFF),
     )

@@ -50,8 +50,8 @@ class Place:
 class Layout:
     """Parallel sizes, and from them the coordinates of any rank. Empty: the job has not told.
 
-    `order` is from the dimension whose index changes slowest to the fastest. ep splits dp into consecutive
-    blocks.
+    `order` is from the dimension whose index changes slowest to the fastest. ep and cp split dp into
+    consecutive blocks, each by itself.
     """
 
     sizes: dict[str, int] = field(default_factory=dict)
@@ -64,9 +64,36 @@ class Layout:
         at = {}
         for name in reversed(self.order):
             rank, at[name] = divmod(rank, self.sizes[name])
-        if "ep" in self.sizes:
-            at["ep"] = at["dp"] % self.sizes["ep"]
+        for name in ("cp", "ep"):
+            if name in self.sizes:
+                at[name] = at["dp"] % self.sizes[name]
         return at
+
+    def group(self, ranks: Sequence[int], description: str = "") -> str:
+        """Dimension along which all of `ranks`, and no others, differ: cp, dp, edp, ep, pp, tp; empty: none.
+
+        Groups may have the same ranks, as those of cp and ep: then the description decides, if it tells.
+        """
+        at = [self.coordinates(rank) for rank in ranks]
+        varying = [name for name in ("tp", "dp", "pp") if len({where.get(name) for where in at}) > 1]
+        if len(varying) != 1:
+            return ""
+        along = varying[0]
+        if len(ranks) == self.sizes[along]:
+            return along
+        if along != "dp":
+            return ""
+        fitting = []
+        for name, across in (("cp", "dp"), ("ep", "edp")):
+            size = self.sizes.get(name, 1)
+            if len(ranks) == size and len({where["dp"] // size for where in at}) == 1:
+                fitting.append(name)
+            elif len(ranks) * size == self.sizes["dp"] and len({where[name] for where in at}) == 1:
+                fitting.append(across)
+        words = re.findall("[a-z]+", description.lower())
+        expert = any(word in ("expert", "experts", "ep", "edp", "moe") for word in words)
+        told = [name for name in fitting if (name in ("ep", "edp")) == expert]
+        return next(iter(told or fitting), "")
 
 
 def place(environ: Mapping[str, str]) -> Place:
@@ -97,16 +124,17 @@ def layout(text: str, world_size: int) -> Layout:
     sizes = {"tp": 1, "pp": 1}
     for item in text.split(","):
         name, _, value = item.strip().partition("=")
-        if name not in ("tp", "pp", "ep", "dp") or not value.isdecimal() or int(value) < 1:
+        if name not in ("tp", "pp", "ep", "cp", "dp") or not value.isdecimal() or int(value) < 1:
             raise ValueError(
-                f"ARGUS_PARALLEL has {item.strip()!r}; allowed: tp, pp, dp or ep = a whole number above 0"
+                f"ARGUS_PARALLEL has {item.strip()!r}; allowed: tp, pp, dp, cp or ep = a whole number above 0"
             )
         sizes[name] = int(value)
     dp, rest = divmod(world_size, sizes["tp"] * sizes["pp"])
     if dp < 1 or rest or sizes.get("dp", dp) != dp:
         raise ValueError(f"ARGUS_PARALLEL {text!r} does not fit {world_size} ranks")
-    if dp % sizes.get("ep", 1):
-        raise ValueError(f"ARGUS_PARALLEL {text!r}: ep must divide the {dp} data-parallel ranks")
+    for name in ("cp", "ep"):
+        if dp % sizes.get(name, 1):
+            raise ValueError(f"ARGUS_PARALLEL {text!r}: {name} must divide the {dp} data-parallel ranks")
     return Layout({**sizes, "dp": dp})
 
 

@@ -122,7 +122,7 @@ def from_mesh(names: tuple[str, ...], shape: tuple[int, ...]) -> Layout:
     """Layout of a device mesh over all ranks in order, dimensions from slowest to fastest.
 
     `tp` and `pp` are what they say. All others (dp_replicate, dp_shard, cp, ...) hold replicas of the same
-    work and together are dp; they must be neighbours. `ep` is kept where it is the fastest of them.
+    work and together are dp; they must be neighbours. `ep` and `cp` are kept where they are the fastest.
     """
     groups: list[tuple[str, int]] = []
     sizes = {"tp": 1, "pp": 1, "dp": 1}
@@ -135,14 +135,15 @@ def from_mesh(names: tuple[str, ...], shape: tuple[int, ...]) -> Layout:
     if len(set(order)) != len(order):
         return Layout()
     replicas = [(name, size) for name, size in zip(names, shape, strict=True) if name not in ("tp", "pp")]
-    if replicas and replicas[-1][0] == "ep":
-        sizes["ep"] = replicas[-1][1]
+    fastest, size = replicas[-1] if replicas else ("", 1)
+    if fastest in ("cp", "ep") and size > 1:
+        sizes[fastest] = size
     order += [role for role in ("dp", "tp", "pp") if role not in order]
     return Layout(sizes, tuple(order))
 
 
 def from_megatron(state: Any, rank: int) -> Layout:
-    """Layout of `megatron.core.parallel_state`; context parallel counts as data parallel, as it does there.
+    """Layout of `megatron.core.parallel_state`; context parallel splits data parallel, as it does there.
 
     Empty where no order of ranks that we know gives this rank the place that Megatron gave it.
     """
@@ -161,8 +162,10 @@ def from_megatron(state: Any, rank: int) -> Layout:
         layout = Layout(sizes, order)
         if layout.coordinates(rank) == at:
             ep = int(state.get_expert_model_parallel_world_size())
+            if cp > 1:
+                sizes["cp"] = cp
             if ep > 1 and at["dp"] % ep == int(state.get_expert_model_parallel_rank()):
-                return Layout({**sizes, "ep": ep}, order)
+                sizes["ep"] = ep
             return layout
     return Layout()
 

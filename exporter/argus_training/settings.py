@@ -80,7 +80,7 @@ TABLE: Final = (
         "ARGUS_PARALLEL",
         str,
         "",
-        "parallel sizes in Megatron's order, such as tp=2,pp=4,ep=8; dp is the rest",
+        "parallel sizes in Megatron's order, such as tp=2,pp=4,cp=2; dp is the rest, which ep and cp divide",
     ),
     Variable(
         "ARGUS_TRACED_PYTHON_API",

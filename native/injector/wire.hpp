@@ -75,7 +75,9 @@ struct Hello {
   char role[32] = {};
   std::uint8_t channels = 0;
   std::uint8_t shares_page = 0;
-  std::uint8_t padding[6] = {};
+  std::uint16_t cp = 0;
+  std::uint16_t cp_size = 0;
+  std::uint8_t padding[2] = {};
 };
 static_assert(sizeof(Hello) == 280);
 

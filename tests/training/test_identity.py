@@ -69,7 +69,7 @@ def test_no_layout_is_no_coordinates() -> None:
     assert Layout().coordinates(3) == {}
 
 
-@pytest.mark.parametrize("text", ["tp=3", "tp=0", "cp=2", "tp", "tp=2,dp=8", "ep=3"])
+@pytest.mark.parametrize("text", ["tp=3", "tp=0", "cp=3", "dp=2,sp=4", "tp", "tp=2,dp=8", "ep=3"])
 def test_layout_that_does_not_fit_is_refused(text: str) -> None:
     """Wrong sizes would put ranks into wrong groups silently."""
     with pytest.raises(ValueError, match="ARGUS_PARALLEL"):

@@ -137,7 +137,8 @@ def test_megatron_layout_is_found_from_one_rank(data: st.DataObject) -> None:
     cp = data.draw(st.sampled_from([size for size in (1, 2, 4) if sizes["dp"] % size == 0]))
     layout = Layout(sizes, order)
     found = from_megatron(State(rank, layout, cp=cp), rank)
-    assert found.coordinates(rank) == layout.coordinates(rank)
+    split = Layout({**sizes, "cp": cp} if cp > 1 else sizes, order)
+    assert found.coordinates(rank) == split.coordinates(rank)
 
 
 def test_megatron_is_asked_once_it_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,3 +158,32 @@ def test_groups_are_named_by_the_layout() -> None:
     assert group_name([1, 3], layout, 8) == "ranks:1-3.2"
     assert group_name(list(range(8)), layout, 8) == "world"
     assert group_name([0, 4], Layout(), 8) == "ranks:0-4.2"
+
+
+def test_groups_within_the_data_parallel_ranks_are_named_by_their_members() -> None:
+    """16 ranks, tp 2, dp 8 in blocks of ep 4 and of cp 2."""
+    layout = Layout({"tp": 2, "pp": 1, "dp": 8, "ep": 4, "cp": 2})
+    assert group_name([0, 2, 4, 6], layout, 16) == "ep"
+    assert group_name([9, 11, 13, 15], layout, 16) == "ep"
+    assert group_name([0, 8], layout, 16) == "edp"
+    assert group_name([0, 2], layout, 16) == "cp"
+    assert group_name([0, 4, 8, 12], layout, 16) == "dp", "Megatron's, which has no cp in it"
+    assert group_name([0, 2, 4, 8], layout, 16) == "ranks:0-8.4"
+    assert group_name([2, 4], layout, 16) == "ranks:2-4.2"
+
+
+def test_the_description_decides_between_groups_of_the_same_ranks() -> None:
+    """Where ep and cp are of one size their groups have the same members."""
+    layout = Layout({"tp": 1, "pp": 1, "dp": 8, "ep": 2, "cp": 2})
+    assert group_name([0, 1], layout, 8, "EXPERT_MODEL_PARALLEL_GROUP") == "ep"
+    assert group_name([0, 1], layout, 8, "CONTEXT_PARALLEL_GROUP") == "cp"
+    assert group_name([0, 2, 4, 6], layout, 8, "EXPERT_DATA_PARALLEL_GROUP") == "edp"
+    assert group_name([0, 2, 4, 6], layout, 8) == "dp"
+
+
+def test_megatron_tells_context_parallel() -> None:
+    """Its index splits the data-parallel one."""
+    layout = Layout({"tp": 2, "pp": 1, "dp": 4})
+    found = from_megatron(State(5, layout, cp=2), 5)
+    assert found.sizes == {"tp": 2, "pp": 1, "dp": 4, "cp": 2}
+    assert found.coordinates(5) == {"tp": 1, "dp": 2, "pp": 0, "cp": 0}

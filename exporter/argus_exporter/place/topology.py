@@ -13,14 +13,15 @@ from functools import lru_cache
 
 from argus_core import wire
 
-DIMENSIONS = ("dp", "tp", "pp", "ep", "edp", "world")
-"""What a phase may be compared along. ep and edp split the data-parallel ranks of one pp and tp index."""
+DIMENSIONS = ("dp", "tp", "pp", "cp", "ep", "edp", "world")
+"""What a phase may be compared along. cp, ep and edp split the data-parallel ranks of one pp and tp index."""
 
-COORDINATES = ("dp", "tp", "pp", "ep")
+COORDINATES = ("dp", "tp", "pp", "cp", "ep")
 
 # ARGUS table 3: attention and data-parallel collectives in the DP group, MoE layers and their all-to-all in
 # the EP group. The rest is ours. First match wins; patterns are fnmatch globs on the phase name.
 DEFAULT_ROUTING: tuple[tuple[str, str], ...] = (
+    ("cp-*", "cp"),
     ("ep-*", "ep"),
     ("moe*", "ep"),
     ("edp-*", "edp"),
@@ -57,6 +58,8 @@ class Identity:
     def from_hello(cls, hello: wire.Hello) -> Identity:
         """Absent coordinates of a plain data-parallel job are filled in: dp = rank."""
         coordinates = {name: getattr(hello, name) for name in COORDINATES if getattr(hello, name) >= 0}
+        if not hello.cp_size:
+            del coordinates["cp"]
         sizes = {
             name: getattr(hello, f"{name}_size") for name in COORDINATES if getattr(hello, f"{name}_size") > 0
         }
@@ -171,19 +174,21 @@ def group_along(identity: Identity, dimension: str) -> Group:
     at, of = identity.coordinates, identity.sizes
     if dimension == "world":
         return Group("world", max(identity.world_size, 0))
-    if dimension in ("ep", "edp") and ("ep" not in at or "dp" not in at or "ep" not in of):
+    splits = {"cp": "cp", "ep": "ep", "edp": "ep"}.get(dimension, "")
+    if splits and (splits not in at or "dp" not in at or splits not in of):
         dimension = "dp"
-    if dimension not in ("ep", "edp") and dimension not in at:
+    if dimension != "edp" and dimension not in at:
         dimension = "dp"
     shared: list[tuple[str, int]] = [
         (name, at[name]) for name in ("dp", "pp", "tp") if name in at and name != dimension
     ]
     size = of.get(dimension, 0)
-    if dimension in ("ep", "edp"):
+    if dimension in ("cp", "ep", "edp"):
         shared = [(name, value) for name, value in shared if name != "dp"]
-        # EP lies inside DP: consecutive blocks of ep_size data-parallel ranks hold one set of experts.
-        if dimension == "ep":
-            shared.append(("block", at["dp"] // of["ep"]))
+        # EP and CP lie inside DP: consecutive blocks of ep_size ranks hold one set of experts, of cp_size one
+        # sequence.
+        if dimension != "edp":
+            shared.append(("block", at["dp"] // of[dimension]))
         else:
             shared.append(("ep", at["ep"]))
             size = of.get("dp", 0) // of["ep"]

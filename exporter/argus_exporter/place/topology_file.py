@@ -79,7 +79,7 @@ class JobTopology:
         return False
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """tp varies fastest, then (cp and) dp, then pp; ep splits dp into consecutive blocks.
+        """tp varies fastest, then dp, then pp; cp and ep split dp into consecutive blocks.
 
         Source: Megatron-LM, parallel_state.initialize_model_parallel, order tp-cp-ep-dp-pp.
         """
@@ -87,8 +87,7 @@ class JobTopology:
             return {}
         tp, dp = self.sizes["tp"], self.sizes["dp"]
         at = {"dp": rank // tp % dp, "tp": rank % tp, "pp": rank // (tp * dp)}
-        if "ep" in self.sizes:
-            at["ep"] = at["dp"] % self.sizes["ep"]
+        at |= {name: at["dp"] % self.sizes[name] for name in ("cp", "ep") if name in self.sizes}
         return at
 
 
@@ -185,6 +184,8 @@ def _sizes(content: object, where: str) -> dict[str, int]:
         raise SettingsError(f"{where}: dp is missing; it cannot be derived, because ranks come one by one")
     dp = given["dp"] * given.get("cp", 1)
     sizes = {"dp": dp, "tp": given.get("tp", 1), "pp": given.get("pp", 1)}
+    if given.get("cp", 1) > 1:
+        sizes["cp"] = given["cp"]
     if "ep" in given:
         if dp % given["ep"]:
             raise SettingsError(

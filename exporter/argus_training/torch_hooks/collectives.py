@@ -163,16 +163,13 @@ class CollectivesHook(Hook):
                 return "other"
             ranks = sorted(self._distributed.get_process_group_ranks(group))
             world_size = self._distributed.get_world_size()
-            known = self._groups[key] = group_name(ranks, self.observer.layout(), world_size)
+            description = getattr(group, "group_desc", "")
+            known = self._groups[key] = group_name(ranks, self.observer.layout(), world_size, description)
         return known
 
 
-def group_name(ranks: list[int], layout: Layout, world_size: int) -> str:
+def group_name(ranks: list[int], layout: Layout, world_size: int, description: str = "") -> str:
     """Name of a process group: `world`, a dimension (`tp`: its ranks differ in tp only), or `ranks:0-6.4`."""
     if len(ranks) == world_size:
         return "world"
-    at = [layout.coordinates(rank) for rank in ranks]
-    varying = [name for name in ("tp", "dp", "pp") if len({where.get(name) for where in at}) > 1]
-    if len(varying) == 1 and len(ranks) == layout.sizes[varying[0]]:
-        return varying[0]
-    return f"ranks:{ranks[0]}-{ranks[-1]}.{len(ranks)}"
+    return layout.group(ranks, description) or f"ranks:{ranks[0]}-{ranks[-1]}.{len(ranks)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from argus_core import wire
@@ -31,6 +33,20 @@ PLAIN = Identity("job", rank=3, world_size=16, coordinates={"dp": 3}, sizes={"dp
 def test_a_group_is_named_by_what_its_members_share(dimension: str, group: Group):
     """The name holds every coordinate but the one that varies; the size is that dimension's."""
     assert group_along(FULL, dimension) == group
+
+
+def test_context_parallel_ranks_are_neighbours_within_dp():
+    """Of a HELLO that tells them; one that does not (before they were told) has none."""
+    told = wire.hello(
+        pid=1, rank=11, world_size=12, training_job="job", monotonic_ns=1, realtime_ns=1,
+        coordinates={"dp": 5, "tp": 1, "cp": 1}, sizes={"dp": 6, "tp": 2, "cp": 2},
+    )  # fmt: skip
+    identity = Identity.from_hello(told)
+    assert identity.info_labels["cp"] == "1"
+    assert RoutingTable(identity).group_of_phase("all_to_all", "cp", "comm") == Group("cp:tp1.block2", 2)
+    silent = Identity.from_hello(dataclasses.replace(told, cp=0, cp_size=0))
+    assert "cp" not in silent.coordinates
+    assert group_along(silent, "cp") == Group("dp:tp1", 6)
 
 
 def test_a_job_without_other_dimensions_has_plain_groups():

@@ -70,9 +70,11 @@ def test_context_parallel_ranks_count_as_data_parallel(tmp_path: Path):
     """They hold the same weights and reduce their gradients together."""
     placed = topology(tmp_path, "job: {sizes: {tp: 2, cp: 2, dp: 3}}").place(reported("job", 11))
     assert (placed.coordinates, placed.sizes) == (
-        {"tp": 1, "dp": 5, "pp": 0},
-        {"tp": 2, "dp": 6, "pp": 1},
+        {"tp": 1, "dp": 5, "pp": 0, "cp": 1},
+        {"tp": 2, "dp": 6, "pp": 1, "cp": 2},
     )
+    assert group_along(placed, "cp") == Group("cp:pp0.tp1.block2", 2)
+    assert group_along(placed, "dp") == Group("dp:pp0.tp1", 6)
 
 
 def test_ranks_may_be_placed_one_by_one(tmp_path: Path):
