@@ -409,7 +409,7 @@ def test_installed_torch_has_no_unknown_collective() -> None:
     """A new torch that names a collective anew must be noticed: it would be invisible."""
     from torch.distributed import distributed_c10d
 
-    from argus_training.torch_hooks.collectives import COLLECTIVES, LEFT_OUT
+    from argus_training.torch_hooks.collectives import ASYNCHRONOUS, COLLECTIVES, LEFT_OUT
 
     collectives = {
         name
@@ -418,5 +418,5 @@ def test_installed_torch_has_no_unknown_collective() -> None:
         and "group" in (parameters := inspect.signature(function).parameters)
         and {"async_op", "tensor", "obj", "object_list"} & set(parameters)
     }
-    assert collectives <= {*COLLECTIVES, *LEFT_OUT}
+    assert collectives <= {*COLLECTIVES, ASYNCHRONOUS, *LEFT_OUT}
     assert "all_reduce" in collectives

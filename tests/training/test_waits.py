@@ -152,3 +152,66 @@ def test_buffers_are_split_off_with_events_too(reader: Reader) -> None:
     until(lambda: said.exit_status is not None, "BYE")
     assert len(said.seconds("forward")) == 4
     assert min(said.seconds("dp-buffers-broadcast")) > 0.05 > max(said.seconds("forward"))
+
+
+ASYNCHRONOUS = """
+import sys, time, torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch.distributed import isend, irecv
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+pair = dist.new_group([0, 1])
+peer = 1 - rank
+for _ in range(5):
+    dist.barrier()
+    if rank == 1: time.sleep(0.05)
+    if rank < 2:
+        dist.all_gather([torch.ones(1)] * 2, torch.ones(1), pair, True).wait()
+        for work in dist.batch_isend_irecv([dist.P2POp(irecv if rank else isend, torch.ones(2), peer, pair)]):
+            work.wait()
+    dist.all_reduce(torch.ones(4), async_op=True).wait()
+    functional.all_reduce(torch.ones(3), "sum", dist.group.WORLD) + 1
+    if rank < 2: (irecv if rank else isend)(torch.ones(1), peer).wait()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_the_wait_for_an_asynchronous_collective_is_a_span(reader: Reader, tmp_path: Path) -> None:
+    """By the name of what is waited for, in its group; a peer that is late is waited for there."""
+    script = tmp_path / "asynchronous.py"
+    script.write_text(ASYNCHRONOUS)
+    assert run_ranks(script, 3, environment(reader.path, ARGUS_PARALLEL="tp=1")) == ["", "", ""]
+    until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(3)), "BYE")
+    waits = {(phase, group) for phase, group, _ in reader.ranks[0].spans if phase.endswith("-wait")}
+    assert waits == {
+        ("all_gather-wait", "ranks:0-1.2"),
+        ("batch_isend_irecv-wait", "ranks:0-1.2"),
+        ("all_reduce-wait", "world"),
+        ("functional-wait", ""),
+        ("work-wait", ""),
+    }
+    assert sorted(reader.ranks[0].seconds("all_gather-wait"))[2] > 0.04
+    assert sorted(reader.ranks[2].seconds("all_reduce-wait"))[2] > 0.04
+    assert sorted(reader.ranks[1].seconds("all_gather-wait"))[2] < 0.02
+    assert not {"all_gather", "all_reduce"} & set(reader.ranks[0].count()), "the call itself takes no time"
+
+
+def test_a_compiled_collective_is_one_graph(reader: Reader) -> None:
+    """A compiler that traces the user's function sees nothing of the waits."""
+    program = """
+import tempfile, torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+dist.init_process_group("gloo", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1)
+@torch.compile(fullgraph=True, backend="eager")
+def step(x):
+    return functional.wait_tensor(functional.all_reduce(x, "sum", dist.group.WORLD)) * 2
+for _ in range(3):
+    y = step(torch.ones(2))
+print(y, hasattr(functional.wait_tensor, "__wrapped__"))
+dist.destroy_process_group()
+"""
+    result = run_rank("import warnings; warnings.simplefilter('ignore')\n" + program, reader.path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "tensor([2., 2.]) True\n", "")

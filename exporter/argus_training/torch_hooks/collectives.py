@@ -3,8 +3,10 @@
 Patched: the functions of `torch.distributed` that are listed here and exist in the installed torch, both
 where they are defined and where they are re-exported. One that calls another is one span. Asynchronous
 calls (`async_op=True`) return at once, so their host time says nothing: they count in the sequence of their
-group (shared page), and their time is left to the kernel channel. So are functional collectives and those
-that DDP and FSDP issue from C++ (`backward.py` times the wait for them).
+group (shared page), and the wait for them is a span, `all_reduce-wait`: `Work.wait`, which on a GPU makes the
+current stream wait. So are the waits of functional collectives (`wait_tensor`) and of FSDP2 for its
+parameters (`dp-unshard-wait`). What DDP, FSDP and autograd issue and wait for in C++ is not seen here
+(`backward.py`).
 
 Patched too: the method by which DDP broadcasts its buffers (of BatchNorm) from rank 0 when a forward begins:
 phase `dp-buffers-broadcast`. Who comes late to it lets the others wait.
@@ -13,6 +15,7 @@ phase `dp-buffers-broadcast`. Who comes late to it lets the others wait.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -51,9 +54,11 @@ COLLECTIVES: Final = (
     "send",
     "send_object_list",
 )
-LEFT_OUT: Final = ("isend", "irecv", "batch_isend_irecv")
-"""Asynchronous by nature."""
-POINT_TO_POINT: Final = ("send", "recv", "send_object_list", "recv_object_list")
+ASYNCHRONOUS: Final = "batch_isend_irecv"
+"""Returns a list of what to wait for."""
+LEFT_OUT: Final = ("isend", "irecv")
+"""Asynchronous too. `P2POp` takes these functions alone, also from who imported them before us."""
+POINT_TO_POINT: Final = ("send", "recv", "send_object_list", "recv_object_list", ASYNCHRONOUS)
 """Not entered by all ranks of a group, so they do not count in its sequence."""
 
 _GROUPS_LIMIT: Final = 1024
@@ -69,6 +74,8 @@ class CollectivesHook(Hook):
         self._groups: dict[str, str] = {}
         observer.on_topology.append(self._groups.clear)
         self._tasks: dict[tuple[str, str], Task] = {}
+        self._awaited: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
+        """Name and group of what `Work.wait` waits for."""
 
     def attach(self, torch: Any) -> None:
         if not torch.distributed.is_available():
@@ -76,7 +83,8 @@ class CollectivesHook(Hook):
         from torch.distributed import distributed_c10d
 
         self._distributed = distributed_c10d
-        for name in COLLECTIVES:
+        self._is_compiling = torch.compiler.is_compiling
+        for name in (*COLLECTIVES, ASYNCHRONOUS):
             original = getattr(distributed_c10d, name, None)
             if original is None:
                 continue
@@ -85,6 +93,11 @@ class CollectivesHook(Hook):
             self.replace(distributed_c10d, name, wrapper)
             if exported:
                 self.replace(torch.distributed, name, wrapper)
+        work = distributed_c10d.Work
+        wrapper = self._wrap_wait(work.wait, lambda one: self._awaited.get(one, ("work", "")))
+        self.replace(work, "wait", wrapper)
+        self.when_imported("torch.distributed._functional_collectives", self._attach_functional)
+        self.when_imported("torch.distributed.fsdp._fully_shard._fsdp_param_group", self._attach_fsdp)
         ddp = torch.nn.parallel.DistributedDataParallel
         if hasattr(ddp, "_sync_buffers"):
             wrapper = self._wrap("dp-buffers-broadcast", ddp._sync_buffers, "dp")
@@ -94,25 +107,78 @@ class CollectivesHook(Hook):
                 "torch._dynamo", lambda dynamo: self.replace(ddp, "_sync_buffers", dynamo.disable(wrapper))
             )
 
+    def _attach_functional(self, functional: Any) -> None:
+        wrapper = self._wrap_wait(functional.wait_tensor, lambda _: ("functional", ""))
+        self.replace(functional, "wait_tensor", wrapper)
+
+    def _attach_fsdp(self, module: Any) -> None:
+        """On a GPU FSDP2 gathers in a stream of its own; here the one that computes waits for it."""
+        class_ = module.FSDPParamGroup
+        wrapper = self._wrap_wait(class_.wait_for_unshard, lambda _: ("dp-unshard", "dp"))
+        self.replace(class_, "wait_for_unshard", wrapper)
+
     def _wrap(self, name: str, original: Callable[..., Any], group: str = "") -> Callable[..., Any]:
         """`group`: its name, where the arguments do not tell."""
-        stopwatch = self.observer.stopwatch
         counted = name not in POINT_TO_POINT
 
+        def begins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Task | None, str]:
+            process_group = kwargs.get("group") or next(filter(self._is_group, args), None)
+            if name == ASYNCHRONOUS:
+                process_group = args[0][0].group
+            named = group or self._group_name(process_group)
+            if counted and named:
+                self.recorder.entered(named)
+            returns_at_once = not named or kwargs.get("async_op") or name == ASYNCHRONOUS
+            return None if returns_at_once else self._task(name, named), named
+
+        def ended(result: Any, named: str) -> bool:
+            awaited = [
+                work
+                for work in (result if type(result) is list else [result])
+                if isinstance(work, self._distributed.Work)
+            ]
+            self._awaited.update((work, (name, named)) for work in awaited)
+            return not awaited  # async_op may have been given by position
+
+        return self._around(original, begins, ended)
+
+    def _wrap_wait(
+        self, original: Callable[..., Any], of: Callable[[Any], tuple[str, str]]
+    ) -> Callable[..., Any]:
+        """`of`: name and group of what its first argument stands for."""
+
+        def begins(args: tuple[Any, ...], _kwargs: dict[str, Any]) -> tuple[Task | None, str]:
+            name, group = of(args[0])
+            return self._task(f"{name}-wait", group), group
+
+        return self._around(original, begins, lambda _result, _group: True)
+
+    def _around(
+        self,
+        original: Callable[..., Any],
+        begins: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Task | None, str]],
+        ended: Callable[[Any, str], bool],
+    ) -> Callable[..., Any]:
+        """`original` with a span around it.
+
+        Args:
+            begins: gives what the span is of (None: there is none), and the group.
+            ended: takes the result and the group; whether it was a span.
+        """
+        stopwatch, is_compiling = self.observer.stopwatch, self._is_compiling
+
         @functools.wraps(original)
-        def collective(*args: Any, **kwargs: Any) -> Any:
-            if self._inside or not self.alive:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # First: a compiler that traces the user's function sees no more of us.
+            if is_compiling() or self._inside or not self.alive:
                 return original(*args, **kwargs)
             self._inside = True
             task: Task | None = None
             begin: Mark | None = None
+            group = ""
             try:
-                process_group = kwargs.get("group") or next(filter(self._is_group, args), None)
-                named = group or self._group_name(process_group)
-                if counted and named:
-                    self.recorder.entered(named)
-                if named and not kwargs.get("async_op"):
-                    task = self._task(name, named)
+                task, group = begins(args, kwargs)
+                if task is not None:
                     begin = stopwatch.begin(task)
             except Exception as error:
                 self.failed(error)
@@ -125,17 +191,14 @@ class CollectivesHook(Hook):
                 raise
             self._inside = False
             try:
-                if task is None:
-                    pass
-                elif result is not None and hasattr(result, "wait"):  # async_op was given by position
-                    stopwatch.discard(task, begin)
-                else:
-                    stopwatch.span(task, begin)
+                is_span = ended(result, group)
+                if task is not None:
+                    (stopwatch.span if is_span else stopwatch.discard)(task, begin)
             except Exception as error:
                 self.failed(error)
             return result
 
-        return collective
+        return call
 
     def _task(self, name: str, group: str) -> Task:
         known = self._tasks.get((name, group))
