@@ -113,6 +113,11 @@ PHASE_DURATION = _summary(
     "Duration of phase spans without what lies in other spans within them, so that phases add up. "
     "source: event (CUDA events), host (host clock) or kernel (from NCCL kernels).",
 )
+PHASE_INFO = _gauge(
+    "argus_phase_info",
+    ("phase", "kind", "waits"),
+    "1; waits: dimensions whose ranks the phase may wait for in its own time (dp,tp), none, or unknown.",
+)
 PHASE_WINDOW_MAX = _gauge(
     "argus_phase_window_max_seconds",
     _PHASE,

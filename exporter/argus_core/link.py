@@ -11,7 +11,6 @@ import contextlib
 import functools
 import os
 import socket
-import stat
 import struct
 import sys
 import time
@@ -20,11 +19,13 @@ from pathlib import Path
 from typing import Final
 
 from argus_core import wire
+from argus_core.trust import trusted
 
 _SEND_ORDER = (
     wire.MessageType.NAMES,
     wire.MessageType.CHANNELS,
     wire.MessageType.JOB,
+    wire.MessageType.PHASES,
     wire.MessageType.ACTIVITY,
     wire.MessageType.SPANS,
     wire.MessageType.KERNELS,
@@ -60,23 +61,10 @@ def default_socket_path() -> Path:
 def stranger(connection: socket.socket, path: Path) -> int | None:
     """The user who listens at `path` and may not learn of the training; None where he may.
 
-    Ourselves and root may. Another user, such as a service's, may where only trusted hands can have put a
-    socket: those of the owner of a folder that nobody else may write to, and so upwards to one that is ours
-    or root's (/tmp/argus-1000 may be made by who knows our uid).
-
     Source: unix(7), SO_PEERCRED of a client: the credentials of the process that called listen.
     """
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    trusted = (0, os.getuid())
-    if uid in trusted:
-        return None
-    with contextlib.suppress(OSError):
-        for folder in path.parents:
-            if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                break
-            if folder.lstat().st_uid in trusted:  # who made a link, not who owns what it leads to
-                return None
-    return int(uid)
+    return None if trusted(uid, str(path)) else int(uid)
 
 
 @functools.cache  # once for each in a process: the link tries again for as long as the training lasts

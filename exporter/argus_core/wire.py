@@ -45,6 +45,7 @@ class MessageType(enum.IntEnum):
     STACK_NODES = 12
     STACK_SAMPLES = 13
     JOB = 14
+    PHASES = 15
 
 
 class Kind(enum.IntEnum):
@@ -321,6 +322,36 @@ class JobFacts(Record):
     backend: bytes
 
 
+WAITED_FOR: Final = ("cp", "dp", "edp", "ep", "pp", "tp")
+"""Dimensions whose ranks a phase may wait for, from the lowest bit of a mask on."""
+WAITS_UNKNOWN: Final = 0x80
+"""The bit of a mask that says: nobody knows."""
+
+
+def waits_mask(dimensions: Iterable[str]) -> int:
+    """Mask of some of `WAITED_FOR`."""
+    return sum(1 << WAITED_FOR.index(name) for name in set(dimensions))
+
+
+def waits_text(mask: int) -> str:
+    """`dp,tp`, sorted; `none`, or `unknown`."""
+    if mask & WAITS_UNKNOWN or mask >> len(WAITED_FOR):
+        return "unknown"
+    return ",".join(name for bit, name in enumerate(WAITED_FOR) if mask >> bit & 1) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseInfo(Record):
+    """Whom a phase may wait for in its exclusive time: a mask, see `waits_text`. Repeated with the state."""
+
+    TYPE: ClassVar = MessageType.PHASES
+    FORMAT: ClassVar = struct.Struct("<IBB2x")
+
+    phase_id: int
+    kind: int
+    waits: int
+
+
 @dataclass(frozen=True, slots=True)
 class Bye(Record):
     """Last message: the process ends on purpose, with this exit status."""
@@ -348,6 +379,7 @@ RECORDS: Final[dict[MessageType, type[Record]]] = {
         StackNode,
         StackSample,
         JobFacts,
+        PhaseInfo,
     )
 }
 

@@ -118,6 +118,7 @@ class span(_Timed):  # noqa: N801  (read as a word of the language: `with span("
         from argus_core.wire import Kind
 
         recorder, stopwatch = observer.recorder, observer.stopwatch
+        observer.user_phases.add(self._name)
         if self._kind == "host":  # the host's clock, also where the model is on a GPU
             phase = recorder.phase(self._name, Kind.HOST)
             return functools.partial(recorder.ended, phase, recorder.begin(phase))

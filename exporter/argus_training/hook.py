@@ -13,6 +13,7 @@ from argus_training.iterations import IterationDetector
 from argus_training.recorder import Recorder
 from argus_training.step_progress import StepProgress
 from argus_training.stopwatch import Stopwatch
+from argus_training.waits import PhaseWaits
 
 FAILURES_LIMIT: Final = 3
 _PERIOD_NS: Final = 1_000_000_000
@@ -38,7 +39,7 @@ class Observer:
         layout: Callable[[], Layout] = Layout,
         traced: str = "",
     ) -> None:
-        self.recorder = recorder
+        self.recorder: Recorder = recorder
         self.stopwatch = stopwatch
         self.layout = layout
         self.traced = traced
@@ -69,6 +70,9 @@ class Observer:
         self._period_ends = 0
         self._use_events = use_events
         self.hooks: list[Hook] = []
+        self.user_phases: set[str] = set()
+        """Names of the user's own spans."""
+        recorder.outbox.waits = PhaseWaits(self).of
         self.reducers: list[Any] = []
         """Outermost modules that reduce gradients at the end of the backward: DDP and FSDP."""
         self.public = PublicFunctions(self)

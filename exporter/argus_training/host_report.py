@@ -42,6 +42,11 @@ class HostReport:
         self.warm = True
         """Warm-up is over."""
 
+    @property
+    def compiles(self) -> bool:
+        """Whether dynamo has compiled anything."""
+        return "dynamo" in self._compilations
+
     def collection(self, generation: int, start_ns: int, duration_ns: int) -> None:
         """A garbage collection has ended."""
         self._collections[min(generation, _GENERATIONS - 1)].add(start_ns, duration_ns)

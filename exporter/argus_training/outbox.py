@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from argus_core import wire
 from argus_core.link import Link
 from argus_training.host_report import HostReport
 from argus_training.sender import Sender
-from argus_training.spans import Packer, PhaseTable, now
+from argus_training.spans import Packer, Phase, PhaseTable, now
 from argus_training.step_log import StepLog
 
 PENDING_LIMIT: Final = 16_384
@@ -68,6 +68,7 @@ class Outbox:
         self._wall = wall
         self.log = StepLog()
         """Finished spans and iterations that wait to be sent."""
+        self._table = table
         self._packer = Packer(link, self.log, table)
         self._lock = threading.Lock()
         self._sender: Sender | None = None
@@ -79,6 +80,8 @@ class Outbox:
         self._flushed_at = 0
         self._state_at = 0
         self._connects = 0
+        self.waits: Callable[[Collection[Phase]], dict[tuple[str, int], int]] = lambda _: {}
+        """Whom phases may wait for: by name and kind, a mask of `wire.WAITED_FOR`."""
         self.may_speak: Callable[[], bool] = lambda: True
         """Asked until it says yes: whether this process speaks for a rank at all."""
         self.spans = 0
@@ -228,6 +231,9 @@ class Outbox:
         return True
 
     def _send_state(self, offset: int) -> None:
+        link = self._link
+        for (name, kind), mask in self.waits(list(self._table.coded.values())).items():
+            link.add(wire.PhaseInfo(link.name_id(name), kind, mask))
         self._state_at = self._flushed_at
         self._host.send_state(
             self._link,

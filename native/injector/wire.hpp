@@ -26,6 +26,7 @@ enum class MessageType : std::uint16_t {
   kStackNodes = 12,
   kStackSamples = 13,
   kJob = 14,
+  kPhases = 15,
 };
 
 enum class Operation : std::uint8_t {

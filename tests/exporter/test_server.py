@@ -248,6 +248,7 @@ def message(record: wire.Record) -> bytes:
         ([message(HELLO), message(UNBOUND)], "name_id"),
         ([message(HELLO), message(BAD_KIND)], "value"),
         ([message(HELLO), message(MORE_THAN_ALL)], "value"),
+        ([message(HELLO), message(wire.PhaseInfo(0, 77, 0))], "value"),
         ([message(HELLO), message(NOT_A_NUMBER)], "value"),
         ([message(HELLO), message(wire.Work(float("nan"), 0))], "value"),
         ([message(HELLO), message(wire.Kernel(1, 1, -1, NEVER_BOUND, 0, 0, 0, 0))], "name_id"),

@@ -38,6 +38,8 @@ class Said:
         self.work: dict[str, float] = {}
         self.collections: list[wire.GarbageCollection] = []
         self.compilations: list[tuple[str, wire.Compilation]] = []
+        self.waits: dict[tuple[str, str], str] = {}
+        """Whom a phase may wait for, by name and kind; the last that was said."""
         self.page: PageReader | None = None
         self.exit_status: int | None = None
         self.ended = False
@@ -106,6 +108,9 @@ class Reader:
                 said.work[names[record.unit_id]] = record.total
             case wire.GarbageCollection():
                 said.collections.append(record)
+            case wire.PhaseInfo():
+                key = names[record.phase_id], wire.Kind(record.kind).name.lower()
+                said.waits[key] = wire.waits_text(record.waits)
             case wire.Compilation():
                 said.compilations.append((names[record.compiler_id], record))
             case wire.Bye():

@@ -65,6 +65,7 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_iteration_last_step": lambda _: 1,
     "argus_iteration_last_timestamp_seconds": lambda _: 1,
     "argus_phase_duration_seconds": lambda fleet: fleet.phases,
+    "argus_phase_info": lambda fleet: fleet.phases,
     "argus_phase_window_max_seconds": lambda fleet: fleet.phases,
     # Seen at a scrape if it is open at that moment; over two hours all of them.
     "argus_phase_open_timestamp_seconds": lambda fleet: fleet.phases,

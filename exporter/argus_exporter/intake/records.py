@@ -49,6 +49,9 @@ def take(rank: RankState, header: wire.Header, payload: memoryview, names: NameT
         case wire.MessageType.JOB:
             for facts in wire.JobFacts.unpack_all(payload):
                 job_facts(rank, facts)
+        case wire.MessageType.PHASES:
+            for told in wire.PhaseInfo.unpack_all(payload):
+                phase_info(rank, told, names)
         case wire.MessageType.CHANNELS:
             for state in wire.ChannelState.unpack_all(payload):
                 channel_state(rank, state, names)
@@ -83,6 +86,16 @@ def span(rank: RankState, record: wire.Span, names: NameTable) -> None:
     elif kind == "comm" and source != "kernel" and named in DIMENSIONS:
         end_ns = record.start_ns + record.duration_ns
         rank.kernels.collective(CollectiveSpan(record.start_ns, end_ns, named, source == "event"))
+
+
+def phase_info(rank: RankState, record: wire.PhaseInfo, names: NameTable) -> None:
+    phase = names.text(record.phase_id) or _UNNAMED
+    try:
+        kind = wire.Kind(record.kind).name.lower()
+    except ValueError as error:
+        raise wire.WireError("value", f"phase {phase!r}: {error}") from error
+    if not rank.phases.tell_waits(phase, kind, wire.waits_text(record.waits)):
+        rank.channel(wire.Channel.PHASES).dropped["phases_limit"] += 1
 
 
 def iteration(rank: RankState, record: wire.Iteration) -> None:

@@ -43,8 +43,20 @@ class Phases(dict[PhaseKey, PhaseTotals]):
         self.routing = routing
         self.groups: dict[str, int] = {}
         """How many ranks each group has, where that is known."""
+        self._waits: dict[tuple[str, str], str] = {}
         self._extremes_seconds = extremes_seconds
         self._clock = clock
+
+    def tell_waits(self, phase: str, kind: str, waits: str) -> bool:
+        """Whom a phase may wait for, as the producer says; False where the rank has too many phases."""
+        if (phase, kind) not in self._waits and len(self._waits) >= _PHASES_LIMIT:
+            return False
+        self._waits[phase, kind] = waits
+        return True
+
+    def waits(self) -> dict[tuple[str, str], str]:
+        """By phase and kind, of each phase that was counted; `unknown` where the producer has not said."""
+        return {(key.phase, key.kind): self._waits.get((key.phase, key.kind), "unknown") for key in self}
 
     def count(
         self, phase: str, kind: str, named: str, source: str, *, spans: int, seconds: float, longest: float

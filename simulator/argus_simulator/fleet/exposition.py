@@ -183,6 +183,13 @@ class Exposition:
             return nothing if found is None else found[2]
 
         yield self.of_rank(catalogue.PHASE_WINDOW_MAX, longest, rows)
+        # Here ranks wait for one another in collectives alone.
+        waits = ["none" if phase.along is None else _dimension(phase) for phase in steps.phases]
+        info = [
+            Row({"phase": phase.name, "kind": phase.kind, "waits": whom})
+            for phase, whom in zip(steps.phases, waits, strict=True)
+        ]
+        yield self.of_rank(catalogue.PHASE_INFO, lambda: np.ones((len(info), self.layout.ranks)), info)
         open_rows = [Row({"phase": phase.name, "kind": phase.kind}) for phase in steps.phases]
         yield self.of_rank(catalogue.PHASE_OPEN, self._open_since, open_rows)
         along = [phase for phase in steps.phases if phase.along is not None]

@@ -81,6 +81,7 @@ def phases(exporter: Exporter) -> None:
                 )
         records.iteration(state, wire.Iteration(step, step * SECOND, SECOND, step, float(step), float(step)))
     records.activity(state, wire.ActivityChange(1, wire.Activity.CHECKPOINT))
+    records.phase_info(state, wire.PhaseInfo(2, wire.Kind.COMM, wire.waits_mask(["tp", "dp"])), names)
     records.work(state, wire.Work(4096.0, 3), names)
     records.channel_state(state, wire.ChannelState(10**6, 3, 0, wire.Channel.PHASES, 1), names)
 

@@ -240,6 +240,30 @@ def test_a_hello_without_a_channel_that_exists_is_refused(mask: int):
 # Limits
 
 
+def test_phases_say_whom_they_may_wait_for():
+    """Of each phase that was counted: as the producer said last, else nobody knows."""
+    host = Host()
+    state = host.connect(connection(PHASES))
+
+    class Names:
+        def text(self, number: int) -> str:
+            return ["", "forward", "backward", "data", "never"][number]
+
+    names = Names()
+    told = [(1, 0, wire.waits_mask(["tp"])), (1, 0, 0), (2, 0, wire.waits_mask(["tp", "dp"])), (4, 0, 0)]
+    for one in told:
+        records.phase_info(state, wire.PhaseInfo(*one), names)  # type: ignore[arg-type]
+    for phase, kind in ((1, 0), (2, 0), (3, 2)):
+        records.span(state, wire.Span(1, 1, 1, phase, 0, kind, 1, 0), names)  # type: ignore[arg-type]
+    assert state.phases.waits() == {
+        ("forward", "compute"): "none",
+        ("backward", "compute"): "dp,tp",
+        ("data", "host"): "unknown",
+    }
+    records.phase_info(state, wire.PhaseInfo(1, 0, 0x40), names)  # type: ignore[arg-type]
+    assert state.phases.waits()["forward", "compute"] == "unknown"
+
+
 def test_phases_count_what_lies_in_no_other_span():
     """Sum and longest; what the 32-bit float on the wire rounds up is no time less than none."""
     host = Host()

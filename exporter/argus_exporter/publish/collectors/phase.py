@@ -1,4 +1,4 @@
-"""Phase durations as sums and counts, and the longest span of the trailing window."""
+"""Phase durations as sums and counts, the longest span of the trailing window, and whom a phase waits for."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class PhaseCollector:
     def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:
         duration = FamilyBuilder(catalogue.PHASE_DURATION)
         longest = FamilyBuilder(catalogue.PHASE_WINDOW_MAX)
+        info = FamilyBuilder(catalogue.PHASE_INFO)
         for state in ranks:
             base = rank_labels(state)
             # The maximum has no source label: where two clocks measure one phase the longer reading counts.
@@ -30,4 +31,6 @@ class PhaseCollector:
                     maxima[short] = max(seconds, maxima.get(short, 0.0))
             for (phase, kind, group), seconds in maxima.items():
                 longest.add(base | {"phase": phase, "kind": kind, "group": group}, seconds)
-        return with_samples((duration, longest), "no phase has been reported")
+            for (phase, kind), waits in state.phases.waits().items():
+                info.add(base | {"phase": phase, "kind": kind, "waits": waits}, 1)
+        return with_samples((duration, longest, info), "no phase has been reported")

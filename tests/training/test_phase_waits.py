@@ -1,0 +1,116 @@
+"""Whom a phase may wait for in its own time: what a rank says of each of its phases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argus_core import wire
+from argus_training.waits import CONDITIONS, TABLE, waits_of
+
+from .jobs import environment, run_rank, run_ranks
+from .reader import Reader, until
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+MEGATRON = {"tp": 2, "pp": 2, "dp": 4, "ep": 2, "cp": 1}
+
+
+def said(
+    phase: str, kind: wire.Kind, *holding: str, group: str = "", sizes: dict[str, int] = MEGATRON
+) -> str:
+    return wire.waits_text(waits_of(phase, kind, group, holding, sizes, 16))
+
+
+@pytest.mark.parametrize(
+    ("holding", "forward", "backward", "optimizer"),
+    [
+        ((), "none", "none", "none"),
+        (("fsdp1",), "dp", "dp", "none"),
+        (("fsdp2",), "none", "dp", "none"),
+        (("deepspeed",), "dp", "dp", "dp"),
+        (("dtensor",), "none", "tp", "none"),
+        (("dtensor", "fsdp2"), "none", "dp,tp", "none"),
+        (("transformer_engine", "deep_ep"), "ep,tp", "ep,tp", "none"),
+    ],
+)
+def test_the_table_tells_by_framework(
+    holding: tuple[str, ...], forward: str, backward: str, optimizer: str
+) -> None:
+    """Of the dimensions that the job has: nobody waits along cp here."""
+    found = [said(phase, wire.Kind.COMPUTE, *holding) for phase in ("forward", "backward", "optimizer")]
+    assert found == [forward, backward, optimizer]
+
+
+def test_a_collective_waits_for_its_group() -> None:
+    """One of the whole job for everybody; one of ranks without a name for nobody knows whom."""
+    assert said("all_reduce", wire.Kind.COMM, group="tp") == "tp"
+    assert said("pp-forward-recv", wire.Kind.COMM) == "pp"
+    assert said("barrier", wire.Kind.COMM, group="world") == "dp,ep,pp,tp"
+    assert said("barrier", wire.Kind.COMM, group="world", sizes={}) == "dp"
+    assert said("all_reduce", wire.Kind.COMM, group="ranks:0-6.4") == "unknown"
+    assert said("work-wait", wire.Kind.COMM) == "unknown"
+
+
+def test_a_phase_that_nobody_knows_is_unknown() -> None:
+    """A function of the user's choice may call anything."""
+    assert said("dataset.tokenise", wire.Kind.HOST) == "unknown"
+
+
+def test_every_condition_of_the_table_is_asked_for() -> None:
+    """A row whose condition never holds would say that there is no wait."""
+    assert {row.when for row in TABLE} == set(CONDITIONS)
+
+
+PROGRAM = """
+import sys, torch, torch.distributed.fsdp
+import argus_training
+torch.distributed.init_process_group("gloo")
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
+if sys.argv[1] == "ddp":
+    model = torch.nn.parallel.DistributedDataParallel(model)
+else:
+    torch.distributed.fsdp.fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    with argus_training.span("attention", kind="compute"), argus_training.span("tokenise"):
+        loss = model(torch.ones(2, 8)).sum()
+    loss.backward()
+    optimizer.step()
+torch.distributed.all_reduce(torch.ones(1))
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("framework", "backward"), [("ddp", "none"), ("fsdp2", "dp")])
+def test_a_rank_says_whom_its_phases_may_wait_for(framework: str, backward: str, tmp_path: Path) -> None:
+    """A user's compute is their own work by their word; of their other spans nobody knows."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    with Reader(tmp_path / "s") as reader:
+        assert run_ranks(script, 2, environment(reader.path), framework) == ["", ""]
+        until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(2)), "BYE")
+        waits = reader.ranks[0].waits
+    assert waits["forward", "compute"] == waits["optimizer", "compute"] == "none"
+    assert waits["backward", "compute"] == backward
+    assert waits["attention", "compute"] == "none"
+    assert waits["tokenise", "host"] == "unknown"
+    assert waits["all_reduce", "comm"] == "dp"
+
+
+def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
+    """Without a job around it."""
+    program = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(4)).sum().backward()
+    optimizer.step()
+"""
+    with Reader(tmp_path / "s") as reader:
+        assert run_rank(program, reader.path).returncode == 0
+        until(lambda: reader.ranks[0].exit_status is not None, "BYE")
+        assert set(reader.ranks[0].waits.values()) == {"none"}
