@@ -73,6 +73,9 @@ def environment_page() -> str:
         "Generated from `exporter/argus_training/settings.py` by `make generate`; do not edit.",
         "What cannot be used is said once on stderr, and the default is used: nothing here stops a job.",
         "",
+        "All but `ARGUS_SOCKET` and `ARGUS_PRODUCER_PID` can also stand in a "
+        "[file beside the socket](training.md#settings-in-a-file); a variable wins.",
+        "",
         "| variable | allowed | default | meaning |",
         "|---|---|---|---|",
     ]

@@ -7,11 +7,10 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import argus_training
-from argus_core import wire
+from argus_core import settings_file, wire
 from argus_core.link import Link, default_socket_path
 from argus_core.shared_page import PageWriter
 from argus_training import cupti_fallback, identity, injector, settings, stack_sampler
@@ -24,16 +23,18 @@ from argus_training.stopwatch import Stopwatch
 
 def attach(torch: Any) -> Observer | None:
     """Hook the imported torch and report for this rank. None where that is switched off or done already."""
-    config, warnings = settings.read(os.environ)
+    socket = default_socket_path()
+    file = settings_file.beside(str(socket))
+    config, warnings = settings.read(os.environ, file)
     if config.disable or argus_training._observer is not None:
         return None
+    unplaced = settings.place(os.environ, file)
     other = config.disable_kernels or config.kernels_fallback
     no_kernels, why = injector.place(os.environ, None if other else injector.library_path())
     if config.disable_phases:
         return None
     rank_layout = RankLayout(torch, os.environ, config.parallel, lambda text: _say(text))
     page = _shared_page()
-    socket = Path(config.socket) if config.socket else default_socket_path()
     link = Link(
         socket,
         lambda: _hello(rank_layout, config, torch, page),
@@ -89,6 +90,8 @@ def attach(torch: Any) -> Observer | None:
     argus_training._observer = observer
 
     rank_layout.layout()  # says what cannot be used
+    if unplaced and not (config.disable_kernels or no_kernels):
+        warnings.append(unplaced)
     for warning in warnings:
         _say(warning)
     if config.debug:

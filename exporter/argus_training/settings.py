@@ -6,9 +6,12 @@ A wrong value never stops a training process: it is said once on stderr, and the
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from argus_core import settings_file
+from argus_core.process_environment import THREADS, alone
 
 PREFIX: Final = "ARGUS_"
 HOOKS: Final = (
@@ -216,9 +219,20 @@ class Settings:
     watchdog_seconds: int
 
 
-def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
-    """Settings of an environment, and a sentence for each value that cannot be used or looks mistyped."""
-    warnings: list[str] = []
+def read(environ: Mapping[str, str], file: str = "") -> tuple[Settings, list[str]]:
+    """Settings of an environment, and a sentence for each value that cannot be used or looks mistyped.
+
+    Args:
+        environ: variables; they win over the file.
+        file: path of more of them, see `argus_core.settings_file`; empty: none.
+    """
+    filed, warnings = settings_file.read(file) if file else ({}, [])
+    environ = {**filed, **environ}
+
+    def shown(name: str) -> str:
+        # The boot may have put the file's values into the environment already: they are still the file's.
+        return f"{name} in {file}" if name in filed and filed[name] == environ[name] else name
+
     values: dict[str, Any] = {}
     for variable in TABLE:
         field = variable.name.removeprefix(PREFIX).lower()
@@ -227,18 +241,37 @@ def read(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
             try:
                 values[field] = _parse(variable, environ[variable.name])
             except ValueError as error:
-                shown = ",".join(variable.default) if variable.type is tuple else variable.default
+                default = ",".join(variable.default) if variable.type is tuple else variable.default
                 warnings.append(
-                    f"{variable.name} is {environ[variable.name]!r}; allowed: {error}; using {shown!r}"
+                    f"{shown(variable.name)} is {environ[variable.name]!r}; allowed: {error}; "
+                    f"using {default!r}"
                 )
     names = [variable.name for variable in TABLE]
     for name in sorted(environ):
+        if not name.startswith(PREFIX) or name in names:
+            continue
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.9)
         # Other components have variables of their own: only what is almost one of ours is worth a word.
-        if name.startswith(PREFIX) and name not in names:
-            close = difflib.get_close_matches(name, names, n=1, cutoff=0.9)
-            if close:
-                warnings.append(f"{name} is no variable of ARGUS; did you mean {close[0]}?")
+        # The file is ours alone.
+        if close or name in filed:
+            meant = f"; did you mean {close[0]}?" if close else ""
+            warnings.append(f"{shown(name)} is no variable of ARGUS{meant}")
     return Settings(**values), warnings
+
+
+def place(environ: MutableMapping[str, str], file: str) -> str:
+    """Put the file's settings into the environment, for what reads only that: libargus_cupti, children.
+
+    Returns:
+        A sentence where that cannot be done any more; empty: it is done, or there is nothing to do.
+    """
+    filed, _ = settings_file.read(file)
+    missing = {name: value for name, value in filed.items() if name not in environ}
+    if missing and not alone():
+        unread = [name for name in missing if name in READ_BY_INJECTOR]
+        return f"kernels are recorded without {', '.join(unread)} of {file}: {THREADS}" if unread else ""
+    environ.update(missing)
+    return ""
 
 
 def _parse(variable: Variable, text: str) -> Any:

@@ -396,6 +396,21 @@ def test_switched_off_is_off(reader: Reader, switch: dict[str, str]) -> None:
     assert not reader.ranks
 
 
+def test_settings_come_from_the_file_beside_the_socket(reader: Reader) -> None:
+    """Nothing but the socket is known, as where a launcher drops variables; what is wrong is said once."""
+    file = reader.path.with_name(f"{reader.path.name}.env")
+    file.write_text("ARGUS_JOB=filed\nARGUS_DISABLE_HOOKS=data\nARGUS_EVENT_POOL=1\n")
+    result = run_rank(LOOP + "train()", reader.path)
+    assert result.returncode == 0
+    assert result.stderr == (
+        f"argus: ARGUS_EVENT_POOL in {file} is '1'; allowed: a whole number of 2 or more; using 4096\n"
+    )
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert wire.decode_text(said.hellos[0].training_job) == "filed"
+    assert {"forward", "optimizer"} <= set(said.count()) and "data" not in said.count()
+
+
 def test_hook_can_be_left_out(reader: Reader) -> None:
     """Each hook has a switch of its own."""
     assert run_rank(LOOP + "train()", reader.path, ARGUS_DISABLE_HOOKS="backward,data").returncode == 0

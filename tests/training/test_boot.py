@@ -105,6 +105,40 @@ def test_boot_imports_nothing_of_ours_before_torch() -> None:
     assert result.stdout == "[]\n"
 
 
+def test_settings_of_the_file_are_variables_from_the_start(torches: Path, tmp_path: Path) -> None:
+    """Below a launcher that dropped them: the injector and children read variables. A variable wins."""
+    (tmp_path / "s.env").write_text("ARGUS_JOB=filed\nARGUS_MODEL=llama\n")
+    result = python(
+        "-c",
+        "import os; print(os.environ['ARGUS_JOB'], os.environ['ARGUS_MODEL'])",
+        path=(torches,),
+        ARGUS_SOCKET=str(tmp_path / "s"),
+        ARGUS_MODEL="named",
+    )
+    assert (result.stdout, result.stderr) == ("filed named\n", "")
+
+
+def test_the_file_can_switch_argus_off(torches: Path, tmp_path: Path) -> None:
+    (tmp_path / "s.env").write_text("ARGUS_DISABLE=1\n")
+    result = python("-c", GATE, path=(torches,), ARGUS_SOCKET=str(tmp_path / "s"))
+    assert (result.stdout, result.stderr) == ("False\n", "")
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, {"XDG_RUNTIME_DIR": "/run/user/7"}, {"ARGUS_SOCKET": "/run/s"}, {"ARGUS_SOCKET": ""}]
+)
+def test_the_boot_looks_where_the_producer_reports(environment: dict[str, str]) -> None:
+    """Twins: link.default_socket_path."""
+    probe = (
+        "import sitecustomize as boot; from argus_core.link import default_socket_path\n"
+        "print(str(default_socket_path()) == boot._socket())"
+    )
+    result = python(
+        "-c", f"import sys; sys.path.insert(0, {str(boot_directory())!r}); {probe}", **environment
+    )
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
 ATTACHED = """
 import sys, types
 def told(torch):

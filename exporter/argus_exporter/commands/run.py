@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from argus_core import settings_file
 from argus_core.link import default_socket_path, stranger
 from argus_training import boot_directory, injector, settings
 
@@ -97,7 +98,7 @@ def child_environment(environ: Mapping[str, str], socket: Path, job: str | None)
     environment.pop("ARGUS_PRODUCER_PID", None)
     if job:
         environment["ARGUS_JOB"] = job
-    wanted, _ = settings.read(environment)
+    wanted, _ = settings.read(environment, settings_file.beside(str(socket)))
     if wanted.disable or wanted.disable_kernels:
         return environment
     kernels, reason = injector.environment(environment, injector.library_path())

@@ -8,7 +8,7 @@ the next `sitecustomize` on the path runs, as if this one were not there.
 """
 
 # It must cost little in every Python process and parse in old ones: os.path, open and % formats are meant.
-# ruff: noqa: PTH100, PTH120, PTH123, UP031, ARG003
+# ruff: noqa: PTH100, PTH112, PTH118, PTH120, PTH123, UP031, ARG003
 # mypy: allow-untyped-defs, allow-untyped-calls
 
 import atexit
@@ -133,10 +133,9 @@ def _attach(torch):
 
 def _may_train():
     """Whether this process may turn out to train: none of the launchers and helpers around a rank does."""
-    environ = os.environ
-    if environ.get("ARGUS_DISABLE", "").strip().lower() in ("1", "true", "yes", "on"):
+    if _switched_on("ARGUS_DISABLE"):
         return False
-    observed = environ.get("ARGUS_PRODUCER_PID")
+    observed = os.environ.get("ARGUS_PRODUCER_PID")
     if observed and observed != str(os.getpid()):
         return False  # started by a rank that is observed already
     try:
@@ -147,6 +146,47 @@ def _may_train():
     # Only the program and its own switches: an argument of the script may say anything.
     head = b" ".join(words[:6]) if b"-c" in words[:6] or b"-m" in words[:6] else b" ".join(words[:2])
     return not any(helper in head for helper in _HELPERS)
+
+
+def _torch_is_here():
+    """Whether this interpreter could import torch."""
+    return any(os.path.isdir(os.path.join(entry, "torch")) for entry in sys.path)
+
+
+def _switched_on(name):
+    return os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def _socket():
+    """As argus_core.link.default_socket_path, which would cost more imports than there is to do."""
+    named = os.environ.get("ARGUS_SOCKET")
+    if named:
+        return named
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folder = os.path.join(runtime, "argus") if runtime else "/tmp/argus-%d" % os.getuid()
+    return os.path.join(folder, "exporter.sock")
+
+
+def _place_settings():
+    """The file's settings become variables while this is the only thread; what is wrong is said later."""
+    path = _socket() + ".env"
+    if not os.path.lexists(path):
+        return
+    from argus_core import process_environment, settings_file
+
+    if process_environment.alone():
+        for name, value in settings_file.read(path)[0].items():
+            os.environ.setdefault(name, value)
+
+
+def _begin():
+    """Wait for torch."""
+    sys.meta_path.insert(0, _OwnPackages)
+    if _torch_is_here():
+        _place_settings()
+    if not _switched_on("ARGUS_DISABLE"):
+        sys.meta_path.insert(1, _AttachAfterTorch)
+        atexit.register(_warn_if_missed)
 
 
 def _chain():
@@ -165,8 +205,7 @@ def _chain():
 try:
     if _may_train():
         if sys.version_info >= _OLDEST_PYTHON:
-            sys.meta_path[:0] = [_OwnPackages, _AttachAfterTorch]
-            atexit.register(_warn_if_missed)
+            _begin()
         else:
             sys.stderr.write("argus: not attached, it needs Python %d.%d or newer\n" % _OLDEST_PYTHON)
 except Exception as error:
