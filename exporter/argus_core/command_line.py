@@ -108,7 +108,8 @@ class Program:
         )
         commands = parser.add_subparsers(title="commands", metavar="COMMAND")
         for name, meaning in self.commands.items():
-            commands.add_parser(name, help=meaning, module=f"{self.package}.commands.{name}")
+            module = f"{self.package}.commands.{name.replace('-', '_')}"
+            commands.add_parser(name, help=meaning, module=module)
         return parser
 
     def _config_keys(self) -> str:

@@ -13,6 +13,7 @@ PROGRAM = Program(
     commands={
         "serve": "run the exporter of this host until SIGTERM or Ctrl-C",
         "run": "run a training command with ARGUS attached",
+        "install-hook": "have a Python environment attach ARGUS by itself, below any launcher",
         "replay": "read recorded traces: print a summary, or serve them as if they happened now",
         "trace": "turn files of other tools into traces for Perfetto; list and fetch stored traces",
         "budget": "say how many series a fleet makes, and what Prometheus needs for them",

@@ -48,7 +48,8 @@ def test_help_begins_with_the_commands(program: Program, capsys: pytest.CaptureF
     """Options come behind them; without a command it is the same on stderr, status 2."""
     assert printed(program, "--help") == 0
     shown = capsys.readouterr().out
-    listed = re.findall(r"^    (\w+) ", shown[shown.index("\ncommands:") : shown.index("\noptions:")], re.M)
+    commands = shown[shown.index("\ncommands:") : shown.index("\noptions:")]
+    listed = re.findall(r"^    ([\w-]+) ", commands, re.M)
     assert listed == list(program.commands)
     assert program.main([]) == 2
     assert capsys.readouterr().err == shown

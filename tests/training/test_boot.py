@@ -130,8 +130,8 @@ def test_the_file_can_switch_argus_off(torches: Path, tmp_path: Path) -> None:
 def test_the_boot_looks_where_the_producer_reports(environment: dict[str, str]) -> None:
     """Twins: link.default_socket_path."""
     probe = (
-        "import sitecustomize as boot; from argus_core.link import default_socket_path\n"
-        "print(str(default_socket_path()) == boot._socket())"
+        "import _argus_boot as boot; from argus_core.link import default_socket_path\n"
+        "print(str(default_socket_path()) == boot.default_socket())"
     )
     result = python(
         "-c", f"import sys; sys.path.insert(0, {str(boot_directory())!r}); {probe}", **environment

@@ -1,192 +1,18 @@
 """Runs at the start of every Python process below `argus-exporter run`, because its folder is on PYTHONPATH.
 
-It costs a few ms in a process that imports torch and next to nothing anywhere else: no torch, no argus before
-the process imports torch by itself. Two finders go in front of `sys.meta_path`: one finds argus_core and
-argus_training where this file lies (and nothing else: the training process may use another environment, so
-our site-packages must not leak into it), the other attaches ARGUS when the import of torch has ended. Then
-the next `sitecustomize` on the path runs, as if this one were not there.
+It has ARGUS wait for torch (`_argus_boot`). Then the next `sitecustomize` on the path runs, as if this one
+were not there.
 """
 
-# It must cost little in every Python process and parse in old ones: os.path, open and % formats are meant.
-# ruff: noqa: PTH100, PTH112, PTH118, PTH120, PTH123, UP031, ARG003
+# It must cost little in every Python process and parse in old ones: os.path and % formats are meant.
+# ruff: noqa: PTH100, PTH120, UP031
 # mypy: allow-untyped-defs, allow-untyped-calls
 
-import atexit
 import importlib.util
 import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_ROOT = os.path.dirname(os.path.dirname(_HERE))
-_OURS = ("argus_core", "argus_training")
-# Launchers, and helpers of a rank that inherit its environment: none of them trains. What else may or may not
-# train attaches, and speaks only once it does: a plain script, a process that mp.spawn started.
-_HELPERS = (
-    b"torchrun",
-    b"torch.distributed.run",
-    b"torch/distributed/run.py",
-    b"torch.distributed.launch",
-    b"torch/distributed/launch.py",
-    b"torch/_inductor",
-    b"argus-exporter",
-    b"argus_exporter.cli",
-    b"compile_worker",
-    b"multiprocessing.forkserver",
-    b"resource_tracker",
-)
-_OLDEST_PYTHON = (3, 11)
-
-
-class _OwnPackages:
-    """Finds our two packages beside this file; every other name is none of its business."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if path is not None or name not in _OURS:
-            return None
-        from importlib.machinery import PathFinder
-
-        return PathFinder.find_spec(name, [_ROOT], target)
-
-
-class _AttachAfterTorch:
-    """Lets the other finders find torch, and has ARGUS attach once its import has ended.
-
-    Who only asks whether torch is there (`importlib.util.find_spec`, as transformers does) throws the spec
-    away, and the import makes another: each is followed. A torch that is imported past us (by a finder in
-    front) is seen at the next look-up of anything. It stays on `sys.meta_path`: a finder that is taken out
-    makes whoever walks the list at that moment skip the next one.
-    """
-
-    waits = True
-    asks = False
-
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if cls.waits and _has_run(sys.modules.get("torch")):
-            cls.imported(sys.modules["torch"])
-        # Another finder may ask all others too, so us again; Python itself looks up one name at a time.
-        if name != "torch" or path is not None or not cls.waits or cls.asks:
-            return None
-        cls.asks = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            cls.asks = False
-        if spec is not None:
-            cls.follow(spec.loader)
-        return spec
-
-    @classmethod
-    def follow(cls, loader):
-        """Hear when this loader has executed torch. One that cannot tell is left alone."""
-        if "exec_module" in getattr(loader, "__dict__", ("exec_module",)):
-            return
-        execute = loader.exec_module
-
-        def exec_module(module):
-            execute(module)
-            if module.__name__ == "torch":  # the loader of an archive is that of all that lies in it
-                loader.__dict__.pop("exec_module", None)
-                cls.imported(module)
-
-        loader.exec_module = exec_module
-
-    @classmethod
-    def imported(cls, torch):
-        """The import of torch has ended."""
-        if cls.waits:
-            cls.waits = False
-            _attach(torch)
-
-
-def _has_run(torch):
-    """Whether the import of this module has ended; asks nothing that would make a lazy one load."""
-    if type(torch).__getattribute__ is not type(sys).__getattribute__:  # type: ignore[comparison-overlap]
-        return False
-    names = torch.__dict__
-    if "__version__" not in names or getattr(names.get("__spec__"), "_initializing", False):
-        return False
-    frame = sys._getframe().f_back
-    while frame is not None and frame.f_globals is not names:  # somebody executes it by hand
-        frame = frame.f_back
-    return frame is None
-
-
-def _warn_if_missed():
-    """At exit: a process that was part of a process group was never observed."""
-    distributed = sys.modules.get("torch.distributed.distributed_c10d")
-    if _AttachAfterTorch.waits and getattr(distributed, "_backend", None) is not None:
-        sys.stderr.write(
-            "argus: this process was not observed: sys.meta_path was replaced before torch was imported\n"
-        )
-
-
-def _attach(torch):
-    try:
-        from argus_training.attach import attach
-
-        attach(torch)
-    except Exception as error:
-        sys.stderr.write("argus: not attached, the training goes on without it: %r\n" % (error,))
-
-
-def _may_train():
-    """Whether this process may turn out to train: none of the launchers and helpers around a rank does."""
-    if _switched_on("ARGUS_DISABLE"):
-        return False
-    observed = os.environ.get("ARGUS_PRODUCER_PID")
-    if observed and observed != str(os.getpid()):
-        return False  # started by a rank that is observed already
-    try:
-        with open("/proc/self/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-    except OSError:
-        return True
-    # Only the program and its own switches: an argument of the script may say anything.
-    head = b" ".join(words[:6]) if b"-c" in words[:6] or b"-m" in words[:6] else b" ".join(words[:2])
-    return not any(helper in head for helper in _HELPERS)
-
-
-def _torch_is_here():
-    """Whether this interpreter could import torch."""
-    return any(os.path.isdir(os.path.join(entry, "torch")) for entry in sys.path)
-
-
-def _switched_on(name):
-    return os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on")
-
-
-def _socket():
-    """As argus_core.link.default_socket_path, which would cost more imports than there is to do."""
-    named = os.environ.get("ARGUS_SOCKET")
-    if named:
-        return named
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    folder = os.path.join(runtime, "argus") if runtime else "/tmp/argus-%d" % os.getuid()
-    return os.path.join(folder, "exporter.sock")
-
-
-def _place_settings():
-    """The file's settings become variables while this is the only thread; what is wrong is said later."""
-    path = _socket() + ".env"
-    if not os.path.lexists(path):
-        return
-    from argus_core import process_environment, settings_file
-
-    if process_environment.alone():
-        for name, value in settings_file.read(path)[0].items():
-            os.environ.setdefault(name, value)
-
-
-def _begin():
-    """Wait for torch."""
-    sys.meta_path.insert(0, _OwnPackages)
-    if _torch_is_here():
-        _place_settings()
-    if not _switched_on("ARGUS_DISABLE"):
-        sys.meta_path.insert(1, _AttachAfterTorch)
-        atexit.register(_warn_if_missed)
 
 
 def _chain():
@@ -203,11 +29,9 @@ def _chain():
 
 
 try:
-    if _may_train():
-        if sys.version_info >= _OLDEST_PYTHON:
-            _begin()
-        else:
-            sys.stderr.write("argus: not attached, it needs Python %d.%d or newer\n" % _OLDEST_PYTHON)
+    import _argus_boot
+
+    _argus_boot.start()
 except Exception as error:
     sys.stderr.write("argus: not attached: %r\n" % (error,))
 _chain()
