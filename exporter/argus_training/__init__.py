@@ -148,10 +148,13 @@ class iteration(_Timed):  # noqa: N801
 def work(unit: str, amount: float) -> None:
     """Count work done (tokens, samples, pixels): makes ranks with uneven input comparable.
 
-    Sent with the next iteration as a running total. `unit` must come from a small fixed set.
+    Sent with the next iteration as a running total. `unit` must come from a small fixed set. Without a call
+    tokens and samples are counted from the shapes of the model's inputs; from the first call on only what is
+    told counts.
     """
     try:
         if _observer is not None and _observer.public.alive:
+            _observer.counts_work = False
             _observer.recorder.work(unit, float(amount))
     except Exception as failure:
         _failed(failure)

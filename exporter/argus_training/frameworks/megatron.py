@@ -1,5 +1,7 @@
 """Megatron-LM: its schedules, its timers' names, its training step, its process groups.
 
+Counted: tokens that the router has sent to this rank's experts, as the unit `routed_tokens`.
+
 Patched: `train_step` of the training loop (one call is one iteration), `forward_step` and `custom_backward`
 of the pipeline schedules, and what `Timers.__call__` hands out, for the names below. Megatron's timers
 themselves stay as they are configured: switched on, they synchronise the GPU. `initialize_model_parallel`
@@ -9,6 +11,7 @@ tells the layout.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Final
 
 from argus_core import wire
@@ -28,12 +31,16 @@ _POINT_TO_POINT: Final = (
     "backward-send-backward-recv",
     "forward-backward-send-forward-backward-recv",
 )
+EXPERTS: Final = ("GroupedMLP", "TEGroupedMLP", "SequentialMLP", "InferenceGroupedMLP")
+"""Classes of the experts of a rank: each version has some."""
 TIMERS: Final = {
     "batch-generator": ("data", wire.Kind.HOST),
     "all-grads-sync": ("dp-grads-sync", wire.Kind.COMM),
     "params-all-gather": ("dp-params-all-gather", wire.Kind.COMM),
     "embedding-grads-all-reduce": ("pp-embedding-grads-allreduce", wire.Kind.COMM),
     "non-tensor-parallel-grads-all-reduce": ("tp-grads-allreduce", wire.Kind.COMM),
+    "layernorm-grads-all-reduce": ("tp-grads-allreduce", wire.Kind.COMM),  # the same until 0.12
+    "conditional-embedder-grads-all-reduce": ("pp-embedder-grads-allreduce", wire.Kind.COMM),
     **{name: (f"pp-{name}", wire.Kind.COMM) for name in _POINT_TO_POINT},
 }
 
@@ -41,10 +48,13 @@ TIMERS: Final = {
 class MegatronHook(Hook):
     name = "megatron"
 
-    def attach(self, torch: Any) -> None:  # noqa: ARG002  (attached to what may be imported later)
+    def attach(self, torch: Any) -> None:
         self._tasks: dict[str, Task] = {}
         self._open: dict[str, Mark | None] = {}
+        self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
+        self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
         self.when_imported("megatron.core.parallel_state", self._attach_groups)
+        self.when_imported("megatron.core.transformer.moe.experts", self._attach_experts)
         self.when_imported("megatron.core.pipeline_parallel.schedules", self._attach_schedules)
         self.when_imported("megatron.core.timers", self._attach_timers)
         self.when_imported("megatron.training.training", self._attach_training)
@@ -63,6 +73,32 @@ class MegatronHook(Hook):
             return result
 
         self.replace(state, "initialize_model_parallel", initialize_model_parallel)
+
+    def _attach_experts(self, experts: Any) -> None:
+        for name in EXPERTS:
+            class_ = getattr(experts, name, None)
+            if class_ is not None and "forward" in vars(class_):
+                self.replace(class_, "forward", self._counted(class_.forward))
+
+    def _counted(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The tokens of each first pass: they lie side by side in the first argument."""
+
+        is_compiling = self._is_compiling
+
+        @functools.wraps(original)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(*args, **kwargs)
+            try:
+                recomputes = self._graph_task() >= 0
+                if self.alive and self.observer.counts_work and args[0].training and not recomputes:
+                    hidden = args[1] if len(args) > 1 else next(iter(kwargs.values()))
+                    self.recorder.work("routed_tokens", hidden.shape[0])
+            except Exception as error:
+                self.failed(error)
+            return original(*args, **kwargs)
+
+        return forward
 
     def _attach_schedules(self, schedules: Any) -> None:
         forward = timed(self, schedules.forward_step, "forward", wire.Kind.COMPUTE, trains=True)

@@ -19,6 +19,7 @@ from argus_core import wire
 from argus_training.hook import Hook, Observer
 from argus_training.spans import now
 from argus_training.stopwatch import Mark
+from argus_training.torch_hooks.input_work import counter
 
 _SCANS_LIMIT: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
 _DEPTH_LIMIT: Final = 3
@@ -54,7 +55,8 @@ class ForwardHook(Hook):
         self._torch = torch
         self.observer.on_new_optimizer.append(self._new_optimizer)
         self.observer.on_root.append(self._new_root)
-        self.hide_from_dynamo((), "_evaluates", "_begins", "_ended", "_broken")
+        self._count = counter(torch, self.recorder.work)
+        self.hide_from_dynamo((), "_evaluates", "_begins", "_ended", "_broken", "_count")
 
     def _new_optimizer(self, optimizer: Any) -> None:
         """Find and wrap the roots of a new optimizer's parameters."""
@@ -142,7 +144,7 @@ class ForwardHook(Hook):
             is_compiling, exporting = compiler.is_dynamo_compiling, compiler
         else:
             exporting = _NeverExporting
-        progress, roots = self.observer.progress, self._roots
+        observer, progress, roots = self.observer, self.observer.progress, self._roots
         words, put = self.recorder.words, self.recorder.put
         slot, code = self._task.slot, self._task.code
 
@@ -171,6 +173,8 @@ class ForwardHook(Hook):
                         progress.opened_ns = begin
                 elif self.alive:
                     self._begins(args[0])
+                if observer.counts_work and self.alive:
+                    self._count(args, kwargs)
             except Exception as error:
                 self.failed(error)
             try:

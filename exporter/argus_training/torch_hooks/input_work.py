@@ -1,0 +1,50 @@
+"""Work that nobody tells: tokens and samples of a forward, from the shapes of what the model is called with.
+
+Shapes and types of a tensor stand on the host, also where its numbers are on a GPU: nothing is waited for.
+Counted at the model's call, so whatever loads, pads, packs or distributes the data, a rank counts what it
+computes: tokens with their padding. The user's `work()` switches this off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+TOKENS: Final = ("input_ids", "tokens", "inputs", "idx")
+"""Arguments that hold tokens, and nothing else where they hold whole numbers."""
+SAMPLES: Final = ("pixel_values", "input_values", "input_features", "inputs_embeds", "x")
+_NAMES: Final = (*TOKENS, *SAMPLES)
+
+
+def counter(torch: Any, work: Callable[[str, float], object]) -> Callable[[tuple[Any, ...], Any], None]:
+    """What counts the work of one call.
+
+    Args:
+        work: takes a unit and an amount.
+
+    Returns:
+        Takes the positional arguments of the model (itself first) and the named ones. Whole numbers of one
+        dimension or more are tokens, and a batch in their first of two; all else counts its first dimension
+        as samples. Where no tensor is found nothing is counted.
+    """
+    tensor = torch.Tensor
+    whole = {torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8}
+
+    def count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        found = args[1] if len(args) > 1 else None
+        named: Mapping[str, Any] = found if isinstance(found, Mapping) else kwargs
+        if not isinstance(found, tensor):
+            found = next((named[name] for name in _NAMES if isinstance(named.get(name), tensor)), None)
+            if found is None:
+                return
+        shape = found.shape
+        if not shape:
+            return
+        if found.dtype in whole:
+            work("tokens", found.numel())
+            if len(shape) > 1:
+                work("samples", shape[0])
+        else:
+            work("samples", shape[0])
+
+    return count
