@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import argus_training
-from argus_core import settings_file, wire
+from argus_core import injection, process_environment, settings_file, wire
 from argus_core.link import Link, default_socket_path
 from argus_core.shared_page import PageWriter
 from argus_training import cupti_fallback, identity, injector, settings, stack_sampler
@@ -30,7 +30,8 @@ def attach(torch: Any) -> Observer | None:
         return None
     unplaced = settings.place(os.environ, file)
     other = config.disable_kernels or config.kernels_fallback
-    no_kernels, why = injector.place(os.environ, None if other else injector.library_path())
+    library = None if other else injector.library_path()
+    no_kernels, why = injection.place(os.environ, str(library or ""), process_environment.alone())
     if config.disable_phases:
         return None
     rank_layout = RankLayout(torch, os.environ, config.parallel, lambda text: _say(text))
@@ -65,7 +66,7 @@ def attach(torch: Any) -> Observer | None:
         flush_ms=config.flush_milliseconds,
         background=True,
         facts=facts,
-        announce=functools.partial(_training_begins, begin_stacks, begin_kernels),
+        announce=functools.partial(_training_begins, lambda text: _say(text), begin_stacks, begin_kernels),
     )
     observer = Observer(
         recorder,
@@ -232,16 +233,16 @@ def _gpu_uuid(torch: Any) -> str:
         return ""
 
 
-def _training_begins(*begin: Callable[[], None]) -> None:
+def _training_begins(say: Callable[[str], None], *begin: Callable[[], None]) -> None:
     """Before the first record is sent, on the thread that trains."""
-    _mark_environment()
+    # Python processes that this rank starts inherit its RANK: they must not report for it.
+    if not process_environment.name_producer():
+        say(
+            "processes that this rank starts, and that train, report as this rank: "
+            f"{process_environment.PRODUCER} cannot be set, as {process_environment.THREADS}"
+        )
     for channel in begin:
         channel()
-
-
-def _mark_environment() -> None:
-    """Python processes that this rank starts inherit its RANK: they must not report for it."""
-    os.environ["ARGUS_PRODUCER_PID"] = str(os.getpid())
 
 
 def _watch_exit(observer: Observer) -> None:

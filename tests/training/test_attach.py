@@ -411,6 +411,40 @@ def test_settings_come_from_the_file_beside_the_socket(reader: Reader) -> None:
     assert {"forward", "optimizer"} <= set(said.count()) and "data" not in said.count()
 
 
+SETENV = """
+import os, subprocess, sys, threading
+late = []
+def heard(event, arguments):
+    if event in ("os.putenv", "os.unsetenv") and len(os.listdir("/proc/self/task")) > 1:
+        if arguments[0].startswith((b"ARGUS_", b"CUDA_")):
+            late.append(arguments)
+sys.addaudithook(heard)
+another = threading.Thread(target=threading.Event().wait, daemon=True)
+"""
+"""Notes each variable of ours that is set while other threads run. torch sets some of its own."""
+CHILD = (
+    "print(late, subprocess.run([sys.executable, '-c', "
+    "'import os; print(int(os.environ.get(\"ARGUS_PRODUCER_PID\", -1)) == os.getppid())'],"
+    " stdout=subprocess.PIPE, text=True).stdout)"
+)
+
+
+def test_no_variable_is_set_while_threads_run(reader: Reader) -> None:
+    """setenv races with other threads' getenv. Children of the rank learn all the same who reports."""
+    result = run_rank(SETENV + "another.start()\n" + LOOP + "train()\n" + CHILD, reader.path)
+    assert (result.stdout, result.stderr) == ("[] True\n\n", "")
+    assert list(reader.ranks) == [0]
+
+
+def test_where_children_cannot_be_told_who_reports_it_is_said(reader: Reader) -> None:
+    """No boot at the start made room for it, and there are threads by the time of the first step."""
+    program = SETENV + "os.environ.pop('ARGUS_PRODUCER_PID'); another.start()\n" + LOOP + "train()\n" + CHILD
+    result = run_rank(program, reader.path)
+    assert result.stdout == "[] False\n\n"
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("argus: processes that this rank starts, and that train, report as this rank: ")
+
+
 def test_hook_can_be_left_out(reader: Reader) -> None:
     """Each hook has a switch of its own."""
     assert run_rank(LOOP + "train()", reader.path, ARGUS_DISABLE_HOOKS="backward,data").returncode == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from argus_core import wire
 from argus_training import boot_directory
 
 GATE = "import sys; print(any(getattr(f, '__name__', '') == '_AttachAfterTorch' for f in sys.meta_path))"
@@ -46,8 +47,19 @@ def python(
         ({}, True),
         ({"RANK": "0", "ARGUS_DISABLE": "1"}, False),
         ({"RANK": "0", "ARGUS_PRODUCER_PID": "1"}, False),
+        ({"RANK": "0", "ARGUS_PRODUCER_PID": "0000000001"}, False),
+        ({"RANK": "0", "ARGUS_PRODUCER_PID": "0000000000"}, True),
     ],
-    ids=["torchrun", "slurm", "openmpi", "plain", "switched off", "child of an observed rank"],
+    ids=[
+        "torchrun",
+        "slurm",
+        "openmpi",
+        "plain",
+        "switched off",
+        "child of an observed rank",
+        "and so written",
+        "child of none",
+    ],
 )
 def test_what_may_train_attaches(environment: dict[str, str], attaches: bool) -> None:
     """Also without a launcher: who trains is seen later. Not what an observed rank starts."""
@@ -99,9 +111,17 @@ def test_other_environment_sees_our_two_packages_only() -> None:
     assert (result.stdout, result.stderr) == ("[]\n[]\n[]\n", "")
 
 
-def test_boot_imports_nothing_of_ours_before_torch() -> None:
-    """A rank that never imports torch pays for two finders."""
-    result = python("-c", "import sys; print([n for n in sys.modules if n.startswith('argus')])", RANK="0")
+def test_boot_imports_nothing_of_the_producer_before_torch(torches: Path) -> None:
+    """A rank that never imports torch pays for two finders, and for small modules that set variables."""
+    base = getattr(sys, "_base_executable", sys.executable)
+    probe = "import sys; print(sorted(n for n in sys.modules if n.startswith('argus')))"
+    small = ["injection", "process_environment", "settings_file", "trust"]
+    result = python("-c", probe, path=(torches,), RANK="0")
+    assert result.stdout == f"{['argus_core', *(f'argus_core.{name}' for name in small)]}\n"
+    without = "import importlib.util as u; assert not u.find_spec('torch'); " + probe
+    result = python("-c", without, "-S", executable=base, RANK="0")
+    if result.returncode:
+        pytest.skip("torch is in the base environment")
     assert result.stdout == "[]\n"
 
 
@@ -265,6 +285,25 @@ def test_who_only_asks_for_torch_sees_what_it_would_without_us(torches: Path) ->
     probe = "import importlib.util as u; print(type(u.find_spec('torch').loader).__name__)"
     result = python("-c", ATTACHED + probe, path=(torches,), RANK="0")
     assert (result.stdout, result.stderr) == ("SourceFileLoader\n", "")
+
+
+def test_variables_are_set_while_there_is_one_thread(torches: Path, tmp_path: Path) -> None:
+    """At the start: room for the mark of the producer, and the slot of CUDA."""
+    packages = tmp_path / "argus"
+    shutil.copytree(boot_directory(), packages / "argus_training" / "boot")
+    shutil.copytree(Path(wire.__file__).parent, packages / "argus_core")
+    library = packages / "argus_core" / "libargus_cupti.so"
+    library.write_bytes(b"\x7fELF..\0GLIBC_2.14\0libc.so.6\0")
+    probe = "import os; print([os.environ.get(n) for n in ('ARGUS_PRODUCER_PID', 'CUDA_INJECTION64_PATH')])"
+
+    def seen(**environment: str) -> str:
+        path = os.pathsep.join((str(packages / "argus_training" / "boot"), str(torches)))
+        return python("-c", probe, PYTHONPATH=path, **environment).stdout
+
+    assert seen() == f"{['0000000000', str(library)]}\n"
+    assert seen(ARGUS_DISABLE_KERNELS="1") == f"{['0000000000', None]}\n"
+    assert seen(ARGUS_DISABLE="1") == f"{[None, None]}\n"
+    assert seen(CUDA_INJECTION64_PATH="/opt/nsys.so") == f"{['0000000000', '/opt/nsys.so']}\n"
 
 
 @pytest.mark.parametrize(("initialised", "lines"), [("'gloo'", 1), ("None", 0)])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from argus_core import injection
 from argus_training import injector
 
 LIBRARY = Path("/opt/argus/libargus_cupti.so")
@@ -46,7 +47,7 @@ def test_a_library_for_a_newer_glibc_is_not_named_to_cuda(too_new: Path) -> None
     detail = f"{too_new} needs glibc 2.900, here is {HERE}"
     assert injector.environment({}, too_new) == ({}, f"no kernels: {detail}")
     for environ in ({}, {SLOT: str(too_new)}):
-        assert injector.place(environ, too_new) == ("glibc", detail)
+        assert injection.place(environ, str(too_new), alone=True) == ("glibc", detail)
         assert environ == {}
 
 
@@ -57,26 +58,43 @@ def test_musl_loads_nothing_that_needs_glibc(library: Path, monkeypatch: pytest.
         raise ValueError("unrecognized configuration name")
 
     monkeypatch.setattr(os, "confstr", unknown)
-    assert injector.place({}, library) == ("glibc", f"{library} needs glibc 2.14, here is another C library")
+    assert injection.place({}, str(library), alone=True) == (
+        "glibc",
+        f"{library} needs glibc 2.14, here is another C library",
+    )
 
 
 def test_a_slot_that_leads_nowhere_is_emptied(tmp_path: Path) -> None:
     """Set outside of a container, where the path was."""
     environ = {SLOT: str(tmp_path / "libargus_cupti.so")}
-    reason, _ = injector.place(environ, None)
+    reason, _ = injection.place(environ, "", alone=True)
     assert (reason, environ) == ("missing", {})
 
 
 def test_in_the_training_process_a_free_slot_is_taken_and_another_tools_left(library: Path) -> None:
     """Without a library nothing is said: there was never to be one."""
     environ: dict[str, str] = {}
-    assert injector.place(environ, None) == ("", "")
+    assert injection.place(environ, "", alone=True) == ("", "")
     assert environ == {}
-    assert injector.place(environ, library) == ("", "")
+    assert injection.place(environ, str(library), alone=True) == ("", "")
     assert environ == {SLOT: str(library)}
     environ = {SLOT: "/opt/nsys/inject.so"}
-    assert injector.place(environ, library) == ("", "")
+    assert injection.place(environ, str(library), alone=True) == ("", "")
     assert environ == {SLOT: "/opt/nsys/inject.so"}
+
+
+def test_while_other_threads_run_the_environment_stays(library: Path, too_new: Path) -> None:
+    """setenv would move what they read: the reason says that, or stays what it was."""
+    environ: dict[str, str] = {}
+    reason, why = injection.place(environ, str(library), alone=False)
+    assert (reason, environ) == ("threads", {})
+    assert why.startswith(f"{SLOT} cannot be set, as other threads run")
+    environ = {SLOT: str(library)}
+    assert injection.place(environ, str(library), alone=False) == ("", "")
+    environ = {SLOT: str(too_new)}
+    reason, why = injection.place(environ, str(library), alone=False)
+    assert (reason, environ) == ("glibc", {SLOT: str(too_new)})
+    assert f"{SLOT} stays, as other threads run" in why
 
 
 def test_what_is_installed_here_loads_here() -> None:
@@ -84,7 +102,7 @@ def test_what_is_installed_here_loads_here() -> None:
     installed = injector.library_path()
     if installed is None:
         pytest.skip("installed without a C++ compiler")
-    assert injector.unfit(installed) == ("", "")
+    assert injection.unfit(str(installed)) == ("", "")
     ctypes.CDLL(str(installed))
 
 

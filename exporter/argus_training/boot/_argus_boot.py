@@ -4,10 +4,11 @@
 `argus-exporter install-hook` writes.
 
 It costs a few ms in a process that imports torch and next to nothing anywhere else: no torch, no argus before
-the process imports torch by itself (but two small modules where torch is installed and a file of settings is
-there). Two finders go in front of `sys.meta_path`: one finds argus_core and argus_training where this file
-lies (and nothing else: the training process may use another environment, so our site-packages must not leak
-into it), the other attaches ARGUS when the import of torch has ended.
+the process imports torch by itself. Only where torch is installed it loads four small modules of argus_core,
+which set variables while there is one thread. Two finders go in front of `sys.meta_path`: one finds
+argus_core and argus_training where this file lies (and nothing else: the training process may use another
+environment, so our site-packages must not leak into it), the other attaches ARGUS when the import of torch
+has ended.
 """
 
 # It must cost little in every Python process and parse in old ones: os.path, open and % formats are meant.
@@ -138,8 +139,8 @@ def _may_train():
     """Whether this process may turn out to train: none of the launchers and helpers around a rank does."""
     if _switched_on("ARGUS_DISABLE"):
         return False
-    observed = os.environ.get("ARGUS_PRODUCER_PID")
-    if observed and observed != str(os.getpid()):
+    observed = os.environ.get("ARGUS_PRODUCER_PID", "")
+    if observed.isdigit() and int(observed) not in (0, os.getpid()):
         return False  # started by a rank that is observed already
     try:
         with open("/proc/self/cmdline", "rb") as file:
@@ -170,17 +171,20 @@ def default_socket():
     return os.path.join(folder, "exporter.sock")
 
 
-def _place_settings():
-    """The file's settings become variables while this is the only thread; what is wrong is said later."""
-    path = default_socket() + ".env"
-    if not os.path.lexists(path):
-        return
-    from argus_core import settings_file
-    from argus_core.process_environment import alone
+def _prepare():
+    """Change the environment while nobody else reads it: later, when torch is there, other threads run."""
+    from argus_core import injection, process_environment, settings_file
 
-    if alone():
-        for name, value in settings_file.read(path)[0].items():
-            os.environ.setdefault(name, value)
+    if not process_environment.alone():
+        return
+    for name, value in settings_file.read(default_socket() + ".env")[0].items():
+        os.environ.setdefault(name, value)  # what is wrong with one is said when ARGUS attaches
+    if _switched_on("ARGUS_DISABLE"):
+        return
+    process_environment.reserve_producer()
+    without = _switched_on("ARGUS_DISABLE_KERNELS") or _switched_on("ARGUS_KERNELS_FALLBACK")
+    library = "" if without else injection.find([_ROOT, *sys.path])
+    injection.place(os.environ, library, alone=True)
 
 
 def start(socket=""):
@@ -201,7 +205,7 @@ def start(socket=""):
             return
         os.environ["ARGUS_SOCKET"] = socket
     if _torch_is_here():
-        _place_settings()
+        _prepare()
     if not _switched_on("ARGUS_DISABLE"):
         sys.meta_path.insert(1, _AttachAfterTorch)
         atexit.register(_warn_if_missed)

@@ -29,7 +29,7 @@ def _chain():
 
 
 try:
-    import _argus_boot
+    import _argus_boot  # type: ignore[import-not-found]  # it lies beside this file, and that is on sys.path
 
     _argus_boot.start()
 except Exception as error:

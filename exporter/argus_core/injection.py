@@ -1,0 +1,83 @@
+"""libargus_cupti in a training process: whether it loads there, and how CUDA hears of it.
+
+CUDA loads the library that CUDA_INJECTION64_PATH names when it comes up (cuInit). The interpreter's start
+loads this module: it imports nothing that costs time.
+"""
+
+# ruff: noqa: PTH113, PTH118, PTH119, PTH123
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, MutableMapping
+
+from argus_core.process_environment import THREADS
+
+SLOT = "CUDA_INJECTION64_PATH"
+NAME = "libargus_cupti.so"
+_VERSION = b"\0GLIBC_"
+
+
+def find(folders: Iterable[str]) -> str:
+    """The library in the first of these folders of packages that has it; empty: none has."""
+    for folder in folders:
+        path = os.path.join(folder, "argus_core", NAME)
+        if os.path.isfile(path):
+            return path
+    return ""
+
+
+def place(environ: MutableMapping[str, str], library: str, alone: bool) -> tuple[str, str]:
+    """Before CUDA comes up: name our library to CUDA, or say why not, as `unfit`.
+
+    A slot that was filled elsewhere, such as outside of this container, is emptied where ours cannot be
+    loaded; another tool's is left alone.
+
+    Args:
+        environ: the variables of this process.
+        library: path of the installed one; empty: there is none.
+        alone: no other thread runs, so `environ` may be changed.
+    """
+    before = environ.get(SLOT, "")
+    ours = before or library
+    if os.path.basename(ours) != NAME:
+        return "", ""
+    reason, why = unfit(ours)
+    if reason and before:
+        if not alone:
+            return reason, f"{why}; {SLOT} stays, as {THREADS}"
+        environ.pop(SLOT)
+    elif not reason and not before:
+        if not alone:
+            return "threads", f"{SLOT} cannot be set, as {THREADS}"
+        environ[SLOT] = ours
+    return reason, why
+
+
+def unfit(library: str) -> tuple[str, str]:
+    """Why this process cannot load the library: a word for the channel, and a sentence. Empty: it can.
+
+    CUDA is not to meet a library that does not load: whether it then starts is not said anywhere.
+    """
+    try:
+        with open(library, "rb") as file:
+            needed = max(_needs(file.read()), default=(0, 0))
+    except OSError as error:
+        return "missing", f"{library} cannot be read ({error.strerror})"
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):  # musl
+        libc = ""
+    kind, _, version = libc.partition(" ")
+    if kind == "glibc" and tuple(int(part) for part in version.split(".")[:2]) >= needed:
+        return "", ""
+    return "glibc", "{} needs glibc {}.{}, here is {}".format(library, *needed, libc or "another C library")
+
+
+def _needs(content: bytes) -> Iterable[tuple[int, int]]:
+    """Versions of glibc's symbols that an ELF file names."""
+    for part in content.split(_VERSION)[1:]:
+        major, _, rest = part[:16].split(b"\0")[0].partition(b".")
+        minor = rest.partition(b".")[0]
+        if major.isdigit() and minor.isdigit():
+            yield int(major), int(minor)
