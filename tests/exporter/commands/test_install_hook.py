@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from argus_core import wire
 from argus_exporter.cli import main
 from argus_exporter.commands.install_hook import MODULE, PTH
 from argus_training import boot_directory
+from training.jobs import LOOP
+from training.reader import Reader, until
 
 TORCH = "__version__ = '2.0'\n"
 ATTACHED = (
@@ -87,6 +90,22 @@ def test_the_private_folder_of_the_user_is_looked_into(environment: Environment,
     (tmp_path / "argus").mkdir()
     (tmp_path / "argus" / "exporter.sock").touch()
     assert environment.starts("-c", ATTACHED, XDG_RUNTIME_DIR=str(tmp_path)) == "attached None None"
+
+
+@pytest.mark.torch
+def test_a_real_job_without_any_variable_is_observed(environment: Environment, socket: Path) -> None:
+    """Real torch, from this environment, below `env -i` and `python -I`: the rank reports under its job."""
+    torch = pytest.importorskip("torch")
+    (environment.site / "torch" / "__init__.py").unlink()
+    (environment.site / "torch").rmdir()
+    (environment.site / "a.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
+    install(environment, "--socket", str(socket))
+    with Reader(socket) as reader:
+        assert environment.starts("-I", "-c", LOOP + "train()") == ""
+        said = reader.ranks[0]
+        until(lambda: said.exit_status is not None, "BYE")
+    assert wire.decode_text(said.hellos[0].training_job) == "filed"
+    assert {"forward", "backward", "optimizer"} <= set(said.count())
 
 
 @pytest.mark.parametrize("case", ["no exporter", "switched off", "switched off in the file"])
