@@ -9,7 +9,7 @@ end of its last optimizer step. Two ways to tell:
   when every optimizer that stepped in the iteration before has stepped; the next fetch or forward closes it.
 
 So gradient accumulation (many forwards, one step) and several optimizers (one forward and step each) are one
-iteration.
+iteration, and the micro-batches that are left at the end of an epoch are a shorter one, of less work.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class IterationDetector:
         self._sequence = SequenceDetector()
         self._optimizers: dict[int, int] = {}
         self._numbered = 0
+        self._fetched = False
+        """Data was fetched since the last optimizer step that was told here."""
         self.learning = True
         """The sequence is not known."""
         self._start_ns = 0
@@ -51,11 +53,12 @@ class IterationDetector:
         if self._manual:
             return
         progress = self.progress
-        if progress.openings:
-            progress.openings += 1
+        if not progress.opened_ns:
+            progress.opened_ns = time_ns
+        if not trains:
+            self._fetched = True
         else:
-            progress.openings, progress.opened_ns = 1, time_ns
-        if trains:
+            progress.forwards += 1
             progress.forward_ns = time_ns
         if self.learning:
             self._cycle.opening(time_ns, trains=trains)
@@ -63,7 +66,8 @@ class IterationDetector:
     def void(self) -> None:
         """What opened was no training (evaluation, an exhausted loader): forget it."""
         if not self.trains:
-            self.progress.openings = 0
+            self.progress.opened_ns = 0
+            self._fetched = False
         if self.learning:
             self._cycle.void()
 
@@ -91,13 +95,14 @@ class IterationDetector:
         if self._manual:
             return
         progress = self.progress
-        openings = progress.openings
-        opened_ns = progress.opened_ns if openings else progress.ended_ns
+        forwards = progress.forwards
+        opened_ns = progress.opened_ns or progress.ended_ns
         # Usual steps, of which the hooks tell nothing here, have come between.
         if progress.ended_ns != self._seen_ns:
             self._sequence.missed = 0
-        progress.openings, progress.ended_ns, self._seen_ns = 0, time_ns, time_ns
-        if openings == progress.usual_openings and optimizer == progress.usual_optimizer:
+        progress.forwards = progress.opened_ns = 0
+        progress.ended_ns = self._seen_ns = time_ns
+        if forwards == progress.usual_forwards and optimizer == progress.usual_optimizer:
             self._sequence.missed = 0
             self.ended(opened_ns, time_ns)
             return
@@ -105,16 +110,17 @@ class IterationDetector:
         if number is None:
             self._numbered += 1
             number = self._optimizers[optimizer] = self._numbered
-        step = Step(openings, number)
+        step = Step(forwards, number)
         if not self.learning:
             self._match(step, opened_ns, time_ns)
             return
         self._cycle.optimizer_ended(optimizer, time_ns)
-        if self._sequence.learn(step):
+        fetched, self._fetched = self._fetched, False
+        if self._sequence.learn(step, fetched=fetched):
             self.learning = False
             sequence = self._sequence.sequence
-            if len(sequence) == 1 and openings:
-                progress.usual_openings, progress.usual_optimizer = openings, optimizer
+            if len(sequence) == 1:
+                progress.usual_forwards, progress.usual_optimizer = sequence[0].forwards, optimizer
             self._cycle.finish()  # it ends with this very step
 
     def forget(self, optimizer: int) -> None:
@@ -137,20 +143,21 @@ class IterationDetector:
         self.ended(start_ns, end_ns)
 
     def _match(self, step: Step, opened_ns: int, time_ns: int) -> None:
+        rest = self._sequence.is_rest(step)
         found = self._sequence.match(step)
-        if found == Match.WHOLE:
+        if rest or found == Match.WHOLE:
             self.ended(opened_ns, time_ns)
         elif found == Match.FIRST:
             self._start_ns = opened_ns
         elif found == Match.LAST:
             self.ended(self._start_ns, time_ns)
-        elif not self._sequence.sequence:
+        if not self._sequence.sequence:
             self.learning = True
             self._nothing_usual()
             self._cycle = Cycle(self._cycle_ended)
 
     def _nothing_usual(self) -> None:
-        self.progress.usual_openings, self.progress.usual_optimizer = -1, 0
+        self.progress.usual_forwards, self.progress.usual_optimizer = -1, 0
 
 
 class Cycle:

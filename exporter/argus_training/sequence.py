@@ -1,11 +1,12 @@
 """The training iteration as a repeated sequence: what EROICA watches to find it without the user's help.
 
-The sequence is made of optimizer steps; each stands for itself and for the data fetches and forward passes
-since the step before it. After M = 10 identical repetitions that begin with such an opening it is known, and
-each later match is an iteration. What does not match (an evaluation, a step that the gradient scaler
-skipped, the rest of an epoch) is none. After K = 200 events without a match it is looked for anew.
+The sequence is made of optimizer steps; each stands for itself and for the training forwards since the step
+before it. Data fetches do not count: loaders look ahead by a batch or two, and not at the end of an epoch.
+After M = 10 identical repetitions it is known, and each later match is an iteration. What does not match (a
+step that the gradient scaler skipped) is none. After K = 200 events without a match it is looked for anew.
+Steps of one optimizer alone are an iteration each, also where short epochs repeat as a whole.
 
-Source: EROICA 4.1, iteration detection.
+Source: EROICA 4.1, iteration detection; EROICA counts fetches too.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ LONGEST: Final = 16
 class Step(NamedTuple):
     """One optimizer step, as an element of the sequence."""
 
-    openings: int
-    """Fetches and forwards since the step before."""
+    forwards: int
+    """Training forwards since the step before."""
     optimizer: int
 
 
@@ -49,6 +50,8 @@ class SequenceDetector:
         self._repetitions = repetitions
         self._patience = patience
         self._recent: deque[Step] = deque(maxlen=longest)
+        self._fetched: deque[bool] = deque(maxlen=longest)
+        """Whether data was fetched before each of them."""
         self._repeated = [0] * (longest + 1)
         """For each period p: how many steps in a row equalled the one p steps before."""
         self._at = 0
@@ -56,17 +59,26 @@ class SequenceDetector:
         """Events since the last match."""
         self.sequence: tuple[Step, ...] = ()
 
-    def learn(self, step: Step) -> bool:
-        """Take a step while the sequence is unknown. Whether this step completes its last repetition."""
+    def learn(self, step: Step, *, fetched: bool = False) -> bool:
+        """Take a step while the sequence is unknown. Whether this step completes its last repetition.
+
+        Args:
+            fetched: data was fetched since the step before: there a sequence begins.
+        """
         recent = self._recent
         for period in range(1, len(recent) + 1):
             self._repeated[period] = self._repeated[period] + 1 if recent[-period] == step else 0
         recent.append(step)
+        self._fetched.append(fetched)
         for period in range(1, len(recent) + 1):  # the shortest wins: AAAA is four times A
             if self._repeated[period] >= (self._repetitions - 1) * period:
                 sequence = tuple(recent)[-period:]
-                # A sequence begins with an opening, unless there are none at all (a compiled step function).
-                if sequence[0].openings or not any(one.openings for one in sequence):
+                opens = list(self._fetched)[-period:]
+                if not any(opens):
+                    opens = [one.forwards > 0 for one in sequence]
+                if opens[0] or not any(opens):  # none at all: a compiled step function
+                    if all(one.optimizer == step.optimizer for one in sequence):
+                        sequence = (max(sequence),)  # with the most forwards: the rest of an epoch has fewer
                     self.sequence, self._at, self.missed = sequence, 0, 0
                     return True
         return False
@@ -81,7 +93,7 @@ class SequenceDetector:
                 return Match.FIRST if first else Match.WITHIN
             self._at = self.missed = 0
             return Match.WHOLE if first else Match.LAST
-        self.missed += 1 + step.openings
+        self.missed += 1 + step.forwards
         if self.missed > self._patience:
             self.forget()
             return Match.NONE
@@ -91,8 +103,17 @@ class SequenceDetector:
         self._at = 0
         return Match.NONE
 
+    def is_rest(self, step: Step) -> bool:
+        """Whether it is the known step with fewer micro-batches: the rest of an epoch."""
+        return (
+            len(self.sequence) == 1
+            and 0 < step.forwards < self.sequence[0].forwards
+            and (step.optimizer == self.sequence[0].optimizer)
+        )
+
     def forget(self) -> None:
         self.sequence = ()
         self._at = self.missed = 0
         self._recent.clear()
+        self._fetched.clear()
         self._repeated = [0] * len(self._repeated)

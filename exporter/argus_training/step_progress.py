@@ -13,10 +13,10 @@ class StepProgress:
         "ended_ns",
         "forward_ns",
         "forwarding",
+        "forwards",
         "opened_ns",
-        "openings",
         "steady",
-        "usual_openings",
+        "usual_forwards",
         "usual_optimizer",
     )
 
@@ -27,15 +27,15 @@ class StepProgress:
         Whatever ends this sets it False; `Observer.settle` alone sets it True."""
         self.forwarding = False
         """A forward pass is being timed: modules and functions within it are part of it."""
-        self.openings = 0
-        """Data fetches and forwards since the last optimizer step."""
+        self.forwards = 0
+        """Training forwards since the last optimizer step."""
         self.opened_ns = 0
-        """When the first of them began."""
+        """When the first data fetch or forward since then began; 0: there was none."""
         self.forward_ns = 0
         """When the latest forward with gradients began."""
         self.ended_ns = 0
         """When the latest optimizer step ended."""
-        self.usual_openings = -1
-        """The known sequence where it is one optimizer step long, as nearly always: openings before it, and
+        self.usual_forwards = -1
+        """The known sequence where it is one optimizer step long, as nearly always: forwards before it, and
         the id of the optimizer. -1 and 0: there is none."""
         self.usual_optimizer = 0

@@ -122,3 +122,47 @@ def test_changing_accumulation_is_always_seen() -> None:
     draw = random.Random(1)
     parts = [draw.randint(1, 5) for _ in range(60)]
     assert len(iterations("".join("df" * part + "A" for part in parts))) == 60
+
+
+def test_loaders_that_look_ahead_lose_no_iteration_of_any_epoch() -> None:
+    """accelerate fetches one batch ahead: the first step of an epoch has two fetches, the last has none."""
+    epoch = "ddfA dfA dfA fA"
+    found = iterations(epoch * 20)
+    assert len(found) == 80
+
+
+def test_micro_batches_left_at_the_end_of_an_epoch_are_an_iteration() -> None:
+    """Shorter, and of less work; also where so short an epoch repeats as a whole."""
+    found = iterations("dfdfA dfdfA dfdfA dfA" * 20)
+    assert len(found) == 80
+    assert found[-1][1] - found[-1][0] == 2
+    assert found[-2][1] - found[-2][0] == 4
+
+
+def test_fewer_micro_batches_for_good_are_learnt_anew() -> None:
+    """Accumulation goes from four to two: each is an iteration, before and after that is known."""
+    detector = IterationDetector(lambda start, end: ended.append((start, end)))
+    ended: list[tuple[int, int]] = []
+    time = 0
+    for micro_batches in (4,) * 20 + (2,) * 200:
+        for _ in range(micro_batches):
+            detector.opening(time := time + 1, trains=True)
+        detector.optimizer_begins(1)
+        detector.optimizer_ended(1, time := time + 1)
+    assert len(ended) == 220
+    assert detector.progress.usual_forwards == 2
+
+
+def test_steps_behind_a_loader_whose_forward_nobody_sees() -> None:
+    """From the first fetch to the step, however many there were."""
+    found = iterations("ddA" + "dA" * 30)
+    assert len(found) == 31
+    assert found[-1][1] - found[-1][0] == 1
+
+
+def test_a_known_sequence_begins_where_data_is_fetched() -> None:
+    """Of two optimizers in turn, whichever forward was seen first."""
+    for first in ("ddAB", "ddAfB", "ddfAfB"):
+        found = iterations(first + "ddfAfB" * 29)
+        assert len(found) == 30
+        assert {end - start for start, end in found[1:]} == {5}

@@ -46,10 +46,7 @@ class DataHook(Hook):
             try:
                 if progress.steady:
                     begin = words[slot] = now()
-                    if progress.openings:
-                        progress.openings += 1
-                    else:
-                        progress.openings = 1
+                    if not progress.opened_ns:
                         progress.opened_ns = begin
                 elif self.alive:
                     begin = self._begins()

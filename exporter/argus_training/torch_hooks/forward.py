@@ -166,10 +166,8 @@ class ForwardHook(Hook):
             try:
                 if progress.steady:
                     begin = progress.forward_ns = words[slot] = now()
-                    if progress.openings:
-                        progress.openings += 1
-                    else:
-                        progress.openings = 1
+                    progress.forwards += 1
+                    if not progress.opened_ns:
                         progress.opened_ns = begin
                 elif self.alive:
                     self._begins(args[0])

@@ -69,11 +69,11 @@ class OptimizerHook(Hook):
                 return
             self._stepping = 0
             try:
-                if self._begin and progress.steady and progress.openings == progress.usual_openings:
+                if self._begin and progress.steady and progress.forwards == progress.usual_forwards:
                     end = now()
                     words[slot] = 0
-                    put((code, self._begin, end, ITERATION, progress.opened_ns, end))
-                    progress.openings = 0
+                    put((code, self._begin, end, ITERATION, progress.opened_ns or progress.ended_ns, end))
+                    progress.forwards = progress.opened_ns = 0
                     progress.ended_ns = words[began_word] = end
                     recorder.step = words[step_word] = recorder.step + 1
                 elif self.alive:
