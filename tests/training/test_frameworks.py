@@ -138,6 +138,18 @@ def train(model, x, optimizer, timers, steps):
 """,
 }
 
+LIGHTNING = {
+    "lightning/__init__.py": "",
+    "lightning/pytorch/__init__.py": "",
+    "lightning/pytorch/strategies/__init__.py": "",
+    "lightning/pytorch/strategies/strategy.py": """
+class Strategy:
+    def __init__(self, module): self.module = module
+    def training_step(self, *args): return self.module.training_step(*args)
+    def validation_step(self, *args): return self.module.validation_step(*args)
+""",
+}
+
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
@@ -216,6 +228,32 @@ def test_megatron_train_step_is_the_iteration(tmp_path: Path, reader: Reader) ->
     hello = said.hellos[0]
     assert (hello.tp, hello.pp, hello.dp, hello.tp_size, hello.pp_size) == (1, 0, 0, 2, 2)
     assert wire.decode_text(hello.training_job)
+
+
+def test_lightning_s_training_step_is_the_forward(tmp_path: Path, reader: Reader) -> None:
+    """What it does outside of modules too, and within the optimizer's closure; accumulation, and the rest."""
+    program = (
+        "import time, torch\n"
+        "from lightning.pytorch.strategies.strategy import Strategy\n"
+        "class Module(torch.nn.Module):\n"
+        "    def __init__(self): super().__init__(); self.net = torch.nn.Linear(4, 1)\n"
+        "    def training_step(self, batch, index): time.sleep(0.01); return self.net(batch[0]).sum()\n"
+        "module = Module()\n"
+        "strategy = Strategy(module)\n"
+        "optimizer = torch.optim.SGD(module.parameters(), lr=0.1)\n"
+        "def closure(): strategy.training_step((torch.ones(2, 4), None), 0).backward()\n"
+        "for epoch in range(12):\n"
+        "    for batch in range(5):\n"
+        "        optimizer.step(closure) if batch in (1, 3, 4) else closure()\n"
+    )
+    run(tmp_path, LIGHTNING, program)
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    assert len(said.iterations) == said.count()["optimizer"] == 36
+    assert said.count()["forward"] == 60
+    assert said.work == {"samples": 120}
+    assert sorted(said.seconds("forward"))[30] > 0.01
+    assert sorted(said.seconds("optimizer"))[18] < 0.005
 
 
 def test_layout_that_comes_late_is_told_again(tmp_path: Path, reader: Reader) -> None:

@@ -20,12 +20,14 @@ def timed(
     opens: bool = False,
     trains: bool = False,
     group: str = "",
+    count: Callable[[tuple[Any, ...], Any], None] | None = None,
 ) -> Callable[..., Any]:
     """`original` with a span around each call; its result and exceptions are its own.
 
     Args:
         opens: the call may begin an iteration.
         trains: a forward pass that is certain to train; forwards of torch modules within are part of it.
+        count: takes the arguments of each call, to count their work.
         group: process group whose sequence of collectives the call counts in.
     """
     observer = hook.observer
@@ -42,6 +44,8 @@ def timed(
                 hook.recorder.entered(group)
             if opens or trains:
                 observer.iterations.opening(now(), trains=trains)
+            if count is not None and observer.counts_work:
+                count(args, kwargs)
             begin = stopwatch.begin(task)
         except Exception as error:
             hook.failed(error)

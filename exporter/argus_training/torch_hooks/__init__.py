@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argus_training.frameworks.deepspeed import DeepSpeedHook
+from argus_training.frameworks.lightning import LightningHook
 from argus_training.frameworks.megatron import MegatronHook
 from argus_training.garbage import GarbageHook
 from argus_training.hook import Hook
@@ -32,5 +33,6 @@ ALL: tuple[type[Hook], ...] = (
     MeshHook,
     GroupsHook,
     DeepSpeedHook,
+    LightningHook,
     MegatronHook,
 )

@@ -32,6 +32,8 @@ def counter(torch: Any, work: Callable[[str, float], object]) -> Callable[[tuple
 
     def count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         found = args[1] if len(args) > 1 else None
+        if isinstance(found, (list, tuple)) and found:  # inputs and targets
+            found = found[0]
         named: Mapping[str, Any] = found if isinstance(found, Mapping) else kwargs
         if not isinstance(found, tensor):
             found = next((named[name] for name in _NAMES if isinstance(named.get(name), tensor)), None)
