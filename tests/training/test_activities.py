@@ -97,6 +97,18 @@ def test_dynamo_compilation_is_counted_and_an_activity(reader: Reader) -> None:
     assert last.total_seconds >= last.duration_ns / 1e9 > 0
 
 
+def test_a_reset_of_dynamo_does_not_end_the_counting(reader: Reader) -> None:
+    """`torch._dynamo.reset` clears everybody's callbacks."""
+    program = LOOP + (
+        "train()\ncompiled = torch.compile(model, backend='eager')\ncompiled(torch.ones(1, 8))\n"
+        "torch._dynamo.reset()\ncompiled(torch.ones(1, 8))\ntrain()\n"
+    )
+    result = run_rank(program, reader.path, **AT_ONCE)
+    assert result.returncode == 0, result.stderr
+    _, last = ended(reader).compilations[-1]
+    assert last.total_count == 2
+
+
 def test_triton_compilations_are_counted(reader: Reader, tmp_path: Path) -> None:
     """A stand-in of triton.knobs; a listener that is set goes on hearing, a cache hit is no compilation."""
     (tmp_path / "triton").mkdir()

@@ -8,6 +8,7 @@ no compilation.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from argus_core import wire
@@ -48,10 +49,23 @@ class CompilationHook(Hook):
                 except Exception as error:
                     self.failed(error)
 
-        handler.register_start_callback(started)
+        def register() -> None:
+            handler.register_start_callback(started)
+            handler.register_end_callback(ended)
+
+        clear = handler.clear
+
+        @functools.wraps(clear)
+        def clear_others() -> None:
+            """`torch._dynamo.reset` clears all."""
+            clear()
+            if self.alive:
+                register()
+
+        register()
         self._undo.append(lambda: handler.remove_start_callback(started))
-        handler.register_end_callback(ended)
         self._undo.append(lambda: handler.remove_end_callback(ended))
+        self.replace(handler, "clear", clear_others)
 
     def _attach_triton(self, knobs: Any) -> None:
         listener = knobs.compilation.listener
