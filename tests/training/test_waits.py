@@ -168,10 +168,11 @@ for _ in range(5):
     if rank == 1: time.sleep(0.05)
     if rank < 2:
         dist.all_gather([torch.ones(1)] * 2, torch.ones(1), pair, True).wait()
-        for work in dist.batch_isend_irecv([dist.P2POp(irecv if rank else isend, torch.ones(2), peer, pair)]):
+        operations = [dist.P2POp(irecv if rank else isend, torch.ones(2), peer, pair)]
+        for work in dist.batch_isend_irecv(p2p_op_list=operations):
             work.wait()
     dist.all_reduce(torch.ones(4), async_op=True).wait()
-    functional.all_reduce(torch.ones(3), "sum", dist.group.WORLD) + 1
+    functional.wait_tensor(tensor=functional.all_reduce(torch.ones(3), "sum", dist.group.WORLD))
     if rank < 2: (irecv if rank else isend)(torch.ones(1), peer).wait()
 dist.barrier()
 dist.destroy_process_group()
@@ -192,6 +193,7 @@ def test_the_wait_for_an_asynchronous_collective_is_a_span(reader: Reader, tmp_p
         ("functional-wait", ""),
         ("work-wait", ""),
     }
+    assert all(state.up for rank in range(3) for state, _ in reader.ranks[rank].channels)
     assert sorted(reader.ranks[0].seconds("all_gather-wait"))[2] > 0.04
     assert sorted(reader.ranks[2].seconds("all_reduce-wait"))[2] > 0.04
     assert sorted(reader.ranks[1].seconds("all_gather-wait"))[2] < 0.02

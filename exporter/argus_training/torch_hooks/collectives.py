@@ -97,7 +97,8 @@ class CollectivesHook(Hook):
         wrapper = self._wrap_wait(work.wait, lambda one: self._awaited.get(one, ("work", "")))
         self.replace(work, "wait", wrapper)
         self.when_imported("torch.distributed._functional_collectives", self._attach_functional)
-        self.when_imported("torch.distributed.fsdp._fully_shard._fsdp_param_group", self._attach_fsdp)
+        for package in ("fsdp._fully_shard", "_composable.fsdp"):  # since torch 2.6, and before
+            self.when_imported(f"torch.distributed.{package}._fsdp_param_group", self._attach_fsdp)
         ddp = torch.nn.parallel.DistributedDataParallel
         if hasattr(ddp, "_sync_buffers"):
             wrapper = self._wrap("dp-buffers-broadcast", ddp._sync_buffers, "dp")
@@ -124,7 +125,8 @@ class CollectivesHook(Hook):
         def begins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Task | None, str]:
             process_group = kwargs.get("group") or next(filter(self._is_group, args), None)
             if name == ASYNCHRONOUS:
-                process_group = args[0][0].group
+                operations = args[0] if args else kwargs["p2p_op_list"]
+                process_group = operations[0].group if operations else None
             named = group or self._group_name(process_group)
             if counted and named:
                 self.recorder.entered(named)
@@ -148,7 +150,7 @@ class CollectivesHook(Hook):
         """`of`: name and group of what its first argument stands for."""
 
         def begins(args: tuple[Any, ...], _kwargs: dict[str, Any]) -> tuple[Task | None, str]:
-            name, group = of(args[0])
+            name, group = of(args[0] if args else None)
             return self._task(f"{name}-wait", group), group
 
         return self._around(original, begins, lambda _result, _group: True)
