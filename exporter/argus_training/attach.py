@@ -73,6 +73,7 @@ def attach(torch: Any) -> Observer | None:
         Stopwatch(recorder),
         use_events=functools.partial(_use_events, torch, config),
         layout=rank_layout.layout,
+        world_size=rank_layout.world_size,
         traced=config.traced_python_api,
     )
     recorder.outbox.may_speak = lambda: (

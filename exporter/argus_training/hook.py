@@ -27,6 +27,7 @@ class Observer:
         stopwatch: times work that may be on a GPU.
         use_events: called with the stopwatch once a model on a GPU is seen.
         layout: where the ranks of the job stand, as far as is known.
+        world_size: how many they are; below 1: not known.
         traced: ARGUS_TRACED_PYTHON_API.
     """
 
@@ -37,11 +38,13 @@ class Observer:
         *,
         use_events: Callable[[Stopwatch], None] = lambda _: None,
         layout: Callable[[], Layout] = Layout,
+        world_size: Callable[[], int] = lambda: 1,
         traced: str = "",
     ) -> None:
         self.recorder: Recorder = recorder
         self.stopwatch = stopwatch
         self.layout = layout
+        self.world_size = world_size
         self.traced = traced
         self.imports = ImportWatch()
         self.progress = StepProgress()

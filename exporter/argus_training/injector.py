@@ -10,8 +10,7 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
-from argus_core.injection import NAME, unfit
-from argus_core.injection import SLOT as SLOT  # for those who look what is in it
+from argus_core.injection import NAME, SLOT, unfit
 from argus_training import settings
 
 

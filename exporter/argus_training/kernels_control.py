@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from argus_training import injector
+from argus_core.injection import SLOT
 
 _INTERFACE: Final = 1
 _OK: Final = 0
@@ -55,7 +55,7 @@ class KernelsControl:
     """
 
     def __init__(self, path: str | None = None) -> None:
-        self._path = path if path is not None else os.environ.get(injector.SLOT, "")
+        self._path = path if path is not None else os.environ.get(SLOT, "")
         self._library: ctypes.CDLL | None = None
 
     def loaded(self) -> bool:

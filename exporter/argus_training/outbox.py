@@ -231,9 +231,7 @@ class Outbox:
         return True
 
     def _send_state(self, offset: int) -> None:
-        link = self._link
-        for (name, kind), mask in self.waits(list(self._table.coded.values())).items():
-            link.add(wire.PhaseInfo(link.name_id(name), kind, mask))
+        self._send_waits()
         self._state_at = self._flushed_at
         self._host.send_state(
             self._link,
@@ -242,3 +240,14 @@ class Outbox:
             cost_ns=self.cost_ns + self.spans * _SPAN_COST_NS,
             dropped=self.dropped,
         )
+
+    def _send_waits(self) -> None:
+        """A framework that cannot be asked just now (it destroys its groups) costs these and no more."""
+        link = self._link
+        try:
+            told = self.waits(list(self._table.coded.values()))
+        except Exception:
+            self.dropped += 1
+            return
+        for (name, kind), mask in told.items():
+            link.add(wire.PhaseInfo(link.name_id(name), kind, mask))

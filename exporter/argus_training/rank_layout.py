@@ -69,6 +69,11 @@ class RankLayout:
         """Whether a launcher made this process a rank; else it must train before it counts as one."""
         return self._launched_place is not None and not _is_child()
 
+    def world_size(self) -> int:
+        """Ranks of the job; below 1: not known (yet)."""
+        place = self.place()
+        return place.world_size if place is not None else -1
+
     def layout(self) -> Layout:
         """Parallel sizes and order of the job's ranks; empty where nothing tells."""
         place = self.place()

@@ -8,9 +8,9 @@ import time
 from typing import Final, NamedTuple
 
 from argus_core import wire
-from argus_core.exclusive_time import ExclusiveTime
 from argus_core.link import Link
 from argus_core.shared_page import SPARE_WORD, PageWriter
+from argus_training.exclusive_time import ExclusiveTime
 from argus_training.step_log import ITERATION, TRAINING_CLOCK, StepLog
 
 now: Final = time.monotonic_ns

@@ -99,8 +99,8 @@ class PhaseWaits:
         observer = self._observer
         holding = {name for name, holds in CONDITIONS.items() if holds(observer)}
         sizes = observer.layout().sizes
-        # At its end a program destroys its process groups; what waited for peers did so all the same.
-        self._world_size = max(self._world_size, _world_size())
+        # Without a launcher torch tells it, until the program destroys its process groups.
+        self._world_size = max(self._world_size, observer.world_size())
         told: dict[tuple[str, int], int] = {}
         for phase in phases:
             if phase.name in observer.user_phases and phase.kind == wire.Kind.COMPUTE:
@@ -115,11 +115,3 @@ class PhaseWaits:
 def _kinds(observer: Observer) -> set[str]:
     """Names of the classes of the modules that reduce gradients."""
     return {kind.__name__ for module in observer.reducers for kind in type(module).__mro__}
-
-
-def _world_size() -> int:
-    """Ranks of the job, as torch knows them; 1 where it has not been told."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return 1
-    return int(distributed.get_world_size())

@@ -114,3 +114,27 @@ for _ in range(3):
         assert run_rank(program, reader.path).returncode == 0
         until(lambda: reader.ranks[0].exit_status is not None, "BYE")
         assert set(reader.ranks[0].waits.values()) == {"none"}
+
+
+def test_a_framework_that_cannot_be_asked_costs_no_records(tmp_path: Path) -> None:
+    """It destroys its groups at this very moment, say: counted, and all else is sent."""
+    program = """
+import torch
+import argus_training
+def fails(): raise RuntimeError("destroyed")
+argus_training._observer.layout = fails
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(4)).sum().backward()
+    optimizer.step()
+"""
+    with Reader(tmp_path / "s") as reader:
+        result = run_rank(program, reader.path)
+        assert (result.returncode, result.stderr) == (0, "")
+        said = reader.ranks[0]
+        until(lambda: said.exit_status is not None, "BYE")
+    assert said.count()["forward"] == 2
+    assert not said.waits
+    state, _ = said.channels[-1]
+    assert (state.up, state.dropped > 0) == (1, True)

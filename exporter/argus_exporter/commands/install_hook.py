@@ -8,18 +8,17 @@ socket, or the file of settings beside it, is there.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from argus_core.errors import UserError
+from argus_core.replaced_file import replace_text
 from argus_core.settings_file import SUFFIX
 from argus_training import boot_directory
 
@@ -73,8 +72,10 @@ def _attach():
 try:
     if sys.version_info >= {oldest!r}:
         _attach()
-except Exception:  # also where ARGUS was uninstalled: a start of Python is never disturbed
+except ImportError:  # ARGUS was uninstalled
     pass
+except Exception as error:  # a start of Python is never disturbed
+    sys.stderr.write("argus: not attached, the process goes on without it: %r\\n" % (error,))
 """
 )
 
@@ -185,16 +186,7 @@ def _write(path: Path, text: str) -> bool:
     """Whether there was anything to do."""
     if path.exists() and path.read_text() == text:
         return False
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise
+    replace_text(path, text, mode=0o644)
     return True
 
 

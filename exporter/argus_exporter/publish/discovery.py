@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
+from argus_core.replaced_file import replace_text
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.publish.config import DiscoveryConfig
 
@@ -33,7 +32,7 @@ def discoverable(config: DiscoveryConfig, url: str, *, everywhere: bool) -> Iter
     address = config.address or (f"{socket.getfqdn()}:{served.port}" if everywhere else served.netloc)
     labels = {"__scheme__": "https"} if served.scheme == "https" else {}
     try:
-        _replace(config.file, json.dumps([{"targets": [address], "labels": labels}], indent=2) + "\n")
+        replace_text(config.file, json.dumps([{"targets": [address], "labels": labels}], indent=2) + "\n")
     except OSError as error:
         raise ArgusExporterError(
             f"cannot write {config.file}: {error.strerror}; name another with --sd.file"
@@ -42,9 +41,3 @@ def discoverable(config: DiscoveryConfig, url: str, *, everywhere: bool) -> Iter
         yield
     finally:
         config.file.unlink(missing_ok=True)
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)

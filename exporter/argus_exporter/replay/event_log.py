@@ -250,6 +250,7 @@ def _recording(source: Path, identity: Identity, rows: _Rank) -> RankRecording:
         kernel_steps=kernel_steps,
         spans=spans,
         iterations=iterations,
+        own_work=True,
     )
 
 

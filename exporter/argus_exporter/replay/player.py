@@ -170,6 +170,11 @@ class _RankLink:
 
         self.link = Link(self.socket_path, hello, patience_s=_PATIENCE_S)
         self.link.add(wire.ActivityChange(time.time_ns(), wire.Activity.TRAIN))
+        spans = self.recording.spans
+        if self.recording.own_work:
+            for phase_id in np.unique(spans["phase_id"][spans["kind"] == wire.Kind.COMPUTE]).tolist():
+                name_id = self.link.name_id(self.recording.texts[phase_id])
+                self.link.add(wire.PhaseInfo(name_id, wire.Kind.COMPUTE, wire.waits_mask(())))
         self.link.flush()
 
     def iteration(self, step: int, end_ns: int, duration_ns: int) -> None:

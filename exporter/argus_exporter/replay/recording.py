@@ -59,6 +59,7 @@ class RankRecording:
         kernel_steps: the step that launched each kernel; -1 where unknown. Shape of `kernels`.
         spans: SPAN_DTYPE ascending by start.
         iterations: ITERATION_DTYPE ascending by step, one each.
+        own_work: spans of kind compute wait for no other rank, by the word of the file.
         notes: what was left out on import, and why, in words.
     """
 
@@ -70,6 +71,7 @@ class RankRecording:
     spans: Array
     iterations: Array
     notes: tuple[str, ...] = ()
+    own_work: bool = False
 
     @property
     def rank(self) -> int:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
-from argus_training import injector, settings
+from argus_core.injection import SLOT
+from argus_training import settings
 from argus_training.hook import Hook, Observer
 from argus_training.kernels_control import KernelsControl
 from argus_training.profiler_windows import around_profiler_windows
@@ -35,7 +36,7 @@ class ProfilerHook(Hook):
 
     def attach(self, torch: Any) -> None:
         """Nothing is wrapped where no library was to be injected."""
-        if not os.environ.get(injector.SLOT):
+        if not os.environ.get(SLOT):
             return
         config, _ = settings.read(os.environ)
         self._profiler_enabled = torch.autograd._profiler_enabled

@@ -149,6 +149,18 @@ def test_python_starts_when_argus_was_uninstalled(environment: Environment, sock
     assert environment.starts("-c", "import torch") == ""
 
 
+def test_a_failure_of_ours_is_said_and_python_starts(environment: Environment, socket: Path) -> None:
+    """One line on stderr; the process goes on."""
+    install(environment, "--socket", str(socket))
+    module = environment.site / MODULE
+    module.write_text(module.read_text().replace("_argus_boot.start(socket)", "1 / 0"))
+    command = [environment.python, "-c", "import torch; print('trains')"]
+    result = subprocess.run(command, env={}, capture_output=True, text=True, check=False, timeout=60)
+    assert (result.returncode, result.stdout) == (0, "trains\n")
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("argus: not attached, the process goes on without it: ZeroDivisionError")
+
+
 def test_the_exporters_own_python_does_not_attach(environment: Environment, socket: Path) -> None:
     """Nor does a launcher: the hook follows the same rule as `run`."""
     install(environment, "--socket", str(socket))

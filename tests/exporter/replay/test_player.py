@@ -207,3 +207,28 @@ def test_real_trace_is_published_as_the_summary_says(socket: Path, traces: Path)
             thread.join(timeout=10)
             assert player.progress.dropped == 0
             assert np.all(recording.kernels["start_ns"] > 0)
+
+
+def test_compute_of_an_event_log_waits_for_nobody_by_its_word(socket: Path):
+    """Of its other phases, and of those of an imported trace, nobody knows."""
+    span = {"rank": 0, "step": 1, "duration": 0.1}
+    lines = log(
+        span | {"phase": "forward", "kind": "compute", "start": 0},
+        span | {"phase": "all_reduce", "kind": "comm", "start": 1},
+    )
+    for recordings, forward in (
+        (parse_bytes(lines, Path("events.jsonl")), "none"),
+        (fleet(1), "unknown"),
+    ):
+        with exporter(config(socket)) as running:
+            player = Player([recordings], socket, speed=0, stay=True)
+            with playing(player):
+
+                def waits(url: str = running.url) -> dict[str, str]:
+                    found = [dict(labels) for name, labels in scrape(url) if name == "argus_phase_info"]
+                    return {labels["phase"]: labels["waits"] for labels in found}
+
+                wait_for(lambda: "forward" in waits(), "a phase")
+                told = waits()
+                assert told.pop("forward") == forward
+                assert set(told.values()) <= {"unknown"}

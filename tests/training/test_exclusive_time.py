@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argus_core.exclusive_time import ExclusiveTime
+from argus_training.exclusive_time import ExclusiveTime
 
 
 def exclusive(*spans: tuple[int, int]) -> list[int]:
