@@ -3,10 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.argus-setup
 TORCH := .venv/.argus-torch
+FRAMEWORKS := .venv/.argus-frameworks
+TRACEML := .venv/.argus-traceml
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup torch demo check test prometheus verify lint fmt generate preview clean
+.PHONY: all help setup torch frameworks traceml demo check test prometheus verify lint fmt generate preview clean
 
 all: fmt generate lint test  ## format, generate, lint, test
 
@@ -23,13 +25,25 @@ $(TORCH): $(SETUP)
 	@PYTHON=$(PYTHON) tools/setup.sh --torch
 	@touch $@
 
+$(FRAMEWORKS): $(TORCH) tests/frameworks/packages.txt
+	@PYTHON=$(PYTHON) tools/setup.sh --frameworks
+	@touch $@
+
+frameworks: $(FRAMEWORKS)  ## real training programs under ARGUS, and docs/frameworks.md from what they showed
+	@python -m tests.frameworks
+
+traceml: $(TRACEML)  ## TraceML, which bench.overhead then measures beside ARGUS (once)
+$(TRACEML): $(TORCH) bench/traceml.txt
+	@PYTHON=$(PYTHON) tools/setup.sh --traceml
+	@touch $@
+
 demo: setup $(if $(filter torch,$(TRAINING)),torch)  ## a slow rank found, routed and explained (KEEP=1, DEMO_SEED=n, TRAINING=torch)
 	@argus-simulator demo --seed $(or $(DEMO_SEED),0) $(if $(KEEP),--keep) $(if $(TRAINING),--training $(TRAINING))
 
 check: lint  ## at every commit, in 3 minutes: lint, types, the tests that are quick and start no server
 	@pytest -q -n 2 --dist worksteal --check $(PYTEST_ARGS)
 
-test: torch lint  ## everything that CI checks; with CI=true a skip that is not in tests/skips.py fails
+test: torch $(FRAMEWORKS) lint  ## everything that CI checks; with CI=true a skip that is not in tests/skips.py fails
 	@pytest -q -n 2 --dist worksteal -m "not e2e" $(PYTEST_ARGS)
 	@pytest -q -m e2e $(PYTEST_ARGS)  # alone: real servers and training jobs need the cores
 

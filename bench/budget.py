@@ -90,6 +90,8 @@ def _labels(family: Family, number: int, fleet: Fleet, rank: int, names: list[st
         "void": ("inter_step", "minority")[number % 2],
         "channel": ("phases", "kernels", "stacks")[number % 3],
         "reason": "socket",
+        "layer": f"layer{number // 3}",
+        "microbatch": str(number % 3),
         "activity": "train",
         "unit": "tokens",
         "node": f"host{rank // fleet.ranks_per_host}",

@@ -8,12 +8,13 @@ take turns by blocks of steps, so that drift of the machine meets both alike. Th
 median over its blocks; the interval is Student's over the rounds. What is judged is the training thread's own
 CPU time, so that waiting for other processes does not count; the CPU time of other threads (ours sends once
 a second) is reported apart. Processes attach as under `argus-exporter run`; another process reads what they
-say. Once steps follow one another, and once with an idle wait of 5 ms in each, as for a GPU: then caches are
-cold, and all code costs a multiple, the training's own too.
+say. TraceML (`make traceml`) takes turns with them where it is installed, under its own launcher. Once steps
+follow one another, and once with an idle wait of 5 ms in each, as for a GPU: then caches are cold, and all
+code costs a multiple, the training's own too.
 
 With `--cuda` the step time of a transformer counts (wall clock, synchronised), for each channel, for all
-together, and beside torch.profiler always on; a real exporter runs. What cannot be measured is null. The last
-line is JSON.
+together, and beside torch.profiler always on; a real exporter runs. What the marks of layers cost is measured
+apart (`bench.overhead_layers`). What cannot be measured is null. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from argus_core import wire
 from argus_exporter.commands.run import child_environment
@@ -44,6 +45,12 @@ WARM_TURN = 10
 """How much longer a turn is where steps follow one another: its first ones find another process's caches."""
 IDLE_S = 0.005
 """What the cold training waits in each step, as for a GPU."""
+
+TRACEML = Path(__file__).parents[1] / ".venv" / "traceml"
+"""TraceML and what it needs (`bench/traceml.txt`), in a folder that only its own process imports from."""
+WORKER = Path(__file__).with_name("overhead_worker.py")
+WORKERS = ("torch_profiler", "traceml")
+"""Environments whose name the worker is told."""
 
 _STUDENT_975 = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 """Two-sided 95 % points by degrees of freedom; beyond the table the last is a little too wide."""
@@ -72,6 +79,8 @@ class Training:
 
     def __init__(self, environment: dict[str, str], *arguments: str) -> None:
         command = [sys.executable, "-m", "bench.overhead_worker", *arguments]
+        if "traceml" in arguments:
+            command = by_traceml(environment["TRACEML_LOGS_DIR"], *arguments)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen(command, env=environment, text=True, **pipes)  # type: ignore[call-overload]
         self._answer()
@@ -87,11 +96,11 @@ class Training:
         self._process.wait(60)
 
     def _answer(self) -> dict[str, Any]:
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"a training process ended with status {self._process.wait()}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        for line in self._process.stdout:
+            if line.startswith("{"):  # a launcher has things to say as well
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        raise RuntimeError(f"a training process ended with status {self._process.wait()}")
 
 
 def turns(
@@ -99,7 +108,7 @@ def turns(
 ) -> dict[str, list[dict[str, Any]]]:
     """Fresh processes, one an environment, in turns; the order is reversed each time."""
     trainings = {
-        name: Training(environment, kind, *([name] if name == "torch_profiler" else []))
+        name: Training(environment, kind, *([name] if name in WORKERS else []))
         for name, environment in environments.items()
     }
     answers: dict[str, list[dict[str, Any]]] = {name: [] for name in trainings}
@@ -130,39 +139,80 @@ def environments(path: Path, idle_s: float = 0.0) -> dict[str, dict[str, str]]:
     return {"off": base, "phases": attached}
 
 
-@dataclass(frozen=True)
-class Phases:
-    """What the phases channel costs one training on the CPU."""
+def beside(base: dict[str, str], folder: str) -> dict[str, dict[str, str]]:
+    """The environment of TraceML's process; none where it is not installed."""
+    if not TRACEML.is_dir():
+        return {}
+    path = os.pathsep.join(filter(None, [str(TRACEML), base.get("PYTHONPATH", "")]))
+    return {"traceml": base | {"PYTHONPATH": path, "TRACEML_LOGS_DIR": folder}}
+
+
+def by_traceml(folder: str, *arguments: str) -> list[str]:
+    """Its launcher, which starts the process that keeps what was measured, and torchrun for the script.
+
+    Its defaults, but for ports that may be taken and the copy of the output.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [f"--aggregator-port={one.getsockname()[1]}", f"--master-port={other.getsockname()[1]}"]
+    launcher = [sys.executable, str(TRACEML / "bin" / "traceml"), "run", str(WORKER), *ports]
+    name = f"--run-name={len(list(Path(folder).iterdir()))}"  # a run wants a folder that is not there yet
+    return [*launcher, name, f"--logs-dir={folder}", "--no-save-training-output", "--args", *arguments]
+
+
+class Cost(NamedTuple):
+    """What one tool costs one training on the CPU."""
 
     added_us: Interval
     """Microseconds of the training thread's time that a step takes more."""
-    step_us: float
-    """Those of the step itself."""
-    sender_share: float
+    other_share: float
     """Share of a core that other threads of the process take more."""
 
+
+@dataclass(frozen=True)
+class Phases:
+    """What the phases channel costs one training on the CPU, and TraceML beside it."""
+
+    cost: Cost
+    step_us: float
+    """Microseconds of the training thread's time of the step itself."""
+    traceml: Cost | None = None
+    """None where it is not installed."""
+
     def rounded(self) -> dict[str, Any]:
-        return {
+        result = {
             "step_us": round(self.step_us, 1),
-            "added_us_95": self.added_us.rounded(2),
-            "sender_core_share": round(self.sender_share, 6),
+            "added_us_95": self.cost.added_us.rounded(2),
+            "sender_core_share": round(self.cost.other_share, 6),
+        }
+        if self.traceml is None:
+            return result | {"traceml": "not installed (make traceml)"}
+        return result | {
+            "traceml_added_us_95": self.traceml.added_us.rounded(2),
+            "traceml_core_share": round(self.traceml.other_share, 6),
         }
 
 
 def on_cpu(rounds: int, blocks: int, steps: int, idle_s: float) -> Phases:
-    """Phases on the CPU, from so many fresh pairs of processes."""
-    per_step: list[float] = []
-    beside: list[float] = []
+    """Phases on the CPU, and TraceML where it is there, from so many fresh sets of processes."""
+    added_us: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
     base: list[float] = []
-    with reading() as path:
+    with reading() as path, tempfile.TemporaryDirectory() as folder:
+        chosen = environments(path, idle_s)
+        chosen |= beside(chosen["off"], folder)
         for _ in range(rounds):
-            answers = turns(environments(path, idle_s), "cpu", blocks, steps)
-            per_step.append(added(answers, "phases", "cpu_s", steps) * 1e6)
-            wall = sum(answer["wall_s"] for answer in answers["phases"])
+            answers = turns(chosen, "cpu", blocks, steps)
+            if not answers["phases"][-1]["attached"]:
+                raise RuntimeError("ARGUS is not attached to the process whose phases are measured")
             other = {name: sum(answer["other_cpu_s"] for answer in answers[name]) for name in answers}
-            beside.append((other["phases"] - other["off"]) / wall)
+            for name in answers:
+                if name != "off":
+                    wall = sum(answer["wall_s"] for answer in answers[name])
+                    added_us.setdefault(name, []).append(added(answers, name, "cpu_s", steps) * 1e6)
+                    shares.setdefault(name, []).append((other[name] - other["off"]) / wall)
             base.append(median(answer["cpu_s"] for answer in answers["off"]) / steps * 1e6)
-    return Phases(Interval.of(per_step), mean(base), mean(beside))
+    costs = {name: Cost(Interval.of(added_us[name]), mean(shares[name])) for name in added_us}
+    return Phases(costs["phases"], mean(base), costs.get("traceml"))
 
 
 def memory(minutes: float, steps: int) -> dict[str, Any]:
@@ -193,7 +243,7 @@ def on_cuda(rounds: int, blocks: int, steps: int) -> dict[str, Any]:
         base |= {"LOCAL_RANK": "0", "WORLD_SIZE": "1"}
         off = {"ARGUS_DISABLE": "1"}
         without_phases = {
-            "ARGUS_DISABLE_HOOKS": "data,forward,backward,collectives,gc,compilation,checkpoint"
+            "ARGUS_DISABLE_HOOKS": "data,forward,backward,collectives,gc,compilation,checkpoint,layers"
         }
         quiet_ = child_environment(base, quiet, "bench")
         watched = child_environment(base, watching, "bench")
@@ -288,22 +338,37 @@ def stacks_core_share() -> float | None:
     return float(share)
 
 
+def layers() -> dict[str, Any]:
+    """What the marks of layers cost; see `bench.overhead_layers`."""
+    from bench.overhead_layers import layers_share
+
+    return layers_share(turns=20)
+
+
 def report(
-    warm: Phases, cold: Phases, rss: dict[str, Any], stacks: float | None, cuda: dict[str, Any]
+    warm: Phases,
+    cold: Phases,
+    rss: dict[str, Any],
+    stacks: float | None,
+    cuda: dict[str, Any],
+    marks: dict[str, Any],
 ) -> dict[str, Any]:
     """The JSON line: the figures that are judged, null where not measured, and the rest in `detail`."""
     return {
-        "phases_us_per_step": round(warm.added_us.mean, 2),
+        "phases_us_per_step": round(warm.cost.added_us.mean, 2),
+        "traceml_us_per_step": round(warm.traceml.added_us.mean, 2) if warm.traceml else None,
         "stacks_core_share": stacks,
         "rss_growth_mb": rss["rss_growth_mb"],
         "overhead_pct": cuda.get("overhead_pct"),
         "torch_profiler_pct": cuda.get("torch_profiler_pct"),
+        "layers_share": marks["layers_share"],
         "detail": {
             "budget_us": BUDGET_US,
             "budget_pct": BUDGET_PERCENT,
             "back_to_back": warm.rounded(),
             "cold_caches": cold.rounded(),
             "rss": rss,
+            "layers": marks,
         },
     }
 
@@ -326,6 +391,7 @@ def main() -> None:
         memory(args.minutes, args.steps),
         None if args.no_stacks else stacks_core_share(),
         on_cuda(args.rounds, args.blocks, args.steps) if args.cuda else {},
+        layers(),
     )
     result["detail"]["load"] = [round(load, 1), round(os.getloadavg()[0], 1)]
     for name, value in (result | result["detail"]).items():

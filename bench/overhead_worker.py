@@ -4,7 +4,8 @@
 
 A command is `<steps>`; the answer is one line of JSON: seconds of wall clock, of this thread's CPU time and
 of the other threads' for so many steps, and resident memory in MiB. It knows nothing of ARGUS while it
-trains; `torch_profiler` as second argument keeps torch.profiler on. On the CPU a small model with a
+trains; `torch_profiler` as second argument keeps torch.profiler on, `traceml` traces the steps on the
+CPU with TraceML, in a process that `traceml run` started. On the CPU a small model with a
 DataLoader and DDP over gloo; on a GPU a transformer, whose steps are complete (synchronised) when the answer
 is given. `sized` is the transformer of `bench.gpu_day.transformer`: its variables say how long a step is,
 each step is complete before the next begins, and the answer has the seconds of each.
@@ -46,6 +47,10 @@ def cpu_training() -> tuple[Callable[[], None], Callable[[], None]]:
     """A step, and what waits for all steps."""
     import torch
 
+    if "traceml" in sys.argv:
+        import traceml_ai
+
+        traceml_ai.init(mode="auto")  # before the loader is made, whose fetches it times
     torch.set_num_threads(1)
     folder = tempfile.mkdtemp()
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/r", rank=0, world_size=1)
@@ -56,15 +61,31 @@ def cpu_training() -> tuple[Callable[[], None], Callable[[], None]]:
     batches = iter(torch.utils.data.DataLoader(data, batch_size=4, sampler=Endless()))
     criterion = torch.nn.CrossEntropyLoss()
 
-    def step() -> None:
-        x, y = next(batches)
+    def train(x: torch.Tensor, y: torch.Tensor) -> None:
         criterion(model(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
+
+    def step() -> None:
+        train(*next(batches))
         if IDLE_S:
             time.sleep(IDLE_S)
 
-    return step, lambda: None
+    return traced(train, model, batches) if "traceml" in sys.argv else step, lambda: None
+
+
+def traced(train: Callable[..., None], model: Any, batches: Iterator[Any]) -> Callable[[], None]:
+    """A step as TraceML's quickstart has it: the batch is fetched outside of what is traced."""
+    import traceml_ai
+
+    def step() -> None:
+        x, y = next(batches)
+        with traceml_ai.trace_step(model):
+            train(x, y)
+        if IDLE_S:
+            time.sleep(IDLE_S)
+
+    return step
 
 
 def cuda_training() -> tuple[Callable[[], None], Callable[[], None]]:
@@ -149,8 +170,8 @@ def main() -> None:
             answer: dict[str, Any] = {"cpu_s": time.thread_time() - cpu, "wall_s": time.perf_counter() - wall}
             answer["other_cpu_s"] = time.process_time() - everyone - answer["cpu_s"]
             if kind == "sized":
-                answer |= {"steps_s": [end - begin for begin, end in itertools.pairwise(ends)]} | observed()
-            print(json.dumps(answer | {"rss_mb": resident_mb()}), flush=True)
+                answer["steps_s"] = [end - begin for begin, end in itertools.pairwise(ends)]
+            print(json.dumps(answer | observed() | {"rss_mb": resident_mb()}), flush=True)
     sys.stdout.flush()
 
 

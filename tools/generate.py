@@ -10,6 +10,7 @@ from tools import (
     generate_dashboards,
     generate_deploy,
     generate_docs,
+    generate_frameworks,
     generate_gpu_day,
     generate_native,
     generate_rules,
@@ -27,6 +28,7 @@ if __name__ == "__main__":
             generate_dashboards,
             generate_deploy,  # reads what the dashboards became
             generate_docs,
+            generate_frameworks,
             generate_gpu_day,
             generate_native,
             generate_scenarios,

@@ -49,6 +49,9 @@ def wire_header() -> str:
         f"inline constexpr std::uint16_t kVersion = {wire.VERSION};",
         f"inline constexpr std::size_t kMaxMessageBytes = {wire.MAX_MESSAGE_BYTES};",
         f"inline constexpr std::size_t kNameBytes = {wire.NAME_BYTES};",
+        f"inline constexpr std::size_t kStepMarkBytes = {wire.STEP_MARK_BYTES};",
+        f"inline constexpr std::uint32_t kStepMarkValue = 0x{wire.STEP_MARK_VALUE:08x};",
+        f"inline constexpr std::uint32_t kStepMarks = 0x{wire.STEP_MARKS:04x};",
         "",
     ]
     for enumeration, underlying in (
@@ -84,6 +87,11 @@ def settings_header() -> str:
         "struct Text {",
         "  const char* name;",
         "};",
+        "/// The first that is allowed is the default.",
+        "struct Choice {",
+        "  const char* name;",
+        "  const char* allowed[3];",
+        "};",
         "struct Number {",
         "  const char* name;",
         "  long initial;",
@@ -101,6 +109,11 @@ def settings_header() -> str:
         elif variable.type is int:
             values = f"{variable.default}, {variable.minimum}"
             lines.append(f'inline constexpr Number {name}{{"{variable.name}", {values}}};')
+        elif variable.allowed:
+            if len(variable.allowed) != 3 or variable.allowed[0] != variable.default:
+                raise ValueError(f"{variable.name}: struct Choice holds three, the default first")
+            values = ", ".join(f'"{value}"' for value in variable.allowed)
+            lines.append(f'inline constexpr Choice {name}{{"{variable.name}", {{{values}}}}};')
         else:
             lines.append(f'inline constexpr Text {name}{{"{variable.name}"}};')
     lines += ["", "}  // namespace argus::table", ""]

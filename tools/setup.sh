@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this checkout once: .venv with the packages, and the Prometheus tools from Debian.
-# Usage: tools/setup.sh [--torch]   (--torch adds the PyTorch that the training tests use)
+# Usage: tools/setup.sh [--torch|--frameworks|--traceml]
+# (PyTorch for the training tests; what real programs import; what bench.overhead measures beside ARGUS)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -66,6 +67,16 @@ if [ "${1:-}" = --torch ] && ! "$VENV/bin/python" -c 'import torch' 2>/dev/null;
   say "installing torch==2.13.0"
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check torch==2.13.0
 fi
+# install_apart FOLDER LIST: into a folder of their own below .venv, which nothing of ours imports from.
+install_apart() {
+  say "installing $2"
+  rm -rf "${VENV:?}/$1"  # with other versions nothing of the old ones stays
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$VENV/$1" -r "$2"
+}
+case "${1:-}" in
+  --frameworks) install_apart frameworks tests/frameworks/packages.txt ;;
+  --traceml) install_apart traceml bench/traceml.txt ;;
+esac
 "$VENV/bin/python" -m tools.cupti_headers >/dev/null 2>&1 ||
   say "no headers of CUPTI: the test that compares our offsets with them skips"
 # pip hides what the build says. Training images with an older C library get no kernels (channel reason "glibc").

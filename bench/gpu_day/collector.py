@@ -23,6 +23,7 @@ class Connection:
     hello: wire.Hello
     names: dict[int, str] = field(default_factory=dict)
     spans: list[wire.Span] = field(default_factory=list)
+    gpu_spans: list[wire.GpuSpan] = field(default_factory=list)
     iterations: list[wire.Iteration] = field(default_factory=list)
     states: list[wire.ChannelState] = field(default_factory=list)
     parts: list[KernelArray] = field(default_factory=list)
@@ -96,6 +97,8 @@ class Collector:
                 connection.parts.append(np.frombuffer(payload, KERNEL_DTYPE).copy())
             case wire.MessageType.SPANS:
                 connection.spans += wire.Span.unpack_all(payload)
+            case wire.MessageType.GPU_SPANS:
+                connection.gpu_spans += wire.GpuSpan.unpack_all(payload)
             case wire.MessageType.ITERATIONS:
                 connection.iterations += wire.Iteration.unpack_all(payload)
             case wire.MessageType.CHANNELS:

@@ -151,6 +151,7 @@ class _Activity(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("kind", "device", "stream", "correlation", "graph", "call")),
         *((name, ctypes.c_uint64) for name in ("start", "end", "bytes")),
+        ("value", ctypes.c_uint32),
         ("name", ctypes.c_char_p),
     )
 

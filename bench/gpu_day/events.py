@@ -7,7 +7,7 @@ from typing import Any
 
 from argus_core import wire
 from bench.gpu_day.collector import collecting
-from bench.gpu_day.observe import attached, finish, start
+from bench.gpu_day.observe import attached, trained
 from bench.gpu_day.step import Day
 
 MICRO_BATCHES = 64
@@ -17,9 +17,7 @@ _STEPS, _WARM = 20, 3
 def run(day: Day) -> dict[str, Any]:
     with collecting(day.work) as collector:
         command = ("-m", "bench.gpu_day.starts", "micro_batches", str(_STEPS), str(MICRO_BATCHES))
-        status, _, said = finish(start(attached(day, collector.path), *command))
-        if status != 0:
-            raise RuntimeError(f"the training ended with status {status}: {said.strip()[-300:]}")
+        trained(attached(day, collector.path), *command)
         collector.wait_ended()
     phases = [one for one in collector.connections if one.spans]
     if len(phases) != 1:

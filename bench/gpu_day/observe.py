@@ -65,6 +65,18 @@ def start(environment: Mapping[str, str], *command: str) -> subprocess.Popen[str
     )
 
 
+def trained(environment: Mapping[str, str], *command: str) -> str:
+    """Run a training to its end: what it wrote to stdout.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    status, out, said = finish(start(environment, *command))
+    if status != 0:
+        raise RuntimeError(f"the training ended with status {status}: {said.strip()[-300:]}")
+    return out
+
+
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Status, stdout and stderr; stderr is shown. The step's own limit ends what hangs."""
     out, said = process.communicate()

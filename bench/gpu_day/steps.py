@@ -50,7 +50,8 @@ STEPS: Final = (
         "bench.gpu_day.load",
         "CUDA loads the library and kernels come; without RANK, and below mp.spawn, nothing is harmed; "
         "Hugging Face and Lightning where they are installed",
-        "kernels with RANK=0; none for a plain script and mp.spawn's children, which the injector leaves out",
+        "kernels with RANK=0, and of a plain script from its first step on; none of mp.spawn's children "
+        "without a process group, which are no ranks",
         {
             "rank_status": _NONE,
             "rank_kernels": Limit(">=", 1),
@@ -62,7 +63,7 @@ STEPS: Final = (
         "exits",
         "bench.gpu_day.exits",
         "exit statuses of 100 short jobs are those of the script, in six ways to end, and none hangs",
-        "at most two jobs with work in flight have a wrong status: the flush at exit races CUDA's end",
+        "all statuses are right: the end of a process waits for the flush, which raced CUDA's end before",
         {"wrong_statuses": _NONE, "settled_jobs_seen_ratio": Limit(">=", 0.95)},
     ),
     Step(
@@ -173,11 +174,15 @@ STEPS: Final = (
     _overhead(50, "graphs", rounds=1, blocks=80, steps=5),
     Step(
         "anatomy",
-        "bench.gpu_day.unbuilt",
+        "bench.gpu_day.anatomy",
         "computing, exposed communication, copies and idling of a phase on the GPU add up to its span",
-        "the four parts add up to the span within 1 %",
-        {"parts_over_span_off": Limit("<=", 0.01)},
-        options={"family": "argus_phase_gpu_seconds_total"},
+        "the four parts add up to the span within 1 %; boundaries lie at most 30 us inside a kernel",
+        {
+            "marks_missing": _NONE,
+            "spans_divided": Limit(">=", 1),
+            "parts_over_span_off": Limit("<=", 0.01),
+            "boundaries_inside_us_p99": Limit("<=", 30.0, on_stand_ins=False),
+        },
     ),
     Step(
         "nccl",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bench.gpu_day.observe import attached, finish, start
+from bench.gpu_day.observe import attached, trained
 from bench.gpu_day.overhead import summary
 from bench.gpu_day.step import Day
 from bench.overhead import serving
@@ -26,9 +26,7 @@ def run(day: Day) -> dict[str, Any]:
         sizes["OVERHEAD_MICRO_BATCHES"] = "2"
     with serving("false") as socket:
         environment = attached(day, socket, 0, **sizes)
-        status, out, said = finish(start(environment, "-m", "bench.gpu_day.toggle", str(blocks), str(steps)))
-    if status != 0:
-        raise RuntimeError(f"the training ended with status {status}: {said.strip()[-300:]}")
+        out = trained(environment, "-m", "bench.gpu_day.toggle", str(blocks), str(steps))
     told = json.loads(out.strip().splitlines()[-1])
     day.reach(f"{blocks} blocks of {steps} steps, in turns inside one process")
     return summary(told["blocks"]) | {"records": told["records"]}

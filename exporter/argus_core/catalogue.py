@@ -118,10 +118,40 @@ PHASE_INFO = _gauge(
     ("phase", "kind", "waits"),
     "1; waits: dimensions whose ranks the phase may wait for in its own time (dp,tp), none, or unknown.",
 )
+PHASE_GPU = _counter(
+    "argus_phase_gpu_seconds_total",
+    ("phase", "part"),
+    "GPU time of the phase's spans by what ran, each instant in one part. part: compute (a kernel of the "
+    "job's own work runs), exposed (else a communication kernel), copy (else a copy or memory set), idle "
+    "(nothing runs). Only phases of kind compute, where kernels are observed; without the spans inside them.",
+)
+PHASE_GPU_SPANS = _counter(
+    "argus_phase_gpu_spans_total",
+    ("phase",),
+    "Spans of which argus_phase_gpu_seconds_total consists; spans of which a record was lost are left out.",
+)
+PHASE_EXPOSED = _counter(
+    "argus_phase_exposed_seconds_total",
+    ("phase", "group"),
+    "The part exposed by group of the communicator whose kernel ran (of several the one that started first); "
+    "group unknown where nobody knows it. From the first complete kernel window on.",
+)
+ITERATION_GPU = _counter(
+    "argus_iteration_gpu_seconds_total",
+    ("part",),
+    "GPU time from the end of one step to the end of the next by what ran, parts as in "
+    "argus_phase_gpu_seconds_total: also what no phase covers.",
+)
 PHASE_WINDOW_MAX = _gauge(
     "argus_phase_window_max_seconds",
     _PHASE,
     "Longest span of the phase in the trailing window, less others within it: rare spikes survive averaging.",
+)
+LAYER_DURATION = _summary(
+    "argus_layer_duration_seconds",
+    ("layer", "microbatch"),
+    "Samples of a layer's own work: some layers of each kind, in one micro-batch of a step. No total, and in "
+    "no phase's time: compare its means across ranks of one role. layer: what kind; microbatch: from 0 on.",
 )
 PHASE_OPEN = _gauge(
     "argus_phase_open_timestamp_seconds",
@@ -195,7 +225,7 @@ STACK_SAMPLER_CPU = _counter(
 ISSUE_LATENCY = _summary(
     "argus_issue_latency_seconds",
     ("kernel_class",),
-    "Start of a kernel minus its launch; quantiles describe the last complete window.",
+    "Start of a kernel minus its launch, where that is recorded; quantiles are of the last complete window.",
     quantiles=True,
 )
 VOID = _counter(
@@ -208,7 +238,9 @@ CHANNEL_UP = _gauge(
     ("channel",),
     "1 while the channel observes; 0 when it could not start or was lost. channel: phases, kernels, stacks.",
 )
-CHANNEL_INFO = _gauge("argus_channel_info", ("channel", "reason"), "Why a channel is down.")
+CHANNEL_INFO = _gauge(
+    "argus_channel_info", ("channel", "reason"), "Why a channel is down, or what limits one that is up."
+)
 RECORDS = _counter("argus_records_total", ("channel",), "Records received from the rank's producer.")
 RECORDS_DROPPED = _counter(
     "argus_records_dropped_total", ("channel", "reason"), "Records lost on the way, by reason."
@@ -247,8 +279,16 @@ EXPORTER_FAILURES = Family(
     "argus_exporter_failures_total",
     "counter",
     ("loop",),
-    "Errors of the exporter's own, by the loop that went on after them: connections or windows. Its log says "
-    "which. Above 0: a defect.",
+    "Errors of the exporter's own, by the loop that went on after them: connections, processes or windows. "
+    "Its log says which. Above 0: a defect.",
+    "exporter-self",
+)
+EXPORTER_UNATTACHED = Family(
+    "argus_exporter_unattached_processes",
+    "gauge",
+    (),
+    "Processes with a rank and torch that ARGUS is not attached to, of those that the exporter may look at; "
+    "its log names them. Absent where it may not look at all of the host's, and sees none with a rank.",
     "exporter-self",
 )
 EXPORTER_RELOAD = Family(

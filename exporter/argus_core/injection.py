@@ -28,7 +28,7 @@ def find(folders: Iterable[str]) -> str:
 
 
 def place(environ: MutableMapping[str, str], library: str, alone: bool) -> tuple[str, str]:
-    """Before CUDA comes up: name our library to CUDA, or say why not, as `unfit`.
+    """Before CUDA comes up: name our library to CUDA, or say why not, as `unfit`, and of the slot.
 
     A slot that was filled elsewhere, such as outside of this container, is emptied where ours cannot be
     loaded; another tool's is left alone.
@@ -40,6 +40,11 @@ def place(environ: MutableMapping[str, str], library: str, alone: bool) -> tuple
     """
     before = environ.get(SLOT, "")
     ours = before or library
+    if before and library and os.path.basename(before) != NAME:
+        return (
+            "slot_taken",
+            f"{SLOT} is taken by {before}; ARGUS_NEXT_INJECTION={before}, without it, loads both",
+        )
     if os.path.basename(ours) != NAME:
         return "", ""
     reason, why = unfit(ours)

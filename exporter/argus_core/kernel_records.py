@@ -18,7 +18,7 @@ KERNEL_DTYPE: Final = np.dtype(
         ("kilobytes", "<u4"),
         ("operation", "u1"),
         ("device", "u1"),
-        ("reserved", "<u2"),
+        ("mark", "<u2"),
     ]
 )
 """`wire.Kernel`, field by field."""

@@ -28,13 +28,15 @@ _SEND_ORDER = (
     wire.MessageType.PHASES,
     wire.MessageType.ACTIVITY,
     wire.MessageType.SPANS,
+    wire.MessageType.LAYERS,
     wire.MessageType.KERNELS,
     wire.MessageType.GARBAGE_COLLECTIONS,
     wire.MessageType.COMPILATIONS,
     wire.MessageType.STACK_NODES,
     wire.MessageType.STACK_SAMPLES,
     wire.MessageType.WORK,
-    wire.MessageType.ITERATIONS,  # last: an iteration closes the window of the records before it
+    wire.MessageType.ITERATIONS,  # an iteration closes the window of the records before it
+    wire.MessageType.GPU_SPANS,  # and the first span of the next step says that all of a step has been told
 )
 _ORDER: Final = tuple(int(type_) for type_ in _SEND_ORDER)
 # By plain number: an enumeration as a dict's key is hashed in Python, ten times in every flush.

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import native
-from argus_core.settings import constant, setting
+from argus_core.settings import constant
 
 Floats = NDArray[np.float64]
 
@@ -81,8 +81,9 @@ class ModeConfig:
     `scott` uses only tick_seconds, min_events, min_share and min_boundary_ratio.
     """
 
-    method: Literal["recursive", "scott"] = setting(
-        "recursive", "recursive, or scott for the literal method of the ARGUS paper"
+    method: Literal["recursive", "scott"] = constant(
+        "recursive",
+        "scott, the literal method of the ARGUS paper, is there to be compared with (bench/modes.py)",
     )
     tick_seconds: float = constant(
         0.0,

@@ -35,12 +35,22 @@ def setting(default: Any, help_: str) -> Any:
 
 
 def constant(default: Any, why: str) -> Any:
-    """A field that no file sets: nobody should turn it. Tests and benchmarks do, in code."""
+    """A field that no file sets, with the reason of its value: nobody should turn it. Tests do, in code."""
     return dataclasses.field(default=default, metadata={"why": why})
 
 
 def _keys(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(cls) if "why" not in field.metadata}
+
+
+def _refusals(cls: type[Any]) -> dict[str, str]:
+    """Why keys cannot be set: constants, and what a class lists as `GONE`, by key."""
+    refused = {key: f"is gone: {why}" for key, why in getattr(cls, "GONE", {}).items()}
+    for field in dataclasses.fields(cls):
+        if "why" in field.metadata:
+            value = "" if field.default is None else f", it is always {field.default}"
+            refused[field.name] = f"cannot be set{value}: {field.metadata['why']}"
+    return refused
 
 
 def section(cls: type[T], help_: str) -> T:
@@ -75,6 +85,8 @@ def from_mapping(cls: type[T], content: object, where: str, prefix: str = "") ->
     fields = _keys(cls)
     values: dict[str, Any] = {}
     for key, value in content.items():
+        if key in (refusals := _refusals(cls)):
+            raise SettingsError(f"{where}: {prefix}{key} {refusals[str(key)]}; take it out")
         if key not in fields:
             close = difflib.get_close_matches(str(key), fields, n=1)
             hint = f"; did you mean {prefix}{close[0]}?" if close else ""

@@ -23,6 +23,8 @@ from typing import Final
 from argus_core import wire
 
 SIZE: Final = 4096
+NAME: Final = "argus-page"
+"""Of the memfd, as it stands in /proc/PID/maps of a process that ARGUS is attached to."""
 MAGIC: Final = 0x45474150  # "PAGE"
 VERSION: Final = 1
 PHASE_SLOTS: Final = 40
@@ -62,7 +64,7 @@ class PageWriter:
     """
 
     def __init__(self) -> None:
-        self.fd = os.memfd_create("argus-page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.fd = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.fd, SIZE)
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)

@@ -46,6 +46,8 @@ class MessageType(enum.IntEnum):
     STACK_SAMPLES = 13
     JOB = 14
     PHASES = 15
+    LAYERS = 16
+    GPU_SPANS = 17
 
 
 class Kind(enum.IntEnum):
@@ -80,6 +82,8 @@ class Activity(enum.IntEnum):
     CHECKPOINT = 2
     EVALUATION = 3
     COMPILE = 4
+    ROLLOUT = 5
+    """The trained model generates."""
 
 
 class Channel(enum.IntEnum):
@@ -193,7 +197,10 @@ class Span(Record):
 
 @dataclass(frozen=True, slots=True)
 class Kernel(Record):
-    """One kernel, copy or memory set. `issue_ns`: start minus launch, -1 when unknown. `bytes`: of a copy."""
+    """One kernel, copy or memory set. `issue_ns`: start minus launch, -1 when unknown. `bytes`: of a copy.
+
+    `mark`: of a memory set that the producer put on the stream at the end of a step, see `step_mark`; else 0.
+    """
 
     TYPE: ClassVar = MessageType.KERNELS
     FORMAT: ClassVar = struct.Struct("<QQqIIIBBH")
@@ -206,7 +213,52 @@ class Kernel(Record):
     kilobytes: int
     operation: int
     device: int
-    reserved: int = 0
+    mark: int = 0
+
+
+STEP_MARKS: Final = 0x8000
+"""Steps until marks repeat."""
+
+
+def step_mark(step: int) -> int:
+    """The number that marks the end of a step: 16 bits, never 0."""
+    return STEP_MARKS | step % STEP_MARKS
+
+
+def marked_step(mark: int, near: int) -> int:
+    """The step of a mark; of those with that mark the one nearest to `near`."""
+    half = STEP_MARKS // 2
+    return near + (mark % STEP_MARKS - near + half) % STEP_MARKS - half
+
+
+STEP_MARK_BYTES: Final = 4
+STEP_MARK_VALUE: Final = 0x4152_0000
+"""A step is marked by a memory set of 4 bytes to this value plus its mark. CUPTI tells the value, and so
+where on the GPU's clock the step ended."""
+
+
+def mark_of_set(value: int, size: int) -> int:
+    """The mark that a memory set of `size` bytes is; 0: it is somebody else's."""
+    own = size == STEP_MARK_BYTES and value >> 16 == STEP_MARK_VALUE >> 16
+    return value & 0xFFFF if own and value & STEP_MARKS else 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpan(Record):
+    """Where a finished span lay on the GPU, on the stream of the step marks: as CUDA events measured it.
+
+    It comes beside the `Span`, which has its time. Spans come in the order of their ends.
+    `after_ns`: from the mark that ended the step before `step` to the begin of the span.
+    """
+
+    TYPE: ClassVar = MessageType.GPU_SPANS
+    FORMAT: ClassVar = struct.Struct("<QqQIB3x")
+
+    step: int
+    after_ns: int
+    duration_ns: int
+    phase_id: int
+    kind: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +298,10 @@ class Work(Record):
 
 @dataclass(frozen=True, slots=True)
 class ChannelState(Record):
-    """State and own cost of a channel inside the training process. `reason_id` 0: none."""
+    """State and own cost of a channel inside the training process.
+
+    `reason_id` says why it is down, or what limits it; 0: nothing.
+    """
 
     TYPE: ClassVar = MessageType.CHANNELS
     FORMAT: ClassVar = struct.Struct("<QQIBB2x")
@@ -353,6 +408,26 @@ class PhaseInfo(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Layer(Record):
+    """One sample of a layer's work: of `layer_id` (what kind), the `index`-th, in one micro-batch of a step.
+
+    `nested_seconds`: of the duration, the waits and pauses within it that the producer has seen.
+    """
+
+    TYPE: ClassVar = MessageType.LAYERS
+    FORMAT: ClassVar = struct.Struct("<QQQIfHHB3x")
+
+    start_ns: int
+    duration_ns: int
+    step: int
+    layer_id: int
+    nested_seconds: float
+    index: int
+    microbatch: int
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
 class Bye(Record):
     """Last message: the process ends on purpose, with this exit status."""
 
@@ -380,6 +455,8 @@ RECORDS: Final[dict[MessageType, type[Record]]] = {
         StackSample,
         JobFacts,
         PhaseInfo,
+        Layer,
+        GpuSpan,
     )
 }
 

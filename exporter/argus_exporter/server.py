@@ -30,6 +30,7 @@ from argus_exporter.errors import ArgusExporterError
 from argus_exporter.intake import process
 from argus_exporter.intake.intake import Intake
 from argus_exporter.intake.listener import SocketTaken
+from argus_exporter.intake.unattached import UnattachedProcesses
 from argus_exporter.place.topology_file import load_topology
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.publish.collectors.base import FamilyBuilder
@@ -156,6 +157,7 @@ async def _running_exporter(
             raise ArgusExporterError(
                 f"cannot listen on socket {path}: {error.strerror or error}; name another with --socket"
             ) from error
+        unattached = UnattachedProcesses(lambda: {state.peer_pid or 0 for state in ranks}, failures)
         stacks = StackSupervisor(ranks, config.stacks, path)
         if traces is not None:
             stacks.sinks.append(traces.ring.stacks)
@@ -163,8 +165,9 @@ async def _running_exporter(
             windows.start()
             iterations.start()
             stacks.start()
+            unattached.start()
             access = WebAccess(config.web.config_file)
-            application = _application(ranks, intake, failures, access, reloads, traces)
+            application = _application(ranks, intake, unattached, failures, access, reloads, traces)
             site = await _start_http(config.web.listen_address, application, access.context)
             everywhere = parse_listen_address(config.web.listen_address)[0] in (None, "0.0.0.0", "::")
             try:
@@ -175,6 +178,7 @@ async def _running_exporter(
             finally:
                 await site.runner.cleanup()
         finally:
+            await unattached.stop()
             await stacks.stop()
             await intake.stop()
             await windows.stop()
@@ -218,6 +222,7 @@ async def _start_http(
 def _application(
     ranks: RankRegistry,
     intake: Intake,
+    unattached: UnattachedProcesses,
     failures: Failures,
     access: WebAccess,
     reloads: Reloads,
@@ -238,9 +243,13 @@ def _application(
             rejected.add({"reason": reason}, count)
         yield rejected.metric
         failed = FamilyBuilder(catalogue.EXPORTER_FAILURES)
-        for loop in ("connections", "windows"):
+        for loop in ("connections", "processes", "windows"):
             failed.add({"loop": loop}, failures.counts[loop])
         yield failed.metric
+        if unattached.count is not None:
+            missed = FamilyBuilder(catalogue.EXPORTER_UNATTACHED)
+            missed.add({}, unattached.count)
+            yield missed.metric
         reload = FamilyBuilder(catalogue.EXPORTER_RELOAD)
         reload.add({}, 1 if reloads.successful else 0)
         yield reload.metric

@@ -6,7 +6,7 @@ from typing import Final
 
 from argus_core.wire import Activity
 
-_PRECEDENCE: Final = (Activity.COMPILE, Activity.CHECKPOINT, Activity.EVALUATION)
+_PRECEDENCE: Final = (Activity.COMPILE, Activity.CHECKPOINT, Activity.ROLLOUT, Activity.EVALUATION)
 """First one that is under way wins: a compilation within an evaluation is a compilation."""
 
 

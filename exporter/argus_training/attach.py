@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import argus_training
 from argus_core import injection, process_environment, settings_file, wire
@@ -15,9 +15,12 @@ from argus_core.link import Link, default_socket_path
 from argus_core.shared_page import PageWriter
 from argus_training import cupti_fallback, identity, injector, settings, stack_sampler
 from argus_training.exit_status import ExitWatch, code, main_frame
+from argus_training.graph_captures import GraphCaptures
 from argus_training.hook import Hook, Observer
+from argus_training.kernels_control import KernelsControl
 from argus_training.rank_layout import RankLayout
 from argus_training.recorder import Recorder
+from argus_training.step_marks import StepMarks
 from argus_training.stopwatch import Stopwatch
 
 
@@ -68,10 +71,11 @@ def attach(torch: Any) -> Observer | None:
         facts=facts,
         announce=functools.partial(_training_begins, lambda text: _say(text), begin_stacks, begin_kernels),
     )
+    captures = GraphCaptures(torch.cuda.CUDAGraph)
     observer = Observer(
         recorder,
         Stopwatch(recorder),
-        use_events=functools.partial(_use_events, torch, config),
+        use_events=functools.partial(_use_events, torch, config, captures),
         layout=rank_layout.layout,
         world_size=rank_layout.world_size,
         traced=config.traced_python_api,
@@ -80,6 +84,8 @@ def attach(torch: Any) -> Observer | None:
         rank_layout.launched or (observer.steps_seen and rank_layout.place() is not None)
     )
     _follow_topology(observer, rank_layout)
+    if not rank_layout.launched:
+        _adopt_kernels(torch, observer, rank_layout, config.job, captures)
 
     def _say(text: str) -> None:
         place = rank_layout.place()
@@ -179,49 +185,53 @@ def _follow_topology(observer: Observer, rank_layout: RankLayout) -> None:
     observer.on_topology.append(changed)
 
 
-def _use_events(torch: Any, config: settings.Settings, stopwatch: Stopwatch) -> None:
+def _adopt_kernels(
+    torch: Any, observer: Observer, rank_layout: RankLayout, named: str, captures: GraphCaptures
+) -> None:
+    """Tell libargus_cupti the rank that no variable holds, once this process trains and CUDA has loaded it.
+
+    Not while a graph is captured: what CUPTI does as it comes up might not be allowed there. Nor after one
+    with torch before 2.1, which does not bring CUPTI up with CUDA: the graph would hang (pytorch#97199).
+    """
+    control = KernelsControl()
+    late = not torch.__version__.startswith(("1.", "2.0."))
+
+    def adopt() -> None:
+        place = rank_layout.place()
+        if place is not None and not captures.running and control.loaded():
+            observer.periodic.remove(adopt)
+            if late or not captures.begun:
+                control.adopt(place.rank, place.local_rank, place.world_size, _job(named))
+
+    observer.periodic.append(adopt)
+
+
+EVENT_POOL: Final = 4096
+"""CUDA events in flight at most: six times what a step of 64 micro-batches has; spans beyond are dropped."""
+
+
+def _use_events(torch: Any, config: settings.Settings, captures: GraphCaptures, stopwatch: Stopwatch) -> None:
     if config.disable_cuda_events or not torch.cuda.is_initialized():
         return
-    captures = _count_captures(torch)
     on_current_stream = torch.cuda.is_current_stream_capturing
-    raw_stream, device = torch._C._cuda_getCurrentRawStream, torch.cuda.current_device()
     stopwatch.use_events(
         functools.partial(torch.cuda.Event, enable_timing=True),
-        config.event_pool,
-        lambda: captures() > 0 or on_current_stream(),
-        lambda: int(raw_stream(device)),
+        EVENT_POOL,
+        lambda: captures.running > 0 or on_current_stream(),
+        lambda device: int(torch._C._cuda_getCurrentRawStream(device)),
+        torch._C._cuda_getDevice,
+        _step_marks(config),
     )
 
 
-def _count_captures(torch: Any) -> Callable[[], int]:
-    """How many CUDA graphs are being captured now, on any stream and by any thread of the process.
-
-    The driver's question covers the current stream only, and a query elsewhere breaks a global capture too.
-    """
-    graph = torch.cuda.CUDAGraph
-    begin, end = graph.capture_begin, graph.capture_end
-    running = 0
-
-    @functools.wraps(begin)
-    def capture_begin(*args: Any, **kwargs: Any) -> Any:
-        nonlocal running
-        running += 1
-        try:
-            return begin(*args, **kwargs)
-        except BaseException:
-            running -= 1
-            raise
-
-    @functools.wraps(end)
-    def capture_end(*args: Any, **kwargs: Any) -> Any:
-        nonlocal running
-        try:
-            return end(*args, **kwargs)
-        finally:
-            running = max(running - 1, 0)
-
-    graph.capture_begin, graph.capture_end = capture_begin, capture_end
-    return lambda: running
+def _step_marks(config: settings.Settings) -> Callable[[int, int, int], bool] | None:
+    """Where kernels are observed spans need a place among them."""
+    if config.disable_kernels or not (KernelsControl().loaded() or config.kernels_fallback):
+        return None
+    try:
+        return StepMarks().put
+    except (OSError, AttributeError):
+        return None
 
 
 def _gpu_uuid(torch: Any) -> str:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from argus_core import wire
+from argus_core.injection import NAME, SLOT
 from argus_core.link import Link
 from argus_training.cupti_records import RecordQueue
 from argus_training.profiler_windows import around_profiler_windows
@@ -38,11 +39,23 @@ _INVALID_LIMIT: Final = 1_000
 _CLOCK_TOLERANCE: Final = 1e-3
 """CUPTI's clock counts nanoseconds to within 1e-4; one that does not has been replaced by another tool."""
 
+TOOLS: Final = (
+    ("nsight_systems", "NSYS_PROFILING_SESSION_ID", "/libToolsInjection64.so"),
+    ("nsight_compute", "NV_COMPUTE_PROFILER_PERFWORKS_DIR", "/libcuda-injection.so"),
+    ("compute_sanitizer", "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN", "/libsanitizer-collection.so"),
+    ("nvrx", "", "/nvrx_cupti_module."),
+    ("parcagpu", "", "/libparcagpucupti.so"),
+    ("cupti_python", "", "/site-packages/cupti/"),
+)
+"""Who has CUPTI for good: reason, variable, part of a mapped path. As native/injector/other_users.cpp."""
+
 REASONS: Final = (
     "cupti_python_missing",
     "cupti_error",
     "invalid_timestamps",
     "foreign_clock",
+    "slot_taken",
+    *(reason for reason, _, _ in TOOLS),
     "paused",
     "exit",
 )
@@ -103,6 +116,10 @@ class CuptiFallback:
         """Start the worker; it loads cupti-python once CUDA is in use."""
         self._thread = threading.Thread(target=self._run, name="argus-kernels", daemon=True)
         self._thread.start()
+
+    def stand_aside(self, reason: str) -> None:
+        """Before `start`: CUPTI is another's for good; the channel only says so."""
+        self._fail(reason, "another user has CUPTI")
 
     def pause(self) -> None:
         """Stand aside: another profiler is about to take CUPTI's callbacks; a process has one pair."""
@@ -283,14 +300,19 @@ class CuptiFallback:
         _say(f"{reason}: {detail}")
 
 
-def wanted(environ: Mapping[str, str], maps: Path = Path("/proc/self/maps")) -> bool:
-    """Whether CUPTI is free for us: neither libargus_cupti nor another injected tool has it."""
-    if environ.get("CUDA_INJECTION64_PATH"):
-        return False
+def taken(environ: Mapping[str, str], maps: Path = Path("/proc/self/maps")) -> str | None:
+    """By whom CUPTI is taken, as a reason; None: by libargus_cupti, which speaks for itself; empty: free."""
     try:
-        return "libargus_cupti" not in maps.read_text(errors="replace")
+        mapped = maps.read_text(errors="replace")
     except OSError:
-        return True
+        mapped = ""
+    slot = environ.get(SLOT, "")
+    if os.path.basename(slot) == NAME or "libargus_cupti" in mapped:  # noqa: PTH119
+        return None
+    for reason, variable, library in TOOLS:
+        if (variable and variable in environ) or library in mapped:
+            return reason
+    return "slot_taken" if slot else ""
 
 
 def prepare(
@@ -308,7 +330,8 @@ def prepare(
 
     def begin() -> None:
         try:
-            if not wanted(os.environ):
+            reason = taken(os.environ)
+            if reason is None:
                 return
             link = Link(
                 socket,
@@ -321,6 +344,8 @@ def prepare(
                 steps=steps,
                 watchdog_s=watchdog_s,
             )
+            if reason:
+                fallback.stand_aside(reason)
             around_profiler_windows(torch, fallback.pause, fallback.rearm)
             os.register_at_fork(after_in_child=fallback.forked)
             atexit.register(fallback.close)

@@ -89,12 +89,13 @@ class RecordQueue:
         earliest, latest = now - _OLDEST_NS, now + _AHEAD_NS
         packed = bytearray()
         for activity in activities:
-            kind = activity.kind
+            kind, mark = activity.kind, 0
             if kind == kernel_kind:
                 name, kilobytes, operation = self._kernel_name(activity.name), 0, 0
             elif kind == memcpy_kind:
                 name, kilobytes, operation = self._copy_name(activity), -(-activity.bytes // 1024), 1
             elif kind == memset_kind:
+                mark = wire.mark_of_set(getattr(activity, "value", 0), activity.bytes)
                 name, kilobytes, operation = self._set_name(activity), -(-activity.bytes // 1024), 2
             else:
                 continue  # another tool may switch on kinds of its own while the callbacks are ours
@@ -115,7 +116,7 @@ class RecordQueue:
                 min(kilobytes, 0xFFFFFFFF),
                 operation,
                 min(activity.device_id, 255),
-                0,
+                mark,
             )
         count = len(packed) // wire.Kernel.FORMAT.size
         self.records += count

@@ -20,6 +20,17 @@ class ExclusiveTime:
         self._segments: list[tuple[int, int, int]] = []
         """Begin, end and measured time of what was told: disjoint, in order."""
 
+    def within(self, begin: int, end: int) -> int:
+        """Nanoseconds of that stretch that lie in spans which were told; nothing is told by it."""
+        total = 0
+        for from_, to, of_these in reversed(self._segments):
+            if to <= begin:
+                break
+            inside = min(to, end) - max(from_, begin)
+            if inside > 0:
+                total += of_these * inside // (to - from_)
+        return total
+
     def nested(self, begin: int, end: int, measured: int) -> int:
         """A span is told. What of its time lies in spans that were told before it.
 

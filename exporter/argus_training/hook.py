@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from argus_training.identity import Layout
 from argus_training.imports import Callback, ImportWatch
 from argus_training.iterations import IterationDetector
 from argus_training.recorder import Recorder
+from argus_training.spans import now
 from argus_training.step_progress import StepProgress
 from argus_training.stopwatch import Stopwatch
 from argus_training.waits import PhaseWaits
@@ -49,10 +51,13 @@ class Observer:
         self.imports = ImportWatch()
         self.progress = StepProgress()
         self.iterations = IterationDetector(recorder.iteration, self.progress)
-        self.on_new_optimizer: list[Callable[[Any], None]] = []
+        self.on_trained: list[Callable[[Callable[[Any], bool]], None]] = []
+        """Given what tells whether a parameter is trained: at a new optimizer, or where none steps."""
         self.on_optimizer_step: list[Callable[[], None]] = []
         self.periodic: list[Callable[[], None]] = []
         """Called after an optimizer's step, once a second at most."""
+        self.on_models: list[Callable[[list[Any]], None]] = []
+        """Given the outermost modules, where the forward hook has looked for them: at a new optimizer."""
         self.on_reducer: list[Callable[[Any], None]] = []
         self.on_root: list[Callable[[Any], None]] = []
         self.on_mesh: list[Callable[[tuple[str, ...], tuple[int, ...]], None]] = []
@@ -65,7 +70,8 @@ class Observer:
         """`stepper` begins to step `optimizer`; set by the optimizer hook."""
         self.step_ends: Callable[[Any], None] = lambda _stepper: None
         self.evaluating = False
-        """Trained modules run without gradients."""
+        """Trained modules run without gradients: an evaluation, or a rollout."""
+        self._meanwhile = wire.Activity.EVALUATION
         self.never_steady = False
         """A hook has failed, or there is nothing more to observe: hooks look at their `alive` each time."""
         self.splits_by_loss = False
@@ -80,10 +86,15 @@ class Observer:
         recorder.outbox.waits = PhaseWaits(self).of
         self.reducers: list[Any] = []
         """Outermost modules that reduce gradients at the end of the backward: DDP and FSDP."""
+        self.compiles_model: bool = False
+        """A graph of a compiler's may hold collectives of the model's."""
+        self._roots: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.root_kinds: set[str] = set()
+        """Names of the classes of all outermost modules, and what a framework says of its own (`zero3`)."""
         self.public = PublicFunctions(self)
 
     def _iteration_on_gpu_ended(self, start_ns: int, end_ns: int) -> None:
-        self.stopwatch.poll()
+        self.stopwatch.step_ended()
         self.recorder.iteration(start_ns, end_ns)
 
     def settle(self) -> None:
@@ -111,15 +122,36 @@ class Observer:
 
     def new_optimizer(self, optimizer: Any) -> None:
         """An optimizer steps for the first time: its parameters tell where the model is."""
-        self.steps_seen = True
-        self.progress.steady = False
-        if not self.stopwatch.on_events and any(
-            parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"]
-        ):
+        parameters = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        self._time_on_gpu(parameters.values())
+        self._trained(lambda parameter: id(parameter) in parameters)
+
+    def backward_ended(self) -> None:
+        """As long as no optimizer has stepped: after many backwards gradients tell where the model is."""
+        end = now()
+        if self.iterations.backward_ended(end):
+            self._trained(lambda parameter: parameter.grad is not None)
+            self._time_on_gpu(parameter for root in self._roots for parameter in root.parameters())
+            self.recorder.host.limited("iterations_by_backward")
+            self.recorder.host.say(
+                "no optimizer of torch's steps: an iteration is from one training forward to the next, "
+                "and an update has no phase"
+            )
+        if self.iterations.by_backward:
+            self.look(end)
+
+    def _time_on_gpu(self, parameters: Iterable[Any]) -> None:
+        """If the model is on one."""
+        if not self.stopwatch.on_events and any(parameter.is_cuda for parameter in parameters):
             self._use_events(self.stopwatch)
             self.iterations.ended = self._iteration_on_gpu_ended
-        for listener in self.on_new_optimizer:
-            listener(optimizer)
+
+    def _trained(self, is_trained: Callable[[Any], bool]) -> None:
+        """The parameters that are trained are known."""
+        self.steps_seen = True
+        self.progress.steady = False
+        for listener in self.on_trained:
+            listener(is_trained)
 
     def watch(self, module: Any) -> None:
         """A framework says that this module is the one that is trained."""
@@ -147,33 +179,59 @@ class Observer:
         Not within an iteration: a forward without gradients between a training forward and the optimizer's
         step (a teacher, a generator's sample for its critic) is part of it.
         """
-        if not module.training and not self.iterations.trains:
-            self.iterations.void()
-            if not self.evaluating:
-                self.evaluating = True
-                self.progress.steady = False
-                self.recorder.enter(wire.Activity.EVALUATION)
-            elif self.recorder.training:
-                self.recorder.outbox.flush_if_due()
-        else:
-            self.iterations.void()
+        if not module.training:
+            self._trains_not(wire.Activity.EVALUATION)
+        self.iterations.paused()
+
+    def generates(self, module: Any) -> None:
+        """A module generates; where it is trained, that is a rollout (reinforcement learning)."""
+        if any(module is part for root in self._roots for part in root.modules()):
+            self._trains_not(wire.Activity.ROLLOUT)
+            self.iterations.paused()
+
+    def _trains_not(self, activity: wire.Activity) -> None:
+        """But for this, until `trains`; not within an iteration."""
+        if self.iterations.trains:
+            return
+        if not self.evaluating:
+            self.evaluating, self._meanwhile = True, activity
+            self.progress.steady = False
+            self.recorder.enter(activity)
+        elif self.recorder.training:
+            self.recorder.outbox.flush_if_due()
 
     def trains(self) -> None:
         """Training goes on after an evaluation: a forward with gradients, or an optimizer's step."""
         self.evaluating = False
-        self.recorder.leave(wire.Activity.EVALUATION)
+        self.recorder.leave(self._meanwhile)
 
     def note_root(self, module: Any) -> None:
         """An outermost module that is trained."""
+        self.compiles_model |= _is_compiled(module)
         while "_orig_mod" in module._modules:  # torch.compile has wrapped it
             module = module._modules["_orig_mod"]
+        self._roots.add(module)
         kinds = {kind.__name__ for kind in type(module).__mro__}
+        self.root_kinds |= kinds
         sharded = bool(kinds & {"FullyShardedDataParallel", "FSDPModule"})
-        if sharded or "DistributedDataParallel" in kinds:
+        # torch's: Megatron has one of the same name, whose backward waits for nobody.
+        if sharded or any(
+            kind.__name__ == "DistributedDataParallel" and kind.__module__.startswith("torch.")
+            for kind in type(module).__mro__
+        ):
             self.gradients_sharded = sharded
             self.reducers.append(module)
             for listener in self.on_reducer:
                 listener(module)
+
+    def compiled(self) -> None:
+        """Something was: the model, a part of it, or a step that calls it; or a function that it calls."""
+        backward = self.stopwatch.task("backward", wire.Kind.COMPUTE).slot
+        self.compiles_model = (
+            self.compiles_model
+            or not (self.progress.forwarding or self.recorder.words[backward])
+            or any(_is_compiled(module) for root in self._roots for module in root.modules())
+        )
 
     def reduces_gradients(self) -> bool:
         """Whether the next backward ends with a wait for peers; not within DDP's `no_sync`."""
@@ -212,6 +270,11 @@ class Observer:
         self.unsettle()
         for hook in self.hooks:
             hook.alive = False
+
+
+def _is_compiled(module: Any) -> bool:
+    """By `torch.compile(module)`, or by `module.compile()`."""
+    return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
 
 
 class Hook(abc.ABC):

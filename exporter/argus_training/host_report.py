@@ -29,23 +29,19 @@ class HostReport:
 
     def __init__(self, facts: Sequence[wire.Record] = ()) -> None:
         self._facts = facts
-        self._work: dict[str, float] = {}
+        self.work_totals: dict[str, float] = {}
         self._collections = [Pauses() for _ in range(_GENERATIONS)]
         self._compilations: dict[str, Pauses] = {}
         self._activities = Activities()
         self._changes: deque[tuple[int, wire.Activity]] = deque(maxlen=_CHANGES_LIMIT)
         """(when, what) since the last flush: one that the sender was too busy for is told all the same."""
         self._reason = ""
+        self.limit = ""
         self._said: set[str] = set()
         self.changed = True
         """The state is another one than was sent."""
         self.warm = True
         """Warm-up is over."""
-
-    @property
-    def compiles(self) -> bool:
-        """Whether dynamo has compiled anything."""
-        return "dynamo" in self._compilations
 
     def collection(self, generation: int, start_ns: int, duration_ns: int) -> None:
         """A garbage collection has ended."""
@@ -58,9 +54,9 @@ class HostReport:
 
     def work(self, unit: str, amount: float) -> bool:
         """So many more tokens, samples or pixels were processed; False where there are too many units."""
-        if unit not in self._work and len(self._work) >= _UNITS_LIMIT:
+        if unit not in self.work_totals and len(self.work_totals) >= _UNITS_LIMIT:
             return False
-        self._work[unit] = self._work.get(unit, 0.0) + amount
+        self.work_totals[unit] = self.work_totals.get(unit, 0.0) + amount
         return True
 
     def enter(self, activity: wire.Activity, at_ns: int) -> bool:
@@ -75,6 +71,11 @@ class HostReport:
     def degraded(self, reason: str) -> None:
         """A part of the channel has failed: it counts as down. `reason` is a label: a few fixed words."""
         self._reason = reason
+        self.changed = True
+
+    def limited(self, reason: str) -> None:
+        """The channel sees less than it might, and goes on. `reason` as for `degraded`."""
+        self.limit = reason
         self.changed = True
 
     def say(self, text: str) -> None:
@@ -92,7 +93,7 @@ class HostReport:
     # -- one thread at a time -------------------------------------------------------------------------------
 
     def send_work(self, link: Link) -> None:
-        for unit, total in list(self._work.items()):  # another thread may add one
+        for unit, total in list(self.work_totals.items()):  # another thread may add one
             link.add(wire.Work(total, link.name_id(unit)))
 
     def send_pauses(self, link: Link, offset: int, *, every: bool) -> None:
@@ -123,7 +124,7 @@ class HostReport:
             wire.ChannelState(
                 cpu_ns=cost_ns,
                 dropped=dropped,
-                reason_id=link.name_id(self._reason) if self._reason else 0,
+                reason_id=link.name_id(reason) if (reason := self._reason or self.limit) else 0,
                 channel=wire.Channel.PHASES,
                 up=int(not self._reason),
             )

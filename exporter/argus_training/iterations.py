@@ -1,12 +1,18 @@
 """Where an iteration begins and ends, from the order of data fetches, forwards and optimizer steps.
 
-An iteration runs from its first data fetch (or forward, where data does not come from a DataLoader) to the
-end of its last optimizer step. Two ways to tell:
+An iteration runs from the end of the one before to the end of its last optimizer step: that border is the
+same on all ranks, wherever in a pipeline they are, and what a program does between its steps is somebody's
+time. The first one, and the first after a checkpoint or a call of the model without gradients (evaluation, a
+rollout), begins with its first data fetch, forward or backward. Two ways to tell:
 
 * By its sequence, once that is known (`sequence.py`, EROICA's method, after ten repetitions). What does not
   match the sequence is no iteration.
 * By its cycle until then, and where no sequence ever repeats (a varying number of micro-batches): complete
   when every optimizer that stepped in the iteration before has stepped; the next fetch or forward closes it.
+
+A program whose optimizer is not torch's (an update by hand, one in C++) has a third: after `WITHOUT_STEPS`
+backwards and no step, an iteration is complete with its backward, and the next training forward closes it.
+There each micro-batch is one.
 
 So gradient accumulation (many forwards, one step) and several optimizers (one forward and step each) are one
 iteration, and the micro-batches that are left at the end of an epoch are a shorter one, of less work.
@@ -15,9 +21,13 @@ iteration, and the micro-batches that are left at the end of an epoch are a shor
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from argus_training.sequence import Match, SequenceDetector, Step
 from argus_training.step_progress import StepProgress
+
+WITHOUT_STEPS: Final = 64
+"""Backwards before the first optimizer step: more than the micro-batches that most programs accumulate."""
 
 
 class IterationDetector:
@@ -47,12 +57,16 @@ class IterationDetector:
         self._seen_ns = 0
         """The latest optimizer step that was told here."""
         self._manual = False
+        self._backwards = 0
+        """Before the first optimizer step."""
 
     def opening(self, time_ns: int, trains: bool = False) -> None:
         """A data fetch begins, or a forward pass, which is certain to train."""
         if self._manual:
             return
         progress = self.progress
+        if trains and self.by_backward:
+            self._close(time_ns)
         if not progress.opened_ns:
             progress.opened_ns = time_ns
         if not trains:
@@ -63,18 +77,46 @@ class IterationDetector:
         if self.learning:
             self._cycle.opening(time_ns, trains=trains)
 
-    def void(self) -> None:
-        """What opened was no training (evaluation, an exhausted loader): forget it."""
+    def paused(self) -> None:
+        """No training until now (the model without gradients, a checkpoint), unless within an iteration."""
+        if self.by_backward:
+            self._close(self.progress.ended_ns)
         if not self.trains:
             self.progress.opened_ns = 0
             self._fetched = False
         if self.learning:
-            self._cycle.void()
+            self._cycle.paused()
+
+    def exhausted(self) -> None:
+        """The loader had no more: if that fetch opened an iteration, it did not."""
+        progress = self.progress
+        if not self.trains and progress.opened_ns > progress.ended_ns:
+            self.paused()
 
     @property
     def trains(self) -> bool:
         """Whether a forward with gradients ran since the last optimizer step."""
         return self.progress.forward_ns > self.progress.ended_ns
+
+    @property
+    def by_backward(self) -> bool:
+        """No optimizer steps: an iteration is complete with its backward."""
+        return self._backwards >= WITHOUT_STEPS
+
+    @property
+    def awaits_step(self) -> bool:
+        """No optimizer has stepped yet, and the user marks nothing: backwards are to be told."""
+        return not (self._numbered or self._manual)
+
+    def backward_ended(self, time_ns: int) -> bool:
+        """A backward is complete. Whether from this one on no step is waited for (`by_backward`)."""
+        self._backwards += 1
+        if self.by_backward:
+            self.progress.ended_ns = time_ns
+        if self._backwards != WITHOUT_STEPS:
+            return False
+        self.progress.opened_ns = 0
+        return True
 
     @property
     def manual(self) -> bool:
@@ -100,8 +142,8 @@ class IterationDetector:
         # Usual steps, of which the hooks tell nothing here, have come between.
         if progress.ended_ns != self._seen_ns:
             self._sequence.missed = 0
-        progress.forwards = progress.opened_ns = 0
-        progress.ended_ns = self._seen_ns = time_ns
+        progress.forwards = 0
+        progress.opened_ns = progress.ended_ns = self._seen_ns = time_ns
         if forwards == progress.usual_forwards and optimizer == progress.usual_optimizer:
             self._sequence.missed = 0
             self.ended(opened_ns, time_ns)
@@ -109,6 +151,9 @@ class IterationDetector:
         number = self._optimizers.get(optimizer)
         if number is None:
             self._numbered += 1
+            if self.by_backward:
+                self._cycle = Cycle(self._cycle_ended)
+            self._backwards = 0
             number = self._optimizers[optimizer] = self._numbered
         step = Step(forwards, number)
         if not self.learning:
@@ -136,8 +181,17 @@ class IterationDetector:
 
     def finish(self) -> None:
         """The process ends: an iteration whose optimizers have all stepped is complete."""
-        if self.learning and not self._manual:
+        if self.by_backward:
+            self._close(self.progress.ended_ns)
+        elif self.learning and not self._manual:
             self._cycle.finish()
+
+    def _close(self, end_ns: int) -> None:
+        """The iteration that is complete by its backward, if one is, ends here."""
+        begin_ns, ended_ns = self.progress.opened_ns, self.progress.ended_ns
+        if 0 < begin_ns < ended_ns and not self.trains:
+            self.progress.opened_ns = end_ns
+            self.ended(begin_ns, end_ns)
 
     def _cycle_ended(self, start_ns: int, end_ns: int) -> None:
         self.ended(start_ns, end_ns)
@@ -170,7 +224,7 @@ class Cycle:
         self._stepped: set[int] = set()
         self._cycle: frozenset[int] = frozenset()
         self._opening_ns = 0
-        """First fetch or forward since the last optimizer step: it may open the next iteration."""
+        """Where the next iteration begins, if the running one has ended: at its end, or after a pause."""
         self._fetches_open = False
         """The running iteration began with a fetch: while the cycle is unknown, the next fetch ends it."""
         self._trained = False
@@ -186,7 +240,7 @@ class Cycle:
         if trains:
             self._trained = True
 
-    def void(self) -> None:
+    def paused(self) -> None:
         if not self._trained:
             if self._stepped:
                 self._opening_ns = 0
@@ -194,17 +248,13 @@ class Cycle:
                 self._start_ns = 0
 
     def optimizer_begins(self, optimizer: int) -> None:
-        """One that steps again does so in a new iteration.
-
-        Where no fetch or forward was seen between (a compiled step function), it began at the last end.
-        """
+        """One that steps again does so in a new iteration."""
         if optimizer in self._stepped:
             self._close(self._opening_ns or self._end_ns)
 
     def optimizer_ended(self, optimizer: int, time_ns: int) -> None:
         self._stepped.add(optimizer)
-        self._end_ns = time_ns
-        self._opening_ns = 0
+        self._end_ns = self._opening_ns = time_ns
         self._trained = False
 
     def finish(self) -> None:

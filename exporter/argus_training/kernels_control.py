@@ -62,6 +62,13 @@ class KernelsControl:
         """Whether CUDA has loaded the library. Cheap once it has."""
         return self._loaded() is not None
 
+    def adopt(self, rank: int, local_rank: int, world_size: int, job: str) -> bool:
+        """Say who this process is, where its environment does not. -1: unknown. False: nobody waits for it.
+
+        CUPTI comes up in this call, in some ms or more; where the environment has the rank, in cuInit.
+        """
+        return self._call("argus_cupti_adopt", rank, local_rank, world_size, os.fsencode(job))
+
     def pause(self) -> bool:
         """Stand aside for another user of CUPTI. False: there was nothing to pause."""
         return self._call("argus_cupti_pause")

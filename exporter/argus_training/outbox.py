@@ -88,6 +88,8 @@ class Outbox:
         self.dropped = 0
         self.cost_ns = 0
         """CPU time spent in flushes."""
+        self.layers_ns = 0
+        """CPU time that calls of layers have cost, about."""
 
     @property
     def training(self) -> bool:
@@ -237,7 +239,7 @@ class Outbox:
             self._link,
             self._flushed_at,
             offset,
-            cost_ns=self.cost_ns + self.spans * _SPAN_COST_NS,
+            cost_ns=self.cost_ns + self.spans * _SPAN_COST_NS + self.layers_ns,
             dropped=self.dropped,
         )
 

@@ -81,7 +81,10 @@ class RankLayout:
         made = megatron is not None and megatron.model_parallel_is_initialized()
         key = (place, made, self._mesh, self._groups)
         if self._known is None or self._known[0] != key:
-            self._known = key, self._find(place, megatron if made else None)
+            try:
+                self._known = key, self._find(place, megatron if made else None)
+            except AssertionError:  # Megatron calls itself initialised before all of its groups are made
+                return self._find(place, None)
         return self._known[1]
 
     def note_mesh(self, names: tuple[str, ...], shape: tuple[int, ...]) -> bool:

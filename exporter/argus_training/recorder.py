@@ -31,7 +31,7 @@ from argus_core.shared_page import STEP_WORD, PageWriter
 from argus_training.host_report import HostReport
 from argus_training.outbox import PENDING_LIMIT, Outbox
 from argus_training.spans import Phase, PhaseTable, Task, now
-from argus_training.step_log import ITERATION, TRAINING_CLOCK
+from argus_training.step_log import GPU_SPAN, ITERATION, TRAINING_CLOCK
 
 
 class Recorder:
@@ -137,6 +137,12 @@ class Recorder:
         self.put((phase, begin_ns, end_ns, measured_ns, step, clock))
         if waiting >= outbox.room and (waiting >= outbox.due_at or now() >= outbox.silent_until):
             outbox.due()
+
+    def located(self, phase: Phase, step: int, after_ns: int, duration_ns: int) -> None:
+        """Where a span lay on the GPU: so long after the mark that ended the step before."""
+        outbox = self.outbox
+        if self.alive and len(outbox.log) < PENDING_LIMIT and type(phase) is Phase:
+            self.put((GPU_SPAN, phase, step, after_ns, duration_ns))
 
     def stopped(self, begin_ns: int, end_ns: int) -> None:
         """This thread did something else (compiled): no part of the span around it, and no span itself."""

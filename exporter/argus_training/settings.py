@@ -27,7 +27,10 @@ HOOKS: Final = (
     "traced",
     "mesh",
     "groups",
+    "layers",
     "deepspeed",
+    "generation",
+    "lightning",
     "megatron",
 )
 
@@ -92,9 +95,6 @@ TABLE: Final = (
         "functions to time as phases of their own, such as torch.cuda@synchronize,torch@Tensor.item",
     ),
     Variable(
-        "ARGUS_EVENT_POOL", int, 4096, "CUDA events in flight at most; spans beyond are dropped", minimum=2
-    ),
-    Variable(
         "ARGUS_WARMUP_ITERATIONS", int, 3, "first iterations that count as warm-up: no verdicts from them"
     ),
     Variable(
@@ -134,7 +134,14 @@ TABLE: Final = (
         "kernels only of processes whose command line matches this POSIX extended regular expression",
     ),
     Variable("ARGUS_COMMAND_EXCLUDE", str, "", "no kernels of processes whose command line matches this"),
-    Variable("ARGUS_ISSUE_LATENCY", bool, False, "record kernel launches too: start minus launch per kernel"),
+    Variable(
+        "ARGUS_ISSUE_LATENCY",
+        str,
+        "sampled",
+        "record kernel launches too, for start minus launch per kernel; sampled: in one second of ten, the "
+        "same on all ranks; 1: always; 0: never",
+        allowed=("sampled", "1", "0"),
+    ),
     Variable("ARGUS_CUPTI_LIBRARY", str, "", "libcupti to use; default: the one that is mapped, or by name"),
     Variable(
         "ARGUS_CUPTI_BUFFERS", int, 32, "buffers that CUPTI fills; more CUDA threads need more", minimum=2
@@ -178,6 +185,11 @@ READ_BY_INJECTOR: Final = (
 )
 """What native/injector reads as well; its header of names and defaults is generated from the table."""
 
+RETIRED: Final = {
+    "ARGUS_EVENT_POOL": "4096 CUDA events may be in flight",
+}
+"""Variables of before, and what became of them."""
+
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
 
@@ -199,7 +211,6 @@ class Settings:
     backend: str
     parallel: str
     traced_python_api: str
-    event_pool: int
     warmup_iterations: int
     flush_milliseconds: int
     stacks: str
@@ -209,7 +220,7 @@ class Settings:
     producer_pid: int
     command_include: str
     command_exclude: str
-    issue_latency: bool
+    issue_latency: str
     cupti_library: str
     cupti_buffers: int
     cupti_buffer_kibibytes: int
@@ -249,6 +260,9 @@ def read(environ: Mapping[str, str], file: str = "") -> tuple[Settings, list[str
     names = [variable.name for variable in TABLE]
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in names:
+            continue
+        if name in RETIRED:
+            warnings.append(f"{shown(name)} is no variable any more: {RETIRED[name]}")
             continue
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.9)
         # Other components have variables of their own: only what is almost one of ours is worth a word.

@@ -11,7 +11,7 @@ from argus_core import wire
 from argus_core.link import Link
 from argus_core.shared_page import SPARE_WORD, PageWriter
 from argus_training.exclusive_time import ExclusiveTime
-from argus_training.step_log import ITERATION, TRAINING_CLOCK, StepLog
+from argus_training.step_log import GPU_SPAN, ITERATION, NO_CODE, TRAINING_CLOCK, StepLog
 
 now: Final = time.monotonic_ns
 """The clock of all spans and of the shared page: CLOCK_MONOTONIC, nanoseconds."""
@@ -27,6 +27,13 @@ _PACK_NESTED: Final = struct.Struct("<f").pack
 _NOTHING_NESTED: Final = _PACK_NESTED(0.0)
 _PACK_ITERATION: Final = wire.Iteration.FORMAT.pack
 _ITERATIONS: Final = int(wire.MessageType.ITERATIONS)
+_PACK_LAYER: Final = wire.Layer.FORMAT.pack
+_LAYERS: Final = int(wire.MessageType.LAYERS)
+_PACK_GPU_SPAN: Final = wire.GpuSpan.FORMAT.pack
+_GPU_SPANS: Final = int(wire.MessageType.GPU_SPANS)
+_COMPUTE: Final = int(wire.Kind.COMPUTE)
+_LARGEST: Final = 0xFFFF
+"""Index or micro-batch that fits a record."""
 assert len(_PACK_TIMES(0, 0, 0) + _PACK_PHASE(0, 0, 0, 0, 0) + _NOTHING_NESTED) == wire.Span.FORMAT.size
 
 
@@ -59,6 +66,24 @@ class Task(NamedTuple):
     """Word of the shared page that is the start of the open span."""
     code: int
     """Number in the step log, on the host's clock."""
+
+
+class LayerSample(Phase):
+    """What one sampled span of a layer is of: takes a phase's place on its way to the packer, and is none.
+
+    Of the shared page it has no word that anybody reads.
+    """
+
+    __slots__ = ("index", "microbatch")
+
+    def __init__(self, kind: str, index: int, microbatch: int) -> None:
+        super().__init__(NO_CODE, kind, wire.Kind.COMPUTE, wire.Source.HOST, "", SPARE_WORD)
+        self.index = index
+        self.microbatch = microbatch
+
+    def task(self) -> Task:
+        """For a stopwatch."""
+        return Task(self, self, self.slot, self.code)
 
 
 class PhaseTable:
@@ -103,6 +128,22 @@ class PhaseTable:
         self._page = None
 
 
+class _Clock:
+    """What was told on one clock: all spans, and those that are no computing, which layers leave out."""
+
+    __slots__ = ("spans", "waits")
+
+    def __init__(self) -> None:
+        self.spans = ExclusiveTime()
+        self.waits = ExclusiveTime()
+
+    def nested(self, phase: Phase | None, begin: int, end: int, measured: int) -> int:
+        """As `ExclusiveTime.nested`."""
+        if phase is None or phase.kind != _COMPUTE:
+            self.waits.nested(begin, end, measured)
+        return self.spans.nested(begin, end, measured)
+
+
 class Packer:
     """Spans as wire records, and iterations onto the link with their running totals. One thread at a time."""
 
@@ -114,17 +155,23 @@ class Packer:
         """Number of the iteration that the next entry of the log belongs to."""
         self._total_seconds = 0.0
         self._total_squared = 0.0
-        self._training = ExclusiveTime()
-        self._clocks: dict[int, ExclusiveTime] = {}
+        self._training = _Clock()
+        self._clocks: dict[int, _Clock] = {}
         """Of other threads, and of streams."""
 
     def take(self, most: int, offset: int) -> tuple[list[bytes], int]:
         """Queue the iterations of the log; its spans as records, and how many were none."""
         coded, training, packed, dropped = self._table.coded, self._training, [], 0
         for entry in self._log.take(most):
+            if entry[0] is GPU_SPAN:
+                self._queue_gpu_span(*entry[1:])
+                continue
             if len(entry) > 3:
                 phase, begin, end, measured, step, clock = entry
-                nested = self._clock(clock).nested(begin, end, measured)
+                if type(phase) is LayerSample:
+                    self._queue_layer(phase, begin, end, measured, step, clock, offset)
+                    continue
+                nested = self._clock(clock).nested(phase, begin, end, measured)
                 if phase is not None:
                     packed.append(self._record(phase, begin + offset, measured, step, nested))
                 continue
@@ -136,7 +183,7 @@ class Packer:
             if phase is None or not 0 < begin <= end:  # its begin has failed
                 dropped += 1
                 continue
-            nested = training.nested(begin, end, end - begin)
+            nested = training.nested(phase, begin, end, end - begin)
             packed.append(self._record(phase, begin + offset, end - begin, self._step, nested))
         return packed, dropped
 
@@ -145,14 +192,29 @@ class Packer:
         nested = _PACK_NESTED(nested_ns / 1e9) if nested_ns else _NOTHING_NESTED
         return _PACK_TIMES(start_ns, duration_ns, step) + (phase.packed or self._bind(phase)) + nested
 
-    def _clock(self, clock: int) -> ExclusiveTime:
+    def _queue_layer(
+        self, of: LayerSample, begin: int, end: int, measured: int, step: int, clock: int, offset: int
+    ) -> None:
+        """One sample; no span hears of it."""
+        nested = min(self._clock(clock).waits.within(begin, end), measured)
+        source = wire.Source.HOST if clock >= TRAINING_CLOCK else wire.Source.EVENT
+        where = min(of.index, _LARGEST), min(of.microbatch, _LARGEST), source
+        name_id = self._link.name_id(of.name)
+        packed = _PACK_LAYER(begin + offset, measured, step, name_id, nested / 1e9, *where)
+        self._link.add_packed(_LAYERS, packed)
+
+    def _queue_gpu_span(self, phase: Phase, step: int, after_ns: int, duration_ns: int) -> None:
+        name_id = self._link.name_id(phase.name)
+        self._link.add_packed(_GPU_SPANS, _PACK_GPU_SPAN(step, after_ns, duration_ns, name_id, phase.kind))
+
+    def _clock(self, clock: int) -> _Clock:
         if clock == TRAINING_CLOCK:
             return self._training
         known = self._clocks.get(clock)
         if known is None:
             if len(self._clocks) >= _CLOCKS_LIMIT:
                 self._clocks.clear()
-            known = self._clocks[clock] = ExclusiveTime()
+            known = self._clocks[clock] = _Clock()
         return known
 
     def skip(self, iterations: int) -> None:

@@ -15,6 +15,8 @@ ITERATION: Final = 0
 """In place of a phase's code: an iteration, which ends with this entry. Spans up to it belong to it."""
 NO_CODE: Final = -1
 """In place of a phase's code: there were too many names; to be dropped and counted."""
+GPU_SPAN: Final = "gpu span"
+"""In place of a phase: where a span lay on the GPU, as phase, step, ns after the mark before that, ns."""
 TRAINING_CLOCK: Final = 0
 """The host's clock of the thread that trains. Above: another thread, by its ident. Below: a stream."""
 

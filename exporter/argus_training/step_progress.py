@@ -10,8 +10,10 @@ class StepProgress:
     """Where training is within its step, and whether all goes as it usually does."""
 
     __slots__ = (
+        "communicating",
         "ended_ns",
         "forward_ns",
+        "forwarded",
         "forwarding",
         "forwards",
         "opened_ns",
@@ -27,10 +29,14 @@ class StepProgress:
         Whatever ends this sets it False; `Observer.settle` alone sets it True."""
         self.forwarding = False
         """A forward pass is being timed: modules and functions within it are part of it."""
+        self.forwarded = False
+        """The forward that is being timed is a function of a framework's: the model is called within."""
+        self.communicating = 0
+        """Spans of communication that frameworks have opened: collectives and waits are part of them."""
         self.forwards = 0
         """Training forwards since the last optimizer step."""
         self.opened_ns = 0
-        """When the first data fetch or forward since then began; 0: there was none."""
+        """When the running iteration began; 0: it has not, after a pause or before the first."""
         self.forward_ns = 0
         """When the latest forward with gradients began."""
         self.ended_ns = 0

@@ -33,7 +33,7 @@ TABLE: Final = (
     Wait("forward", ("dp",), "fsdp1", "parameters are gathered in a stream of its own, module by module"),
     Wait("backward", ("dp",), "fsdp1", "gathers again, and reduces all but the last module's gradients"),
     Wait("backward", ("dp",), "fsdp2", "reduces all but the last module's gradients in a stream of its own"),
-    Wait("forward", ("dp",), "deepspeed", "ZeRO 3 gathers in streams of its own"),
+    Wait("forward", ("dp",), "zero3", "DeepSpeed gathers parameters in streams of its own"),
     Wait("backward", ("dp",), "deepspeed", "buckets are reduced while it runs, on a stream of their own"),
     Wait("optimizer", ("dp",), "deepspeed", "overflow and norm are reduced, parameters gathered"),
     Wait("backward", ("tp",), "dtensor", "autograd redistributes and waits in C++"),
@@ -49,13 +49,14 @@ _OWN_WORK: Final = ("data", "forward", "backward", "optimizer", "gc")
 
 
 CONDITIONS: Final[dict[str, Callable[[Observer], bool]]] = {
-    "fsdp1": lambda observer: "FullyShardedDataParallel" in _kinds(observer),
-    "fsdp2": lambda observer: "FSDPModule" in _kinds(observer),
-    "deepspeed": lambda _: "deepspeed.runtime.engine" in sys.modules,
+    "fsdp1": lambda observer: "FullyShardedDataParallel" in observer.root_kinds,
+    "fsdp2": lambda observer: "FSDPModule" in observer.root_kinds,
+    "deepspeed": lambda observer: "DeepSpeedEngine" in observer.root_kinds,
+    "zero3": lambda observer: "zero3" in observer.root_kinds,
     "dtensor": lambda _: "torch.distributed.tensor" in sys.modules and "megatron.core" not in sys.modules,
     "transformer_engine": lambda _: "transformer_engine" in sys.modules,
     "deep_ep": lambda _: "deep_ep" in sys.modules,
-    "compiled": lambda observer: observer.recorder.host.compiles,
+    "compiled": lambda observer: observer.compiles_model,
 }
 """Whether it is so in this process, by now."""
 
@@ -110,8 +111,3 @@ class PhaseWaits:
             key = phase.name, phase.kind
             told[key] = told.get(key, 0) | mask
         return told
-
-
-def _kinds(observer: Observer) -> set[str]:
-    """Names of the classes of the modules that reduce gradients."""
-    return {kind.__name__ for module in observer.reducers for kind in type(module).__mro__}

@@ -297,6 +297,6 @@ def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:
         "all",
         "overload",
         f"{len(left_out)} of {kernels} kernels, the smallest, are left out ({named}): a cycle has too little "
-        "time for them, or prometheus.max_kernels is reached; lengthen cycle_seconds, raise "
+        "time for them, or there are too many; lengthen cycle_seconds, raise "
         "prometheus.concurrency, or give each training job its own worker",
     )

@@ -6,6 +6,22 @@ namespace argus {
 namespace {
 
 constexpr std::uint64_t kFruitlessLimit = 3;
+
+/// What CUPTI's refusals mean to us; all others go by their number. Source: cupti_result.h of 12.9 and 13.5, and for
+/// 15 "CUPTI Compatibility and Requirements" in NVIDIA's documentation.
+struct Refusal {
+  abi::Result result;
+  const char* reason;
+};
+constexpr Refusal kRefusals[] = {
+    {15, "driver_unfit"},      // CUPTI_ERROR_NOT_INITIALIZED: no driver, or too old a one
+    {26, "hardware_busy"},     // CUPTI_ERROR_HARDWARE_BUSY: another process has the GPU's counters
+    {35, "privileges"},        // CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
+    {39, "other_subscriber"},  // CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+    {40, "privileges"},        // CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES
+    {41, "confidential"},      // CUPTI_ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED
+};
+
 using Lock = std::lock_guard<std::mutex>;
 
 }  // namespace
@@ -14,6 +30,8 @@ bool Collection::begin() noexcept {
   const abi::Result result = cupti_->start(request_, complete_, launches_);
   char reason[sizeof state_.reason] = {};
   if (result != abi::kSuccess) std::snprintf(reason, sizeof reason, "cupti_error_%d", result);
+  for (const Refusal& refusal : kRefusals)
+    if (refusal.result == result) std::snprintf(reason, sizeof reason, "%s", refusal.reason);
   set(result == abi::kSuccess, reason);
   return state_.collecting;
 }
@@ -54,6 +72,17 @@ bool Collection::rearm(bool silent) noexcept {
   pool_->replace_lent();
   held_ = false;
   return begin();
+}
+
+void Collection::record_launches(bool on) noexcept {
+  const Lock lock(mutex_);
+  if (on == launches_) return;
+  launches_ = on;
+  if (!state_.collecting) return;
+  if (on)
+    cupti_->start_launches();
+  else
+    cupti_->stop_launches();
 }
 
 void Collection::stop(const char* reason) noexcept {

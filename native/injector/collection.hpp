@@ -20,17 +20,20 @@ class Collection {
 
   /// Nothing can be collected, for this reason.
   explicit Collection(const char* reason) noexcept : final_(true) { set(false, reason); }
+  /// `launches`: launch calls too, from the start on.
   Collection(Cupti& cupti, BufferPool& pool, abi::RequestCallback request, abi::CompleteCallback complete,
              bool launches)
       : cupti_(&cupti), pool_(&pool), request_(request), complete_(complete), launches_(launches) {}
 
-  /// Begins to collect; false and a reason where CUPTI refuses (another tool holds it: cupti_error_39).
+  /// Begins to collect; false and a reason where CUPTI refuses (another tool holds it: other_subscriber).
   bool start() noexcept;
   /// Stands aside for another user of CUPTI. False: there is nothing to pause.
   bool pause() noexcept;
   /// Takes the callbacks back and collects again. `silent`: the watchdog asks, since no records came since
   /// it asked last; from the third time in a row on the channel counts as down (no_records).
   bool rearm(bool silent) noexcept;
+  /// Launch calls too, or no longer; what is off stays off, and has them when it comes back.
+  void record_launches(bool on) noexcept;
   /// Switches off for good.
   void stop(const char* reason) noexcept;
   /// Off until the pool has recovered from an overrun; true where it was on.

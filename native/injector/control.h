@@ -43,6 +43,9 @@ struct ArgusCuptiStatistics {
 };
 
 ARGUS_EXPORT int argus_cupti_interface(void);
+/* Who this process is, where its environment does not say: from here on it is observed. Once; ARGUS_NOT_ACTIVE
+ * where nobody waits for it, ARGUS_REFUSED where another process is that rank. */
+ARGUS_EXPORT int argus_cupti_adopt(int rank, int local_rank, int world_size, const char* job);
 /* Before another user of CUPTI, such as a torch.profiler window: kinds off, buffers home. */
 ARGUS_EXPORT int argus_cupti_pause(void);
 /* After it: callbacks and kinds ours again. because_silent: the watchdog asks. */

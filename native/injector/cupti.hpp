@@ -15,13 +15,21 @@ namespace argus {
 /// all of that is process-wide and belongs to others.
 class Cupti {
  public:
-  /// Opens, in this order: ARGUS_CUPTI_LIBRARY and nothing else; the copy that is mapped already (torch's);
-  /// the library of the mapped libcudart's major version; 13, 12. Null with a `reason` fit for a label:
-  /// cupti_missing, cupti_incomplete, cupti_version.
+  /// Opens, in this order: ARGUS_CUPTI_LIBRARY and nothing else; the copy that is mapped already (torch's); one
+  /// beside the mapped libraries of CUDA or torch, as wheels and toolkits lay them out; in CUDA_HOME or CUDA_PATH;
+  /// by name; in /usr/local/cuda. Of the mapped libcudart's major version, or of 13 and 12. Null with a `reason` fit for a label:
+  /// cupti_missing, cupti_incomplete, cupti_version, cupti_known_bad, cupti_error_NUMBER.
   static std::unique_ptr<Cupti> open(const Settings& settings, std::string& reason);
 
   std::uint32_t version() const noexcept { return version_; }
   bool may_refuse_buffer() const noexcept { return version_ >= abi::kMayRefuseBuffer; }
+  /// A sentence on why this version may record nothing; empty: none is known.
+  const char* why_silent() const noexcept;
+  /// Graph launches keep their correlation ids however often launch calls are switched on and off.
+  bool graph_launches_survive_switching() const noexcept;
+
+  /// CUDA is in use already when launch calls are switched on: they need their kinds from the first time on.
+  void context_exists() noexcept { context_exists_ = true; }
 
   /// Registers our buffer callbacks and switches the kinds on; also takes the callbacks back.
   /// The result of the first call that failed: without kernels there is nothing to collect, a failure of
@@ -29,6 +37,10 @@ class Cupti {
   abi::Result start(abi::RequestCallback request, abi::CompleteCallback complete, bool launches) noexcept;
   /// Switches all kinds off; buffers that CUPTI still fills come at the next flush.
   void stop(bool launches) noexcept;
+
+  /// Launch calls too, or no longer, while the other kinds stay on.
+  void start_launches() noexcept;
+  void stop_launches() noexcept;
 
   /// Asks for all buffers whose records are complete. Never forced but at exit: a forced flush hands out
   /// running kernels without an end, and never again with one (PyTorch, monitor.py).
@@ -51,11 +63,10 @@ class Cupti {
  private:
   Cupti() = default;
   bool resolve(void* library) noexcept;
-  void trace_launches() noexcept;
   void switch_launches(std::uint8_t on) const noexcept;
 
   std::uint32_t version_ = 0;
-  bool launches_traced_before_ = false;
+  bool context_exists_ = false;
   abi::Result (*get_version_)(std::uint32_t*) = nullptr;
   abi::Result (*register_callbacks_)(abi::RequestCallback, abi::CompleteCallback) = nullptr;
   abi::Result (*enable_)(std::uint32_t) = nullptr;

@@ -54,6 +54,7 @@ struct Memcpy {  // CUpti_ActivityMemcpy5 .. 7
 };
 
 struct Memset {  // CUpti_ActivityMemset4 .. 5
+  static constexpr std::size_t kValue = 4;
   static constexpr std::size_t kBytes = 8;
   static constexpr std::size_t kStart = 16;
   static constexpr std::size_t kEnd = 24;

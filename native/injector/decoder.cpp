@@ -20,14 +20,25 @@ std::uint32_t kilobytes(std::uint64_t bytes) noexcept {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes / 1024 + (bytes % 1024 != 0), 0xFFFFFFFFU));
 }
 
+/// The mark of a step that the producer put on its stream; 0 where a memory set is somebody else's.
+std::uint16_t step_mark(std::uint32_t value, std::uint64_t bytes) noexcept {
+  const bool own = bytes == wire::kStepMarkBytes && value >> 16 == wire::kStepMarkValue >> 16;
+  return own && (value & wire::kStepMarks) != 0 ? static_cast<std::uint16_t>(value) : std::uint16_t{0};
+}
+
 std::uint8_t device_number(std::uint32_t device) noexcept {
   return static_cast<std::uint8_t>(std::min<std::uint32_t>(device, 255));
 }
 
 }  // namespace
 
-Decoder::Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link& link, bool launches)
-    : cupti_(cupti), clock_(clock), names_(names), link_(link), with_launches_(launches) {}
+Decoder::Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link& link, LaunchTimes launches)
+    : cupti_(cupti),
+      clock_(clock),
+      names_(names),
+      link_(link),
+      with_launches_(launches != LaunchTimes::kNever),
+      with_graph_launches_(launches == LaunchTimes::kAlways || cupti.graph_launches_survive_switching()) {}
 
 void Decoder::buffer(std::uint8_t* data, std::size_t valid) {
   names_.new_buffer();
@@ -88,20 +99,20 @@ void Decoder::kernel(const void* record) {
   kernel.stream = abi::read<std::uint32_t>(record, abi::Kernel::kStream);
   kernel.operation = static_cast<std::uint8_t>(wire::Operation::kKernel);
   kernel.device = device_number(abi::read<std::uint32_t>(record, abi::Kernel::kDevice));
-  if (with_launches_) {
+  const bool of_graph = abi::read<std::uint32_t>(record, abi::Kernel::kGraph) != 0;
+  if (with_launches_ && (with_graph_launches_ || !of_graph)) {
     const auto correlation = abi::read<std::uint32_t>(record, abi::Kernel::kCorrelation);
     const auto start = abi::read<std::uint64_t>(record, abi::Kernel::kStart);
-    const bool of_graph = abi::read<std::uint32_t>(record, abi::Kernel::kGraph) != 0;
     bool found = false;
     const std::int64_t ticks = launches_.latency(correlation, start, of_graph, found);
-    if (!found && launches_.wait({kernel, start, correlation, of_graph})) return;
+    if (!found && flushes_with_launches_ > 0 && launches_.wait({kernel, start, correlation, of_graph})) return;
     if (ticks >= 0) kernel.issue_ns = static_cast<std::int64_t>(clock_.duration_ns(static_cast<std::uint64_t>(ticks)));
   }
   link_.next_kernel() = kernel;
 }
 
 void Decoder::flushed() {
-  if (!with_launches_) return;
+  if (!launches_expected_ && flushes_with_launches_ > 0) --flushes_with_launches_;
   launches_.flushed([this](const Launches::Waiting& waiting, std::int64_t ticks) {
     wire::Kernel& kernel = link_.next_kernel();
     kernel = waiting.kernel;
@@ -127,9 +138,11 @@ void Decoder::set(const void* record) {
   if (!times(record, abi::Memset::kStart, abi::Memset::kEnd, kernel)) return;
   kernel.name_id = set_name(abi::read<std::uint16_t>(record, abi::Memset::kMemoryKind));
   kernel.stream = abi::read<std::uint32_t>(record, abi::Memset::kStream);
-  kernel.kilobytes = kilobytes(abi::read<std::uint64_t>(record, abi::Memset::kBytes));
+  const auto bytes = abi::read<std::uint64_t>(record, abi::Memset::kBytes);
+  kernel.kilobytes = kilobytes(bytes);
   kernel.operation = static_cast<std::uint8_t>(wire::Operation::kMemset);
   kernel.device = device_number(abi::read<std::uint32_t>(record, abi::Memset::kDevice));
+  kernel.mark = step_mark(abi::read<std::uint32_t>(record, abi::Memset::kValue), bytes);
   link_.next_kernel() = kernel;
 }
 

@@ -14,12 +14,18 @@ namespace argus {
 /// From CUPTI's records to ours. Worker only.
 class Decoder {
  public:
-  Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link& link, bool launches);
+  /// `launches`: how launch calls are recorded.
+  Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link& link, LaunchTimes launches);
 
   /// Hands every record of a buffer to the link.
   void buffer(std::uint8_t* data, std::size_t valid);
   /// Records in a buffer that are kernels, copies or memory sets.
   std::size_t count(std::uint8_t* data, std::size_t valid) const noexcept;
+  /// Launch calls are recorded from now on, or no longer. What was recorded until now may still come.
+  void expect_launches(bool expected) noexcept {
+    launches_expected_ = expected;
+    flushes_with_launches_ = kFlushesWithLaunches;
+  }
   /// The buffers of a flush have been read: kernels that waited for their launch over it go out.
   void flushed();
 
@@ -41,6 +47,11 @@ class Decoder {
   Link& link_;
   Launches launches_;
   const bool with_launches_;
+  const bool with_graph_launches_;
+  /// After the last launch call: one brings its record, and the other ends the wait of its kernel.
+  static constexpr int kFlushesWithLaunches = 2;
+  bool launches_expected_ = false;
+  int flushes_with_launches_ = 0;
   std::uint64_t earliest_ns_ = 0;
   std::uint64_t latest_ns_ = 0;
   std::uint64_t records_ = 0;

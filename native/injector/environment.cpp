@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
 
 #include "settings_table.hpp"
 
@@ -38,6 +39,18 @@ long read(const table::Number& variable) {
   return variable.initial;
 }
 
+std::size_t read(const table::Choice& variable) {
+  const std::string text = stripped(variable.name);
+  if (text.empty()) return 0;
+  std::string allowed;
+  for (std::size_t at = 0; at < std::size(variable.allowed); ++at) {
+    if (text == variable.allowed[at]) return at;
+    allowed += (at ? " or " : "") + std::string(variable.allowed[at]);
+  }
+  say(std::string(variable.name) + " is '" + text + "'; allowed: " + allowed + "; using " + variable.allowed[0]);
+  return 0;
+}
+
 std::string read(const table::Text& variable) { return stripped(variable.name); }
 
 }  // namespace
@@ -47,7 +60,7 @@ Settings read_settings() {
   settings.disable = read(table::kDisable);
   settings.disable_kernels = read(table::kDisableKernels);
   settings.debug = read(table::kDebug);
-  settings.issue_latency = read(table::kIssueLatency);
+  settings.issue_latency = static_cast<LaunchTimes>(read(table::kIssueLatency));
   settings.socket = read(table::kSocket);
   settings.job = read(table::kJob);
   settings.command_include = read(table::kCommandInclude);

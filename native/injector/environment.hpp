@@ -5,12 +5,15 @@
 
 namespace argus {
 
+/// For which kernels launch times are recorded; in the order of ARGUS_ISSUE_LATENCY's values.
+enum class LaunchTimes { kSampled, kAlways, kNever };
+
 /// What the environment asks for; names, defaults and limits are in settings_table.hpp.
 struct Settings {
   bool disable = false;
   bool disable_kernels = false;
   bool debug = false;
-  bool issue_latency = false;
+  LaunchTimes issue_latency = LaunchTimes::kNever;
   std::string socket;
   std::string job;
   std::string command_include;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "cupti.hpp"
 #include "environment.hpp"
 #include "identity.hpp"
+#include "other_users.hpp"
 #include "selection.hpp"
 #include "worker.hpp"
 
@@ -41,6 +43,8 @@ struct Injector {
 };
 
 std::atomic<Injector*> injector{nullptr};
+/// This process may turn out to be a rank: until it is told so, nothing else of ours is here.
+std::atomic<const Settings*> waiting{nullptr};
 std::atomic<bool> in_forked_child{false};
 
 Injector* active() noexcept {
@@ -71,37 +75,43 @@ void after_fork_in_child() {
   }
 }
 
-void at_exit() {
-  if (Injector* self = active()) self->worker->finish(kExitLimit);
+/// CUDA's teardown runs beside us or after us, and must not meet a thread within CUPTI: that ends in a crash, and
+/// the launcher sees another exit status than the training's. Where CUPTI does not return at all, the process ends
+/// here, with the status that it was ending with.
+void at_exit(int status, void*) {
+  Injector* self = active();
+  if (!self || self->worker->finish(kExitLimit)) return;
+  say("CUPTI does not return: the process ends with status " + std::to_string(status) + " without its last handlers");
+  std::fflush(nullptr);
+  _exit(status);
 }
 
-void inject(Settings settings) {
-  const std::vector<std::string> command = command_line();
-  const Identity identity = identify(settings, command);
-  const std::string skip = reason_to_skip(settings, identity, command);
-  if (!skip.empty()) {
-    debug(settings, "kernels of process " + std::to_string(getpid()) + " are not observed: " + skip);
-    return;
-  }
-  auto self = std::make_unique<Injector>(std::move(settings));
+void skip(const Settings& settings, const std::string& why) {
+  debug(settings, "kernels of process " + std::to_string(getpid()) + " are not observed: " + why);
+}
+
+/// Observes this process as a rank. False: another process is that rank. `late`: CUDA is up already.
+bool observe(const Settings& settings, const Identity& identity, bool late) {
+  auto self = std::make_unique<Injector>(settings);
   if (!self->claim.take(identity, socket_path(self->settings))) {
-    debug(self->settings, "kernels of process " + std::to_string(getpid()) +
-                              " are not observed: another process has rank " + std::to_string(identity.rank));
-    return;
+    skip(self->settings, "another process has rank " + std::to_string(identity.rank));
+    return false;
   }
-  std::string reason;
-  self->cupti = Cupti::open(self->settings, reason);
+  std::string reason = other_user_of_cupti();
+  if (reason.empty()) self->cupti = Cupti::open(self->settings, reason);
+  const LaunchTimes launches = self->settings.issue_latency;
+  if (self->cupti && (late || launches == LaunchTimes::kSampled)) self->cupti->context_exists();
   const auto bytes = static_cast<std::size_t>(self->settings.cupti_buffer_kibibytes) * 1024;
   self->pool = std::make_unique<BufferPool>(static_cast<std::size_t>(self->settings.cupti_buffers), bytes,
                                             !self->cupti || self->cupti->may_refuse_buffer());
   self->collection = self->cupti ? std::make_unique<Collection>(*self->cupti, *self->pool, on_request, on_complete,
-                                                                self->settings.issue_latency)
+                                                                launches == LaunchTimes::kAlways)
                                  : std::make_unique<Collection>(reason.c_str());
   self->worker = std::make_unique<Worker>(self->settings, identity, self->cupti.get(), *self->pool, *self->collection);
   Injector* const made = self.release();
   injector.store(made, std::memory_order_release);
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
-  std::atexit(at_exit);
+  on_exit(at_exit, nullptr);
   const bool collecting = made->collection->start();
   try {
     made->worker->start();
@@ -111,10 +121,25 @@ void inject(Settings settings) {
   }
   if (!collecting) {
     debug(made->settings, "kernels cannot be observed: " + std::string(made->collection->state().reason));
-    return;
+    return true;
   }
   debug(made->settings, "kernels of rank " + std::to_string(identity.rank) + " of job " + identity.job +
                             " go to " + socket_path(made->settings));
+  return true;
+}
+
+void inject(const Settings& settings) {
+  const std::vector<std::string> command = command_line();
+  const Identity identity = identify(settings, command);
+  std::string why = reason_to_skip(settings, command);
+  if (!why.empty()) return skip(settings, why);
+  why = reason_to_wait(identity, command);
+  if (why.empty()) {
+    observe(settings, identity, false);
+    return;
+  }
+  debug(settings, "kernels of process " + std::to_string(getpid()) + " wait for its rank: " + why);
+  waiting.store(new Settings(settings), std::memory_order_release);
 }
 
 /// Another tool's injection library, which CUDA_INJECTION64_PATH has no second place for.
@@ -152,6 +177,19 @@ int InitializeInjection(void) {
 
 int argus_cupti_interface(void) { return ARGUS_CUPTI_INTERFACE; }
 
+int argus_cupti_adopt(int rank, int local_rank, int world_size, const char* job) {
+  if (argus::in_forked_child || rank < 0 || !job) return ARGUS_NOT_ACTIVE;
+  const std::unique_ptr<const argus::Settings> settings(argus::waiting.exchange(nullptr, std::memory_order_acquire));
+  if (!settings) return ARGUS_NOT_ACTIVE;
+  try {
+    return argus::observe(*settings, {rank, local_rank, world_size, job}, true) ? ARGUS_OK : ARGUS_REFUSED;
+  } catch (const std::exception& error) {
+    argus::say(std::string("kernels are not observed, training goes on: ") + error.what());
+  } catch (...) {
+  }
+  return ARGUS_REFUSED;
+}
+
 int argus_cupti_pause(void) {
   argus::Injector* self = argus::active();
   if (!self) return ARGUS_NOT_ACTIVE;
@@ -163,6 +201,9 @@ int argus_cupti_pause(void) {
 int argus_cupti_rearm(int because_silent) {
   argus::Injector* self = argus::active();
   if (!self) return ARGUS_NOT_ACTIVE;
+  // Somebody took the callbacks without a word. Whose life they are for may keep them.
+  const char* other = because_silent ? argus::other_user_of_cupti() : "";
+  if (*other) self->collection->stop(other);
   const bool armed = self->collection->rearm(because_silent != 0);
   self->worker->tick_soon();
   return armed ? ARGUS_OK : ARGUS_REFUSED;

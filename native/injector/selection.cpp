@@ -14,7 +14,7 @@
 namespace argus {
 namespace {
 
-// Launchers, and helpers of a rank: none of them trains. As in argus_training/boot/sitecustomize.py, and compilers.
+// Launchers, and helpers of a rank: none of them trains. As in argus_training/boot/_argus_boot.py, and compilers.
 constexpr const char* kHelpers[] = {
     "torchrun",
     "torch.distributed.run",
@@ -24,7 +24,6 @@ constexpr const char* kHelpers[] = {
     "argus-exporter",
     "argus_exporter.cli",
     "compile_worker",
-    "multiprocessing.spawn",
     "multiprocessing.forkserver",
     "resource_tracker",
     "ptxas",
@@ -32,6 +31,7 @@ constexpr const char* kHelpers[] = {
     "nvcc",
     "ninja",
 };
+constexpr const char* kSpawned = "multiprocessing.spawn";  // its RANK, if any, is its parent's
 constexpr std::size_t kCommandBytes = 32 * 1024;
 
 std::string joined(const std::vector<std::string>& words, std::size_t count) {
@@ -68,10 +68,8 @@ Match search(const char* name, const std::string& expression, const std::string&
 
 }  // namespace
 
-std::string reason_to_skip(const Settings& settings, const Identity& identity,
-                           const std::vector<std::string>& command) {
+std::string reason_to_skip(const Settings& settings, const std::vector<std::string>& command) {
   if (settings.disable || settings.disable_kernels) return "switched off";
-  if (identity.rank < 0) return "no rank in the environment";
   if (settings.producer_pid != 0 && settings.producer_pid != getpid())
     return "process " + std::to_string(settings.producer_pid) + " reports for this rank";
   const std::string program = head(command);
@@ -84,6 +82,12 @@ std::string reason_to_skip(const Settings& settings, const Identity& identity,
   if (!settings.command_include.empty() &&
       search("ARGUS_COMMAND_INCLUDE", settings.command_include, whole) == Match::kNo)
     return "the command line does not match ARGUS_COMMAND_INCLUDE";
+  return "";
+}
+
+std::string reason_to_wait(const Identity& identity, const std::vector<std::string>& command) {
+  if (identity.rank < 0) return "no rank in the environment";
+  if (head(command).find(kSpawned) != std::string::npos) return "multiprocessing started it";
   return "";
 }
 

@@ -9,6 +9,11 @@ struct Switch {
 struct Text {
   const char* name;
 };
+/// The first that is allowed is the default.
+struct Choice {
+  const char* name;
+  const char* allowed[3];
+};
 struct Number {
   const char* name;
   long initial;
@@ -33,8 +38,8 @@ inline constexpr Number kProducerPid{"ARGUS_PRODUCER_PID", 0, 0};
 inline constexpr Text kCommandInclude{"ARGUS_COMMAND_INCLUDE"};
 /// no kernels of processes whose command line matches this
 inline constexpr Text kCommandExclude{"ARGUS_COMMAND_EXCLUDE"};
-/// record kernel launches too: start minus launch per kernel
-inline constexpr Switch kIssueLatency{"ARGUS_ISSUE_LATENCY"};
+/// record kernel launches too, for start minus launch per kernel; sampled: in one second of ten, the same on all ranks; 1: always; 0: never
+inline constexpr Choice kIssueLatency{"ARGUS_ISSUE_LATENCY", {"sampled", "1", "0"}};
 /// libcupti to use; default: the one that is mapped, or by name
 inline constexpr Text kCuptiLibrary{"ARGUS_CUPTI_LIBRARY"};
 /// buffers that CUPTI fills; more CUDA threads need more

@@ -10,6 +10,9 @@ inline constexpr std::uint32_t kMagic = 0x53475241;
 inline constexpr std::uint16_t kVersion = 2;
 inline constexpr std::size_t kMaxMessageBytes = 65536;
 inline constexpr std::size_t kNameBytes = 256;
+inline constexpr std::size_t kStepMarkBytes = 4;
+inline constexpr std::uint32_t kStepMarkValue = 0x41520000;
+inline constexpr std::uint32_t kStepMarks = 0x8000;
 
 enum class MessageType : std::uint16_t {
   kHello = 1,
@@ -27,6 +30,8 @@ enum class MessageType : std::uint16_t {
   kStackSamples = 13,
   kJob = 14,
   kPhases = 15,
+  kLayers = 16,
+  kGpuSpans = 17,
 };
 
 enum class Operation : std::uint8_t {
@@ -99,11 +104,11 @@ struct Kernel {
   std::uint32_t kilobytes = 0;
   std::uint8_t operation = 0;
   std::uint8_t device = 0;
-  std::uint16_t reserved = 0;
+  std::uint16_t mark = 0;
 };
 static_assert(sizeof(Kernel) == 40);
 
-/// State and own cost of a channel inside the training process. `reason_id` 0: none.
+/// State and own cost of a channel inside the training process.
 struct ChannelState {
   std::uint64_t cpu_ns = 0;
   std::uint64_t dropped = 0;

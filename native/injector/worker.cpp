@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "launch_windows.hpp"
+
 namespace argus {
 namespace {
 
@@ -20,6 +22,7 @@ constexpr milliseconds kLastPatience{500};  // of all sends at exit together
 constexpr seconds kStatePeriod{5};          // own cost and drops stay current within this
 constexpr seconds kIdlePeriod{5};           // where nothing can be collected
 constexpr std::uint64_t kInvalidLimit = 64;
+constexpr seconds kCuptiLimit{10};  // of one call at exit: a launcher's patience (torchrun: 30 s) is longer
 
 std::uint64_t thread_cpu_ns() noexcept {
   timespec time{};
@@ -40,6 +43,7 @@ Worker::Worker(const Settings& settings, const Identity& identity, Cupti* cupti,
   if (!cupti) return;
   clock_ = std::make_unique<Clock>(*cupti);
   decoder_ = std::make_unique<Decoder>(*cupti, *clock_, names_, link_, settings.issue_latency);
+  decoder_->expect_launches(settings.issue_latency == LaunchTimes::kAlways);
   if (!settings.record.empty())
     recorder_ = std::make_unique<Recorder>(settings.record, identity.rank,
                                            static_cast<std::size_t>(settings.record_mebibytes) << 20U, *cupti);
@@ -72,16 +76,18 @@ void Worker::run() noexcept {
   publish_counters();
   const std::lock_guard<std::mutex> lock(done_mutex_);
   done_ = true;
+  in_cupti_ = false;
   done_changed_.notify_all();
 }
 
 void Worker::loop() {
   auto next_tick = steady_clock::now();
   while (!stop_) {
-    const auto buffer = pool_.take(next_tick);
-    if (buffer) {
+    const auto buffer = pool_.take(std::min(next_tick, turn_launches()));
+    if (buffer && enter_cupti()) {  // its records are read by CUPTI, and point to names in loaded modules
       read(*buffer);
       overrun(false);
+      leave_cupti();
     }
     const auto now = steady_clock::now();
     if (now < next_tick && !tick_now_) continue;
@@ -92,6 +98,19 @@ void Worker::loop() {
   tick(true);
   link_.close();
   recorder_.reset();
+}
+
+steady_clock::time_point Worker::turn_launches() {
+  if (!cupti_ || settings_.issue_latency != LaunchTimes::kSampled) return steady_clock::time_point::max();
+  const std::uint64_t now = unix_now();
+  const bool open = LaunchWindows::open(now);
+  if (open != launches_open_ && enter_cupti()) {
+    collection_.record_launches(open);
+    decoder_->expect_launches(open);
+    launches_open_ = open;
+    leave_cupti();
+  }
+  return steady_clock::now() + std::chrono::nanoseconds(LaunchWindows::until_change(now));
 }
 
 void Worker::read(const BufferPool::Filled& buffer) {
@@ -112,26 +131,43 @@ void Worker::drain() {
 void Worker::tick(bool last) {
   if (last) link_.set_patience(kLastPatience);
   const auto began = steady_clock::now();
-  if (cupti_) {
-    const bool ours = collection_.may_flush();
-    if (ours) {
-      clock_->refresh();
-      if (last)
-        cupti_->flush_at_exit();
-      else
-        cupti_->flush();
-    }
-    drain();
-    decoder_->flushed();
-    if (last) decoder_->flushed();
-    if (ours) dropped_cupti_ += cupti_->take_dropped();
-    overrun(true);
-    judge_times();
+  if (cupti_ && enter_cupti()) {
+    fetch(last);
+    leave_cupti();
   }
   if (last && steady_clock::now() - began > kLastPatience) link_.set_patience(milliseconds{0});
   link_.flush();
   publish_counters();
   say_state(last);
+}
+
+void Worker::fetch(bool last) {
+  const bool ours = collection_.may_flush();
+  if (ours) {
+    clock_->refresh();
+    if (last)
+      cupti_->flush_at_exit();
+    else
+      cupti_->flush();
+  }
+  drain();
+  decoder_->flushed();
+  if (last) decoder_->flushed();
+  if (ours) dropped_cupti_ += cupti_->take_dropped();
+  overrun(true);
+  judge_times();
+}
+
+bool Worker::enter_cupti() noexcept {
+  const std::lock_guard<std::mutex> lock(done_mutex_);
+  in_cupti_ = !closed_;
+  return in_cupti_;
+}
+
+void Worker::leave_cupti() noexcept {
+  const std::lock_guard<std::mutex> lock(done_mutex_);
+  in_cupti_ = false;
+  done_changed_.notify_all();
 }
 
 void Worker::overrun(bool at_tick) {
@@ -175,6 +211,8 @@ void Worker::say_state(bool now) {
   record.channel = static_cast<std::uint8_t>(wire::Channel::kKernels);
   record.up = up;
   link_.send_state(record);
+  if (changed && cupti_ && std::strcmp(state.reason, "no_records") == 0 && *cupti_->why_silent())
+    say(std::string("no kernel records from CUPTI: ") + cupti_->why_silent());
   said_up_ = up;
   said_reason_ = state.reason;
   said_connects_ = link_.connects();
@@ -196,17 +234,20 @@ void Worker::tick_soon() noexcept {
   pool_.wake();
 }
 
-void Worker::finish(milliseconds limit) noexcept {
-  if (!thread_.joinable()) return;
+bool Worker::finish(milliseconds limit) noexcept {
+  if (!thread_.joinable()) return true;
   stop_ = true;
   pool_.wake();
   std::unique_lock<std::mutex> lock(done_mutex_);
   const bool done = done_changed_.wait_for(lock, limit, [this] { return done_; });
+  closed_ = true;
+  const bool outside = done_changed_.wait_for(lock, kCuptiLimit, [this] { return !in_cupti_; });
   lock.unlock();
   if (done)
     thread_.join();
   else
     thread_.detach();
+  return outside;
 }
 
 void Worker::statistics(ArgusCuptiStatistics& out) const noexcept {

@@ -31,9 +31,10 @@ class Worker {
 
   /// Throws std::system_error where no thread can be made.
   void start();
-  /// At exit: reads and sends what is there, and closes. Returns after `limit` at the latest, so that a CUPTI
-  /// that hangs cannot hang the process. Not in a forked child.
-  void finish(std::chrono::milliseconds limit) noexcept;
+  /// At exit: reads and sends what is there, and closes. A worker that takes longer than `limit` is left behind,
+  /// but not within CUPTI: it is awaited there, and never enters it again. False: CUPTI has not returned for
+  /// kCuptiLimit, and the process must not go on to CUDA's teardown. Not in a forked child.
+  bool finish(std::chrono::milliseconds limit) noexcept;
   /// A tick now. Any thread.
   void tick_soon() noexcept;
   /// In a forked child: the thread is gone; lets go of the parent's connection.
@@ -47,6 +48,11 @@ class Worker {
   void read(const BufferPool::Filled& buffer);
   void drain();
   void tick(bool last);
+  void fetch(bool last);
+  /// Opens or closes the window in which launch calls are recorded; when to ask again.
+  std::chrono::steady_clock::time_point turn_launches();
+  bool enter_cupti() noexcept;
+  void leave_cupti() noexcept;
   void overrun(bool at_tick);
   void judge_times();
   void say_state(bool now);
@@ -63,6 +69,7 @@ class Worker {
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Recorder> recorder_;
 
+  bool launches_open_ = false;
   std::string said_reason_;
   bool said_up_ = false;
   std::uint64_t said_connects_ = 0;
@@ -84,6 +91,8 @@ class Worker {
   std::mutex done_mutex_;
   std::condition_variable done_changed_;
   bool done_ = false;
+  bool in_cupti_ = false;  ///< the worker is; under done_mutex_, as `closed_`
+  bool closed_ = false;    ///< CUPTI is closed to the worker
 };
 
 }  // namespace argus

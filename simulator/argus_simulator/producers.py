@@ -16,9 +16,12 @@ from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.link import Link
 from argus_core.shared_page import PageWriter
+from argus_simulator.engine.compile import compile_plan
+from argus_simulator.engine.framework_hooks import waits
 from argus_simulator.engine.job import NEVER, HostPause, JobShape, JobStep
 from argus_simulator.engine.noise import generator
 from argus_simulator.engine.plan import SPAN_DTYPE, Plan
+from argus_simulator.engine.schedule import Extras
 from argus_simulator.engine.settings import ClockSettings
 from argus_simulator.stacks import MainThread
 from argus_simulator.topology import Topology
@@ -100,6 +103,13 @@ class Producer:
         self._bound: dict[Plan, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         hertz = shape.host.stack_hertz
         self._stacks = MainThread(hertz) if hertz > 0 else None
+        self._invented = shape.model.signals == "invented"
+        self._waits = _waits_of(compile_plan(shape.topology, shape.model, shape.host, Extras()))
+        self._channels = tuple(
+            channel
+            for channel in (wire.Channel.PHASES, wire.Channel.KERNELS)
+            if channel is not wire.Channel.KERNELS or shape.model.signals != "hooks"
+        )
 
     @property
     def connected(self) -> bool:
@@ -125,8 +135,13 @@ class Producer:
     def say_states(self, activity: wire.Activity) -> None:
         """Activity and channels, which are repeated for an exporter that was restarted."""
         self._link.add(wire.ActivityChange(self._now(), activity))
+        if not self._invented:
+            for (phase, kind), mask in self._waits.items():
+                self._link.add(wire.PhaseInfo(self._link.name_id(phase), kind, mask))
         for channel in wire.Channel:
             if channel is wire.Channel.STACKS and self._stacks is None:
+                continue
+            if channel is wire.Channel.KERNELS and channel not in self._channels:
                 continue
             reason = self._link.name_id(self.dark_reason or "lost") if channel in self.dark else 0
             self._link.add(wire.ChannelState(0, 0, reason, channel, int(channel not in self.dark)))
@@ -141,7 +156,7 @@ class Producer:
             spans["phase_id"] = texts[spans["phase_id"]]
             spans["group_id"] = texts[spans["group_id"]]
             self._add(wire.MessageType.SPANS, spans, SPAN_DTYPE.itemsize)
-        if wire.Channel.KERNELS not in self.dark:
+        if wire.Channel.KERNELS in self._channels and wire.Channel.KERNELS not in self.dark:
             kernels = done.kernels_of(self.rank).copy()
             launches = kernels["start_ns"].astype(np.int64) - kernels["issue_ns"]
             self._place(kernels, epoch_ns, quantum)
@@ -176,11 +191,13 @@ class Producer:
 
         self._page.step(done.step)
         own = (plan.rank[plan.comm] == self.rank) & (plan.exchange[plan.comm] >= 0)
-        for node in plan.comm[own][np.isfinite(times.arrival[plan.comm[own]])].tolist():
+        # Hooks say what the host has called, which may be far ahead of the GPU.
+        entered = times.arrival if self._invented else np.where(plan.seen, times.host, np.inf)
+        for node in plan.comm[own][np.isfinite(entered[plan.comm[own]])].tolist():
             slot = self._page.group(plan.groups[plan.group_of_exchange[plan.exchange[node]]][1])
             if slot is not None:
                 self._page.words[slot] += 1
-                self._page.words[slot + 1] = on_monotonic(float(times.arrival[node]))
+                self._page.words[slot + 1] = on_monotonic(float(entered[node]))
         if done.hung:
             for phase, kind, since in open_spans(done, self.rank):
                 slot = self._page.phase(phase, kind)
@@ -227,7 +244,8 @@ class Producer:
         totals.tokens += float(done.tokens[self.rank])
         ends = np.array([end])
         shown = epoch_ns + end + int(self._host_clock.skew(ends)[0])
-        self._link.add(wire.Work(totals.tokens, self._link.name_id("tokens")))
+        unit = "tokens" if self._invented or self._topology.ep == 1 else "routed_tokens"
+        self._link.add(wire.Work(totals.tokens, self._link.name_id(unit)))
         self._link.add(
             wire.Iteration(done.step, shown, end - start, totals.count, totals.seconds, totals.squared)
         )
@@ -267,11 +285,21 @@ class Producer:
                 node=topology.host(rank),
                 gpu_uuid=f"GPU-{rank:08x}-0000-4000-8000-{rank:012x}",
                 role=topology.role(rank),
-                channels=(wire.Channel.PHASES, wire.Channel.KERNELS),
+                channels=self._channels,
                 shares_page=True,
             )
 
         return hello
+
+
+def _waits_of(plan: Plan) -> dict[tuple[str, wire.Kind], int]:
+    """Whom each phase may wait for; of a collective of several groups: of any of them."""
+    told: dict[tuple[str, wire.Kind], int] = {}
+    for span in np.unique(plan.spans[["phase_id", "group_id", "kind"]]):
+        phase, kind = plan.span_texts[span["phase_id"] - 1], wire.Kind(int(span["kind"]))
+        group = plan.span_texts[span["group_id"] - 1] if span["group_id"] else ""
+        told[phase, kind] = told.get((phase, kind), 0) | waits(phase, kind, group, plan.topology)
+    return told
 
 
 def open_spans(done: JobStep, rank: int) -> list[tuple[str, wire.Kind, float]]:

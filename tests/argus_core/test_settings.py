@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 
@@ -13,9 +13,12 @@ from argus_core.settings import SettingsError, constant, document, load, section
 
 @dataclass(frozen=True)
 class Inner:
+    GONE: ClassVar = {"width": "all are as wide"}
+
     seconds: float = setting(60.0, "a length")
     method: Literal["a", "b"] = setting("a", "a choice")
     depth: int = constant(6, "nobody should turn it")
+    derived: int | None = constant(None, "it follows from the length")
 
     def __post_init__(self) -> None:
         if self.seconds <= 0:
@@ -58,7 +61,12 @@ def test_a_list_keeps_the_type_of_each_item(tmp_path: Path):
         ("inner: {second: 5}", r"unknown key inner\.second; did you mean inner\.seconds\?"),
         ("iner: {}", r"unknown key iner; did you mean inner\?"),
         ("inner: {seconds: fast}", r"inner\.seconds is 'fast'; allowed: a number"),
-        ("inner: {depth: 7}", r"unknown key inner\.depth \(allowed here: seconds, method\)"),
+        (
+            "inner: {depth: 7}",
+            r"inner\.depth cannot be set, it is always 6: nobody should turn it; take it out",
+        ),
+        ("inner: {derived: 7}", r"inner\.derived cannot be set: it follows from the length; take it out"),
+        ("inner: {width: 7}", r"inner\.width is gone: all are as wide; take it out"),
         ("inner: {seconds: 0}", r"inner\.seconds is 0\.0; allowed: a number above 0"),
         ("inner: {method: c}", r"inner\.method is 'c'; allowed: a, b"),
         ("inner: 3", r"inner\. must be a mapping"),

@@ -26,7 +26,7 @@ from exporter.exporter_process import wait_for
 GPU = Machine("a GPU", "580.1", "13.0", "2.13.0", "a processor")
 NO_GPU = Machine(None, None, None, "2.13.0+cpu", "a processor")
 COMMIT = "0123456789ab"
-NOT_BUILT = {"anatomy", "nccl"}
+NOT_BUILT = {"nccl"}
 SCHEMA = {
     "type": "object",
     "additionalProperties": False,
@@ -334,4 +334,4 @@ def test_a_dry_run_sees_the_kernels_of_the_stand_in(tmp_path: Path) -> None:
 )
 def test_every_step_goes_through_on_stand_ins(step: Step, tmp_path: Path) -> None:
     """The script itself cannot be what fails on the day: each step runs to where it needs the GPU."""
-    went_through(dry(tmp_path, step)[step.name], stopped=step.name == "fallback")
+    went_through(dry(tmp_path, step)[step.name], stopped=step.name in ("fallback", "anatomy"))

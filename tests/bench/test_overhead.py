@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from bench.overhead import Interval, Phases, added, report
+from bench.overhead import Cost, Interval, Phases, added, report
+
+LAYERS = {"layers_share": 0.0005}
 
 
 def test_interval_is_students() -> None:
@@ -30,18 +32,25 @@ def test_added_is_the_median_over_the_turns() -> None:
 
 def test_the_report_has_the_promised_keys() -> None:
     """What CI and the docs read; null where nothing was measured."""
-    phases = Phases(Interval(10.0, 9.0, 11.0), 250.0, 0.001)
-    result = report(phases, phases, {"rss_growth_mb": 0.5}, None, {})
-    assert list(result)[:5] == [
+    phases = Phases(Cost(Interval(10.0, 9.0, 11.0), 0.001), 250.0)
+    result = report(phases, phases, {"rss_growth_mb": 0.5}, None, {}, LAYERS)
+    assert list(result)[:7] == [
         "phases_us_per_step",
+        "traceml_us_per_step",
         "stacks_core_share",
         "rss_growth_mb",
         "overhead_pct",
         "torch_profiler_pct",
+        "layers_share",
     ]
     assert result["phases_us_per_step"] == 10.0
     assert result["overhead_pct"] is None
+    assert result["traceml_us_per_step"] is None
+    assert "not installed" in result["detail"]["back_to_back"]["traceml"]
+    beside = Phases(phases.cost, phases.step_us, Cost(Interval(70.0, 60.0, 80.0), 0.002))
+    result_beside = report(beside, phases, {"rss_growth_mb": 0.5}, None, {}, LAYERS)
+    assert result_beside["traceml_us_per_step"] == 70.0
+    assert result_beside["detail"]["back_to_back"]["traceml_added_us_95"]["high"] == 80.0
     measured = {"overhead_pct": {"all": {"mean": 0.3}}, "torch_profiler_pct": {"mean": 7.0}}
-    assert (
-        report(phases, phases, {"rss_growth_mb": 0.5}, 0.008, measured)["overhead_pct"]["all"]["mean"] == 0.3
-    )
+    with_gpu = report(phases, phases, {"rss_growth_mb": 0.5}, 0.008, measured, LAYERS)
+    assert with_gpu["overhead_pct"]["all"]["mean"] == 0.3

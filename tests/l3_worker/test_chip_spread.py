@@ -83,6 +83,7 @@ def test_each_role_by_itself_accuses_healthy_chips() -> None:
     assert len(accused(chips(0.02, 0), [4] * 256, 0, together=False)) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "found"), [(4, 6), (8, 10), (16, 12)])
 def test_a_slow_rank_among_chips_of_many_speeds_is_found(size: int, found: int) -> None:
     """1.15x in one role, 2 % between chips: named alone, as often as before; four values hide half."""

@@ -29,7 +29,7 @@ from l3_worker.published_fleet import Fleet
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ("judge: {windows_needed: 9}", "windows_needed is 9"),
+        ("judge: {windows_needed: 9}", "judge.windows_needed cannot be set, it is always 2"),
         ("cycle_seconds: -1", "cycle_seconds is -1"),
         ("prometheus: {url: localhost}", "http://"),
         ("web: {listen_address: '9878'}", "HOST:PORT"),

@@ -90,7 +90,8 @@ class Listener:
         self._reading.wait()
         try:
             while packet := peer.recv(wire.MAX_MESSAGE_BYTES + 1):
-                connection = self._handle(connection, packet)
+                for header, payload in wire.messages(packet):
+                    connection = self._handle(connection, header, payload)
         except OSError:
             pass
         except Exception as error:  # a packet that is not ours fails the test, not this thread
@@ -100,9 +101,7 @@ class Listener:
                 connection.ended = True
             self._changed.notify_all()
 
-    def _handle(self, connection: Connection | None, packet: bytes) -> Connection:
-        header = wire.parse_header(packet)
-        payload = memoryview(packet)[wire.HEADER.size :]
+    def _handle(self, connection: Connection | None, header: wire.Header, payload: memoryview) -> Connection:
         if connection is None:
             assert header.type is wire.MessageType.HELLO, f"first message is {header.type.name}"
             connection = Connection(next(wire.Hello.unpack_all(payload)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,25 @@ def test_a_kernel_that_runs_through_a_flush_is_kept(plain: Build, socket: Path) 
     assert connection.states[-1].dropped == 1, "the one without an end"
 
 
+@pytest.mark.parametrize("slow", ["FAKE_CUPTI_FORCED_MS", "FAKE_CUPTI_FLUSH_MS"])
+def test_the_exit_waits_for_a_worker_within_cupti(injector: Build, socket: Path, slow: str) -> None:
+    """CUDA's teardown must not meet it: the fake one aborts the process then, whose status would be lost."""
+    process = app.start(injector, socket, "kernels:160", "sleep:100", "status:7", **{slow: 3000})
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (7, "")
+
+
+@pytest.mark.slow
+def test_a_cupti_that_never_returns_costs_the_last_handlers_and_not_the_status(
+    plain: Build, socket: Path
+) -> None:
+    """After 12 s the process ends as it was ending, without the teardown that the call would meet."""
+    process = app.start(plain, socket, "kernels:160", "status:7", FAKE_CUPTI_FORCED_MS=600_000)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 7, said
+    assert "CUPTI does not return: the process ends with status 7" in said
+
+
 def test_invalid_times_are_dropped_and_counted(injector: Build, socket: Path, listener: Listener) -> None:
     """A few among many do no harm."""
     done = run(injector, socket, "kernels:1600", "invalid:40", "kernels:1600", "settle")
@@ -210,9 +230,61 @@ def test_invalid_times_switch_the_channel_off(plain: Build, socket: Path, listen
 
 
 @pytest.mark.parametrize(
+    ("cudart", "cupti"),
+    [
+        ("nvidia/cuda_runtime/lib/libcudart.so.13", "nvidia/cuda_cupti/lib/libcupti.so.13"),
+        ("nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/lib/libcupti.so.13"),
+        ("torch/lib/libtorch_cuda.so", "nvidia/cuda_cupti/lib/libcupti.so.13"),
+        ("cuda/lib64/libcudart.so.13", "cuda/extras/CUPTI/lib64/libcupti.so.13"),
+        ("cuda/targets/x86_64-linux/lib/libcudart.so.13", "cuda/extras/CUPTI/lib64/libcupti.so.13"),
+        ("torch/lib/libcupti-53e4e2b7.so.12", "torch/lib/libcupti-53e4e2b7.so.12"),
+        (None, "cuda/extras/CUPTI/lib64/libcupti.so.13"),
+    ],
+)
+def test_a_libcupti_that_is_not_mapped_yet_is_found_where_cudas_libraries_lie(
+    plain: Build, socket: Path, listener: Listener, tmp_path: Path, cudart: str | None, cupti: str
+) -> None:
+    """Wheels of CUDA 12 and 13, wheels of torch, toolkits, CUDA_HOME: nothing of it is on a search path."""
+    cuda = tmp_path / "driver"
+    cuda.mkdir()
+    (tmp_path / "cuda" / "lib64").mkdir(parents=True)
+    shutil.copy(plain.stand_ins / "libcuda.so.1", cuda)
+    for name, source in ((cupti, "libcupti.so.13"), (cudart, "libcuda.so.1")):
+        if name is not None and not (tmp_path / name).exists():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(plain.stand_ins / source, tmp_path / name)
+    mapped = {"LD_PRELOAD": str(tmp_path / cudart)} if cudart else {"CUDA_HOME": str(tmp_path / "cuda")}
+    done = run(plain, socket, "kernels:160", "settle", LD_LIBRARY_PATH=cuda, ARGUS_DEBUG=1, **mapped)
+    assert f"CUPTI {tmp_path}" in done.said
+    assert Path(done.said.split("CUPTI ")[1].split(", API")[0]).samefile(tmp_path / cupti)
+    (connection,) = listener.wait_ended()
+    assert len(connection.kernels) == 173
+
+
+def test_a_libcupti_of_another_major_version_than_the_runtime_is_not_taken(
+    plain: Build, socket: Path, tmp_path: Path
+) -> None:
+    """Reason `cupti_missing`, not a crash in mid-run."""
+    shutil.copy(plain.stand_ins / "libcuda.so.1", tmp_path)
+    shutil.copy(plain.stand_ins / "libcuda.so.1", tmp_path / "libcudart.so.12")
+    shutil.copy(plain.stand_ins / "libcupti.so.13", tmp_path)
+    variables = {"LD_LIBRARY_PATH": tmp_path, "LD_PRELOAD": tmp_path / "libcudart.so.12"}
+    done = run(plain, socket, "sleep:200", **variables)
+    assert done["reason"] == "cupti_missing"
+
+
+@pytest.mark.parametrize(
     ("variables", "reason"),
     [
-        ({"FAKE_CUPTI_ENABLE": "39"}, "cupti_error_39"),
+        ({"FAKE_CUPTI_ENABLE": "39"}, "other_subscriber"),
+        ({"FAKE_CUPTI_ENABLE": "26"}, "hardware_busy"),
+        ({"FAKE_CUPTI_ENABLE": "15"}, "driver_unfit"),
+        ({"FAKE_CUPTI_ENABLE": "35"}, "privileges"),
+        ({"FAKE_CUPTI_ENABLE": "999"}, "cupti_error_999"),
+        ({"FAKE_CUPTI_VERSION": "130000"}, "cupti_known_bad"),
+        ({"NSYS_PROFILING_SESSION_ID": "4711"}, "nsight_systems"),
+        ({"NV_COMPUTE_PROFILER_PERFWORKS_DIR": "/opt/nvidia/nsight-compute"}, "nsight_compute"),
+        ({"NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN": "49152"}, "compute_sanitizer"),
         ({"ARGUS_CUPTI_LIBRARY": "/nowhere/libcupti.so"}, "cupti_missing"),
         ({"ARGUS_CUPTI_LIBRARY": "libc.so.6"}, "cupti_incomplete"),
         ({"FAKE_CUPTI_VERSION": "17"}, "cupti_version"),
@@ -228,6 +300,58 @@ def test_what_cannot_be_observed_is_a_visible_state(
     (connection,) = listener.wait_ended()
     assert (done["up"], done["reason"]) == (0, reason)
     assert set(connection.reasons) == {reason}
+
+
+def test_a_bad_version_that_is_asked_for_by_path_is_taken(
+    plain: Build, socket: Path, listener: Listener
+) -> None:
+    """Who names a library means it."""
+    named = {"ARGUS_CUPTI_LIBRARY": "libcupti.so.13", "FAKE_CUPTI_VERSION": "130000"}
+    run(plain, socket, "kernels:160", "settle", **named)
+    assert len(listener.wait_ended()[0].kernels) == 173
+
+
+def test_a_bad_version_is_said_by_name(plain: Build, socket: Path) -> None:
+    """What is wrong with it, and which version is not."""
+    done = run(plain, socket, "sleep:50", FAKE_CUPTI_VERSION=130000)
+    assert "CUPTI 13.0 before Update 1: it may deadlock in cuptiActivityDisable" in done.said
+    assert "nvidia-cuda-cupti 13.0.85" in done.said
+
+
+def test_a_version_that_may_record_nothing_is_named_when_it_does(
+    plain: Build, socket: Path, listener: Listener
+) -> None:
+    """12.4 and its first update say one number, and most programs get their kernels: they are tried."""
+    silent = ("silent", "silent", "silent", "sleep:200")
+    done = run(plain, socket, *silent, FAKE_CUPTI_VERSION=22)
+    (connection,) = listener.wait_ended()
+    assert connection.reasons[0] == "no_records", "also where no record ever came"
+    assert done.said.count("no kernel records from CUPTI: 12.4 Update 1 and 12.5") == 1
+
+
+@pytest.mark.parametrize(
+    ("library", "reason"),
+    [
+        ("nvrx_cupti_module.cpython-311-x86_64-linux-gnu.so", "nvrx"),
+        ("libparcagpucupti.so", "parcagpu"),
+        ("site-packages/cupti/cupti.cpython-311-x86_64-linux-gnu.so", "cupti_python"),
+        ("libToolsInjection64.so", "nsight_systems"),
+    ],
+)
+def test_who_has_cupti_for_good_keeps_it(
+    plain: Build, socket: Path, listener: Listener, tmp_path: Path, library: str, reason: str
+) -> None:
+    """It came later, and took the callbacks: the watchdog finds it, and does not take them back."""
+    path = tmp_path / library
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(plain.stand_ins / "libcuda.so.1", path)
+    log = tmp_path / "calls"
+    actions = ("kernels:160", "settle", f"map:{path}", "steal", "silent", "silent", "rearm", "sleep:100")
+    done = run(plain, socket, *actions, FAKE_CUPTI_LOG=log)
+    (connection,) = listener.wait_ended()
+    assert (done["reason"], done["collecting"], connection.reasons[-1]) == (reason, 0, reason)
+    assert log.read_text().count("register") == 2, "ours and theirs"
+    assert done["forced_flushes"] == 1, "theirs, after their window"
 
 
 def test_a_forked_child_is_silent(injector: Build, socket: Path, listener: Listener) -> None:

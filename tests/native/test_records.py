@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_records_of_every_size_arrive_whole(
     counts = collections.Counter(kernels["name_id"].tolist())
     assert sorted(counts.values()) == [100, 400, 1600, 1600, 1600, 1600]
     assert np.all(np.abs(kernels["start_ns"].astype(np.int64) - began_ns) < 60e9)
-    assert set(kernels["issue_ns"].tolist()) == {-1}, "launches are off by default"
+    assert set(kernels["issue_ns"].tolist()) == {-1}, "launches are off"
     assert done["launches"] == 0
 
 
@@ -93,6 +94,48 @@ def test_issue_latency_is_start_minus_launch(injector: Build, socket: Path, list
     assert set(kernels["issue_ns"][~of_kernels].tolist()) == {-1}
     assert done["launches"] == 3200
     assert done.dropped == 0
+
+
+def launch_windows(build: Build, from_ns: int, to_ns: int) -> list[tuple[int, int]]:
+    """Begin and end of those that end in this time, as the library finds them."""
+    command = [str(build.unit), "windows", str(from_ns), str(to_ns)]
+    edges = [int(word) for word in subprocess.run(command, capture_output=True, check=True).stdout.split()]
+    return list(zip(edges[::2], edges[1::2], strict=False))
+
+
+def test_every_ten_seconds_have_a_second_with_launches(plain: Build) -> None:
+    """The same on every host, by its clock alone, and not at the same place of each ten seconds."""
+    day_ns = 1_795_454_000 * 10**9 // 10**13 * 10**13
+    windows = launch_windows(plain, day_ns, day_ns + 10_000 * 10**9)
+    assert len(windows) == 1000
+    assert {end - begin for begin, end in windows} == {10**9}
+    assert [begin // 10**10 for begin, _ in windows] == [day_ns // 10**10 + n for n in range(1000)]
+    places = sorted(begin % 10**10 for begin, _ in windows)
+    assert places[0] < 0.2e9 and places[-1] > 8.8e9
+    assert abs(places[500] - 4.5e9) < 0.5e9
+
+
+@pytest.mark.slow
+def test_launches_are_sampled_by_the_clock(
+    injector: Build, plain: Build, socket: Path, listener: Listener
+) -> None:
+    """Within the window each kernel has its latency, beyond it none waits for one; no kernel is lost."""
+    began_ns = time.time_ns()
+    done = run(injector, socket, "kernels:24000@2000", "settle", ARGUS_ISSUE_LATENCY="sampled")
+    (connection,) = listener.wait_ended()
+    kernels = connection.kernels[connection.kernels["operation"] == 0]
+    assert (len(kernels), done.dropped) == (24_000, 0)
+    launched = kernels["start_ns"].astype(np.int64) - 8_000
+    windows = launch_windows(plain, began_ns - 2 * 10**9, time.time_ns() + 10**10)
+    margin = 200_000_000  # of a shared core; the stand-in emits 64 at once
+    deep, far = np.zeros(len(kernels), bool), np.ones(len(kernels), bool)
+    for begin, end in windows:
+        deep |= (launched > begin + margin) & (launched < end - margin)
+        far &= (launched < begin - margin) | (launched > end + margin)
+    assert np.count_nonzero(deep) > 500
+    assert set(kernels["issue_ns"][deep].tolist()) == {8_000}
+    assert set(kernels["issue_ns"][far].tolist()) == {-1}
+    assert 1000 < done["launches"] < 6000
 
 
 def test_a_launch_may_come_after_its_kernel(plain: Build, socket: Path, listener: Listener) -> None:
@@ -147,3 +190,19 @@ def test_a_clock_that_changes_in_mid_run_is_followed(plain: Build, socket: Path,
     assert done["clock_changes"] == 1
     assert len(connection.kernels) == 2 * 1725
     assert np.ptp(connection.kernels["start_ns"].astype(np.int64)) < 60e9
+
+
+def test_step_marks_are_told_from_other_sets(injector: Build, socket: Path, listener: Listener) -> None:
+    """A set of 4 bytes to the value that the producer gives carries its step; any other is the job's."""
+    mark = wire.step_mark(70_001)
+    values = (
+        (wire.STEP_MARK_VALUE | mark, 4, mark),
+        (wire.STEP_MARK_VALUE | mark, 8, 0),
+        (wire.STEP_MARK_VALUE | 5, 4, 0),
+        (0, 4, 0),
+    )
+    run(injector, socket, "kernels:1", *(f"set:{value}:{size}" for value, size, _ in values), "settle")
+    (connection,) = listener.wait_ended()
+    sets = connection.kernels[connection.kernels["operation"] == wire.Operation.MEMSET]
+    assert sets["mark"].tolist()[-len(values) :] == [known for _, _, known in values]
+    assert [wire.mark_of_set(value, size) for value, size, _ in values] == [known for _, _, known in values]

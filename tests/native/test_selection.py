@@ -97,17 +97,19 @@ def test_rank_job_and_socket_are_what_python_finds(
     """Twins: identity.place, identity.training_job, link.default_socket_path."""
     from argus_core.link import default_socket_path
 
-    rank, local_rank, world_size, job, path, skip = unit(plain, "job", "python", "train.py", **environment)
+    rank, local_rank, world_size, job, path, skip, wait = unit(
+        plain, "job", "python", "train.py", **environment
+    )
     monkeypatch.setattr("os.environ", environment)
     try:
         place = identity.place(environment)
     except identity.NoRank:
-        assert (rank, skip) == ("-1", "no rank in the environment")
+        assert (rank, skip, wait) == ("-1", "", "no rank in the environment")
     else:
         assert (int(rank), int(local_rank), int(world_size)) == (
             place.rank, place.local_rank, place.world_size,
         )  # fmt: skip
-        assert skip == ""
+        assert (skip, wait) == ("", "")
     assert job == identity.training_job(environment.get("ARGUS_JOB", ""), environment, ["train.py"])
     assert path == str(default_socket_path())
 
@@ -121,7 +123,8 @@ def test_rank_job_and_socket_are_what_python_finds(
         ({}, "python -m torch.distributed.run train.py", "helper process: torch.distributed.run"),
         ({}, "/usr/bin/torchrun train.py", "helper process: torchrun"),
         ({}, "python train.py torchrun", ""),
-        ({}, "python -c multiprocessing.spawn", "helper process: multiprocessing.spawn"),
+        ({}, "python -c multiprocessing.forkserver", "helper process: multiprocessing.forkserver"),
+        ({}, "python -c multiprocessing.spawn", ""),
         ({"ARGUS_COMMAND_EXCLUDE": "eval[.]py"}, "python eval.py", "matches ARGUS_COMMAND_EXCLUDE"),
         ({"ARGUS_COMMAND_EXCLUDE": "eval[.]py"}, "python train.py", ""),
         ({"ARGUS_COMMAND_INCLUDE": "train|tune"}, "python eval.py", "does not match ARGUS_COMMAND_INCLUDE"),
@@ -134,7 +137,7 @@ def test_only_ranks_themselves_are_observed(
     plain: Build, environment: dict[str, str], command: str, why: str
 ) -> None:
     """Everything that a job starts inherits the injection."""
-    skip = unit(plain, "job", *command.split(), RANK="0", **environment)[-1]
+    skip = unit(plain, "job", *command.split(), RANK="0", **environment)[-2]
     assert skip.endswith(why) if why.startswith(("sw", "pr", "he")) else why in skip
     assert bool(skip) is bool(why)
 
@@ -143,8 +146,45 @@ def test_a_process_that_is_not_selected_loads_nothing(plain: Build, socket: Path
     """No CUPTI, no connection, no thread."""
     done = run(plain, socket, "kernels:100", RANK="", ARGUS_DEBUG=1)
     assert not done["active"]
-    assert "not observed: no rank in the environment" in done.said
+    assert "wait for its rank: no rank in the environment" in done.said
     assert listener.connections == []
+
+
+def test_the_rank_of_a_process_of_mp_spawn_is_not_its_parents(plain: Build) -> None:
+    """Each of them inherits the launcher's variables of one process."""
+    words = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)")
+    assert unit(plain, "job", *words, RANK="0")[-2:] == ["", "multiprocessing started it"]
+
+
+def test_a_process_that_is_told_its_rank_is_observed_from_then_on(
+    injector: Build, socket: Path, listener: Listener
+) -> None:
+    """A plain script, Lightning's children, those of mp.spawn: no CUPTI before, then all that others have."""
+    actions = ("kernels:160", "adopt:3", "kernels:1600", "settle", "adopt:2")
+    done = run(injector, socket, *actions, RANK="", LOCAL_RANK="", WORLD_SIZE="", ARGUS_ISSUE_LATENCY=1)
+    (connection,) = listener.wait_ended()
+    hello = connection.hello
+    assert (hello.rank, hello.local_rank, hello.world_size) == (3, 1, 4)
+    assert wire.decode_text(hello.training_job) == "adopted"
+    assert len(connection.kernels) == 1725
+    issued = connection.kernels["issue_ns"][connection.kernels["operation"] == wire.Operation.KERNEL]
+    assert set(issued.tolist()) == {8_000}, "CUDA was up already: launch calls need their kinds"
+    assert (done["active"], done["adopted"]) == (True, -1), "once"
+
+
+def test_who_has_a_rank_is_not_told_another(plain: Build, socket: Path, listener: Listener) -> None:
+    done = run(plain, socket, "adopt:3", "kernels:160", "settle")
+    (connection,) = listener.wait_ended()
+    assert (done["adopted"], connection.hello.rank) == (-1, 0)
+
+
+def test_two_processes_that_are_told_the_same_rank(plain: Build, socket: Path, listener: Listener) -> None:
+    """The second is refused, and observes nothing."""
+    variables = {"RANK": "", "ARGUS_DEBUG": 1}
+    done = run(plain, socket, "adopt:3", "kernels:160", "settle", "spawn:adopt:3", **variables)
+    assert done["adopted"] == 0
+    assert "another process has rank 3" in done.said
+    assert len(listener.wait_ended()) == len(listener.connections) == 1
 
 
 def test_a_wrong_expression_is_said_and_ignored(plain: Build, socket: Path, listener: Listener) -> None:

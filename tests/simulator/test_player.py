@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import socket
 import threading
@@ -15,7 +16,7 @@ from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.shared_page import PageReader
 from argus_simulator.engine.faults import Fault
 from argus_simulator.engine.job import Job, JobShape
-from argus_simulator.engine.settings import ClockSettings, HostSettings
+from argus_simulator.engine.settings import ClockSettings, HostSettings, ModelSettings
 from argus_simulator.lab import load_scenario
 from argus_simulator.player import ExporterUnreachable, Player
 from argus_simulator.topology import Topology
@@ -135,6 +136,23 @@ def test_names_of_phases_and_kernels_are_bound(tmp_path: Path):
     kernels = {texts[kernel.name_id] for kernel in records(packets, wire.Kernel)}  # type: ignore[attr-defined]
     assert phases == {"data", "forward", "backward", "dp-all-reduce", "optimizer"}
     assert kernels == set(Job(SHAPE, [], 0).next_step().plan.names)
+
+
+@pytest.mark.parametrize("signals", ["hooks", "kernels"])
+def test_real_signals_have_the_waits_of_each_phase_and_kernels_where_asked(tmp_path: Path, signals: str):
+    """As a producer says them; a channel that is not there is not spoken of."""
+    shape = dataclasses.replace(SHAPE, model=ModelSettings(signals=signals))
+    packets = played(tmp_path, shape=shape)[0]
+    texts = {name.name_id: wire.decode_text(name.text) for name in records(packets, wire.Name)}  # type: ignore[attr-defined]
+    told = {
+        texts[one.phase_id]: wire.waits_text(one.waits)  # type: ignore[attr-defined]
+        for one in records(packets, wire.PhaseInfo)
+    }
+    assert told == dict.fromkeys(("data", "forward", "backward", "optimizer"), "none") | {
+        "dp-allreduce": "dp"
+    }
+    channels = {state.channel for state in records(packets, wire.ChannelState)}  # type: ignore[attr-defined]
+    assert (wire.Channel.KERNELS in channels) == bool(records(packets, wire.Kernel)) == (signals == "kernels")
 
 
 def test_times_are_the_epochs(tmp_path: Path):

@@ -20,6 +20,7 @@ needs_tools = pytest.mark.skipif(
 
 
 @needs_tools
+@pytest.mark.slow
 def test_what_is_committed_passes() -> None:
     assert list(problems()) == []
 

@@ -25,6 +25,18 @@ def train():
         optimizer.zero_grad()
     return loss.item()
 """
+NOTING = """
+import collections
+import torch._dynamo.convert_frame as convert_frame
+from torch._dynamo.utils import counters
+traced = collections.Counter()
+convert = convert_frame.ConvertFrameAssert.__call__
+def noting(self, frame, *args, **kwargs):
+    traced["argus" in frame.f_code.co_filename] += 1
+    return convert(self, frame, *args, **kwargs)
+convert_frame.ConvertFrameAssert.__call__ = noting
+"""
+"""Counts in `traced` which frames dynamo traces: by whether they are ours."""
 
 
 def environment(path: Path, **more: str) -> dict[str, str]:

@@ -40,6 +40,7 @@ class Said:
         self.compilations: list[tuple[str, wire.Compilation]] = []
         self.waits: dict[tuple[str, str], str] = {}
         """Whom a phase may wait for, by name and kind; the last that was said."""
+        self.layers: list[tuple[str, wire.Layer]] = []
         self.page: PageReader | None = None
         self.exit_status: int | None = None
         self.ended = False
@@ -111,6 +112,8 @@ class Reader:
             case wire.PhaseInfo():
                 key = names[record.phase_id], wire.Kind(record.kind).name.lower()
                 said.waits[key] = wire.waits_text(record.waits)
+            case wire.Layer():
+                said.layers.append((names[record.layer_id], record))
             case wire.Compilation():
                 said.compilations.append((names[record.compiler_id], record))
             case wire.Bye():

@@ -150,7 +150,7 @@ def test_two_optimizers_and_two_loaders_are_one_iteration(reader: Reader) -> Non
 
 
 def test_iterations_without_a_loader_begin_with_the_forward(reader: Reader) -> None:
-    """Batches from anywhere; the first forward is not expected yet."""
+    """Batches from anywhere. The first begins with its backward: that forward is not expected yet."""
     program = LOOP + (
         "for _ in range(15):\n    model(torch.rand(4, 8)).sum().backward()\n    optimizer.step()\n"
     )
@@ -158,7 +158,7 @@ def test_iterations_without_a_loader_begin_with_the_forward(reader: Reader) -> N
     said = reader.ranks[0]
     until(lambda: said.exit_status is not None, "BYE")
     assert said.count()["data"] == 0
-    assert len(said.iterations) == 14
+    assert len(said.iterations) == 15
 
 
 def test_with_events_the_hooks_time_work_by_events(reader: Reader) -> None:
@@ -399,11 +399,11 @@ def test_switched_off_is_off(reader: Reader, switch: dict[str, str]) -> None:
 def test_settings_come_from_the_file_beside_the_socket(reader: Reader) -> None:
     """Nothing but the socket is known, as where a launcher drops variables; what is wrong is said once."""
     file = reader.path.with_name(f"{reader.path.name}.env")
-    file.write_text("ARGUS_JOB=filed\nARGUS_DISABLE_HOOKS=data\nARGUS_EVENT_POOL=1\n")
+    file.write_text("ARGUS_JOB=filed\nARGUS_DISABLE_HOOKS=data\nARGUS_CUPTI_BUFFERS=1\n")
     result = run_rank(LOOP + "train()", reader.path)
     assert result.returncode == 0
     assert result.stderr == (
-        f"argus: ARGUS_EVENT_POOL in {file} is '1'; allowed: a whole number of 2 or more; using 4096\n"
+        f"argus: ARGUS_CUPTI_BUFFERS in {file} is '1'; allowed: a whole number of 2 or more; using 32\n"
     )
     said = reader.ranks[0]
     until(lambda: said.exit_status is not None, "BYE")

@@ -9,7 +9,7 @@ import pytest
 
 from long_forms import LONG
 
-from .jobs import LOOP, environment, run_rank, run_ranks
+from .jobs import LOOP, NOTING, environment, run_rank, run_ranks
 from .reader import Reader, until
 
 pytest.importorskip("torch")
@@ -64,16 +64,8 @@ def test_wait_for_gradients_is_split_off_under_torch_compile(reader: Reader, tmp
     assert median(0, "dp-allreduce") > 2 * median(1, "dp-allreduce")
 
 
-FRAMES = """
-import collections, tempfile, warnings
-import torch._dynamo.convert_frame as convert_frame
-from torch._dynamo.utils import counters
-traced = collections.Counter()
-convert = convert_frame.ConvertFrameAssert.__call__
-def noting(self, frame, *args, **kwargs):
-    traced["argus" in frame.f_code.co_filename] += 1
-    return convert(self, frame, *args, **kwargs)
-convert_frame.ConvertFrameAssert.__call__ = noting
+FRAMES = f"""{NOTING}
+import tempfile, warnings
 train()
 def step(x):
     loss = model(x).square().mean()

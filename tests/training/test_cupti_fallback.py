@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.link import Link
 from argus_training import cupti_records
-from argus_training.cupti_fallback import CuptiFallback, wanted
+from argus_training.cupti_fallback import TOOLS, CuptiFallback, taken
 from argus_training.cupti_records import demangle
 from argus_training.identity import Layout, Place, hello
 from exporter.exporter_process import config, exporter, scrape, value, wait_for
@@ -400,17 +401,37 @@ def test_records_reach_the_exporter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environ", "maps", "expected"),
     [
-        ({}, "7f00 /usr/lib/libcupti.so.13\n", True),
-        ({}, "7f00 /opt/argus/libargus_cupti.so\n", False),
-        ({"CUDA_INJECTION64_PATH": "/opt/nsight/injection.so"}, "", False),
+        ({}, "7f00 /usr/lib/libcupti.so.13\n", ""),
+        ({}, "7f00 /opt/argus/libargus_cupti.so\n", None),
+        ({"CUDA_INJECTION64_PATH": "/opt/argus/libargus_cupti.so"}, "", None),
+        ({"CUDA_INJECTION64_PATH": "/opt/nsight/injection.so"}, "", "slot_taken"),
+        ({"NSYS_PROFILING_SESSION_ID": "1", "CUDA_INJECTION64_PATH": "/opt/x.so"}, "", "nsight_systems"),
+        ({}, "7f00 /opt/nvrx_cupti_module.cpython-311-x86_64-linux-gnu.so\n", "nvrx"),
     ],
 )
 def test_only_a_free_cupti_is_used(
-    tmp_path: Path, environ: dict[str, str], maps: str, expected: bool
+    tmp_path: Path, environ: dict[str, str], maps: str, expected: str | None
 ) -> None:
     """Neither beside our own library nor beside somebody else's."""
     (tmp_path / "maps").write_text(maps)
-    assert wanted(environ, tmp_path / "maps") is expected
+    assert taken(environ, tmp_path / "maps") == expected
+
+
+def test_who_else_has_cupti_is_known_as_in_the_library() -> None:
+    """One table, in two languages."""
+    source = (Path(__file__).parents[2] / "native/injector/other_users.cpp").read_text(encoding="utf-8")
+    rows = re.findall(r'\{"(\w+)", (?:"(\w+)"|nullptr), "(/[^"]+)"\}', source)
+    assert tuple(rows) == TOOLS
+
+
+def test_where_cupti_is_anothers_the_channel_says_so(rank: Rank) -> None:
+    """Nothing is loaded, nothing is touched."""
+    rank.fallback.stand_aside("nsight_systems")
+    rank.fallback.turn()
+    rank.fallback.rearm()
+    rank.fallback.turn()
+    assert (rank.link.reason(), rank.link.states[-1].up) == ("nsight_systems", 0)
+    assert (rank.cupti.callbacks, rank.cupti.flushes) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -457,3 +478,18 @@ def test_the_worker_ends_with_the_interpreter() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (5, "")
+
+
+def test_step_marks_are_told_from_other_sets() -> None:
+    """As libargus_cupti does: by the value of a set of 4 bytes."""
+    mark = wire.step_mark(70_001)
+    now = time.time_ns()
+    queue = cupti_records.RecordQueue((), clock=lambda: now)
+    queue.kinds = int(ActivityKind.CONCURRENT_KERNEL), int(ActivityKind.MEMCPY), int(ActivityKind.MEMSET)
+    own = wire.STEP_MARK_VALUE | mark
+    for set_to, size in ((own, 4), (own, 8), (0, 4)):
+        made = ActivityMemset4(now - 10, now, bytes=size)
+        made.value = set_to  # type: ignore[attr-defined]
+        queue.add([made])
+    sets = [one for packed in queue.take() for one in wire.Kernel.unpack_all(packed)]
+    assert [one.mark for one in sets] == [mark, 0, 0]

@@ -85,3 +85,15 @@ def test_the_sum_is_the_time_that_any_span_covers(spans: list[tuple[int, int]]) 
 def test_an_empty_span_covers_nothing(moment: int) -> None:
     """Two readings of the clock may be the same."""
     assert exclusive((0, 10), (moment, moment), (0, 10)) == [10, 0, 0]
+
+
+def test_what_lies_within_a_stretch_is_asked_without_telling() -> None:
+    """Whole spans, and of one that it cuts its share; the next that is told nests as before."""
+    time = ExclusiveTime()
+    assert time.within(0, 100) == 0
+    for begin, end, measured in ((10, 20, 10), (30, 50, 40), (60, 60, 0), (80, 90, 10)):
+        time.nested(begin, end, measured)
+    assert time.within(0, 100) == 60
+    assert time.within(40, 85) == 20 + 5
+    assert time.within(20, 30) == time.within(91, 99) == 0
+    assert time.nested(0, 100, 100) == 60

@@ -42,6 +42,8 @@ class DeepSpeedEngine(torch.nn.Module):
         super().__init__()
         self.module, self.accumulation, self.micro_steps = model, accumulation, 0
         self.optimizer = ZeroOptimizer(model)
+    def zero_optimization_stage(self):
+        return 1
     def is_gradient_accumulation_boundary(self):
         return (self.micro_steps + 1) % self.accumulation == 0
     def forward(self, x):
@@ -62,6 +64,7 @@ class DeepSpeedEngine(torch.nn.Module):
 from deepspeed.runtime.engine import DeepSpeedEngine
 class LoadMicroBatch: pass
 class ForwardPass: pass
+class BackwardPass: pass
 class SendActivation: pass
 class ReduceGrads: pass
 class OptimizerStep: pass
@@ -69,15 +72,24 @@ class PipelineEngine(DeepSpeedEngine):
     def is_gradient_accumulation_boundary(self):
         return True
     def _exec_load(self): self.x = __import__('torch').ones(2, 4)
+    stage_id, device = 1, __import__('torch').device('cpu')
     def _exec_forward(self): self.y = super().forward(self.x)
+    def _exec_backward(self): self.y.sum().backward()
     def _exec_send(self): pass
     def _exec_reduce(self): pass
     def _exec_step(self): self.optimizer.step()
     _INSTRUCTION_MAP = {LoadMicroBatch: _exec_load, ForwardPass: _exec_forward,
+                        BackwardPass: _exec_backward,
                         SendActivation: _exec_send, ReduceGrads: _exec_reduce, OptimizerStep: _exec_step}
-    def train_batch(self):
-        for one in (LoadMicroBatch, ForwardPass, SendActivation, ReduceGrads, OptimizerStep):
+    def train_batch(self, micro_batches=1):
+        passes = [LoadMicroBatch, ForwardPass, SendActivation, BackwardPass]
+        for one in (*(passes * micro_batches), ReduceGrads, OptimizerStep):
             self._INSTRUCTION_MAP[one](self)
+    def eval_batch(self):
+        self.module.eval()
+        for one in (LoadMicroBatch, ForwardPass):
+            self._INSTRUCTION_MAP[one](self)
+        self.module.train()
 """,
 }
 
@@ -201,8 +213,28 @@ def test_deepspeed_pipeline_instructions_are_phases(tmp_path: Path, reader: Read
     said = reader.ranks[0]
     until(lambda: said.exit_status is not None, "BYE")
     assert len(said.iterations) == 12
-    phases = ("data", "forward", "pp-send-activation", "dp-allreduce", "optimizer")
+    phases = ("data", "forward", "pp-send-activation", "backward", "dp-allreduce", "optimizer")
     assert {name: said.count()[name] for name in phases} == dict.fromkeys(phases, 12)
+
+
+def test_deepspeed_pipeline_chunks_are_layers_with_their_micro_batch(tmp_path: Path, reader: Reader) -> None:
+    """Instructions name a buffer: micro-batches are counted, anew in each step, and none of an evaluation."""
+    program = (
+        "import torch, argus_training.layer_plan\n"
+        "argus_training.layer_plan.SPACING_NS = 0\n"
+        "from deepspeed.runtime.pipe.engine import PipelineEngine\n"
+        "engine = PipelineEngine(torch.nn.Linear(4, 1), 1)\n"
+        "for _ in range(24):\n"
+        "    engine.train_batch(micro_batches=4)\n"
+        "    engine.eval_batch()\n"
+    )
+    run(tmp_path, DEEPSPEED, program)
+    said = reader.ranks[0]
+    until(lambda: said.exit_status is not None, "BYE")
+    for kind in ("stage_forward", "stage_backward"):
+        samples = [sample for name, sample in said.layers if name == kind]
+        assert {sample.index for sample in samples} == {1}, "its stage"
+        assert {sample.microbatch for sample in samples} == {0, 2, 3}, "the first, a middle one, the last"
 
 
 def test_megatron_train_step_is_the_iteration(tmp_path: Path, reader: Reader) -> None:

@@ -51,6 +51,18 @@ def test_a_library_for_a_newer_glibc_is_not_named_to_cuda(too_new: Path) -> None
         assert environ == {}
 
 
+def test_a_slot_that_another_tool_has_is_a_reason(library: Path) -> None:
+    """It keeps it; the channel says so."""
+    other = "/opt/nsys/inject.so"
+    environ = {SLOT: other}
+    assert injection.place(environ, str(library), alone=True) == (
+        "slot_taken",
+        f"{SLOT} is taken by {other}; ARGUS_NEXT_INJECTION={other}, without it, loads both",
+    )
+    assert environ == {SLOT: other}
+    assert injection.place(environ, "", alone=True) == ("", ""), "there is none of ours to be loaded"
+
+
 def test_musl_loads_nothing_that_needs_glibc(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alpine's Python does not know the question."""
 
@@ -71,16 +83,13 @@ def test_a_slot_that_leads_nowhere_is_emptied(tmp_path: Path) -> None:
     assert (reason, environ) == ("missing", {})
 
 
-def test_in_the_training_process_a_free_slot_is_taken_and_another_tools_left(library: Path) -> None:
+def test_in_the_training_process_a_free_slot_is_taken(library: Path) -> None:
     """Without a library nothing is said: there was never to be one."""
     environ: dict[str, str] = {}
     assert injection.place(environ, "", alone=True) == ("", "")
     assert environ == {}
     assert injection.place(environ, str(library), alone=True) == ("", "")
     assert environ == {SLOT: str(library)}
-    environ = {SLOT: "/opt/nsys/inject.so"}
-    assert injection.place(environ, str(library), alone=True) == ("", "")
-    assert environ == {SLOT: "/opt/nsys/inject.so"}
 
 
 def test_while_other_threads_run_the_environment_stays(library: Path, too_new: Path) -> None:

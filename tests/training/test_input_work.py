@@ -21,7 +21,7 @@ def counted(*args: Any, **kwargs: Any) -> dict[str, float]:
     from argus_training.torch_hooks.input_work import counter
 
     found: dict[str, float] = {}
-    counter(torch, found.__setitem__)((object(), *args), kwargs)
+    counter(torch, found.__setitem__, {})((object(), *args), kwargs)
     return found
 
 
@@ -34,6 +34,11 @@ def counted(*args: Any, **kwargs: Any) -> dict[str, float]:
         (({"pixel_values": IMAGES, "labels": TOKENS},), {}, {"samples": 4}),
         (([TOKENS, IMAGES], 3), {}, {"tokens": 4096, "samples": 8}),
         ((TOKENS[0],), {}, {"tokens": 512}),
+        (
+            (),
+            {"input_ids": TOKENS[:1], "cu_seq_lens_q": torch.tensor([0, 12, 412, 512])},
+            {"tokens": 512, "samples": 1, "attention_pairs": 12**2 + 400**2 + 100**2},
+        ),
         ((IMAGES,), {}, {"samples": 4}),
         ((), {"inputs_embeds": IMAGES}, {"samples": 4}),
         ((torch.tensor(3),), {}, {}),
@@ -47,6 +52,7 @@ def counted(*args: Any, **kwargs: Any) -> dict[str, float]:
         "a dict",
         "a batch",
         "packed",
+        "packed, with lengths",
         "images",
         "embedded",
         "a number",
@@ -134,3 +140,13 @@ def test_tokens_routed_to_the_experts_of_a_rank_are_counted(tmp_path: Path) -> N
     """Once: neither when checkpointing runs them again, nor in evaluation."""
     program = "import warnings, torch.utils.checkpoint\nwarnings.simplefilter('ignore')\n" + EXPERTS
     assert ran(program, tmp_path).work["routed_tokens"] == sum(7 + step for step in range(6))
+
+
+def test_units_that_are_known_are_added_to_without_a_call() -> None:
+    from argus_training.torch_hooks.input_work import counter
+
+    totals = {"tokens": 1.0, "samples": 2.0}
+    count = counter(torch, lambda *_: pytest.fail("they are known"), totals)
+    count((object(), TOKENS), {})
+    count((object(), IMAGES), {})
+    assert totals == {"tokens": 4097.0, "samples": 14.0}

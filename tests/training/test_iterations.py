@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import re
 
-from argus_training.iterations import IterationDetector
+from argus_training.iterations import WITHOUT_STEPS, IterationDetector
 
 
 def iterations(story: str) -> list[tuple[int, int]]:
-    """Play d (data fetch), f (forward), v (evaluation), A and B (optimizers' steps), one a tick from 1."""
+    """Play a story, an event a tick from 1.
+
+    d: fetch, f: forward, b: end of a backward, v: evaluation, x: no more data, A and B: steps.
+    """
     ended: list[tuple[int, int]] = []
     detector = IterationDetector(lambda start, end: ended.append((start, end)))
     for time, event in enumerate(re.sub(r"\s", "", story), 1):
@@ -18,8 +21,14 @@ def iterations(story: str) -> list[tuple[int, int]]:
                 detector.opening(time)
             case "f":
                 detector.opening(time, trains=True)
+            case "b":
+                if detector.awaits_step:
+                    detector.backward_ended(time)
             case "v":
-                detector.void()
+                detector.paused()
+            case "x":
+                detector.opening(time)
+                detector.exhausted()
             case optimizer:
                 detector.optimizer_begins(ord(optimizer))
                 detector.optimizer_ended(ord(optimizer), time)
@@ -28,48 +37,67 @@ def iterations(story: str) -> list[tuple[int, int]]:
 
 
 def test_plain_loop() -> None:
-    """From fetch to optimizer step; the last one ends with the process."""
-    assert iterations("dfA dfA dfA") == [(1, 3), (4, 6), (7, 9)]
+    """From fetch to optimizer step, then from step to step; the last one ends with the process."""
+    assert iterations("dfA dfA dfA") == [(1, 3), (3, 6), (6, 9)]
 
 
 def test_gradient_accumulation_is_one_iteration() -> None:
     """Many forwards, one step."""
-    assert iterations("dfdfdfA dfdfdfA") == [(1, 7), (8, 14)]
+    assert iterations("dfdfdfA dfdfdfA") == [(1, 7), (7, 14)]
 
 
 def test_several_optimizers_are_one_iteration() -> None:
     """A generator and a discriminator, each with its own forward."""
-    assert iterations("dfAfB dfAfB dfAfB") == [(1, 5), (6, 10), (11, 15)]
+    assert iterations("dfAfB dfAfB dfAfB") == [(1, 5), (5, 10), (10, 15)]
 
 
 def test_two_optimizers_in_a_row() -> None:
     """The end is that of the last."""
-    assert iterations("dfAB dfAB") == [(1, 4), (5, 8)]
+    assert iterations("dfAB dfAB") == [(1, 4), (4, 8)]
 
 
 def test_data_without_loader() -> None:
-    """The forward opens."""
-    assert iterations("fA fA fA") == [(1, 2), (3, 4), (5, 6)]
+    """The first forward opens."""
+    assert iterations("fA fA fA") == [(1, 2), (2, 4), (4, 6)]
 
 
 def test_prefetched_data() -> None:
-    """The next batch is fetched before the step: the forward opens."""
-    assert iterations("d fdA fdA fdA") == [(1, 4), (5, 7), (8, 10)]
+    """The next batch is fetched before the step: that changes no border."""
+    assert iterations("d fdA fdA fdA") == [(1, 4), (4, 7), (7, 10)]
 
 
 def test_evaluation_between_iterations_is_left_out() -> None:
-    """Fetches that a forward without gradients follows open nothing."""
-    assert iterations("dfA dfA dvdvdv dfA dfA") == [(1, 3), (4, 6), (13, 15), (16, 18)]
+    """Nor the fetches for it: after it an iteration begins where one opens."""
+    assert iterations("dfA dfA dvdvdv dfA dfA") == [(1, 3), (3, 6), (13, 15), (15, 18)]
+
+
+def test_the_end_of_an_epoch_is_part_of_the_next_iteration() -> None:
+    """The loader says that there is no more, and is begun anew: that takes time, and all wait for it."""
+    assert iterations("dfA dfA x dfA") == [(1, 3), (3, 6), (6, 10)]
+    known = iterations("dfA" * 12 + "x" + "dfA")
+    assert known[-1] == (36, 40)
+
+
+def test_steps_alone_after_a_pause() -> None:
+    """Nothing is seen to begin after it: the best that is known is the last end."""
+    known = iterations("A" * 12 + "v" + "AA")
+    assert known[-2:] == [(12, 14), (14, 15)]
+
+
+def test_a_fetch_that_brought_nothing_opens_no_first_iteration() -> None:
+    """An empty loader before the one that is trained from, or one of evaluation."""
+    assert iterations("x dfA dfA") == [(2, 4), (4, 7)]
+    assert iterations("dfA v x dfA") == [(1, 3), (6, 8)]
 
 
 def test_frozen_forward_within_an_iteration_changes_nothing() -> None:
     """A forward without gradients after one with them (a teacher) is part of the iteration."""
-    assert iterations("dfvfA dfvfA") == [(1, 5), (6, 10)]
+    assert iterations("dfvfA dfvfA") == [(1, 5), (5, 10)]
 
 
 def test_cycle_that_shrinks_is_learnt_again() -> None:
     """The second optimizer stops stepping: after one late iteration the cycle is the first alone."""
-    assert iterations("dfAB dfAB dfA dfA dfA") == [(1, 4), (5, 8), (9, 11), (12, 14), (15, 17)]
+    assert iterations("dfAB dfAB dfA dfA dfA") == [(1, 4), (4, 8), (8, 11), (11, 14), (14, 17)]
 
 
 def test_steps_alone() -> None:
@@ -99,7 +127,7 @@ def test_known_sequence_ends_with_its_step() -> None:
         detector.optimizer_begins(7)
         detector.optimizer_ended(7, 10 * index + 5)
         if index >= 9:
-            assert ended[-1] == (10 * index + 1, 10 * index + 5)
+            assert ended[-1] == (10 * index - 5, 10 * index + 5)
     assert len(ended) == 11
 
 
@@ -107,13 +135,13 @@ def test_critic_steps_are_one_iteration_with_the_generator() -> None:
     """Five steps of a critic and one of the generator: one iteration once that has repeated ten times."""
     cycle = "dfA dfA dfA dfA dfA dfB"
     found = iterations(cycle * 13)
-    assert found[-3:] == [(18 * start + 1, 18 * start + 18) for start in (10, 11, 12)]
+    assert found[-3:] == [(18 * start, 18 * start + 18) for start in (10, 11, 12)]
 
 
 def test_skipped_step_is_no_iteration() -> None:
     """The gradient scaler leaves a step out: two batches before the next step are no slow iteration."""
     found = iterations("dfA" * 12 + "df dfA" + "dfA")
-    assert found[-2:] == [(34, 36), (42, 44)]
+    assert found[-2:] == [(33, 36), (41, 44)]
     assert len(found) == 13
 
 
@@ -135,8 +163,8 @@ def test_micro_batches_left_at_the_end_of_an_epoch_are_an_iteration() -> None:
     """Shorter, and of less work; also where so short an epoch repeats as a whole."""
     found = iterations("dfdfA dfdfA dfdfA dfA" * 20)
     assert len(found) == 80
-    assert found[-1][1] - found[-1][0] == 2
-    assert found[-2][1] - found[-2][0] == 4
+    assert found[-1][1] - found[-1][0] == 3
+    assert found[-2][1] - found[-2][0] == 5
 
 
 def test_fewer_micro_batches_for_good_are_learnt_anew() -> None:
@@ -154,10 +182,10 @@ def test_fewer_micro_batches_for_good_are_learnt_anew() -> None:
 
 
 def test_steps_behind_a_loader_whose_forward_nobody_sees() -> None:
-    """From the first fetch to the step, however many there were."""
+    """From step to step, however many fetches there were."""
     found = iterations("ddA" + "dA" * 30)
     assert len(found) == 31
-    assert found[-1][1] - found[-1][0] == 1
+    assert found[-1][1] - found[-1][0] == 2
 
 
 def test_a_known_sequence_begins_where_data_is_fetched() -> None:
@@ -165,4 +193,29 @@ def test_a_known_sequence_begins_where_data_is_fetched() -> None:
     for first in ("ddAB", "ddAfB", "ddfAfB"):
         found = iterations(first + "ddfAfB" * 29)
         assert len(found) == 30
-        assert {end - start for start, end in found[1:]} == {5}
+        assert {end - start for start, end in found[1:]} == {6}
+
+
+UNSEEN = "f b " * WITHOUT_STEPS
+"""What passes until an optimizer's step is no longer waited for."""
+
+
+def test_without_an_optimizer_the_next_forward_ends_an_iteration() -> None:
+    """The update, which nobody sees, is part of it; so is a second backward, as of a penalty."""
+    begin = 2 * WITHOUT_STEPS
+    assert iterations(UNSEEN + "d f b  d f b b  d f b") == [
+        (begin + 1, begin + 5),
+        (begin + 5, begin + 9),
+        (begin + 9, begin + 10),
+    ]
+
+
+def test_without_an_optimizer_evaluation_is_left_out() -> None:
+    begin = 2 * WITHOUT_STEPS
+    assert iterations(UNSEEN + "f b  v v v  f b") == [(begin + 1, begin + 2), (begin + 6, begin + 7)]
+
+
+def test_an_optimizer_that_steps_late_is_what_counts() -> None:
+    """More micro-batches than are waited for, before its first step."""
+    found = iterations(UNSEEN + "f b" * 3 + "A" + "f b f b A" * 3)
+    assert found[-3:] == [(step, step + 5) for step in (135, 140, 145)]

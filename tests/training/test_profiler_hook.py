@@ -26,6 +26,7 @@ class Control(KernelsControl):
         super().__init__("")
         self.asked: list[str] = []
         self.records = 100
+        self.armed = True
 
     def pause(self) -> bool:
         self.asked.append("pause")
@@ -33,10 +34,13 @@ class Control(KernelsControl):
 
     def rearm(self, *, because_silent: bool = False) -> bool:
         self.asked.append("rearm silent" if because_silent else "rearm")
-        return True
+        return self.armed
 
     def statistics(self) -> dict[str, int | str]:
-        return {"records": self.records, "collecting": 1}
+        return {
+            "records": self.records,
+            "collecting": int(self.armed or "rearm silent" not in self.asked),
+        } | ({} if self.armed else {"reason": "nvrx"})
 
 
 class Rig:
@@ -100,6 +104,23 @@ def test_a_process_without_a_record_is_left_alone(rig: Rig) -> None:
     rig.control.records = 0
     rig.steps(200, 1.0)
     assert rig.control.asked == []
+
+
+def test_a_process_on_a_gpu_without_a_record_is_silent(rig: Rig) -> None:
+    """A CUPTI that never told anything is noticed too, where the model is known to be on a GPU."""
+    rig.control.records = 0
+    rig.observer.stopwatch.on_events = True
+    rig.steps(60, 1.0)
+    assert rig.control.asked == ["rearm silent"]
+
+
+def test_who_has_cupti_for_good_is_named_once(rig: Rig, capfd: pytest.CaptureFixture[str]) -> None:
+    """The library does not take it back from there, and is not asked again."""
+    rig.control.armed = False
+    rig.steps(29, 1.0, records=5)
+    rig.steps(200, 1.0)
+    assert rig.control.asked == ["rearm silent"]
+    assert capfd.readouterr().err.count("no kernel records for 30 s of training: nvrx, given up") == 1
 
 
 def test_one_long_step_is_no_silence(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from argus_training.settings import TABLE, Settings, place, read
+from argus_training.settings import HOOKS, RETIRED, TABLE, Settings, place, read
 
 
 def test_defaults_need_no_environment() -> None:
@@ -16,7 +16,7 @@ def test_defaults_need_no_environment() -> None:
     settings, warnings = read({})
     assert warnings == []
     assert not settings.disable
-    assert settings.event_pool == 4096
+    assert settings.cupti_buffers == 32
 
 
 def test_every_variable_is_a_field() -> None:
@@ -28,10 +28,10 @@ def test_every_variable_is_a_field() -> None:
 def test_values_are_converted() -> None:
     """Flags, numbers and lists."""
     settings, warnings = read(
-        {"ARGUS_DISABLE_PHASES": "1", "ARGUS_EVENT_POOL": "64", "ARGUS_DISABLE_HOOKS": "gc, data"}
+        {"ARGUS_DISABLE_PHASES": "1", "ARGUS_CUPTI_BUFFERS": "64", "ARGUS_DISABLE_HOOKS": "gc, data"}
     )
     assert warnings == []
-    assert (settings.disable_phases, settings.event_pool) == (True, 64)
+    assert (settings.disable_phases, settings.cupti_buffers) == (True, 64)
     assert settings.disable_hooks == ("gc", "data")
 
 
@@ -39,8 +39,8 @@ def test_values_are_converted() -> None:
     ("name", "value"),
     [
         ("ARGUS_DISABLE", "maybe"),
-        ("ARGUS_EVENT_POOL", "1"),
-        ("ARGUS_EVENT_POOL", "many"),
+        ("ARGUS_CUPTI_BUFFERS", "1"),
+        ("ARGUS_CUPTI_BUFFERS", "many"),
         ("ARGUS_DISABLE_HOOKS", "gc,nonsense"),
     ],
 )
@@ -60,25 +60,34 @@ def test_typing_error_is_recognised() -> None:
     assert warnings == ["ARGUS_DISABLE_PHASE is no variable of ARGUS; did you mean ARGUS_DISABLE_PHASES?"]
 
 
+def test_a_variable_of_before_says_what_became_of_it() -> None:
+    """Silence would leave somebody in the belief that it does something."""
+    assert set(RETIRED).isdisjoint(variable.name for variable in TABLE)
+    _, warnings = read({"ARGUS_EVENT_POOL": "64"})
+    assert warnings[0].startswith("ARGUS_EVENT_POOL is no variable any more: 4096 CUDA events")
+
+
 def test_the_file_beside_the_socket_fills_what_the_environment_leaves_open(tmp_path: Path) -> None:
     """A variable wins, also an empty one."""
     file = tmp_path / "exporter.sock.env"
-    file.write_text("ARGUS_JOB=filed\nARGUS_EVENT_POOL=64\nARGUS_MODEL=llama\n")
+    file.write_text("ARGUS_JOB=filed\nARGUS_CUPTI_BUFFERS=64\nARGUS_MODEL=llama\n")
     settings, warnings = read({"ARGUS_JOB": "named", "ARGUS_MODEL": ""}, str(file))
-    assert (settings.job, settings.event_pool, settings.model, warnings) == ("named", 64, "", [])
+    assert (settings.job, settings.cupti_buffers, settings.model, warnings) == ("named", 64, "", [])
 
 
 def test_what_is_wrong_in_the_file_is_said_as_for_a_variable_with_its_place(tmp_path: Path) -> None:
     """Also when the boot has put the value into the environment before; a variable's own value is its own."""
     file = tmp_path / "exporter.sock.env"
-    file.write_text("ARGUS_EVENT_POOL=1\nARGUS_NONSENSE=1\n")
+    file.write_text("ARGUS_CUPTI_BUFFERS=1\nARGUS_NONSENSE=1\n")
     wrong = [
-        f"ARGUS_EVENT_POOL in {file} is '1'; allowed: a whole number of 2 or more; using 4096",
+        f"ARGUS_CUPTI_BUFFERS in {file} is '1'; allowed: a whole number of 2 or more; using 32",
         f"ARGUS_NONSENSE in {file} is no variable of ARGUS",
     ]
     assert read({}, str(file)) == (read({})[0], wrong)
-    assert read({"ARGUS_EVENT_POOL": "1"}, str(file))[1] == wrong
-    assert read({"ARGUS_EVENT_POOL": "0"}, str(file))[1][0].startswith("ARGUS_EVENT_POOL is '0'; allowed:")
+    assert read({"ARGUS_CUPTI_BUFFERS": "1"}, str(file))[1] == wrong
+    assert read({"ARGUS_CUPTI_BUFFERS": "0"}, str(file))[1][0].startswith(
+        "ARGUS_CUPTI_BUFFERS is '0'; allowed:"
+    )
 
 
 def test_while_other_threads_run_the_environment_stays(tmp_path: Path) -> None:
@@ -96,3 +105,9 @@ def test_while_other_threads_run_the_environment_stays(tmp_path: Path) -> None:
         thread.join()
     assert environ == {}
     assert why.startswith(f"kernels are recorded without ARGUS_JOB of {file}: other threads run")
+
+
+def test_every_hook_can_be_left_out() -> None:
+    """The list is written by hand: settings are read where nothing of torch's may be imported."""
+    hooks = pytest.importorskip("argus_training.torch_hooks")
+    assert sorted(hook.name for hook in hooks.ALL) == sorted(HOOKS)

@@ -118,13 +118,13 @@ def test_short_way_and_general_way_say_the_same(on_short_way: tuple[str, Said], 
 
 
 def test_spans_of_the_short_way_lie_within_their_iterations(on_short_way: tuple[str, Said]) -> None:
-    """One after the other, from the begin of the iteration to its end."""
+    """One after the other, from the end of the iteration before to its own."""
     _, said = on_short_way
     begins = {(phase, span.step): span.start_ns for phase, _, span in said.spans}
     ends = {(phase, span.step): span.start_ns + span.duration_ns for phase, _, span in said.spans}
     for iteration in said.iterations[15:20]:
         step = iteration.step
-        assert begins["data", step] == iteration.end_ns - iteration.duration_ns
+        assert ends["optimizer", step - 1] == iteration.end_ns - iteration.duration_ns <= begins["data", step]
         for phase, next_phase in itertools.pairwise(
             ("data", "forward", "backward", "dp-allreduce", "optimizer")
         ):

@@ -138,8 +138,7 @@ for _ in range(5):
     model(torch.rand(4, 8)).sum().backward()
     optimizer.step()
 observer.stopwatch.poll()
-free = observer.stopwatch._pool
-print(free.made - len(free.free))
+print(sum(pool.made - len(pool.free) for pool in observer.stopwatch._pools.values()))
 torch.distributed.destroy_process_group()
 """
 

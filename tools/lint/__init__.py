@@ -1,1 +1,1 @@
-"""Checks of rules, alerts, runbooks, dashboards and Alertmanager's configurations: `python -m tools.lint`."""
+"""Checks of rules, alerts, runbooks, dashboards, Alertmanager and long classes: `python -m tools.lint`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from tools.lint import citations, matches, names, programs, runbooks
+from tools.lint import citations, classes, matches, names, programs, runbooks
 from tools.lint.sources import FLAVOURS, rules
 
 FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename", "cluster"})
@@ -26,6 +26,7 @@ def problems() -> Iterator[str]:
     yield from runbooks.incomplete(runbooks.causes_of(production))
     yield from runbooks.dead_links()
     yield from citations.unfound()
+    yield from classes.too_long()
     yield from programs.refused_rules()
     yield from programs.refused_configurations()
 

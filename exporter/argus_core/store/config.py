@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from argus_core.settings import require_positive, setting
+from argus_core.settings import constant, setting
 from argus_core.store.base import ObjectStore
 from argus_core.store.folder import FolderStore
-
-MINIMUM_PART_BYTES = 5 * 1024 * 1024
-"""The protocol's smallest part of a multipart upload."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +31,13 @@ class StoreConfig:
         "auto", "bucket in the path or in the host name; most servers but AWS want path"
     )
     ca_file: Path | None = setting(None, "certificate authorities to trust instead of the system's")
-    attempts: int = setting(3, "tries of one request before it counts as failed; the queue tries again later")
-    timeout_seconds: float = setting(20.0, "how long to wait for the server to connect or answer")
-    part_bytes: int = setting(8 * 1024 * 1024, "size of the parts in which a larger object is sent")
+    attempts: int = constant(3, "tries of one request; the exporter's queue tries again later, for hours")
+    timeout_seconds: float = constant(
+        20.0, "longest wait to connect or for an answer; uploads run beside the rest, and are tried again"
+    )
+    part_bytes: int = constant(
+        8 * 1024 * 1024, "parts of a larger object: boto3's own size, above the protocol's least of 5 MiB"
+    )
     presign_endpoint: str | None = setting(
         None, "URL of the S3 service for links, where people reach it by another name"
     )
@@ -52,9 +53,6 @@ class StoreConfig:
                 raise ValueError(f"{name} is {url!r}; allowed: a URL with http or https and a host")
         if self.prefix and (not self.prefix.endswith("/") or self.prefix.startswith("/")):
             raise ValueError(f"prefix is {self.prefix!r}; allowed: nothing, or a text that ends in /")
-        require_positive(self, "attempts", "timeout_seconds")
-        if self.part_bytes < MINIMUM_PART_BYTES:
-            raise ValueError(f"part_bytes is {self.part_bytes!r}; allowed: {MINIMUM_PART_BYTES} or more")
 
 
 def default_folder() -> Path:

@@ -8,6 +8,7 @@ from typing import Final
 
 from argus_core import catalogue
 from argus_core.catalogue import Family
+from argus_exporter.kernels.anatomy import PARTS
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Fleet:
         ranks: of all jobs that one Prometheus holds.
         ranks_per_host: that share an exporter.
         phases: named phases; each is counted in one group.
+        layers: (layer, micro-batch) pairs that are sampled, three of each kind of layer; 0: none.
         groups: comparison groups, such as those of dp, tp and pp.
         pairs: (kernel, stream) pairs published, `kernels.top_pairs`; 0: no kernel channel.
         modes: of a pair, on average. Real traces have 34 to 87 % of pairs with two or more.
@@ -29,6 +31,7 @@ class Fleet:
     ranks: int
     ranks_per_host: int = 8
     phases: int = 12
+    layers: int = 6
     groups: int = 3
     pairs: int = 20
     modes: float = 2.0
@@ -51,6 +54,17 @@ class Fleet:
 _GENERATIONS: Final = 3
 _COMPILERS: Final = 1
 _VOIDS: Final = 2
+_DIVIDED: Final = 3
+"""Phases of kind compute on a GPU: forward, backward and optimizer, each waiting for one group."""
+_LAUNCHED: Final = 2
+"""Classes of kernels with launch times: compute and comm."""
+_QUANTILES: Final = 3
+"""Of a summary that has any."""
+
+
+def _divided(fleet: Fleet) -> int:
+    return min(_DIVIDED, fleet.phases) * (fleet.pairs > 0)
+
 
 A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     catalogue.RANK_INFO.name: lambda _: 1,
@@ -66,7 +80,12 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_iteration_last_timestamp_seconds": lambda _: 1,
     "argus_phase_duration_seconds": lambda fleet: fleet.phases,
     "argus_phase_info": lambda fleet: fleet.phases,
+    "argus_phase_gpu_seconds_total": lambda fleet: len(PARTS) * _divided(fleet),
+    "argus_phase_gpu_spans_total": lambda fleet: _divided(fleet),
+    "argus_phase_exposed_seconds_total": lambda fleet: _divided(fleet),
+    "argus_iteration_gpu_seconds_total": lambda fleet: len(PARTS) * (fleet.pairs > 0),
     "argus_phase_window_max_seconds": lambda fleet: fleet.phases,
+    "argus_layer_duration_seconds": lambda fleet: fleet.layers,
     # Seen at a scrape if it is open at that moment; over two hours all of them.
     "argus_phase_open_timestamp_seconds": lambda fleet: fleet.phases,
     "argus_collective_sequence": lambda fleet: fleet.groups,
@@ -87,8 +106,7 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_stack_samples_total": lambda fleet: fleet.frames,
     "argus_stack_sampling_hertz": lambda fleet: fleet.frames > 0,
     "argus_stack_sampler_cpu_seconds_total": lambda fleet: fleet.frames > 0,
-    # Opt-in (ARGUS_ISSUE_LATENCY).
-    "argus_issue_latency_seconds": lambda _: 0,
+    "argus_issue_latency_seconds": lambda fleet: _LAUNCHED * (fleet.pairs > 0),
     "argus_void_seconds_total": lambda fleet: _VOIDS * (fleet.pairs > 0),
     "argus_channel_up": lambda fleet: fleet.channels,
     # One reason where a channel is off.
@@ -111,7 +129,8 @@ _HOST: Final = 120
 
 def of_family(family: Family, fleet: Fleet) -> float:
     """Series of one family of the exporter on one rank."""
-    return A_RANK[family.name](fleet) * len(family.sample_names)
+    names = len(family.sample_names) + (_QUANTILES - 1 if family.quantiles else 0)
+    return A_RANK[family.name](fleet) * names
 
 
 def exported(fleet: Fleet) -> dict[str, float]:

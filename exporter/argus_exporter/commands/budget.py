@@ -15,6 +15,7 @@ _HELP = {
     "ranks": "ranks of all jobs that one Prometheus holds",
     "ranks_per_host": "ranks that share an exporter",
     "phases": "named phases of a rank",
+    "layers": "(layer, micro-batch) pairs that are sampled of a rank; 0: no layers",
     "groups": "comparison groups of a rank: dp, tp, pp, ...",
     "pairs": "(kernel, stream) pairs published a rank (kernels.top_pairs); 0: no kernel channel",
     "modes": "modes of a pair, on average",

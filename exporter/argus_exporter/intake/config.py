@@ -6,7 +6,7 @@ import grp
 from dataclasses import dataclass
 from pathlib import Path
 
-from argus_core.settings import require_positive, setting
+from argus_core.settings import constant, setting
 from argus_exporter.ranks.peers import AllowedUsers
 
 
@@ -23,8 +23,8 @@ class SocketConfig:
     group: str | None = setting(
         None, "group that may reach the socket (mode 0660); default: all users once any is allowed, else none"
     )
-    connections_per_user: int = setting(
-        1024, "connections that the processes of one user may hold; a rank has one to three"
+    connections_per_user: int = constant(
+        1024, "connections of one user's processes: a rank has one to three, a host some 50"
     )
 
     def __post_init__(self) -> None:
@@ -32,7 +32,6 @@ class SocketConfig:
             AllowedUsers(self.allowed_users)
         except ValueError as error:
             raise ValueError(f"allowed_users: {error}") from error
-        require_positive(self, "connections_per_user")
         if self.group is not None:
             try:
                 grp.getgrnam(self.group)

@@ -130,7 +130,9 @@ class Connection:
         state, names, attachment = self.state, self._names, self._attachment
         assert state is not None and names is not None and attachment is not None
         if header.dropped:
-            state.channels.sender_dropped(attachment, header.dropped)
+            lost = state.channels.sender_dropped(attachment, header.dropped)
+            if lost and attachment.main_channel is not wire.Channel.STACKS:
+                state.kernels.anatomy.records.lost()
         match header.type:
             case wire.MessageType.HELLO:
                 raise wire.WireError("hello", "a connection says HELLO exactly once")

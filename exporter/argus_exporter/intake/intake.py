@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from argus_core import wire
+from argus_core.background import BackgroundTask
 from argus_core.log import Log
 from argus_core.log_limiter import Failures, LogLimiter
 from argus_exporter.intake import process
@@ -53,7 +54,7 @@ class Intake:
         self._by_uid: Counter[int] = Counter()
         self._rejections = LogLimiter(log)
         self._failures = failures
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask()
         self._listener: socket.socket | None = None
         self.rejected: Counter[str] = Counter()
         """Connections that were ended for what they sent, by reason."""
@@ -81,7 +82,7 @@ class Intake:
         self._listener = listen(self._path, access_of(self._config))
         loop = asyncio.get_running_loop()
         loop.add_reader(self._listener, self._accept)
-        self._task = loop.create_task(self._tick())
+        self._task.start(self._tick())
         log.info("listening for producers", socket=self._path)
 
     def reconfigure(self, config: SocketConfig) -> None:
@@ -91,9 +92,7 @@ class Intake:
 
     async def stop(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.stop()
         if self._listener is not None:
             loop.remove_reader(self._listener)
             self._listener.close()
@@ -133,7 +132,7 @@ class Intake:
         if self._by_uid[who.uid] >= limit:
             self._reject(
                 "connections_limit",
-                f"user {user_name(who.uid)} has {limit} connections; raise socket.connections_per_user",
+                f"user {user_name(who.uid)} has {limit} connections already, far more than ranks need",
             )
             return False
         # Lost ranks keep their page.

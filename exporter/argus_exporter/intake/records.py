@@ -22,6 +22,8 @@ _UNNAMED: Final = "unnamed"
 """Instead of an empty text: an empty label is none to Prometheus."""
 _ROUNDED_UP: Final = 1 + 2.0**-23
 """What a duration may gain on its way through a 32-bit float."""
+_LONGEST_NS: Final = 1 << 50
+"""Thirteen days: of a span on the GPU, and of what lies between it and the step before it."""
 
 
 def take(rank: RankState, header: wire.Header, payload: memoryview, names: NameTable) -> None:
@@ -52,6 +54,12 @@ def take(rank: RankState, header: wire.Header, payload: memoryview, names: NameT
         case wire.MessageType.PHASES:
             for told in wire.PhaseInfo.unpack_all(payload):
                 phase_info(rank, told, names)
+        case wire.MessageType.LAYERS:
+            for of_layer in wire.Layer.unpack_all(payload):
+                layer(rank, of_layer, names)
+        case wire.MessageType.GPU_SPANS:
+            for on_gpu in wire.GpuSpan.unpack_all(payload):
+                gpu_span(rank, on_gpu, names)
         case wire.MessageType.CHANNELS:
             for state in wire.ChannelState.unpack_all(payload):
                 channel_state(rank, state, names)
@@ -75,17 +83,34 @@ def span(rank: RankState, record: wire.Span, names: NameTable) -> None:
         kind, source = wire.Kind(record.kind).name.lower(), wire.Source(record.source).name.lower()
     except ValueError as error:
         raise wire.WireError("value", f"span of {phase!r}: {error}") from error
-    inclusive, nested = record.duration_ns / 1e9, record.nested_seconds
-    if not 0 <= nested <= inclusive * _ROUNDED_UP:
-        raise wire.WireError("value", f"span of {phase!r}: {nested} s of its {inclusive} s in other spans")
+    seconds = _own_seconds(record, f"span of {phase!r}")
     channel = rank.channel(wire.Channel.PHASES)
     channel.records += 1
-    seconds = max(inclusive - nested, 0.0)
     if not rank.phases.count(phase, kind, named, source, spans=1, seconds=seconds, longest=seconds):
         channel.dropped["phases_limit"] += 1
     elif kind == "comm" and source != "kernel" and named in DIMENSIONS:
         end_ns = record.start_ns + record.duration_ns
         rank.kernels.collective(CollectiveSpan(record.start_ns, end_ns, named, source == "event"))
+
+
+def gpu_span(rank: RankState, record: wire.GpuSpan, names: NameTable) -> None:
+    phase = names.text(record.phase_id) or _UNNAMED
+    if not (abs(record.after_ns) < _LONGEST_NS and record.duration_ns < _LONGEST_NS):
+        raise wire.WireError("value", f"GPU span of {phase!r}: {record}")
+    rank.kernels.gpu_span(phase, record)
+
+
+def layer(rank: RankState, record: wire.Layer, names: NameTable) -> None:
+    kind = names.text(record.layer_id) or _UNNAMED
+    try:
+        wire.Source(record.source)
+    except ValueError as error:
+        raise wire.WireError("value", f"layer {kind!r}: {error}") from error
+    seconds = _own_seconds(record, f"layer {kind!r}")
+    channel = rank.channel(wire.Channel.PHASES)
+    channel.records += 1
+    if not rank.layers.sampled(kind, record.microbatch, seconds):
+        channel.dropped["layers_limit"] += 1
 
 
 def phase_info(rank: RankState, record: wire.PhaseInfo, names: NameTable) -> None:
@@ -152,12 +177,22 @@ def channel_state(rank: RankState, record: wire.ChannelState, names: NameTable) 
     except ValueError as error:
         raise wire.WireError("value", str(error)) from error
     channel.up = bool(record.up)
-    channel.reason = "" if channel.up else names.text(record.reason_id) or "unknown"
+    channel.reason = names.text(record.reason_id) or ("" if channel.up else "unknown")
     channel.cpu_seconds = record.cpu_ns / 1e9
+    if record.dropped > channel.dropped["source"] and record.channel != wire.Channel.STACKS:
+        rank.kernels.anatomy.records.lost()
     channel.dropped["source"] = record.dropped
     if record.channel == wire.Channel.STACKS:
         rank.stacks.sampled_inside(channel.up, names.text(record.reason_id))
         rank.settle_stacks()
+
+
+def _own_seconds(record: wire.Span | wire.Layer, what: str) -> float:
+    """The duration without what is nested in it."""
+    inclusive, nested = record.duration_ns / 1e9, record.nested_seconds
+    if not 0 <= nested <= inclusive * _ROUNDED_UP:
+        raise wire.WireError("value", f"{what}: {nested} s of its {inclusive} s in other spans")
+    return max(inclusive - nested, 0.0)
 
 
 def _check_total(total: float, what: str) -> None:

@@ -13,6 +13,7 @@ from argus_exporter.kernels.communicators import CollectiveSpan
 from argus_exporter.kernels.config import KernelsConfig, WindowsConfig
 from argus_exporter.kernels.kernel_windows import ClosedWindow, KernelWindows
 from argus_exporter.kernels.mode_tracking import ModeTracker
+from argus_exporter.kernels.phase_anatomy import PhaseAnatomy
 from argus_exporter.kernels.totals import CollectiveTotals, KernelTotals, PairTotals
 from argus_exporter.kernels.window_summary import (
     PairLabel,
@@ -20,7 +21,7 @@ from argus_exporter.kernels.window_summary import (
     WindowStatistics,
     WindowSummariser,
 )
-from argus_exporter.place.topology import Identity
+from argus_exporter.place.topology import UNKNOWN, Identity, group_along
 
 
 class PipelineConfig(Protocol):
@@ -79,6 +80,10 @@ class KernelPipeline:
         windows = config.windows
         self._windows = KernelWindows(windows.seconds, windows.settle_seconds, names, windows.steps)
         self._totals = KernelTotals(names)
+        self.anatomy = PhaseAnatomy(
+            names, config.kernels.communication, windows.settle_seconds, self._group_along
+        )
+        """GPU time of phases and iterations, by what ran."""
         self._summariser = WindowSummariser()
         self._trackers: dict[PairLabel, ModeTracker] = {}
         self.window: WindowStatistics | None = None
@@ -95,17 +100,24 @@ class KernelPipeline:
         self._windows.seconds = config.windows.seconds
         self._windows.settle_seconds = config.windows.settle_seconds
         self._windows.steps = config.windows.steps
+        self.anatomy.records.settle_seconds = config.windows.settle_seconds
+        self.anatomy.communication = config.kernels.communication
 
     def moved(self) -> None:
         """The rank is somewhere else than it was thought to be: the next window names communicators anew."""
         self._totals.label({}, {})
+        self.anatomy.label(None)
 
     def restart(self) -> None:
         """The producer reconnected, so records of the open window are missing."""
         self._windows.restart()
+        self.anatomy.records.restart()
 
     def add(self, records: KernelArray) -> None:
         """Take records, ours from now on."""
+        records = self.anatomy.records.kernels(records, self._clock())
+        if not len(records):
+            return
         self._totals.add(records)
         before = self._windows.dropped
         self._windows.add(records, self._clock())
@@ -115,6 +127,11 @@ class KernelPipeline:
     def iteration(self, record: wire.Iteration) -> None:
         """Take an iteration mark: windows end with one."""
         self._windows.iteration(record, self._clock())
+        self.anatomy.records.iteration(record)
+
+    def gpu_span(self, phase: str, record: wire.GpuSpan) -> None:
+        """Take a span where it lay on the GPU."""
+        self.anatomy.records.span(phase, record, self._clock())
 
     def collective(self, span: CollectiveSpan) -> None:
         """Take evidence of which dimension the NCCL kernels of a time belong to."""
@@ -132,6 +149,7 @@ class KernelPipeline:
     def take_complete(self) -> list[ClosedWindow]:
         """Advance the running totals, and hand out the windows that are complete."""
         self._advance()
+        self.anatomy.advance(self._clock())
         return self._windows.take_complete(self._clock())
 
     def _advance(self, *, at_once: bool = False) -> None:
@@ -163,6 +181,7 @@ class KernelPipeline:
             if label not in published and not tracker.rest():
                 del self._trackers[label]
         self._totals.label(statistics.streams, statistics.dimensions)
+        self.anatomy.label(statistics.dimensions)
         self._advance(at_once=True)  # a published pair has its totals from the first scrape on
         for kernel_class, latency in statistics.issue_latency.items():
             totals = self.issue_latency.setdefault(kernel_class, IssueTotals())
@@ -173,6 +192,9 @@ class KernelPipeline:
             for void, seconds in vars(statistics.voids).items():
                 self.voids[void] = self.voids.get(void, 0.0) + seconds
         self.window, self.published = statistics, published
+
+    def _group_along(self, dimension: str | None) -> str:
+        return group_along(self._identity(), dimension).name if dimension else UNKNOWN
 
     def lose(self, window: ClosedWindow) -> None:
         """A window that could not be summarised."""

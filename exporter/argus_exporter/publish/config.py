@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argus_core.http_access import AccessConfig, require_url
-from argus_core.settings import require_positive, setting
+from argus_core.settings import constant, setting
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _OURS = ("training_job", "rank", "__name__")
@@ -36,10 +36,15 @@ class RemoteWriteConfig(AccessConfig):
         "where to write argus_iteration_seconds, one sample a step (/api/v1/write of Prometheus); empty: off",
     )
     labels: dict[str, str] = setting({}, "labels to add to each sample, such as those that your scrapes add")
-    interval_seconds: float = setting(5.0, "how often samples are sent")
-    timeout_seconds: float = setting(15.0, "longest wait for one request")
-    queue_samples: int = setting(
-        50_000, "samples kept while the receiver is away (some 200 bytes each); the oldest go first, counted"
+    interval_seconds: float = constant(
+        5.0, "how often samples are sent: as Prometheus' own batch_send_deadline, sooner than a scrape"
+    )
+    timeout_seconds: float = constant(
+        15.0, "longest wait for one request: what fails is sent again from the queue"
+    )
+    queue_samples: int = constant(
+        50_000,
+        "samples kept while the receiver is away: 10 MB, and 100 minutes of 8 ranks at a step a second",
     )
 
     def __post_init__(self) -> None:
@@ -51,4 +56,3 @@ class RemoteWriteConfig(AccessConfig):
                     f"labels.{name} is no label to add; allowed: letters, digits and _, and none of "
                     f"{', '.join(_OURS)}"
                 )
-        require_positive(self, "interval_seconds", "timeout_seconds", "queue_samples")

@@ -60,7 +60,7 @@ def _channels(state: RankState) -> str:
     for channel, totals in sorted(state.channels.items()):
         name = channel.name.lower()
         shown.append(
-            f"{name} up"
+            f"{name} up" + (f" ({html.escape(totals.reason)})" if totals.reason else "")
             if totals.up
             else f'<span class="bad">{name} down: {html.escape(totals.reason)}</span>'
         )

@@ -76,11 +76,9 @@ def command(
     words = [str(executable), "record", "--pid", str(process.pid), "--format", "raw", "--threads"]
     words += ["--duration", str(config.window_seconds), "--rate", str(hertz)]
     words += ["--output", f"/proc/self/fd/{output_fd}"]
-    # Native frames can only be unwound while the process stands still.
-    words.append("--native" if config.native else "--nonblocking")
-    if config.idle:
-        words.append("--idle")
-    return words
+    # Never --native: C frames can only be unwound while the process stands still. Nor --idle: threads that
+    # wait outnumber those that work, and would take their place among the frames published.
+    return [*words, "--nonblocking"]
 
 
 async def sample(process: Process, config: StacksConfig, hertz: int) -> Window:

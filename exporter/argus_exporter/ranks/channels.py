@@ -95,12 +95,18 @@ class Channels(dict[wire.Channel, ChannelTotals]):
         for channel in attachment.channels.difference(carried):
             self[channel].up, self[channel].reason = False, ENDED if said_bye else DISCONNECTED
 
-    def sender_dropped(self, attachment: Attachment, total: int) -> None:
-        """What the sending end could not deliver: its own total, which outlives a connection."""
+    def sender_dropped(self, attachment: Attachment, total: int) -> int:
+        """What the sending end could not deliver: its own total, which outlives a connection.
+
+        Returns:
+            How many of them are new.
+        """
         key = attachment.pid, attachment.main_channel
         before = self._lost_by.pop(key, 0)
         self._lost_by[key] = total
         while len(self._lost_by) > _SENDERS_LIMIT:
             del self._lost_by[next(iter(self._lost_by))]
         # A smaller total is a new process under the same pid, as in a container that starts again.
-        self[attachment.main_channel].dropped["socket"] += total - before if total >= before else total
+        new = total - before if total >= before else total
+        self[attachment.main_channel].dropped["socket"] += new
+        return new

@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from argus_core.settings import require_positive, setting
+from argus_core.settings import constant
 from argus_exporter.kernels.pipeline import PipelineConfig
 
 
 @dataclass(frozen=True)
 class RanksConfig:
-    forget_seconds: float = setting(300.0, "how long a lost rank stays visible with argus_rank_up 0")
-    limit: int = setting(
-        1024, "ranks kept at a time, lost ones among them: what a broken or hostile producer can make of them"
+    forget_seconds: float = constant(
+        300.0,
+        "how long a lost rank stays visible with argus_rank_up 0, for which ArgusRankMissing waits 120 s",
     )
-
-    def __post_init__(self) -> None:
-        require_positive(self, "limit", "forget_seconds")
+    limit: int = constant(
+        1024,
+        "ranks kept at a time, lost ones among them: far above the 8 to 16 of a host, and what a broken or "
+        "hostile producer can make of them",
+    )
 
 
 class RankConfig(PipelineConfig, Protocol):

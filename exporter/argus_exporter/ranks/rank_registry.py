@@ -55,7 +55,7 @@ class RankRegistry:
             limit = self._config.ranks.limit
             if len(self._ranks) >= limit:
                 raise wire.WireError(
-                    "ranks_limit", f"{limit} ranks are here already; raise ranks.limit to take more"
+                    "ranks_limit", f"{limit} ranks are here already, lost ones among them: no more are taken"
                 )
             state = self._ranks[identity.key] = RankState(
                 identity, self._config, self._clock, self._topology, self.step_sinks

@@ -23,6 +23,7 @@ from argus_exporter.ranks.channels import Attachment, Channels, ChannelTotals
 from argus_exporter.ranks.config import RankConfig
 from argus_exporter.ranks.host_totals import HostTotals
 from argus_exporter.ranks.iterations import Iterations
+from argus_exporter.ranks.layers import Layers
 from argus_exporter.ranks.live import Live, LivePage
 from argus_exporter.ranks.peers import is_trusted
 from argus_exporter.ranks.phases import Phases
@@ -77,6 +78,7 @@ class RankState:
         self.host = HostTotals()
         self.stacks = StackState()
         self.phases = Phases(self._routing(), config.windows.extremes_seconds, clock)
+        self.layers = Layers()
         self.kernels = KernelPipeline(
             config, self._proven, self.texts.by_id, clock, self._kernels_lost, self._collectives_ran
         )

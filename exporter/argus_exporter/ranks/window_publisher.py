@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor
 
+from argus_core.background import BackgroundTask
 from argus_core.log import Log
 from argus_core.log_limiter import Failures
 from argus_exporter.kernels.kernel_windows import ClosedWindow
@@ -27,15 +28,13 @@ class WindowPublisher:
         self._ranks = ranks
         self._executor = executor
         self._failures = failures
-        self._task: asyncio.Task[None] | None = None
+        self._task = BackgroundTask()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._task.start(self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.stop()
 
     async def _run(self) -> None:
         while True:

@@ -2,7 +2,8 @@
 
 When things happen is scaled by the speed; how long they took stays as recorded. So at speed 10 a window of
 `windows.seconds: 60` closes after 6 s and still says what the recording says. At speed 0 everything goes out
-at once, stamped so that it ends now.
+at once, stamped so that it ends now. At speed 0 and 1, which scale nothing, phases also come as they lay on
+the GPU; at others kernels and the gaps between them do not fit together.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from typing import Final
 import numpy as np
 
 from argus_core import wire
+from argus_core.kernel_records import KERNEL_DTYPE, join
 from argus_core.link import Link
+from argus_exporter.replay.gpu_spans import GPU_SPAN_DTYPE, on_gpu
 from argus_exporter.replay.recording import Array, RankRecording
+from argus_exporter.replay.rows import sort_by_start
 
 _TICK_NS: Final = 250_000_000
 """Recording time that goes out at once at speed 0 and 1; faster speeds send as often, so more at once."""
@@ -217,9 +221,22 @@ class _Track:
             return times
 
         kernels = recording.kernels.copy()
+        kernels["name_id"] = ids[kernels["name_id"]]
+        self._gpu_spans, self._gpu_spans_at = np.zeros(0, GPU_SPAN_DTYPE), np.zeros(0, np.int64)
+        located = on_gpu(recording) if scale == 1.0 else None
+        if located is not None:
+            marks = np.zeros(len(located.marks), KERNEL_DTYPE)
+            marks["mark"] = [wire.step_mark(step + step_shift) for step, _ in located.marks]
+            marks["start_ns"] = [time_ns for _, time_ns in located.marks]
+            marks["operation"], marks["name_id"] = wire.Operation.MEMSET, rank.link.name_id("Memset (Device)")
+            marks["stream"], marks["device"] = located.stream, located.device
+            kernels = join((kernels, marks))
+            sort_by_start(kernels)
+            self._gpu_spans, self._gpu_spans_at = located.spans, located.span_ends - begin_ns
+            self._gpu_spans["step"] += np.uint64(step_shift)
+            self._gpu_spans["phase_id"] = ids[self._gpu_spans["phase_id"]]
         self._kernels_at = kernels["start_ns"].astype(np.int64) - begin_ns
         kernels["start_ns"] = now(kernels["start_ns"])
-        kernels["name_id"] = ids[kernels["name_id"]]
         self._kernels = kernels
 
         ends = (recording.spans["start_ns"] + recording.spans["duration_ns"]).astype(np.int64)
@@ -242,21 +259,22 @@ class _Track:
                 iterations["step"][order], now(ends[order]), iterations["duration_ns"][order], strict=True
             )
         ]
-        self._sent = [0, 0, 0]
+        self._sent = [0, 0, 0, 0]
 
     def send_until(self, at_ns: int, progress: Progress) -> None:
         """Send what has happened until `at_ns` after the pass began."""
         sent = self._sent
-        upto = [int(np.searchsorted(a, at_ns, side="right")) for a in (self._kernels_at, self._spans_at)]
-        upto.append(int(np.searchsorted(self._iterations_at, at_ns, side="right")))
+        times = self._kernels_at, self._spans_at, self._iterations_at, self._gpu_spans_at
+        upto = [int(np.searchsorted(at, at_ns, side="right")) for at in times]
         link = self.rank.link
         _add_array(link, wire.Span, self._spans[sent[1] : upto[1]])
         _add_array(link, wire.Kernel, self._kernels[sent[0] : upto[0]])
+        _add_array(link, wire.GpuSpan, self._gpu_spans[sent[3] : upto[3]])
         for step, end, duration in self._iterations[sent[2] : upto[2]]:
             self.rank.iteration(step, end, duration)
             progress.step = max(progress.step, step)
         link.flush()
-        progress.kernels += upto[0] - sent[0]
+        progress.kernels += int(np.count_nonzero(self._kernels["mark"][sent[0] : upto[0]] == 0))
         self._sent = upto
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from argus_core.settings import require_positive, section, setting
+from argus_core.settings import constant, section, setting
 from argus_core.store.config import StoreConfig
 
 
@@ -25,25 +25,29 @@ class RingConfig:
 
 @dataclass(frozen=True)
 class RequestsConfig:
-    per_minute: int = setting(60, "windows of single ranks that POST /traces/request may ask for a minute")
-    seconds: float = setting(120.0, "longest time range of one request")
-    steps: int = setting(64, "most steps of one request")
+    """What POST /traces/request may ask of a host that trains."""
 
-    def __post_init__(self) -> None:
-        require_positive(self, "per_minute", "seconds", "steps")
+    per_minute: int = constant(
+        60, "windows of single ranks a minute: all 8 of a host, seven times; the worker asks for 16 a cycle"
+    )
+    seconds: float = constant(
+        120.0, "longest time range of a request: four times what the worker asks for by default"
+    )
+    steps: int = constant(64, "most steps of a request: what a person reads in Perfetto is a handful")
 
 
 @dataclass(frozen=True)
 class SamplingConfig:
     every_steps: int = setting(0, "upload a window of every rank's turn each so many steps; 0: none")
-    steps: int = setting(4, "steps in such a window")
+    steps: int = constant(
+        4,
+        "steps of a sampled window: enough to see one beside the next; every_steps and ratio set the volume",
+    )
     ratio: float = setting(0.01, "share of the ranks whose turn it is, drawn anew for each window")
 
     def __post_init__(self) -> None:
-        if self.every_steps < 0:
-            raise ValueError(f"every_steps is {self.every_steps!r}; allowed: 0 or more")
-        if self.steps < 1 or 0 < self.every_steps < self.steps:
-            raise ValueError(f"steps is {self.steps!r}; allowed: 1 to every_steps")
+        if self.every_steps < 0 or 0 < self.every_steps < self.steps:
+            raise ValueError(f"every_steps is {self.every_steps!r}; allowed: 0, or {self.steps} or more")
         if not 0 < self.ratio <= 1:
             raise ValueError(f"ratio is {self.ratio!r}; allowed: above 0, up to 1")
 

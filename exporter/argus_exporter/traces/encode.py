@@ -47,6 +47,7 @@ def encode_to(window: TraceWindow, target: BinaryIO) -> None:
     writer.begin(process_name(identity))
     _write_iterations(writer, window)
     _write_spans(writer, window)
+    _write_layers(writer, window)
     _write_kernels(writer, window)
     _write_pauses(writer, window)
     _write_samples(writer, window)
@@ -116,6 +117,16 @@ def _write_spans(writer: TraceWriter, window: TraceWindow) -> None:
         by_source[source_name].append((start, start + duration, "phase", window.texts[phase_id], annotations))
     for source_name, slices in sorted(by_source.items()):
         _write_nested(writer, f"phases {source_name}", slices)
+
+
+def _write_layers(writer: TraceWriter, window: TraceWindow) -> None:
+    by_source: dict[str, list[_Slice]] = defaultdict(list)
+    for one in window.layers:
+        annotations = ("step", one.step), ("microbatch", one.microbatch)
+        named = "layer", f"{one.kind} {one.index}", annotations
+        by_source[one.source.name.lower()].append((one.start_ns, one.start_ns + one.duration_ns, *named))
+    for source_name, slices in sorted(by_source.items()):
+        _write_nested(writer, f"layers {source_name}", slices)
 
 
 def _write_pauses(writer: TraceWriter, window: TraceWindow) -> None:

@@ -21,7 +21,7 @@ from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
 from argus_exporter.traces.collectives import collective_phases, dimensions_of
 from argus_exporter.traces.segment_index import RankKey, created_ns, rank_folder, segment_paths
 from argus_exporter.traces.segments import Frame, FrameType, read_frames, unpack_names
-from argus_exporter.traces.window import Pause, Samples, TraceWindow
+from argus_exporter.traces.window import LayerSample, Pause, Samples, TraceWindow
 
 _LATE_NS: Final = 120_000_000_000
 """How late a record may arrive: long steps send at their end, CUPTI when a buffer is full."""
@@ -198,6 +198,7 @@ def _window(
         groups=[*groups, *derived_groups],
         iterations=iterations,
         pauses=collected.pauses,
+        layers=collected.layers,
         samples=collected.samples,
         drops=collected.drops,
     )
@@ -220,6 +221,7 @@ class _Collected:
     kernels: list[KernelArray] = field(default_factory=list)
     spans: list[Array] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
+    layers: list[LayerSample] = field(default_factory=list)
     samples: list[Samples] = field(default_factory=list)
     drops: list[tuple[int, int]] = field(default_factory=list)
 
@@ -247,6 +249,8 @@ class _Collected:
                     for compilation in wire.Compilation.unpack_all(frame.payload):
                         compiler = by_id[of_connection.get(compilation.compiler_id, 0)]
                         self._pause("compile", compiler or "compile", compilation)
+                case FrameType.LAYERS:
+                    self._layers(wire.Layer.unpack_all(frame.payload), of_connection)
                 case FrameType.DROPPED:
                     if self.begin_ns <= frame.arrival_ns < self.end_ns:
                         before = self.drops[-1][1] if self.drops else 0
@@ -283,6 +287,14 @@ class _Collected:
     def _pause(self, category: str, name: str, record: wire.GarbageCollection | wire.Compilation) -> None:
         if self.begin_ns <= record.start_ns < self.end_ns:
             self.pauses.append(Pause(category, name, record.start_ns, record.duration_ns))
+
+    def _layers(self, records: Iterable[wire.Layer], names: Mapping[int, int]) -> None:
+        by_id = {place: text for text, place in self.texts.items()}
+        for one in records:
+            if self.begin_ns <= one.start_ns < self.end_ns:
+                kind, source = by_id[names.get(one.layer_id, 0)], wire.Source(one.source)
+                layer = kind, one.index, one.microbatch, one.step, source
+                self.layers.append(LayerSample(*layer, one.start_ns, one.duration_ns))
 
     def _stacks(self, content: dict[str, Any]) -> None:
         begin, end = int(content["begin_ns"]), int(content["end_ns"])

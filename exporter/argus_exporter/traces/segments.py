@@ -36,6 +36,7 @@ class FrameType(enum.IntEnum):
     ITERATIONS = wire.MessageType.ITERATIONS
     GARBAGE_COLLECTIONS = wire.MessageType.GARBAGE_COLLECTIONS
     COMPILATIONS = wire.MessageType.COMPILATIONS
+    LAYERS = wire.MessageType.LAYERS
     IDENTITY = 100
     """JSON: the fields of `topology.Identity`."""
     NAMES = 101

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_core.store.keys import TraceKey
 from argus_exporter.place.topology import Identity
@@ -23,6 +24,19 @@ class Pause:
 
     category: str
     name: str
+    start_ns: int
+    duration_ns: int
+
+
+@dataclass(frozen=True)
+class LayerSample:
+    """One sample of the `index`-th layer of a kind, in one micro-batch of a step."""
+
+    kind: str
+    index: int
+    microbatch: int
+    step: int
+    source: wire.Source
     start_ns: int
     duration_ns: int
 
@@ -66,6 +80,7 @@ class TraceWindow:
     groups: Sequence[str] = ()
     iterations: NDArray[np.void] = field(default_factory=lambda: np.empty(0, ITERATION_DTYPE))
     pauses: Sequence[Pause] = ()
+    layers: Sequence[LayerSample] = ()
     samples: Sequence[Samples] = ()
     drops: Sequence[tuple[int, int]] = ()
 
@@ -83,4 +98,4 @@ class TraceWindow:
     @property
     def events(self) -> int:
         """How many things happened in it."""
-        return len(self.kernels) + len(self.spans) + len(self.iterations) + len(self.pauses)
+        return sum(map(len, (self.kernels, self.spans, self.iterations, self.pauses, self.layers)))

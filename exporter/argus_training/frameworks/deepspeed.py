@@ -43,6 +43,8 @@ class DeepSpeedHook(Hook):
             try:
                 if self.alive:
                     observer.watch(engine)
+                    if engine.zero_optimization_stage() == 3:
+                        observer.root_kinds.add("zero3")
             except Exception as error:
                 self.failed(error)
 

@@ -141,14 +141,19 @@ class MegatronHook(Hook):
             task = self._tasks.get(name)
             if task is None:
                 task = self._tasks[name] = self.observer.stopwatch.task(*TIMERS[name])
+            runs = name in self._open
             self._open[name] = self.observer.stopwatch.begin(task)
+            self.observer.progress.communicating += TIMERS[name][1] == wire.Kind.COMM and not runs
         except Exception as error:
             self.failed(error)
 
     def end(self, name: str) -> None:
         """A timer of that name stops."""
         try:
-            begin = self._open.pop(name, None)
+            if name not in self._open:
+                return
+            begin = self._open.pop(name)
+            self.observer.progress.communicating -= TIMERS[name][1] == wire.Kind.COMM
             if begin is not None and self.alive:
                 self.observer.stopwatch.span(self._tasks[name], begin)
         except Exception as error:

@@ -27,12 +27,13 @@ def timed(
     Args:
         opens: the call may begin an iteration.
         trains: a forward pass that is certain to train; forwards of torch modules within are part of it.
-        count: takes the arguments of each call, to count their work.
+        count: takes the arguments of each call, to count their work; else the model's call counts.
         group: process group whose sequence of collectives the call counts in.
     """
     observer = hook.observer
     stopwatch, progress = observer.stopwatch, observer.progress
     task = stopwatch.task(phase, kind)
+    communicates = kind == wire.Kind.COMM
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -49,15 +50,18 @@ def timed(
             begin = stopwatch.begin(task)
         except Exception as error:
             hook.failed(error)
-        progress.forwarding = progress.forwarding or trains
+        if trains:
+            progress.forwarding, progress.forwarded = True, count is None
+        progress.communicating += communicates
         try:
             result = original(*args, **kwargs)
         except BaseException:
             stopwatch.discard(task, begin)
             raise
         finally:
+            progress.communicating -= communicates
             if trains:
-                progress.forwarding = False
+                progress.forwarding = progress.forwarded = False
         try:
             stopwatch.span(task, begin)
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argus_training.frameworks.deepspeed import DeepSpeedHook
+from argus_training.frameworks.generation import GenerationHook
 from argus_training.frameworks.lightning import LightningHook
 from argus_training.frameworks.megatron import MegatronHook
 from argus_training.garbage import GarbageHook
@@ -14,12 +15,15 @@ from argus_training.torch_hooks.compilation import CompilationHook
 from argus_training.torch_hooks.dataloader import DataHook
 from argus_training.torch_hooks.forward import ForwardHook
 from argus_training.torch_hooks.groups import GroupsHook
+from argus_training.torch_hooks.layers import LayersHook
 from argus_training.torch_hooks.mesh import MeshHook
 from argus_training.torch_hooks.optimizer import OptimizerHook
 from argus_training.torch_hooks.profiler import ProfilerHook
 from argus_training.torch_hooks.traced import TracedHook
 
+# Layers first: where two wrap one function, the step has begun, and the phase, when a layer's turn comes.
 ALL: tuple[type[Hook], ...] = (
+    LayersHook,
     DataHook,
     ForwardHook,
     BackwardHook,
@@ -33,6 +37,7 @@ ALL: tuple[type[Hook], ...] = (
     MeshHook,
     GroupsHook,
     DeepSpeedHook,
+    GenerationHook,
     LightningHook,
     MegatronHook,
 )

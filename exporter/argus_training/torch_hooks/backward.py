@@ -135,6 +135,8 @@ class BackwardHook(Hook):
         """One that is not as usual, or not known to be. Whether it ends with a wait for peers."""
         observer = self.observer
         self._waits, self._mark = False, None
+        if not observer.progress.opened_ns:  # a forward that nobody saw: there is no optimizer yet
+            observer.iterations.opening(now())
         splits = bool(observer.reducers) and observer.reduces_gradients()
         if splits and not self._on_parameters and isinstance(tensor, self._tensor_type):
             self._handle = tensor.register_hook(self._gradients_begin) if tensor.requires_grad else None
@@ -164,6 +166,8 @@ class BackwardHook(Hook):
             self._stopwatch.span(self._compute, begin)
         else:
             self._stopwatch.span(self._wait if self._waits else self._compute, mark)
+        if self.observer.iterations.awaits_step:
+            self.observer.backward_ended()
 
     def _broken(self, begin: int, computed_ns: int) -> None:
         """The backward raised."""

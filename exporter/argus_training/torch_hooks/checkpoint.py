@@ -58,6 +58,7 @@ class CheckpointHook(Hook):
                     try:
                         recorder.leave(wire.Activity.CHECKPOINT)
                         recorder.broken(self._phase)
+                        self.observer.iterations.paused()
                     except Exception as error:
                         self.failed(error)
 

@@ -168,6 +168,7 @@ class CollectivesHook(Hook):
             ended: takes the result and the group; whether it was a span.
         """
         stopwatch, is_compiling = self.observer.stopwatch, self._is_compiling
+        progress = self.observer.progress
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -180,6 +181,8 @@ class CollectivesHook(Hook):
             group = ""
             try:
                 task, group = begins(args, kwargs)
+                if progress.communicating:  # a framework's own name for it tells more
+                    task = None
                 if task is not None:
                     begin = stopwatch.begin(task)
             except Exception as error:
@@ -215,7 +218,7 @@ class CollectivesHook(Hook):
     def _group_name(self, group: Any) -> str:
         """A dimension where the job's layout explains the group, else a name that its members share.
 
-        Empty where this rank is not in it: the collective returns at once.
+        Empty where this rank is not in it, or alone: the collective returns at once.
         """
         if group is self._distributed.GroupMember.NON_GROUP_MEMBER:
             return ""
@@ -229,7 +232,8 @@ class CollectivesHook(Hook):
             ranks = sorted(self._distributed.get_process_group_ranks(group))
             world_size = self._distributed.get_world_size()
             description = getattr(group, "group_desc", "")
-            known = self._groups[key] = group_name(ranks, self.observer.layout(), world_size, description)
+            named = group_name(ranks, self.observer.layout(), world_size, description)
+            known = self._groups[key] = named if len(ranks) > 1 else ""
         return known
 
 

@@ -46,6 +46,7 @@ class CompilationHook(Hook):
                     recorder.stopped(begin_ns, end_ns)
                     begin_ns = 0
                     recorder.leave(wire.Activity.COMPILE)
+                    self.observer.compiled()
                 except Exception as error:
                     self.failed(error)
 

@@ -82,6 +82,6 @@ class DataHook(Hook):
         """The loader is exhausted (StopIteration), or the dataset raised."""
         try:
             self.recorder.broken(self._phase)
-            self.observer.iterations.void()
+            self.observer.iterations.exhausted()
         except Exception as error:
             self.failed(error)

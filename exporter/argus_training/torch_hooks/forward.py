@@ -5,7 +5,8 @@ The `__call__` of their classes is wrapped; calls of other instances pass throug
 instance, so pickling and copying a model see nothing of us (hooks on the instance would go with it). Global
 module hooks would cost 2 us for every submodule and make torch.compile warn. An outermost module that is
 never called itself (a Lightning module trains through `training_step`) hands over to its children. The
-forward before the first optimizer step is not seen.
+forward before the first optimizer step is not seen. Where no optimizer of torch's steps, parameters that have
+gradients stand for its own.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 import functools
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any, Final
 
 from argus_core import wire
 from argus_training.hook import Hook, Observer
 from argus_training.spans import now
 from argus_training.stopwatch import Mark
+from argus_training.torch_hooks.compiling import compiling
 from argus_training.torch_hooks.input_work import counter
 
 _SCANS_LIMIT: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
@@ -53,20 +56,22 @@ class ForwardHook(Hook):
 
     def attach(self, torch: Any) -> None:
         self._torch = torch
-        self.observer.on_new_optimizer.append(self._new_optimizer)
+        self.observer.on_trained.append(self._find)
         self.observer.on_root.append(self._new_root)
-        self._count = counter(torch, self.recorder.work)
-        self.hide_from_dynamo((), "_evaluates", "_begins", "_ended", "_broken", "_count")
+        self._count = counter(torch, self.recorder.work, self.recorder.host.work_totals)
+        self.hide_from_dynamo((), "_evaluates", "_begins", "_ended", "_broken", "_count", "_counts")
 
-    def _new_optimizer(self, optimizer: Any) -> None:
-        """Find and wrap the roots of a new optimizer's parameters."""
+    def _find(self, is_trained: Callable[[Any], bool]) -> None:
+        """Find and wrap the roots of parameters that are trained."""
         if not self.alive or self._scans >= _SCANS_LIMIT:
             return
         self._scans += 1
         try:
-            parameters = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            for module in find_roots(self._torch.nn.Module, parameters):
-                if id(module) not in self._roots:
+            models = outermost(self._torch.nn.Module)
+            for listener in self.observer.on_models:
+                listener(models)
+            for module in models:
+                if id(module) not in self._roots and any(is_trained(p) for p in module.parameters()):
                     self._watch(module, depth=0)
         except Exception as error:
             self.failed(error)
@@ -129,6 +134,16 @@ class ForwardHook(Hook):
         if self.recorder.alive:  # no child of fork that comes out of here
             self.observer.stopwatch.span(self._task, begin or mark)
 
+    def _counts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called within a framework's function that is timed as the forward."""
+        try:
+            self.observer.progress.forwarded = False  # what it calls counts no more
+            self._roots[id(args[0])].called = True
+            if self.observer.counts_work and self.alive and self._torch.is_grad_enabled():
+                self._count(args, kwargs)
+        except Exception as error:
+            self.failed(error)
+
     def _broken(self) -> None:
         """The forward raised."""
         mark, self._mark = self._mark, None
@@ -138,12 +153,7 @@ class ForwardHook(Hook):
         original = class_.__call__
         inherited = "__call__" not in vars(class_)
         is_grad_enabled = self._torch.is_grad_enabled
-        compiler, is_compiling = self._torch.compiler, self._torch.compiler.is_compiling
-        if hasattr(compiler, "is_dynamo_compiling") and hasattr(compiler, "_is_compiling_flag"):
-            # The two answers that is_compiling gives, without its three calls.
-            is_compiling, exporting = compiler.is_dynamo_compiling, compiler
-        else:
-            exporting = _NeverExporting
+        is_compiling, exporting = compiling(self._torch)
         observer, progress, roots = self.observer, self.observer.progress, self._roots
         words, put = self.recorder.words, self.recorder.put
         slot, code = self._task.slot, self._task.code
@@ -153,10 +163,13 @@ class ForwardHook(Hook):
             # First: to a compiler that traces the user's function this is a constant, and it sees no more.
             if (
                 is_compiling()
-                or progress.forwarding
+                or (progress.forwarding and not progress.forwarded)
                 or exporting._is_compiling_flag
                 or id(args[0]) not in roots
             ):
+                return original(*args, **kwargs)
+            if progress.forwarded:
+                self._counts(args, kwargs)
                 return original(*args, **kwargs)
             if not is_grad_enabled():
                 self._evaluates(args[0])
@@ -207,20 +220,10 @@ class ForwardHook(Hook):
         self._undo.append(undo)
 
 
-class _NeverExporting:
-    """Stands for `torch.compiler` where a torch has no such flag, or another."""
-
-    _is_compiling_flag = False
-
-
-def find_roots(module_type: type, parameters: set[int]) -> list[Any]:
-    """Modules that no module holds and that own one of `parameters` (ids), in a stable order."""
+def outermost(module_type: type) -> list[Any]:
+    """Modules that no module holds, in a stable order."""
     # issubclass of the type: isinstance would ask __class__ and wake torch's lazy deprecation objects.
     modules = [thing for thing in gc.get_objects() if issubclass(type(thing), module_type)]
     children = {id(child) for module in modules for child in module._modules.values() if child is not None}
-    roots = [
-        module
-        for module in modules
-        if id(module) not in children and any(id(p) in parameters for p in module.parameters())
-    ]
+    roots = [module for module in modules if id(module) not in children]
     return sorted(roots, key=lambda module: type(module).__name__)

@@ -2,7 +2,9 @@
 
 Shapes and types of a tensor stand on the host, also where its numbers are on a GPU: nothing is waited for.
 Counted at the model's call, so whatever loads, pads, packs or distributes the data, a rank counts what it
-computes: tokens with their padding. The user's `work()` switches this off.
+computes: tokens with their padding. Of sequences that are packed into one (`cu_seq_lens_q` of transformers)
+pairs of attention too, the squares of their lengths, where these are on the host. The user's `work()`
+switches this off.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ SAMPLES: Final = ("pixel_values", "input_values", "input_features", "inputs_embe
 _NAMES: Final = (*TOKENS, *SAMPLES)
 
 
-def counter(torch: Any, work: Callable[[str, float], object]) -> Callable[[tuple[Any, ...], Any], None]:
+def counter(
+    torch: Any, work: Callable[[str, float], object], totals: dict[str, float]
+) -> Callable[[tuple[Any, ...], Any], None]:
     """What counts the work of one call.
 
     Args:
-        work: takes a unit and an amount.
+        work: takes a unit and an amount, for the first time.
+        totals: of the units that are known, added to without a call.
 
     Returns:
         Takes the positional arguments of the model (itself first) and the named ones. Whole numbers of one
@@ -28,6 +33,18 @@ def counter(torch: Any, work: Callable[[str, float], object]) -> Callable[[tuple
         as samples. Where no tensor is found nothing is counted.
     """
     tensor = torch.Tensor
+
+    def add(unit: str, amount: float) -> None:
+        if unit in totals:
+            totals[unit] += amount
+        else:
+            work(unit, amount)
+
+    def count_pairs(ends: Any) -> None:
+        if isinstance(ends, tensor) and not ends.is_cuda:
+            lengths = ends.diff().tolist()
+            add("attention_pairs", sum(length * length for length in lengths))
+
     whole = {torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8}
 
     def count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -43,9 +60,13 @@ def counter(torch: Any, work: Callable[[str, float], object]) -> Callable[[tuple
         if not shape:
             return
         if found.dtype in whole:
-            work("tokens", found.numel())
+            add("tokens", found.numel())
             if len(shape) > 1:
-                work("samples", shape[0])
+                add("samples", shape[0])
+            if "cu_seq_lens_q" in named:
+                count_pairs(named["cu_seq_lens_q"])
+        elif "samples" in totals:  # as `add` does: this is in every step
+            totals["samples"] += shape[0]
         else:
             work("samples", shape[0])
 

@@ -73,8 +73,8 @@ class OptimizerHook(Hook):
                     end = now()
                     words[slot] = 0
                     put((code, self._begin, end, ITERATION, progress.opened_ns or progress.ended_ns, end))
-                    progress.forwards = progress.opened_ns = 0
-                    progress.ended_ns = words[began_word] = end
+                    progress.forwards = 0
+                    progress.opened_ns = progress.ended_ns = words[began_word] = end
                     recorder.step = words[step_word] = recorder.step + 1
                 elif self.alive:
                     end = self._ended(id(stepper))
@@ -107,8 +107,9 @@ class OptimizerHook(Hook):
 
     def _ended(self, key: int) -> int:
         """A step that was not as usual ends now."""
-        observer, end = self.observer, now()
+        observer = self.observer
         observer.stopwatch.span(self._task, self._begin or self._mark)
+        end = now()  # after the span, which is part of the iteration
         observer.iterations.optimizer_ended(key, end)
         for listener in observer.on_optimizer_step.copy():
             listener()

@@ -3,7 +3,8 @@
 CUPTI has one pair of buffer callbacks a process. A profiler takes them at the start of its window and
 switches the kinds of records off at its end, without a word to whoever had them before: our stream would be
 silent from then on. So the library stands aside during windows that are seen here, and a watchdog notices
-those that are not (another tool, Kineto's daemon): steps go on, no record comes, they are taken back.
+those that are not (another tool, Kineto's daemon): steps go on, no record comes, they are taken back. Not
+from who has CUPTI for as long as the process lives (native/injector/other_users.hpp): there the channel ends.
 """
 
 from __future__ import annotations
@@ -77,14 +78,20 @@ class ProfilerHook(Hook):
         statistics = self._control.statistics()
         records = statistics.get("records")
         # Before its first record the library may be watching a process that uses no GPU.
-        silent = records is not None and records == self._records and bool(records) and self._steps >= _STEPS
+        expected = bool(records) or self.observer.stopwatch.on_events
+        silent = records is not None and records == self._records and expected and self._steps >= _STEPS
         self._look_anew()
         self._records = records
         if silent and statistics["collecting"]:
-            self._control.rearm(because_silent=True)
+            armed = self._control.rearm(because_silent=True)
+            reason = self._control.statistics().get("reason", "")
             self.recorder.host.say(
                 f"no kernel records for {self._silence_ns // 1_000_000_000} s of training: "
-                "CUPTI's callbacks are taken back from whoever has them"
+                + (
+                    "CUPTI's callbacks are taken back from whoever has them"
+                    if armed
+                    else f"{reason}, given up"
+                )
             )
 
     def _look_anew(self) -> None:

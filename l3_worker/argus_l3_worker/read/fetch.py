@@ -42,7 +42,7 @@ class Fetched:
 
     Attributes:
         kernels: how many there are.
-        left_out: those that were not asked for, because time or `prometheus.max_kernels` was used up.
+        left_out: those that were not asked for, because time or `max_kernels` was used up.
     """
 
     samples: JobSamples

@@ -195,7 +195,9 @@ class Prometheus:
         async with self._slots:
             try:
                 arguments = self._access.arguments()
-                arguments["headers"]["Accept-Encoding"] = "gzip" if self._config.gzip else "identity"
+                # Not gzip: Prometheus 2.42 took 8.6 s instead of 1.6 s for an answer of 60,000 series, and
+                # the worker runs beside it.
+                arguments["headers"]["Accept-Encoding"] = "identity"
                 # POST: a query that names hundreds of kernels is too long for a URL.
                 async with self._session.post(
                     f"{self._base}/api/v1/{endpoint}",

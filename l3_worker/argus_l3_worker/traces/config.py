@@ -25,7 +25,9 @@ class RequestConfig(AccessConfig):
     timeout_seconds: float = constant(
         15.0, "longest wait for all answers of a cycle; an exporter itself waits 2 s for late kernels"
     )
-    cooldown_seconds: float = setting(1800.0, "a rank is not asked for again before")
+    cooldown_seconds: float = constant(
+        1800.0, "a rank is not asked for again before: the next trace of the same fault says the same"
+    )
     ranks_per_cycle: int = constant(16, "suspects and peers that one cycle asks for at most")
     keep_seconds: float = constant(21_600.0, "how long argus_l3_trace_info names a trace")
     keep_traces: int = constant(256, "series of argus_l3_trace_info at a time; the oldest go first")
@@ -39,10 +41,7 @@ class RequestConfig(AccessConfig):
             raise ValueError(
                 f"exporter_url is {self.exporter_url!r}; allowed in braces: instance, node, rank"
             ) from error
-        require_positive(
-            self, "seconds", "timeout_seconds", "cooldown_seconds", "ranks_per_cycle", "keep_seconds"
-        )
-        require_positive(self, "keep_traces")
+        require_positive(self, "seconds")
 
 
 @dataclass(frozen=True)

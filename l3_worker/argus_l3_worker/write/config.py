@@ -14,10 +14,16 @@ class WriteConfig(AccessConfig):
     """Where results go, and what happens while the receiver is away."""
 
     url: str = setting("", "remote write URL; empty: /api/v1/write of prometheus.url")
-    timeout_seconds: float = setting(15.0, "longest wait for one request")
-    series_per_request: int = setting(2_000, "series in one request")
-    attempts: int = setting(3, "tries of a request within one cycle before it is spooled")
-    backoff_seconds: float = setting(0.5, "wait after the first failed try; doubles with each")
+    timeout_seconds: float = constant(
+        15.0, "longest wait for one request: three tries fit into a cycle, and what fails is spooled"
+    )
+    series_per_request: int = constant(
+        2_000, "what recent versions of Prometheus send at a time by default; a series has one sample"
+    )
+    attempts: int = constant(3, "tries of a request within one cycle before it is spooled and sent later")
+    backoff_seconds: float = constant(
+        0.5, "wait after the first failed try, doubled with each; a receiver's Retry-After goes before it"
+    )
     spool_dir: Path | None = setting(
         None, "folder that keeps undelivered requests over a restart; null: in memory"
     )
@@ -26,13 +32,5 @@ class WriteConfig(AccessConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(
-            self,
-            "timeout_seconds",
-            "series_per_request",
-            "attempts",
-            "backoff_seconds",
-            "spool_bytes",
-            "spool_age_seconds",
-        )
+        require_positive(self, "spool_bytes")
         require_url("url", self.url, or_empty=True)

@@ -30,6 +30,7 @@ SAME(MEMCPY, end, abi::Memcpy::kEnd);
 SAME(MEMCPY, deviceId, abi::Memcpy::kDevice);
 SAME(MEMCPY, streamId, abi::Memcpy::kStream);
 
+SAME(MEMSET, value, abi::Memset::kValue);
 SAME(MEMSET, bytes, abi::Memset::kBytes);
 SAME(MEMSET, start, abi::Memset::kStart);
 SAME(MEMSET, end, abi::Memset::kEnd);

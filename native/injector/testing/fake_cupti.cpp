@@ -5,17 +5,20 @@
 // FAKE_CUPTI_CLOCK     offset in ns, and rate, of CUPTI's clock against CLOCK_REALTIME ("0 1.0"); a third number
 //                      delays the change by so many ms after the start
 // FAKE_CUPTI_FLUSH_MS  how long a flush that is not forced takes (0)
+// FAKE_CUPTI_FORCED_MS how long a forced flush takes (0)
 // FAKE_CUPTI_LOG       file that notes calls which tests ask about, one a line
 //
 // Reproduced: one buffer a thread from 13.0 on, one for all before; a crash where a version before 12.9 gets no
 // buffer; callbacks are the process's, the last registration wins; a flush that is not forced leaves records
-// that have not ended; the rules of cuptiActivityEnableRuntimeApi.
+// that have not ended; the rules of cuptiActivityEnableRuntimeApi; a crash where the process comes to CUDA's teardown
+// (here: the destructor of this library) while a thread is within a flush, or enters one later.
 
 #include "fake_cupti.hpp"
 
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -173,6 +176,22 @@ void put(std::uint8_t* record, std::size_t offset, T value) {
   std::memcpy(record + offset, &value, sizeof value);
 }
 
+std::atomic<int> flushes{0};
+std::atomic<bool> torn_down{false};
+
+struct Flush {
+  Flush() {
+    ++flushes;
+    if (torn_down) std::abort();
+  }
+  ~Flush() { --flushes; }
+};
+
+[[gnu::destructor]] void tear_down() {
+  torn_down = true;
+  if (flushes != 0) std::abort();
+}
+
 /// Whether every record of a buffer has ended: others stay with CUPTI unless it is forced.
 bool ended(const Buffer& buffer) {
   for (std::size_t at = 0; at < buffer.used;) {
@@ -268,8 +287,10 @@ int cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid, void** r
 
 int cuptiActivityFlushAll(std::uint32_t forced) {
   State& self = state();
+  const Flush flush;
   static const char* const slow = std::getenv("FAKE_CUPTI_FLUSH_MS");
-  if (slow && !forced) usleep(static_cast<useconds_t>(std::atoi(slow)) * 1000U);
+  static const char* const slow_if_forced = std::getenv("FAKE_CUPTI_FORCED_MS");
+  if (const char* text = forced ? slow_if_forced : slow) usleep(static_cast<useconds_t>(std::atoi(text)) * 1000U);
   const std::lock_guard<std::mutex> lock(self.mutex);
   if (forced) {
     ++self.counts.forced_flushes;
@@ -336,6 +357,7 @@ void fake_emit(const fake::Activity* activity) {
     put(record, 5, std::uint8_t{2});  // from pinned memory
     put(record, 6, std::uint8_t{3});
   } else {
+    put(record, 4, activity->value);
     put(record, 50, std::uint16_t{3});  // device memory
   }
 }

@@ -17,6 +17,7 @@ struct Activity {
   std::uint64_t start = 0;
   std::uint64_t end = 0;
   std::uint64_t bytes = 0;
+  std::uint32_t value = 0;  ///< of a memory set
   const char* name = nullptr;
 };
 

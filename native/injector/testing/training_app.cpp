@@ -5,18 +5,22 @@
 //                      so many a second, each with a launch call 8 us before its start
 //   late:N             the same, but launch calls come after their kernels
 //   threads:T:N        N kernels in each of T threads at once
+//   set:VALUE:BYTES    a memory set of so many bytes to that value
 //   graph:N:REPLAYS    REPLAYS launches of a graph of N kernels
 //   invalid:N          N kernels that end before they start
 //   unfinished:N       N kernels that have not ended yet
 //   steal              another profiler takes the callbacks, runs a window of 5000 kernels and leaves
 //   window             the same with the injector standing aside
 //   pause, rearm, silent, flush   the injector's controls
+//   map:PATH           load this library, as a tool would
 //   settle             until the injector has read and sent or dropped all that was emitted
 //   replay:PATH        hand over the buffers of a recording
 //   fork               a child that ends by exit()
 //   linger:MS          a child that outlives us
 //   spawn:ACTION       this program again as a child process, which does ACTION
 //   exec:ACTION        this program again in our place
+//   adopt:RANK         say that this process is that rank of 4, of job "adopted"
+//   status:N           end with this status
 //   sleep:MS
 //   signals            note which signals the injector's thread blocks
 
@@ -95,6 +99,8 @@ std::string long_name;
 std::uint64_t emitted = 0;
 std::uint64_t hot_ns = 0;
 int child_status = -1;
+int adopted = 1;
+int exit_status = 0;
 std::string blocked_signals;
 std::uint64_t window_kernels = 0;
 std::uint64_t window_foreign = 0;
@@ -164,6 +170,17 @@ std::uint64_t one_kernel(std::uint64_t index, std::uint64_t ticks, bool late_lau
     ++count;
   }
   return count;
+}
+
+void set(std::uint64_t value, std::uint64_t bytes) {
+  fake::Activity made;
+  made.kind = kMemset;
+  made.correlation = next_correlation();
+  made.start = now_ticks();
+  made.end = made.start + 1'000;
+  made.bytes = bytes;
+  made.value = static_cast<std::uint32_t>(value);
+  emit(made);
 }
 
 void kernels(std::uint64_t count, double rate, bool late) {
@@ -339,6 +356,7 @@ void perform(const std::string& word) {
        }},
       {"late", [&] { kernels(number(0), 0.0, true); }},
       {"threads", [&] { threads(number(0), number(1)); }},
+      {"set", [&] { set(number(0), number(1)); }},
       {"graph", [&] { graph(number(0), number(1)); }},
       {"invalid", [&] { odd_kernels(number(0), false); }},
       {"unfinished", [&] { odd_kernels(number(0), true); }},
@@ -354,6 +372,10 @@ void perform(const std::string& word) {
       {"silent", [] { libraries.rearm(1); }},
       {"flush", [] { libraries.control("argus_cupti_flush"); }},
       {"settle", [] { settle(); }},
+      {"map",
+       [&] {
+         if (!dlopen(rest.c_str(), RTLD_NOW)) std::fprintf(stderr, "%s\n", dlerror());
+       }},
       {"replay", [&] { replay(rest); }},
       {"fork",
        [] {
@@ -373,6 +395,14 @@ void perform(const std::string& word) {
        }},
       {"spawn", [&] { child_status = run_child([&] { again(rest); }); }},
       {"exec", [&] { again(rest); }},
+      {"adopt",
+       [&] {
+         auto* adopt =
+             Libraries::symbol<int (*)(int, int, int, const char*)>(libraries.injector, "argus_cupti_adopt");
+         adopted = adopt ? adopt(static_cast<int>(number(0)), 1, 4, "adopted") : ARGUS_NOT_ACTIVE;
+         libraries.find();  // it may have loaded libcupti
+       }},
+      {"status", [&] { exit_status = static_cast<int>(number(0)); }},
       {"sleep", [&] { std::this_thread::sleep_for(milliseconds(number(0))); }},
       {"signals", [] { note_signals(); }},
   };
@@ -391,12 +421,12 @@ void report() {
   std::printf(
       "{\"active\": %s, \"emitted\": %llu, \"kept\": %llu, \"refused\": %llu, \"launches\": %llu, "
       "\"window_kernels\": %llu, \"window_foreign\": %llu, \"forced_flushes\": %llu, \"hot_ns\": %llu, "
-      "\"child_status\": %d, \"blocked_signals\": \"%s\", ",
+      "\"child_status\": %d, \"adopted\": %d, \"blocked_signals\": \"%s\", ",
       active ? "true" : "false", static_cast<unsigned long long>(emitted), static_cast<unsigned long long>(counts.kept),
       static_cast<unsigned long long>(counts.refused), static_cast<unsigned long long>(counts.launches),
       static_cast<unsigned long long>(window_kernels), static_cast<unsigned long long>(window_foreign),
       static_cast<unsigned long long>(counts.forced_flushes), static_cast<unsigned long long>(hot_ns), child_status,
-      blocked_signals.c_str());
+      adopted, blocked_signals.c_str());
   const std::pair<const char*, std::uint64_t> fields[] = {
       {"records", at.records},
       {"sent", at.sent},
@@ -437,5 +467,5 @@ int main(int count, char** words) {
   libraries.find();
   for (int at = 1; at < count; ++at) perform(words[at]);
   report();
-  return 0;
+  return exit_status;
 }

@@ -3,15 +3,19 @@
 //   unit name TEXT           NAMES record's text, in hexadecimal
 //   unit demangle NAME
 //   unit script WORD...      job name of a command line
-//   unit job                 rank and job that the environment says, the exporter's socket, and why we would skip
+//   unit windows FROM TO     begins and ends of the windows in which launch calls are recorded, in Unix ns, one a line
+//   unit job                 rank and job that the environment says, the exporter's socket, why we would skip, and
+//                            why we would wait to be told the rank
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "../identity.hpp"
+#include "../launch_windows.hpp"
 #include "../names.hpp"
 #include "../selection.hpp"
 
@@ -27,12 +31,21 @@ int main(int count, char** words) {
     std::printf("%s\n", argus::demangled(rest[0].c_str()).c_str());
   } else if (action == "script") {
     std::printf("%s\n", argus::script_name(rest).c_str());
+  } else if (action == "windows" && rest.size() == 2) {
+    const std::uint64_t to = std::strtoull(rest[1].c_str(), nullptr, 10);
+    bool open = false;
+    for (std::uint64_t at = std::strtoull(rest[0].c_str(), nullptr, 10); at < to;
+         at += argus::LaunchWindows::until_change(at)) {
+      if (argus::LaunchWindows::open(at) == open) continue;
+      open = !open;
+      std::printf("%llu\n", static_cast<unsigned long long>(at));
+    }
   } else if (action == "job") {
     const argus::Settings settings = argus::read_settings();
     const argus::Identity identity = argus::identify(settings, rest);
-    std::printf("%d\n%d\n%d\n%s\n%s\n%s\n", identity.rank, identity.local_rank, identity.world_size,
+    std::printf("%d\n%d\n%d\n%s\n%s\n%s\n%s\n", identity.rank, identity.local_rank, identity.world_size,
                 identity.job.c_str(), argus::socket_path(settings).c_str(),
-                argus::reason_to_skip(settings, identity, rest).c_str());
+                argus::reason_to_skip(settings, rest).c_str(), argus::reason_to_wait(identity, rest).c_str());
   } else {
     std::fprintf(stderr, "unknown action '%s'\n", action.c_str());
     return 2;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import platform
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from argus_core.option_types import whole_number
 from argus_core.version import installed_version
 from argus_simulator.demo.progress import Reporter
+from argus_simulator.engine.settings import SIGNALS
 from argus_simulator.score import baselines, report
 from argus_simulator.score.batches import Capacity, batches
 from argus_simulator.score.field import Field
@@ -73,6 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead of --seed: so many seeds that nobody chose, other noise, totals alone",
     )
     parser.add_argument(
+        "--signals",
+        choices=SIGNALS,
+        default="invented",
+        help="what the producers send: hooks (what real hooks send, kernels off), kernels (and kernels), or "
+        "invented (marks around layers and every collective, which no producer sends; default)",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="nothing but the last line on stdout; the rest goes to stderr"
     )
 
@@ -95,13 +104,19 @@ def run(options: argparse.Namespace) -> int:
     scored = product()
     where = machine()
     chosen = held_out_seeds(scored, held_out) if held_out else options.seed
-    scenes = [Scene(playable) for playable in playables(options.suite, chosen, held_out=bool(held_out))]
-    file = ResultFile(options.resume, scored) if options.resume is not None else None
+    playable = playables(options.suite, chosen, held_out=bool(held_out))
+    scenes = [Scene(dataclasses.replace(one, signals=options.signals)) for one in playable]
+    file = (
+        ResultFile(options.resume, f"{scored}, signals {options.signals}")
+        if options.resume is not None
+        else None
+    )
     known = file.done() if file is not None else {}
     results = [known[scene.key] for scene in scenes if scene.key in known]
     left = [scene for scene in scenes if scene.key not in known]
     reporter.say(
-        f"ARGUS score: {len(scenes)} scenarios of suite {options.suite}, seed {', '.join(map(str, chosen))}"
+        f"ARGUS score: {len(scenes)} scenarios of suite {options.suite}, seed {', '.join(map(str, chosen))}, "
+        f"signals {options.signals}"
         + (f"; {len(results)} are in {options.resume} already" if results else "")
     )
     failed: list[str] = []
@@ -118,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
         reporter.say(line)
     for line in failed:
         reporter.say(line)
-    print(report.as_json(scored, where, results, compared, rows=not held_out), flush=True)
+    print(report.as_json(scored, options.signals, where, results, compared, rows=not held_out), flush=True)
     return 1 if failed else 0
 
 

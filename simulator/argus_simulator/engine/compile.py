@@ -1,4 +1,4 @@
-"""From the schedules of all ranks to a plan: levels that hold at most one node of each rank."""
+"""From the schedules of all ranks to a plan: one array for each thing that is known of the nodes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from argus_core import wire
 from argus_core.kernel_names import is_memory_operation
-from argus_simulator.engine.plan import SPAN_DTYPE, Deadlock, Ints, Level, Plan
-from argus_simulator.engine.schedule import STREAMS, Extras, Node, RankSchedule
+from argus_simulator.engine.levels import Levels
+from argus_simulator.engine.plan import SPAN_DTYPE, Ints, Plan
+from argus_simulator.engine.schedule import STREAMS, Extras, RankSchedule
 from argus_simulator.engine.settings import HostSettings, ModelSettings
 from argus_simulator.kernel_symbols import COPY_TO_DEVICE
 from argus_simulator.topology import Topology
@@ -34,113 +35,12 @@ def compile_plan(topology: Topology, model: ModelSettings, host: HostSettings, e
 class _Compiler:
     def __init__(self, topology: Topology, schedules: Sequence[RankSchedule], host: HostSettings) -> None:
         self.topology, self.schedules, self.host = topology, schedules, host
-        self.ranks = topology.ranks
-        self.node_at: list[list[int]] = [[-1] * len(schedule.nodes) for schedule in schedules]
+        self.levels = Levels(topology, schedules)
+        self.node_at = self.levels.node_at
 
     def compile(self) -> Plan:
-        levels = self._sort()
-        nodes = [(rank, -1) for rank in range(self.ranks)]
-        exchanges: dict[tuple[str, str, int], int] = {}
-        built = [self._level(members, nodes, exchanges) for members in levels]
+        nodes, exchanges = self.levels.nodes, self.levels.exchanges
         flat = [None if position < 0 else self.schedules[rank].nodes[position] for rank, position in nodes]
-        return self._arrays(nodes, flat, built, exchanges)
-
-    # -- order ------------------------------------------------------------------
-
-    def _sort(self) -> list[list[tuple[int, int]]]:
-        """(rank, position) by level. Each round takes the next node of every rank that can go on."""
-        at = [0] * self.ranks
-        sent: dict[tuple[str, str, int], int] = {}
-        levels: list[list[tuple[int, int]]] = []
-        while any(position < len(self.schedules[rank].nodes) for rank, position in enumerate(at)):
-            arrived: dict[tuple[str, str, int], int] = {}
-            for rank, position in enumerate(at):
-                node = self._node(rank, position)
-                if node is not None and node.role == "collective" and node.exchange:
-                    arrived[node.exchange] = arrived.get(node.exchange, 0) + 1
-            ready = []
-            for rank, position in enumerate(at):
-                node = self._node(rank, position)
-                if node is None:
-                    continue
-                if node.role == "collective" and node.exchange:
-                    complete = len(self.topology.members(rank, node.dimension))
-                    if arrived[node.exchange] < complete:
-                        continue
-                if (
-                    node.role == "recv"
-                    and node.exchange
-                    and sent.get(node.exchange, len(levels)) >= len(levels)
-                ):
-                    continue
-                ready.append((rank, position))
-            if not ready:
-                stuck = next(rank for rank, position in enumerate(at) if self._node(rank, position))
-                node = self._node(stuck, at[stuck])
-                phase = node.phase if node else ""
-                raise Deadlock(f"rank {stuck} waits for ever in {phase}: its peers never enter it")
-            for rank, position in ready:
-                node = self._node(rank, position)
-                if node is not None and node.role == "send" and node.exchange:
-                    sent[node.exchange] = len(levels)
-                at[rank] += 1
-            levels.append(ready)
-        return levels
-
-    def _node(self, rank: int, position: int) -> Node | None:
-        nodes = self.schedules[rank].nodes
-        return nodes[position] if position < len(nodes) else None
-
-    def _level(
-        self, members: list[tuple[int, int]], nodes: list[tuple[int, int]],
-        exchanges: dict[tuple[str, str, int], int],
-    ) -> Level:  # fmt: skip
-        """Number the nodes of a level: computations and sends, receives, then collectives by exchange."""
-
-        def key(member: tuple[int, int]) -> tuple[int, tuple[str, str, int], int]:
-            node = self.schedules[member[0]].nodes[member[1]]
-            role = {"recv": 1, "collective": 2}.get(node.role, 0)
-            return role, node.exchange or ("", "", 0) if role == 2 else ("", "", 0), member[0]
-
-        begin = len(nodes)
-        ordered = sorted(members, key=key)
-        roles = [key(member)[0] for member in ordered]
-        sends: list[int] = []
-        sizes: list[int] = []
-        for (rank, position), role in zip(ordered, roles, strict=True):
-            node = self.schedules[rank].nodes[position]
-            self.node_at[rank][position] = len(nodes)
-            nodes.append((rank, position))
-            if role == 1 and node.exchange:
-                sends.append(self._sender(rank, node))
-            if role == 2 and node.exchange:
-                if node.exchange in exchanges:
-                    sizes[-1] += 1
-                else:
-                    exchanges[node.exchange] = len(exchanges)
-                    sizes.append(1)
-        receives = begin + roles.count(0)
-        starts = np.concatenate(([0], np.cumsum(sizes)[:-1])) if sizes else np.zeros(0)
-        return Level(
-            begin, len(nodes), receives, receives + roles.count(1), np.array(sends, np.intp),
-            starts.astype(np.intp), np.array(sizes, np.intp),
-        )  # fmt: skip
-
-    def _sender(self, rank: int, node: Node) -> int:
-        assert node.exchange is not None
-        first, second = (int(text) for text in node.exchange[0].split("-"))
-        other = second if first == rank else first
-        for position, candidate in enumerate(self.schedules[other].nodes):
-            if candidate.role == "send" and candidate.exchange == node.exchange:
-                return self.node_at[other][position]
-        raise Deadlock(f"rank {rank} waits for ever in {node.phase}: rank {other} never sends")
-
-    # -- arrays ------------------------------------------------------------------
-
-    def _arrays(
-        self, nodes: list[tuple[int, int]], flat: list[Node | None], levels: list[Level],
-        exchanges: dict[tuple[str, str, int], int],
-    ) -> Plan:  # fmt: skip
         count = len(nodes)
         names = _Table()
         phases = _Table()
@@ -197,7 +97,7 @@ class _Compiler:
             topology=self.topology,
             phases=phases.texts,
             names=names.texts,
-            levels=levels,
+            levels=self.levels.levels,
             rank=np.array([rank for rank, _ in nodes]),
             phase=phase,
             microbatch=np.array([node.microbatch if node else -1 for node in flat]),
@@ -229,6 +129,9 @@ class _Compiler:
             span_last=spans[2],
             span_ends=spans[3],
             span_texts=spans[4],
+            span_after=spans[5],
+            span_within=spans[6],
+            seen=self._seen(nodes),
         )
 
     def _order(
@@ -257,7 +160,7 @@ class _Compiler:
 
     def _nodes_of(self) -> Ints:
         longest = max(len(schedule.nodes) for schedule in self.schedules)
-        found = np.empty((self.ranks, longest), np.intp)
+        found = np.empty((self.topology.ranks, longest), np.intp)
         for rank, own in enumerate(self.node_at):
             found[rank] = [*own, *[rank] * (longest - len(own))]
         return found
@@ -275,8 +178,18 @@ class _Compiler:
             queue[own[late]] = own[np.minimum(blocking[late], np.flatnonzero(late) - 1)]
         return queue
 
-    def _spans(self) -> tuple[NDArray[np.void], Ints, Ints, Ints, tuple[str, ...]]:
+    def _seen(self, nodes: list[tuple[int, int]]) -> NDArray[np.bool_]:
+        """Communications that the producer counts as entered: those that have a span."""
+        marked = [
+            {one.last for one in schedule.marked if one.group or one.after >= 0}
+            for schedule in self.schedules
+        ]
+        return np.array([position in marked[rank] for rank, position in nodes])
+
+    def _spans(self) -> tuple[NDArray[np.void], Ints, Ints, Ints, tuple[str, ...], Ints, Ints]:
         texts = _Table()
+        after: list[int] = []
+        within: list[int] = []
         first: list[int] = []
         last: list[int] = []
         ends: list[int] = []
@@ -285,7 +198,17 @@ class _Compiler:
             first.append(rank)
             last.append(rank)
             values.append((texts.id("data") + 1, 0, wire.Kind.HOST, wire.Source.HOST, 0))
+            after.append(-1)
+            within.append(-1)
+            begin = len(values)
             for marked in schedule.marked:
+                after.append(self.node_at[rank][marked.after] if marked.after >= 0 else -1)
+                outer = [
+                    begin + number
+                    for number, other in enumerate(schedule.marked)
+                    if marked.after < 0 and other.first < marked.first and marked.last <= other.last
+                ]
+                within.append(outer[0] if outer else -1)
                 first.append(self.node_at[rank][marked.first])
                 last.append(self.node_at[rank][marked.last])
                 group = texts.id(marked.group) + 1 if marked.group else 0
@@ -304,7 +227,10 @@ class _Compiler:
             ("phase_id", "group_id", "kind", "source", "microbatch"), zip(*values, strict=True), strict=True
         ):
             spans[field] = column
-        return spans, np.array(first, np.intp), np.array(last, np.intp), np.array(ends, np.intp), texts.texts
+        return (
+            spans, np.array(first, np.intp), np.array(last, np.intp), np.array(ends, np.intp), texts.texts,
+            np.array(after, np.intp), np.array(within, np.intp),
+        )  # fmt: skip
 
 
 class _Table:

@@ -255,11 +255,16 @@ class Job:
         begins[plan.row_node] = np.where(plan.present[:, 0], row_starts[:, 0], times.arrival[plan.row_node])
         begins[: len(begun)] = begun
         span_start, span_end = begins[plan.span_first], times.end[plan.span_last]
+        waits = plan.span_after >= 0
+        span_start[waits] = np.maximum(span_start, times.end[plan.span_after])[waits]
+        span_end = np.maximum(span_start, span_end)
         complete, span_ends = _kept(np.isfinite(span_end), plan.span_ends)
         spans = plan.spans.copy() if complete is None else plan.spans[complete].copy()
         first_ns = _ns(span_start, complete)
         spans["start_ns"], spans["duration_ns"] = first_ns, _ns(span_end, complete) - first_ns
         spans["step"] = self._step
+        if self.shape.model.signals != "invented":
+            spans["nested_seconds"] = _nested(plan, span_end - span_start, complete)
         return JobStep(
             self._step, plan, _ns(self._now, None), _or_never(load.ready), _or_never(ends), records,
             kernel_ends, spans, span_ends, self._host_pauses(flat_launch, pauses),
@@ -315,6 +320,13 @@ class Job:
             length = float(step_ends(plan, run_step(plan, load)).max())
             unit *= (target - float(begun[0])) / (length - float(begun[0]))
         return unit
+
+
+def _nested(plan: Plan, seconds: Floats, kept: Bools | None) -> Floats:
+    """Seconds of each span that lie in spans within it."""
+    inner = (plan.span_within >= 0) & np.isfinite(seconds)
+    nested = np.bincount(plan.span_within[inner], seconds[inner], minlength=len(seconds)).astype(float)
+    return nested if kept is None else nested[kept]
 
 
 def _kept(wanted: Bools, ends: Ints) -> tuple[Bools | None, Ints]:

@@ -102,3 +102,9 @@ class Plan:
     span_last: Ints
     span_ends: Ints
     span_texts: tuple[str, ...]
+    span_after: Ints
+    """Node after whose end a span begins at the earliest; -1: none."""
+    span_within: Ints
+    """The span that a span lies in; -1: none."""
+    seen: Bools
+    """Communications that the producer counts as entered, shape (N,)."""

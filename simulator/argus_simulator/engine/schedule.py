@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from argus_core import wire
 from argus_simulator.engine import transformer_blocks as transformer
+from argus_simulator.engine.framework_hooks import framework_hooks
 from argus_simulator.engine.settings import ModelSettings
 from argus_simulator.kernel_symbols import COPY_ON_DEVICE, COPY_TO_DEVICE
 from argus_simulator.topology import Topology
@@ -70,6 +71,8 @@ class Marked:
     microbatch: int
     group: str
     """What the producer says of the process group: a dimension, or nothing."""
+    after: int = -1
+    """It begins when this node has ended, if that is later: the stream waits there. -1: no node."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +104,10 @@ class RankSchedule:
         self._last: tuple[int, ...] = ()
         self._gradients: list[int] = []
         self._numbers: dict[tuple[str, str], int] = {}
-        self._semantic = model.spans == "semantic" or (
-            model.spans == "auto" and (topology.tp > 1 or topology.ep > 1)
-        )
+        self._invented = model.signals == "invented"
+        self._by_layer = self._invented and (topology.tp > 1 or topology.ep > 1)
+        """Layers are marked, not passes: no producer does so."""
+        self._hooks = framework_hooks(topology)
         self._build()
 
     def _build(self) -> None:
@@ -122,6 +126,8 @@ class RankSchedule:
                 self._transfer(f"{direction}-send", towards, microbatch)
         if self.extras.forward_only:
             return
+        if self._gradients and not self._invented:
+            self._wait(self._hooks.gradients, self._gradients[-1])
         self._last = (*self._last, *self._gradients)
         if topology.ranks > topology.dp:
             self._collective("all-reduce", "world", _WORLD_BODY)
@@ -146,7 +152,7 @@ class RankSchedule:
                 self._attention(direction, microbatch, layer)
             if last and direction == "backward":
                 self._exchange_gradients()
-        if not self._semantic:
+        if not self._by_layer:
             self._mark(direction, wire.Kind.COMPUTE, begin, self._last_compute(), microbatch)
 
     def _attention(self, direction: str, microbatch: int, layer: int) -> None:
@@ -180,7 +186,7 @@ class RankSchedule:
         if self._gradients and not self.extras.serial and self.model.overlap:
             body *= _BESIDE_TRANSFERS
         self._compute(block, body, f"{part}-{direction}", microbatch, layer)
-        if self._semantic:
+        if self._by_layer:
             self._mark(f"{part}-{direction}", wire.Kind.COMPUTE, begin, begin, microbatch)
 
     def _exchange_gradients(self) -> None:
@@ -224,7 +230,14 @@ class RankSchedule:
                 self._last if needs is None else needs, (group, phase, number), dimension,
             )
         )  # fmt: skip
-        self._mark(phase, wire.Kind.COMM, position, position, microbatch, dimension)
+        if self._invented:
+            self._mark(phase, wire.Kind.COMM, position, position, microbatch, dimension)
+        elif (
+            needs is None
+        ):  # called from Python; gradients travel from C++, and are waited for after the backward
+            self._mark(
+                self._hooks.operations[operation], wire.Kind.COMM, position, position, microbatch, dimension
+            )
         if needs is None:
             self._last = (position,)
         return [position]
@@ -242,7 +255,10 @@ class RankSchedule:
             () if receives else self._last, (pair, direction, microbatch), "pp",
         )  # fmt: skip
         position = self._add(node)
-        self._mark(f"pp-{phase}", wire.Kind.COMM, position, position, microbatch)
+        if self._invented:
+            self._mark(f"pp-{phase}", wire.Kind.COMM, position, position, microbatch)
+        elif receives:
+            self._wait(f"pp-{phase}", position, microbatch)
         if receives:
             self._last = (*self._last, position)
 
@@ -252,6 +268,13 @@ class RankSchedule:
 
     def _last_compute(self) -> int:
         return max(index for index, node in enumerate(self.nodes) if node.role == "compute")
+
+    def _wait(self, phase: str, node: int, microbatch: int = -1) -> None:
+        """The stream of the computation waits for a node, once it has come there."""
+        computed = [index for index, one in enumerate(self.nodes) if one.role == "compute"]
+        self.marked.append(
+            Marked(phase, wire.Kind.COMM, node, node, microbatch, "", computed[-1] if computed else -1)
+        )
 
     def _mark(
         self, phase: str, kind: wire.Kind, first: int, last: int | None = None, microbatch: int = -1,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Final
 
 from argus_core.settings import setting
+
+SIGNALS: Final = ("hooks", "kernels", "invented")
 
 
 @dataclass(frozen=True)
@@ -15,9 +18,9 @@ class ModelSettings:
     overlap: bool = setting(True, "gradients travel while the backward pass goes on")
     communication: float = setting(1.0, "length of all transfers, as a multiple of the usual")
     loader_share: float = setting(0.04, "wait for data at the start of a step, as a share of the step")
-    spans: str = setting(
-        "auto", "phases that the producer marks: framework (forward, backward), semantic (attention, mlp); "
-        "auto: semantic where a pass holds collectives, as with tensor or expert parallelism"
+    signals: str = setting(
+        "invented", "what the producers send: hooks (as those of torch and Megatron-LM, no kernels), "
+        "kernels (and kernels), or invented (marks around layers and every collective: no real producer)"
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -25,8 +28,8 @@ class ModelSettings:
         _in("layers", self.layers, 1, 16)
         _in("communication", self.communication, 0.01, 100)
         _in("loader_share", self.loader_share, 0, 0.9)
-        if self.spans not in ("auto", "framework", "semantic"):
-            raise ValueError(f"spans is {self.spans!r}; allowed: auto, framework, semantic")
+        if self.signals not in SIGNALS:
+            raise ValueError(f"signals is {self.signals!r}; allowed: {', '.join(SIGNALS)}")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ _COLLECTORS: Final = (
     "rank",
     "iteration",
     "phase",
+    "layer",
     "kernel",
+    "anatomy",
     "live",
     "channel",
     "activity",
@@ -58,13 +60,14 @@ def exporters(fleet: Exposition) -> Iterator[Block]:
     yield of_host(
         catalogue.EXPORTER_REJECTED.name, "counter", lambda: 0 * hosts, Row({"reason": "bad_magic"})
     )
-    loops = [Row({"loop": loop}) for loop in ("connections", "windows")]
+    loops = [Row({"loop": loop}) for loop in ("connections", "processes", "windows")]
     yield of_host(
         catalogue.EXPORTER_FAILURES.name,
         "counter",
         lambda: np.zeros((len(loops), fleet.layout.hosts)),
         *loops,
     )
+    yield of_host(catalogue.EXPORTER_UNATTACHED.name, "gauge", lambda: 0 * hosts)
     yield of_host(catalogue.EXPORTER_RELOAD.name, "gauge", lambda: hosts)
     yield of_host(catalogue.EXPORTER_BUILD_INFO.name, "gauge", lambda: hosts, Row({"version": "fleet"}))
     yield of_host(catalogue.TRACE_RING_BYTES.name, "gauge", lambda: 1e9 * hosts)

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from argus_core import catalogue
 from argus_core.catalogue import Family
 from argus_simulator.fleet import program
+from argus_simulator.fleet.anatomy_series import anatomy
 from argus_simulator.fleet.exporter_series import exporters
 from argus_simulator.fleet.faults import CHANNELS
 from argus_simulator.fleet.gpu_series import gpu_idle, kernel_modes, kernel_totals
 from argus_simulator.fleet.kernel_windows import KernelWindows
+from argus_simulator.fleet.layer_series import layers
 from argus_simulator.fleet.ranks import Dimension, Floats, Layout
 from argus_simulator.fleet.series_blocks import Block, Row
 from argus_simulator.fleet.stack_series import STACK_HERTZ, stacks
@@ -57,11 +59,12 @@ class Exposition:
             *self._identity(),
             *self._iterations(),
             *self._phases(),
+            *layers(self),
             *self._host_work(),
             *self._channels(),
         ]
         if "kernels" in self.channels:
-            made += [*kernel_modes(self), *kernel_totals(self), *gpu_idle(self)]
+            made += [*kernel_modes(self), *kernel_totals(self), *gpu_idle(self), *anatomy(self)]
         if "stacks" in self.channels:
             made += stacks(self)
         return [*made, *exporters(self)]
@@ -234,7 +237,7 @@ class Exposition:
             for channel in CHANNELS
         ]
         yield self.of_rank(catalogue.CHANNEL_INFO, reasons, why)
-        a_step = {"phases": 30.0, "kernels": float(sum(pair.launches for pair in self.kernels.pairs))}
+        a_step = {"phases": 38.0, "kernels": float(sum(pair.launches for pair in self.kernels.pairs))}
 
         def records() -> Floats:
             stacks = self.now * STACK_HERTZ

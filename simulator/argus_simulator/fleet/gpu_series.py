@@ -34,10 +34,12 @@ def kernel_modes(fleet: Exposition) -> Iterator[Block]:
     ):
         yield fleet.of_rank(
             family,
-            lambda values=values: _seen(fleet, values[index, mode]),  # type: ignore[misc]
+            lambda values=values: where_kernels_are_seen(fleet, values[index, mode]),  # type: ignore[misc]
             modes,
         )
-    yield fleet.of_rank(catalogue.KERNEL_TAIL_EVENTS, lambda: _seen(fleet, windows.tail), pairs)
+    yield fleet.of_rank(
+        catalogue.KERNEL_TAIL_EVENTS, lambda: where_kernels_are_seen(fleet, windows.tail), pairs
+    )
     unknown = np.full(fleet.layout.ranks, np.nan)
     for family, value in (
         (catalogue.KERNEL_WINDOW_LAST_STEP, lambda: windows.last_step * fleet.ones),
@@ -47,7 +49,7 @@ def kernel_modes(fleet: Exposition) -> Iterator[Block]:
     ):
         yield fleet.of_rank(
             family,
-            lambda value=value: _seen(fleet, value() if windows.last_step > 0 else unknown),  # type: ignore[misc]
+            lambda value=value: where_kernels_are_seen(fleet, value() if windows.last_step > 0 else unknown),  # type: ignore[misc]
         )
 
 
@@ -55,7 +57,7 @@ def kernel_totals(fleet: Exposition) -> Iterator[Block]:
     windows = fleet.kernels
 
     def where_published(values: Floats) -> Floats:
-        return _seen(fleet, np.where(windows.published, values, np.nan))
+        return where_kernels_are_seen(fleet, np.where(windows.published, values, np.nan))
 
     pairs = [Row({"kernel": pair.id, "stream": pair.stream}) for pair in windows.pairs]
     yield fleet.of_rank(catalogue.KERNEL_LAUNCHES, lambda: where_published(windows.launches), pairs)
@@ -66,7 +68,7 @@ def kernel_totals(fleet: Exposition) -> Iterator[Block]:
 
     def known() -> Floats:
         found = np.array([windows.published[place].any(axis=0) for place in places])
-        return _seen(fleet, np.where(found, 1.0, np.nan))
+        return where_kernels_are_seen(fleet, np.where(found, 1.0, np.nan))
 
     names = [Row({"kernel": kernel, "name": name}) for kernel, name in named]
     yield fleet.of_rank(catalogue.KERNEL_INFO, known, names)
@@ -81,14 +83,14 @@ def gpu_idle(fleet: Exposition) -> Iterator[Block]:
     launched = np.array([[90.0], [4.0], [4.0]])
     yield from fleet.summary(
         latency,
-        lambda: _seen(fleet, steps.totals.steps * launched * fleet.ones),
-        lambda: _seen(fleet, steps.totals.steps * launched * typical * fleet.ones),
+        lambda: where_kernels_are_seen(fleet, steps.totals.steps * launched * fleet.ones),
+        lambda: where_kernels_are_seen(fleet, steps.totals.steps * launched * typical * fleet.ones),
         rows,
     )
     for quantile, factor in (("0.1", 0.4), ("0.5", 1.0), ("0.9", 1.8)):
         yield fleet.of_rank(
             latency,
-            lambda factor=factor: _seen(fleet, typical * factor * steps.chips),  # type: ignore[misc]
+            lambda factor=factor: where_kernels_are_seen(fleet, typical * factor * steps.chips),  # type: ignore[misc]
             [Row({**row.same, "quantile": quantile}) for row in rows],
         )
     voids = [Row({"void": "inter_step"}), Row({"void": "minority"})]
@@ -96,12 +98,12 @@ def gpu_idle(fleet: Exposition) -> Iterator[Block]:
 
     def idle() -> Floats:
         seconds = steps.totals.phase_seconds[data]
-        return _seen(fleet, np.array([seconds, 0.06 * steps.totals.iteration_seconds]))
+        return where_kernels_are_seen(fleet, np.array([seconds, 0.06 * steps.totals.iteration_seconds]))
 
     yield fleet.of_rank(catalogue.VOID, idle, voids)
 
 
-def _seen(fleet: Exposition, values: Floats) -> Floats:
+def where_kernels_are_seen(fleet: Exposition, values: Floats) -> Floats:
     """`values` (..., ranks) without ranks whose kernel channel is blind."""
     seen = np.array(values, float)
     seen[..., fleet.steps.faults.ranks_with("blind", fleet.now, "kernels")] = np.nan

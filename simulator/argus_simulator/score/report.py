@@ -71,13 +71,14 @@ def line(result: Result) -> str:
 
 def as_json(
     product: str,
+    signals: str,
     machine: str,
     results: Sequence[Result],
     baselines: dict[str, dict[str, float | None]],
     *,
     rows: bool = True,
 ) -> str:
-    """The last line; without `rows` totals alone. `product`: what was scored; `machine`: on what."""
+    """The last line; without `rows` totals alone. `product`: what was scored."""
     high = totals(result for result in results if result.kind == "high")
     false = accusations(results)
     return json.dumps(
@@ -93,6 +94,7 @@ def as_json(
             "healthy_job_hours": round(false.hours, 4),
             "false_accusations_per_hour_below": round(false.per_hour_bound, 4) if false.hours else None,
             "product": product,
+            "signals": signals,
             "machine": machine,
             "baselines": baselines,
             "rows": [result.as_dict() for result in results] if rows else [],

@@ -48,7 +48,8 @@ class Scene:
         chosen = self.playable
         load = held_out_scenario if chosen.held_out else load_scenario
         scenario = load(chosen.name, seed=chosen.seed, magnitude=chosen.magnitude, topology=chosen.topology)
-        return scenario.compressed(scenario.step_seconds / STEP_S)
+        model = dataclasses.replace(scenario.model, signals=chosen.signals)
+        return dataclasses.replace(scenario, model=model).compressed(scenario.step_seconds / STEP_S)
 
     @property
     def truth(self) -> Truth:

@@ -57,6 +57,8 @@ class Playable:
     """Half of the faulty part, which is enough for what a test should find."""
     held_out: bool = False
     """Other noise, a topology and a magnitude that no file has: see `scene`."""
+    signals: str = "invented"
+    """What the producers send, see `ModelSettings`."""
 
     @property
     def title(self) -> str:

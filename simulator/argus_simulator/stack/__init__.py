@@ -1,7 +1,8 @@
 """The real stack, started for a demo or a test: see `Stack`."""
 
-from argus_simulator.stack.assembly import EXPORTER_CONFIG, Exporter, Stack, StackOptions
+from argus_simulator.stack.assembly import Stack
 from argus_simulator.stack.errors import PortTaken, StackError, WaitTimeout
+from argus_simulator.stack.parts import EXPORTER_CONFIG, Exporter, StackOptions
 from argus_simulator.stack.prometheus import Alert, Samples
 from argus_simulator.stack.waiting import wait_for
 from argus_simulator.stack.webhook import Notification

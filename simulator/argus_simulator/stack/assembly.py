@@ -6,63 +6,21 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-import yaml
-
-from argus_simulator.stack import alertmanager, prometheus
-from argus_simulator.stack.processes import Child, Server, start_server
+from argus_simulator.stack import prometheus
+from argus_simulator.stack.parts import Exporter, Parts, StackOptions
+from argus_simulator.stack.processes import Child, Server
 from argus_simulator.stack.prometheus import Alert, PrometheusApi, Samples
-from argus_simulator.stack.repository import find_repository, program, rule_files
 from argus_simulator.stack.signals import StopSignals
 from argus_simulator.stack.waiting import wait_for
 from argus_simulator.stack.webhook import Notification, WebhookReceiver
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class Exporter:
-    """An exporter that runs: the one of a (simulated) host, or of several."""
-
-    server: Server
-    socket: Path
-    """Where producers reach it."""
-
-    @property
-    def address(self) -> str:
-        """host:port that Prometheus scrapes."""
-        return f"127.0.0.1:{self.server.port}"
-
-
-EXPORTER_CONFIG = """\
-windows:
-  seconds: 4
-  settle_seconds: 0.5
-  extremes_seconds: 5
-"""
-"""Windows that fit steps of a quarter of a second and scrapes of one second."""
-
-TRACE_SECONDS = 4
-"""Of what comes before a verdict, so much goes into the traces that explain it."""
-
 _SCRAPED_S = 20.0
-
-
-@dataclass(frozen=True)
-class StackOptions:
-    """What to start, and on what configuration; the defaults are the repository's test profile."""
-
-    l3_worker: bool = True
-    repository: Path | None = None
-    rules: tuple[Path, ...] | None = None
-    alertmanager_config: Path | None = None
-    exporter_config: str = EXPORTER_CONFIG
-    say: Callable[[str], None] = lambda _: None
-    """Told what is being started."""
 
 
 class Stack:
@@ -78,7 +36,6 @@ class Stack:
         self._options = options or StackOptions()
         self._cleanup = contextlib.ExitStack()
         self._signals = StopSignals()
-        self._children: list[Child] = []
         self._exporters: list[str] = []
 
     def __enter__(self) -> Stack:
@@ -121,17 +78,17 @@ class Stack:
     @property
     def worker_config(self) -> Path:
         """What the worker was started with; its other commands find the traces by it."""
-        return self.folder / "l3-worker.yml"
+        return self._parts.worker_config
 
     @property
     def trace_store(self) -> Path:
         """Where the exporter puts traces and the worker finds them."""
-        return self.folder / "traces"
+        return self._parts.trace_store
 
     @property
     def pids(self) -> dict[str, int]:
         """Process id of each part, by its name."""
-        return {child.name: child.pid for child in self._children}
+        return {child.name: child.pid for child in self._parts.children}
 
     # -- questions ------------------------------------------------------------------------------------------
 
@@ -161,7 +118,7 @@ class Stack:
         Raises:
             StackError: with the end of its log.
         """
-        for child in self._children:
+        for child in self._parts.children:
             child.check()
 
     def wait_for(self, condition: Callable[[], T], timeout_s: float, what: str) -> T:
@@ -189,7 +146,7 @@ class Stack:
         Args:
             models: what each job trains, by its name; jobs alike are compared with one another's past.
         """
-        added = self._start_exporter(name, models or {})
+        added = self._parts.exporter(name, models or {})
         self.scrape(added.address)
         return added
 
@@ -220,115 +177,24 @@ class Stack:
         options = self._options
         self.folder = Path(tempfile.mkdtemp(prefix="argus-"))
         self._cleanup.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self._parts = Parts(self.folder, options, self._cleanup)
         targets = self.folder / "targets"
         targets.mkdir()
-        rules = list(options.rules) if options.rules is not None else rule_files(self._repository())
         self.webhook = WebhookReceiver()
         self._cleanup.callback(self.webhook.stop)
 
         options.say("starting Alertmanager")
-        self.alertmanager = self._start_alertmanager()
+        self.alertmanager = self._parts.alertmanager(self.webhook.url)
         options.say("starting the exporter")
-        first = self._start_exporter("exporter", {})
+        first = self._parts.exporter("exporter", {})
         self.exporter = first.server
         self.scrape(first.address)
         options.say("starting Prometheus")
-        self.prometheus = self._start_prometheus(rules, targets)
+        self.prometheus = self._parts.prometheus(targets, f"127.0.0.1:{self.alertmanager.port}")
         self._api = PrometheusApi(self.prometheus.url)
         if options.l3_worker:
             options.say("starting the L3 worker")
-            self.l3_worker = self._start_l3_worker()
+            self.l3_worker = self._parts.l3_worker(self.prometheus.url)
             prometheus.write_target(targets, "argus-l3-worker", f"127.0.0.1:{self.l3_worker.port}")
         # The worker answers already; Prometheus takes up to 5 s to notice its target, which nobody needs.
         self.wait_for(lambda: self.query('up{job="argus-exporter"} == 1'), _SCRAPED_S, "the first scrape")
-
-    def _repository(self) -> Path:
-        return self._options.repository or find_repository()
-
-    def _server(self, name: str, command: Callable[[int], list[str]], ready_path: str) -> Server:
-        server = start_server(name, command, ready_path, self.folder / f"{name}.log")
-        self._cleanup.callback(server.child.stop)
-        self._children.append(server.child)
-        return server
-
-    def _start_alertmanager(self) -> Server:
-        source = self._options.alertmanager_config or alertmanager.configuration_file(self._repository())
-        config = self.folder / "alertmanager.yml"
-        config.write_text(alertmanager.configuration(source, self.webhook.url))
-        binary = program("alertmanager", "prometheus-alertmanager")
-        return self._server(
-            "alertmanager",
-            lambda port: [
-                binary,
-                f"--config.file={config}",
-                f"--storage.path={self.folder / 'alertmanager'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-                "--cluster.listen-address=",  # one alone: no gossip port
-            ],
-            "/-/ready",
-        )
-
-    def _start_exporter(self, name: str, models: Mapping[str, str]) -> Exporter:
-        config, socket = self.folder / f"{name}.yml", self.folder / f"{name}.sock"
-        content = yaml.safe_load(self._options.exporter_config)
-        content.setdefault("traces", {"folder": str(self.folder / f"{name}-ring"), "store": self._store()})
-        if models:
-            topology = self.folder / f"{name}-topology.yml"
-            topology.write_text(yaml.safe_dump({job: {"model": model} for job, model in models.items()}))
-            content["topology"] = {"file": str(topology)}
-        config.write_text(yaml.safe_dump(content, sort_keys=False))
-        binary = program("argus-exporter")
-        server = self._server(
-            name,
-            lambda port: [
-                binary,
-                "serve",
-                f"--config={config}",
-                f"--socket={socket}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            "/metrics",
-        )
-        return Exporter(server, socket)
-
-    def _start_prometheus(self, rules: list[Path], targets: Path) -> Server:
-        config = self.folder / "prometheus.yml"
-        config.write_text(prometheus.configuration(rules, targets, f"127.0.0.1:{self.alertmanager.port}"))
-        binary = program("prometheus")
-        return self._server(
-            "prometheus",
-            lambda port: [
-                binary,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={self.folder / 'prometheus'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-                f"--web.external-url=http://127.0.0.1:{port}",
-                "--web.enable-remote-write-receiver",
-                "--alertmanager.notification-queue-capacity=1000",
-            ],
-            "/-/ready",
-        )
-
-    def _store(self) -> dict[str, str]:
-        return {"type": "folder", "folder": str(self.trace_store)}
-
-    def _start_l3_worker(self) -> Server:
-        binary = program("argus-l3-worker")
-        self.worker_config.write_text(
-            yaml.safe_dump({"traces": {"store": self._store(), "request": {"seconds": TRACE_SECONDS}}})
-        )
-        return self._server(
-            "l3-worker",
-            lambda port: [
-                binary,
-                "serve",
-                f"--config={self.worker_config}",
-                f"--prometheus.url={self.prometheus.url}",
-                "--cycle=2s",
-                "--settle=1s",
-                "--history=60s",
-                f"--spool.dir={self.folder / 'spool'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            "/healthz",
-        )

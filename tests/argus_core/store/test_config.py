@@ -27,9 +27,7 @@ def test_the_default_is_a_folder_of_the_user(monkeypatch: pytest.MonkeyPatch, tm
         ({"endpoint": "minio:9000"}, "store.endpoint is 'minio:9000'; allowed: a URL"),
         ({"presign_endpoint": "x"}, "store.presign_endpoint is 'x'"),
         ({"prefix": "/argus"}, "store.prefix is '/argus'; allowed: nothing, or a text that ends in /"),
-        ({"attempts": 0}, "store.attempts is 0"),
-        ({"timeout_seconds": 0}, "store.timeout_seconds is 0"),
-        ({"part_bytes": 1000}, "store.part_bytes is 1000; allowed: 5242880 or more"),
+        ({"attempts": 5}, "store.attempts cannot be set, it is always 3"),
     ],
 )
 def test_a_wrong_value_is_refused(content: dict[str, object], message: str) -> None:

@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from argus_core.modes import ModeConfig
-from argus_core.settings import load
-from argus_exporter.config import ExporterConfig
 from argus_exporter.kernels.kernel_windows import Boundary, ClosedWindow
 from argus_exporter.kernels.window_summary import (
     WindowStatistics,
@@ -145,10 +143,8 @@ def test_without_iteration_marks_there_are_no_voids():
     assert summarise(window((5000, 90, 1, 7), steps=0)).voids is None
 
 
-def test_the_literal_method_of_the_paper_is_a_matter_of_configuration(tmp_path):
-    """`modes.method: scott`: 100 and 120 us beside 1 ms are then one mode, as the paper has it."""
-    file = tmp_path / "exporter.yaml"
-    file.write_text("modes:\n  method: scott\n")
+def test_the_literal_method_of_the_paper_finds_fewer_modes():
+    """`method="scott"`: 100 and 120 us beside 1 ms are then one mode, as the paper has it."""
     rng = np.random.default_rng(1)
     durations = np.concatenate(
         [
@@ -158,8 +154,8 @@ def test_the_literal_method_of_the_paper_is_a_matter_of_configuration(tmp_path):
     )
     closed = window(*((5000 + i, int(duration), 1, 7) for i, duration in enumerate(durations)))
     found = {
-        config.modes.method: WindowSummariser().summarise(closed, IDENTITY, (), 20, config.modes)
-        for config in (load(ExporterConfig, None), load(ExporterConfig, file))
+        config.method: WindowSummariser().summarise(closed, IDENTITY, (), 20, config)
+        for config in (ModeConfig(), ModeConfig(method="scott"))
     }
     counts = {method: len(statistics.pairs[0].modes.modes) for method, statistics in found.items()}
     assert counts == {"recursive": 3, "scott": 2}

@@ -72,7 +72,7 @@ def hello_only(exporter: Exporter) -> None:
 
 def phases(exporter: Exporter) -> None:
     state = exporter.hello()
-    names = exporter.names(state, "forward", "dp-allreduce", "tokens")
+    names = exporter.names(state, "forward", "dp-allreduce", "tokens", "mlp")
     for step in range(1, 4):
         for phase, kind in ((1, wire.Kind.COMPUTE), (2, wire.Kind.COMM)):
             for source in wire.Source:
@@ -82,6 +82,8 @@ def phases(exporter: Exporter) -> None:
         records.iteration(state, wire.Iteration(step, step * SECOND, SECOND, step, float(step), float(step)))
     records.activity(state, wire.ActivityChange(1, wire.Activity.CHECKPOINT))
     records.phase_info(state, wire.PhaseInfo(2, wire.Kind.COMM, wire.waits_mask(["tp", "dp"])), names)
+    for microbatch in (0, 4, 7):
+        records.layer(state, wire.Layer(1, SECOND, 3, 4, 0.25, 5, microbatch, wire.Source.EVENT), names)
     records.work(state, wire.Work(4096.0, 3), names)
     records.channel_state(state, wire.ChannelState(10**6, 3, 0, wire.Channel.PHASES, 1), names)
 
@@ -105,6 +107,23 @@ def kernels(exporter: Exporter) -> None:
     exporter.now += 60
     state.kernels.close_windows()
     assert state.kernels.window is not None
+
+
+def divided(exporter: Exporter) -> None:
+    """Two steps on a GPU with their marks: a phase with exposed communication, and the step between them."""
+    state = exporter.hello()
+    names = exporter.names(state, "gemm", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "forward")
+    ran = np.zeros(4, KERNEL_DTYPE)
+    ran["start_ns"] = np.array([10, 11, 12, 13]) * SECOND
+    ran["duration_ns"] = SECOND // 4
+    ran["name_id"] = (1, 1, 2, 1)
+    ran["mark"] = (wire.step_mark(1), 0, 0, wire.step_mark(2))
+    records.iteration(state, wire.Iteration(2, 13 * SECOND, 3 * SECOND, 2, 6.0, 18.0))
+    records.gpu_span(state, wire.GpuSpan(2, SECOND // 4, 2 * SECOND, 3, wire.Kind.COMPUTE), names)
+    records.kernels(state, ran, names)
+    exporter.now += 60
+    state.kernels.close_windows()
+    state.kernels.anatomy.label({})
 
 
 def pauses(exporter: Exporter) -> None:
@@ -164,6 +183,7 @@ def hostile_texts(exporter: Exporter) -> None:
     names = exporter.names(state, HOSTILE, "", " ")
     for number in range(1, 4):
         records.span(state, wire.Span(1, SECOND, 1, number, number, 0, 1, 0), names)
+        records.layer(state, wire.Layer(1, SECOND, 1, number, 0.0, 0, 0, 1), names)
         records.work(state, wire.Work(1.0, number), names)
         records.compilation(state, wire.Compilation(1, 1, 1, 1.0, number), names)
     records.job_facts(state, wire.job_facts(wire.decode_text(HOSTILE.encode()), "n\\"))
@@ -176,6 +196,7 @@ def extreme_numbers(exporter: Exporter) -> None:
     names = exporter.names(state, "forward")
     most = 2**64 - 1
     records.span(state, wire.Span(most, most, most, 1, 0, 0, 0, 65535), names)
+    records.layer(state, wire.Layer(most, most, most, 1, 0.0, 65535, 65535, 0), names)
     records.iteration(state, wire.Iteration(most, most, most, most, 1.7e308, 0.0))
     records.garbage_collection(state, wire.GarbageCollection(most, most, most, 1.7e308, 0))
     state.channels.sender_dropped(exporter.attachment, most)
@@ -193,6 +214,7 @@ STATES: tuple[Callable[[Exporter], None], ...] = (
     hello_only,
     phases,
     kernels,
+    divided,
     pauses,
     stacks,
     open_spans,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -88,9 +89,13 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 @contextlib.asynccontextmanager
-async def writing(url: str, **settings: object) -> AsyncIterator[IterationWriter]:
-    content = {"url": url, "interval_seconds": 0.01, **settings}
-    writer = IterationWriter(from_mapping(RemoteWriteConfig, content, "test"))
+async def writing(
+    url: str, interval_seconds: float = 0.01, queue_samples: int = 50_000, **settings: object
+) -> AsyncIterator[IterationWriter]:
+    config = from_mapping(RemoteWriteConfig, {"url": url, **settings}, "test")
+    writer = IterationWriter(
+        dataclasses.replace(config, interval_seconds=interval_seconds, queue_samples=queue_samples)
+    )
     writer.start()
     try:
         yield writer
@@ -343,11 +348,8 @@ def test_a_new_configuration_with_a_wrong_file_changes_nothing(tmp_path: Path):
         ({"basic_auth_user": "me"}, r"basic_auth_user; did you mean remote_write\.basic_auth\?"),
         ({"basic_auth": {"password": "x"}}, r"remote_write\.basic_auth\.username is empty"),
         ({"labels": {"rank": "x"}}, r"labels\.rank is no label to add"),
-        ({"queue_samples": 0}, "queue_samples is 0; allowed: 1 or more"),
-        (
-            {"interval": 1},
-            r"unknown key remote_write\.interval; did you mean remote_write\.interval_seconds\?",
-        ),
+        ({"queue_samples": 9}, r"remote_write\.queue_samples cannot be set, it is always 50000"),
+        ({"label": {}}, r"unknown key remote_write\.label; did you mean remote_write\.labels\?"),
     ],
 )
 def test_a_wrong_configuration_is_refused(content: dict[str, object], says: str):

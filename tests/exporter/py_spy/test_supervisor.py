@@ -222,7 +222,7 @@ def test_the_choice_to_sample_itself_is_heard_after_a_refusal_too(
             await until(lambda: not mark.exists())
             from_inside(state, up=True, reason=BY_CHOICE)
             channel = state.channels[wire.Channel.STACKS]
-            assert (channel.up, channel.reason) == (True, "")
+            assert (channel.up, channel.reason) == (True, BY_CHOICE)
 
     asyncio.run(body())
 

@@ -187,7 +187,7 @@ def test_there_is_a_limit_to_ranks():
     host = Host(limit=2)
     for number in range(2):
         host.connect(connection(PHASES), Identity("job", number))
-    with pytest.raises(wire.WireError, match=r"2 ranks are here already; raise ranks\.limit") as caught:
+    with pytest.raises(wire.WireError, match="2 ranks are here already, lost ones") as caught:
         host.connect(connection(PHASES), Identity("job", 2))
     assert caught.value.reason == "ranks_limit"
 
@@ -284,6 +284,37 @@ def test_phases_count_what_lies_in_no_other_span():
     assert totals.longest.value(0.0) == pytest.approx(0.132, abs=1e-6)
 
 
+def test_a_layer_is_sampled_apart_from_phases():
+    """Its time without the waits within it, by kind and micro-batch; no phase hears of it."""
+    host = Host()
+    state = host.connect(connection(PHASES))
+
+    class Names:
+        def text(self, _number: int) -> str:
+            return "mlp"
+
+    for index, microbatch, nested in ((3, 0, 0.0), (23, 0, 0.5), (3, 7, 0.25)):
+        sample = wire.Layer(1, 10**9, 5, 1, nested, index, microbatch, wire.Source.EVENT)
+        (record,) = wire.Layer.unpack_all(sample.pack())
+        records.layer(state, record, Names())  # type: ignore[arg-type]
+    found = {key: (totals.count, totals.seconds) for key, totals in state.layers.items()}
+    assert found == {("mlp", 0): (2, 1.5), ("mlp", 7): (1, 0.75)}
+    assert not state.phases
+
+
+@pytest.mark.parametrize(("nested", "source"), [(-0.1, 0), (1.1, 0), (float("nan"), 0), (0.0, 9)])
+def test_a_layer_that_cannot_be_is_refused(nested: float, source: int):
+    """More of it in waits than there is, or a clock that nobody has."""
+    state = Host().connect(connection(PHASES))
+
+    class Names:
+        def text(self, _number: int) -> str:
+            return "mlp"
+
+    with pytest.raises(wire.WireError, match="mlp"):
+        records.layer(state, wire.Layer(1, 10**9, 5, 1, nested, 0, 0, source), Names())  # type: ignore[arg-type]
+
+
 def test_distinct_units_compilers_and_phases_are_limited_and_the_rest_is_counted():
     """Producers choose these names; each is a series."""
     host = Host()
@@ -299,6 +330,9 @@ def test_distinct_units_compilers_and_phases_are_limited_and_the_rest_is_counted
         records.work(state, wire.Work(1.0, number), names)  # type: ignore[arg-type]
         records.compilation(state, wire.Compilation(1, 1, 1, 1.0, number), names)  # type: ignore[arg-type]
         records.span(state, wire.Span(1, 1, 1, number, 0, 0, 1, 0), names)  # type: ignore[arg-type]
+        records.layer(state, wire.Layer(1, 1, 1, number // 2, 0.0, 0, number % 2, 1), names)  # type: ignore[arg-type]
     assert (len(state.work), len(state.host.compilations), len(state.phases)) == (16, 16, 256)
+    assert len(state.layers) == 32
     dropped = state.channel(PHASES).dropped
     assert (dropped["units_limit"], dropped["compilers_limit"], dropped["phases_limit"]) == (284, 284, 44)
+    assert dropped["layers_limit"] == 268

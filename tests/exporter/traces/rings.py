@@ -72,6 +72,11 @@ class Producer:
                 wire.Iteration(self.steps - 1, start + STEP_NS, STEP_NS, self.steps, 0.0, 0.0),
             )
 
+    def layer(self) -> None:
+        """A sample in the first step."""
+        sample = wire.Layer(self.begin + 5, 700, 0, self.kernel, 0.0, 12, 3, wire.Source.HOST)
+        self._send(wire.MessageType.LAYERS, sample)
+
     def pauses(self) -> None:
         """A collection and a compilation in the first step."""
         self._send(

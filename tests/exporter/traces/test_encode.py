@@ -101,6 +101,23 @@ def test_phases_and_iterations_carry_what_is_known_of_them(tmp_path: Path) -> No
     assert iterations == [(BEGIN, STEP_NS, "step 128", 128), (BEGIN + STEP_NS, STEP_NS, "step 129", 129)]
 
 
+def test_layers_are_threads_of_their_own(tmp_path: Path) -> None:
+    """By clock, each with its place, micro-batch and step: no phase has them."""
+    with open_trace(encode(window()), folder=tmp_path) as trace:
+        found = trace.rows(
+            """select t.name as thread, s.category, s.name, s.ts, s.dur,
+              extract_arg(s.arg_set_id, 'debug.microbatch') as microbatch,
+              extract_arg(s.arg_set_id, 'debug.step') as step
+            from slice s join thread_track tt on s.track_id = tt.id join thread t using (utid)
+            where t.name like 'layers %' order by 1, s.ts"""
+        )
+    assert [tuple(row) for row in found] == [
+        ("layers event", "layer", "mlp 12", BEGIN + 9_000, 4_000_000, 3, 128),
+        ("layers event", "layer", "mlp 13", BEGIN + 8_009_000, 4_000_000, 3, 128),
+        ("layers host", "layer", "stage_forward 1", BEGIN, 20_000_000, 3, 128),
+    ]
+
+
 def test_the_window_says_whose_it_is(tmp_path: Path) -> None:
     """One instant, at the end of the file, with everything an analysis needs."""
     with open_trace(encode(window()), folder=tmp_path) as trace:

@@ -22,6 +22,7 @@ from argus_exporter.traces.reader import NotInRing, steps_between, window_of_ste
 from argus_exporter.traces.ring import Ring, RingTaken
 from argus_exporter.traces.segment_index import rank_folder, rank_folders, segment_name
 from argus_exporter.traces.segments import Frame, FrameType, SegmentWriter, cut_torn_tail, read_frames
+from argus_exporter.traces.window import LayerSample
 from exporter.traces.rings import KERNELS, STEP_NS, Clock, Producer, identity, segments
 
 KEY = ("job", 0)
@@ -39,6 +40,7 @@ def test_a_window_of_steps_has_what_began_in_them(ring: Ring) -> None:
     """Whole steps, with names, groups and topology; what others did stays out."""
     producer = Producer(ring)
     producer.pauses()
+    producer.layer()
     for _ in range(10):
         producer.step()
     ring.flush()
@@ -54,6 +56,8 @@ def test_a_window_of_steps_has_what_began_in_them(ring: Ring) -> None:
         ("gc", "gc generation 2", 700),
         ("compile", "dynamo", 800),
     ]
+    host = wire.Source.HOST
+    assert window.layers == [LayerSample("gemm", 12, 3, 0, host, producer.begin + 5, 700)]
 
 
 def test_a_time_range_is_widened_to_whole_steps(ring: Ring) -> None:

@@ -65,11 +65,8 @@ def test_the_rate_limit_refills_evenly() -> None:
         ({"ring": {"bytes": 1}}, "traces.ring.bytes is 1; allowed: 1048576 or more"),
         ({"ring": {"seconds": 1}}, "traces.ring.seconds is 1.0; allowed: 60 or more"),
         ({"outbox_bytes": 1}, "traces.outbox_bytes is 1"),
-        ({"requests": {"per_minute": 0}}, "traces.requests.per_minute is 0"),
-        (
-            {"sampling": {"every_steps": 2, "steps": 4}},
-            "traces.sampling.steps is 4; allowed: 1 to every_steps",
-        ),
+        ({"requests": {"per_minute": 90}}, "traces.requests.per_minute cannot be set, it is always 60"),
+        ({"sampling": {"every_steps": 2}}, "traces.sampling.every_steps is 2; allowed: 0, or 4 or more"),
         ({"sampling": {"ratio": 0}}, "traces.sampling.ratio is 0.0"),
         ({"store": {"type": "s3"}}, "traces.store.bucket is ''"),
     ],

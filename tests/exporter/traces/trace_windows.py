@@ -9,7 +9,7 @@ from argus_core.kernel_records import KERNEL_DTYPE
 from argus_exporter.kernels.pairs import stream_key
 from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
-from argus_exporter.traces.window import Pause, Samples, TraceWindow
+from argus_exporter.traces.window import LayerSample, Pause, Samples, TraceWindow
 
 BEGIN = 1_795_244_623_456_000_000
 STEP_NS = 400_000_000
@@ -85,6 +85,11 @@ def window(count: int = 2000, seed: int = 0, *, rank: int = 3) -> TraceWindow:
         pauses=(
             Pause("gc", "gc generation 2", BEGIN + 5_000, 3_000_000),
             Pause("compile", "dynamo", BEGIN + STEP_NS, 70_000_000),
+        ),
+        layers=(
+            LayerSample("mlp", 12, 3, 128, wire.Source.EVENT, BEGIN + 9_000, 4_000_000),
+            LayerSample("mlp", 13, 3, 128, wire.Source.EVENT, BEGIN + 8_009_000, 4_000_000),
+            LayerSample("stage_forward", 1, 3, 128, wire.Source.HOST, BEGIN, 20_000_000),
         ),
         samples=(
             Samples(

@@ -82,7 +82,7 @@ def test_accusations_come_with_the_time_in_which_they_were_false():
 
 def test_the_last_line_has_what_scripts_read():
     """The names of the issue, gated rows alone in the figures, every row in `rows`."""
-    content = json.loads(report.as_json("commit", "2 cores", ALL, baselines.compare(ALL)))
+    content = json.loads(report.as_json("commit", "hooks", "2 cores", ALL, baselines.compare(ALL)))
     assert content["detection"] == pytest.approx(2 / 3)
     assert content["false_accusations"] == 1
     assert {"rank_precision", "rank_recall", "cause", "team", "steps_to_detection_p50"} <= set(content)
@@ -91,7 +91,7 @@ def test_the_last_line_has_what_scripts_read():
 
 def test_held_out_totals_come_without_rows():
     """Who sees rows tunes to them."""
-    assert json.loads(report.as_json("commit", "2 cores", ALL, {}, rows=False))["rows"] == []
+    assert json.loads(report.as_json("commit", "hooks", "2 cores", ALL, {}, rows=False))["rows"] == []
 
 
 def test_the_table_shows_every_line():
@@ -104,7 +104,7 @@ def test_the_table_shows_every_line():
 
 def test_the_page_names_what_falls_short_and_why():
     """Row by row: the note, and what was said instead."""
-    score = json.loads(report.as_json("0123456789abcdef", "2 cores", ALL, {}))
+    score = json.loads(report.as_json("0123456789abcdef", "hooks", "2 cores", ALL, {}))
     text = page(score, {"row": "the reason"}, ["row", "still", "other"])
     assert "at commit `0123456789ab`" in text
     assert "**1 of 3 rows were not played**, so the totals are not those of the catalogue: other." in text

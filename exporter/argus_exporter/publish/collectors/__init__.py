@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argus_exporter.publish.collectors.activity import ActivityCollector
+from argus_exporter.publish.collectors.anatomy import AnatomyCollector
 from argus_exporter.publish.collectors.base import Collector, NoData
 from argus_exporter.publish.collectors.channel import ChannelCollector
 from argus_exporter.publish.collectors.compilation import CompilationCollector
@@ -10,6 +11,7 @@ from argus_exporter.publish.collectors.garbage import GarbageCollector
 from argus_exporter.publish.collectors.issue_latency import IssueLatencyCollector
 from argus_exporter.publish.collectors.iteration import IterationCollector
 from argus_exporter.publish.collectors.kernel import KernelCollector
+from argus_exporter.publish.collectors.layer import LayerCollector
 from argus_exporter.publish.collectors.live import LiveCollector
 from argus_exporter.publish.collectors.phase import PhaseCollector
 from argus_exporter.publish.collectors.rank import RankCollector
@@ -23,11 +25,13 @@ ALL_COLLECTORS: tuple[Collector, ...] = (
     ActivityCollector(),
     IterationCollector(),
     PhaseCollector(),
+    LayerCollector(),
     LiveCollector(),
     GarbageCollector(),
     CompilationCollector(),
     WorkCollector(),
     KernelCollector(),
+    AnatomyCollector(),
     IssueLatencyCollector(),
     VoidCollector(),
     StackCollector(),

@@ -1,0 +1,197 @@
+"""Runs a program with ARGUS and without, and compares what ARGUS tells with the program's own timers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from argus_core import wire
+from argus_training import boot_directory
+from training.reader import Reader, Said, until
+
+FOLDER: Final = Path(__file__).parent
+PACKAGES: Final = Path(__file__).parents[2] / ".venv" / "frameworks"
+RANKS: Final = 2
+SETTLED: Final = 3
+"""Iterations at the beginning of each half that are not compared: compilation, and the change itself."""
+_MEANS_NOTHING: Final = re.compile(
+    r"0x[0-9a-f]+|\d+(?:\.\d+)?"  # times, pids, addresses
+    r"|\[rank.\]:?"  # which of them comes first
+)
+
+
+class Window(NamedTuple):
+    """From the end of one iteration to the end of another, by the program."""
+
+    begin_ns: int
+    end_ns: int
+
+    def holds(self, begin_ns: int, end_ns: int) -> bool:
+        return self.begin_ns <= begin_ns and end_ns <= self.end_ns
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank: what its program says of itself, and what ARGUS says of it."""
+
+    said: Said
+    ends_ns: list[int]
+    timers: Mapping[str, list[tuple[int, int]]]
+
+    @property
+    def even(self) -> Window:
+        """The first half, in which no rank is slow."""
+        return self._window(SETTLED - 1, len(self.ends_ns) // 2 - 1)
+
+    @property
+    def uneven(self) -> Window:
+        """The second half, in which rank 1 is."""
+        return self._window(len(self.ends_ns) // 2 + SETTLED - 1, len(self.ends_ns) - 1)
+
+    def _window(self, first: int, last: int) -> Window:
+        return Window(self.ends_ns[first], self.ends_ns[last])
+
+    def each(self, window: Window) -> list[Window]:
+        """Its iterations, one by one."""
+        ends = [end for end in self.ends_ns if window.begin_ns <= end <= window.end_ns]
+        return [Window(begin, end) for begin, end in itertools.pairwise(ends)]
+
+    def timed(self, phase: str, window: Window) -> float:
+        """Seconds by the program's timer."""
+        times = self.timers.get(phase, ())
+        return sum(end - begin for begin, end in times if window.holds(begin, end)) / 1e9
+
+    def told(self, prefixes: tuple[str, ...], window: Window) -> float:
+        """Seconds in spans of phases whose names begin so, what lies in several of them once."""
+        seconds, until_ns = 0.0, 0
+        for begin, end, name, _ in sorted(self._spans(window), key=lambda one: one[:2]):
+            if name.startswith(prefixes):
+                seconds += max(0, end - max(begin, until_ns)) / 1e9
+                until_ns = max(until_ns, end)
+        return seconds
+
+    def exclusive(self, window: Window) -> dict[tuple[str, str], float]:
+        """Seconds of each phase and kind that lie in no other span."""
+        seconds: dict[tuple[str, str], float] = defaultdict(float)
+        for begin, end, name, span in self._spans(window):
+            seconds[name, wire.Kind(span.kind).name.lower()] += (end - begin) / 1e9 - span.nested_seconds
+        return seconds
+
+    def _spans(self, window: Window) -> list[tuple[int, int, str, wire.Span]]:
+        placed = [
+            (one.start_ns, one.start_ns + one.duration_ns, name, one) for name, _, one in self.said.spans
+        ]
+        return [one for one in placed if window.holds(one[0], one[1])]
+
+    def coverage(self, window: Window) -> float:
+        """Of the seconds of iterations, how many the phases within them explain."""
+        found = [
+            Window(one.end_ns - one.duration_ns, one.end_ns)
+            for one in self.said.iterations
+            if window.holds(one.end_ns - one.duration_ns, one.end_ns)
+        ]
+        explained = sum(sum(self.exclusive(one).values()) for one in found)
+        return explained / (sum(one.end_ns - one.begin_ns for one in found) / 1e9)
+
+    def compute(self, window: Window) -> dict[str, float]:
+        """Exclusive seconds of each phase of compute in the median iteration."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for one in self.each(window):
+            for (phase, kind), own in self.exclusive(one).items():
+                if kind == "compute":
+                    found[phase].append(own)
+        return {phase: statistics.median(each) for phase, each in found.items()}
+
+
+class Job(NamedTuple):
+    """A job that has ended."""
+
+    status: int
+    stdout: list[str]
+    stderr: list[str]
+    ranks: list[Rank]
+    """None without ARGUS."""
+
+
+def run(command: list[str], folder: Path, *, argus: bool) -> Job:
+    """Run all ranks of a job. Of what they write, sorted lines, without numbers but in losses."""
+    folder.mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ARGUS_", "RANK"))}
+    path = [str(FOLDER / "programs"), *filter(None, [os.environ.get("OTHER_TORCH")]), str(PACKAGES)]
+    env = kept | {
+        "PYTHONPATH": os.pathsep.join(([str(boot_directory())] if argus else []) + path),
+        "ARGUS_SOCKET": str(folder / "s"),
+        "OMP_NUM_THREADS": "1",
+        "OWN": str(folder) if argus else "",
+        "WORK": "1" if argus else "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        "HOME": str(folder),  # what is cached there by one run is not there in the other
+    }
+    with Reader(folder / "s") as reader:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=180)
+        if argus and done.returncode == 0:
+            until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(RANKS)), "BYE")
+    ranks = []
+    for rank in range(RANKS if argus and done.returncode == 0 else 0):
+        own = json.loads((folder / f"{rank}.json").read_text())
+        ranks.append(Rank(reader.ranks[rank], own["ends_ns"], own["timers"]))
+    stderr = sorted({_MEANS_NOTHING.sub("", line) for line in done.stderr.splitlines()})
+    stdout = sorted(
+        line if line.startswith("rank ") else _MEANS_NOTHING.sub("", line)
+        for line in done.stdout.splitlines()
+    )
+    return Job(done.returncode, stdout, stderr, ranks)
+
+
+def by_torchrun(program: str, *arguments: str) -> list[str]:
+    """One command, which starts all ranks."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"]
+    return [
+        *launcher,
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0",
+        str(FOLDER / "programs" / program),
+        *arguments,
+    ]
+
+
+def by_deepspeed(program: str, *arguments: str) -> list[str]:
+    """DeepSpeed's launcher, on this host."""
+    options = [f"--num_gpus={RANKS}", "--num_nodes=1", f"--master_port={_free_port()}"]
+    launcher = [sys.executable, str(PACKAGES / "bin" / "deepspeed"), *options]
+    return [*launcher, str(FOLDER / "programs" / program), *arguments]
+
+
+def by_itself(program: str, *arguments: str) -> list[str]:
+    """The program starts its ranks."""
+    return [sys.executable, str(FOLDER / "programs" / program), *arguments]
+
+
+def by_environment(program: str, *arguments: str) -> list[str]:
+    """Two processes with the variables of a rank each, as Slurm or a script starts them."""
+    script = """
+import os, subprocess, sys
+ranks = [
+    subprocess.Popen(sys.argv[1:], env={**os.environ, "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"})
+    for rank in "01"
+]
+sys.exit(max(abs(rank.wait()) for rank in ranks))
+"""
+    return [sys.executable, "-c", script, *by_itself(program, *arguments)]
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])

@@ -1,0 +1,114 @@
+"""At the levels of real signals the lab sends what hooks send, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from tools.generate_frameworks import FIGURES
+
+from argus_core import wire
+from argus_simulator.engine.faults import Fault
+from argus_simulator.engine.job import Job, JobShape, JobStep
+from argus_simulator.engine.settings import ModelSettings, NoiseSettings
+from argus_simulator.topology import Topology
+
+QUIET = NoiseSettings(
+    step_cv=0, kernel_cv=0, rank_cv=0, host_cv=0, body_cv=0, launch_cv=0, loader_cv=0, outlier_probability=0
+)
+SHAPES = {
+    "ddp": Topology(dp=8, tp=1, pp=1),
+    "hybrid": Topology(dp=2, tp=2, pp=2),
+    "experts": Topology(dp=8, tp=1, pp=1, ep=4),
+}
+MEGATRON = {"all_reduce", "dp-grads-sync"}
+SENT = {
+    "ddp": {"data", "forward", "backward", "dp-allreduce", "optimizer"},
+    "hybrid": {"data", "forward", "backward", "optimizer", "pp-forward-recv", "pp-backward-recv"} | MEGATRON,
+    "experts": {"data", "forward", "backward", "optimizer", "all_to_all_single", "all_gather_into_tensor"}
+    | MEGATRON - {"all_reduce"},
+}
+
+
+def step(shape: str, *faults: Fault) -> JobStep:
+    """The second step of a quiet job: what hooks say of it."""
+    job = Job(JobShape(SHAPES[shape], 0.5, ModelSettings(signals="hooks"), noise=QUIET), faults, 1)
+    job.next_step()
+    return job.next_step()
+
+
+def exclusive(done: JobStep, rank: int) -> dict[str, float]:
+    """Seconds by phase, without what lies in other phases."""
+    seconds: dict[str, float] = defaultdict(float)
+    for span in done.spans_of(rank):
+        phase = done.plan.span_texts[span["phase_id"] - 1]
+        seconds[phase] += span["duration_ns"] / 1e9 - float(span["nested_seconds"])
+    return dict(seconds)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_phases_are_those_of_the_framework(shape: str) -> None:
+    done = step(shape)
+    found = set().union(*(exclusive(done, rank) for rank in range(8)))
+    assert found == SENT[shape]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_phases_add_up_to_no_more_than_the_iteration(shape: str) -> None:
+    """And to nearly all of it, without a phase for the rest."""
+    done = step(shape)
+    for rank in range(8):
+        iteration = float(done.end_ns[rank] - done.start_ns[rank]) / 1e9
+        assert 0.9 * iteration <= sum(exclusive(done, rank).values()) <= iteration
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_slow_gpu_has_the_longest_passes_and_the_others_their_own(shape: str) -> None:
+    """However much the others wait for it: within 2 % of a job without a slow one."""
+    slow = 5
+    fault = Fault(mechanism="kernels", ranks=(slow,), factor=1.5, onset_step=0)
+    healthy, faulty = step(shape), step(shape, fault)
+    for rank in range(8):
+        ratio = {
+            phase: exclusive(faulty, rank)[phase] / exclusive(healthy, rank)[phase]
+            for phase in ("forward", "backward")
+        }
+        expected = 1.5 if rank == slow else 1.0
+        assert list(ratio.values()) == pytest.approx([expected, expected], rel=0.02)
+
+
+def test_the_host_enters_a_collective_before_the_gpu_comes_to_it() -> None:
+    """Gradients that travel from C++ are entered once a step: where they are waited for."""
+    done = step("hybrid")
+    plan = done.plan
+    own = plan.comm[(plan.rank[plan.comm] == 0) & plan.seen[plan.comm] & (plan.exchange[plan.comm] >= 0)]
+    groups = [plan.groups[plan.group_of_exchange[plan.exchange[node]]][1] for node in own]
+    assert groups.count("dp") == 1
+    assert groups.count("tp") == 4 * 2 * 2 * 2  # microbatches, layers, halves of a layer, directions
+    assert np.all(done.times.host[own] < done.times.arrival[own])
+
+
+@pytest.mark.parametrize(
+    ("shape", "programs"),
+    [("ddp", ["DDP"]), ("hybrid", ["Megatron, tp", "Megatron, pp"]), ("experts", ["Megatron, ep"])],
+)
+def test_nothing_is_played_that_no_real_program_has_sent(shape: str, programs: list[str]) -> None:
+    """But for one: Megatron's all-to-all of experts is documented; the recorded program gathers."""
+    recorded = json.loads(FIGURES.read_text())["programs"]
+    sent = {(one["phase"], one["kind"]) for program in programs for one in recorded[program]["signals"]}
+    done = step(shape)
+    played = {
+        (done.plan.span_texts[one["phase_id"] - 1], wire.Kind(int(one["kind"])).name.lower())
+        for one in done.spans
+    }
+    assert played - sent == ({("all_to_all_single", "comm")} if shape == "experts" else set())
+
+
+def test_kinds_are_those_of_hooks() -> None:
+    done = step("hybrid")
+    kinds = {done.plan.span_texts[one["phase_id"] - 1]: wire.Kind(int(one["kind"])) for one in done.spans}
+    assert {phase for phase, kind in kinds.items() if kind == wire.Kind.COMPUTE} == {
+        "forward", "backward", "optimizer",
+    }  # fmt: skip
