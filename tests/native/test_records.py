@@ -119,23 +119,30 @@ def test_every_ten_seconds_have_a_second_with_launches(plain: Build) -> None:
 def test_launches_are_sampled_by_the_clock(
     injector: Build, plain: Build, socket: Path, listener: Listener
 ) -> None:
-    """Within the window each kernel has its latency, beyond it none waits for one; no kernel is lost."""
-    began_ns = time.time_ns()
-    done = run(injector, socket, "kernels:24000@2000", "settle", ARGUS_ISSUE_LATENCY="sampled")
+    """Within the window each kernel has its latency, beyond it none waits for one; no kernel is lost.
+
+    A busy machine may wake the worker late, so the window opens and closes at its time or somewhat after it.
+    """
+    now_ns, batch = time.time_ns(), 64  # kernels of one moment, in the stand-in
+    windows = launch_windows(plain, now_ns, now_ns + 40 * 10**9)
+    begin, end = next(window for window in windows if window[0] > now_ns + 3e9)
+    count = int((end + 1.5e9 - now_ns) * 2000 / 1e9)
+    done = run(injector, socket, f"kernels:{count}@2000", "settle", ARGUS_ISSUE_LATENCY="sampled")
     (connection,) = listener.wait_ended()
-    kernels = connection.kernels[connection.kernels["operation"] == 0]
-    assert (len(kernels), done.dropped) == (24_000, 0)
+    kernels = np.sort(
+        connection.kernels[connection.kernels["operation"] == 0], order="start_ns", kind="stable"
+    )
+    assert (len(kernels), done.dropped) == (count, 0)
     launched = kernels["start_ns"].astype(np.int64) - 8_000
-    windows = launch_windows(plain, began_ns - 2 * 10**9, time.time_ns() + 10**10)
-    margin = 200_000_000  # of a shared core; the stand-in emits 64 at once
-    deep, far = np.zeros(len(kernels), bool), np.ones(len(kernels), bool)
-    for begin, end in windows:
-        deep |= (launched > begin + margin) & (launched < end - margin)
-        far &= (launched < begin - margin) | (launched > end + margin)
-    assert np.count_nonzero(deep) > 500
-    assert set(kernels["issue_ns"][deep].tolist()) == {8_000}
-    assert set(kernels["issue_ns"][far].tolist()) == {-1}
-    assert 1000 < done["launches"] < 6000
+    known = kernels["issue_ns"] >= 0
+    assert set(kernels["issue_ns"][known].tolist()) == {8_000}
+    (of_window,) = np.nonzero(known & (launched > begin - 0.5e9))
+    first, last = int(of_window[0]), int(of_window[-1])
+    assert known[first : last + 1].all(), "no launch is missed while the window is open"
+    from_begin, from_end = (int(np.searchsorted(launched, edge)) for edge in (begin, end))
+    assert from_begin - batch <= first < from_begin + 1500, "it opens at its time, at most 0.75 s late"
+    assert from_end - batch <= last + 1 < from_end + 1500, "and so it closes"
+    assert done["launches"] == np.count_nonzero(known)
 
 
 def test_a_launch_may_come_after_its_kernel(plain: Build, socket: Path, listener: Listener) -> None:

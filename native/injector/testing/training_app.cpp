@@ -188,10 +188,10 @@ void kernels(std::uint64_t count, double rate, bool late) {
   std::uint64_t ticks = now_ticks();
   for (std::uint64_t index = 0; index < count; ++index) {
     if (index % 64 == 0) {
-      ticks = now_ticks() - 100'000;
       if (rate > 0)
         std::this_thread::sleep_until(begin + std::chrono::nanoseconds(static_cast<std::int64_t>(
                                                   static_cast<double>(index) / rate * 1e9)));
+      ticks = now_ticks() - 100'000;
     }
     emitted += one_kernel(index, ticks, late);
   }
