@@ -4,7 +4,8 @@ Prometheus evaluates rules at the present only, promtool all groups at one inter
 rules` knows no rule that reads another. Here each rule is asked as a range query over half an hour, which is
 its expression at each of its evaluations, and what it gives is written back with those times; then come the
 rules that read it. Only rules that read one another in a circle, and expressions with `@ end()`, are asked
-evaluation by evaluation (`rules.stages`). `for`, `keep_firing_for` and the markers that end a series are ours.
+evaluation by evaluation (`rules.stages`). `for`, `keep_firing_for` and the markers that end a series are
+ours.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ in Prometheus; all, as in vmalert; or each rule at each evaluation by chance."""
 LATE: Final[tuple[Late, ...]] = ("none", "all", "random")
 _CHUNK_MS: Final = 1_800_000
 _BEFORE_MS: Final = 1
-"""An evaluation that is late looks at the moment before its own."""
+"""An evaluation that is late looks at the moment before its own: at `Rule.expr_just_before`."""
 _Bools = NDArray[np.bool_]
 _Dense = dict[Labels, tuple[_Bools, Floats]]
 """By series: at which of some evaluations it has a value, and which."""
@@ -56,9 +57,7 @@ class _State:
         if found is None:
             rule = self.rule
             name = ("alertname", rule.alert) if rule.alert else ("__name__", rule.record)
-            found = self.known[text] = _sorted(
-                {**labels_of_text(text), **rule.labels, name[0]: name[1]}
-            )
+            found = self.known[text] = _sorted({**labels_of_text(text), **rule.labels, name[0]: name[1]})
         return found
 
 
@@ -78,9 +77,7 @@ class Evaluator:
             rule: _State(rule, number, AlertState(rule.for_ms, rule.keep_ms) if rule.alert else None)
             for number, rule in enumerate(rules)
         }
-        self._stages = [
-            ([states[rule] for rule in stage.rules], stage.together) for stage in stages(rules)
-        ]
+        self._stages = [([states[rule] for rule in stage.rules], stage.together) for stage in stages(rules)]
         self._running: dict[Labels, tuple[int, int]] = {}
         self._over: list[Spell] = []
         self.evaluations = 0
@@ -124,10 +121,11 @@ class Evaluator:
         """
         late = self._is_late(state, times)
         dense: _Dense = {}
-        for shift, wanted in ((0, ~late), (_BEFORE_MS, late)):
+        rule = state.rule
+        for expr, shift, wanted in ((rule.expr, 0, ~late), (rule.expr_just_before, _BEFORE_MS, late)):
             if not wanted.any():
                 continue
-            for text, (at, values) in self._storage.over(state.rule.expr, times, shift).items():
+            for text, (at, values) in self._storage.over(expr, times, shift).items():
                 kept = wanted[at]
                 at, values = at[kept], values[kept]
                 there, held = dense.setdefault(
@@ -149,12 +147,12 @@ class Evaluator:
         )
         for at_ms, _, state in due:
             self.evaluations += 1
+            rule = state.rule
             late = self._is_late(state, range(at_ms, at_ms + 1))[0]
+            asked = (rule.expr_just_before, at_ms - _BEFORE_MS) if late else (rule.expr, at_ms)
             dense: _Dense = {}
             try:
-                for text, value in self._storage.at(
-                    state.rule.expr, at_ms - _BEFORE_MS if late else at_ms
-                ).items():
+                for text, value in self._storage.at(*asked).items():
                     labels = state.labels(text)
                     if labels in dense:
                         raise QueryFailed(f"{state.rule.name}: two results become one series")
@@ -167,8 +165,8 @@ class Evaluator:
 
     def _is_late(self, state: _State, times: range) -> _Bools:
         if self._late == "random":
-            coins = [zlib.crc32(b"%d %d %d" % (self._seed, state.number, at)) for at in times]
-            return np.array(coins) >> 7 & 1 == 1
+            coins = (zlib.crc32(b"%d %d %d" % (self._seed, state.number, at)) >> 7 & 1 for at in times)
+            return np.fromiter(coins, np.bool_)
         return np.full(len(times), self._late == "all")
 
     # -- results ------------------------------------------------------------------

@@ -7,7 +7,6 @@ up before the exporter counts them, unless the rank sends kernels; a test compar
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import zlib
 from array import array
@@ -26,6 +25,8 @@ from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import records
 from argus_exporter.names import NameTable
 from argus_exporter.place.topology import Identity
+from argus_exporter.place.topology_file import JobTopology
+from argus_exporter.place.topology_file import Topology as Places
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.ranks.channels import Attachment, channels_of
 from argus_exporter.ranks.live import adopt_page
@@ -45,13 +46,14 @@ Series = dict[Labels, tuple[Ints, Floats]]
 
 @dataclass(frozen=True)
 class History:
-    """A job's series, and the Unix times (s) at which its steps ended."""
+    """A job's series, and how it went."""
 
     training_job: str
     begin_ms: int
     end_ms: int
+    """Unix time at which the job ended."""
     series: Series
-    step_ends: Floats
+    progress: Progress
 
 
 class Clock:
@@ -73,6 +75,9 @@ def record(
     begin_ns: int,
     seconds: float,
     *,
+    steps: int | None = None,
+    settle_s: float = 0.0,
+    model: str = "",
     scrape_offsets_ms: Mapping[str, int] | None = None,
     link: Callable[[Host, Callable[[], wire.Hello], int], Link] | None = None,
 ) -> History:
@@ -80,22 +85,25 @@ def record(
 
     Args:
         begin_ns: Unix time at which the job begins.
+        steps: end it after so many of them.
+        settle_s: how long the exporters are scraped after the job.
+        model: what it trains; jobs alike are compared with one another's past.
         scrape_offsets_ms: when each instance (`instance_of`) is scraped within 15 s; default: by its name.
         link: connects a producer (its HELLO, its page) to the exporter of its host.
     """
     connect = link or (lambda host, hello, page: InProcess(host.ranks, hello, page))
     clock = Clock(begin_ns)
     topology = scenario.topology.build()
+    places = Places({training_job: JobTopology(model=model)})
     hosts = []
     for index in range(topology.host_index(topology.ranks - 1) + 1):
         instance = instance_of(training_job, index)
         offset = (scrape_offsets_ms or {}).get(instance, zlib.crc32(instance.encode()))
-        hosts.append(Host(clock, instance, offset % SCRAPE_MS))
-    end_ns = begin_ns + round(seconds * 1e9)
+        hosts.append(Host(clock, instance, offset % SCRAPE_MS, places))
     gaps = scenario.scrape_gaps
 
     def wait(span_s: float) -> bool:
-        until = min(clock.now_ns + round(span_s * 1e9), end_ns)
+        until = clock.now_ns + round(span_s * 1e9)
         while (host := min(hosts, key=lambda one: one.due_ms)).due_ms * 1_000_000 <= until:
             clock.now_ns = max(clock.now_ns, host.due_ms * 1_000_000)
             host.scrape(reached=not unscraped[0])
@@ -106,6 +114,8 @@ def record(
 
     def after(progress: Progress) -> None:
         step = progress.steps
+        if step == steps:
+            player.stop()
         unscraped[0] = any(first <= step and (end is None or step < end) for first, end in gaps)
 
     player = Player(
@@ -119,12 +129,12 @@ def record(
         link=lambda rank, hello, page: connect(hosts[topology.host_index(rank)], hello, page),
     )
     player.play(seconds)
-    wait(seconds)  # what is scraped of a job that ended early
+    end_ms = clock.now_ns // 1_000_000
+    wait(settle_s)
     series: Series = {}
     for host in hosts:
         series |= host.series()
-    ends = np.array(player.progress.step_ends)
-    return History(training_job, begin_ns // 1_000_000, end_ns // 1_000_000, series, ends)
+    return History(training_job, begin_ns // 1_000_000, end_ms, series, player.progress)
 
 
 def instance_of(training_job: str, host: int) -> str:
@@ -136,10 +146,11 @@ class Host:
 
     Args:
         offset_ms: when it is scraped, after multiples of the interval.
+        places: its topology file.
     """
 
-    def __init__(self, clock: Clock, instance: str, offset_ms: int) -> None:
-        self.ranks = RankRegistry(ExporterConfig(), clock.seconds)
+    def __init__(self, clock: Clock, instance: str, offset_ms: int, places: Places) -> None:
+        self.ranks = RankRegistry(ExporterConfig(), clock.seconds, places)
         begin_ms = clock.now_ns // 1_000_000
         self.due_ms = begin_ms + (offset_ms - begin_ms) % SCRAPE_MS
         self._clock = clock
@@ -227,7 +238,7 @@ class InProcess(Link):
                 continue
             self._buffers[type_] = bytearray()
             if type_ == wire.MessageType.NAMES:
-                for name in wire.Name.unpack_all(packed):
+                for name in wire.Name.unpack_all(memoryview(packed)):
                     self._bound.bind(name)
             elif type_ == wire.MessageType.SPANS and wire.Channel.KERNELS not in self._attachment.channels:
                 self._add_up(self._rank, np.frombuffer(packed, SPAN_DTYPE))

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ import yaml
 
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _EVERYTHING: Final = ".*"
+_OFFSET: Final = re.compile(r"\boffset ((?:\d+(?:ms|[smhdw]))+)")
+EVALUATION_INTERVAL: Final = "15s"
+"""Of groups and subqueries that name none."""
 
 
 class UnplayableRules(ValueError):
@@ -40,7 +44,7 @@ class Selector:
     def may_read(self, labels: Mapping[str, str]) -> bool:
         """Whether it may select a series that has these labels, and others that are not known."""
         return all(
-            _matches(labels[label], operator, value)
+            matches(labels[label], operator, value)
             for label, operator, value in self.matchers
             if label in labels
         )
@@ -64,6 +68,11 @@ class Rule:
     @property
     def name(self) -> str:
         return self.record or self.alert
+
+    @cached_property
+    def expr_just_before(self) -> str:
+        """The expression for who asks a millisecond early, and what it reads at an offset where it lay."""
+        return _OFFSET.sub(lambda found: f"offset {milliseconds(found[1]) - 1}ms", self.expr)
 
     def writes(self) -> Iterator[dict[str, str]]:
         """What is known of the labels of its series."""
@@ -105,13 +114,11 @@ class Stage:
 def read_rules(
     files: Iterable[Path],
     *,
-    evaluation_interval: str = "1m",
     offset_ms: Callable[[Path, str, int], int] | None = None,
 ) -> list[Rule]:
     """All rules, in the order of files and groups.
 
     Args:
-        evaluation_interval: of groups that name none.
         offset_ms: when a group (file, name, interval in ms) is evaluated within its interval; default: by its
             name, so that groups are evaluated at different times, as those of Prometheus are.
 
@@ -124,7 +131,7 @@ def read_rules(
             strange = content.keys() - {"name", "interval", "rules"}
             if strange:
                 raise UnplayableRules(f"{file.name}: {content['name']} has {', '.join(sorted(strange))}")
-            interval = milliseconds(content.get("interval", evaluation_interval))
+            interval = milliseconds(content.get("interval", EVALUATION_INTERVAL))
             offset = (offset_ms or _by_name)(file, content["name"], interval)
             group = Group(file, content["name"], interval, offset % interval)
             found += [_rule(group, one) for one in content["rules"]]
@@ -247,7 +254,8 @@ def _is_ahead(node: Any) -> bool:
     return fixed or (offset is not None and offset.total_seconds() < 0)
 
 
-def _matches(value: str, operator: str, wanted: str) -> bool:
+def matches(value: str, operator: str, wanted: str) -> bool:
+    """What a matcher of a label (`=`, `!=`, `=~`, `!~`) says of a value."""
     match operator:
         case "=":
             return value == wanted

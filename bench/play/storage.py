@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from argus_core import remote_write
 from argus_core.remote_write import Labels
 from argus_core.varint import varint
+from bench.play.rules import EVALUATION_INTERVAL
 from bench.servers import PrometheusServer
 
 Floats = NDArray[np.float64]
@@ -46,10 +47,9 @@ class Storage:
 
     Args:
         folder: for its data and its log.
-        evaluation_interval: step of a subquery that names none.
     """
 
-    def __init__(self, folder: Path, evaluation_interval: str = "1m") -> None:
+    def __init__(self, folder: Path) -> None:
         # One head block for all of the past: samples of any age are taken, and nothing is cut meanwhile.
         self._server = PrometheusServer(
             folder,
@@ -60,7 +60,7 @@ class Storage:
                 "--query.max-samples=500000000",
                 "--log.level=warn",
             ),
-            evaluation_interval=evaluation_interval,
+            evaluation_interval=EVALUATION_INTERVAL,
         )
         self._connection: http.client.HTTPConnection | None = None
         self._prefixes: dict[Labels, bytes] = {}
@@ -128,8 +128,7 @@ class Storage:
         if '"resultType":"scalar"' in text[:120]:
             return {"{}": float(json.loads(text)["data"]["result"][1])}
         return {
-            labels: float(rest[rest.index(',"') + 2 : -1])
-            for labels, rest in _results(text, '},"value":[')
+            labels: float(rest[rest.index(',"') + 2 : -1]) for labels, rest in _results(text, '},"value":[')
         }
 
     def over(self, expr: str, times: range, shift_ms: int = 0) -> Matrix:

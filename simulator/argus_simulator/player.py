@@ -31,6 +31,8 @@ class ExporterUnreachable(ArgusSimulatorError):
 class Progress:
     """How far a job has been played. Written by the player, read by anybody."""
 
+    began_ns: int = 0
+    """Unix time of the job's start; 0: not yet."""
     steps: int = 0
     lag_seconds: float = 0.0
     """How much later than real time the last step was sent."""
@@ -88,7 +90,7 @@ class Player:
         Raises:
             ExporterUnreachable: the exporter does not listen at the start. Later it may come and go.
         """
-        self._epoch_ns = self._clock()
+        self._epoch_ns = self.progress.began_ns = self._clock()
         self._start_producers()
         status = 0
         try:
