@@ -36,6 +36,7 @@ class PrometheusServer:
     Attributes:
         arguments: further flags, such as `--web.config.file=...`.
         rules: files of rules, patterns allowed.
+        evaluation_interval: of groups of rules, and steps of subqueries, that name none.
         context, headers: how to reach it where it serves TLS or asks for a password.
     """
 
@@ -46,6 +47,7 @@ class PrometheusServer:
     rules: Sequence[Path] = ()
     context: ssl.SSLContext | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    evaluation_interval: str = "1m"
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -55,7 +57,8 @@ class PrometheusServer:
     def start(self) -> PrometheusServer:
         """Start and wait until it is ready."""
         config = self.folder / "prometheus.yml"
-        content = {"global": {"scrape_interval": "1h"}, "rule_files": [str(path) for path in self.rules]}
+        intervals = {"scrape_interval": "1h", "evaluation_interval": self.evaluation_interval}
+        content = {"global": intervals, "rule_files": [str(path) for path in self.rules]}
         config.write_text(json.dumps(content))  # which is YAML
         self._launch(
             [

@@ -38,7 +38,7 @@ _SEND_ORDER = (
     wire.MessageType.ITERATIONS,  # an iteration closes the window of the records before it
     wire.MessageType.GPU_SPANS,  # and the first span of the next step says that all of a step has been told
 )
-_ORDER: Final = tuple(int(type_) for type_ in _SEND_ORDER)
+ORDER: Final = tuple(int(type_) for type_ in _SEND_ORDER)
 # By plain number: an enumeration as a dict's key is hashed in Python, ten times in every flush.
 _RECORD_BYTES: Final = [0] * (max(wire.MessageType) + 1)
 for _type, _record in wire.RECORDS.items():
@@ -153,7 +153,7 @@ class Link:
         packet: list[bytes | bytearray] = []
         size = records = 0
         names = False
-        for type_ in _ORDER:
+        for type_ in ORDER:
             buffer = self._buffers[type_]
             if not buffer:
                 continue

@@ -16,7 +16,7 @@ import enum
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
 MAGIC: Final = 0x53475241  # "ARGS" on the wire
@@ -113,7 +113,7 @@ class Record:
     FORMAT: ClassVar[struct.Struct]
 
     def pack(self) -> bytes:
-        return self.FORMAT.pack(*astuple(self))
+        return self.FORMAT.pack(*[getattr(self, name) for name in self.__slots__])
 
     @classmethod
     def unpack_all(cls: type[R], payload: bytes | memoryview) -> Iterator[R]:

@@ -15,7 +15,7 @@ from argus_core import wire
 from argus_simulator.engine.faults import Fault
 from argus_simulator.engine.job import NEVER, Job, JobStep
 from argus_simulator.errors import ArgusSimulatorError
-from argus_simulator.producers import Producer, host_clocks
+from argus_simulator.producers import MakeLink, Producer, host_clocks, link_to
 
 _REPEAT_STATE_S: Final = 5.0
 """How often activity and channel states are said again, for an exporter that was restarted."""
@@ -31,6 +31,8 @@ class ExporterUnreachable(ArgusSimulatorError):
 class Progress:
     """How far a job has been played. Written by the player, read by anybody."""
 
+    began_ns: int = 0
+    """Unix time of the job's start; 0: not yet."""
     steps: int = 0
     lag_seconds: float = 0.0
     """How much later than real time the last step was sent."""
@@ -47,10 +49,12 @@ class Player:
     Args:
         job: what to play.
         training_job: its name.
-        socket: of the exporter.
+        socket: of the exporter, where `link` does not say how to reach it.
         clock: Unix time in ns.
+        monotonic: CLOCK_MONOTONIC in ns.
         wait: waits some seconds, returns True to end early; default: sleeps unless `stop` was called.
         on_step: called after each step that was sent.
+        link: connects each rank to its exporter.
     """
 
     def __init__(
@@ -62,9 +66,12 @@ class Player:
         clock: Callable[[], int] = time.time_ns,
         wait: Callable[[float], bool] | None = None,
         on_step: Callable[[Progress], None] | None = None,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+        link: MakeLink | None = None,
     ) -> None:
         self._job, self._training_job, self._socket = job, training_job, socket
-        self._clock = clock
+        self._clock, self._monotonic = clock, monotonic
+        self._link = link or link_to(socket)
         self._stopped = threading.Event()
         self._wait = wait or self._stopped.wait
         self._on_step = on_step
@@ -83,7 +90,7 @@ class Player:
         Raises:
             ExporterUnreachable: the exporter does not listen at the start. Later it may come and go.
         """
-        self._epoch_ns = self._clock()
+        self._epoch_ns = self.progress.began_ns = self._clock()
         self._start_producers()
         status = 0
         try:
@@ -202,8 +209,8 @@ class Player:
         clocks = host_clocks(shape.topology, shape.clocks, self._job.seed)
         self._producers = [
             Producer(
-                shape, rank, self._training_job, self._socket, clocks[shape.topology.host_index(rank)],
-                self._clock,
+                shape, rank, self._training_job, self._link, clocks[shape.topology.host_index(rank)],
+                self._clock, self._monotonic,
             )
             for rank in range(shape.topology.ranks)
         ]  # fmt: skip

@@ -20,7 +20,7 @@ from argus_simulator.engine.compile import compile_plan
 from argus_simulator.engine.framework_hooks import waits
 from argus_simulator.engine.job import NEVER, HostPause, JobShape, JobStep
 from argus_simulator.engine.noise import generator
-from argus_simulator.engine.plan import SPAN_DTYPE, Plan
+from argus_simulator.engine.plan import SPAN_DTYPE, Ints, Plan
 from argus_simulator.engine.schedule import Extras
 from argus_simulator.engine.settings import ClockSettings
 from argus_simulator.stacks import MainThread
@@ -32,6 +32,14 @@ _GC_PHASE_NS: Final = 1_000_000
 """Shorter collections are no phase, as in the real producer."""
 _CLOCK_STREAM: Final = (1 << 29) - 1
 _GENERATION: Final = 2
+
+MakeLink = Callable[[int, Callable[[], wire.Hello], int], Link]
+"""Connects a rank to its exporter: (rank, what its HELLO says, descriptor of its page)."""
+
+
+def link_to(socket: Path) -> MakeLink:
+    """All ranks to one exporter."""
+    return lambda _, hello, page_fd: Link(socket, hello, patience_s=_PATIENCE_S, page_fd=page_fd)
 
 
 @dataclass(frozen=True)
@@ -83,23 +91,27 @@ class Producer:
 
     Args:
         shape: of the job.
+        link: connects it to its exporter.
         host_clock: what the rank's host takes for the time.
         clock: Unix time in ns.
+        monotonic: CLOCK_MONOTONIC in ns.
     """
 
     def __init__(
-        self, shape: JobShape, rank: int, training_job: str, socket: Path, host_clock: HostClock,
-        clock: Callable[[], int],
+        self, shape: JobShape, rank: int, training_job: str, link: MakeLink, host_clock: HostClock,
+        clock: Callable[[], int], monotonic: Callable[[], int] = time.monotonic_ns,
     ) -> None:  # fmt: skip
         self.rank = rank
         self.dark: set[wire.Channel] = set()
         """Channels that are lost."""
         self.dark_reason = ""
         self._clock, self._host_clock, self._topology = clock, host_clock, shape.topology
+        self._monotonic = monotonic
         self._quantum_ns = shape.clocks.quantum_ns
         self._page = PageWriter()
-        self._link = Link(socket, self._hello(training_job), patience_s=_PATIENCE_S, page_fd=self._page.fd)
+        self._link = link(rank, self._hello(training_job), self._page.fd)
         self._totals = _Totals()
+        self._own: dict[Plan, dict[str, Ints]] = {}
         self._bound: dict[Plan, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         hertz = shape.host.stack_hertz
         self._stacks = MainThread(hertz) if hertz > 0 else None
@@ -184,20 +196,20 @@ class Producer:
             now_ns: Unix time; what lies later has not happened.
         """
         plan, times = done.plan, done.times
-        monotonic = time.monotonic_ns()
+        monotonic = self._monotonic()
 
         def on_monotonic(seconds: float) -> int:
             return max(1, monotonic - max(0, now_ns - epoch_ns - round(seconds * 1e9)))
 
         self._page.step(done.step)
-        own = (plan.rank[plan.comm] == self.rank) & (plan.exchange[plan.comm] >= 0)
         # Hooks say what the host has called, which may be far ahead of the GPU.
         entered = times.arrival if self._invented else np.where(plan.seen, times.host, np.inf)
-        for node in plan.comm[own][np.isfinite(entered[plan.comm[own]])].tolist():
-            slot = self._page.group(plan.groups[plan.group_of_exchange[plan.exchange[node]]][1])
-            if slot is not None:
-                self._page.words[slot] += 1
-                self._page.words[slot + 1] = on_monotonic(float(entered[node]))
+        for group, nodes in self._collectives(plan).items():
+            here = entered[nodes]
+            here = here[np.isfinite(here)]
+            if len(here) and (slot := self._page.group(group)) is not None:
+                self._page.words[slot] += len(here)
+                self._page.words[slot + 1] = on_monotonic(float(here[-1]))
         if done.hung:
             for phase, kind, since in open_spans(done, self.rank):
                 slot = self._page.phase(phase, kind)
@@ -205,6 +217,17 @@ class Producer:
                     self._page.words[slot] = on_monotonic(since)
 
     # -- parts ------------------------------------------------------------------
+
+    def _collectives(self, plan: Plan) -> dict[str, Ints]:
+        """The rank's own exchanges in the order in which it enters them, by group."""
+        known = self._own.get(plan)
+        if known is None:
+            own = plan.comm[(plan.rank[plan.comm] == self.rank) & (plan.exchange[plan.comm] >= 0)]
+            groups = [plan.groups[plan.group_of_exchange[one]][1] for one in plan.exchange[own].tolist()]
+            known = self._own[plan] = {
+                name: own[[group == name for group in groups]] for name in dict.fromkeys(groups)
+            }
+        return known
 
     def step_clock(self, offset_ns: int) -> None:
         """The host's clock jumps."""
@@ -276,7 +299,7 @@ class Producer:
                 pid=os.getpid(),
                 rank=rank,
                 training_job=training_job,
-                monotonic_ns=time.monotonic_ns(),
+                monotonic_ns=self._monotonic(),
                 realtime_ns=self._now(),
                 local_rank=rank % topology.ranks_per_host,
                 world_size=topology.ranks,

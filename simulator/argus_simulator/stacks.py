@@ -61,9 +61,9 @@ class MainThread:
         for stack in self._stacks(done, rank, moments):
             counts[stack] = counts.get(stack, 0) + 1
         for stack, count in counts.items():
-            node = 0
+            node = self._nodes.get(f";{_ROOT};{stack}", 0)
             path = ""
-            for frame in f"{_ROOT};{stack}".split(";"):
+            for frame in f"{_ROOT};{stack}".split(";") if not node else ():
                 path = f"{path};{frame}"
                 known = self._nodes.get(path)
                 if known is None:

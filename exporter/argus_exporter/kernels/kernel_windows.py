@@ -9,6 +9,7 @@ window in which it started, so one that straddles a boundary is counted once.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
@@ -79,7 +80,7 @@ class WindowLength:
     def add(self, duration_s: float, window_s: float) -> int:
         """Steps in a window of about `window_s` after one more iteration; 0 until four were seen."""
         self._durations.append(duration_s)
-        median = float(np.median(self._durations))
+        median = statistics.median(self._durations)
         if len(self._durations) < _STEPS_TO_CHOOSE or median <= 0:
             return self.steps
         best = math.log2(window_s / median)

@@ -6,6 +6,7 @@ Source: `py-spy record -f raw -t`: a line a stack, `thread (17526): MainThread;o
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -84,6 +85,7 @@ def parse(text: str) -> Parsed:
     return Parsed(folded, samples, unread)
 
 
+@functools.lru_cache(maxsize=256)  # a rank has few threads, and they come with every sample
 def thread_name(name: str) -> str:
     """A thread's name without serial numbers: `ThreadPoolExecutor-0_3` is every thread of every pool.
 

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=_seeds,
+        type=seeds,
         default=(0,),
         metavar="N[-M]",
         help="one seed or several, 0 to 999 (default: 0)",
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+def seeds(text: str) -> tuple[int, ...]:
     first, _, last = text.partition("-")
     if (
         first.isdecimal()

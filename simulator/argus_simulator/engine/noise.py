@@ -68,12 +68,15 @@ class Noise:
         shared = np.array([of_host[int(host)] for host in hosts])
         self.rank_factor: Floats = lognormal(own, levels.rank_cv) * lognormal(shared, levels.host_cv)
         self._previous = np.zeros(len(streams))
+        self._bits = np.random.Philox(key=[0, 0])
+        self._random = np.random.Generator(self._bits)
+        self._fresh = self._bits.state
 
     def of_step(self, step: int, launches: Ints) -> list[RankNoise]:
         """Draws of all ranks; steps must be asked for in order, as a step remembers the one before."""
         found = []
         for rank, stream in enumerate(self.streams):
-            random = generator(self.seed, stream, step)
+            random = self._generator(stream, step)
             count = int(launches[rank])
             fresh, loader = random.standard_normal(2)
             rho = self.levels.autocorrelation
@@ -85,6 +88,12 @@ class Noise:
             launch = random.standard_normal(count)
             found.append(RankNoise(float(mixed), float(loader), pause, kernel, chance, launch))
         return found
+
+    def _generator(self, stream: int, step: int) -> np.random.Generator:
+        """As `generator`, until the next call: making one anew takes as long as all that it draws."""
+        self._fresh["state"]["key"][:] = self.seed & 0xFFFFFFFFFFFFFFFF, (stream << 32) | step
+        self._bits.state = self._fresh
+        return self._random
 
     def _body(self, random: np.random.Generator, count: int) -> Floats:
         """Standardised deviations of kernels; the gamma family is skewed the more the wider it is."""

@@ -20,8 +20,6 @@ from argus_simulator.score.scene import Scene
 from argus_simulator.stack import Exporter, Stack
 from argus_simulator.stack.processes import Child
 
-SETTLE_S = 5.0
-"""From the last step to the judgement: an alert of the last moment has been delivered by then."""
 _POLL_S = 0.2
 
 
@@ -103,7 +101,7 @@ class Field:
             return False
         if playing.ended is None:
             playing.ended = time.monotonic()
-        return time.monotonic() - playing.ended >= SETTLE_S
+        return time.monotonic() - playing.ended >= playing.scene.pace.settle_s
 
     def _judge(self, playing: _Playing) -> Result:
         log = Log.from_json(playing.log.read_text())

@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from argus_simulator.lab.truth import Truth
 from argus_simulator.score.claims import SEVERITIES, Claim, incidents, sentences
 from argus_simulator.score.job_timeline import JobTimeline
-
-WINDOW_S = 10.0
-"""Shortest window of a phase's mean in the mixin's test profile."""
-EVALUATION_S = 1.0
-GRACE_S = WINDOW_S + EVALUATION_S
-"""After the end of a fault its traces are still in the windows: so long an alert is still about it."""
+from argus_simulator.score.scene import COMPRESSED, Pace
 
 
 @dataclass(frozen=True)
@@ -64,22 +59,25 @@ class Judgement:
         )
 
 
-def judge_healthy(truth: Truth, start: float, end: float, claims: Iterable[Claim]) -> Judgement:
+def judge_healthy(
+    truth: Truth, start: float, end: float, claims: Iterable[Claim], pace: Pace = COMPRESSED
+) -> Judgement:
     """A run in which nothing is wrong, whatever is wrong in the scenario."""
     healthy = dataclasses.replace(truth, control=True, findings=())
-    return judge(healthy, JobTimeline(start, end, ()), claims)
+    return judge(healthy, JobTimeline(start, end, ()), claims, pace)
 
 
-def judge(truth: Truth, timeline: JobTimeline, claims: Iterable[Claim]) -> Judgement:
+def judge(truth: Truth, timeline: JobTimeline, claims: Iterable[Claim], pace: Pace = COMPRESSED) -> Judgement:
     """Compare what was said with the truth."""
     about = [claim for claim in claims if claim.about_training]
     onset = timeline.end if truth.control else timeline.begins(_onset_step(truth))
     false = [claim for claim in about if claim.start < onset and _accuses(claim, truth)]
     if truth.control:
         false = [claim for claim in about if _accuses(claim, truth)]
-    grouped = incidents(false, apart_s=GRACE_S)
+    grouped = incidents(false, apart_s=pace.grace_s)
     accusations = tuple("; ".join(sentences(group)) for group in grouped)
-    during = [] if truth.control else [c for c in about if onset <= c.start <= _until(truth, timeline)]
+    until = _until(truth, timeline) + pace.grace_s
+    during = [] if truth.control else [c for c in about if onset <= c.start <= until]
     loud = [claim for claim in during if claim.above_info]
     first = min((claim.start for claim in loud), default=None)
     named = _ranks(during)
@@ -111,11 +109,9 @@ def _onset_step(truth: Truth) -> int:
 
 
 def _until(truth: Truth, timeline: JobTimeline) -> float:
-    """The end of the last fault, and the time for which it stays in the windows."""
+    """The end of the last fault."""
     ends = [finding.end_step for finding in truth.findings]
-    return GRACE_S + max(
-        (timeline.end if end is None else timeline.begins(end) for end in ends), default=timeline.end
-    )
+    return max((timeline.end if end is None else timeline.begins(end) for end in ends), default=timeline.end)
 
 
 def _accuses(claim: Claim, truth: Truth) -> bool:

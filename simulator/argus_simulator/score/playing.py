@@ -17,7 +17,7 @@ from pathlib import Path
 
 from argus_simulator.lab import Scenario
 from argus_simulator.player import Player, Progress
-from argus_simulator.score.scene import HISTORY_STEPS, STEP_S, Scene
+from argus_simulator.score.scene import Scene
 from argus_simulator.score.suites import Playable
 
 _NICE = 10
@@ -86,7 +86,8 @@ def play(order: Order) -> Log:
     mark = unscraped_mark(Path(order.log))
     history_start = time.time()
     if order.history_job:
-        _Run(scene.history(), order.history_job, order.socket, HISTORY_STEPS).play(HISTORY_STEPS * STEP_S)
+        steps = scene.pace.history_steps
+        _Run(scene.history(), order.history_job, order.socket, steps).play(scene.history_seconds)
     run = _Run(scene.scenario, order.training_job, order.socket, scene.steps)
     run.on_step = lambda step: _mark(mark, scene.unscraped(step))
     start = time.time()
@@ -105,12 +106,12 @@ class _Run:
     def __init__(self, scenario: Scenario, training_job: str, socket: str, steps: int) -> None:
         self.worst_lag_s = 0.0
         self.on_step: Callable[[int], None] = lambda _: None
-        self._steps = steps
+        self._steps, self._step_s = steps, scenario.step_seconds
         self.player = Player(scenario.job(), training_job, Path(socket), on_step=self._after)
 
     def play(self, seconds: float) -> None:
         # The last step may end a little later than its share: the number of steps decides.
-        self.player.play(seconds + STEP_S)
+        self.player.play(seconds + self._step_s)
 
     def _after(self, progress: Progress) -> None:
         self.worst_lag_s = max(self.worst_lag_s, progress.lag_seconds)

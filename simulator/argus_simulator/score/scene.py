@@ -11,16 +11,35 @@ from argus_simulator.lab import Scenario, Truth, load_scenario
 from argus_simulator.score.held_out import held_out_scenario
 from argus_simulator.score.suites import Playable
 
-STEP_S: Final = 0.25
-"""Healthy steps are compressed to this: four in a scrape of the test profile, as 4 s in one of 15 s."""
 FAULTY_STEPS: Final = 240
-"""After the onset: a minute of healthy steps. The slowest verdicts of the test profile need half of it."""
-FAULTY_MOST_S: Final = 60.0
-"""A fault that makes steps many times as long is watched for so long at most."""
-HISTORY_STEPS: Final = 300
-"""Of the healthy run before: the test profile learns from second 44 on, and needs ten samples in 20 s."""
+"""After the onset: a minute of compressed healthy steps. The slowest verdicts need half of it."""
 STEPS: Final = 300
 """Where there is no healthy part, and in a control."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast jobs are played, and what follows from it for the judge.
+
+    Attributes:
+        step_s: of a healthy step.
+        history_steps: of the healthy run before: so many as the rules need to learn from it.
+        settle_s: from the last step to the judgement: an alert of the last moment has been delivered then.
+        grace_s: for so long after the end of a fault its traces are in the windows: an alert is about it.
+    """
+
+    step_s: float
+    history_steps: int
+    settle_s: float
+    grace_s: float
+
+
+COMPRESSED: Final = Pace(step_s=0.25, history_steps=300, settle_s=5, grace_s=10 + 1)
+"""For the test profile: four steps in a scrape of 1 s. It learns from second 44 on, and needs ten samples in
+20 s; its shortest window of a phase's mean is 10 s, and it evaluates each second."""
+SHIPPED: Final = Pace(step_s=4, history_steps=2100, settle_s=75, grace_s=120 + 15)
+"""For the rules as they are shipped: as many steps in a scrape of 15 s. They learn from thirty samples, 4
+minutes apart; their shortest window is 2 minutes."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +47,7 @@ class Scene:
     """What is played, how, and the truth for the judge."""
 
     playable: Playable
+    pace: Pace = COMPRESSED
 
     @property
     def name(self) -> str:
@@ -44,12 +64,12 @@ class Scene:
 
     @cached_property
     def scenario(self) -> Scenario:
-        """The scenario in compressed time."""
+        """The scenario at its pace."""
         chosen = self.playable
         load = held_out_scenario if chosen.held_out else load_scenario
         scenario = load(chosen.name, seed=chosen.seed, magnitude=chosen.magnitude, topology=chosen.topology)
         model = dataclasses.replace(scenario.model, signals=chosen.signals)
-        return dataclasses.replace(scenario, model=model).compressed(scenario.step_seconds / STEP_S)
+        return dataclasses.replace(scenario, model=model).compressed(scenario.step_seconds / self.pace.step_s)
 
     @property
     def truth(self) -> Truth:
@@ -77,9 +97,8 @@ class Scene:
 
     @property
     def seconds(self) -> float:
-        """How long the job lasts at most."""
-        most = FAULTY_MOST_S / 2 if self.playable.brief else FAULTY_MOST_S
-        return self.onset_step * STEP_S + max(most, (self.steps - self.onset_step) * STEP_S)
+        """How long the job lasts at most: what makes its steps longer is watched no longer."""
+        return self.steps * self.pace.step_s
 
     @property
     def has_history(self) -> bool:
@@ -98,4 +117,8 @@ class Scene:
     @property
     def all_seconds(self) -> float:
         """How long it takes to play, the history too."""
-        return self.seconds + (HISTORY_STEPS * STEP_S if self.has_history else 0.0)
+        return self.seconds + (self.history_seconds if self.has_history else 0.0)
+
+    @property
+    def history_seconds(self) -> float:
+        return self.pace.history_steps * self.pace.step_s

@@ -1,0 +1,163 @@
+"""Rules scored on the fault lab's jobs in virtual time: `python -m bench.play --rules rules`.
+
+The catalogue, its truth and the judge are those of `argus-simulator score`. The rules are the files as they
+are shipped, at their own intervals: jobs have steps of 4 s, and what the exporters' state says of them is
+scraped every 15 s; a Prometheus on 127.0.0.1 answers for the rules (docs/fault-lab.md, "Fast play"). Prints
+each scenario as it is judged, the table, and ends in one line of JSON: that of `argus-simulator score`, and
+beside it
+
+    rules, late     what was evaluated, and whether recorded series were seen late
+    job_minutes     played, healthy runs before included
+    machine_s       that it took, all cores together working on it
+    days_per_hour   job-days in an hour at this speed
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import json
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+from argus_core.settings import SettingsError
+from argus_simulator.commands.score import machine, product, seeds
+from argus_simulator.demo.progress import Reporter
+from argus_simulator.engine.settings import SIGNALS
+from argus_simulator.score import baselines, report
+from argus_simulator.score.batches import Capacity, batches
+from argus_simulator.score.results import Result
+from argus_simulator.score.scene import SHIPPED, Scene
+from argus_simulator.score.suites import Playable, held_out_seeds, playables
+from bench.play.evaluate import LATE
+from bench.play.rules import UnplayableRules, read_rules
+from bench.play.score import Batch, Engine, play
+
+_ROOT = Path(__file__).resolve().parents[2]
+_BATCH = Capacity(jobs=8, ranks=160)
+"""Scenarios that share a Prometheus: more of them cost less each, and come later."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="bench.play", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rules", type=Path, default=_ROOT / "rules", help="folder of rule files (default: rules)"
+    )
+    parser.add_argument(
+        "--suite",
+        nargs="+",
+        default=["dev"],
+        metavar="SUITE",
+        help="dev (one variant of a row a seed), all (every variant), smoke, or scenarios (default: dev)",
+    )
+    parser.add_argument(
+        "--seed", type=seeds, default=(0,), metavar="N[-M]", help="one or several (default: 0)"
+    )
+    parser.add_argument(
+        "--held-out", type=int, default=0, metavar="SEEDS", help="instead of --seed: totals of so many seeds"
+    )
+    parser.add_argument(
+        "--signals", choices=SIGNALS, default="hooks", help="what producers send (default: hooks)"
+    )
+    parser.add_argument(
+        "--late",
+        nargs="?",
+        choices=LATE,
+        const="all",
+        default="none",
+        help="see recorded series one evaluation late, as vmalert and a stateless Thanos ruler do: all "
+        "rules, or each at random (default: none; without a word: all)",
+    )
+    parser.add_argument(
+        "--alertmanager",
+        type=Path,
+        default=_ROOT / "alertmanager" / "alertmanager.yaml",
+        metavar="FILE",
+        help="whose inhibitions count (default: the shipped one)",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        help="batches at a time (default: cores)",
+    )
+    parser.add_argument("--json", action="store_true", help="nothing but the last line on stdout")
+    options = parser.parse_args(argv)
+    engine = Engine(tuple(sorted(options.rules.glob("*.yaml"))), options.alertmanager, options.late)
+    try:
+        if not read_rules(engine.rules):
+            parser.error(f"no rules in {options.rules}")
+        chosen = _playables(options)
+    except (UnplayableRules, SettingsError) as error:
+        parser.error(str(error))
+    return _score(options, engine, [Scene(one, SHIPPED) for one in chosen])
+
+
+def _playables(options: argparse.Namespace) -> list[Playable]:
+    held_out = held_out_seeds(product(), options.held_out) if options.held_out else options.seed
+    found = [
+        one for suite in options.suite for one in playables(suite, held_out, held_out=bool(options.held_out))
+    ]
+    return [dataclasses.replace(one, signals=options.signals) for one in dict.fromkeys(found)]
+
+
+def _score(options: argparse.Namespace, engine: Engine, scenes: list[Scene]) -> int:
+    reporter = Reporter(sys.stderr if options.json else sys.stdout)
+    reporter.say(
+        f"{len(scenes)} scenarios, signals {options.signals}, rules {options.rules}, late {engine.late}"
+    )
+    where, began = machine(), time.monotonic()
+    played: list[Batch] = []
+    results: list[Result] = []
+    with concurrent.futures.ProcessPoolExecutor(
+        options.processes, multiprocessing.get_context("spawn")
+    ) as pool:
+        running = [pool.submit(play, scenes, engine) for scenes in batches(scenes, _BATCH)]
+        for done in concurrent.futures.as_completed(running):
+            batch = done.result()
+            played.append(batch)
+            results += batch.results
+            for first, *rest in [] if options.held_out else batch.stories:
+                reporter.step(first)
+                for line in rest:
+                    reporter.say(f"      {line}")
+            reporter.step(
+                f"{len(results)} of {len(scenes)} done; the last {len(batch.results)}: "
+                f"{batch.job_seconds / 60:.0f} job-minutes, {batch.record_s:.0f} s to play them, "
+                f"{batch.evaluate_s:.0f} s to evaluate"
+            )
+    machine_s = time.monotonic() - began
+    for line in () if options.held_out else report.table(results):
+        reporter.say(line)
+    for line in report.summary(results):
+        reporter.say(line)
+    compared = baselines.compare(results)
+    for line in baselines.lines(compared):
+        reporter.say(line)
+    failures = sorted({failure for batch in played for failure in batch.failures})
+    for failure in failures:
+        reporter.say(failure)
+    minutes = sum(batch.job_seconds for batch in played) / 60
+    reporter.say(f"\n{minutes:.0f} job-minutes in {machine_s:.0f} s: {minutes / machine_s:.2f} a second")
+    score = json.loads(
+        report.as_json(product(), options.signals, where, results, compared, rows=not options.held_out)
+    )
+    score |= {
+        "rules": str(options.rules),
+        "late": engine.late,
+        "job_minutes": round(minutes, 1),
+        "machine_s": round(machine_s, 1),
+        "days_per_hour": round(minutes / 1440 / (machine_s / 3600), 2),
+    }
+    print(json.dumps(score), flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The fast play beside the real stack: `python -m bench.play.compare` (as long as `--seconds`, and a minute).
+
+The same jobs are played in real time by real exporters to a real Prometheus, then in virtual time, scraped
+and evaluated at the same moments. Alerts are compared from the moment they are pending: the same labels,
+begin and end within one evaluation of their group. Prints what differs, and ends in one line of JSON:
+
+    equal_to_live   whether nothing differs
+    alerts          spells of alerts, pending or firing, that the real stack had
+    shifted         of these begin or end elsewhere
+    only_live, only_fast  have no counterpart
+    lag_s           by how much the live jobs were late at worst: late jobs are other jobs
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from argus_simulator.lab import Scenario
+from argus_simulator.score.scene import SHIPPED, Scene
+from argus_simulator.score.suites import playables
+from bench.play.alerts import Spell
+from bench.play.evaluate import Evaluator
+from bench.play.history import record
+from bench.play.live import Lived, live
+from bench.play.rules import Rule, read_rules
+from bench.play.storage import Storage
+
+_SCENARIOS: Final = ("healthy", "gpu-throttle mid", "dataload-stall", "hang-noncomm")
+"""A healthy job, a rank 1.5 times slower, a slow loader, a hang."""
+_PACE: Final = dataclasses.replace(SHIPPED, step_s=1.0)
+"""Faults begin after 200 steps, and nobody waits a quarter of an hour for that."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="bench.play.compare",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rules", type=Path, default=Path("rules"), help="folder of rule files")
+    parser.add_argument("--scenarios", nargs="+", default=_SCENARIOS, metavar="SCENARIO")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--signals", default="hooks")
+    parser.add_argument("--seconds", type=float, default=660.0, help="how long they play (default: 660)")
+    options = parser.parse_args(argv)
+    files = sorted(options.rules.glob("*.yaml"))
+    jobs: dict[str, Scenario] = {}
+    for text in options.scenarios:
+        playable = dataclasses.replace(playables(text, [options.seed])[0], signals=options.signals)
+        scene = Scene(playable, _PACE)
+        jobs[f"job-{len(jobs)}"] = scene.scenario
+        print(f"job-{len(jobs) - 1}: {scene.name}, {scene.ranks} ranks", flush=True)
+    lived = live(jobs, files, options.seconds)
+    rules = read_rules(files, offset_ms=lambda file, name, _: lived.group_offsets_ms[file.name, name])
+    return _report(lived, rules, play_again(jobs, rules, lived))
+
+
+def play_again(jobs: Mapping[str, Scenario], rules: Sequence[Rule], lived: Lived) -> list[Spell]:
+    """Alerts of the same jobs in virtual time, at the moments at which the real stack did what it did."""
+    with tempfile.TemporaryDirectory(prefix="argus-play-") as folder, Storage(Path(folder)) as storage:
+        for job, scenario in jobs.items():
+            begin_ns = lived.begin_ns[job]
+            seconds = lived.end_ms / 1000 - begin_ns / 1e9 + _PACE.step_s
+            history = record(scenario, job, begin_ns, seconds, scrape_offsets_ms=lived.scrape_offsets_ms)
+            storage.write(history.series)
+        evaluator = Evaluator(storage, rules)
+        evaluator.advance(min(lived.begin_ns.values()) // 1_000_000, lived.end_ms)
+        for rule, why in evaluator.failures.items():
+            print(f"rule failed: {rule}: {why}")
+        return evaluator.spells()
+
+
+def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
+    intervals = {rule.alert: rule.group.interval_ms for rule in rules if rule.alert}
+    begin_ms = min(lived.begin_ns.values()) // 1_000_000
+    for name, error in lived.errors.items():
+        print(f"rule failed live: {name}: {error}")
+
+    def line(spell: Spell) -> str:
+        labels = dict(spell.labels)
+        name = labels.pop("alertname")
+        words = " ".join(f"{key}={value}" for key, value in labels.items())
+        times = f"{(spell.begin_ms - begin_ms) / 1000:.1f} to {(spell.end_ms - begin_ms) / 1000:.1f} s"
+        return f"{name} {spell.state} {times} {words}"
+
+    left = list(fast)
+    shifted = only_live = 0
+    for spell in lived.spells:
+        alike = [one for one in left if (one.labels, one.state) == (spell.labels, spell.state)]
+        if not alike:
+            only_live += 1
+            print(f"only live: {line(spell)}")
+            continue
+        nearest = min(alike, key=lambda one: _distance_ms(one, spell))
+        left.remove(nearest)
+        if _distance_ms(nearest, spell) > _SLACK * intervals[dict(spell.labels)["alertname"]]:
+            shifted += 1
+            print(f"live: {line(spell)}\nfast: {line(nearest)}")
+    for spell in left:
+        print(f"only fast: {line(spell)}")
+    print(
+        json.dumps(
+            {
+                "equal_to_live": not (shifted or only_live or left),
+                "alerts": len(lived.spells),
+                "shifted": shifted,
+                "only_live": only_live,
+                "only_fast": len(left),
+                "lag_s": round(lived.lag_s, 3),
+            }
+        )
+    )
+    return 0
+
+
+_SLACK: Final = 1.1
+"""Evaluations: one, and what moments read from the real stack are off by."""
+
+
+def _distance_ms(one: Spell, other: Spell) -> int:
+    return max(abs(one.begin_ms - other.begin_ms), abs(one.end_ms - other.end_ms))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

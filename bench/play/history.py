@@ -1,0 +1,322 @@
+"""What Prometheus would have scraped from a job of the fault lab, computed in virtual time.
+
+The job, its producers, the exporter's state of each rank and its collectors are the real ones; what is left
+out is the waiting, the socket and the text of the scrape. Spans of one step that count as one phase are added
+up before the exporter counts them, unless the rank sends kernels; a test compares that with the wire.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from argus_core import wire
+from argus_core.link import ORDER, Link
+from argus_core.remote_write import Labels
+from argus_exporter.config import ExporterConfig
+from argus_exporter.intake import records
+from argus_exporter.names import NameTable
+from argus_exporter.place.topology import Identity
+from argus_exporter.place.topology_file import JobTopology
+from argus_exporter.place.topology_file import Topology as Places
+from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
+from argus_exporter.ranks.channels import Attachment, channels_of
+from argus_exporter.ranks.live import adopt_page
+from argus_exporter.ranks.rank_registry import RankRegistry
+from argus_exporter.ranks.rank_state import RankState
+from argus_simulator.engine.plan import SPAN_DTYPE
+from argus_simulator.lab import Scenario
+from argus_simulator.player import Player, Progress
+from bench.play.storage import STALE, Floats, Ints
+
+SCRAPE_MS: Final = 15_000
+_PORT: Final = 9877
+
+Series = dict[Labels, tuple[Ints, Floats]]
+"""Times in ms and values."""
+
+
+@dataclass(frozen=True)
+class History:
+    """A job's series, and how it went."""
+
+    training_job: str
+    begin_ms: int
+    end_ms: int
+    """Unix time at which the job ended."""
+    series: Series
+    progress: Progress
+
+
+class Clock:
+    """Virtual time: Unix ns, and the same as monotonic."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.now_ns = now_ns
+
+    def unix(self) -> int:
+        return self.now_ns
+
+    def seconds(self) -> float:
+        return self.now_ns / 1e9
+
+
+def record(
+    scenario: Scenario,
+    training_job: str,
+    begin_ns: int,
+    seconds: float,
+    *,
+    steps: int | None = None,
+    settle_s: float = 0.0,
+    model: str = "",
+    scrape_offsets_ms: Mapping[str, int] | None = None,
+    link: Callable[[Host, Callable[[], wire.Hello], int], Link] | None = None,
+) -> History:
+    """Play a job for so long and scrape the exporter of each of its hosts every 15 s.
+
+    Args:
+        begin_ns: Unix time at which the job begins.
+        steps: end it after so many of them.
+        settle_s: how long the exporters are scraped after the job.
+        model: what it trains; jobs alike are compared with one another's past.
+        scrape_offsets_ms: when each instance (`instance_of`) is scraped within 15 s; default: by its name.
+        link: connects a producer (its HELLO, its page) to the exporter of its host.
+    """
+    connect = link or (lambda host, hello, page: InProcess(host.ranks, hello, page))
+    clock = Clock(begin_ns)
+    topology = scenario.topology.build()
+    places = Places({training_job: JobTopology(model=model)})
+    hosts = []
+    for index in range(topology.host_index(topology.ranks - 1) + 1):
+        instance = instance_of(training_job, index)
+        offset = (scrape_offsets_ms or {}).get(instance, zlib.crc32(instance.encode()))
+        hosts.append(Host(clock, instance, offset % SCRAPE_MS, places))
+    gaps = scenario.scrape_gaps
+
+    def wait(span_s: float) -> bool:
+        until = clock.now_ns + round(span_s * 1e9)
+        while (host := min(hosts, key=lambda one: one.due_ms)).due_ms * 1_000_000 <= until:
+            clock.now_ns = max(clock.now_ns, host.due_ms * 1_000_000)
+            host.scrape(reached=not unscraped[0])
+        clock.now_ns = until
+        return False
+
+    unscraped = [False]
+
+    def after(progress: Progress) -> None:
+        step = progress.steps
+        if step == steps:
+            player.stop()
+        unscraped[0] = any(first <= step and (end is None or step < end) for first, end in gaps)
+
+    player = Player(
+        scenario.job(),
+        training_job,
+        Path("in-process"),
+        clock=clock.unix,
+        wait=wait,
+        on_step=after,
+        monotonic=clock.unix,
+        link=lambda rank, hello, page: connect(hosts[topology.host_index(rank)], hello, page),
+    )
+    player.play(seconds)
+    end_ms = clock.now_ns // 1_000_000
+    wait(settle_s)
+    series: Series = {}
+    for host in hosts:
+        series |= host.series()
+    return History(training_job, begin_ns // 1_000_000, end_ms, series, player.progress)
+
+
+def instance_of(training_job: str, host: int) -> str:
+    return f"{training_job}-host-{host}:{_PORT}"
+
+
+class Host:
+    """The exporter of one host, and what Prometheus has scraped from it.
+
+    Args:
+        offset_ms: when it is scraped, after multiples of the interval.
+        places: its topology file.
+    """
+
+    def __init__(self, clock: Clock, instance: str, offset_ms: int, places: Places) -> None:
+        self.ranks = RankRegistry(ExporterConfig(), clock.seconds, places)
+        begin_ms = clock.now_ns // 1_000_000
+        self.due_ms = begin_ms + (offset_ms - begin_ms) % SCRAPE_MS
+        self._clock = clock
+        self._target = {"job": "argus", "instance": instance}
+        self._columns: dict[tuple[str, ...], _Column] = {}
+        self._present: set[tuple[str, ...]] = set()
+
+    def scrape(self, *, reached: bool = True) -> None:
+        """What is due now; nothing but `up 0` where nobody reaches the host."""
+        at_ms = self.due_ms
+        self.due_ms += SCRAPE_MS
+        self.ranks.forget_lost()
+        present: set[tuple[str, ...]] = set()
+        for name, labels, value in self._samples() if reached else ():
+            key = name, *labels.values()
+            column = self._columns.get(key)
+            if column is None:
+                column = self._columns[key] = _Column(self._labels(name, labels))
+            column.add(at_ms, value)
+            present.add(key)
+        for key in self._present - present:
+            self._columns[key].add(at_ms, STALE)
+        self._present = present
+        up = self._columns.setdefault(("up",), _Column(self._labels("up", {})))
+        up.add(at_ms, float(reached))
+
+    def series(self) -> Series:
+        return {column.labels: column.arrays() for column in self._columns.values()}
+
+    def _samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
+        for rank in list(self.ranks):
+            for window in rank.kernels.take_complete():
+                rank.kernels.publish(rank.kernels.summarise(window))
+        for family in CollectorRunner(ALL_COLLECTORS, self.ranks).collect():
+            for sample in family.samples:
+                yield sample.name, sample.labels, sample.value
+
+    def _labels(self, name: str, labels: Mapping[str, str]) -> Labels:
+        merged = {**labels, **self._target, "__name__": name}
+        return tuple(sorted((key, value) for key, value in merged.items() if value))
+
+
+@dataclass
+class _Column:
+    """One series as it grows."""
+
+    labels: Labels
+    times: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, at_ms: int, value: float) -> None:
+        self.times.append(at_ms)
+        self.values.append(value)
+
+    def arrays(self) -> tuple[Ints, Floats]:
+        return np.array(self.times, np.int64), np.frombuffer(self.values, np.float64)
+
+
+class InProcess(Link):
+    """A producer's link whose other end is the state of the rank, in this process.
+
+    Args:
+        ranks: of the exporter that it reaches.
+        hello: called at each connect.
+        page: descriptor of the producer's page.
+    """
+
+    def __init__(self, ranks: RankRegistry, hello: Callable[[], wire.Hello], page: int) -> None:
+        super().__init__(Path("in-process"), hello, page_fd=page)
+        self._ranks = ranks
+        self._rank: RankState | None = None
+        self._shapes: dict[bytes, _Shape] = {}
+
+    @property
+    def connected(self) -> bool:
+        return self._rank is not None
+
+    def flush(self) -> None:
+        if self._rank is None:
+            self._greet()
+        assert self._rank is not None
+        for type_ in ORDER:
+            packed = self._buffers[type_]
+            if not packed:
+                continue
+            self._buffers[type_] = bytearray()
+            if type_ == wire.MessageType.NAMES:
+                for name in wire.Name.unpack_all(memoryview(packed)):
+                    self._bound.bind(name)
+            elif type_ == wire.MessageType.SPANS and wire.Channel.KERNELS not in self._attachment.channels:
+                self._add_up(self._rank, np.frombuffer(packed, SPAN_DTYPE))
+            else:
+                count = len(packed) // wire.RECORDS[wire.MessageType(type_)].FORMAT.size
+                header = wire.Header(wire.MessageType(type_), count, 0, 0)
+                records.take(self._rank, header, memoryview(packed), self._bound)
+
+    def close(self, exit_status: int | None = None) -> None:
+        self.flush()
+        assert self._rank is not None
+        self._ranks.detach(self._rank, self._attachment, said_bye=exit_status is not None)
+        self._rank = None
+
+    def _greet(self) -> None:
+        hello = self._hello()
+        self._attachment = Attachment(channels_of(hello.channels), os.getuid(), os.getpid())
+        assert self._page_fd is not None
+        page = adopt_page(hello, [os.dup(self._page_fd)])
+        self._rank = self._ranks.hello(Identity.from_hello(hello), self._attachment, page)
+        self._bound = NameTable(self._rank.texts)
+        self._shapes.clear()
+        for text, id_ in self._names.items():
+            self._bound.bind(wire.Name(id_, wire.encode_name(text)))
+        self.connects += 1
+
+    def _add_up(self, rank: RankState, spans: NDArray[np.void]) -> None:
+        """Count spans by phase: what `records.span` does one by one."""
+        codes = (
+            spans["phase_id"].astype(np.uint64) << _PHASE_BITS
+            | spans["group_id"].astype(np.uint64) << _GROUP_BITS
+            | spans["kind"].astype(np.uint64) << _KIND_BITS
+            | spans["source"]
+        )
+        text = codes.tobytes()
+        shape = self._shapes.get(text)
+        if shape is None:
+            shape = self._shapes[text] = _Shape.of(codes, self._bound)
+        own = np.maximum(spans["duration_ns"] / 1e9 - spans["nested_seconds"], 0.0)[shape.order]
+        sums, longest = np.add.reduceat(own, shape.starts), np.maximum.reduceat(own, shape.starts)
+        rank.channel(wire.Channel.PHASES).records += len(spans)
+        for key, count, seconds, most in zip(
+            shape.keys, shape.counts, sums.tolist(), longest.tolist(), strict=True
+        ):
+            rank.phases.count(*key, spans=count, seconds=seconds, longest=most)
+
+
+_PHASE_BITS: Final = np.uint64(40)
+_GROUP_BITS: Final = np.uint64(16)
+_KIND_BITS: Final = np.uint64(8)
+"""Of a number that two spans share which count together."""
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Which spans of a step count together; it is the same in most steps.
+
+    Attributes:
+        order: the spans sorted by phase.
+        starts: where each phase begins in that order, with its key (phase, kind, group, source) and number.
+    """
+
+    order: Ints
+    starts: Ints
+    keys: tuple[tuple[str, str, str, str], ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, codes: NDArray[np.uint64], names: NameTable) -> _Shape:
+        distinct, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
+        keys = tuple(
+            (
+                names.text(code >> 40),
+                wire.Kind(code >> 8 & 0xFF).name.lower(),
+                names.text(code >> 16 & 0xFFFFFF),
+                wire.Source(code & 0xFF).name.lower(),
+            )
+            for code in distinct.tolist()
+        )
+        starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
+        return cls(np.argsort(inverse, kind="stable"), starts, keys, tuple(counts.tolist()))

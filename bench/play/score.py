@@ -1,0 +1,184 @@
+"""Scenarios of the fault lab in virtual time, judged by the lab's own judge on what the rules said."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from argus_simulator.engine.faults import Fault
+from argus_simulator.score import report
+from argus_simulator.score.baselines import named
+from argus_simulator.score.claims import Claim, claims_of, sentences
+from argus_simulator.score.job_timeline import JobTimeline
+from argus_simulator.score.judging import judge, judge_healthy
+from argus_simulator.score.members import JobMembers
+from argus_simulator.score.playing import Log, effect_of
+from argus_simulator.score.results import Result, result_of
+from argus_simulator.score.scene import Scene
+from argus_simulator.stack import Notification, Samples
+from bench.play.delivery import Delivery
+from bench.play.evaluate import Evaluator, Late
+from bench.play.history import SCRAPE_MS, History, record
+from bench.play.rules import aligned, read_rules
+from bench.play.storage import Storage
+
+_EPOCH_MS: Final = 1_700_000_000_000
+"""Virtual time begins here."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What evaluates.
+
+    Attributes:
+        rules: files.
+        alertmanager: its configuration, which says what is told.
+        late: whether rules see recorded series late; groups are then evaluated at multiples of their
+            intervals, as vmalert does.
+    """
+
+    rules: tuple[Path, ...]
+    alertmanager: Path
+    late: Late = "none"
+
+
+@dataclass
+class Batch:
+    """Scenarios that were played side by side.
+
+    Attributes:
+        results: one a scenario.
+        stories: for each result its lines: what was injected, who was told of when.
+        failures: rules whose evaluation failed at some moment, with the reason.
+        job_seconds: virtual, healthy runs before included.
+        record_s, evaluate_s: time of this machine.
+    """
+
+    results: list[Result] = field(default_factory=list)
+    stories: list[list[str]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    job_seconds: float = 0.0
+    record_s: float = 0.0
+    evaluate_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Played:
+    scene: Scene
+    job: History
+    before: History | None
+    """The healthy run before."""
+
+
+def play(scenes: Sequence[Scene], engine: Engine) -> Batch:
+    """Play scenarios side by side, evaluate the rules over them, and judge each."""
+    batch = Batch()
+    began = time.perf_counter()
+    played = [_record(scene, f"job-{number}") for number, scene in enumerate(scenes)]
+    histories = [one for of in played for one in (of.before, of.job) if one is not None]
+    batch.job_seconds = sum(one.end_ms - one.begin_ms for one in histories) / 1000
+    batch.record_s = time.perf_counter() - began
+    began = time.perf_counter()
+    rules = read_rules(engine.rules, offset_ms=None if engine.late == "none" else aligned)
+    with tempfile.TemporaryDirectory(prefix="argus-play-") as folder, Storage(Path(folder)) as storage:
+        for history in histories:
+            storage.write(history.series)
+        evaluator = Evaluator(storage, rules, engine.late)
+        evaluator.advance(_EPOCH_MS, max(_judged_ms(one) for one in played))
+        batch.evaluate_s = time.perf_counter() - began
+        batch.failures = [f"rule failed: {name}: {why}" for name, why in evaluator.failures.items()]
+        told = Delivery(engine.alertmanager).notifications(evaluator.spells())
+        for one in played:
+            result, story = _judge(one, storage, told)
+            batch.results.append(result)
+            batch.stories.append(story)
+    return batch
+
+
+def _record(scene: Scene, name: str) -> _Played:
+    begin_ms = _EPOCH_MS + zlib.crc32(f"{scene.key}".encode()) % SCRAPE_MS
+    before = None
+    model = f"model-{name}"
+    if scene.has_history:
+        before = record(
+            scene.history(),
+            f"{name}-before",
+            begin_ms * 1_000_000,
+            scene.history_seconds + scene.pace.step_s,
+            steps=scene.pace.history_steps,
+            settle_s=scene.pace.settle_s,
+            model=model,
+        )
+        begin_ms = before.end_ms
+    job = record(
+        scene.scenario,
+        name,
+        begin_ms * 1_000_000,
+        scene.seconds + scene.pace.step_s,  # the last step may end a little late: their number decides
+        steps=scene.steps,
+        settle_s=scene.pace.settle_s,
+        model=model if before else "",
+    )
+    return _Played(scene, job, before)
+
+
+def _judged_ms(played: _Played) -> int:
+    return played.job.end_ms + round(played.scene.pace.settle_s * 1000)
+
+
+def _judge(played: _Played, storage: Storage, told: Sequence[Notification]) -> tuple[Result, list[str]]:
+    scene, job, before = played.scene, played.job, played.before
+    begin, end, judged_ms = job.begin_ms / 1000, job.end_ms / 1000, _judged_ms(played)
+    delivered = [one for one in told if one.received * 1000 <= judged_ms]
+    step_ends = tuple(job.progress.step_ends)
+    effect = None if job.progress.hung else effect_of(scene, begin, step_ends)
+    history_start = before.begin_ms / 1000 if before else begin
+    log = Log(history_start, begin, end, step_ends, effect, 0.0, job.progress.dropped)
+    timeline = JobTimeline(begin, end, step_ends)
+
+    def query(text: str) -> Samples:
+        return [(json.loads(labels), value) for labels, value in storage.at(text, judged_ms).items()]
+
+    members = JobMembers(query, job.training_job, judged_ms / 1000 - begin)
+    claims = claims_of(job.training_job, delivered, members)
+    judgement = judge(scene.truth, timeline, claims, scene.pace)
+    if before:
+        said = claims_of(before.training_job, delivered, lambda _: frozenset())
+        judgement = judgement.after(judge_healthy(scene.truth, history_start, begin, said, scene.pace))
+    onset = timeline.begins(scene.onset_step)
+    baselines = named(query, job.training_job, onset, end - 1)
+    result = result_of(scene, log, judgement, missed_scrapes=0.0, missed_evaluations=0.0, baselines=baselines)
+    return result, list(_story(scene, timeline, result, claims))
+
+
+def _story(scene: Scene, timeline: JobTimeline, result: Result, claims: Sequence[Claim]) -> Iterator[str]:
+    """What was injected when, and what was told when, in minutes and seconds of the job."""
+
+    def clock(at: float) -> str:
+        minutes, seconds = divmod(round(max(0.0, min(at, timeline.end) - timeline.start)), 60)
+        return f"{minutes:3}:{seconds:02}"
+
+    yield f"seed {result.seed}, {report.line(result)}"
+    for fault in scene.scenario.faults.values():
+        end = timeline.end if fault.end_step is None else timeline.begins(fault.end_step)
+        yield f"{clock(timeline.begins(fault.onset_step))} to {clock(end)}  INJECTED {_what(fault)}"
+    alike: dict[tuple[str, str, str], list[Claim]] = {}
+    for claim in claims:
+        alike.setdefault((claim.alert, claim.severity, claim.cause), []).append(claim)
+    for same in alike.values():
+        yield f"{clock(same[0].start)} to {clock(max(one.end for one in same))}  {sentences(same)[0]}"
+
+
+def _what(fault: Fault) -> str:
+    size = [
+        f"{name} {getattr(fault, name):g}"
+        for name, usual in (("factor", 1.0), ("seconds", 0.0), ("share", 1.0))
+        if getattr(fault, name) != usual
+    ]
+    return f"{fault.mechanism} {' '.join(size)} rank {','.join(map(str, fault.ranks))}".replace("  ", " ")

@@ -1,0 +1,61 @@
+"""What would have been scraped from a job in virtual time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from bench.play.history import History, InProcess, record
+from numpy.typing import NDArray
+
+from argus_core import wire
+from argus_exporter.intake import records
+from argus_exporter.ranks.rank_state import RankState
+from argus_simulator.lab import load_scenario
+
+BEGIN_NS = 1_700_000_000 * 10**9
+SCENARIO = dataclasses.replace(
+    load_scenario("faults/dataload-stall", topology="pipeline", seed=1).compressed(0.5), faults={}
+)
+"""Sixteen ranks, steps of 1 s, tensor and pipeline parallel."""
+
+
+class OneByOne(InProcess):
+    """Counts spans as the exporter does."""
+
+    def _add_up(self, rank: RankState, spans: NDArray[np.void]) -> None:
+        header = wire.Header(wire.MessageType.SPANS, len(spans), 0, 0)
+        records.take(rank, header, memoryview(spans.tobytes()), self._bound)
+
+
+def named(history: History, name: str) -> list[tuple[dict[str, str], NDArray[np.float64]]]:
+    """Labels and values of each series of a metric."""
+    found = [(dict(labels), values) for labels, (_, values) in history.series.items()]
+    return [(labels, values) for labels, values in found if labels["__name__"] == name]
+
+
+def test_spans_that_are_added_up_count_as_spans_one_by_one():
+    """The same series, scrapes and values, but for the rounding of sums."""
+    fast = record(SCENARIO, "a", BEGIN_NS, 50.0)
+    slow = record(SCENARIO, "a", BEGIN_NS, 50.0, link=lambda host, *rest: OneByOne(host.ranks, *rest))
+    assert fast.series.keys() == slow.series.keys()
+    for labels, (times, values) in slow.series.items():
+        np.testing.assert_array_equal(times, fast.series[labels][0])
+        np.testing.assert_allclose(values, fast.series[labels][1], rtol=1e-9, err_msg=str(labels))
+
+
+def test_a_job_of_steps_of_a_second_is_scraped_every_fifteen():
+    """Sixty steps in a minute, and each of the sixteen ranks knows them."""
+    history = record(SCENARIO, "a", BEGIN_NS, 1000.0, steps=60)
+    assert history.progress.steps == 60
+    steps = named(history, "argus_iteration_duration_seconds_count")
+    assert {int(labels["rank"]) for labels, _ in steps} == set(range(16))
+    for _, values in steps:
+        assert len(values) in (4, 5)
+        np.testing.assert_allclose(np.diff(values), 15, atol=1)
+
+
+def test_a_job_has_the_model_that_it_is_given():
+    """By which it is compared with its past."""
+    history = record(SCENARIO, "a", BEGIN_NS, 40.0, model="m")
+    assert {labels["model"] for labels, _ in named(history, "argus_job_info")} == {"m"}
