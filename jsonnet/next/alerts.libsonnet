@@ -5,10 +5,11 @@ local decision = 'rank:argus_decision:lost_ratio';
 function(c, l, rows)
   local key = std.join(',', ['%s=%%q' % name for name in c.jobLabels]);
   local values = std.join(' ', ['$labels.%s' % name for name in c.jobLabels]);
-  local causes = std.set([if 'cause' in row then row.cause else row.id for row in rows if row.as == 'culprit']);
+  local name(row) = if 'cause' in row then row.cause else row.id;
+  local causes = std.set([name(row) for row in rows if row.as == 'culprit']);
   local named = {
     ArgusStragglerRank: ['gpu-compute', 'host-cpu'],
-    ArgusHostStall: ['host-gc', 'host-jit', 'data-input'],
+    ArgusHostStall: ['host-gc', 'host-jit', 'host-alloc', 'data-input'],
     ArgusGroupImbalance: ['workload'],
     ArgusCollectiveLateRank: ['collective-late'],
     ArgusCollectiveSlowLink: ['link-slow'],
@@ -18,13 +19,30 @@ function(c, l, rows)
   assert told == causes : 'causes without an alert, or alerts without a cause: %s' % [std.setUnion(std.setDiff(causes, told), std.setDiff(told, causes))];
   // What people read of a cause: the words of its row.
   local words(names) = std.join('', [
-    '{{ if eq $labels.cause "%s" }}%s{{ end }}' % [cause, [row.words for row in rows if row.as == 'culprit' && (if 'cause' in row then row.cause else row.id) == cause][0]]
+    '{{ if eq $labels.cause "%s" }}%s{{ end }}' % [cause, [row.words for row in rows if row.as == 'culprit' && name(row) == cause][0]]
     for cause in names
   ]);
   local members =
     '{{ range $i, $rank := query (printf "topk(8, max by (rank) (rank:argus_evidence:lost_ratio{' + key + ',set=%q}))" ' + values + ' .) }}'
     + '{{ if $i }}, {{ end }}{{ $rank.Labels.rank }}{{ end }}';
-  [
+  // Not a finding: a job that stands still loses everything, and at once.
+  local stalled = {
+    alert: 'ArgusTrainingStalled',
+    expr: text.fill(|||
+      job:argus_stalled:seconds * on (%(job)s) group_right () rank:argus_verdict:active{verdict="culprit", cause=~"%(causes)s"}
+      or on (%(job)s) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")
+    |||, { job: l.job, causes: std.join('|', std.set([name(row) for row in rows if row.as == 'hang'])) }),
+    labels: { severity: c.severities.page, level: 'L1' },
+    annotations: {
+      summary: '{{ $labels.training_job }} has finished no iteration for {{ $value | humanizeDuration }}'
+               + '{{ if $labels.rank }}: rank {{ $labels.rank }} hangs{{ if ne $labels.phase "none" }} in {{ $labels.phase }}{{ end }}'
+               + '{{ else if $labels.phase }}: all ranks{{ with $labels.group }} of {{ . }}{{ end }} are in {{ $labels.phase }}{{ end }}.',
+      description: 'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual duration. ' % c.stallFactor
+                   + '{{ if $labels.rank }}The others wait for rank {{ $labels.rank }}.{{ else if $labels.phase }}Nobody is elsewhere, so it '
+                   + 'is the collective itself.{{ else }}Nothing tells whom the others wait for.{{ end }}',
+    },
+  };
+  [stalled] + [
     {
       alert: alert,
       local mine = text.fill('%(decision)s{cause=~"%(causes)s"}', { decision: decision, causes: std.join('|', named[alert]) }),

@@ -3,7 +3,7 @@
 // A row may yield to rows above it only, so there is no circle, and the order of rows is the order of evaluation.
 //   id: the label `cause` of the evidence.
 //   cause: that of the finding, where it differs: several kinds of evidence of one cause.
-//   as: 'context' is never named, it only excuses.
+//   as: 'context' is never named, it only excuses; 'hang' is named at once and excuses all, as the job stands still.
 //   team, level: who can mend it, and which level of the paper tells it.
 //   most: the highest severity.
 //   yields: [{to: ids, at: 'rank' or 'job', factor}]: excused where it costs at most `factor` times what they cost there.
@@ -13,9 +13,12 @@ local culprit = { as: 'culprit', yields: [], level: 'L2', most: 'page' };
 // What two ways of measuring one thing differ by.
 local tie = 1.5;
 local pauses = ['host-gc', 'host-jit'];
-local host = pauses + ['host-cpu', 'data-input'];
+local host = pauses + ['host-cpu', 'host-alloc', 'data-input'];
 local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
 [
+  { id: 'hang', cause: 'hang-host', as: 'hang', team: 'operations', words: 'hangs' },
+  { id: 'hang', cause: 'hang-data', as: 'hang', team: 'algorithm', phases: 'data', words: 'hangs while it fetches data' },
+  { id: 'hang-comm', as: 'hang', team: 'operations', words: 'waits for a collective that does not end' },
   context { id: 'own-excess', words: 'what a rank loses in its own phases, suspicious or not' },
   context { id: 'more-work', words: 'what a rank needs longer because it has more to do' },
   context { id: 'kept-waiting', words: 'what a rank waits in other collectives' },
@@ -28,10 +31,15 @@ local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
     yields: [{ to: pauses, at: 'rank', factor: tie }],
   },
   culprit {
+    id: 'host-alloc',
+    team: 'algorithm',
+    words: 'is held up by its own code, which allocates or pins memory, now on one rank and now on another',
+  },
+  culprit {
     id: 'data-input',
     team: 'algorithm',
     words: 'waits for its input data',
-    yields: [{ to: ['host-cpu'], at: 'rank', factor: tie }],
+    yields: [{ to: ['host-cpu'], at: 'rank', factor: tie }, { to: ['host-alloc'], at: 'job', factor: tie }],
   },
   culprit {
     id: 'kernel',

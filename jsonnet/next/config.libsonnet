@@ -58,6 +58,23 @@
     // Over which the share of a kernel is taken: its counters advance every two seconds.
     kernelRange: 60,
 
+    // Frames of the main thread (regular expressions over `function (module)`, a method is `Class.function`) that hold a rank
+    // up: it compiles, but not regular expressions or templates; or it does what is dear now on one rank and now on another.
+    compileFrames: '(.*[.])?_?compile(_(fx|fx_inner|graph|kernel|model|module|program))? .*',
+    compileFramesNot: '.*[(](re|regex|sre_compile|jinja2)([.].*)?[)]',
+    allocationFrames: '(.*[.])?(empty_cache|_?pin_memory|malloc|cuda(Malloc|Free)(Host|Async)?) .*',
+    mainThread: 'MainThread.*',
+
+    // ---- stall --------------------------------------------------------------------------------------------------
+    // No iteration for so many usual durations (known after some iterations), and at least so many seconds; outside
+    // training (a checkpoint, an evaluation) it is this many seconds.
+    stallFactor: 5,
+    stallMinIterations: 3,
+    stallMinSeconds: 60,
+    stallOutsideTrainSeconds: 1800,
+    // Share of the ranks that must wait for one that is elsewhere, and the largest share that can be to blame.
+    stallShare: 0.5,
+
     // ---- precedence and decision ------------------------------------------------------------------------------
     // Share of a group's ranks below which nothing is said of it.
     minCoverage: 0.5,

@@ -7,7 +7,7 @@ local finding = 'rank:argus_finding:lost_ratio';
 local decision = 'rank:argus_decision:lost_ratio';
 local kept = 'cause, team, level, most';
 
-function(c, l)
+function(c, l, rows)
   local d = c.decision;
   local range(seconds) = '[' + duration.range(c, seconds) + ']';
   local ofRank(matchers) = text.fill(
@@ -114,19 +114,35 @@ function(c, l)
       about:: 'Who is to blame, as others read it: 1.',
       record: 'rank:argus_verdict:active',
       labels: { verdict: 'culprit' },
-      expr: finding + ' ^ 0',
+      expr: 'max by (' + l.finding + ', team, level) (' + finding + ' ^ 0)',
     },
+  ] + [
+    {
+      about:: 'Who or what holds up a job that stands still (%s): 1.' % row.words,
+      record: 'rank:argus_verdict:active',
+      labels: { verdict: 'culprit', cause: if 'cause' in row then row.cause else row.id, team: row.team, level: 'L1' },
+      local others = std.join('|', [other.phases for other in rows if other.id == row.id && 'phases' in other]),
+      expr: 'max by (' + l.who + ') (rank:argus_evidence:lost_ratio{cause="' + row.id + '"'
+            + (if 'phases' in row then ', phase=~"' + row.phases + '"' else if others != '' then ', phase!~"' + others + '"' else '') + '})',
+    }
+    for row in rows
+    if row.as == 'hang'
+  ] + [
     {
       about:: 'Who only waits for another rank: what it seems to lose is what that one costs. 1.',
       record: 'rank:argus_verdict:active',
       labels: { verdict: 'victim', cause: 'waiting', team: 'none', level: 'L2' },
       expr: text.fill(|||
-        max by (%(rank)s) (rank:argus_exclusion:lost_ratio{rank!="", by_rank!=""} ^ 0)
-        unless on (%(rank)s) (
-          max by (%(rank)s) (label_replace(rank:argus_exclusion:lost_ratio, "rank", "$1", "by_rank", "(.+)"))
-          or %(finding)s
+        (
+          max by (%(rank)s) (rank:argus_exclusion:lost_ratio{rank!="", by_rank!=""} ^ 0)
+          or max by (%(rank)s) (rank:argus_stall_open:timestamp_seconds ^ 0 and on (%(job)s) rank:argus_stall_suspect:bool)
         )
-      |||, { rank: l.rank, finding: finding }),
+        unless on (%(rank)s) label_replace(
+          max by (%(job)s, by_rank) (rank:argus_exclusion:lost_ratio{by_rank!=""}), "rank", "$1", "by_rank", "(.+)"
+        )
+        unless on (%(rank)s) %(finding)s
+        unless on (%(rank)s) rank:argus_stall_suspect:bool
+      |||, { rank: l.rank, job: l.job, finding: finding }),
     },
     {
       about:: 'Of whom nothing is said: too few ranks of a group are heard, or the job does something else. 1.',

@@ -10,6 +10,7 @@ function(config={})
   local collectives = (import 'evidence/collectives.libsonnet')(c, l);
   local work = (import 'evidence/work.libsonnet')(c, l);
   local pauses = (import 'evidence/pauses.libsonnet')(c, l);
+  local stacks = (import 'evidence/stacks.libsonnet')(c, l);
   local kernels = (import 'evidence/kernels.libsonnet')(c, l);
   // Phases that every job has are read side by side with the others.
   local known = ['forward', 'backward'];
@@ -39,11 +40,13 @@ function(config={})
       group('kernels', c.slowInterval, kernels.busy),
       group('transfers', c.slowInterval, collectives.transfers),
       group('work', c.statisticsInterval, work.measures),
-      group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + kernels.evidence),
+      group('stacks', c.slowInterval, stacks.measures),
+      group('stall', c.interval, (import 'evidence/stall.libsonnet')(c, l)),
+      group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + kernels.evidence + stacks.evidence),
       group('pauses', c.statisticsInterval, pauses.evidence),
     ] },
     'argus.decision.rules.yaml': { groups: [
       group('precedence', c.interval, (import 'precedence.libsonnet')(c, l, rows)),
-      group('decision', c.interval, (import 'decision.libsonnet')(c, l) + (import 'alerts.libsonnet')(c, l, rows)),
+      group('decision', c.interval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows)),
     ] },
   }
