@@ -19,10 +19,18 @@ function(c, l) {
       labels: { cause: cause, detector: 'pause', phase: 'all' },
       expr: text.fill(|||
         (
-          %(pause)s - on (%(job)s) group_left () quantile by (%(job)s) (0.5, %(pause)s)
+          %(pause)s - on (%(job)s) group_left () quantile by (%(job)s) (0.5,
+            %(pause)s or on (%(rank)s) 0 * max by (%(rank)s) (%(up)s)
+          )
         ) >= %(least)s
-        and on (%(job)s) count by (%(job)s) (%(pause)s) > 1
-      |||, { pause: 'rank:argus_pause:ratio{pause="%s"}' % cause, job: l.job, least: c.evidenceRatio }),
+        and on (%(job)s) job:argus_ranks:count > 1
+      |||, {
+        pause: 'rank:argus_pause:ratio{pause="%s"}' % cause,
+        job: l.job,
+        rank: l.rank,
+        up: l.raw('argus_rank_up'),
+        least: c.evidenceRatio,
+      }),
     },
   ],
   local slowest = 'avg_over_time(job:argus_gc_pause:slowest_ratio[%s])' % duration.range(c, c.pauseWindow),

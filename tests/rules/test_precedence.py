@@ -1,0 +1,131 @@
+"""The table of causes decides who is named, whatever came first: the rules against a plain reading of the table."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import rjsonnet
+
+from rules.promtool import complaints, needs_promtool, rules_of
+
+pytestmark = needs_promtool
+ROOT = Path(__file__).resolve().parents[2]
+ROWS: list[dict[str, Any]] = json.loads(
+    rjsonnet.evaluate_file(str(ROOT / "jsonnet" / "next" / "causes.libsonnet"))
+)
+PHASES = {
+    "gpu-compute": ("backward", "forward"),
+    "collective-late": ("all_gather", "all_reduce"),
+    "data-input": ("data",),
+}
+ASKED_MINUTES = 20
+ONSETS = 40
+"""Evaluations within which evidence begins: ten minutes."""
+
+
+class About(NamedTuple):
+    """What evidence speaks of; of a job as a whole all but the cause are empty."""
+
+    cause: str
+    rank: str = ""
+    phase: str = ""
+    group: str = ""
+    set: str = ""
+
+
+Evidence = Mapping[About, float]
+
+
+def some_evidence(generator: random.Random) -> Evidence:
+    """Two to seven kinds of evidence on four ranks; each costs between 1 and 40 %."""
+    found: dict[About, float] = {}
+    for row in generator.choices([row for row in ROWS if row["as"] != "hang"], k=generator.randint(2, 7)):
+        cause, rank = row["id"], str(generator.randrange(4))
+        cost = round(generator.uniform(0.01, 0.4), 4)
+        if cause in ("regression", "host-alloc"):
+            found[About(cause)] = cost
+        elif cause == "link-slow":
+            found[About(cause, phase="all_reduce", group="dp")] = cost
+        elif cause == "suspect-set":
+            for member in "23":
+                found[About(cause, member, "forward", "dp", "tp:dp1")] = round(cost * 0.9 ** int(member), 4)
+        else:
+            choice = PHASES.get(cause, ("forward",))
+            for phase in generator.sample(choice, generator.randint(1, len(choice))):
+                found[About(cause, rank, phase, "dp")] = round(generator.uniform(0.01, 0.4), 4)
+    return found
+
+
+def named(evidence: Evidence) -> dict[About, float]:
+    """What the table leaves of the evidence, row after row."""
+    left: dict[About, float] = {}
+    for row in ROWS:
+        for about, cost in evidence.items():
+            if about.cause == row["id"] and not any(
+                cost <= yields["factor"] * _largest(left, about, yields) * (1 + 1e-9)
+                for yields in row["yields"]
+            ):
+                left[about] = cost
+    contexts = {row["id"] for row in ROWS if row["as"] == "context"}
+    return {about: cost for about, cost in left.items() if about.cause not in contexts}
+
+
+def _largest(left: Evidence, about: About, yields: Mapping[str, Any]) -> float:
+    """What the costliest of those to whom a row yields costs: of each rank and cause the sum over its phases."""
+    costs: dict[tuple[str, ...], float] = {}
+    for other, cost in left.items():
+        if other.cause in yields["to"] and (yields["at"] == "job" or other.rank == about.rank):
+            whose = other.cause, other.rank, other.set
+            costs[whose] = costs.get(whose, 0.0) + cost
+    return max(costs.values(), default=0.0)
+
+
+def _labels(values: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f'{name}="{value}"' for name, value in values.items() if value) + "}"
+
+
+def _series(job: str, evidence: Evidence, generator: random.Random | None) -> Iterator[dict[str, str]]:
+    for about, cost in evidence.items():
+        absent = generator.randrange(ONSETS) if generator else 0
+        labels = {"cluster": "c", "training_job": job, "detector": "d", **about._asdict()}
+        before = f"_x{absent} " if absent else ""
+        values = f"{before}{cost}x{ASKED_MINUTES * 4 + 20 - absent}"
+        yield {"series": "rank:argus_evidence:lost_ratio" + _labels(labels), "values": values}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_in_which_evidence_appears_changes_no_verdict(seed: int) -> None:
+    """Twenty sets of evidence, each in four orders: the same verdicts, and those of the table."""
+    generator = random.Random(seed)
+    series: list[dict[str, str]] = []
+    expected: list[dict[str, Any]] = []
+    for story in range(20):
+        evidence = some_evidence(generator)
+        for order in range(4):
+            job = f"story{story}-{order}"
+            series += _series(job, evidence, generator if order else None)
+            expected += [
+                {"labels": _labels({"cluster": "c", "training_job": job, **about._asdict()}), "value": cost}
+                for about, cost in named(evidence).items()
+            ]
+    files = rules_of([ROOT / "rules" / "next" / "argus.decision.rules.yaml"])
+    # As the evidence has its cause in `cause`, and the verdict the cause that people read, the row is compared.
+    asked = (
+        "label_replace(sum by (cluster, training_job, rank, phase, group, set, row) "
+        '(rank:argus_verdict:lost_ratio), "cause", "$1", "row", "(.+)")'
+    )
+    query = f"sum by (cluster, training_job, rank, phase, group, set, cause) ({asked})"
+    moments = [f"{ASKED_MINUTES}m", f"{ASKED_MINUTES}m15s"]
+    test = {
+        "interval": "15s",
+        "input_series": series,
+        "promql_expr_test": [
+            {"expr": query, "eval_time": moment, "exp_samples": expected} for moment in moments
+        ],
+    }
+    assert not complaints(files | {"evaluation_interval": "15s", "tests": [test]})
