@@ -1,4 +1,4 @@
-"""The table of causes decides who is named, whatever came first: the rules against a plain reading of the table."""
+"""The table of causes decides who is named, whatever came first: rules against a plain reading of it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def named(evidence: Evidence) -> dict[About, float]:
 
 
 def _largest(left: Evidence, about: About, yields: Mapping[str, Any]) -> float:
-    """What the costliest of those to whom a row yields costs: of each rank and cause the sum over its phases."""
+    """What the costliest of those to whom a row yields costs: the sum over the phases of a rank."""
     costs: dict[tuple[str, ...], float] = {}
     for other, cost in left.items():
         if other.cause in yields["to"] and (yields["at"] == "job" or other.rank == about.rank):
@@ -114,7 +114,7 @@ def test_the_order_in_which_evidence_appears_changes_no_verdict(seed: int) -> No
                 for about, cost in named(evidence).items()
             ]
     files = rules_of([ROOT / "rules" / "next" / "argus.decision.rules.yaml"])
-    # As the evidence has its cause in `cause`, and the verdict the cause that people read, the row is compared.
+    # The label `cause` of a verdict is what people read; the row is the cause of its evidence.
     asked = (
         "label_replace(sum by (cluster, training_job, rank, phase, group, set, row) "
         '(rank:argus_verdict:lost_ratio), "cause", "$1", "row", "(.+)")'

@@ -206,7 +206,8 @@ def suspects_along(identity: Identity, dimensions: Collection[str]) -> str:
         return ""
     if len(dimensions) == 1:
         return group_along(identity, *dimensions).name
-    shared = [(name, at[name]) for name in ("dp", "pp", "tp") if name in at and name not in dimensions]
+    names = [name for name in ("dp", "pp", "tp") if name in at and name not in dimensions]
+    shared: list[tuple[str, int]] = [(name, at[name]) for name in names]
     within_dp = {"cp", "ep", "edp"}.intersection(dimensions)
     if within_dp and "dp" in at and "dp" not in dimensions:
         shared = [(name, value) for name, value in shared if name != "dp"]

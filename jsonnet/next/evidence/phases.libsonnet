@@ -322,24 +322,5 @@ function(c, l) {
         )
       |||, at { share: c.slowHostShare })
     ),
-    evidence(
-      'host-cpu',
-      'node',
-      'A rank of a host all of whose ranks compute slowly, in a job that has other hosts: what they share is the host.',
-      text.fill(|||
-        label_replace(sum by (%(rank)s) (%(alone)s), "phase", "all", "", "")
-        and on (%(rank)s) (
-          %(places)s * on (%(node)s) group_left () (
-            count by (%(node)s) (%(places)s and on (%(rank)s) %(alone)s)
-            == count by (%(node)s) (%(places)s) > 1
-          )
-        )
-        and on (%(job)s) (count by (%(job)s) (count by (%(node)s) (%(places)s)) > 1)
-      |||, at {
-        node: l.list(['node']),
-        places: 'max by (' + l.list(['rank', 'node']) + ') (' + l.raw('argus_rank_info', ['node!=""']) + ')',
-        alone: text.fill('(%(slow)s{kind="compute"} and on (%(rank)s, phase) %(none)s)', at { none: without }),
-      })
-    ),
   ],
 }
