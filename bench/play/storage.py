@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import urllib.parse
@@ -151,7 +152,7 @@ class Storage:
     def _ask(self, what: str, **parameters: str) -> str:
         status, answer = self._request(
             f"/api/v1/{what}",
-            urllib.parse.urlencode(parameters).encode(),
+            "&".join(f"{name}={_quoted(value)}" for name, value in parameters.items()).encode(),
             {"Content-Type": "application/x-www-form-urlencoded"},
         )
         if status != 200:
@@ -177,6 +178,11 @@ def _results(text: str, between: str) -> Iterator[tuple[str, str]]:
     for part in text[begin + 20 : text.rindex("]}]}")].split(']},{"metric":'):
         labels, _, rest = part.partition(between)
         yield labels + "}", rest
+
+
+@functools.lru_cache(maxsize=4096)  # an expression is asked thousands of times
+def _quoted(text: str) -> str:
+    return urllib.parse.quote_plus(text)
 
 
 def _seconds(time_ms: int) -> str:
