@@ -66,6 +66,13 @@ def main(argv: list[str] | None = None) -> int:
         "--signals", choices=SIGNALS, default="hooks", help="what producers send (default: hooks)"
     )
     parser.add_argument(
+        "--step-seconds",
+        type=float,
+        default=SHIPPED.step_s,
+        metavar="S",
+        help=f"of healthy steps: faults begin and end at the same steps (default: {SHIPPED.step_s})",
+    )
+    parser.add_argument(
         "--late",
         nargs="?",
         choices=LATE,
@@ -96,7 +103,8 @@ def main(argv: list[str] | None = None) -> int:
         chosen = _playables(options)
     except (UnplayableRules, SettingsError) as error:
         parser.error(str(error))
-    return _score(options, engine, [Scene(one, SHIPPED) for one in chosen])
+    pace = dataclasses.replace(SHIPPED, step_s=options.step_seconds)
+    return _score(options, engine, [Scene(one, pace) for one in chosen])
 
 
 def _playables(options: argparse.Namespace) -> list[Playable]:
