@@ -25,6 +25,7 @@ from typing import Final
 from argus_simulator.lab import Scenario
 from argus_simulator.score.scene import SHIPPED, Scene
 from argus_simulator.score.suites import playables
+from argus_simulator.stack.signals import StopSignals
 from bench.play.alerts import Spell
 from bench.play.evaluate import Evaluator
 from bench.play.history import record
@@ -50,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--signals", default="hooks")
     parser.add_argument("--seconds", type=float, default=660.0, help="how long they play (default: 660)")
     options = parser.parse_args(argv)
+    StopSignals().raise_them()  # so that no server is left behind
     files = sorted(options.rules.glob("*.yaml"))
     jobs: dict[str, Scenario] = {}
     for text in options.scenarios:
