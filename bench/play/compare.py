@@ -2,11 +2,12 @@
 
 The same jobs are played in real time by real exporters to a real Prometheus, then in virtual time, scraped
 and evaluated at the same moments. Alerts are compared from the moment they are pending: the same labels,
-begin and end within one evaluation of their group. Prints what differs, and ends in one line of JSON:
+begin and end within one evaluation of their group. Prints them, and ends in one line of JSON:
 
     equal_to_live   whether nothing differs
     alerts          spells of alerts, pending or firing, that the real stack had
-    shifted         of these begin or end elsewhere
+    worst_s         by how much one of them begins or ends elsewhere at most
+    shifted         how many do so by more than an evaluation
     only_live, only_fast  have no counterpart
     lag_s           by how much the live jobs were late at worst: late jobs are other jobs
 """
@@ -93,7 +94,7 @@ def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
         return f"{name} {spell.state} {times} {words}"
 
     left = list(fast)
-    shifted = only_live = 0
+    shifted = only_live = worst_ms = 0
     for spell in lived.spells:
         alike = [one for one in left if (one.labels, one.state) == (spell.labels, spell.state)]
         if not alike:
@@ -102,9 +103,12 @@ def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
             continue
         nearest = min(alike, key=lambda one: _distance_ms(one, spell))
         left.remove(nearest)
+        worst_ms = max(worst_ms, _distance_ms(nearest, spell))
         if _distance_ms(nearest, spell) > _SLACK * intervals[dict(spell.labels)["alertname"]]:
             shifted += 1
             print(f"live: {line(spell)}\nfast: {line(nearest)}")
+        else:
+            print(f"both: {line(spell)}")
     for spell in left:
         print(f"only fast: {line(spell)}")
     print(
@@ -112,6 +116,7 @@ def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
             {
                 "equal_to_live": not (shifted or only_live or left),
                 "alerts": len(lived.spells),
+                "worst_s": worst_ms / 1000,
                 "shifted": shifted,
                 "only_live": only_live,
                 "only_fast": len(left),
