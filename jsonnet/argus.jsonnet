@@ -1,6 +1,7 @@
 // What `python -m tools.generate_rules` writes: paths in the repository to documents.
 local alertmanager = import 'alertmanager.libsonnet';
 local mixin = import 'mixin.libsonnet';
+local next = import 'next/main.libsonnet';
 local portable = mixin { _config+:: { flavour: 'portable' } };
 local test = mixin + (import 'profiles/test.libsonnet');
 
@@ -26,6 +27,9 @@ local ruleFiles(folder, flavour) =
   };
 
 ruleFiles('rules', mixin) + ruleFiles('rules/test', test) + ruleFiles('rules/portable', portable) + {
+  ['rules/next/' + file]: next()[file]
+  for file in std.objectFields(next())
+} + {
   // Pages to the pager, tickets to mail, all of it to chat.
   'alertmanager/alertmanager.yaml': alertmanager.new(
     function(team, severity)

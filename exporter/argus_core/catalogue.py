@@ -116,7 +116,9 @@ PHASE_DURATION = _summary(
 PHASE_INFO = _gauge(
     "argus_phase_info",
     ("phase", "kind", "waits"),
-    "1; waits: dimensions whose ranks the phase may wait for in its own time (dp,tp), none, or unknown.",
+    "1; waits: dimensions whose ranks the phase may wait for in its own time (dp,tp), none, or unknown; set: "
+    "the ranks that differ along these alone, of which each may be the one that is waited for.",
+    optional=("set",),
 )
 PHASE_GPU = _counter(
     "argus_phase_gpu_seconds_total",

@@ -7,7 +7,7 @@ the producer reports. A group is resolved here, once, so that no rule needs a jo
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -194,6 +194,30 @@ def group_along(identity: Identity, dimension: str) -> Group:
             size = of.get("dp", 0) // of["ep"]
     name = ".".join(f"{label}{value}" for label, value in shared)
     return Group(f"{dimension}:{name}" if name else dimension, size)
+
+
+def suspects_along(identity: Identity, dimensions: Collection[str]) -> str:
+    """Name of the ranks that differ from `identity` along these dimensions alone; empty where nobody knows.
+
+    Where a span holds waits along them, each rank of this set may be the one that the others wait for.
+    """
+    at, of = identity.coordinates, identity.sizes
+    if not dimensions or any(("ep" if name == "edp" else name) not in at for name in dimensions):
+        return ""
+    if len(dimensions) == 1:
+        return group_along(identity, *dimensions).name
+    shared = [(name, at[name]) for name in ("dp", "pp", "tp") if name in at and name not in dimensions]
+    within_dp = {"cp", "ep", "edp"}.intersection(dimensions)
+    if within_dp and "dp" in at and "dp" not in dimensions:
+        shared = [(name, value) for name, value in shared if name != "dp"]
+        if within_dp == {"edp"}:
+            shared.append(("ep", at["ep"]))
+        elif "edp" not in within_dp and all(name in of for name in within_dp):
+            # One size divides the other: the larger block holds the smaller.
+            shared.append(("block", at["dp"] // max(of[name] for name in within_dp)))
+    name = ".".join(f"{label}{value}" for label, value in shared)
+    dimension = "+".join(sorted(dimensions))
+    return f"{dimension}:{name}" if name else dimension
 
 
 def default_role(coordinates: Mapping[str, int]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
 from argus_core import wire
-from argus_exporter.place.topology import Group, Identity, RoutingTable, group_along
+from argus_exporter.place.topology import Group, Identity, RoutingTable, group_along, suspects_along
 
 FULL = Identity(
     "job",
@@ -155,3 +156,51 @@ def test_the_default_role_is_the_pipeline_and_tensor_index():
         sizes={"dp": 2, "tp": 2, "pp": 2},
     )
     assert Identity.from_hello(hello).role == "pp0.tp1"
+
+
+SIZES = {"pp": 2, "dp": 8, "tp": 2, "cp": 2, "ep": 4}
+PLACES = [
+    Identity(
+        "a",
+        0,
+        coordinates={"pp": pp, "dp": dp, "tp": tp, "cp": dp % SIZES["cp"], "ep": dp % SIZES["ep"]},
+        sizes=SIZES,
+    )
+    for pp, dp, tp in itertools.product(*(range(SIZES[name]) for name in ("pp", "dp", "tp")))
+]
+
+
+def _waiting_for(first: Identity, dimensions: tuple[str, ...]) -> list[Identity]:
+    """All to whom a chain of collectives along these dimensions leads."""
+    reached, groups = [first], set()
+    for place in reached:  # grows as it goes
+        groups |= {group_along(place, dimension) for dimension in dimensions}
+        along = ([group_along(other, dimension) for dimension in dimensions] for other in PLACES)
+        found = (other for other, its in zip(PLACES, along, strict=True) if not groups.isdisjoint(its))
+        reached += [other for other in found if other not in reached]
+    return reached
+
+
+@pytest.mark.parametrize(
+    "dimensions",
+    [
+        *itertools.combinations(("cp", "dp", "edp", "ep", "pp", "tp"), 1),
+        *itertools.combinations(("cp", "dp", "edp", "ep", "pp", "tp"), 2),
+        ("cp", "ep", "tp"),
+    ],
+    ids="+".join,
+)
+def test_suspects_are_those_that_may_wait_for_one_another(dimensions: tuple[str, ...]) -> None:
+    """Exactly, but for cp and edp together, which name the whole dp group."""
+    first = PLACES[5]
+    named = [
+        other for other in PLACES if suspects_along(other, dimensions) == suspects_along(first, dimensions)
+    ]
+    waiting = [other for other in PLACES if other in _waiting_for(first, dimensions)]
+    assert named == waiting or (dimensions == ("cp", "edp") and set(map(id, waiting)) < set(map(id, named)))
+
+
+def test_suspects_along_a_dimension_that_the_rank_does_not_know_are_nobody() -> None:
+    assert suspects_along(PLAIN, ["tp"]) == ""
+    assert suspects_along(PLAIN, ["dp", "tp"]) == ""
+    assert suspects_along(PLAIN, ["dp"]) == "dp"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from prometheus_client.metrics_core import Metric
 
 from argus_core import catalogue
+from argus_exporter.place.topology import suspects_along
 from argus_exporter.publish.collectors.base import FamilyBuilder, rank_labels, with_samples
 from argus_exporter.ranks.rank_state import RankState
 
@@ -32,5 +33,8 @@ class PhaseCollector:
             for (phase, kind, group), seconds in maxima.items():
                 longest.add(base | {"phase": phase, "kind": kind, "group": group}, seconds)
             for (phase, kind), waits in state.phases.waits().items():
-                info.add(base | {"phase": phase, "kind": kind, "waits": waits}, 1)
+                labels = base | {"phase": phase, "kind": kind, "waits": waits}
+                if waits not in ("none", "unknown"):
+                    labels["set"] = suspects_along(state.identity, waits.split(","))
+                info.add(labels, 1)
         return with_samples((duration, longest, info), "no phase has been reported")

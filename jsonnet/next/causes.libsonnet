@@ -1,0 +1,104 @@
+// The table of causes: who yields to whom, who can mend it, and what people read.
+//
+// A row may yield to rows above it only, so there is no circle, and the order of rows is the order of evaluation.
+//   id: the label `cause` of the evidence.
+//   cause: that of the finding, where it differs: several kinds of evidence of one cause.
+//   as: 'context' is never named, it only excuses; 'hang' is named at once and excuses all, as the job stands still.
+//   team, level: who can mend it, and which level of the paper tells it.
+//   most: the highest severity.
+//   yields: [{to: ids, at: 'rank' or 'job', factor}]: excused where it costs at most `factor` times what they cost there.
+//   words: what it is, in a sentence about a rank, a set, a group or the job.
+local context = { as: 'context', yields: [] };
+local culprit = { as: 'culprit', yields: [], level: 'L2', most: 'page' };
+// What two ways of measuring one thing differ by.
+local tie = 1.5;
+local pauses = ['host-gc', 'host-jit'];
+local host = pauses + ['host-cpu', 'host-alloc', 'data-input'];
+local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
+[
+  { id: 'hang', cause: 'hang-host', as: 'hang', team: 'operations', words: 'hangs' },
+  { id: 'hang', cause: 'hang-data', as: 'hang', team: 'algorithm', phases: 'data', words: 'hangs while it fetches data' },
+  { id: 'hang-comm', as: 'hang', team: 'operations', words: 'waits for a collective that does not end' },
+  context { id: 'own-excess', words: 'what a rank loses in its own phases, suspicious or not' },
+  context { id: 'more-work', words: 'what a rank needs longer because it has more to do' },
+  context { id: 'kept-waiting', words: 'what a rank waits in other collectives' },
+  culprit { id: 'host-gc', team: 'algorithm', words: 'pauses to collect garbage' },
+  culprit { id: 'host-jit', team: 'infrastructure', words: 'pauses to compile' },
+  culprit {
+    id: 'host-cpu',
+    team: 'operations',
+    words: 'has a slow host',
+    yields: [{ to: pauses, at: 'rank', factor: tie }],
+  },
+  culprit {
+    id: 'host-alloc',
+    team: 'algorithm',
+    words: 'is held up by its own code, which allocates or pins memory, now on one rank and now on another',
+  },
+  culprit {
+    id: 'data-input',
+    team: 'algorithm',
+    words: 'waits for its input data',
+    yields: [{ to: ['host-cpu'], at: 'rank', factor: tie }, { to: ['host-alloc'], at: 'job', factor: tie }],
+  },
+  culprit {
+    id: 'kernel',
+    cause: 'gpu-compute',
+    team: 'operations',
+    level: 'L3',
+    words: 'computes slowly on its GPU',
+    yields: [{ to: ['host-cpu'], at: 'rank', factor: tie }],
+  },
+  culprit {
+    id: 'gpu-compute',
+    team: 'operations',
+    words: 'computes slowly',
+    yields: [
+      { to: host, at: 'rank', factor: tie },
+      { to: ['more-work'], at: 'rank', factor: tie },
+      { to: ['host-gc'], at: 'job', factor: tie },
+    ],
+  },
+  culprit {
+    id: 'workload',
+    team: 'algorithm',
+    most: 'ticket',
+    words: 'has more to do than the others',
+    yields: [{ to: host + ['kernel', 'gpu-compute'], at: 'rank', factor: tie }],
+  },
+  culprit {
+    id: 'suspect-set',
+    cause: 'gpu-compute',
+    team: 'operations',
+    words: 'computes slowly; its ranks wait for one another within this phase, and nothing tells which of them it is',
+    yields: [
+      { to: ofRanks, at: 'job', factor: tie },
+      { to: ['more-work'], at: 'rank', factor: tie },
+    ],
+  },
+  culprit {
+    id: 'link-slow',
+    team: 'operations',
+    words: 'has a slow link',
+    // What many ranks lose at moments of their own is known by a lower bound.
+    yields: [{ to: ['host-gc'], at: 'job', factor: 2 * tie }],
+  },
+  culprit {
+    id: 'collective-late',
+    team: 'operations',
+    words: 'comes late to collectives, and none of its own phases says why',
+    yields: [
+      { to: ['own-excess'], at: 'rank', factor: 2 },
+      { to: ['more-work', 'kept-waiting'], at: 'rank', factor: tie },
+      { to: ofRanks + ['suspect-set', 'link-slow', 'own-excess'], at: 'job', factor: tie },
+    ],
+  },
+  culprit {
+    id: 'regression',
+    cause: 'unexplained',
+    team: 'infrastructure',
+    level: 'L1',
+    words: 'is slower than before, on all ranks alike',
+    yields: [{ to: ofRanks + ['suspect-set', 'link-slow', 'collective-late'], at: 'job', factor: tie }],
+  },
+]

@@ -1,0 +1,96 @@
+// Every knob of the rules: unit, meaning, and where its value comes from. Durations are seconds.
+{
+  _config+:: {
+    local c = self,
+
+    // What makes a job one job. A label that no series has costs nothing and changes nothing.
+    jobLabels: ['cluster', 'training_job'],
+    // PromQL matchers put into every selector of raw series, for example 'cluster="a"'.
+    argusSelector: '',
+    // Values of the label `severity`; another value changes the routing and no rule.
+    severities: { page: 'page', ticket: 'ticket', info: 'info' },
+
+    // ---- cadence --------------------------------------------------------------------------------------------
+    // Between scrapes; between evaluations of what reads few series; of what reads every rank; and of what hardly changes.
+    scrapeInterval: 15,
+    interval: 15,
+    statisticsInterval: 30,
+    slowInterval: 60,
+    // Age at which a scrape is surely stored: what compares two samples looks no later.
+    settle: 5,
+    // Ranges are so much shorter, so that closed and left-open ones hold the same samples.
+    rangeEpsilon: 1,
+
+    // ---- evidence -------------------------------------------------------------------------------------------
+    // Over which means are taken, and the spans that make one.
+    window: 120,
+    minSpans: 3,
+    // Share of the wall time from which a loss is kept as context, which excuses, and from which it is evidence.
+    contextRatio: 0.005,
+    evidenceRatio: 0.015,
+    // Ratio to the group's median, less 1, from which a rank stands out: so many standard deviations of the ranks of the
+    // phase, within these bounds (court: thresholds from the group's own spread); and while the spread is not known, for
+    // the first `spreadMinSamples` minutes of a job.
+    spreadFactor: 5,
+    spreadLeast: 0.05,
+    spreadMost: 0.5,
+    spreadWindow: 1800,
+    spreadMinSamples: 10,
+    spreadYoung: 0.2,
+    // Ratio over one scrape interval that is told at once: 1.5 less the noise of three spans.
+    fastRatio: 1.4,
+    // Share of the ranks of a group that must have kernels for their compute time to be compared instead of durations.
+    kernelCoverage: 0.8,
+    // A host phase that is slow by this share of what compute is slow by: the host is slow, not the GPU. So is a host that
+    // launches this much less ahead of its GPU than its peers do.
+    slowHostShare: 0.5,
+    hostLatencyRatio: 0.5,
+    // Phases (regular expression) with counters of their own.
+    pausePhases: 'gc|compile|jit',
+    // Over which pauses of all ranks are averaged, at least so many times one rank's own.
+    pauseWindow: 600,
+    pauseSpread: 2,
+    // Transfers between two ranks (regular expression): who is shortest there is not late, its partner was early.
+    pointToPointPhases: 'pp-.*|.*(send|recv|isend|irecv).*',
+    // The shortest transfer of a group to that of its peers, and the peers that it needs.
+    linkRatio: 1.5,
+    linkMinGroups: 3,
+    // Over which the share of a kernel is taken: its counters advance every two seconds.
+    kernelRange: 60,
+
+    // Frames of the main thread (regular expressions over `function (module)`, a method is `Class.function`) that hold a rank
+    // up: it compiles, but not regular expressions or templates; or it does what is dear now on one rank and now on another.
+    compileFrames: '(.*[.])?_?compile(_(fx|fx_inner|graph|kernel|model|module|program))? .*',
+    compileFramesNot: '.*[(](re|regex|sre_compile|jinja2)([.].*)?[)]',
+    allocationFrames: '(.*[.])?(empty_cache|_?pin_memory|malloc|cuda(Malloc|Free)(Host|Async)?) .*',
+    mainThread: 'MainThread.*',
+
+    // ---- stall --------------------------------------------------------------------------------------------------
+    // No iteration for so many usual durations (known after some iterations), and at least so many seconds; outside
+    // training (a checkpoint, an evaluation) it is this many seconds.
+    stallFactor: 5,
+    stallMinIterations: 3,
+    stallMinSeconds: 60,
+    stallOutsideTrainSeconds: 1800,
+    // Share of the ranks that must wait for one that is elsewhere, and the largest share that can be to blame.
+    stallShare: 0.5,
+
+    // ---- precedence and decision ------------------------------------------------------------------------------
+    // Share of a group's ranks below which nothing is said of it.
+    minCoverage: 0.5,
+    // A set is named where it has at most so many ranks, and at most this share of the job's.
+    setMost: 8,
+    setMostShare: 0.25,
+    // Seconds for which who is to blame still excuses others: the mean is full of what it did.
+    hold: c.window,
+    // Share of wall time: enters where it is at least `enter` for all of `lasting` seconds, leaves `leave` seconds after
+    // it was last above `exit`.
+    decision: {
+      page: { enter: 0.05, exit: 0.03, lasting: 180 },
+      ticket: { enter: 0.02, exit: 0.015, lasting: 180 },
+      leave: 300,
+    },
+    // Only what costs at least this share of the job's costliest finding enters as a page.
+    costliest: 0.8,
+  },
+}

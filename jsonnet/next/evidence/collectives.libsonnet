@@ -1,0 +1,111 @@
+// Collectives end together: the last to come has the shortest span, by its lateness.
+//
+// Only where it is known who takes part, and not between two ranks, where a partner is early and nobody late.
+local text = import '../../lib/text.libsonnet';
+
+function(c, l) {
+  local mean = 'rank:argus_phase_duration_seconds:mean{kind="comm"}',
+  local median = 'group:argus_phase_duration_seconds:median{kind="comm"}',
+  local ratio = 'rank:argus_phase_duration_seconds:median_ratio',
+  local spans = 'group:argus_phase_spans:rate',
+  local together = ['kind="comm"', 'group!~"unknown|stage:.*"', 'phase!~"%s"' % c.pointToPointPhases],
+  local who = l.list(['rank', 'phase', 'group']),
+  local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
+  local threshold = 'job:argus_phase_threshold:ratio',
+  local ranks = 'group:argus_phase_ranks:count',
+  local transfer = 'group:argus_collective_transfer:seconds',
+  local peers = l.list(['phase', 'kind', 'source', 'dimension']),
+
+  // Once a minute: the shortest of a group is what the transfer itself takes.
+  transfers: [
+    {
+      about:: 'What a collective takes once all have come: the shortest mean of a group. dimension: along which it is.',
+      record: transfer,
+      expr: text.fill(|||
+        label_replace(label_replace(
+          min by (%(group)s) (%(mean)s),
+          "dimension", "$1", "group", "([^:]*).*"), "stage", "$1", "group", ".*pp([0-9]+).*")
+      |||, { group: l.phaseGroup, mean: l.selector('rank:argus_phase_duration_seconds:mean', together) }),
+    },
+    {
+      // A stage of a pipeline has its own share of the work, so its groups are compared among themselves where they are enough.
+      about:: 'Ratio to the median of the groups that do the same.',
+      record: 'group:argus_collective_transfer:ratio',
+      expr: std.join('or on (%s)\n' % l.phaseGroup, [
+        text.fill(|||
+          %(transfer)s / on (%(peers)s) group_left () (
+            quantile by (%(peers)s) (0.5, %(transfer)s) and count by (%(peers)s) (%(transfer)s) >= %(least)s
+          )
+        |||, { transfer: transfer, peers: among, least: c.linkMinGroups })
+        for among in [peers + ', stage', peers]
+      ]),
+    },
+  ],
+
+  evidence: [
+    {
+      about:: 'A rank that comes later to a collective than the others of its group: they wait for it.',
+      record: 'rank:argus_evidence:lost_ratio',
+      labels: { cause: 'collective-late', detector: 'shortest' },
+      expr: text.fill(|||
+        max by (%(who)s) (
+          (
+            (1 - %(ratio)s >= on (%(phase)s) group_left () %(threshold)s)
+            or (1 - %(ratio)s >= %(young)s unless on (%(phase)s) %(threshold)s)
+          ) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2)))
+          >= %(least)s
+        )
+      |||, {
+        who: who,
+        phase: l.phase,
+        ratio: l.selector(ratio, together),
+        threshold: threshold,
+        young: c.spreadYoung,
+        toGroup: toGroup,
+        median: median,
+        spans: spans,
+        ranks: ranks,
+        least: c.evidenceRatio,
+      }),
+    },
+    {
+      about:: 'A rank that waits longer than its peers in a collective: kept there, it may be late elsewhere.',
+      record: 'rank:argus_evidence:lost_ratio',
+      labels: { cause: 'kept-waiting', detector: 'mean' },
+      expr: text.fill('max by (%(who)s) (((%(ratio)s{kind="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s)', {
+        who: who,
+        ratio: ratio,
+        toGroup: toGroup,
+        median: median,
+        spans: spans,
+        least: c.contextRatio,
+      }),
+    },
+    {
+      // Where half of the groups are so, that is how the job is.
+      about:: 'A group whose collective takes longer than that of its peers even for who comes last: its link.',
+      record: 'rank:argus_evidence:lost_ratio',
+      labels: { cause: 'link-slow', detector: 'transfer' },
+      expr: text.fill(|||
+        max by (%(group)s) (
+          (
+            (1 - 1 / (group:argus_collective_transfer:ratio >= %(ratio)s)) * on (%(phaseGroup)s) group_left () (%(transfer)s)
+            unless on (%(peers)s) (
+              count by (%(peers)s) (group:argus_collective_transfer:ratio >= %(ratio)s)
+              >= 0.5 * count by (%(peers)s) (group:argus_collective_transfer:ratio)
+            )
+          ) * %(toGroup)s %(spans)s >= %(least)s
+        )
+      |||, {
+        group: l.group,
+        phaseGroup: l.phaseGroup,
+        ratio: c.linkRatio,
+        transfer: transfer,
+        peers: peers,
+        toGroup: toGroup,
+        spans: spans,
+        least: c.evidenceRatio,
+      }),
+    },
+  ],
+}

@@ -1,0 +1,326 @@
+// What a rank needs for its own work in a phase, against the ranks that do the same: means, medians, who stands out.
+//
+// Of a phase counts its own time alone (`argus_phase_duration_seconds` leaves out what lies in other spans); where most
+// ranks of a group have their kernels observed, the time in which the job's own kernels run. A phase whose own time may
+// still hold a wait for other ranks (`waits` of argus_phase_info) accuses the set of those ranks, without a rank.
+local duration = import '../../lib/duration.libsonnet';
+local text = import '../../lib/text.libsonnet';
+
+function(c, l) {
+  local mean = 'rank:argus_phase_duration_seconds:mean',
+  local median = 'group:argus_phase_duration_seconds:median',
+  local ratio = 'rank:argus_phase_duration_seconds:median_ratio',
+  local threshold = 'job:argus_phase_threshold:ratio',
+  local excess = 'rank:argus_phase_excess:lost_ratio',
+  local spans = 'group:argus_phase_spans:rate',
+  local ranks = 'group:argus_phase_ranks:count',
+  local spread = 'job:argus_phase_spread:ratio',
+  local fast = 'rank:argus_phase_fast:ratio',
+  local slow = 'rank:argus_phase_slow:lost_ratio',
+  local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
+  local window = duration.range(c, c.window),
+  local evidence(cause, detector, about, expr) = {
+    about:: about,
+    record: 'rank:argus_evidence:lost_ratio',
+    labels: { cause: cause, detector: detector },
+    expr: expr,
+  },
+
+  // One phase, or all others: they run side by side.
+  statistics(matcher): [
+    {
+      about:: "Seconds in which the job's own kernels run, of one span of a phase.",
+      record: 'rank:argus_phase_compute_seconds:mean',
+      expr: text.fill(|||
+        max by (%(rank)s, phase) (rate(%(seconds)s[%(window)s]))
+        / (max by (%(rank)s, phase) (rate(%(spans)s[%(window)s])) >= %(least)s)
+      |||, {
+        rank: l.rank,
+        seconds: l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"']),
+        spans: l.raw('argus_phase_gpu_spans_total', [matcher]),
+        window: window,
+        least: '%.4g' % (c.minSpans / c.window),
+      }),
+    },
+    {
+      about:: "Mean of a phase's own time: its kernels' where most of the group have them, else the span's without what lies in other spans.",
+      record: mean,
+      expr: text.fill(|||
+        label_replace(
+          rank:argus_phase_compute_seconds:mean%(here)s * on (%(rank)s, phase) group_right ()
+          max by (%(rank)s, phase, kind, group) (%(computing)s ^ 0)
+          and on (%(group)s) %(covered)s,
+          "source", "gpu", "", ""
+        )
+        or
+        max by (%(who)s) (
+          rate(%(sum)s[%(window)s]) / (rate(%(count)s[%(window)s]) >= %(least)s)
+          and on (%(rank)s) %(up)s
+        )
+        unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
+      |||, {
+        here: if matcher == '' then '' else '{' + matcher + '}',
+        rank: l.rank,
+        group: l.group,
+        who: l.phaseRank,
+        sum: l.raw('argus_phase_duration_seconds_sum', [matcher]),
+        count: l.raw('argus_phase_duration_seconds_count', [matcher]),
+        computing: l.raw('argus_phase_duration_seconds_count', [matcher, 'kind="compute"']),
+        up: l.raw('argus_rank_up'),
+        window: window,
+        least: '%.4g' % (c.minSpans / c.window),
+        covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
+      }),
+    },
+    {
+      about:: 'Median of the ranks that are compared.',
+      record: median,
+      expr: text.fill('quantile by (%(group)s) (0.5, %(mean)s)', { group: l.phaseGroup, mean: l.selector(mean, [matcher]) }),
+    },
+    {
+      about:: 'Ratio to the median, of ranks that differ by more than 2 %.',
+      record: ratio,
+      expr: text.fill(|||
+        %(mean)s / %(toGroup)s (%(median)s > 0) > 1.02
+        or %(comm)s / %(toGroup)s (%(median)s > 0) < 0.98
+      |||, {
+        mean: l.selector(mean, [matcher]),
+        comm: l.selector(mean, [matcher, 'kind="comm"']),
+        median: l.selector(median, [matcher]),
+        toGroup: toGroup,
+      }),
+    },
+  ],
+
+  // Every rank of a phase, over the last scrape interval alone. Not of collectives, whose waits come and go.
+  fast(matcher):
+    local lately(metric) =
+      local counter = l.raw(metric, [matcher, 'kind!="comm"']);
+      text.fill('(%(counter)s offset %(now)s - %(counter)s offset %(before)s)', {
+        counter: counter,
+        now: duration.of(c.settle),
+        before: duration.of(c.settle + c.scrapeInterval),
+      });
+    [
+      {
+        about:: "Ratio of the last scrape interval's mean to the median, where it is that of an obvious straggler.",
+        record: fast,
+        expr: text.fill(|||
+          max by (%(who)s) (%(seconds)s / (%(spans)s >= %(least)s))
+          / %(toGroup)s (%(median)s > 0) >= %(ratio)s
+        |||, {
+          who: l.phaseRank,
+          seconds: lately('argus_phase_duration_seconds_sum'),
+          spans: lately('argus_phase_duration_seconds_count'),
+          // A scrape that comes 2 % late holds as many.
+          least: 0.98 * c.minSpans,
+          toGroup: toGroup,
+          median: l.selector(median, [matcher]),
+          ratio: c.fastRatio,
+        }),
+      },
+    ],
+
+  // Once a minute: what hardly changes.
+  slow(matcher): [
+    {
+      about:: 'Spans of a phase that a rank has in a second.',
+      record: spans,
+      expr: text.fill('avg by (%(group)s) (rate(%(count)s[%(window)s]) > 0)', {
+        group: l.phaseGroup,
+        count: l.raw('argus_phase_duration_seconds_count', [matcher]),
+        window: window,
+      }),
+    },
+    {
+      about:: 'Ranks that are compared.',
+      record: ranks,
+      expr: 'count by (%s) (%s)' % [l.phaseGroup, l.selector(mean, [matcher])],
+    },
+    {
+      about:: 'Phases of which most ranks of a group have their kernels observed.',
+      record: 'group:argus_phase_kernels:covered',
+      expr: text.fill(|||
+        count by (%(group)s) (
+          max by (%(rank)s, phase, group) (%(count)s) and on (%(rank)s, phase) %(kernels)s
+        ) >= %(share)s * count by (%(group)s) (max by (%(rank)s, phase, group) (%(count)s))
+      |||, {
+        group: l.group,
+        rank: l.rank,
+        count: l.raw('argus_phase_duration_seconds_count', [matcher, 'kind="compute"']),
+        kernels: l.raw('argus_phase_gpu_spans_total', [matcher]),
+        share: c.kernelCoverage,
+      }),
+    },
+    {
+      about:: 'Groups of whose ranks too few report.',
+      record: 'group:argus_phase_coverage:low_ratio',
+      expr: text.fill('max by (%(group)s) (%(ranks)s) / on (%(groups)s) group_left () (group:argus_ranks:expected > 0) < %(least)s', {
+        group: l.group,
+        ranks: l.selector(ranks, [matcher]),
+        groups: l.list(['group']),
+        least: c.minCoverage,
+      }),
+    },
+    {
+      // A median of distances says the deviation of normal noise by a factor that depends on how many are compared; of two
+      // it is chosen too small, as a pair has no majority. Fewer than four ranks in all say too little.
+      about:: 'Relative standard deviation of the healthy ranks of a phase, from all groups that are alike.',
+      record: spread,
+      expr: text.fill(|||
+        quantile by (%(phase)s) (0.5,
+          abs(%(mean)s / %(toGroup)s (%(median)s > 0) - 1)
+          / %(toGroup)s (0.65 - 0.65 / (%(ranks)s > 1) - 0.122 * (%(ranks)s == bool 3))
+        ) and on (%(phase)s) count by (%(phase)s) (%(mean)s) > 3
+      |||, {
+        phase: l.phase,
+        mean: l.selector(mean, [matcher]),
+        median: l.selector(median, [matcher]),
+        ranks: l.selector(ranks, [matcher]),
+        toGroup: toGroup,
+      }),
+    },
+    {
+      about:: 'By how much a rank of this phase must differ to stand out, of a job whose spread is known.',
+      record: threshold,
+      expr: text.fill(|||
+        clamp(%(factor)s * quantile_over_time(0.5, %(spread)s[%(window)s]), %(least)s, %(most)s)
+        and count_over_time(%(spread)s[%(window)s]) >= %(samples)s
+      |||, {
+        factor: c.spreadFactor,
+        spread: l.selector(spread, [matcher]),
+        window: duration.range(c, c.spreadWindow),
+        least: c.spreadLeast,
+        most: c.spreadMost,
+        samples: c.spreadMinSamples,
+      }),
+    },
+    {
+      about:: "The paper's measure of imbalance: standard deviation over mean, with n - 1.",
+      record: 'group:argus_phase_duration_seconds:cv',
+      expr: text.fill(|||
+        stddev by (%(group)s) (%(mean)s) * sqrt(%(ranks)s / ((%(ranks)s > 1) - 1)) / (avg by (%(group)s) (%(mean)s) > 0)
+      |||, { group: l.phaseGroup, mean: l.selector(mean, [matcher]), ranks: l.selector(ranks, [matcher]) }),
+    },
+    {
+      about:: "The paper's z: standard deviations above the mean, in groups whose cv is 0.02 and more.",
+      record: 'rank:argus_phase_duration_seconds:zscore',
+      expr: text.fill(|||
+        (%(mean)s - %(toGroup)s avg by (%(group)s) (%(mean)s))
+        / %(toGroup)s (stddev by (%(group)s) (%(mean)s) and group:argus_phase_duration_seconds:cv >= 0.02)
+      |||, { group: l.phaseGroup, mean: l.selector(mean, [matcher]), toGroup: toGroup }),
+    },
+  ],
+
+  // Of all phases, from the few ranks that stand out.
+  local at = {
+    excess: excess,
+    slow: slow,
+    ratio: ratio,
+    threshold: threshold,
+    phase: l.phase,
+    phaseRank: l.phaseRank,
+    who: l.list(['rank', 'phase', 'group']),
+    rank: l.rank,
+    job: l.job,
+    set: l.list(['phase', 'set']),
+    toGroup: toGroup,
+    context: c.contextRatio,
+    least: c.evidenceRatio,
+    pauses: c.pausePhases,
+    info: l.raw('argus_phase_info'),
+  },
+  local without = l.raw('argus_phase_info', ['waits="none"']),
+  evidence: [
+    {
+      about:: 'Share of the wall time that a rank takes longer than the median in a phase of its own.',
+      record: excess,
+      expr: text.fill('((%(ratio)s{kind!="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(context)s', at { median: median, spans: spans }),
+    },
+    {
+      // Where half of the group is slower than it was, that is the new pace.
+      about:: 'The same over the last scrape interval alone, of obvious stragglers.',
+      record: 'rank:argus_phase_fast:lost_ratio',
+      expr: text.fill(|||
+        (%(fast)s - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s
+        unless on (%(group)s) (count by (%(group)s) (%(fast)s) >= 0.5 * %(ranks)s)
+        unless on (%(job)s) job:argus_work:uneven
+      |||, at { fast: fast, median: median, spans: spans, group: l.phaseGroup, ranks: ranks }),
+    },
+    {
+      about:: 'Ranks that two scrape intervals in a row show as stragglers.',
+      record: 'rank:argus_phase_fast:confirmed',
+      expr: text.fill('max by (%(rank)s) (rank:argus_phase_fast:lost_ratio and count_over_time(rank:argus_phase_fast:lost_ratio[%(twice)s]) >= 2)', at { twice: duration.range(c, 2 * c.interval) }),
+    },
+    {
+      about:: 'Ranks that stand out in a phase: beyond what the spread of their phase explains, and costly enough.',
+      record: slow,
+      expr: text.fill(|||
+        %(excess)s >= %(least)s and %(ratio)s - 1 >= on (%(phase)s) group_left () %(threshold)s
+        or (%(excess)s >= %(least)s and %(ratio)s - 1 >= %(young)s unless on (%(phase)s) %(threshold)s)
+        or rank:argus_phase_fast:lost_ratio
+      |||, at { young: c.spreadYoung }),
+    },
+    evidence('own-excess', 'mean', 'What a rank loses in its own phases: it may explain that it is late.', text.fill('max by (%(who)s) (%(excess)s{phase!~"%(pauses)s"})', at)),
+    evidence(
+      'gpu-compute',
+      'mean',
+      'A rank that stands out in a phase of computation which holds no wait for others.',
+      text.fill(|||
+        max by (%(who)s) (
+          %(slow)s{kind="compute", source="gpu"}
+          or %(slow)s{kind="compute"} and on (%(rank)s, phase) %(none)s
+        )
+      |||, at { none: without })
+    ),
+    evidence(
+      'suspect-set',
+      'mean',
+      'A rank that stands out in a phase which may hold waits: it, or one of those for whom it may wait.',
+      text.fill(|||
+        max by (%(who)s, set) (
+          %(slow)s{kind="compute", source!="gpu"}
+          * on (%(rank)s, phase) group_left (set) max by (%(rank)s, phase, set) (%(sets)s)
+        )
+      |||, at { sets: l.raw('argus_phase_info', ['kind="compute"', 'set!=""']) })
+    ),
+    {
+      about:: 'Sets of too many ranks to name: more than %d, or than %g of the job.' % [c.setMost, c.setMostShare],
+      record: 'group:argus_phase_set:large',
+      expr: text.fill(|||
+        max by (%(sets)s) (
+          (%(size)s > %(most)s) or %(size)s > on (%(job)s) group_left () %(share)s * job:argus_ranks:count
+        ) and on (%(sets)s) rank:argus_evidence:lost_ratio{cause="suspect-set"}
+      |||, at {
+        sets: l.list(['set']),
+        size: 'count by (' + l.list(['phase', 'set']) + ') (max by (' + l.list(['rank', 'phase', 'set']) + ') (' + l.raw('argus_phase_info', ['kind="compute"', 'set!=""']) + '))',
+        most: c.setMost,
+        share: c.setMostShare,
+      }),
+    },
+    evidence(
+      'data-input',
+      'mean',
+      'A rank that takes longer than the others to fetch its data.',
+      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase="data"} and on (%(rank)s, phase) %(none)s)', at { none: without })
+    ),
+    evidence(
+      'host-cpu',
+      'phase',
+      'A rank that takes longer than the others in another phase of its host.',
+      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase!~"data|%(pauses)s"} and on (%(rank)s, phase) %(none)s)', at { none: without })
+    ),
+    evidence(
+      'host-cpu',
+      'mean',
+      'A rank whose host phases are slow with its computation: what it computes longer is for its host.',
+      text.fill(|||
+        label_replace(sum by (%(rank)s) (%(slow)s{kind="compute"}), "phase", "all", "", "")
+        and on (%(rank)s) (
+          max by (%(rank)s) (%(ratio)s{kind="host", phase!~"%(pauses)s"} - 1)
+          >= %(share)s * max by (%(rank)s) (%(ratio)s{kind="compute"} - 1)
+        )
+      |||, at { share: c.slowHostShare })
+    ),
+  ],
+}

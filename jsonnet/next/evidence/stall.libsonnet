@@ -1,0 +1,141 @@
+// Has the job stopped, and whom do the others wait for? Its own evidence only.
+//
+// The page that a producer shares with its exporter survives a stopped process: its open spans, and the number of the last
+// collective that it entered. Whoever has entered fewer than its group holds the group up; so does, where collectives are
+// not numbered, whoever is elsewhere while most ranks wait. Where all of a group are in one collective and only other
+// groups have gone on, it is the collective that does not end.
+local duration = import '../../lib/duration.libsonnet';
+local text = import '../../lib/text.libsonnet';
+
+function(c, l)
+  local stalled = 'job:argus_stalled:seconds';
+  local open = 'rank:argus_stall_open:timestamp_seconds';
+  local lag = 'rank:argus_stall_lag:collectives';
+  local broken = 'group:argus_stall_broken:bool';
+  local suspect = 'rank:argus_stall_suspect:bool';
+  local at = {
+    job: l.job,
+    rank: l.rank,
+    group: l.list(['group']),
+    rankGroup: l.list(['rank', 'group']),
+    stalled: stalled,
+    open: open,
+    lag: lag,
+    broken: broken,
+    suspect: suspect,
+    // In a collective, or in a phase that may hold one.
+    waiting: text.fill('(%(open)s{kind="comm"} or %(open)s{waits!~"|none"})', { open: open }),
+    ranks: 'job:argus_ranks:count',
+    share: c.stallShare,
+  };
+  local count(expr) = text.fill('count by (%(job)s) (max by (%(rank)s) (%(expr)s))', at { expr: expr });
+  // Some of the job's ranks, not most of them.
+  local few(expr) = text.fill('(%(expr)s) and on (%(job)s) (%(count)s <= on (%(job)s) %(share)s * %(ranks)s)', at { expr: expr, count: count(expr) });
+  local lost = text.fill('max by (%(rank)s) (%(up)s) == 0 and on (%(job)s) %(stalled)s', at { up: l.raw('argus_rank_up') });
+  local behind = text.fill(|||
+    max by (%(rank)s) (%(lag)s) > 0
+    unless on (%(rank)s) (%(lag)s == 0 and on (%(group)s) %(lag)s > 0)
+    unless on (%(rank)s) (%(lag)s and on (%(group)s) %(broken)s)
+  |||, at);
+  local elsewhere = text.fill(|||
+    max by (%(rank)s) (%(open)s or %(lag)s)
+    unless on (%(rank)s) %(waiting)s
+    and on (%(job)s) (%(count)s >= on (%(job)s) %(share)s * %(ranks)s)
+  |||, at { count: count(at.waiting) });
+  [
+    {
+      about:: 'Seconds since the last iteration of a job, only while that is far beyond the usual, or beyond all measure.',
+      record: stalled,
+      expr: text.fill(|||
+        (
+          %(age)s > on (%(job)s) clamp_min(
+            %(factor)s * max by (%(job)s) (%(sum)s / (%(count)s >= %(least)s)), %(floor)s
+          ) unless on (%(job)s) (job:argus_other_activity:seconds < %(floor)s)
+        )
+        or %(age)s > %(outside)s
+      |||, at {
+        // 0 +: where the store keeps the metric's type as a label, a time has none, so what is subtracted may have none.
+        age: text.fill('min by (%(job)s) (timestamp(%(last)s) - (0 + %(last)s > 0))', { job: l.job, last: l.raw('argus_iteration_last_timestamp_seconds') }),
+        factor: c.stallFactor,
+        least: c.stallMinIterations,
+        floor: c.stallMinSeconds,
+        outside: c.stallOutsideTrainSeconds,
+        sum: l.raw('argus_iteration_duration_seconds_sum'),
+        count: l.raw('argus_iteration_duration_seconds_count'),
+      }),
+    },
+    {
+      about:: 'When the spans that are open on the ranks of a stalled job began, with the waits of their phases.',
+      record: open,
+      expr: text.fill(|||
+        max by (%(who)s, waits) (
+          %(open)s * on (%(who)s) group_left (waits) max by (%(who)s, waits) (%(info)s)
+          or on (%(who)s) %(open)s
+        ) and on (%(job)s) %(stalled)s
+      |||, at {
+        who: l.list(['rank', 'phase', 'kind']),
+        open: 'max by (' + l.list(['rank', 'phase', 'kind']) + ') (' + l.raw('argus_phase_open_timestamp_seconds') + ')',
+        info: l.raw('argus_phase_info'),
+      }),
+    },
+    {
+      about:: 'How many collectives fewer than the first of its group a rank of a stalled job has entered.',
+      record: lag,
+      expr: text.fill(|||
+        max by (%(group)s) (%(sequence)s) - on (%(group)s) group_right ()
+        max by (%(rankGroup)s) (%(sequence)s and on (%(job)s) %(stalled)s)
+      |||, at { sequence: l.raw('argus_collective_sequence') }),
+    },
+    {
+      about:: 'Groups that have all entered one collective and are in it, and are behind in some other group: it does not end.',
+      record: broken,
+      expr: text.fill(|||
+        (
+          count by (%(group)s) (
+            %(lag)s == 0
+            and on (%(rank)s) (max by (%(rank)s) (%(lag)s) > 0)
+            and on (%(rank)s) %(open)s{kind="comm"}
+          ) == on (%(group)s) (count by (%(group)s) (%(lag)s) > 1)
+        ) ^ 0
+      |||, at),
+    },
+    {
+      about:: 'Whom a stalled job waits for: lost ranks before ranks that are behind, those before ranks that are elsewhere.',
+      record: suspect,
+      expr: text.fill(|||
+        (
+          max by (%(rank)s) (
+            %(lost)s
+            or on (%(job)s) %(behind)s
+            or on (%(job)s) %(elsewhere)s
+          )
+        ) ^ 0
+      |||, at { lost: few(lost), behind: few(behind), elsewhere: elsewhere }),
+    },
+    {
+      about:: 'The rank that hangs, with the innermost of its open spans, the latest to begin.',
+      record: 'rank:argus_evidence:lost_ratio',
+      labels: { cause: 'hang', detector: 'stall' },
+      expr: text.fill(|||
+        max by (%(rank)s, phase) (topk by (%(rank)s) (1, %(open)s) ^ 0 and on (%(rank)s) %(suspect)s)
+        or on (%(rank)s) label_replace(%(suspect)s, "phase", "none", "", "")
+      |||, at),
+    },
+    {
+      // Nobody is elsewhere or behind.
+      about:: 'The collective that does not end: of the groups that go no further, else the one in which nearly all ranks are.',
+      record: 'rank:argus_evidence:lost_ratio',
+      labels: { cause: 'hang-comm', detector: 'stall' },
+      expr: text.fill(|||
+        (
+          max by (%(job)s, phase, group) (
+            max by (%(rankGroup)s) (%(lag)s and on (%(group)s) %(broken)s)
+            * on (%(rank)s) group_right (group) max by (%(rank)s, phase) (%(open)s{kind="comm"})
+          )
+          or on (%(job)s)
+          count by (%(job)s, phase) (max by (%(rank)s, phase) (%(open)s{kind="comm"}))
+          >= on (%(job)s) group_left () 0.8 * %(ranks)s
+        ) ^ 0 unless on (%(job)s) %(suspect)s
+      |||, at),
+    },
+  ]

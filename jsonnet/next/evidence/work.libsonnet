@@ -1,0 +1,64 @@
+// Uneven work: a rank that has more to do takes longer, and nothing is wrong with it.
+//
+// Where a job reports its work (argus_work_units_total): all ranks of a job make the same steps, so work a second stands
+// for work a step.
+local duration = import '../../lib/duration.libsonnet';
+local text = import '../../lib/text.libsonnet';
+
+function(c, l) {
+  local rate = 'rank:argus_work:rate',
+  local perSecond = 'max by (%s, unit) (rate(%s[%s]))' % [l.rank, l.raw('argus_work_units_total'), duration.range(c, c.window)],
+  local evidence(cause, detector, about, expr) = {
+    about:: about,
+    record: 'rank:argus_evidence:lost_ratio',
+    labels: { cause: cause, detector: detector },
+    expr: expr,
+  },
+  // What a rank takes longer in a phase of computation by its work: its share of more work, of the time that the median
+  // needs. Of the ranks and phases of a series.
+  local expected(series) = text.fill(|||
+    max by (%(who)s) (
+      %(series)s{kind="compute"} ^ 0
+      * on (%(group)s) group_left () (group:argus_phase_duration_seconds:median * group:argus_phase_spans:rate)
+    ) * on (%(rank)s) group_left () (
+      (%(rate)s / on (%(job)s) group_left () (quantile by (%(job)s) (0.5, %(rate)s) > 0) > 1) - 1
+    )
+  |||, { who: l.list(['rank', 'phase', 'group']), series: series, group: l.phaseGroup, rank: l.rank, rate: rate, job: l.job }),
+  local excess = 'rank:argus_phase_excess:lost_ratio',
+
+  measures: [
+    {
+      about:: 'Jobs whose work is spread unevenly over their ranks: the relative deviation, in the unit that is spread most.',
+      record: 'job:argus_work:uneven',
+      expr: text.fill(|||
+        max by (%(job)s) (
+          stddev by (%(job)s, unit) (%(work)s) / (avg by (%(job)s, unit) (%(work)s) > 0)
+        ) >= 0.02
+      |||, { job: l.job, work: perSecond }),
+    },
+    {
+      about:: 'Work a second of each rank of such a job.',
+      record: rate,
+      expr: text.fill(|||
+        max by (%(rank)s) (
+          %(work)s / on (%(job)s, unit) group_left () (avg by (%(job)s, unit) (%(work)s) > 0)
+        ) and on (%(job)s) job:argus_work:uneven
+      |||, { rank: l.rank, job: l.job, work: perSecond }),
+    },
+  ],
+
+  evidence: [
+    evidence(
+      'more-work',
+      'units',
+      'What a rank needs longer in a phase for the work that it has beyond the median: it may take so much.',
+      '%s >= %g' % [expected(excess), c.contextRatio]
+    ),
+    evidence(
+      'workload',
+      'units',
+      'The same, of a rank that stands out in the phase.',
+      '%s >= %g' % [expected('rank:argus_phase_slow:lost_ratio'), c.evidenceRatio]
+    ),
+  ],
+}

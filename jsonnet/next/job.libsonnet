@@ -1,0 +1,30 @@
+// What is known of a job as a whole: how many ranks, what it does, how large its groups are.
+local duration = import '../lib/duration.libsonnet';
+
+function(c, l) {
+  activity: [
+    {
+      about:: 'Ranks that are alive.',
+      record: 'job:argus_ranks:count',
+      expr: 'count by (%s) (max by (%s) (%s) == 1)' % [l.job, l.rank, l.raw('argus_rank_up')],
+    },
+    {
+      about:: 'When a rank of the job was last seen doing anything but training, Unix time.',
+      record: 'job:argus_other_activity:timestamp_seconds',
+      expr: 'max by (%s) (timestamp(%s))' % [l.job, l.raw('argus_activity', ['activity!="train"'])],
+    },
+    {
+      about:: 'Seconds since then; nothing where it was longer ago than half an hour.',
+      record: 'job:argus_other_activity:seconds',
+      expr: 'time() - max_over_time(job:argus_other_activity:timestamp_seconds[%s])' % duration.range(c, c.spreadWindow),
+    },
+  ],
+  // They change when a job is resized, and there are several of each rank.
+  groups: [
+    {
+      about:: 'Ranks that a group should have by the topology.',
+      record: 'group:argus_ranks:expected',
+      expr: 'max by (%s) (%s)' % [l.list(['group']), l.raw('argus_group_expected_ranks')],
+    },
+  ],
+}

@@ -1,0 +1,52 @@
+// The rules, built anew: series -> evidence -> precedence -> decision -> alerts. Not loaded by default yet.
+local duration = import '../lib/duration.libsonnet';
+local rows = import 'causes.libsonnet';
+
+function(config={})
+  local c = ((import 'config.libsonnet') + { _config+:: config })._config;
+  local l = (import 'labels.libsonnet')(c);
+  local job = (import 'job.libsonnet')(c, l);
+  local phases = (import 'evidence/phases.libsonnet')(c, l);
+  local collectives = (import 'evidence/collectives.libsonnet')(c, l);
+  local work = (import 'evidence/work.libsonnet')(c, l);
+  local pauses = (import 'evidence/pauses.libsonnet')(c, l);
+  local stacks = (import 'evidence/stacks.libsonnet')(c, l);
+  local kernels = (import 'evidence/kernels.libsonnet')(c, l);
+  // Phases that every job has are read side by side with the others.
+  local known = ['forward', 'backward'];
+  local subjects = [{ name: phase, matcher: 'phase="%s"' % phase } for phase in known]
+                   + [{ name: 'other', matcher: 'phase!~"%s"' % std.join('|', known) }];
+  // promtool calls records of one name and the same labels duplicates.
+  local apart(subject, rules) = [
+    rule { [if subject.name != 'other' then 'labels']: { phase: subject.name } }
+    for rule in rules
+  ];
+  local ofSubjects(name, seconds, rules) = [
+    { name: 'argus-%s-%s' % [name, subject.name], interval: duration.of(seconds), rules: apart(subject, rules(subject.matcher)) }
+    for subject in subjects
+  ];
+  local group(name, seconds, rules) = { name: 'argus-' + name, interval: duration.of(seconds), rules: rules };
+  {
+    'argus.job.rules.yaml': { groups: [
+      group('job', c.interval, job.activity),
+      group('job-groups', c.slowInterval, job.groups),
+    ] },
+    'argus.phases.rules.yaml': {
+      groups: ofSubjects('phases', c.statisticsInterval, phases.statistics)
+              + ofSubjects('spread', c.slowInterval, phases.slow)
+              + ofSubjects('fast', c.interval, phases.fast),
+    },
+    'argus.evidence.rules.yaml': { groups: [
+      group('kernels', c.slowInterval, kernels.busy),
+      group('transfers', c.slowInterval, collectives.transfers),
+      group('work', c.statisticsInterval, work.measures),
+      group('stacks', c.slowInterval, stacks.measures),
+      group('stall', c.interval, (import 'evidence/stall.libsonnet')(c, l)),
+      group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + kernels.evidence + stacks.evidence),
+      group('pauses', c.statisticsInterval, pauses.evidence),
+    ] },
+    'argus.decision.rules.yaml': { groups: [
+      group('precedence', c.interval, (import 'precedence.libsonnet')(c, l, rows)),
+      group('decision', c.interval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows)),
+    ] },
+  }
