@@ -35,7 +35,7 @@ from argus_simulator.score.scene import SHIPPED, Scene
 from argus_simulator.score.suites import Playable, held_out_seeds, playables
 from argus_simulator.stack.signals import StopSignals
 from bench.play.evaluate import LATE
-from bench.play.rules import UnplayableRules, read_rules
+from bench.play.rules import UnplayableRules, read_rules, stages
 from bench.play.score import Batch, Engine, play
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     engine = Engine(tuple(sorted(options.rules.glob("*.yaml"))), options.alertmanager, options.late)
     try:
-        if not read_rules(engine.rules):
+        if not stages(read_rules(engine.rules)):
             parser.error(f"no rules in {options.rules}")
         chosen = _playables(options)
     except (UnplayableRules, SettingsError) as error:

@@ -38,6 +38,8 @@ _SCENARIOS: Final = ("healthy", "gpu-throttle mid", "dataload-stall", "hang-nonc
 """A healthy job, a rank 1.5 times slower, a slow loader, a hang."""
 _PACE: Final = dataclasses.replace(SHIPPED, step_s=1.0)
 """Faults begin after 200 steps, and nobody waits a quarter of an hour for that."""
+_SLACK: Final = 1.1
+"""Evaluations: one, and what moments read from the real stack are off by."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,10 +64,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"job-{len(jobs) - 1}: {scene.name}, {scene.ranks} ranks", flush=True)
     lived = live(jobs, files, options.seconds)
     rules = read_rules(files, offset_ms=lambda file, name, _: lived.group_offsets_ms[file.name, name])
-    return _report(lived, rules, play_again(jobs, rules, lived))
+    return _report(lived, rules, _play_again(jobs, rules, lived))
 
 
-def play_again(jobs: Mapping[str, Scenario], rules: Sequence[Rule], lived: Lived) -> list[Spell]:
+def _play_again(jobs: Mapping[str, Scenario], rules: Sequence[Rule], lived: Lived) -> list[Spell]:
     """Alerts of the same jobs in virtual time, at the moments at which the real stack did what it did."""
     with tempfile.TemporaryDirectory(prefix="argus-play-") as folder, Storage(Path(folder)) as storage:
         for job, scenario in jobs.items():
@@ -125,10 +127,6 @@ def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
         )
     )
     return 0
-
-
-_SLACK: Final = 1.1
-"""Evaluations: one, and what moments read from the real stack are off by."""
 
 
 def _distance_ms(one: Spell, other: Spell) -> int:

@@ -65,8 +65,6 @@ class Storage:
         )
         self._connection: http.client.HTTPConnection | None = None
         self._prefixes: dict[Labels, bytes] = {}
-        self.samples = 0
-        """Written so far."""
 
     def __enter__(self) -> Storage:
         self._server.start()
@@ -93,7 +91,6 @@ class Storage:
                 known = stamps[id(times)] = _varints(times)
             body.append(self._encode(labels, known, values))
             size += len(body[-1])
-            self.samples += len(times)
             if size > _REQUEST_BYTES:
                 self._post_series(body)
                 body, size = [], 0
