@@ -237,6 +237,13 @@ def rules_typed(_: Options) -> Iterator[Promise]:
     yield passing_tests("rules where the store types its series", "tests/rules/test_promtool.py", "-k", typed)
 
 
+def play(_: Options) -> Iterator[Promise]:
+    """Jobs in virtual time, against the same jobs on the real stack."""
+    result = benchmark("bench.play.compare")
+    different = result["shifted"] + result["only_live"] + result["only_fast"]
+    yield at_most(f"fast play: of {result['alerts']} alerts, unlike the real stack", different, 0)
+
+
 def demo(options: Options) -> Iterator[Promise]:
     """The whole chain, over seeds: which rank and phase is slow varies."""
     command = [str(Path(sys.executable).with_name("argus-simulator")), "demo", "--json", "--seed"]
@@ -297,6 +304,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "rules": rules,
     "budget": budget,
     "dashboards": dashboards,
+    "play": play,
     "demo": demo,
     "demo_torch": demo_torch,
     "score": score,

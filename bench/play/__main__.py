@@ -18,6 +18,7 @@ import argparse
 import concurrent.futures
 import dataclasses
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -30,16 +31,16 @@ from argus_simulator.demo.progress import Reporter
 from argus_simulator.engine.settings import SIGNALS
 from argus_simulator.score import baselines, report
 from argus_simulator.score.batches import Capacity, batches
-from argus_simulator.score.results import Result
 from argus_simulator.score.scene import SHIPPED, Scene
 from argus_simulator.score.suites import Playable, held_out_seeds, playables
+from argus_simulator.stack.signals import StopSignals
 from bench.play.evaluate import LATE
-from bench.play.rules import UnplayableRules, read_rules
+from bench.play.rules import UnplayableRules, read_rules, stages
 from bench.play.score import Batch, Engine, play
 
 _ROOT = Path(__file__).resolve().parents[2]
-_BATCH = Capacity(jobs=8, ranks=160)
-"""Scenarios that share a Prometheus: more of them cost less each, and come later."""
+_JOBS, _RANKS = 8, 160
+"""That share a Prometheus at most: more of them cost less each, and come later."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -64,6 +65,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--signals", choices=SIGNALS, default="hooks", help="what producers send (default: hooks)"
+    )
+    parser.add_argument(
+        "--step-seconds",
+        type=float,
+        default=SHIPPED.step_s,
+        metavar="S",
+        help=f"of healthy steps: faults begin and end at the same steps (default: {SHIPPED.step_s})",
     )
     parser.add_argument(
         "--late",
@@ -91,12 +99,13 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     engine = Engine(tuple(sorted(options.rules.glob("*.yaml"))), options.alertmanager, options.late)
     try:
-        if not read_rules(engine.rules):
+        if not stages(read_rules(engine.rules)):
             parser.error(f"no rules in {options.rules}")
         chosen = _playables(options)
     except (UnplayableRules, SettingsError) as error:
         parser.error(str(error))
-    return _score(options, engine, [Scene(one, SHIPPED) for one in chosen])
+    pace = dataclasses.replace(SHIPPED, step_s=options.step_seconds)
+    return _score(options, engine, [Scene(one, pace) for one in chosen])
 
 
 def _playables(options: argparse.Namespace) -> list[Playable]:
@@ -114,43 +123,57 @@ def _score(options: argparse.Namespace, engine: Engine, scenes: list[Scene]) -> 
     )
     where, began = machine(), time.monotonic()
     played: list[Batch] = []
-    results: list[Result] = []
+    signals = StopSignals()
+    signals.raise_them()  # so that nobody's Prometheus is left behind
     with concurrent.futures.ProcessPoolExecutor(
         options.processes, multiprocessing.get_context("spawn")
     ) as pool:
-        running = [pool.submit(play, scenes, engine) for scenes in batches(scenes, _BATCH)]
-        for done in concurrent.futures.as_completed(running):
-            batch = done.result()
-            played.append(batch)
-            results += batch.results
-            for first, *rest in [] if options.held_out else batch.stories:
-                reporter.step(first)
-                for line in rest:
-                    reporter.say(f"      {line}")
-            reporter.step(
-                f"{len(results)} of {len(scenes)} done; the last {len(batch.results)}: "
-                f"{batch.job_seconds / 60:.0f} job-minutes, {batch.record_s:.0f} s to play them, "
-                f"{batch.evaluate_s:.0f} s to evaluate"
-            )
-    machine_s = time.monotonic() - began
-    for line in () if options.held_out else report.table(results):
-        reporter.say(line)
-    for line in report.summary(results):
-        reporter.say(line)
-    compared = baselines.compare(results)
-    for line in baselines.lines(compared):
-        reporter.say(line)
+        try:
+            capacity = Capacity(min(_JOBS, math.ceil(len(scenes) / options.processes)), _RANKS)
+            running = [pool.submit(play, batch, engine) for batch in batches(scenes, capacity)]
+            for done in concurrent.futures.as_completed(running):
+                played.append(done.result())
+                _tell(played[-1], reporter, quiet=bool(options.held_out))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        finally:
+            signals.restore()
+    return _report(options, where, time.monotonic() - began, played, reporter)
+
+
+def _tell(batch: Batch, reporter: Reporter, *, quiet: bool) -> None:
+    for first, *rest in [] if quiet else batch.stories:
+        reporter.step(first)
+        for line in rest:
+            reporter.say(f"      {line}")
+    reporter.step(
+        f"{len(batch.results)} scenarios more: {batch.job_seconds / 60:.0f} job-minutes, "
+        f"{batch.record_s:.0f} s to play them, {batch.evaluate_s:.0f} s to evaluate"
+    )
+
+
+def _report(
+    options: argparse.Namespace, where: str, machine_s: float, played: list[Batch], reporter: Reporter
+) -> int:
+    results = [result for batch in played for result in batch.results]
     failures = sorted({failure for batch in played for failure in batch.failures})
-    for failure in failures:
-        reporter.say(failure)
+    compared = baselines.compare(results)
     minutes = sum(batch.job_seconds for batch in played) / 60
-    reporter.say(f"\n{minutes:.0f} job-minutes in {machine_s:.0f} s: {minutes / machine_s:.2f} a second")
+    for line in (
+        *(() if options.held_out else report.table(results)),
+        *report.summary(results),
+        *baselines.lines(compared),
+        *failures,
+        f"\n{minutes:.0f} job-minutes in {machine_s:.0f} s: {minutes / machine_s:.2f} a second",
+    ):
+        reporter.say(line)
     score = json.loads(
         report.as_json(product(), options.signals, where, results, compared, rows=not options.held_out)
     )
     score |= {
         "rules": str(options.rules),
-        "late": engine.late,
+        "late": options.late,
         "job_minutes": round(minutes, 1),
         "machine_s": round(machine_s, 1),
         "days_per_hour": round(minutes / 1440 / (machine_s / 3600), 2),

@@ -2,11 +2,12 @@
 
 The same jobs are played in real time by real exporters to a real Prometheus, then in virtual time, scraped
 and evaluated at the same moments. Alerts are compared from the moment they are pending: the same labels,
-begin and end within one evaluation of their group. Prints what differs, and ends in one line of JSON:
+begin and end within one evaluation of their group. Prints them, and ends in one line of JSON:
 
     equal_to_live   whether nothing differs
     alerts          spells of alerts, pending or firing, that the real stack had
-    shifted         of these begin or end elsewhere
+    worst_s         by how much one of them begins or ends elsewhere at most
+    shifted         how many do so by more than an evaluation
     only_live, only_fast  have no counterpart
     lag_s           by how much the live jobs were late at worst: late jobs are other jobs
 """
@@ -25,6 +26,7 @@ from typing import Final
 from argus_simulator.lab import Scenario
 from argus_simulator.score.scene import SHIPPED, Scene
 from argus_simulator.score.suites import playables
+from argus_simulator.stack.signals import StopSignals
 from bench.play.alerts import Spell
 from bench.play.evaluate import Evaluator
 from bench.play.history import record
@@ -36,6 +38,8 @@ _SCENARIOS: Final = ("healthy", "gpu-throttle mid", "dataload-stall", "hang-nonc
 """A healthy job, a rank 1.5 times slower, a slow loader, a hang."""
 _PACE: Final = dataclasses.replace(SHIPPED, step_s=1.0)
 """Faults begin after 200 steps, and nobody waits a quarter of an hour for that."""
+_SLACK: Final = 1.1
+"""Evaluations: one, and what moments read from the real stack are off by."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,6 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--signals", default="hooks")
     parser.add_argument("--seconds", type=float, default=660.0, help="how long they play (default: 660)")
     options = parser.parse_args(argv)
+    StopSignals().raise_them()  # so that no server is left behind
     files = sorted(options.rules.glob("*.yaml"))
     jobs: dict[str, Scenario] = {}
     for text in options.scenarios:
@@ -59,10 +64,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"job-{len(jobs) - 1}: {scene.name}, {scene.ranks} ranks", flush=True)
     lived = live(jobs, files, options.seconds)
     rules = read_rules(files, offset_ms=lambda file, name, _: lived.group_offsets_ms[file.name, name])
-    return _report(lived, rules, play_again(jobs, rules, lived))
+    return _report(lived, rules, _play_again(jobs, rules, lived))
 
 
-def play_again(jobs: Mapping[str, Scenario], rules: Sequence[Rule], lived: Lived) -> list[Spell]:
+def _play_again(jobs: Mapping[str, Scenario], rules: Sequence[Rule], lived: Lived) -> list[Spell]:
     """Alerts of the same jobs in virtual time, at the moments at which the real stack did what it did."""
     with tempfile.TemporaryDirectory(prefix="argus-play-") as folder, Storage(Path(folder)) as storage:
         for job, scenario in jobs.items():
@@ -91,7 +96,7 @@ def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
         return f"{name} {spell.state} {times} {words}"
 
     left = list(fast)
-    shifted = only_live = 0
+    shifted = only_live = worst_ms = 0
     for spell in lived.spells:
         alike = [one for one in left if (one.labels, one.state) == (spell.labels, spell.state)]
         if not alike:
@@ -100,9 +105,12 @@ def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
             continue
         nearest = min(alike, key=lambda one: _distance_ms(one, spell))
         left.remove(nearest)
+        worst_ms = max(worst_ms, _distance_ms(nearest, spell))
         if _distance_ms(nearest, spell) > _SLACK * intervals[dict(spell.labels)["alertname"]]:
             shifted += 1
             print(f"live: {line(spell)}\nfast: {line(nearest)}")
+        else:
+            print(f"both: {line(spell)}")
     for spell in left:
         print(f"only fast: {line(spell)}")
     print(
@@ -110,6 +118,7 @@ def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
             {
                 "equal_to_live": not (shifted or only_live or left),
                 "alerts": len(lived.spells),
+                "worst_s": worst_ms / 1000,
                 "shifted": shifted,
                 "only_live": only_live,
                 "only_fast": len(left),
@@ -118,10 +127,6 @@ def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
         )
     )
     return 0
-
-
-_SLACK: Final = 1.1
-"""Evaluations: one, and what moments read from the real stack are off by."""
 
 
 def _distance_ms(one: Spell, other: Spell) -> int:

@@ -68,11 +68,10 @@ class Evaluator:
         storage: where scraped series are, and where results go.
         rules: as `rules.read_rules` gives them.
         late: whether results are seen late.
-        seed: of what is random in that.
     """
 
-    def __init__(self, storage: Storage, rules: Sequence[Rule], late: Late = "none", seed: int = 0) -> None:
-        self._storage, self._late, self._seed = storage, late, seed
+    def __init__(self, storage: Storage, rules: Sequence[Rule], late: Late = "none") -> None:
+        self._storage, self._late = storage, late
         states = {
             rule: _State(rule, number, AlertState(rule.for_ms, rule.keep_ms) if rule.alert else None)
             for number, rule in enumerate(rules)
@@ -80,7 +79,6 @@ class Evaluator:
         self._stages = [([states[rule] for rule in stage.rules], stage.together) for stage in stages(rules)]
         self._running: dict[Labels, tuple[int, int]] = {}
         self._over: list[Spell] = []
-        self.evaluations = 0
         self.failures: dict[str, str] = {}
         """The last error by rule, of evaluations that the engine refused."""
 
@@ -112,7 +110,6 @@ class Evaluator:
         except QueryFailed:  # at one time at least; it goes on at the others
             self._step([state], begin_ms, end_ms)
             return
-        self.evaluations += len(times)
         self._store(state, np.array(times), dense)
 
     def _results(self, state: _State, times: range) -> _Dense:
@@ -146,7 +143,6 @@ class Evaluator:
             key=lambda one: one[:2],
         )
         for at_ms, _, state in due:
-            self.evaluations += 1
             rule = state.rule
             late = self._is_late(state, range(at_ms, at_ms + 1))[0]
             asked = (rule.expr_just_before, at_ms - _BEFORE_MS) if late else (rule.expr, at_ms)
@@ -165,7 +161,7 @@ class Evaluator:
 
     def _is_late(self, state: _State, times: range) -> _Bools:
         if self._late == "random":
-            coins = (zlib.crc32(b"%d %d %d" % (self._seed, state.number, at)) >> 7 & 1 for at in times)
+            coins = (zlib.crc32(b"%d %d" % (state.number, at)) >> 7 & 1 for at in times)
             return np.fromiter(coins, np.bool_)
         return np.full(len(times), self._late == "all")
 

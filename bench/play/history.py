@@ -2,7 +2,7 @@
 
 The job, its producers, the exporter's state of each rank and its collectors are the real ones; what is left
 out is the waiting, the socket and the text of the scrape. Spans of one step that count as one phase are added
-up before the exporter counts them, unless the rank sends kernels; a test compares that with the wire.
+up before the exporter counts them, unless the rank sends kernels; a test compares that with one by one.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def record(
     gaps = scenario.scrape_gaps
 
     def wait(span_s: float) -> bool:
-        until = clock.now_ns + round(span_s * 1e9)
+        until = clock.now_ns + max(1, round(span_s * 1e9))  # who waits for less would wait for ever
         while (host := min(hosts, key=lambda one: one.due_ms)).due_ms * 1_000_000 <= until:
             clock.now_ns = max(clock.now_ns, host.due_ms * 1_000_000)
             host.scrape(reached=not unscraped[0])

@@ -14,7 +14,7 @@ from typing import Final
 from argus_simulator.engine.faults import Fault
 from argus_simulator.score import report
 from argus_simulator.score.baselines import named
-from argus_simulator.score.claims import Claim, claims_of, sentences
+from argus_simulator.score.claims import Claim, claims_of, incidents, sentences
 from argus_simulator.score.job_timeline import JobTimeline
 from argus_simulator.score.judging import judge, judge_healthy
 from argus_simulator.score.members import JobMembers
@@ -110,8 +110,8 @@ def _record(scene: Scene, name: str) -> _Played:
             scene.history(),
             f"{name}-before",
             begin_ms * 1_000_000,
-            scene.history_seconds + scene.pace.step_s,
-            steps=scene.pace.history_steps,
+            scene.pace.history_s + scene.pace.step_s,
+            steps=scene.history_steps,
             settle_s=scene.pace.settle_s,
             model=model,
         )
@@ -172,7 +172,9 @@ def _story(scene: Scene, timeline: JobTimeline, result: Result, claims: Sequence
     for claim in claims:
         alike.setdefault((claim.alert, claim.severity, claim.cause), []).append(claim)
     for same in alike.values():
-        yield f"{clock(same[0].start)} to {clock(max(one.end for one in same))}  {sentences(same)[0]}"
+        pieces = len(incidents(same, SCRAPE_MS / 1000))
+        again = f", in {pieces} pieces" if pieces > 1 else ""
+        yield f"{clock(same[0].start)} to {clock(max(one.end for one in same))}  {sentences(same)[0]}{again}"
 
 
 def _what(fault: Fault) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import urllib.parse
@@ -64,8 +65,6 @@ class Storage:
         )
         self._connection: http.client.HTTPConnection | None = None
         self._prefixes: dict[Labels, bytes] = {}
-        self.samples = 0
-        """Written so far."""
 
     def __enter__(self) -> Storage:
         self._server.start()
@@ -92,7 +91,6 @@ class Storage:
                 known = stamps[id(times)] = _varints(times)
             body.append(self._encode(labels, known, values))
             size += len(body[-1])
-            self.samples += len(times)
             if size > _REQUEST_BYTES:
                 self._post_series(body)
                 body, size = [], 0
@@ -151,7 +149,7 @@ class Storage:
     def _ask(self, what: str, **parameters: str) -> str:
         status, answer = self._request(
             f"/api/v1/{what}",
-            urllib.parse.urlencode(parameters).encode(),
+            "&".join(f"{name}={_quoted(value)}" for name, value in parameters.items()).encode(),
             {"Content-Type": "application/x-www-form-urlencoded"},
         )
         if status != 200:
@@ -177,6 +175,11 @@ def _results(text: str, between: str) -> Iterator[tuple[str, str]]:
     for part in text[begin + 20 : text.rindex("]}]}")].split(']},{"metric":'):
         labels, _, rest = part.partition(between)
         yield labels + "}", rest
+
+
+@functools.lru_cache(maxsize=4096)  # an expression is asked thousands of times
+def _quoted(text: str) -> str:
+    return urllib.parse.quote_plus(text)
 
 
 def _seconds(time_ms: int) -> str:

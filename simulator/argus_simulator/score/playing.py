@@ -86,8 +86,8 @@ def play(order: Order) -> Log:
     mark = unscraped_mark(Path(order.log))
     history_start = time.time()
     if order.history_job:
-        steps = scene.pace.history_steps
-        _Run(scene.history(), order.history_job, order.socket, steps).play(scene.history_seconds)
+        before = _Run(scene.history(), order.history_job, order.socket, scene.history_steps)
+        before.play(scene.pace.history_s)
     run = _Run(scene.scenario, order.training_job, order.socket, scene.steps)
     run.on_step = lambda step: _mark(mark, scene.unscraped(step))
     start = time.time()

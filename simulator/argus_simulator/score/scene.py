@@ -23,21 +23,21 @@ class Pace:
 
     Attributes:
         step_s: of a healthy step.
-        history_steps: of the healthy run before: so many as the rules need to learn from it.
+        history_s: of the healthy run before: so long as the rules need to learn from it.
         settle_s: from the last step to the judgement: an alert of the last moment has been delivered then.
         grace_s: for so long after the end of a fault its traces are in the windows: an alert is about it.
     """
 
     step_s: float
-    history_steps: int
+    history_s: float
     settle_s: float
     grace_s: float
 
 
-COMPRESSED: Final = Pace(step_s=0.25, history_steps=300, settle_s=5, grace_s=10 + 1)
+COMPRESSED: Final = Pace(step_s=0.25, history_s=75, settle_s=5, grace_s=10 + 1)
 """For the test profile: four steps in a scrape of 1 s. It learns from second 44 on, and needs ten samples in
 20 s; its shortest window of a phase's mean is 10 s, and it evaluates each second."""
-SHIPPED: Final = Pace(step_s=4, history_steps=2100, settle_s=75, grace_s=120 + 15)
+SHIPPED: Final = Pace(step_s=4, history_s=8400, settle_s=75, grace_s=120 + 15)
 """For the rules as they are shipped: as many steps in a scrape of 15 s. They learn from thirty samples, 4
 minutes apart; their shortest window is 2 minutes."""
 
@@ -110,6 +110,10 @@ class Scene:
         whole = bool(findings) and all(finding.scope == "job" for finding in findings)
         return whole and self.onset_step == 0
 
+    @property
+    def history_steps(self) -> int:
+        return round(self.pace.history_s / self.pace.step_s)
+
     def history(self) -> Scenario:
         """The earlier run: other noise, no fault."""
         return dataclasses.replace(self.scenario, faults={}, seed=self.scenario.seed + 1)
@@ -117,8 +121,4 @@ class Scene:
     @property
     def all_seconds(self) -> float:
         """How long it takes to play, the history too."""
-        return self.seconds + (self.history_seconds if self.has_history else 0.0)
-
-    @property
-    def history_seconds(self) -> float:
-        return self.pace.history_steps * self.pace.step_s
+        return self.seconds + (self.pace.history_s if self.has_history else 0.0)

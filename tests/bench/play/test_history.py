@@ -55,6 +55,16 @@ def test_a_job_of_steps_of_a_second_is_scraped_every_fifteen():
         np.testing.assert_allclose(np.diff(values), 15, atol=1)
 
 
+def test_a_job_that_hangs_is_there_until_its_end():
+    """Also where the end lies between two nanoseconds."""
+    hanging = load_scenario("faults/hang-noncomm", topology="pipeline", seed=1).compressed(0.5)
+    [(name, fault)] = hanging.faults.items()
+    hanging = dataclasses.replace(hanging, faults={name: dataclasses.replace(fault, onset_step=5)})
+    history = record(hanging, "a", BEGIN_NS, 30.0000000004)
+    assert (history.progress.hung, history.progress.steps) == (True, 5)
+    assert history.end_ms - history.begin_ms == 30_000
+
+
 def test_a_job_has_the_model_that_it_is_given():
     """By which it is compared with its past."""
     history = record(SCENARIO, "a", BEGIN_NS, 40.0, model="m")

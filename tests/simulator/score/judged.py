@@ -7,6 +7,7 @@ from argus_simulator.score.claims import claims_of
 from argus_simulator.score.job_timeline import JobTimeline
 from argus_simulator.score.judging import Judgement, judge
 from argus_simulator.score.results import Result
+from argus_simulator.score.scene import COMPRESSED, Pace
 from argus_simulator.stack import Notification
 
 JOB = "job-1"
@@ -56,8 +57,10 @@ def members(labels: dict[str, str]) -> frozenset[int]:
     return GROUPS[labels["group"]] if link else frozenset()
 
 
-def judged(of: Truth, *delivered: Notification, timeline: JobTimeline = TIMELINE) -> Judgement:
-    return judge(of, timeline, claims_of(JOB, delivered, members))
+def judged(
+    of: Truth, *delivered: Notification, timeline: JobTimeline = TIMELINE, pace: Pace = COMPRESSED
+) -> Judgement:
+    return judge(of, timeline, claims_of(JOB, delivered, members), pace)
 
 
 def result(

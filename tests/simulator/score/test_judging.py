@@ -7,6 +7,7 @@ import pytest
 from argus_simulator.score.claims import claims_of
 from argus_simulator.score.job_timeline import JobTimeline
 from argus_simulator.score.judging import judge_healthy
+from argus_simulator.score.scene import SHIPPED
 from simulator.score.judged import (
     JOB,
     ONSET,
@@ -82,6 +83,13 @@ def test_after_the_fault_and_its_windows_nothing_counts():
     short = truth(finding(end_step=ONSET_STEP + 40))
     assert judged(short, said(RANK_3, at=ONSET + 10 + 10.9)).detected
     assert not judged(short, said(RANK_3, at=ONSET + 10 + 11.1)).detected
+
+
+def test_the_shipped_rules_have_longer_windows():
+    """Two minutes and an evaluation of 15 s, at steps of whatever length."""
+    short = truth(finding(end_step=ONSET_STEP + 40))
+    assert judged(short, said(RANK_3, at=ONSET + 10 + 134), pace=SHIPPED).detected
+    assert not judged(short, said(RANK_3, at=ONSET + 10 + 136), pace=SHIPPED).detected
 
 
 def test_some_of_the_culprits_are_some_recall():
