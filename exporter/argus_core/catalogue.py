@@ -67,6 +67,7 @@ RANK_UP = _gauge(
     (),
     "1 while the rank's producer is connected, 0 once it was lost without saying goodbye.",
 )
+RANK_NUMBER = _gauge("argus_rank_number", (), "The rank as a number: rules find the lowest of a job.")
 JOB_INFO = Family(
     "argus_job_info",
     "gauge",

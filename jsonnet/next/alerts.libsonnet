@@ -13,7 +13,7 @@ function(c, l, rows)
     ArgusGroupImbalance: ['workload'],
     ArgusCollectiveLateRank: ['collective-late'],
     ArgusCollectiveSlowLink: ['link-slow'],
-    ArgusIterationRegression: ['unexplained'],
+    ArgusIterationRegression: ['fabric', 'unexplained'],
   };
   local told = std.set(std.flattenArrays(std.objectValues(named)));
   assert told == causes : 'causes without an alert, or alerts without a cause: %s' % [std.setUnion(std.setDiff(causes, told), std.setDiff(told, causes))];

@@ -94,11 +94,18 @@ local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
     ],
   },
   culprit {
+    id: 'fabric',
+    team: 'operations',
+    words: 'has slower collectives than before in most of its groups',
+    yields: [{ to: ofRanks + ['suspect-set', 'link-slow', 'collective-late'], at: 'job', factor: tie }],
+  },
+  culprit {
     id: 'regression',
     cause: 'unexplained',
     team: 'infrastructure',
     level: 'L1',
     words: 'is slower than before, on all ranks alike',
-    yields: [{ to: ofRanks + ['suspect-set', 'link-slow', 'collective-late'], at: 'job', factor: tie }],
+    // What a pipeline, or a host that launches late, makes of a rank's own loss.
+    yields: [{ to: ofRanks + ['suspect-set', 'link-slow', 'collective-late', 'fabric'], at: 'job', factor: 2 * tie }],
   },
 ]

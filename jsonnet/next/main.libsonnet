@@ -11,6 +11,7 @@ function(config={})
   local work = (import 'evidence/work.libsonnet')(c, l);
   local pauses = (import 'evidence/pauses.libsonnet')(c, l);
   local stacks = (import 'evidence/stacks.libsonnet')(c, l);
+  local regression = (import 'evidence/regression.libsonnet')(c, l);
   local kernels = (import 'evidence/kernels.libsonnet')(c, l);
   // Phases that every job has are read side by side with the others.
   local known = ['forward', 'backward'];
@@ -26,6 +27,11 @@ function(config={})
     for subject in subjects
   ];
   local group(name, seconds, rules) = { name: 'argus-' + name, interval: duration.of(seconds), rules: rules };
+  // An ordered chain, in as few groups as twenty rules allow.
+  local chain(name, seconds, rules) = [
+    group('%s-%d' % [name, number + 1], seconds, rules[number * 20:(number + 1) * 20])
+    for number in std.range(0, std.floor((std.length(rules) - 1) / 20))
+  ];
   {
     'argus.job.rules.yaml': { groups: [
       group('job', c.interval, job.activity),
@@ -45,8 +51,13 @@ function(config={})
       group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + kernels.evidence + stacks.evidence),
       group('pauses', c.statisticsInterval, pauses.evidence),
     ] },
+    'argus.regression.rules.yaml': { groups: [
+      group('canonical', c.interval, regression.canonical),
+      group('scan', c.interval, regression.scan),
+      group('regression', c.interval, regression.held),
+    ] },
     'argus.decision.rules.yaml': { groups: [
-      group('precedence', c.interval, (import 'precedence.libsonnet')(c, l, rows)),
+    ] + chain('precedence', c.interval, (import 'precedence.libsonnet')(c, l, rows)) + [
       group('decision', c.interval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows)),
     ] },
   }

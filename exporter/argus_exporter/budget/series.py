@@ -69,6 +69,7 @@ def _divided(fleet: Fleet) -> int:
 A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     catalogue.RANK_INFO.name: lambda _: 1,
     catalogue.RANK_UP.name: lambda _: 1,
+    catalogue.RANK_NUMBER.name: lambda _: 1,
     "argus_group_expected_ranks": lambda fleet: fleet.groups,
     "argus_activity": lambda _: 1,
     "argus_iteration_duration_seconds": lambda _: 1,

@@ -1,6 +1,7 @@
 // Collectives end together: the last to come has the shortest span, by its lateness.
 //
 // Only where it is known who takes part, and not between two ranks, where a partner is early and nobody late.
+local duration = import '../../lib/duration.libsonnet';
 local text = import '../../lib/text.libsonnet';
 
 function(c, l) {
@@ -40,9 +41,32 @@ function(c, l) {
         for among in [peers + ', stage', peers]
       ]),
     },
+    {
+      about:: 'What a collective takes in the median group of a job.',
+      record: 'job:argus_collective_transfer:seconds',
+      expr: 'quantile by (%s) (0.5, %s)' % [l.phase, transfer],
+    },
   ],
 
   evidence: [
+    {
+      about:: 'Collectives that take longer in most groups of a job than they did within the last hour: the network that they share.',
+      record: 'rank:argus_evidence:lost_ratio',
+      labels: { cause: 'fabric', detector: 'transfer' },
+      expr: text.fill(|||
+        max by (%(job)s) (
+          (%(transfer)s - min_over_time(%(transfer)s[%(window)s]))
+          * on (%(phase)s) quantile by (%(phase)s) (0.5, %(spans)s)
+        ) >= %(least)s
+      |||, {
+        job: l.job,
+        phase: l.phase,
+        transfer: 'job:argus_collective_transfer:seconds',
+        window: duration.range(c, 2 * c.spreadWindow),
+        spans: spans,
+        least: c.evidenceRatio,
+      }),
+    },
     {
       about:: 'A rank that comes later to a collective than the others of its group: they wait for it.',
       record: 'rank:argus_evidence:lost_ratio',

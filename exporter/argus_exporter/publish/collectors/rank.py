@@ -18,6 +18,7 @@ class RankCollector:
         info = FamilyBuilder(catalogue.RANK_INFO)
         job = FamilyBuilder(catalogue.JOB_INFO)
         up = FamilyBuilder(catalogue.RANK_UP)
+        number = FamilyBuilder(catalogue.RANK_NUMBER)
         expected = FamilyBuilder(catalogue.GROUP_EXPECTED_RANKS)
         jobs = [state.identity.job_labels for state in ranks]
         for labels in {tuple(labels.items()): labels for labels in jobs if labels}.values():
@@ -26,6 +27,7 @@ class RankCollector:
             base = rank_labels(state)
             info.add(base | state.identity.info_labels, 1)
             up.add(base, 1 if state.connected else 0)
+            number.add(base, state.identity.rank)
             for group, size in state.phases.groups.items():
                 expected.add(base | {"group": group}, size)
-        return with_samples((info, job, up, expected), "no rank has connected")
+        return with_samples((info, job, up, number, expected), "no rank has connected")
