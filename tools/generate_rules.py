@@ -82,7 +82,7 @@ def with_comments(text: str, notes: Notes) -> str:
 
 def _comment(note: Mapping[str, Any]) -> list[str]:
     words = [note["about"]] if note.get("about") else []
-    words += ["It reads what its group recorded before."] if note.get("memory") else []
+    words += ["It reads its own past."] if note.get("memory") else []
     return textwrap.wrap(" ".join(words), width=120, initial_indent="  # ", subsequent_indent="  # ")
 
 

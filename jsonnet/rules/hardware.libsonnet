@@ -35,6 +35,7 @@ local labels = import '../lib/labels.libsonnet';
       rules: [
         {
           record: 'rank:argus_hardware:current',
+          about:: "What dcgm-exporter says of a guilty rank's GPU, by field, for the text of its alert.",
           labels: { field: field },
           expr: join('gpu_uuid', 'label_replace(%s, "gpu_uuid", "$1", "UUID", "(.+)")' % selected(c.hardwareGpu[field])),
         }
@@ -42,6 +43,7 @@ local labels = import '../lib/labels.libsonnet';
       ] + [
         {
           record: 'rank:argus_hardware:current',
+          about:: "What exporters say of a guilty rank's host, by field; of its other GPUs too, as a sick neighbour may be the reason.",
           labels: { field: field },
           expr: join('node', withNode(
             if c.hardwareNode[field].counter

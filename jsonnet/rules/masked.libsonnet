@@ -34,9 +34,9 @@ local labels = import '../lib/labels.libsonnet';
 
   local bubble = [
     {
-      // Share of wall time in compute. From kernels where there are some; else from the phases whose spans cannot
-      // contain a wait. Compute groups hold the ranks of one stage, over all pipelines.
+      // Compute groups hold the ranks of one stage, over all pipelines.
       record: busy,
+      about:: 'Share of wall time that a rank computes, by its kernels or else by phases that cannot hold a wait: longer work shows here where all ranks have the same iteration time.',
       expr: |||
         label_replace(
           %(steadyKernels)s  * on (training_job, rank) group_right ()
@@ -56,13 +56,18 @@ local labels = import '../lib/labels.libsonnet';
     },
     {
       record: busyRatio,
+      about:: 'Share of wall time that a rank computes, against the median of the ranks of its stage that were measured alike.',
       expr: '%(busy)s / %(toGroup)s (quantile by (%(alike)s) (0.5, %(busy)s) > 0)'
             % { busy: busy, toGroup: toGroup, alike: alike },
     },
-    { record: 'rank:argus_bubble:ratio', expr: 'clamp_min(1 - %s, 0)' % busy },
     {
-      // Stages are not compared with one another rank by rank: a longer one is a choice. How much longer is worth knowing.
+      record: 'rank:argus_bubble:ratio',
+      about:: 'Share of wall time that a rank does not compute: in a pipeline the stage that works longest has the least.',
+      expr: 'clamp_min(1 - %s, 0)' % busy,
+    },
+    {
       record: 'job:argus_stage_imbalance:ratio',
+      about:: 'Pipeline stages that compute more than the usual one: how a model is divided is a choice, yet worth knowing.',
       expr: |||
         (
           %(stages)s
@@ -81,6 +86,7 @@ local labels = import '../lib/labels.libsonnet';
       // In two evaluations: the counters of kernels advance by whole windows, each rank's at moments of its own. Not a
       // rank that is known by one of its phases.
       record: 'rank:argus_phase_suspect:lost_ratio',
+      about:: 'Ranks that compute more than the others of their stage though none of their phases says so.',
       labels: { phase: 'all', kind: 'compute', source: 'busy' },
       expr: |||
         (
@@ -117,8 +123,8 @@ local labels = import '../lib/labels.libsonnet';
 
   local spikes = [
     {
-      // Seconds by which the longest span of the trailing window exceeds the group's median, where that is far.
       record: spike,
+      about:: "Seconds by which the longest span of the trailing window exceeds the group's median, where that is far: the mean of a rank with rare, long spans is normal.",
       expr: |||
         (
           max by (training_job, rank, phase, kind, group) (
@@ -133,8 +139,8 @@ local labels = import '../lib/labels.libsonnet';
       },
     },
     {
-      // Time lost to spikes, where one rank has them again and again and its group does not.
       record: 'rank:argus_phase_suspect:lost_ratio',
+      about:: 'Time lost to rare, long spans, where one rank has them again and again and its group does not.',
       labels: { source: 'spikes' },
       expr: |||
         sum_over_time(%(spike)s[%(long)s]) / %(divisor)g >= %(lost)g
@@ -157,8 +163,8 @@ local labels = import '../lib/labels.libsonnet';
       },
     },
     {
-      // Spikes that are as long as what the rank compiled: its host, not its GPU.
       record: 'rank:argus_phase_suspect:lost_ratio',
+      about:: 'Ranks whose long spans are no longer than what they compiled: their host, not their GPU.',
       labels: { phase: 'compile', kind: 'host', group: 'host', source: 'spikes' },
       expr: |||
         max by (training_job, rank) (rank:argus_phase_suspect:lost_ratio{source="spikes", kind="compute"})

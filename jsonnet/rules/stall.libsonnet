@@ -39,15 +39,15 @@ local labels = import '../lib/labels.libsonnet';
 
   local rules = [
     {
-      // When last scraped: without scrapes nobody knows that the job stands still.
       record: 'job:argus_iteration:age_seconds',
+      about:: 'Seconds from the last iteration to the last scrape: without scrapes nobody knows that the job stands still.',
       // 0 +: where the store keeps the metric's type as a label, a time has none, so what is subtracted may have none.
       expr: 'min by (training_job) (timestamp(%(last)s) - (0 + %(last)s > 0))'
             % { last: series('argus_iteration_last_timestamp_seconds') },
     },
     {
-      // Seconds since the last iteration, only while that is far beyond the usual duration.
       record: stalled,
+      about:: 'Seconds since the last iteration, only while that is far beyond the usual duration, or beyond what anything but training takes.',
       expr: |||
         (
           job:argus_iteration:age_seconds
@@ -65,24 +65,25 @@ local labels = import '../lib/labels.libsonnet';
       },
     },
     {
-      // Open spans of the ranks of stalled jobs; a rank may have several, one inside the other.
       record: 'rank:argus_stall_open:timestamp_seconds',
+      about:: 'When a rank of a stalled job entered each of its open spans, of which one may lie inside the other.',
       expr: 'max by (%s, phase, kind) (\n  %s and on (training_job) %s\n)'
             % [labels.rank, series('argus_phase_open_timestamp_seconds'), stalled],
     },
     {
       record: sequence,
+      about:: 'How many collectives of each group a rank of a stalled job has entered.',
       expr: 'max by (%s, group) (\n  %s and on (training_job) %s\n)'
             % [labels.rank, series('argus_collective_sequence'), stalled],
     },
     {
-      // How many collectives fewer than the first of its group a rank has entered.
       record: lag,
+      about:: 'How many collectives fewer than the first of its group a rank has entered: who is behind holds the group up.',
       expr: 'max by (training_job, group) (%s) - on (training_job, group) group_right () %s' % [sequence, sequence],
     },
     {
-      // All of the group have entered the same collective and are in one, and all are behind in some other group.
       record: broken,
+      about:: 'Groups that are all in the same collective while each of their ranks is behind in another group: that collective does not end.',
       expr: |||
         (
           count by (training_job, group) (
@@ -94,8 +95,8 @@ local labels = import '../lib/labels.libsonnet';
       ||| % { lag: lag, rank: labels.rank, comm: open(['kind="comm"']) },
     },
     {
-      // Lost ranks before ranks that are behind, those before ranks that are elsewhere.
       record: 'rank:argus_stall_suspect:bool',
+      about:: 'Whom a stalled job waits for: lost ranks, before ranks that are behind, before ranks that are elsewhere while most wait.',
       expr: '(\n%s\nor on (training_job)\n%s\nor on (training_job)\n%s\n) ^ 0' % [
         atMost(c.stallCulpritShare, lost),
         atMost(c.stallCulpritShare, behind),
@@ -103,8 +104,8 @@ local labels = import '../lib/labels.libsonnet';
       ],
     },
     {
-      // With the innermost of its open spans: the latest to begin.
       record: 'rank:argus_stall_culprit:bool',
+      about:: 'The suspects, with the span that they hang in: the innermost of the open ones, which is the latest to begin.',
       expr: |||
         max by (training_job, rank, phase) (
           topk by (training_job, rank) (1, %(open)s) ^ 0
@@ -114,9 +115,8 @@ local labels = import '../lib/labels.libsonnet';
       ||| % { open: open() },
     },
     {
-      // Nobody is elsewhere or behind: the collective of the groups that go no further, or else the one in which nearly
-      // all ranks are.
       record: 'job:argus_stall_collective:bool',
+      about:: 'The collective that does not end where nobody is elsewhere or behind: of the groups that go no further, or else the one in which nearly all ranks are.',
       expr: |||
         (
           max by (training_job, phase, group) (
@@ -133,6 +133,7 @@ local labels = import '../lib/labels.libsonnet';
     },
     {
       record: 'rank:argus_stall_victim:bool',
+      about:: 'All other ranks of a job with a suspect, with the span in which they wait: they are not to blame.',
       expr: |||
         max by (training_job, rank, phase) (
           topk by (training_job, rank) (1, %(open)s) ^ 0

@@ -30,15 +30,18 @@ local labels = import '../lib/labels.libsonnet';
         interval: duration.of(c.evaluationInterval),
         rules: [
           {
-            // How unevenly the job's work is spread over its ranks, by unit: steadily, and in the last scrape interval
-            // alone, where lengths are drawn anew for each step.
             record: 'job:argus_work:cv',
+            about:: "How unevenly the job's work is spread over its ranks, by unit, over the shortest mean: who has more to do is not slow.",
             expr: spread(perSecond),
           },
-          { record: 'job:argus_work:fast_cv', expr: spread(lately) },
           {
-            // Of jobs whose work is uneven, in the unit that is spread most. Even work explains nothing.
+            record: 'job:argus_work:fast_cv',
+            about:: 'How unevenly the work of a step is spread over ranks in the last scrape interval alone, as lengths may be drawn anew for each step.',
+            expr: spread(lately),
+          },
+          {
             record: 'rank:argus_work:rate',
+            about:: 'Work a second of each rank, of jobs whose work is uneven, in the unit that is spread most: even work explains nothing.',
             expr: |||
               max by (training_job, rank) (
                 %(perSecond)s > 0
@@ -47,8 +50,8 @@ local labels = import '../lib/labels.libsonnet';
             ||| % { perSecond: perSecond, cv: c.cvMild },
           },
           {
-            // By how much a rank has more to do than the usual one of its job: it may be late by as much.
             record: 'rank:argus_work:excess_ratio',
+            about:: 'By how much a rank has more to do than the usual one of its job: it may be late by as much.',
             expr: |||
               rank:argus_work:rate
                 / on (training_job) group_left () quantile by (training_job) (0.5, rank:argus_work:rate)
