@@ -82,7 +82,7 @@ def test_depth_counts_rules_and_names() -> None:
         ]
     )
     assert checks.depth_by_rule(of) == 4
-    assert checks.depth_by_name(of) == {"ArgusA": 3, "ArgusB": 1}
+    assert checks.depth_by_name(of) == {"a:b:c": 1, "a:b:d": 2, "ArgusA": 3, "ArgusB": 1}
 
 
 TRAP = [
@@ -139,7 +139,7 @@ def test_memory_excuses_no_edge_to_what_comes_before() -> None:
 def test_names_in_a_circle_all_count() -> None:
     """None of them is the first."""
     of = graph(court=[*TRAP, alert("ArgusA", "a:left:now > 0")])
-    assert checks.depth_by_name(of) == {"ArgusA": 3}
+    assert checks.depth_by_name(of) == {"a:left:now": 2, "a:sets:now": 2, "ArgusA": 3}
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def repository(tmp_path: Path) -> Path:
     """One of each reader, each of another name."""
     for file, text in {
         "README.md": "",
-        "docs/runbooks/ArgusA.md": "Ask `rank:argus_of:page`.",
+        "docs/runbooks/README.md": "Ask `rank:argus_of:page`.",
         "docs/recorded-series.md": "`rank:argus_of:nobody`",
         "docs/alerts.md": "`rank:argus_of:nobody`",
         "dashboards/generated/argus-job.json": json.dumps({"expr": "max(rank:argus_of:dashboard)"}),
-        "l3_worker/queries.py": '"rank:argus_of:worker{rank=\\"1\\"}"',
-        "simulator/summary.py": '"rank:argus_of:simulator"',
+        "l3_worker/argus_l3_worker/cycle.py": '"rank:argus_of:worker{rank=\\"1\\"}"',
+        "simulator/argus_simulator/demo/summary.py": '"rank:argus_of:simulator"',
     }.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text, encoding="utf-8")
@@ -216,7 +216,7 @@ def test_readers_are_rules_alerts_dashboards_programs_and_pages(repository: Path
     assert found["rank:argus_of:dashboard"] == Readers(dashboards={"argus-job"})
     assert found["rank:argus_of:worker"] == Readers(programs={"worker"})
     assert found["rank:argus_of:simulator"] == Readers(programs={"simulator"})
-    assert found["rank:argus_of:page"] == Readers(pages={"docs/runbooks/ArgusA.md"})
+    assert found["rank:argus_of:page"] == Readers(pages={"docs/runbooks/README.md"})
     assert list(unread(found)) == ["rank:argus_of:nobody"]
 
 

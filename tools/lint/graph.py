@@ -192,7 +192,7 @@ def undeclared_memory(graph: Graph) -> Iterator[str]:
 
 def circles(graph: Graph) -> Iterator[str]:
     """Rules that stand on each other, and none of which says that it remembers."""
-    for members in _components(graph.stands_on):
+    for members in components(graph.stands_on):
         if len(members) > 1 or members & graph.stands_on[min(members)]:
             names = {graph.rules[member].name for member in members}
             yield f"{len(members)} rules of {', '.join(sorted(names))}"
@@ -200,15 +200,15 @@ def circles(graph: Graph) -> Iterator[str]:
 
 def depth_by_rule(graph: Graph) -> int:
     """Rules on the longest way from what is scraped to an alert, both ends of it being rules."""
-    return max(_depths(graph.stands_on), default=0)
+    return max(depths(graph.stands_on), default=0)
 
 
 def depth_by_name(graph: Graph) -> dict[str, int]:
-    """Of each alert: names on the longest way to it, its own included; of names in a circle, all."""
+    """Of each alert and recorded name: names on the longest way to it, its own included; of a circle, all."""
     names = sorted(graph.by_name)
     place = {name: number for number, name in enumerate(names)}
-    depths = _depths([{place[read] for read in graph.by_name[name]} for name in names])
-    return {rule.name: depths[place[rule.name]] for rule in graph.rules if rule.is_alert}
+    found = depths([{place[read] for read in graph.by_name[name]} for name in names])
+    return dict(zip(names, found, strict=True))
 
 
 def twins(graph: Graph) -> Iterator[str]:
@@ -260,10 +260,10 @@ def default_rules(root: Path = ROOT) -> Iterator[PlacedRule]:
         yield from placed(file.name, groups)
 
 
-def _depths(edges: Sequence[Set[int]]) -> list[int]:
+def depths(edges: Sequence[Set[int]]) -> list[int]:
     """The longest way down from each node, itself included. Of a circle all count: none is first."""
     depths = [0] * len(edges)
-    for members in _components(edges):  # those that others stand on come first
+    for members in components(edges):  # those that others stand on come first
         below = (depths[other] for member in members for other in edges[member] - members)
         depth = len(members) + max(below, default=0)
         for member in members:
@@ -271,7 +271,7 @@ def _depths(edges: Sequence[Set[int]]) -> list[int]:
     return depths
 
 
-def _components(edges: Sequence[Set[int]]) -> list[set[int]]:
+def components(edges: Sequence[Set[int]]) -> list[set[int]]:
     """Strongly connected components, each after all that it leads to.
 
     Source: Tarjan 1972, doi:10.1137/0201010.
