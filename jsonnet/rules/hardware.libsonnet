@@ -2,26 +2,27 @@
 // the topology on argus_rank_info. No series where those exporters are absent.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 {
   local c = $._config,
   local guilty = 'max by (training_job, rank) (rank:argus_verdict:active{verdict="culprit", rank!=""})',
-  local info(label) = |||
+  local info(label) = text.fill(|||
     max by (training_job, rank, %(label)s) (%(info)s)
       and on (training_job, rank) %(guilty)s
-  ||| % {
+  |||, {
     label: label,
     info: labels.selector('argus_rank_info', [c.argusSelector, label + '!=""']),
     guilty: guilty,
-  },
-  local join(label, series) = |||
+  }),
+  local join(label, series) = text.fill(|||
     max by (training_job, rank, %(label)s) (
       (
         %(info)s
       ) * on (%(label)s) group_left ()
       max by (%(label)s) (%(series)s)
     )
-  ||| % { label: label, info: info(label), series: series },
+  |||, { label: label, info: info(label), series: series }),
   local selected(metric) = labels.selector(metric, [c.hardwareSelector]),
   // dcgm-exporter renamed the label Hostname to hostname; node_exporter has only the address in `instance`.
   local withNode(series) =

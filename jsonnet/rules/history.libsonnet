@@ -6,6 +6,7 @@
 // from the signature that moved with it.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 {
   local c = $._config,
@@ -44,13 +45,13 @@ local labels = import '../lib/labels.libsonnet';
 
   // The exporters say how a run goes; each is one number a job, by phase or kernel at most.
   local signatures = [
-    signature('iteration', 'Seconds of a rank for a unit of its work, where the job counts work, else of an iteration: whether the run is slow.', |||
+    signature('iteration', 'Seconds of a rank for a unit of its work, where the job counts work, else of an iteration: whether the run is slow.', text.fill(|||
       1 / avg by (training_job, unit) (rate(%(units)s[%(window)s]) > 0)
       or max by (training_job) (
         (%(S)s offset %(settled)s - %(S)s offset %(before)s) / (%(N)s offset %(settled)s - %(N)s offset %(before)s > 0)
       )
       unless on (training_job) %(units)s
-    ||| % {
+    |||, {
       units: series('argus_work_units_total'),
       window: window,
       S: S,
@@ -58,7 +59,7 @@ local labels = import '../lib/labels.libsonnet';
       // Another group records the totals, and may be in the middle of it.
       settled: duration.of(c.evaluationInterval),
       before: duration.of(c.evaluationInterval + c.historyMean),
-    }),
+    })),
     signature(
       'phase',
       'Median duration of each phase, without what the stages of a pipeline wait for one another, which says nothing of it.',
@@ -80,14 +81,14 @@ local labels = import '../lib/labels.libsonnet';
       % [series('argus_void_seconds_total', ['void="minority"']), window]
     ),
     // All ranks are alike, so those of the first host speak for them: seconds a launch, and share of wall time.
-    signature('kernel', "Seconds a launch of each kernel of the first host's ranks, which speak for all.", |||
+    signature('kernel', "Seconds a launch of each kernel of the first host's ranks, which speak for all.", text.fill(|||
       sum by (training_job, kernel, stream) (rate(%(seconds)s[%(window)s]))
       / (sum by (training_job, kernel, stream) (rate(%(launches)s[%(window)s])) > 0)
-    ||| % {
+    |||, {
       seconds: series('argus_kernel_duration_seconds_total', [firstRanks, 'stream=~"compute.*"']),
       launches: series('argus_kernel_launches_total', [firstRanks, 'stream=~"compute.*"']),
       window: window,
-    }),
+    })),
     signature('kernel_share', "Share of wall time of each kernel of the first host's ranks.", |||
       avg by (training_job, kernel, stream) (
         max by (training_job, rank, kernel, stream) (rate(%s[%s]))
@@ -107,55 +108,55 @@ local labels = import '../lib/labels.libsonnet';
     },
   ] + [
     // Of frames that were never seen, 0.
-    signature('frames:' + kind.cause, "Share of the main thread's samples in frames that speak for this cause.", |||
+    signature('frames:' + kind.cause, "Share of the main thread's samples in frames that speak for this cause.", text.fill(|||
       (
         sum by (training_job) (rate(%(some)s[%(window)s]))
         or 0 * sum by (training_job) (rate(%(all)s[%(window)s]))
       ) / (sum by (training_job) (rate(%(all)s[%(window)s])) > 0)
-    ||| % {
+    |||, {
       some: series('argus_stack_samples_total', [firstRanks, 'thread=~"%s"' % c.mainThread, 'frame=~"%s"' % kind.frames]),
       all: series('argus_stack_samples_total', [firstRanks, 'thread=~"%s"' % c.mainThread]),
       window: window,
-    })
+    }))
     for kind in c.historyFrames
   ],
 
   // A young run's means are not full, or hold its first iterations, which are slow.
   local oldEnough(later=0) = '%s offset %s' % [N, duration.of(2 * c.historyMean + later)],
 
-  local learned(best, matcher) = |||
+  local learned(best, matcher) = text.fill(|||
     %(best)s by (%(run)s) (
       quantile_over_time(0.5, job:argus_signature:healthy{%(matcher)s}[%(window)s])
-      and count_over_time(job:argus_signature:healthy{%(matcher)s}[%(window)s]) >= %(least)d
+      and count_over_time(job:argus_signature:healthy{%(matcher)s}[%(window)s]) >= %(least)s
     )
-  ||| % {
+  |||, {
     best: best,
     run: run,
     matcher: matcher,
     window: duration.range(c, c.historyWindow),
     least: c.historyMinSamples,
-  },
+  }),
   local learning = [
     {
       // A rank that costs less than `lost` cannot bend it by what counts as slow.
       record: 'job:argus_signature:healthy',
       about:: 'Signatures of runs that are neither slow nor blamed nor slower than what was learned: a slow run must not become the norm.',
       memory:: true,
-      expr: |||
+      expr: text.fill(|||
         job:argus_signature:current
         and on (training_job) %(old)s
         unless on (training_job) job:argus_iteration:class{class=~"regression|both"}
-        unless on (training_job) (rank:argus_verdict:lost_ratio{verdict="culprit"} >= %(lost)g)
-        unless on (training_job) (job:argus_history:slowdown_ratio >= %(ratio)g)
+        unless on (training_job) (rank:argus_verdict:lost_ratio{verdict="culprit"} >= %(lost)s)
+        unless on (training_job) (job:argus_history:slowdown_ratio >= %(ratio)s)
         unless on (training_job) job:argus_stalled:seconds
-        unless on (training_job) (job:argus_train:seconds < %(mean)g)
-      ||| % {
+        unless on (training_job) (job:argus_train:seconds < %(mean)s)
+      |||, {
         // Later than the comparison, whose first answer must be there.
         old: oldEnough(2 * c.slowInterval),
         lost: 1 - 1 / c.historyRatio,
         ratio: c.historyRatio,
         mean: c.historyMean,
-      },
+      }),
     },
     {
       record: 'job:argus_signature:learned',
@@ -174,23 +175,23 @@ local labels = import '../lib/labels.libsonnet';
     {
       record: 'job:argus_signature:excess_ratio',
       about:: 'Shares of time of a run less those of the best healthy one; of a kernel that no healthy run had, all of it.',
-      expr: |||
+      expr: text.fill(|||
         job:argus_signature:current{signature=~".*_void|frames:.*|kernel_share|exposed"} - %(onRun)s job:argus_signature:learned
         or (
           job:argus_signature:current{signature="kernel_share"}
           and on (model, backend, world_size) job:argus_signature:learned{signature="kernel_share"}
         )
-      ||| % { onRun: onRun },
+      |||, { onRun: onRun }),
     },
     {
       record: 'job:argus_history:slowdown_ratio',
       about:: 'By how much a run is slower than the best healthy one, from its first full means on.',
-      expr: |||
-        max by (training_job) (%(change)s) >= %(ratio)g
+      expr: text.fill(|||
+        max by (training_job) (%(change)s) >= %(ratio)s
         and on (training_job) %(old)s
         unless on (training_job) job:argus_stalled:seconds
-        unless on (training_job) (job:argus_train:seconds < %(mean)g)
-      ||| % { change: change('iteration'), ratio: c.historyExplainedRatio, old: oldEnough(), mean: c.historyMean },
+        unless on (training_job) (job:argus_train:seconds < %(mean)s)
+      |||, { change: change('iteration'), ratio: c.historyExplainedRatio, old: oldEnough(), mean: c.historyMean }),
     },
   ],
 
@@ -199,15 +200,15 @@ local labels = import '../lib/labels.libsonnet';
     local hostRuns = '(\n  max by (training_job) (%s) <= %g\n)' % [change('issue_latency'), c.historyLatencyRatio];
     local share(signature) = 'max by (training_job) (%s) >= %g' % [excess(signature), c.minLostRatio];
     local frames(cause) = 'max by (training_job) (%s) >= %g' % [excess('frames:' + cause), c.historyFrameShare];
-    local slowerPhase(matchers) = |||
+    local slowerPhase(matchers) = text.fill(|||
       max by (training_job) (
         (1 - 1 / job:argus_signature:history_ratio{signature="phase", %(matchers)s})
         * on (training_job, kind, phase, source) group_left ()
         max by (training_job, kind, phase, source) (
           %(medians)s * on (%(group)s) group:argus_phase_spans:rate
         )
-      ) >= %(lost)g
-    ||| % { matchers: matchers, medians: medians, group: labels.phaseGroup, lost: c.minLostRatio };
+      ) >= %(lost)s
+    |||, { matchers: matchers, medians: medians, group: labels.phaseGroup, lost: c.minLostRatio });
     [
       {
         kind: c.causes.history.colocation { evidence: 'kernels' },
@@ -217,18 +218,18 @@ local labels = import '../lib/labels.libsonnet';
       {
         kind: c.causes.history.kernelShape { evidence: 'kernels' },
         about: 'launches of some kernel take longer and cost enough',
-        expr: |||
+        expr: text.fill(|||
           max by (training_job) (
-            (1 - 1 / (%(change)s >= %(ratio)g))
+            (1 - 1 / (%(change)s >= %(ratio)s))
             * on (training_job, kernel, stream) group_left ()
             max by (training_job, kernel, stream) (%(share)s)
-          ) >= %(lost)g
-        ||| % {
+          ) >= %(lost)s
+        |||, {
           change: change('kernel'),
           ratio: c.historyKernelRatio,
           share: current('kernel_share'),
           lost: c.minLostRatio,
-        },
+        }),
       },
       {
         kind: c.causes.history.kernelInefficient { evidence: 'kernels' },

@@ -2,6 +2,7 @@
 local job = import '../lib/canonical.libsonnet';
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 {
   local c = $._config,
@@ -21,14 +22,14 @@ local labels = import '../lib/labels.libsonnet';
     {
       record: fallback,
       about:: 'Live ranks of jobs none of whose first ranks lives: only there the lowest rank is looked for by its number.',
-      expr: |||
+      expr: text.fill(|||
         max by (training_job, rank) (
           %(up)s == 1 unless on (training_job) (%(first)s == 1)
         )
-      ||| % {
+      |||, {
         up: series('argus_rank_up'),
         first: series('argus_rank_up', ['rank=~"%s"' % std.join('|', c.canonicalRanks)]),
-      },
+      }),
     },
     {
       record: 'rank:argus_rank:number',
@@ -61,10 +62,10 @@ local labels = import '../lib/labels.libsonnet';
           {
             record: 'rank:argus_rank:left',
             about:: 'Ranks that said something within the shortest mean and no longer do: their rates go on for as long as its window.',
-            expr: |||
+            expr: text.fill(|||
               max by (training_job, rank) (last_over_time(%(up)s[%(window)s]))
               unless on (training_job, rank) %(up)s
-            ||| % { up: series('argus_rank_up'), window: duration.range(c, c.meanWindows[0]) },
+            |||, { up: series('argus_rank_up'), window: duration.range(c, c.meanWindows[0]) }),
           },
           {
             record: 'job:argus_other_activity:timestamp_seconds',

@@ -2,6 +2,7 @@
 // ranks where it is a share that counts. It compares with what a rank loses.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 {
   local c = $._config,
@@ -45,12 +46,12 @@ local labels = import '../lib/labels.libsonnet';
             record: 'job:argus_stack_code:lost_ratio',
             about:: "What ranks lose, now one and now another, to what the code has all of them do: nobody's host is slow.",
             labels: { cause: kind.cause, team: kind.team },
-            expr: |||
+            expr: text.fill(|||
               max by (training_job, phase) (
                 rank:argus_phase_suspect:lost_ratio{kind="host"}
-                <= on (%(rank)s) group_left () %(factor)g * max by (%(rank)s) (%(ratio)s{cause="%(cause)s"})
+                <= on (%(rank)s) group_left () %(factor)s * max by (%(rank)s) (%(ratio)s{cause="%(cause)s"})
               )
-            ||| % { rank: labels.rank, factor: c.explainedRatio, ratio: ratio, cause: kind.cause },
+            |||, { rank: labels.rank, factor: c.explainedRatio, ratio: ratio, cause: kind.cause }),
           }
           for kind in c.codeFrames
         ],

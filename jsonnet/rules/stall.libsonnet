@@ -6,6 +6,7 @@
 // and only other groups have gone on, it is the collective that does not end.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 {
   local c = $._config,
@@ -48,21 +49,21 @@ local labels = import '../lib/labels.libsonnet';
     {
       record: stalled,
       about:: 'Seconds since the last iteration, only while that is far beyond the usual duration, or beyond what anything but training takes.',
-      expr: |||
+      expr: text.fill(|||
         (
           job:argus_iteration:age_seconds
-            > on (training_job) clamp_min(%(factor)g * max by (training_job) (%(S)s / (%(N)s >= %(minimum)d)), %(floor)g)
-          unless on (training_job) (job:argus_train:seconds < %(floor)g)
+            > on (training_job) clamp_min(%(factor)s * max by (training_job) (%(S)s / (%(N)s >= %(minimum)s)), %(floor)s)
+          unless on (training_job) (job:argus_train:seconds < %(floor)s)
         )
-        or job:argus_iteration:age_seconds > %(outside)g
-      ||| % {
+        or job:argus_iteration:age_seconds > %(outside)s
+      |||, {
         factor: c.stallFactor,
         S: 'job:argus_iteration_duration_seconds:sum',
         N: 'job:argus_iteration_duration_seconds:count',
         minimum: c.stallMinIterations,
         floor: c.stallMinSeconds,
         outside: c.stallOutsideTrainSeconds,
-      },
+      }),
     },
     {
       record: 'rank:argus_stall_open:timestamp_seconds',
@@ -84,7 +85,7 @@ local labels = import '../lib/labels.libsonnet';
     {
       record: broken,
       about:: 'Groups that are all in the same collective while each of their ranks is behind in another group: that collective does not end.',
-      expr: |||
+      expr: text.fill(|||
         (
           count by (training_job, group) (
             %(lag)s == 0
@@ -92,7 +93,7 @@ local labels = import '../lib/labels.libsonnet';
             and on (%(rank)s) %(comm)s
           ) == on (training_job, group) (count by (training_job, group) (%(lag)s) > 1)
         ) ^ 0
-      ||| % { lag: lag, rank: labels.rank, comm: open(['kind="comm"']) },
+      |||, { lag: lag, rank: labels.rank, comm: open(['kind="comm"']) }),
     },
     {
       record: 'rank:argus_stall_suspect:bool',
@@ -106,18 +107,18 @@ local labels = import '../lib/labels.libsonnet';
     {
       record: 'rank:argus_stall_culprit:bool',
       about:: 'The suspects, with the span that they hang in: the innermost of the open ones, which is the latest to begin.',
-      expr: |||
+      expr: text.fill(|||
         max by (training_job, rank, phase) (
           topk by (training_job, rank) (1, %(open)s) ^ 0
           and on (training_job, rank) rank:argus_stall_suspect:bool
         )
         or on (training_job, rank) label_replace(rank:argus_stall_suspect:bool, "phase", "none", "", "")
-      ||| % { open: open() },
+      |||, { open: open() }),
     },
     {
       record: 'job:argus_stall_collective:bool',
       about:: 'The collective that does not end where nobody is elsewhere or behind: of the groups that go no further, or else the one in which nearly all ranks are.',
-      expr: |||
+      expr: text.fill(|||
         (
           max by (training_job, phase, group) (
             max by (training_job, rank, group) (%(lag)s and on (training_job, group) %(broken)s)
@@ -126,21 +127,21 @@ local labels = import '../lib/labels.libsonnet';
           )
           or on (training_job)
           count by (training_job, phase) (max by (training_job, rank, phase) (%(comm)s))
-            >= on (training_job) group_left () %(coverage)g * %(ranks)s
+            >= on (training_job) group_left () %(coverage)s * %(ranks)s
         ) ^ 0
         unless on (training_job) rank:argus_stall_suspect:bool
-      ||| % { lag: lag, broken: broken, comm: open(['kind="comm"']), coverage: c.minCoverage, ranks: ranks },
+      |||, { lag: lag, broken: broken, comm: open(['kind="comm"']), coverage: c.minCoverage, ranks: ranks }),
     },
     {
       record: 'rank:argus_stall_victim:bool',
       about:: 'All other ranks of a job with a suspect, with the span in which they wait: they are not to blame.',
-      expr: |||
+      expr: text.fill(|||
         max by (training_job, rank, phase) (
           topk by (training_job, rank) (1, %(open)s) ^ 0
           unless on (training_job, rank) rank:argus_stall_suspect:bool
         )
         and on (training_job) rank:argus_stall_suspect:bool
-      ||| % { open: open() },
+      |||, { open: open() }),
     },
   ],
 

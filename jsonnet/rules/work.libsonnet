@@ -5,6 +5,7 @@
 // so work a second stands for work a step.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 {
   local c = $._config,
@@ -12,9 +13,9 @@ local labels = import '../lib/labels.libsonnet';
   // The maximum of what several scrapers or instances say.
   local byUnit(expr) = 'max by (training_job, rank, unit) (%s)' % expr,
   // Relative deviation over the ranks of the job.
-  local spread(expr) = |||
+  local spread(expr) = text.fill(|||
     stddev by (training_job, unit) (%(expr)s) / (avg by (training_job, unit) (%(expr)s) > 0)
-  ||| % { expr: expr },
+  |||, { expr: expr }),
   local first = c.meanWindows[0],
   local perSecond = byUnit('rate(%s[%s])' % [units, duration.range(c, first)]),
   local grown(counter) = '(%s - %s offset %s)' % [counter, counter, duration.of(c.fastWindow)],
@@ -42,12 +43,12 @@ local labels = import '../lib/labels.libsonnet';
           {
             record: 'rank:argus_work:rate',
             about:: 'Work a second of each rank, of jobs whose work is uneven, in the unit that is spread most: even work explains nothing.',
-            expr: |||
+            expr: text.fill(|||
               max by (training_job, rank) (
                 %(perSecond)s > 0
-                and on (training_job, unit) (topk by (training_job) (1, job:argus_work:cv) >= %(cv)g)
+                and on (training_job, unit) (topk by (training_job) (1, job:argus_work:cv) >= %(cv)s)
               )
-            ||| % { perSecond: perSecond, cv: c.cvMild },
+            |||, { perSecond: perSecond, cv: c.cvMild }),
           },
           {
             record: 'rank:argus_work:excess_ratio',
