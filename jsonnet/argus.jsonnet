@@ -26,10 +26,27 @@ local ruleFiles(folder, flavour) =
     [folder + '/argus.alerts.yaml']: flavour.prometheusAlerts,
   };
 
-ruleFiles('rules', mixin) + ruleFiles('rules/test', test) + ruleFiles('rules/portable', portable) + {
+// Rules may say what they are for (`about`) and that they read their own past (`memory`), in hidden fields: a mixin that is
+// rendered as it is has none of it. Our renderer writes them as comments, and checks by them.
+local notes(files) = {
+  [file]: {
+    [group.name]: [
+      { [field]: rule[field] for field in ['about', 'memory'] if std.objectHasAll(rule, field) }
+      for rule in group.rules
+    ]
+    for group in files[file].groups
+  }
+  for file in std.objectFields(files)
+};
+
+local rules = ruleFiles('rules', mixin) + ruleFiles('rules/test', test) + ruleFiles('rules/portable', portable) + {
   ['rules/next/' + file]: next()[file]
   for file in std.objectFields(next())
-} + {
+};
+
+rules {
+  // No file: by file and group, what each of its rules says of itself, in order.
+  notes: notes(rules),
   // Pages to the pager, tickets to mail, all of it to chat.
   'alertmanager/alertmanager.yaml': alertmanager.new(
     function(team, severity)

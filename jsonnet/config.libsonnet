@@ -93,7 +93,7 @@
     // Phases (beginnings of names) inside others of the same kind, such as the layers of a forward: they have means and
     // verdicts, but the fast path and the long windows are those of the phase around them.
     nestedPhases: ['attention', 'mlp', 'moe', 'experts', 'router', 'embedding', 'loss', 'clip', 'norm'],
-    nestedPattern: '(%s).*' % std.join('|', c.nestedPhases),
+    nestedPattern: '(' + std.join('|', c.nestedPhases) + ').*',
     // The mean's windows, seconds, shortest first: the first that holds `minSpans` on `minCoverage` of the group.
     meanWindows: [120, 600, 1800],
     minSpans: 3,

@@ -15,6 +15,7 @@ from tools import (
     generate_native,
     generate_rules,
     generate_scenarios,
+    generate_series_page,
 )
 
 if __name__ == "__main__":
@@ -32,6 +33,7 @@ if __name__ == "__main__":
             generate_gpu_day,
             generate_native,
             generate_scenarios,
+            generate_series_page,  # reads what the dashboards became, and the pages
         )
     ]
     sys.exit(max(statuses))

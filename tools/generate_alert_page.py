@@ -1,4 +1,4 @@
-"""docs/alerts.md: every alert and every recorded series, from the generated rules and the runbooks.
+"""docs/alerts.md: every alert, from the generated rules and the runbooks.
 
 `python -m tools.generate_alert_page` writes it; `--check` exits 1 when it is out of date.
 """
@@ -7,33 +7,25 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tools.generate_rules import ROOT, render
+from tools.generate_rules import ROOT
 from tools.generated import write_or_check
+from tools.lint.graph import default_rules
 
 _PAGE = ROOT / "docs" / "alerts.md"
 _INTRODUCTION = """\
-# Alerts and recorded series
+# Alerts
 
-Generated from the rules and the runbooks by `make generate`; do not edit.
-
-## Alerts
+Generated from the rules and the runbooks by `make generate`; do not edit. What the rules record is listed in
+[recorded-series.md](recorded-series.md).
 
 `info` tells at once and pages nobody. Of the findings of one job only the costliest pages, the others are
 tickets; a stall suppresses them all. The waits are those of the default configuration
 (`jsonnet/config.libsonnet`), on top of what the expression itself needs. Where no team is given it comes from
 the cause.
-"""
-_SERIES = """
-## Series that the rules record
-
-What dashboards, the L3 worker and your own rules may read. Names are `level:metric:operation`, as Prometheus
-recommends.
 """
 
 
@@ -43,30 +35,16 @@ def alert_page(root: Path = ROOT) -> str:
     Raises:
         ValueError: an alert has no runbook, or its runbook does not begin with a meaning.
     """
-    groups = [group for path, text in _rule_files() for group in _groups(path, text)]
     lines = [_INTRODUCTION, "| alert | means | severity (after) | level | team |", "|---|---|---|---|---|"]
-    alerts: dict[str, list[dict[str, Any]]] = {}
-    for _, rules in groups:
-        for rule in rules:
-            if "alert" in rule:
-                alerts.setdefault(rule["alert"], []).append(rule)
+    alerts: dict[str, list[Mapping[str, Any]]] = {}
+    for rule in default_rules(root):
+        if rule.is_alert:
+            alerts.setdefault(rule.name, []).append(rule.content)
     lines += [_alert(name, rules, root) for name, rules in sorted(alerts.items())]
-    lines += [_SERIES, "| series | file |", "|---|---|"]
-    recorded = {rule["record"]: name for name, rules in groups for rule in rules if "record" in rule}
-    lines += [f"| `{record}` | `{name}` |" for record, name in sorted(recorded.items())]
     return "\n".join(lines) + "\n"
 
 
-def _rule_files() -> list[tuple[str, str]]:
-    """(name, content) of the default flavour's files."""
-    return [(path.name, text) for path, text in render() if path.parent == Path("rules")]
-
-
-def _groups(name: str, text: str) -> list[tuple[str, list[dict[str, Any]]]]:
-    return [(name, group["rules"]) for group in yaml.safe_load(text)["groups"]]
-
-
-def _alert(name: str, rules: list[dict[str, Any]], root: Path) -> str:
+def _alert(name: str, rules: Sequence[Mapping[str, Any]], root: Path) -> str:
     ways = dict.fromkeys(f"{rule['labels']['severity']} ({rule.get('for', 'no wait')})" for rule in rules)
     levels = dict.fromkeys(rule["labels"].get("level", "") for rule in rules)
     teams = dict.fromkeys(rule["labels"].get("team", "by cause") for rule in rules)

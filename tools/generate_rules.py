@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,54 @@ def _represent_str(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_str)
 
 
+Notes = Mapping[str, Sequence[Mapping[str, Any]]]
+"""What the rules of a file say of themselves: by group, of each in order, `about` and `memory`."""
+
+
 def render(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
     """Yield (path below `root`, content) of every generated file."""
-    documents: dict[str, Any] = json.loads(rjsonnet.evaluate_file(str(root / SOURCE)))
+    documents, notes = _evaluate(root)
     for name, document in documents.items():
-        yield Path(name), HEADER + dump(document)
+        yield Path(name), HEADER + with_comments(dump(document), notes.get(name, {}))
+
+
+def annotated(folder: Path, root: Path = ROOT) -> Iterator[tuple[Path, Sequence[Mapping[str, Any]]]]:
+    """Yield (file, rule groups) of one flavour, in which each rule has its `about` and `memory`."""
+    documents, notes = _evaluate(root)
+    for name, of_groups in notes.items():
+        if Path(name).parent == folder:
+            yield Path(name), [_noted(group, of_groups[group["name"]]) for group in documents[name]["groups"]]
+
+
+def _noted(group: Mapping[str, Any], notes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    rules = [_tidy(rule) | note for rule, note in zip(group["rules"], notes, strict=True)]
+    return {**group, "rules": rules}
+
+
+def _evaluate(root: Path) -> tuple[dict[str, Any], dict[str, Notes]]:
+    """Documents by file name, and the notes on those of rules."""
+    documents: dict[str, Any] = json.loads(rjsonnet.evaluate_file(str(root / SOURCE)))
+    notes = documents.pop("notes")
+    return documents, notes
+
+
+def with_comments(text: str, notes: Notes) -> str:
+    """A rule file as `dump` writes it, with what each rule is about above it."""
+    lines: list[str] = []
+    pending: Iterator[Mapping[str, Any]] = iter(())
+    for line in text.splitlines():
+        if line.startswith("- name: "):
+            pending = iter(notes.get(line.removeprefix("- name: "), ()))
+        elif line.startswith("  - "):  # what is inside a rule stands further right
+            lines += _comment(next(pending, {}))
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _comment(note: Mapping[str, Any]) -> list[str]:
+    words = [note["about"]] if note.get("about") else []
+    words += ["It reads its own past."] if note.get("memory") else []
+    return textwrap.wrap(" ".join(words), width=120, initial_indent="  # ", subsequent_indent="  # ")
 
 
 def dump(document: Any) -> str:

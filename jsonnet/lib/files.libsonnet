@@ -15,17 +15,15 @@ local concerns = {
 
 {
   split(groups)::
-    local prefixesOf(file) = concerns[file];
-    local isIn(group, file) = std.length([p for p in prefixesOf(file) if std.startsWith(group.name, p)]) > 0;
-    local homeless = [
-      group.name
-      for group in groups
-      if std.length([file for file in std.objectFields(concerns) if isIn(group, file)]) != 1
-    ];
+    local isIn(name, file) = std.length([prefix for prefix in concerns[file] if std.startsWith(name, prefix)]) > 0;
+    // In arrays: C++ jsonnet evaluates an element once, but a field, such as a group's name, anew at each use.
+    local names = [group.name for group in groups];
+    local homes = [[file for file in std.objectFields(concerns) if isIn(name, file)] for name in names];
+    local numbers = std.range(0, std.length(groups) - 1);
+    local homeless = [names[number] for number in numbers if std.length(homes[number]) != 1];
     assert homeless == [] : 'lib/files.libsonnet puts these groups in no file, or in several: %s' % homeless;
     {
-      [file]: [group for group in groups if isIn(group, file)]
-      for file in std.objectFields(concerns)
-      if std.length([group for group in groups if isIn(group, file)]) > 0
+      [file]: [groups[number] for number in numbers if homes[number] == [file]]
+      for file in std.set(std.flattenArrays(homes))
     },
 }

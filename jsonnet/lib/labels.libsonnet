@@ -8,5 +8,5 @@
   // selector('m', ['a="b"', '']) -> m{a="b"}; without matchers just m.
   selector(metric, matchers)::
     local present = std.filter(function(m) m != '', matchers);
-    if std.length(present) == 0 then metric else '%s{%s}' % [metric, std.join(', ', present)],
+    if std.length(present) == 0 then metric else metric + '{' + std.join(', ', present) + '}',
 }

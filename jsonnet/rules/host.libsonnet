@@ -3,6 +3,7 @@
 // job by their sum, though no rank collects more than another.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 {
   local c = $._config,
@@ -21,31 +22,37 @@ local labels = import '../lib/labels.libsonnet';
     '%g * %s / (%s > 0) * sqrt(clamp_min(%g * %s, 1)) / %g'
     % [c.zMax, seconds, count, c.meanWindows[0], count, c.meanWindows[0]],
   // Of a kind of pause: the share of every rank, those that count, those of the last interval, and who makes a habit of it.
-  local pauses(phase, ratio, metric, beyond='', otherwise='') = [
-    { record: ratio, expr: share(metric) },
+  local pauses(phase, name, ratio, metric, beyond='', otherwise='') = [
+    {
+      record: ratio,
+      about:: 'Share of wall time that a rank spends in %s.' % name,
+      expr: share(metric),
+    },
     {
       record: 'rank:argus_host_pause:lost_ratio',
+      about:: 'Share of wall time in %s, where it counts: pauses lie inside phases, and explain why those are slow.' % name,
       labels: { phase: phase },
       expr: 'max by (training_job, rank) (\n  %s >= %g%s\n)' % [ratio, c.excuseLeastRatio, otherwise],
     },
     {
       record: 'rank:argus_host_pause:recent_seconds',
+      about:: 'Seconds of %s in the last interval, where they count: what is over explains nothing new.' % name,
       labels: { phase: phase },
       expr: '%s >= %g' % [paused(metric, c.pauseInterval), c.minLostRatio * c.pauseInterval],
     },
     {
-      // In both of the last two intervals: a single pause now and then is not the rank's habit.
       record: 'rank:argus_phase_suspect:lost_ratio',
+      about:: 'Ranks that lose more to %s than the usual one of the job, in both of the last two intervals: a single pause now and then is no habit.' % name,
       labels: { phase: phase, kind: 'host', group: 'host', source: 'host' },
-      expr: |||
+      expr: text.fill(|||
         (
           %(pause)s - on (training_job) group_left () quantile by (training_job) (0.5, %(ratio)s)
-        ) >= %(lost)g
+        ) >= %(lost)s
         and on (training_job) count by (training_job) (%(ratio)s) > 2
         and on (training_job, rank) %(recent)s
         and on (training_job, rank) %(recent)s offset %(interval)s
         %(beyond)s%(training)s
-      ||| % {
+      |||, {
         pause: 'rank:argus_host_pause:lost_ratio{phase="%s"}' % phase,
         ratio: ratio,
         recent: 'rank:argus_host_pause:recent_seconds{phase="%s"}' % phase,
@@ -53,7 +60,7 @@ local labels = import '../lib/labels.libsonnet';
         beyond: beyond,
         lost: c.minLostRatio,
         training: training,
-      },
+      }),
     },
   ],
   // How far the host runs ahead of the GPU, for the ranks of one stage: stages differ.
@@ -64,15 +71,19 @@ local labels = import '../lib/labels.libsonnet';
   local slowest = 'avg_over_time(job:argus_gc_pause:slowest_ratio[%s])' % duration.range(c, c.pauseWindow),
   local average = 'avg_over_time(job:argus_gc_pause:mean_ratio[%s])' % duration.range(c, c.pauseWindow),
 
-  local rules = pauses('gc', 'rank:argus_gc_pause:ratio', 'argus_gc_pause_seconds_sum', |||
+  local rules = pauses('gc', 'garbage collection', 'rank:argus_gc_pause:ratio', 'argus_gc_pause_seconds_sum', text.fill(|||
     and (
       %(pause)s - on (training_job) group_left () quantile by (training_job) (0.5, rank:argus_gc_pause:ratio)
     ) >= on (training_job) group_left () (%(scatter)s)
-  ||| % { pause: 'rank:argus_host_pause:lost_ratio{phase="gc"}', scatter: scatter }) + [
-    { record: 'job:argus_gc_pause:mean_ratio', expr: 'avg by (training_job) (rank:argus_gc_pause:ratio)' },
+  |||, { pause: 'rank:argus_host_pause:lost_ratio{phase="gc"}', scatter: scatter })) + [
     {
-      // What collections cost if those of one interval coincide: the longest of any rank.
+      record: 'job:argus_gc_pause:mean_ratio',
+      about:: 'What collections cost the average rank, and the job too if all ranks collected at the same step.',
+      expr: 'avg by (training_job) (rank:argus_gc_pause:ratio)',
+    },
+    {
       record: 'job:argus_gc_pause:slowest_ratio',
+      about:: 'What collections cost if those of one interval coincide: the longest of any rank.',
       expr: |||
         max by (training_job) (
           %s >= 0
@@ -80,34 +91,35 @@ local labels = import '../lib/labels.libsonnet';
       ||| % [paused('argus_gc_pause_seconds_sum', c.simultaneousInterval), c.simultaneousInterval],
     },
     {
-      // The GPU waits for launches on this rank and not on its peers: whatever takes longer there, the host does.
       record: 'rank:argus_issue_latency:low_ratio',
-      expr: |||
+      about:: 'Ranks whose GPU waits for launches while those of their peers do not: whatever takes longer there, the host does.',
+      expr: text.fill(|||
         %(lead)s / on (training_job, group) group_left () (quantile by (training_job, group) (0.5, %(lead)s) > 0)
-          <= %(ratio)g
-      ||| % { lead: lead, ratio: c.hostLatencyRatio },
+          <= %(ratio)s
+      |||, { lead: lead, ratio: c.hostLatencyRatio }),
     },
   ] + pauses(
     'compile',
+    'compilation',
     'rank:argus_compile:ratio',
     'argus_compile_seconds_sum',
     // Compilers that say nothing of themselves show in the stacks.
     otherwise='\n  or rank:argus_stack_frames:ratio{cause="%s"}' % c.compileFrames.cause
   ) + [
     {
-      // Intervals in which some rank pauses cost far more than one rank's own pauses: not at the same step. The averages
-      // outlast the job, and a rank that was to blame.
+      // The averages outlast the job, and a rank that was to blame.
       record: 'job:argus_gc_unsynchronised:lost_ratio',
+      about:: "What the job loses as its ranks collect at different steps: some rank's pauses in each interval cost far more than any rank's own.",
       labels: { phase: 'gc' },
-      expr: |||
-        (%(slowest)s - %(average)s) >= %(lost)g
-        and %(slowest)s >= %(spread)g * %(average)s
+      expr: text.fill(|||
+        (%(slowest)s - %(average)s) >= %(lost)s
+        and %(slowest)s >= %(spread)s * %(average)s
         and on (training_job) job:argus_gc_pause:slowest_ratio
         unless on (training_job) (
-          count_over_time(rank:argus_phase_suspect:lost_ratio{phase="gc"}[%(range)s]) > %(evaluations)d
+          count_over_time(rank:argus_phase_suspect:lost_ratio{phase="gc"}[%(range)s]) > %(evaluations)s
         )
         %(training)s
-      ||| % {
+      |||, {
         slowest: slowest,
         average: average,
         range: duration.range(c, c.pauseWindow),
@@ -115,7 +127,7 @@ local labels = import '../lib/labels.libsonnet';
         lost: c.minLostRatio,
         spread: c.pauseSpread,
         training: training,
-      },
+      }),
     },
   ],
 

@@ -2,6 +2,7 @@
 // ranks where it is a share that counts. It compares with what a rank loses.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 {
   local c = $._config,
@@ -19,6 +20,7 @@ local labels = import '../lib/labels.libsonnet';
   local framesThat(kind) = ['frame=~"%s"' % kind.frames] + (if 'notFrames' in kind then ['frame!~"%s"' % kind.notFrames] else []),
   local framesOf(kind) = {
     record: ratio,
+    about:: "Share of wall time that a rank's main thread spends in frames that tell a cause, where it counts.",
     labels: { cause: kind.cause },
     expr: '%s\n/ on (%s) rank:argus_stack_samples:rate >= %g' % [samples(framesThat(kind)), labels.rank, c.framesShare],
   },
@@ -30,8 +32,8 @@ local labels = import '../lib/labels.libsonnet';
         name: 'argus-stacks-samples',
         interval: duration.of(c.slowInterval),
         rules: [{
-          // What a thread has that never waits: py-spy leaves out one that does; a rank that samples itself does not.
           record: 'rank:argus_stack_samples:rate',
+          about:: 'Stack samples a second of a main thread that never waits, which shares of time are taken of: py-spy leaves out a thread that waits.',
           expr: 'max by (%s) (%s) > 0\nor\n%s > 0'
                 % [labels.rank, labels.selector('argus_stack_sampling_hertz', [c.argusSelector]), samples([])],
         }],
@@ -41,15 +43,15 @@ local labels = import '../lib/labels.libsonnet';
         interval: duration.of(c.statisticsInterval),
         rules: [framesOf(kind) for kind in [c.compileFrames] + c.codeFrames] + [
           {
-            // Ranks that are held up by what the code has all of them do, now one and now another: nobody's host is slow.
             record: 'job:argus_stack_code:lost_ratio',
+            about:: "What ranks lose, now one and now another, to what the code has all of them do: nobody's host is slow.",
             labels: { cause: kind.cause, team: kind.team },
-            expr: |||
+            expr: text.fill(|||
               max by (training_job, phase) (
                 rank:argus_phase_suspect:lost_ratio{kind="host"}
-                <= on (%(rank)s) group_left () %(factor)g * max by (%(rank)s) (%(ratio)s{cause="%(cause)s"})
+                <= on (%(rank)s) group_left () %(factor)s * max by (%(rank)s) (%(ratio)s{cause="%(cause)s"})
               )
-            ||| % { rank: labels.rank, factor: c.explainedRatio, ratio: ratio, cause: kind.cause },
+            |||, { rank: labels.rank, factor: c.explainedRatio, ratio: ratio, cause: kind.cause }),
           }
           for kind in c.codeFrames
         ],

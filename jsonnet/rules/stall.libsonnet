@@ -6,6 +6,7 @@
 // and only other groups have gone on, it is the collective that does not end.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 {
   local c = $._config,
@@ -39,51 +40,52 @@ local labels = import '../lib/labels.libsonnet';
 
   local rules = [
     {
-      // When last scraped: without scrapes nobody knows that the job stands still.
       record: 'job:argus_iteration:age_seconds',
+      about:: 'Seconds from the last iteration to the last scrape: without scrapes nobody knows that the job stands still.',
       // 0 +: where the store keeps the metric's type as a label, a time has none, so what is subtracted may have none.
       expr: 'min by (training_job) (timestamp(%(last)s) - (0 + %(last)s > 0))'
             % { last: series('argus_iteration_last_timestamp_seconds') },
     },
     {
-      // Seconds since the last iteration, only while that is far beyond the usual duration.
       record: stalled,
-      expr: |||
+      about:: 'Seconds since the last iteration, only while that is far beyond the usual duration, or beyond what anything but training takes.',
+      expr: text.fill(|||
         (
           job:argus_iteration:age_seconds
-            > on (training_job) clamp_min(%(factor)g * max by (training_job) (%(S)s / (%(N)s >= %(minimum)d)), %(floor)g)
-          unless on (training_job) (job:argus_train:seconds < %(floor)g)
+            > on (training_job) clamp_min(%(factor)s * max by (training_job) (%(S)s / (%(N)s >= %(minimum)s)), %(floor)s)
+          unless on (training_job) (job:argus_train:seconds < %(floor)s)
         )
-        or job:argus_iteration:age_seconds > %(outside)g
-      ||| % {
+        or job:argus_iteration:age_seconds > %(outside)s
+      |||, {
         factor: c.stallFactor,
         S: 'job:argus_iteration_duration_seconds:sum',
         N: 'job:argus_iteration_duration_seconds:count',
         minimum: c.stallMinIterations,
         floor: c.stallMinSeconds,
         outside: c.stallOutsideTrainSeconds,
-      },
+      }),
     },
     {
-      // Open spans of the ranks of stalled jobs; a rank may have several, one inside the other.
       record: 'rank:argus_stall_open:timestamp_seconds',
+      about:: 'When a rank of a stalled job entered each of its open spans, of which one may lie inside the other.',
       expr: 'max by (%s, phase, kind) (\n  %s and on (training_job) %s\n)'
             % [labels.rank, series('argus_phase_open_timestamp_seconds'), stalled],
     },
     {
       record: sequence,
+      about:: 'How many collectives of each group a rank of a stalled job has entered.',
       expr: 'max by (%s, group) (\n  %s and on (training_job) %s\n)'
             % [labels.rank, series('argus_collective_sequence'), stalled],
     },
     {
-      // How many collectives fewer than the first of its group a rank has entered.
       record: lag,
+      about:: 'How many collectives fewer than the first of its group a rank has entered: who is behind holds the group up.',
       expr: 'max by (training_job, group) (%s) - on (training_job, group) group_right () %s' % [sequence, sequence],
     },
     {
-      // All of the group have entered the same collective and are in one, and all are behind in some other group.
       record: broken,
-      expr: |||
+      about:: 'Groups that are all in the same collective while each of their ranks is behind in another group: that collective does not end.',
+      expr: text.fill(|||
         (
           count by (training_job, group) (
             %(lag)s == 0
@@ -91,11 +93,11 @@ local labels = import '../lib/labels.libsonnet';
             and on (%(rank)s) %(comm)s
           ) == on (training_job, group) (count by (training_job, group) (%(lag)s) > 1)
         ) ^ 0
-      ||| % { lag: lag, rank: labels.rank, comm: open(['kind="comm"']) },
+      |||, { lag: lag, rank: labels.rank, comm: open(['kind="comm"']) }),
     },
     {
-      // Lost ranks before ranks that are behind, those before ranks that are elsewhere.
       record: 'rank:argus_stall_suspect:bool',
+      about:: 'Whom a stalled job waits for: lost ranks, before ranks that are behind, before ranks that are elsewhere while most wait.',
       expr: '(\n%s\nor on (training_job)\n%s\nor on (training_job)\n%s\n) ^ 0' % [
         atMost(c.stallCulpritShare, lost),
         atMost(c.stallCulpritShare, behind),
@@ -103,21 +105,20 @@ local labels = import '../lib/labels.libsonnet';
       ],
     },
     {
-      // With the innermost of its open spans: the latest to begin.
       record: 'rank:argus_stall_culprit:bool',
-      expr: |||
+      about:: 'The suspects, with the span that they hang in: the innermost of the open ones, which is the latest to begin.',
+      expr: text.fill(|||
         max by (training_job, rank, phase) (
           topk by (training_job, rank) (1, %(open)s) ^ 0
           and on (training_job, rank) rank:argus_stall_suspect:bool
         )
         or on (training_job, rank) label_replace(rank:argus_stall_suspect:bool, "phase", "none", "", "")
-      ||| % { open: open() },
+      |||, { open: open() }),
     },
     {
-      // Nobody is elsewhere or behind: the collective of the groups that go no further, or else the one in which nearly
-      // all ranks are.
       record: 'job:argus_stall_collective:bool',
-      expr: |||
+      about:: 'The collective that does not end where nobody is elsewhere or behind: of the groups that go no further, or else the one in which nearly all ranks are.',
+      expr: text.fill(|||
         (
           max by (training_job, phase, group) (
             max by (training_job, rank, group) (%(lag)s and on (training_job, group) %(broken)s)
@@ -126,20 +127,21 @@ local labels = import '../lib/labels.libsonnet';
           )
           or on (training_job)
           count by (training_job, phase) (max by (training_job, rank, phase) (%(comm)s))
-            >= on (training_job) group_left () %(coverage)g * %(ranks)s
+            >= on (training_job) group_left () %(coverage)s * %(ranks)s
         ) ^ 0
         unless on (training_job) rank:argus_stall_suspect:bool
-      ||| % { lag: lag, broken: broken, comm: open(['kind="comm"']), coverage: c.minCoverage, ranks: ranks },
+      |||, { lag: lag, broken: broken, comm: open(['kind="comm"']), coverage: c.minCoverage, ranks: ranks }),
     },
     {
       record: 'rank:argus_stall_victim:bool',
-      expr: |||
+      about:: 'All other ranks of a job with a suspect, with the span in which they wait: they are not to blame.',
+      expr: text.fill(|||
         max by (training_job, rank, phase) (
           topk by (training_job, rank) (1, %(open)s) ^ 0
           unless on (training_job, rank) rank:argus_stall_suspect:bool
         )
         and on (training_job) rank:argus_stall_suspect:bool
-      ||| % { open: open() },
+      |||, { open: open() }),
     },
   ],
 

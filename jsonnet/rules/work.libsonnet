@@ -5,6 +5,7 @@
 // so work a second stands for work a step.
 local duration = import '../lib/duration.libsonnet';
 local labels = import '../lib/labels.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 {
   local c = $._config,
@@ -12,9 +13,9 @@ local labels = import '../lib/labels.libsonnet';
   // The maximum of what several scrapers or instances say.
   local byUnit(expr) = 'max by (training_job, rank, unit) (%s)' % expr,
   // Relative deviation over the ranks of the job.
-  local spread(expr) = |||
+  local spread(expr) = text.fill(|||
     stddev by (training_job, unit) (%(expr)s) / (avg by (training_job, unit) (%(expr)s) > 0)
-  ||| % { expr: expr },
+  |||, { expr: expr }),
   local first = c.meanWindows[0],
   local perSecond = byUnit('rate(%s[%s])' % [units, duration.range(c, first)]),
   local grown(counter) = '(%s - %s offset %s)' % [counter, counter, duration.of(c.fastWindow)],
@@ -30,25 +31,28 @@ local labels = import '../lib/labels.libsonnet';
         interval: duration.of(c.evaluationInterval),
         rules: [
           {
-            // How unevenly the job's work is spread over its ranks, by unit: steadily, and in the last scrape interval
-            // alone, where lengths are drawn anew for each step.
             record: 'job:argus_work:cv',
+            about:: "How unevenly the job's work is spread over its ranks, by unit, over the shortest mean: who has more to do is not slow.",
             expr: spread(perSecond),
           },
-          { record: 'job:argus_work:fast_cv', expr: spread(lately) },
           {
-            // Of jobs whose work is uneven, in the unit that is spread most. Even work explains nothing.
-            record: 'rank:argus_work:rate',
-            expr: |||
-              max by (training_job, rank) (
-                %(perSecond)s > 0
-                and on (training_job, unit) (topk by (training_job) (1, job:argus_work:cv) >= %(cv)g)
-              )
-            ||| % { perSecond: perSecond, cv: c.cvMild },
+            record: 'job:argus_work:fast_cv',
+            about:: 'How unevenly the work of a step is spread over ranks in the last scrape interval alone, as lengths may be drawn anew for each step.',
+            expr: spread(lately),
           },
           {
-            // By how much a rank has more to do than the usual one of its job: it may be late by as much.
+            record: 'rank:argus_work:rate',
+            about:: 'Work a second of each rank, of jobs whose work is uneven, in the unit that is spread most: even work explains nothing.',
+            expr: text.fill(|||
+              max by (training_job, rank) (
+                %(perSecond)s > 0
+                and on (training_job, unit) (topk by (training_job) (1, job:argus_work:cv) >= %(cv)s)
+              )
+            |||, { perSecond: perSecond, cv: c.cvMild }),
+          },
+          {
             record: 'rank:argus_work:excess_ratio',
+            about:: 'By how much a rank has more to do than the usual one of its job: it may be late by as much.',
             expr: |||
               rank:argus_work:rate
                 / on (training_job) group_left () quantile by (training_job) (0.5, rank:argus_work:rate)

@@ -1,11 +1,13 @@
-"""Run all checks; print what is wrong; exit 1 if anything is."""
+"""Run all checks; print what is wrong; exit 1 if anything is. With `--graph`, tell of the rules instead."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from collections.abc import Iterator
 
-from tools.lint import citations, classes, matches, names, programs, runbooks
+from tools.lint import citations, classes, graph, graph_report, matches, names, programs, readers, runbooks
 from tools.lint.sources import FLAVOURS, rules
 
 FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename", "cluster"})
@@ -32,10 +34,27 @@ def problems() -> Iterator[str]:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.lint", description=__doc__)
+    parser.add_argument(
+        "--graph", action="store_true", help="who reads what the rules record: figures, no verdict"
+    )
+    parser.add_argument("--json", action="store_true", help="with --graph: in one line")
+    arguments = parser.parse_args()
+    return _report(arguments.json) if arguments.graph else _check()
+
+
+def _check() -> int:
     found = list(problems())
     for problem in found:
         print(problem, file=sys.stderr)
     return 1 if found else 0
+
+
+def _report(as_json: bool) -> int:
+    of_rules = graph.Graph(graph.default_rules())
+    found = graph_report.figures(of_rules, readers.readers(of_rules))
+    print(json.dumps(found) if as_json else "\n".join(graph_report.table(found)))
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+"""What `python -m tools.lint --graph` says of the rules: figures and lists, as a table or a line of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tools.lint import graph as checks
+from tools.lint.graph import Graph
+from tools.lint.readers import Readers, unread
+
+
+def figures(graph: Graph, readers: dict[str, Readers]) -> dict[str, Any]:
+    """Numbers, and lists of what is wrong, by the name of the check."""
+    alerts = {rule.name for rule in graph.rules if rule.is_alert}
+    depths = checks.depth_by_name(graph)
+    longest = checks.longest(graph)
+    return {
+        "names": len(graph.recorded),
+        "depth": max((depths[alert] for alert in alerts - checks.JOB_ALERTS), default=0),
+        "depth_l1": max((depths[alert] for alert in alerts & checks.JOB_ALERTS), default=0),
+        "depth_by_rule": checks.depth_by_rule(graph),
+        "promql_kb": round(sum(len(rule.expr) for rule in graph.rules) / 1000, 1),
+        "longest": {"name": longest.name, "characters": len(longest.expr)},
+        "circles": list(checks.circles(graph)),
+        "undeclared_memory": list(checks.undeclared_memory(graph)),
+        "unread": list(unread(readers)),
+        "without_about": list(checks.without_about(graph)),
+        "groups_too_long": list(checks.groups_too_long(graph)),
+        "twins": list(checks.twins(graph)),
+    }
+
+
+def table(found: dict[str, Any]) -> Iterator[str]:
+    """The same to read: a line for a number, a line for each thing that is wrong."""
+    for name, value in found.items():
+        if isinstance(value, list):
+            yield f"{name:18} {len(value)}"
+            yield from (f"    {item}" for item in value)
+        else:
+            yield f"{name:18} {' '.join(map(str, value.values())) if isinstance(value, dict) else value}"
