@@ -13,7 +13,7 @@ from typing import Any
 
 from tools.generate_rules import ROOT
 from tools.generated import write_or_check
-from tools.lint.graph import default_rules
+from tools.lint.graph import rules_of
 
 _PAGE = ROOT / "docs" / "alerts.md"
 _INTRODUCTION = """\
@@ -37,7 +37,7 @@ def alert_page(root: Path = ROOT) -> str:
     """
     lines = [_INTRODUCTION, "| alert | means | severity (after) | level | team |", "|---|---|---|---|---|"]
     alerts: dict[str, list[Mapping[str, Any]]] = {}
-    for rule in default_rules(root):
+    for rule in rules_of(root):
         if rule.is_alert:
             alerts.setdefault(rule.name, []).append(rule.content)
     lines += [_alert(name, rules, root) for name, rules in sorted(alerts.items())]

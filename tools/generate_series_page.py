@@ -17,7 +17,7 @@ from typing import Final
 from tools.draw_rules import picture, stage_name, stage_of
 from tools.generate_rules import ROOT
 from tools.generated import write_or_check
-from tools.lint.graph import Graph, PlacedRule, default_rules
+from tools.lint.graph import Graph, PlacedRule, rules_of
 from tools.lint.readers import Readers, readers
 
 _PAGE = ROOT / "docs" / "recorded-series.md"
@@ -134,7 +134,7 @@ def _cell(text: str) -> str:
 
 def main(arguments: Sequence[str] = ()) -> int:
     """0: written or up to date; 1: out of date."""
-    graph = Graph(default_rules())
+    graph = Graph(rules_of())
     files = {_PAGE: page(graph), _PICTURE: picture(graph)}
     return write_or_check(files, check="--check" in arguments)
 

@@ -259,7 +259,7 @@ def test_the_report_has_every_figure_as_data_and_as_text() -> None:
 
 def test_what_is_committed_says_what_it_is_about_in_a_sentence() -> None:
     """Of one line, with a full stop, and short enough to read above a rule."""
-    for rule in checks.default_rules():
+    for rule in checks.rules_of():
         if rule.about:
             assert rule.about.endswith(".") and "\n" not in rule.about, rule.place
             assert len(rule.about) <= 300, rule.place

@@ -11,7 +11,7 @@ import yaml
 from tools.draw_rules import picture
 from tools.generate_rules import annotated, dump, render, with_comments
 from tools.generate_series_page import page
-from tools.lint.graph import Graph, default_rules, placed
+from tools.lint.graph import Graph, placed, rules_of
 
 
 def graph(*rules: dict[str, Any], file: str = "argus.phases.rules.yaml") -> Graph:
@@ -114,4 +114,4 @@ def test_what_a_rule_remembers_is_dashed() -> None:
 
 def test_the_picture_is_the_same_each_time() -> None:
     """It is committed and compared."""
-    assert picture(Graph(default_rules())) == picture(Graph(default_rules()))
+    assert picture(Graph(rules_of())) == picture(Graph(rules_of()))

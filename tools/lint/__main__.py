@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from tools.lint import citations, classes, graph, graph_report, matches, names, programs, readers, runbooks
-from tools.lint.sources import FLAVOURS, rules
+from tools.lint.sources import FLAVOURS, NEXT, rules
 
 FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename", "cluster"})
 """Labels of dcgm-exporter and node_exporter, which hardware rules join with, and one that scrapers add."""
@@ -39,8 +39,11 @@ def main() -> int:
         "--graph", action="store_true", help="who reads what the rules record: figures, no verdict"
     )
     parser.add_argument("--json", action="store_true", help="with --graph: in one line")
+    parser.add_argument(
+        "--rules", default="rules", choices=(*FLAVOURS, NEXT), help="with --graph: which rules (rules)"
+    )
     arguments = parser.parse_args()
-    return _report(arguments.json) if arguments.graph else _check()
+    return _report(arguments.rules, arguments.json) if arguments.graph else _check()
 
 
 def _check() -> int:
@@ -50,8 +53,8 @@ def _check() -> int:
     return 1 if found else 0
 
 
-def _report(as_json: bool) -> int:
-    of_rules = graph.Graph(graph.default_rules())
+def _report(flavour: str, as_json: bool) -> int:
+    of_rules = graph.Graph(graph.rules_of(flavour))
     found = graph_report.figures(of_rules, readers.readers(of_rules))
     print(json.dumps(found) if as_json else "\n".join(graph_report.table(found)))
     return 0

@@ -254,9 +254,9 @@ def placed(file: str, groups: Iterable[Mapping[str, Any]]) -> Iterator[PlacedRul
             yield PlacedRule(file, content, group["name"], index)
 
 
-def default_rules(root: Path = ROOT) -> Iterator[PlacedRule]:
-    """The rules that a Prometheus loads unless told otherwise, with what they say of themselves."""
-    for file, groups in annotated(Path("rules"), root):
+def rules_of(flavour: str = "rules", root: Path = ROOT) -> Iterator[PlacedRule]:
+    """The rules of a flavour, with what they say of themselves."""
+    for file, groups in annotated(Path(flavour), root):
         yield from placed(file.name, groups)
 
 
