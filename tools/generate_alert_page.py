@@ -37,7 +37,7 @@ def alert_page(root: Path = ROOT) -> str:
     """
     lines = [_INTRODUCTION, "| alert | means | severity (after) | level | team |", "|---|---|---|---|---|"]
     alerts: dict[str, list[Mapping[str, Any]]] = {}
-    for rule in rules_of(root):
+    for rule in rules_of(root=root):
         if rule.is_alert:
             alerts.setdefault(rule.name, []).append(rule.content)
     lines += [_alert(name, rules, root) for name, rules in sorted(alerts.items())]

@@ -119,7 +119,7 @@ class Exposition:
         }
         yield self.of_rank(catalogue.RANK_INFO, lambda: self.ones, [Row(each=places)])
         yield self.of_rank(catalogue.RANK_UP, lambda: self.ones)
-        yield self.of_rank(catalogue.RANK_NUMBER, lambda: np.arange(layout.ranks))
+        yield self.of_rank(catalogue.RANK_NUMBER, lambda: np.arange(layout.ranks, dtype=float))
         yield self._job_info()
         dimensions = dict.fromkeys(_dimension(phase) for phase in self.steps.phases)
         rows = [Row(each={"group": layout.groups(dimension)}) for dimension in dimensions]
