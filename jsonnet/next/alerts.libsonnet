@@ -32,6 +32,7 @@ function(c, l, rows)
       job:argus_stalled:seconds * on (%(job)s) group_right () rank:argus_verdict:active{verdict="culprit", cause=~"%(causes)s"}
       or on (%(job)s) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")
     |||, { job: l.job, causes: std.join('|', std.set([name(row) for row in rows if row.as == 'hang'])) }),
+    'for': c.stallFor,
     labels: { severity: c.severities.page, level: 'L1' },
     annotations: {
       summary: '{{ $labels.training_job }} has finished no iteration for {{ $value | humanizeDuration }}'

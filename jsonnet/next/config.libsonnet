@@ -71,6 +71,8 @@
     stallFactor: 5,
     stallMinIterations: 3,
     stallMinSeconds: 60,
+    // The page waits this long: scrapes and evaluations show a pause of 75 s for up to 45 s beyond stallMinSeconds.
+    stallFor: '45s',
     stallOutsideTrainSeconds: 1800,
     // Share of the ranks that must wait for one that is elsewhere, and the largest share that can be to blame.
     stallShare: 0.5,

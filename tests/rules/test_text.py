@@ -28,6 +28,7 @@ def test_every_place_takes_its_value(template: str, values: str, filled: str) ->
     assert json.loads(rjsonnet.evaluate_snippet("test", snippet)) == filled
 
 
+@pytest.mark.slow
 def test_both_engines_render_the_same_rules() -> None:
     """Users have C++ jsonnet; rules/ is written by the Rust one."""
     jsonnet = pytest.importorskip("_jsonnet")

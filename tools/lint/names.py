@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from argus_core.catalogue import CATALOGUE, SAMPLE_NAMES
+from tools.lint import sources
 from tools.lint.sources import ROOT, Rule, code_of, dashboard_queries, pages
 
 TEAMS = frozenset({"operations", "infrastructure", "algorithm"})
@@ -61,7 +62,7 @@ def unknown_in_pages(rules: Sequence[Rule], root: Path = ROOT) -> Iterator[str]:
     for where, query in dashboard_queries(root):
         for name in sorted(series_in(query) - known):
             yield f"{where}: {name} is neither in the catalogue nor recorded"
-    families = known | {family.name for family in CATALOGUE}
+    families = known | {family.name for family in CATALOGUE} | recorded(sources.rules(sources.NEXT))
     for page in pages(root):
         for code in code_of(page):
             for name in sorted(series_in(code)):
