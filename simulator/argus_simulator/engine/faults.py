@@ -80,7 +80,7 @@ class Fault:
     factor: float = setting(1.0, "how many times as long, or as much (work); 1: healthy")
     seconds: float = setting(0.0, "how much longer, or how far off; 0: healthy")
     kernels: str = setting("*", "glob on full kernel names")
-    phases: str = setting("*", "glob on phases, such as backward, mlp-* or edp-*")
+    phases: str = setting("*", "glob on phases, such as *-backward, mlp-* or edp-*")
     dimension: Dimension = setting("", "link: process groups along this dimension; empty: all")
     share: float = setting(1.0, "kernels: share of them that is hit; extra-kernels: added share of GPU time")
     scatter: float = setting(0.0, "log deviation of the magnitude from one hit to the next; 0: constant")

@@ -5,6 +5,7 @@ Time is simulated and starts at 0; whoever plays the job adds the epoch and the 
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -114,6 +115,7 @@ class Job:
         self._now = np.zeros(ranks)
         self._step = 0
         usual = self._plan(Extras())[0]
+        _refuse_unknown_phases(self.faults, usual.phases)
         launches = np.diff(usual.rank_ends, prepend=0)
         self._launch_cost = shape.host.launch_share * shape.step_seconds / float(launches.max())
         self._unit = self._calibrate(usual)
@@ -347,3 +349,19 @@ def _or_never(seconds: Floats) -> NDArray[np.int64]:
 def _ns(seconds: Floats, kept: Bools | None) -> NDArray[np.int64]:
     chosen = seconds if kept is None else seconds[kept]
     return np.rint(chosen * 1e9).astype(np.int64)
+
+
+def _refuse_unknown_phases(faults: Sequence[Fault], phases: Sequence[str]) -> None:
+    """A fault that meets no phase of the job would change nothing, and say nothing of it.
+
+    Raises:
+        ValueError: such a fault.
+    """
+    for fault in faults:
+        if fault.mechanism == "hang" and fault.phases == "data":
+            continue  # the batch never comes
+        if not any(fnmatch.fnmatchcase(phase, fault.phases) for phase in phases):
+            raise ValueError(
+                f"{fault.mechanism}: phases {fault.phases!r} is no phase of this job; "
+                f"allowed: a glob on one of {', '.join(sorted(filter(None, phases)))}"
+            )

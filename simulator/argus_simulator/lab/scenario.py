@@ -103,8 +103,15 @@ class Scenario:
         )
 
     def job(self) -> Job:
-        """The job with its faults, at its first step."""
-        return Job(self.shape, tuple(self.faults.values()), self.seed)
+        """The job with its faults, at its first step.
+
+        Raises:
+            SettingsError: a fault is for phases that the job has none of.
+        """
+        try:
+            return Job(self.shape, tuple(self.faults.values()), self.seed)
+        except ValueError as error:
+            raise SettingsError(f"faults: {error}") from error
 
     @property
     def scrape_gaps(self) -> tuple[tuple[int, int | None], ...]:
