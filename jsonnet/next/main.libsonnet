@@ -51,11 +51,7 @@ function(config={})
       group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + kernels.evidence + stacks.evidence),
       group('pauses', c.statisticsInterval, pauses.evidence),
     ] },
-    'argus.regression.rules.yaml': { groups: [
-      group('canonical', c.interval, regression.canonical),
-      group('scan', c.interval, regression.scan),
-      group('regression', c.interval, regression.held),
-    ] },
+    'argus.regression.rules.yaml': { groups: chain('regression', c.interval, regression) },
     'argus.decision.rules.yaml': { groups: [
     ] + chain('precedence', c.interval, (import 'precedence.libsonnet')(c, l, rows)) + [
       group('decision', c.interval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows)),
