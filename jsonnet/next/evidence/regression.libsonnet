@@ -98,9 +98,17 @@ function(c, l)
       record: start,
       memory:: true,
       expr: text.fill(|||
-        (%(last)s and %(on)s %(count)s unless %(on)s resets(%(count)s[%(twice)s]) > 0)
-        or %(on)s ((%(clean)s or label_replace(0 * %(count)s + time(), "total", "timestamp", "", "")) and %(on)s %(count)s >= %(least)s)
-      |||, { last: last(start), on: on, count: count(scan), twice: duration.of(2 * c.interval), clean: clean, least: least }),
+        (%(now)s and %(on)s (min_over_time(%(count)s[%(twice)s]) < %(least)s or resets(%(count)s[%(twice)s]) > 0))
+        or %(on)s (%(last)s and %(on)s %(count)s)
+        or %(on)s %(now)s
+      |||, {
+        last: last(start),
+        on: on,
+        count: count(scan),
+        twice: duration.range(c, 2 * c.interval),
+        least: least,
+        now: text.fill('(%(clean)s or label_replace(0 * %(count)s + time(), "total", "timestamp", "", ""))', { clean: clean, count: count(scan) }),
+      }),
     },
   ] + [
     {
@@ -205,17 +213,19 @@ function(c, l)
       expr: text.fill(|||
         (
           %(last)s and %(on)s %(start)s
-          unless %(on)s resets(%(count)s[%(twice)s]) > 0
+          unless %(on)s %(anew)s
           unless %(on)s max_over_time(%(recent)s[%(holds)s]) / on (%(rank)s, total) %(last)s < %(recovered)s
         )
         or %(on)s (
           %(change)s and %(on)s min by (%(rank)s) (%(recent)s / on (%(rank)s, total) %(change)s) >= %(found)s
         )
+        or (0 * %(scan)s%(measures)s + Inf and %(on)s %(anew)s)
       |||, at {
         last: last(healthy),
         start: count(start),
-        count: count(scan),
-        twice: duration.of(2 * c.interval),
+        scan: scan,
+        // What was held is overwritten, lest it is looked up again once the start is out of sight.
+        anew: 'resets(' + count(scan) + '[' + duration.of(2 * c.interval) + ']) > 0',
         holds: duration.range(c, holds),
       }),
     },
