@@ -7,6 +7,9 @@
 //   team, level: who can mend it, and which level of the paper tells it.
 //   most: the highest severity.
 //   yields: [{to: ids, at: 'rank' or 'job', factor}]: excused where it costs at most `factor` times what they cost there.
+//     At the same rank their evidence counts: it is of one thing, measured in several ways. In the rest of the job only
+//     those do who stand themselves, or the evidence of those (`by: 'evidence'`) who yield to nobody that the row itself
+//     does not yield to: what excuses them excuses the row.
 //   words: what it is, in a sentence about a rank, a set, a group or the job.
 local context = { as: 'context', yields: [] };
 local culprit = { as: 'culprit', yields: [], level: 'L2', most: 'page' };
@@ -14,13 +17,14 @@ local culprit = { as: 'culprit', yields: [], level: 'L2', most: 'page' };
 local tie = 1.5;
 local pauses = ['host-gc', 'host-jit'];
 local host = pauses + ['host-cpu', 'host-alloc', 'data-input'];
-local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
+local ofRanks = host + ['kernel', 'gpu-compute'];
 [
   { id: 'hang', cause: 'hang-host', as: 'hang', team: 'operations', words: 'hangs' },
   { id: 'hang', cause: 'hang-data', as: 'hang', team: 'algorithm', phases: 'data', words: 'hangs while it fetches data' },
   { id: 'hang-comm', as: 'hang', team: 'operations', words: 'waits for a collective that does not end' },
   context { id: 'own-excess', words: 'what a rank loses in its own phases, suspicious or not' },
   context { id: 'more-work', words: 'what a rank needs longer because it has more to do' },
+  context { id: 'suspect-many', words: 'one of so many ranks, which wait for one another within this phase, that naming them helps nobody' },
   context { id: 'kept-waiting', words: 'what a rank waits in other collectives' },
   culprit { id: 'host-gc', team: 'algorithm', words: 'pauses to collect garbage' },
   culprit { id: 'host-jit', team: 'infrastructure', words: 'pauses to compile' },
@@ -39,7 +43,7 @@ local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
     id: 'data-input',
     team: 'algorithm',
     words: 'waits for its input data',
-    yields: [{ to: ['host-cpu'], at: 'rank', factor: tie }, { to: ['host-alloc'], at: 'job', factor: tie }],
+    yields: [{ to: pauses + ['host-cpu'], at: 'rank', factor: tie }, { to: ['host-alloc'], at: 'job', factor: tie }],
   },
   culprit {
     id: 'kernel',
@@ -47,7 +51,7 @@ local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
     team: 'operations',
     level: 'L3',
     words: 'computes slowly on its GPU',
-    yields: [{ to: ['host-cpu'], at: 'rank', factor: tie }],
+    yields: [{ to: pauses + ['host-cpu'], at: 'rank', factor: tie }],
   },
   culprit {
     id: 'gpu-compute',
@@ -64,7 +68,11 @@ local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
     team: 'algorithm',
     most: 'ticket',
     words: 'has more to do than the others',
-    yields: [{ to: host + ['kernel', 'gpu-compute'], at: 'rank', factor: tie }],
+    // Who is slow beyond what it has more to do stands as such.
+    yields: [
+      { to: host + ['kernel'], at: 'rank', factor: tie },
+      { to: ['gpu-compute'], at: 'rank', by: 'verdict', factor: tie },
+    ],
   },
   culprit {
     id: 'suspect-set',
@@ -73,7 +81,7 @@ local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
     words: 'computes slowly; its ranks wait for one another within this phase, and nothing tells which of them it is',
     yields: [
       { to: ofRanks, at: 'job', factor: tie },
-      { to: ['more-work'], at: 'rank', factor: tie },
+      { to: ['more-work'], at: 'job', factor: tie },
     ],
   },
   culprit {
@@ -89,15 +97,16 @@ local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
     words: 'comes late to collectives, and none of its own phases says why',
     yields: [
       { to: ['own-excess'], at: 'rank', factor: 2 },
-      { to: ['more-work', 'kept-waiting'], at: 'rank', factor: tie },
-      { to: ofRanks + ['suspect-set', 'link-slow', 'own-excess'], at: 'job', factor: tie },
+      { to: ['kept-waiting'], at: 'rank', factor: tie },
+      { to: ofRanks + ['link-slow', 'own-excess', 'more-work'], at: 'job', factor: tie },
+      { to: ['suspect-set'], at: 'job', by: 'evidence', factor: tie },
     ],
   },
   culprit {
     id: 'fabric',
     team: 'operations',
     words: 'has slower collectives than before in most of its groups',
-    yields: [{ to: ofRanks + ['suspect-set', 'link-slow', 'collective-late'], at: 'job', factor: tie }],
+    yields: [{ to: ofRanks + ['more-work', 'suspect-set', 'link-slow', 'collective-late'], at: 'job', factor: tie }],
   },
   culprit {
     id: 'regression',
@@ -106,6 +115,9 @@ local ofRanks = host + ['kernel', 'gpu-compute', 'workload'];
     level: 'L1',
     words: 'is slower than before, on all ranks alike',
     // What a pipeline, or a host that launches late, makes of a rank's own loss.
-    yields: [{ to: ofRanks + ['suspect-set', 'link-slow', 'collective-late', 'fabric'], at: 'job', factor: 2 * tie }],
+    yields: [
+      { to: ofRanks + ['workload', 'more-work', 'suspect-set', 'link-slow', 'collective-late'], at: 'job', factor: 2 * tie },
+      { to: ['fabric'], at: 'job', by: 'evidence', factor: 2 * tie },
+    ],
   },
 ]

@@ -44,6 +44,7 @@ function(config={})
     },
     'argus.evidence.rules.yaml': { groups: [
       group('kernels', c.slowInterval, kernels.busy),
+      group('sets', c.slowInterval, phases.sets),
       group('transfers', c.slowInterval, collectives.transfers),
       group('work', c.statisticsInterval, work.measures),
       group('stacks', c.slowInterval, stacks.measures),

@@ -19,9 +19,18 @@ function(c, l, rows)
     local yields = row.yields[number];
     local below = [id for id in yields.to if index(id) >= index(row.id)];
     assert below == [] : '%s yields to rows that do not come before it: %s' % [row.id, below];
-    local of_as(as) = [id for id in yields.to if rows[index(id)].as == as];
-    // What each rank loses to each of them: the sum over its phases, which do not overlap. Only who stands convicted
-    // excuses, or a context; both for as long as the means remember what they did.
+    local how = if 'by' in yields then yields.by else if yields.at == 'rank' then 'evidence' else 'verdict';
+    local read_as(what) = [id for id in yields.to if (if rows[index(id)].as == 'context' then 'evidence' else how) == what];
+    // Whose evidence excuses in the rest of the job may be excused itself, by those who then excuse the row as well.
+    local mine = std.set(std.flattenArrays([other.to for other in row.yields]));
+    local gaps = [
+      id
+      for id in yields.to
+      if how == 'evidence' && yields.at == 'job' && std.setDiff(std.set(std.flattenArrays([theirs.to for theirs in rows[index(id)].yields])), mine) != []
+    ];
+    assert gaps == [] : '%s takes the evidence of rows that yield to others than it does: %s' % [row.id, gaps];
+    // What each rank loses to each of them: the sum over its phases, which do not overlap; for as long as the means
+    // remember what they did.
     local costs = [
       text.fill('sum by (%(rank)s, set, by) (max by (%(who)s, by) (label_replace(max_over_time(%(series)s[%(hold)s]), "by", "$1", "%(label)s", "(.*)")))', {
         rank: l.rank,
@@ -31,8 +40,8 @@ function(c, l, rows)
         series: from.name + '{' + from.label + '=~"' + std.join('|', from.ids) + '"}',
       })
       for from in [
-        { name: verdict, label: 'row', ids: of_as('culprit') },
-        { name: evidence, label: 'cause', ids: of_as('context') },
+        { name: verdict, label: 'row', ids: read_as('verdict') },
+        { name: evidence, label: 'cause', ids: read_as('evidence') },
       ]
       if from.ids != []
     ];
@@ -84,21 +93,13 @@ function(c, l, rows)
       expr: 'max by (' + l.job + ') (job:argus_stalled:seconds)',
     },
   ];
-  local some(by, about, condition) = {
-    about:: about,
-    record: exclusion,
-    labels: { by: by, at: 'group' },
-    expr: 'max by (' + l.who + ', cause) (' + evidence + ') and on ' + condition,
-  };
+  // What the job as a whole loses is of no group.
+  local ofJobs = std.join('|', [row.id for row in rows if row.as == 'culprit' && row.level == 'L1']);
   everything + [
-    some(
-      'coverage',
-      'Where too few ranks of a group report: the rest is no majority.',
-      '(%s) group:argus_phase_coverage:low_ratio' % l.group
-    ),
-    some(
-      'set-size',
-      'Sets so large that naming them helps nobody: a sentence on the page of the job.',
-      '(%s) group:argus_phase_set:large' % l.list(['set'])
-    ),
+    {
+      about:: 'Where too few ranks of a group report: the rest is no majority.',
+      record: exclusion,
+      labels: { by: 'coverage', at: 'group' },
+      expr: 'max by (' + l.who + ', cause) (' + evidence + '{cause!~"' + ofJobs + '"}) and on (' + l.group + ') group:argus_phase_coverage:low_ratio',
+    },
   ] + std.flattenArrays([ruling(row) for row in rows if row.as == 'culprit'])

@@ -67,12 +67,18 @@ def named(evidence: Evidence) -> dict[About, float]:
     for row in ROWS:
         for about, cost in evidence.items():
             if about.cause == row["id"] and not any(
-                cost <= yields["factor"] * _largest(left, about, yields) * (1 + 1e-9)
+                cost <= yields["factor"] * _largest(_of(yields, evidence, left), about, yields) * (1 + 1e-9)
                 for yields in row["yields"]
             ):
                 left[about] = cost
     contexts = {row["id"] for row in ROWS if row["as"] == "context"}
     return {about: cost for about, cost in left.items() if about.cause not in contexts}
+
+
+def _of(yields: Mapping[str, Any], evidence: Evidence, left: Evidence) -> Evidence:
+    """At the same rank evidence excuses, in the rest of the job who stands."""
+    by = yields.get("by", "evidence" if yields["at"] == "rank" else "verdict")
+    return evidence if by == "evidence" else left
 
 
 def _largest(left: Evidence, about: About, yields: Mapping[str, Any]) -> float:

@@ -24,6 +24,8 @@ LONGEST_GROUP: Final = 20
 """Rules; more of them do not fit into one's head, and run one after another."""
 JOB_ALERTS: Final = frozenset({"ArgusIterationRegression", "ArgusIterationJitter"})
 """Of L1, whose arithmetic on the job's own time is a column of many steps: their depth is told apart."""
+JOB_CAUSES: Final = frozenset({"regression"})
+"""Whose evidence those alone stand on, as no other cause yields to it."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,11 @@ def circles(graph: Graph) -> Iterator[str]:
 def depth_by_rule(graph: Graph) -> int:
     """Rules on the longest way from what is scraped to an alert, both ends of it being rules."""
     return max(depths(graph.stands_on), default=0)
+
+
+def without_job_causes(graph: Graph) -> Graph:
+    """The same without L1's evidence, and so without all that stands behind it alone."""
+    return Graph(rule for rule in graph.rules if rule.labels.get("cause") not in JOB_CAUSES)
 
 
 def depth_by_name(graph: Graph) -> dict[str, int]:

@@ -14,10 +14,11 @@ def figures(graph: Graph, readers: dict[str, Readers]) -> dict[str, Any]:
     """Numbers, and lists of what is wrong, by the name of the check."""
     alerts = {rule.name for rule in graph.rules if rule.is_alert}
     depths = checks.depth_by_name(graph)
+    others = checks.depth_by_name(checks.without_job_causes(graph))
     longest = checks.longest(graph)
     return {
         "names": len(graph.recorded),
-        "depth": max((depths[alert] for alert in alerts - checks.JOB_ALERTS), default=0),
+        "depth": max((others[alert] for alert in alerts - checks.JOB_ALERTS), default=0),
         "depth_l1": max((depths[alert] for alert in alerts & checks.JOB_ALERTS), default=0),
         "depth_by_rule": checks.depth_by_rule(graph),
         "promql_kb": round(sum(len(rule.expr) for rule in graph.rules) / 1000, 1),

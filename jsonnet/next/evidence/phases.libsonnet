@@ -230,7 +230,25 @@ function(c, l) {
     pauses: c.pausePhases,
     info: l.raw('argus_phase_info'),
   },
+  sets: [{
+    about:: 'Sets of too many ranks to name: more than %d, or than %g of the job.' % [c.setMost, c.setMostShare],
+    record: 'group:argus_phase_set:large',
+    expr: text.fill(|||
+      max by (%(set)s) (%(size)s > %(most)s or %(size)s > on (%(job)s) group_left () %(share)s * job:argus_ranks:count)
+    |||, at {
+      size: 'count by (' + l.list(['phase', 'set']) + ') (max by (' + l.list(['rank', 'phase', 'set']) + ') (' + sets + '))',
+      most: c.setMost,
+      share: c.setMostShare,
+    }),
+  }],
   local without = l.raw('argus_phase_info', ['waits="none"']),
+  local sets = l.raw('argus_phase_info', ['kind="compute"', 'set!=""']),
+  local suspects = text.fill(|||
+    max by (%(who)s, set) (
+      %(slow)s{kind="compute", source!="gpu"}
+      * on (%(rank)s, phase) group_left (set) max by (%(rank)s, phase, set) (%(sets)s)
+    )
+  |||, at { sets: sets }),
   evidence: [
     {
       about:: 'Share of the wall time that a rank takes longer than the median in a phase of its own.',
@@ -277,27 +295,14 @@ function(c, l) {
       'suspect-set',
       'mean',
       'A rank that stands out in a phase which may hold waits: it, or one of those for whom it may wait.',
-      text.fill(|||
-        max by (%(who)s, set) (
-          %(slow)s{kind="compute", source!="gpu"}
-          * on (%(rank)s, phase) group_left (set) max by (%(rank)s, phase, set) (%(sets)s)
-        )
-      |||, at { sets: l.raw('argus_phase_info', ['kind="compute"', 'set!=""']) })
+      suspects + '\nunless on (' + at.set + ') group:argus_phase_set:large'
     ),
-    {
-      about:: 'Sets of too many ranks to name: more than %d, or than %g of the job.' % [c.setMost, c.setMostShare],
-      record: 'group:argus_phase_set:large',
-      expr: text.fill(|||
-        max by (%(sets)s) (
-          (%(size)s > %(most)s) or %(size)s > on (%(job)s) group_left () %(share)s * job:argus_ranks:count
-        ) and on (%(sets)s) rank:argus_evidence:lost_ratio{cause="suspect-set"}
-      |||, at {
-        sets: l.list(['set']),
-        size: 'count by (' + l.list(['phase', 'set']) + ') (max by (' + l.list(['rank', 'phase', 'set']) + ') (' + l.raw('argus_phase_info', ['kind="compute"', 'set!=""']) + '))',
-        most: c.setMost,
-        share: c.setMostShare,
-      }),
-    },
+    evidence(
+      'suspect-many',
+      'mean',
+      'The same where those are so many that naming them helps nobody: a sentence on the page of the job.',
+      suspects + '\nand on (' + at.set + ') group:argus_phase_set:large'
+    ),
     evidence(
       'data-input',
       'mean',
