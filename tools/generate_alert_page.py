@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import rjsonnet
 
 from tools.generate_rules import ROOT
 from tools.generated import write_or_check
@@ -19,14 +22,23 @@ _PAGE = ROOT / "docs" / "alerts.md"
 _INTRODUCTION = """\
 # Alerts
 
-Generated from the rules and the runbooks by `make generate`; do not edit. What the rules record is listed in
-[recorded-series.md](recorded-series.md).
+Generated from the rules, the table of causes (`jsonnet/causes.libsonnet`) and the runbooks by `make generate`; do not
+edit. What the rules record is listed in [recorded-series.md](recorded-series.md).
 
-`info` tells at once and pages nobody. Of the findings of one job only the costliest pages, the others are
-tickets; a stall suppresses them all. The waits are those of the default configuration
-(`jsonnet/config.libsonnet`), on top of what the expression itself needs. Where no team is given it comes from
-the cause.
+What is found becomes an alert by what it costs (`decision` in `jsonnet/config.libsonnet`): `page` from 5 % of the job's
+time on, `ticket` from 2 %, both once it has lasted; `info` at once for obvious stragglers, and pages nobody. Of the
+findings of one job only the costliest page; a stall silences them all.
 """
+_CAUSES = """
+## Causes
+
+The one table that decides between causes, from top to bottom. A cause is not told where what it costs is explained by
+one that it yields to: of the same rank, or of another rank of the job. Both are series: what was seen is
+`rank:argus_evidence:lost_ratio`, what explained it `rank:argus_exclusion:lost_ratio` (label `by`).
+
+| evidence | says of a rank, set, group or job that it | cause | team | at most | yields to, of the rank | of the job |
+|---|---|---|---|---|---|---|"""
+Row = Mapping[str, Any]
 
 
 def alert_page(root: Path = ROOT) -> str:
@@ -35,26 +47,58 @@ def alert_page(root: Path = ROOT) -> str:
     Raises:
         ValueError: an alert has no runbook, or its runbook does not begin with a meaning.
     """
-    lines = [_INTRODUCTION, "| alert | means | severity (after) | level | team |", "|---|---|---|---|---|"]
+    causes: list[Row] = json.loads(rjsonnet.evaluate_file(str(root / "jsonnet" / "causes.libsonnet")))
+    lines = [_INTRODUCTION, "| alert | means | severity | level | team |", "|---|---|---|---|---|"]
     alerts: dict[str, list[Mapping[str, Any]]] = {}
     for rule in rules_of(root=root):
         if rule.is_alert:
             alerts.setdefault(rule.name, []).append(rule.content)
-    lines += [_alert(name, rules, root) for name, rules in sorted(alerts.items())]
+    lines += [_alert(name, rules, causes, root) for name, rules in sorted(alerts.items())]
+    lines += [_CAUSES, *(_cause(row) for row in causes)]
     return "\n".join(lines) + "\n"
 
 
-def _alert(name: str, rules: Sequence[Mapping[str, Any]], root: Path) -> str:
-    ways = dict.fromkeys(f"{rule['labels']['severity']} ({rule.get('for', 'no wait')})" for rule in rules)
-    levels = dict.fromkeys(rule["labels"].get("level", "") for rule in rules)
-    teams = dict.fromkeys(rule["labels"].get("team", "by cause") for rule in rules)
+def _alert(name: str, rules: Sequence[Mapping[str, Any]], causes: Sequence[Row], root: Path) -> str:
+    told = {cause for rule in rules for cause in _told_causes(str(rule["expr"]))}
+    rows = [row for row in causes if row.get("cause", row["id"]) in told and "most" in row]
     columns = (
         f"[`{name}`](runbooks/{name}.md)",
         _meaning(root / "docs" / "runbooks" / f"{name}.md"),
-        ", ".join(ways),
-        ", ".join(level for level in levels if level) or "L1, L2",
-        ", ".join(teams),
+        _joined([f"at most {row['most']}" for row in rows], [_severity(rule) for rule in rules]),
+        _joined([row["level"] for row in rows], [_label(rule, "level") for rule in rules]),
+        _joined([row["team"] for row in rows], [_label(rule, "team") for rule in rules]),
     )
+    return f"| {' | '.join(columns)} |"
+
+
+def _told_causes(expr: str) -> Sequence[str]:
+    """Causes whose decision an expression reads."""
+    found = re.search(r'rank:argus_decision:lost_ratio\{cause=~"([^"]+)"', expr)
+    return found.group(1).split("|") if found else ()
+
+
+def _severity(rule: Mapping[str, Any]) -> str:
+    severity = _label(rule, "severity")
+    return f"{severity} ({rule.get('for', 'no wait')})" if severity else ""
+
+
+def _label(rule: Mapping[str, Any], name: str) -> str:
+    return str(rule.get("labels", {}).get(name, ""))
+
+
+def _joined(*columns: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(value for column in columns for value in column if value))
+
+
+def _cause(row: Row) -> str:
+    """A row of the table of causes."""
+    yields = {
+        at: ", ".join(id for one in row.get("yields", ()) if one["at"] == at for id in one["to"])
+        for at in ("rank", "job")
+    }
+    cause = row.get("cause", row["id"]) if "team" in row else "none, it only explains"
+    most = row.get("most", "page" if row["as"] == "hang" else "")
+    columns = row["id"], row["words"], cause, row.get("team", ""), most, yields["rank"], yields["job"]
     return f"| {' | '.join(columns)} |"
 
 

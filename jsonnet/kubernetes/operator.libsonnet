@@ -16,7 +16,7 @@ local api = 'monitoring.coreos.com/v1';
     [
       rule(file, byFile[file])
       for file in std.objectFields(byFile)
-    ] + [rule('alerts', mixin.prometheusAlerts.groups)],
+    ],
 
   podMonitors(config)::
     local monitor(name, labels, namespaces) = {

@@ -1,12 +1,20 @@
-// The label sets by which series are aggregated and joined. No rule keeps `job`, `instance` or `pod`.
-{
-  rank: 'training_job, rank',
-  phaseRank: 'training_job, rank, phase, kind, group, source',
-  phaseGroup: 'training_job, phase, kind, group, source',
-  verdict: 'training_job, rank, phase, group',
+// Every list of labels of every rule is made here, from `jobLabels`.
+function(config) {
+  local list(names) = std.join(', ', config.jobLabels + names),
+  job: list([]),
+  rank: list(['rank']),
+  // A phase of a rank; of all ranks that are compared with each other; what one piece of evidence is about.
+  phaseRank: list(['rank', 'phase', 'kind', 'group', 'source']),
+  phaseGroup: list(['phase', 'kind', 'group', 'source']),
+  phase: list(['phase', 'kind', 'source']),
+  who: list(['rank', 'phase', 'group', 'set']),
+  group: list(['phase', 'group']),
+  finding: list(['rank', 'set', 'group', 'cause']),
+  list: list,
 
-  // selector('m', ['a="b"', '']) -> m{a="b"}; without matchers just m.
+  // selector('m', ['a="b"', '']) -> m{a="b"}, with the site's own matchers.
+  raw(metric, matchers=[]):: $.selector(metric, [config.argusSelector] + matchers),
   selector(metric, matchers)::
-    local present = std.filter(function(m) m != '', matchers);
-    if std.length(present) == 0 then metric else metric + '{' + std.join(', ', present) + '}',
+    local present = [m for m in matchers if m != ''];
+    if present == [] then metric else metric + '{' + std.join(', ', present) + '}',
 }

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from tools.lint import citations, classes, graph, graph_report, matches, names, programs, readers, runbooks
-from tools.lint.sources import FLAVOURS, NEXT, rules
+from tools.lint.sources import FLAVOURS, rules
 
 FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename", "cluster"})
 """Labels of dcgm-exporter and node_exporter, which hardware rules join with, and one that scrapers add."""
@@ -40,7 +40,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="with --graph: in one line")
     parser.add_argument(
-        "--rules", default="rules", choices=(*FLAVOURS, NEXT), help="with --graph: which rules (rules)"
+        "--rules", default="rules", choices=FLAVOURS, help="with --graph: which rules (rules)"
     )
     arguments = parser.parse_args()
     return _report(arguments.rules, arguments.json) if arguments.graph else _check()

@@ -12,9 +12,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-FLAVOURS = ("rules", "rules/test", "rules/portable")
-NEXT = "rules/next"
-"""What takes the place of all of them when it can do what they do."""
+FLAVOURS = ("rules", "rules/test")
 
 _FENCE = re.compile(r"^( *)```\w*[^\n]*\n(.*?)^ *```", re.M | re.S)
 _INLINE = re.compile(r"`([^`\n]+)`")

@@ -1,6 +1,6 @@
 // Pauses of the host that have counters of their own: garbage collection and compilation.
-local duration = import '../../lib/duration.libsonnet';
-local text = import '../../lib/text.libsonnet';
+local duration = import '../lib/duration.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 function(c, l) {
   // The largest of what several scrapers say, then the sum over generations or compilers.

@@ -1,18 +1,18 @@
-// The rules, built anew: series -> evidence -> precedence -> decision -> alerts. Not loaded by default yet.
+// The rules by file: series -> evidence -> precedence -> decision -> alerts.
+local rows = import '../causes.libsonnet';
 local duration = import '../lib/duration.libsonnet';
-local rows = import 'causes.libsonnet';
+local labels = import '../lib/labels.libsonnet';
 
-function(config={})
-  local c = ((import 'config.libsonnet') + { _config+:: config })._config;
-  local l = (import 'labels.libsonnet')(c);
+function(c)
+  local l = labels(c);
   local job = (import 'job.libsonnet')(c, l);
-  local phases = (import 'evidence/phases.libsonnet')(c, l);
-  local collectives = (import 'evidence/collectives.libsonnet')(c, l);
-  local work = (import 'evidence/work.libsonnet')(c, l);
-  local pauses = (import 'evidence/pauses.libsonnet')(c, l);
-  local stacks = (import 'evidence/stacks.libsonnet')(c, l);
-  local regression = (import 'evidence/regression.libsonnet')(c, l);
-  local kernels = (import 'evidence/kernels.libsonnet')(c, l);
+  local phases = (import '../evidence/phases.libsonnet')(c, l);
+  local collectives = (import '../evidence/collectives.libsonnet')(c, l);
+  local work = (import '../evidence/work.libsonnet')(c, l);
+  local pauses = (import '../evidence/pauses.libsonnet')(c, l);
+  local stacks = (import '../evidence/stacks.libsonnet')(c, l);
+  local regression = (import '../evidence/regression.libsonnet')(c, l);
+  local kernels = (import '../evidence/kernels.libsonnet')(c, l);
   // Phases that every job has are read side by side with the others.
   local known = ['forward', 'backward'];
   local subjects = [{ name: phase, matcher: 'phase="%s"' % phase } for phase in known]
@@ -33,27 +33,27 @@ function(config={})
     for number in std.range(0, std.floor((std.length(rules) - 1) / 20))
   ];
   {
-    'argus.job.rules.yaml': { groups: [
+    job: { groups: [
       group('job', c.interval, job.activity),
       group('job-groups', c.slowInterval, job.groups),
     ] },
-    'argus.phases.rules.yaml': {
+    phases: {
       groups: ofSubjects('phases', c.statisticsInterval, phases.statistics)
               + ofSubjects('spread', c.slowInterval, phases.slow)
               + ofSubjects('fast', c.interval, phases.fast),
     },
-    'argus.evidence.rules.yaml': { groups: [
+    evidence: { groups: [
       group('kernels', c.slowInterval, kernels.busy),
       group('sets', c.slowInterval, phases.sets),
       group('transfers', c.slowInterval, collectives.transfers),
       group('work', c.statisticsInterval, work.measures),
       group('stacks', c.slowInterval, stacks.measures),
-      group('stall', c.interval, (import 'evidence/stall.libsonnet')(c, l)),
+      group('stall', c.interval, (import '../evidence/stall.libsonnet')(c, l)),
       group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + kernels.evidence + stacks.evidence),
       group('pauses', c.statisticsInterval, pauses.evidence),
     ] },
-    'argus.regression.rules.yaml': { groups: chain('regression', c.interval, regression) },
-    'argus.decision.rules.yaml': { groups: [
+    regression: { groups: chain('regression', c.interval, regression) },
+    decision: { groups: [
     ] + chain('precedence', c.interval, (import 'precedence.libsonnet')(c, l, rows)) + [
       group('decision', c.interval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows)),
     ] },

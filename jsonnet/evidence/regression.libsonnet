@@ -4,8 +4,8 @@
 // two windows: what came after is slower than what came before, by more than the noise of the two means explains. What the
 // job then needs is compared with what it needed before the change; that is held, so a baseline never follows the fault.
 // Both by iteration and by work: a job that is given more to do is not slower.
-local duration = import '../../lib/duration.libsonnet';
-local text = import '../../lib/text.libsonnet';
+local duration = import '../lib/duration.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 function(c, l)
   local K = l.rank;
@@ -16,15 +16,16 @@ function(c, l)
   // or the change itself.
   local found = 1.035;
   local recovered = 1.018;
-  local holds = 600;
+  local holds = 600 * c.second;
   local errors = 5;
   local limit = 0.01;
   local least = 8;
   local jitter = 1.5;
   // How long ago the change may have been; the shortest of the recent ones with enough iterations tells what the job needs now.
-  local agos = [30, 60, 90, 120, 180, 300, 450, 600, 900, 1800, 2700, 3600];
-  local recents = [120, 300, 600, 1800];
-  local windows = [600, 3600];
+  local seconds(numbers) = [number * c.second for number in numbers];
+  local agos = seconds([30, 60, 90, 120, 180, 300, 450, 600, 900, 1800, 2700, 3600]);
+  local recents = seconds([120, 300, 600, 1800]);
+  local windows = seconds([600, 3600]);
   local parts = {
     seconds: l.raw('argus_iteration_duration_seconds_sum'),
     count: l.raw('argus_iteration_duration_seconds_count'),
@@ -45,7 +46,7 @@ function(c, l)
   local count(series) = of(series, { total: 'count' });
   local measures = '{total=~"count|work"}';
   // What a rule has said last, also after some evaluations without a scrape.
-  local last(series) = 'last_over_time(' + series + '[' + duration.range(c, 300) + '])';
+  local last(series) = 'last_over_time(' + series + '[' + duration.range(c, 300 * c.second) + '])';
 
   local totals = [
     {

@@ -1,4 +1,5 @@
 // One alert a kind of finding: what it says, and where it leads. What fires, and how severe, is the decision's.
+local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 local decision = 'rank:argus_decision:lost_ratio';
 
@@ -32,7 +33,7 @@ function(c, l, rows)
       job:argus_stalled:seconds * on (%(job)s) group_right () rank:argus_verdict:active{verdict="culprit", cause=~"%(causes)s"}
       or on (%(job)s) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")
     |||, { job: l.job, causes: std.join('|', std.set([name(row) for row in rows if row.as == 'hang'])) }),
-    'for': c.stallFor,
+    'for': duration.of(c.stallFor),
     labels: { severity: c.severities.page, level: 'L1' },
     annotations: {
       summary: '{{ $labels.training_job }} has finished no iteration for {{ $value | humanizeDuration }}'

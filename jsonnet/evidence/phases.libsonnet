@@ -3,8 +3,8 @@
 // Of a phase counts its own time alone (`argus_phase_duration_seconds` leaves out what lies in other spans); where most
 // ranks of a group have their kernels observed, the time in which the job's own kernels run. A phase whose own time may
 // still hold a wait for other ranks (`waits` of argus_phase_info) accuses the set of those ranks, without a rank.
-local duration = import '../../lib/duration.libsonnet';
-local text = import '../../lib/text.libsonnet';
+local duration = import '../lib/duration.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 function(c, l) {
   local mean = 'rank:argus_phase_duration_seconds:mean',

@@ -1,6 +1,6 @@
 // What the worker found in the kernels of a rank (argus_l3_anomaly), as a share of the wall time.
-local duration = import '../../lib/duration.libsonnet';
-local text = import '../../lib/text.libsonnet';
+local duration = import '../lib/duration.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 function(c, l) {
   local anomaly(matchers=[]) = 'max by (%s) (%s)' % [l.list(['rank', 'kernel', 'stream']), l.raw('argus_l3_anomaly', ['verdict="culprit"'] + matchers)],

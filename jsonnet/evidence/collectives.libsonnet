@@ -1,8 +1,8 @@
 // Collectives end together: the last to come has the shortest span, by its lateness.
 //
 // Only where it is known who takes part, and not between two ranks, where a partner is early and nobody late.
-local duration = import '../../lib/duration.libsonnet';
-local text = import '../../lib/text.libsonnet';
+local duration = import '../lib/duration.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 function(c, l) {
   local mean = 'rank:argus_phase_duration_seconds:mean{kind="comm"}',

@@ -4,8 +4,8 @@
 // collective that it entered. Whoever has entered fewer than its group holds the group up; so does, where collectives are
 // not numbered, whoever is elsewhere while most ranks wait. Where all of a group are in one collective and only other
 // groups have gone on, it is the collective that does not end.
-local duration = import '../../lib/duration.libsonnet';
-local text = import '../../lib/text.libsonnet';
+local duration = import '../lib/duration.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 function(c, l)
   local stalled = 'job:argus_stalled:seconds';

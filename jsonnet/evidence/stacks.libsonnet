@@ -1,6 +1,6 @@
 // What the stacks of a rank say of its main thread: the share of the wall time in frames that tell a cause.
-local duration = import '../../lib/duration.libsonnet';
-local text = import '../../lib/text.libsonnet';
+local duration = import '../lib/duration.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 function(c, l) {
   local ratio = 'rank:argus_stack_frames:ratio',

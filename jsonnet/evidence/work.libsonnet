@@ -2,8 +2,8 @@
 //
 // Where a job reports its work (argus_work_units_total): all ranks of a job make the same steps, so work a second stands
 // for work a step.
-local duration = import '../../lib/duration.libsonnet';
-local text = import '../../lib/text.libsonnet';
+local duration = import '../lib/duration.libsonnet';
+local text = import '../lib/text.libsonnet';
 
 function(c, l) {
   local rate = 'rank:argus_work:rate',
