@@ -14,20 +14,30 @@
     second: 1,
 
     // ---- cadence --------------------------------------------------------------------------------------------
-    // Between scrapes; between evaluations of what reads few series; of what reads every rank; and of what hardly changes.
+    // Between scrapes; between evaluations of what follows each scrape; of means of every rank; of what hardly changes; and of
+    // what decides, which reads few series, so that a chain of rules takes little longer than its first.
     scrapeInterval: 15 * c.second,
     interval: 15 * c.second,
     statisticsInterval: 30 * c.second,
     slowInterval: 60 * c.second,
+    decisionInterval: 5 * c.second,
     // Age at which a scrape is surely stored: what compares two samples looks no later.
     settle: 5 * c.second,
     // Ranges are so much shorter, so that closed and left-open ones hold the same samples.
     rangeEpsilon: c.second,
 
     // ---- evidence -------------------------------------------------------------------------------------------
-    // Over which means are taken, and the spans that make one.
-    window: 120 * c.second,
+    // Phases with rule groups of their own: beyond some thousand ranks list all that cost most, for example
+    // ['forward', 'backward', 'optimizer'], and they are evaluated side by side.
+    phases: [],
+    // Over which means are taken, and the spans that make one; where a step takes longer, over the long window.
+    window: std.max(120 * c.second, 3 * c.scrapeInterval),
+    longWindow: 600 * c.second,
     minSpans: 3,
+    // Who stands out: 'spread' compares with the spread of the phase itself, 'z' is the paper's method: so many deviations
+    // above the mean of the group, whose cv is 0.02 and more.
+    l2Method: 'spread',
+    zThreshold: 3,
     // Share of the wall time from which a loss is kept as context, which excuses, and from which it is evidence.
     contextRatio: 0.005,
     evidenceRatio: 0.015,

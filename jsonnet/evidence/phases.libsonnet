@@ -16,9 +16,12 @@ function(c, l) {
   local ranks = 'group:argus_phase_ranks:count',
   local spread = 'job:argus_phase_spread:ratio',
   local fast = 'rank:argus_phase_fast:ratio',
+  local fastLost = 'rank:argus_phase_fast:lost_ratio',
   local slow = 'rank:argus_phase_slow:lost_ratio',
   local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
   local window = duration.range(c, c.window),
+  // By how much a counter has grown over the long window: two samples, as the window holds many.
+  local grown(counter) = '(%s - %s offset %s)' % [counter, counter, duration.of(c.longWindow)],
   local evidence(cause, detector, about, expr) = {
     about:: about,
     record: 'rank:argus_evidence:lost_ratio',
@@ -47,7 +50,7 @@ function(c, l) {
       record: mean,
       expr: text.fill(|||
         label_replace(
-          rank:argus_phase_compute_seconds:mean%(here)s * on (%(rank)s, phase) group_right ()
+          max by (%(rank)s, phase) (rank:argus_phase_compute_seconds:mean%(here)s) * on (%(rank)s, phase) group_right ()
           max by (%(rank)s, phase, kind, group) (%(computing)s ^ 0)
           and on (%(group)s) %(covered)s,
           "source", "gpu", "", ""
@@ -119,24 +122,38 @@ function(c, l) {
           ratio: c.fastRatio,
         }),
       },
+      {
+        // Where half of the group is slower than it was, that is the new pace.
+        about:: 'What they lose of the wall time by it.',
+        record: fastLost,
+        expr: text.fill(|||
+          (%(fast)s - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s
+          unless on (%(group)s) (count by (%(group)s) (%(fast)s) >= 0.5 * %(ranks)s)
+          unless on (%(job)s) job:argus_work:uneven
+        |||, {
+          fast: l.selector(fast, [matcher]),
+          toGroup: toGroup,
+          median: l.selector(median, [matcher]),
+          spans: l.selector(spans, [matcher]),
+          least: c.evidenceRatio,
+          group: l.phaseGroup,
+          ranks: l.selector(ranks, [matcher]),
+          job: l.job,
+        }),
+      },
+      {
+        about:: 'Ranks that two scrape intervals in a row show as stragglers.',
+        record: 'rank:argus_phase_fast:confirmed',
+        expr: text.fill('max by (%(rank)s) (%(lost)s and count_over_time(%(lost)s[%(twice)s]) >= 2)', {
+          rank: l.rank,
+          lost: l.selector(fastLost, [matcher]),
+          twice: duration.range(c, 2 * c.interval),
+        }),
+      },
     ],
 
   // Once a minute: what hardly changes.
   slow(matcher): [
-    {
-      about:: 'Spans of a phase that a rank has in a second.',
-      record: spans,
-      expr: text.fill('avg by (%(group)s) (rate(%(count)s[%(window)s]) > 0)', {
-        group: l.phaseGroup,
-        count: l.raw('argus_phase_duration_seconds_count', [matcher]),
-        window: window,
-      }),
-    },
-    {
-      about:: 'Ranks that are compared.',
-      record: ranks,
-      expr: 'count by (%s) (%s)' % [l.phaseGroup, l.selector(mean, [matcher])],
-    },
     {
       about:: 'Phases of which most ranks of a group have their kernels observed.',
       record: 'group:argus_phase_kernels:covered',
@@ -151,6 +168,59 @@ function(c, l) {
         kernels: l.raw('argus_phase_gpu_spans_total', [matcher]),
         share: c.kernelCoverage,
       }),
+    },
+    {
+      about:: "Seconds in which the job's own kernels run, of a span over the long window: of phases that have too few in the short one.",
+      record: 'rank:argus_phase_compute_seconds:mean',
+      labels: { over: duration.of(c.longWindow) },
+      expr: text.fill('max by (%(rank)s, phase) (%(seconds)s / (%(spans)s >= %(least)s)) unless on (%(rank)s, phase) rate(%(count)s[%(window)s]) >= %(often)s', {
+        rank: l.rank,
+        seconds: grown(l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"'])),
+        spans: grown(l.raw('argus_phase_gpu_spans_total', [matcher])),
+        count: l.raw('argus_phase_gpu_spans_total', [matcher]),
+        least: c.minSpans,
+        window: window,
+        often: '%.4g' % (c.minSpans / c.window),
+      }),
+    },
+    {
+      about:: "The same of a phase's own time.",
+      record: mean,
+      labels: { over: duration.of(c.longWindow) },
+      expr: text.fill(|||
+        max by (%(who)s) (%(sum)s / (%(grown)s >= %(least)s) and on (%(rank)s) %(up)s)
+        unless on (%(who)s) max by (%(who)s) (rate(%(count)s[%(window)s]) >= %(often)s)
+        unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
+      |||, {
+        who: l.phaseRank,
+        rank: l.rank,
+        group: l.group,
+        sum: grown(l.raw('argus_phase_duration_seconds_sum', [matcher])),
+        grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher])),
+        count: l.raw('argus_phase_duration_seconds_count', [matcher]),
+        least: c.minSpans,
+        up: l.raw('argus_rank_up'),
+        window: window,
+        often: '%.4g' % (c.minSpans / c.window),
+        covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
+      }),
+    },
+    {
+      about:: 'Spans of a phase that a rank has in a second.',
+      record: spans,
+      expr: text.fill('avg by (%(group)s) (rate(%(count)s[%(window)s]) >= %(often)s or %(grown)s / %(long)s > 0)', {
+        group: l.phaseGroup,
+        count: l.raw('argus_phase_duration_seconds_count', [matcher]),
+        window: window,
+        often: '%.4g' % (c.minSpans / c.window),
+        grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher])),
+        long: c.longWindow,
+      }),
+    },
+    {
+      about:: 'Ranks that are compared.',
+      record: ranks,
+      expr: 'count by (%s) (%s)' % [l.phaseGroup, l.selector(mean, [matcher])],
     },
     {
       about:: 'Groups of whose ranks too few report.',
@@ -241,14 +311,8 @@ function(c, l) {
       share: c.setMostShare,
     }),
   }],
-  local without = l.raw('argus_phase_info', ['waits="none"']),
   local sets = l.raw('argus_phase_info', ['kind="compute"', 'set!=""']),
-  local suspects = text.fill(|||
-    max by (%(who)s, set) (
-      %(slow)s{kind="compute", source!="gpu"}
-      * on (%(rank)s, phase) group_left (set) max by (%(rank)s, phase, set) (%(sets)s)
-    )
-  |||, at { sets: sets }),
+  local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu", set!=""})', at),
   evidence: [
     {
       about:: 'Share of the wall time that a rank takes longer than the median in a phase of its own.',
@@ -256,28 +320,28 @@ function(c, l) {
       expr: text.fill('((%(ratio)s{kind!="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(context)s', at { median: median, spans: spans }),
     },
     {
-      // Where half of the group is slower than it was, that is the new pace.
-      about:: 'The same over the last scrape interval alone, of obvious stragglers.',
-      record: 'rank:argus_phase_fast:lost_ratio',
-      expr: text.fill(|||
-        (%(fast)s - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s
-        unless on (%(group)s) (count by (%(group)s) (%(fast)s) >= 0.5 * %(ranks)s)
-        unless on (%(job)s) job:argus_work:uneven
-      |||, at { fast: fast, median: median, spans: spans, group: l.phaseGroup, ranks: ranks }),
-    },
-    {
-      about:: 'Ranks that two scrape intervals in a row show as stragglers.',
-      record: 'rank:argus_phase_fast:confirmed',
-      expr: text.fill('max by (%(rank)s) (rank:argus_phase_fast:lost_ratio and count_over_time(rank:argus_phase_fast:lost_ratio[%(twice)s]) >= 2)', at { twice: duration.range(c, 2 * c.interval) }),
-    },
-    {
-      about:: 'Ranks that stand out in a phase: beyond what the spread of their phase explains, and costly enough.',
+      about:: 'Ranks that stand out in a phase: beyond what the spread of their phase explains, and costly enough. waits, set: for whom its time may hold waits.',
       record: slow,
       expr: text.fill(|||
-        %(excess)s >= %(least)s and %(ratio)s - 1 >= on (%(phase)s) group_left () %(threshold)s
-        or (%(excess)s >= %(least)s and %(ratio)s - 1 >= %(young)s unless on (%(phase)s) %(threshold)s)
-        or rank:argus_phase_fast:lost_ratio
-      |||, at { young: c.spreadYoung }),
+        (
+          %(excess)s >= %(least)s %(out)s
+          or %(fast)s
+        ) * on (%(rank)s, phase) group_left (waits, set) max by (%(rank)s, phase, waits, set) (%(info)s)
+      |||, at {
+        fast: fastLost,
+        out: {
+          spread: text.fill(|||
+            and %(ratio)s - 1 >= on (%(phase)s) group_left () %(threshold)s
+            or (%(excess)s >= %(least)s and %(ratio)s - 1 >= %(young)s unless on (%(phase)s) %(threshold)s)
+          |||, at { young: c.spreadYoung }),
+          // No z of n ranks exceeds (n - 1) / sqrt(n).
+          z: text.fill('and %(z)s >= %(toGroup)s clamp_max(0.9 * (%(ranks)s - 1) / sqrt(%(ranks)s), %(most)s)', at {
+            z: 'rank:argus_phase_duration_seconds:zscore',
+            ranks: ranks,
+            most: c.zThreshold,
+          }),
+        }[c.l2Method],
+      }),
     },
     evidence('own-excess', 'mean', 'What a rank loses in its own phases: it may explain that it is late.', text.fill('max by (%(who)s) (%(excess)s{phase!~"%(pauses)s"})', at)),
     evidence(
@@ -285,11 +349,8 @@ function(c, l) {
       'mean',
       'A rank that stands out in a phase of computation which holds no wait for others.',
       text.fill(|||
-        max by (%(who)s) (
-          %(slow)s{kind="compute", source="gpu"}
-          or %(slow)s{kind="compute"} and on (%(rank)s, phase) %(none)s
-        )
-      |||, at { none: without })
+        max by (%(who)s) (%(slow)s{kind="compute", source="gpu"} or %(slow)s{kind="compute", waits="none"})
+      |||, at)
     ),
     evidence(
       'suspect-set',
@@ -307,13 +368,13 @@ function(c, l) {
       'data-input',
       'mean',
       'A rank that takes longer than the others to fetch its data.',
-      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase="data"} and on (%(rank)s, phase) %(none)s)', at { none: without })
+      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase="data", waits="none"})', at)
     ),
     evidence(
       'host-cpu',
       'phase',
       'A rank that takes longer than the others in another phase of its host.',
-      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase!~"data|%(pauses)s"} and on (%(rank)s, phase) %(none)s)', at { none: without })
+      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase!~"data|%(pauses)s", waits="none"})', at)
     ),
     evidence(
       'host-cpu',
@@ -326,6 +387,21 @@ function(c, l) {
           >= %(share)s * max by (%(rank)s) (%(ratio)s{kind="compute"} - 1)
         )
       |||, at { share: c.slowHostShare })
+    ),
+  ],
+  // Once in a while: it reads a series of every rank.
+  launches: [
+    evidence(
+      'host-cpu',
+      'issue-latency',
+      'A rank that computes slowly because its kernels are launched late: they wait far less between launch and start.',
+      text.fill(|||
+        label_replace(sum by (%(rank)s) (%(slow)s{kind="compute"}), "phase", "all", "", "")
+        and on (%(rank)s) (
+          max by (%(rank)s) (%(latency)s)
+          < on (%(job)s) group_left () %(share)s * quantile by (%(job)s) (0.5, max by (%(rank)s) (%(latency)s))
+        )
+      |||, at { share: c.hostLatencyRatio, latency: l.raw('argus_issue_latency_seconds', ['kernel_class="compute"', 'quantile="0.5"']) })
     ),
   ],
 }

@@ -54,8 +54,8 @@ function(c, l, rows)
     },
   ];
 
-  // One evaluation of those that must have it may be missed.
-  local all(seconds) = seconds / c.interval - 1;
+  // One evaluation of twelve may be missed.
+  local all(seconds) = std.floor(seconds / c.decisionInterval * 11 / 12 + 0.001);
   local decide(name, matcher, enters='', above=[]) = {
     local severity = c.severities[name],
     about:: '%s: where it costs %g for all of %d seconds, until it was below %g for %d.' % [name, d[name].enter, d[name].lasting, d[name].exit, d.leave],
