@@ -20,6 +20,14 @@ function(c, l) {
   local slow = 'rank:argus_phase_slow:lost_ratio',
   local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
   local window = duration.range(c, c.window),
+  local often = '%.4g' % (c.minSpans / c.window),
+  // Ranks whose iterations are too few for the short window: the spans of one step are one sample, however many they are.
+  local seldom = text.fill('(max by (%(rank)s) (rate(%(count)s[%(window)s])) < %(often)s)', {
+    rank: l.rank,
+    count: l.raw('argus_iteration_duration_seconds_count'),
+    window: window,
+    often: often,
+  }),
   // By how much a counter has grown over the long window: two samples, as the window holds many.
   local grown(counter) = '(%s - %s offset %s)' % [counter, counter, duration.of(c.longWindow)],
   local evidence(cause, detector, about, expr) = {
@@ -37,12 +45,14 @@ function(c, l) {
       expr: text.fill(|||
         max by (%(rank)s, phase) (rate(%(seconds)s[%(window)s]))
         / (max by (%(rank)s, phase) (rate(%(spans)s[%(window)s])) >= %(least)s)
+        unless on (%(rank)s) %(seldom)s
       |||, {
+        seldom: seldom,
         rank: l.rank,
         seconds: l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"']),
         spans: l.raw('argus_phase_gpu_spans_total', [matcher]),
         window: window,
-        least: '%.4g' % (c.minSpans / c.window),
+        least: often,
       }),
     },
     {
@@ -59,9 +69,11 @@ function(c, l) {
         max by (%(who)s) (
           rate(%(sum)s[%(window)s]) / (rate(%(count)s[%(window)s]) >= %(least)s)
           and on (%(rank)s) %(up)s
+          unless on (%(rank)s) %(seldom)s
         )
         unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
       |||, {
+        seldom: seldom,
         here: if matcher == '' then '' else '{' + matcher + '}',
         rank: l.rank,
         group: l.group,
@@ -71,7 +83,7 @@ function(c, l) {
         computing: l.raw('argus_phase_duration_seconds_count', [matcher, 'kind="compute"']),
         up: l.raw('argus_rank_up'),
         window: window,
-        least: '%.4g' % (c.minSpans / c.window),
+        least: often,
         covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
       }),
     },
@@ -170,17 +182,15 @@ function(c, l) {
       }),
     },
     {
-      about:: "Seconds in which the job's own kernels run, of a span over the long window: of phases that have too few in the short one.",
+      about:: "Seconds in which the job's own kernels run, of a span over the long window: of ranks that make too few steps in the short one.",
       record: 'rank:argus_phase_compute_seconds:mean',
       labels: { over: duration.of(c.longWindow) },
-      expr: text.fill('max by (%(rank)s, phase) (%(seconds)s / (%(spans)s >= %(least)s)) unless on (%(rank)s, phase) rate(%(count)s[%(window)s]) >= %(often)s', {
+      expr: text.fill('max by (%(rank)s, phase) (%(seconds)s / (%(spans)s >= %(least)s)) and on (%(rank)s) %(seldom)s', {
         rank: l.rank,
         seconds: grown(l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"'])),
         spans: grown(l.raw('argus_phase_gpu_spans_total', [matcher])),
-        count: l.raw('argus_phase_gpu_spans_total', [matcher]),
-        least: c.minSpans,
-        window: window,
-        often: '%.4g' % (c.minSpans / c.window),
+        seldom: seldom,
+        least: c.minSpans - 1,
       }),
     },
     {
@@ -188,8 +198,7 @@ function(c, l) {
       record: mean,
       labels: { over: duration.of(c.longWindow) },
       expr: text.fill(|||
-        max by (%(who)s) (%(sum)s / (%(grown)s >= %(least)s) and on (%(rank)s) %(up)s)
-        unless on (%(who)s) max by (%(who)s) (rate(%(count)s[%(window)s]) >= %(often)s)
+        max by (%(who)s) (%(sum)s / (%(grown)s >= %(least)s) and on (%(rank)s) %(up)s and on (%(rank)s) %(seldom)s)
         unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
       |||, {
         who: l.phaseRank,
@@ -197,22 +206,22 @@ function(c, l) {
         group: l.group,
         sum: grown(l.raw('argus_phase_duration_seconds_sum', [matcher])),
         grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher])),
-        count: l.raw('argus_phase_duration_seconds_count', [matcher]),
-        least: c.minSpans,
+        seldom: seldom,
+        least: c.minSpans - 1,
         up: l.raw('argus_rank_up'),
-        window: window,
-        often: '%.4g' % (c.minSpans / c.window),
         covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
       }),
     },
     {
       about:: 'Spans of a phase that a rank has in a second.',
       record: spans,
-      expr: text.fill('avg by (%(group)s) (rate(%(count)s[%(window)s]) >= %(often)s or %(grown)s / %(long)s > 0)', {
+      expr: text.fill('avg by (%(group)s) (rate(%(count)s[%(window)s]) >= %(often)s unless on (%(rank)s) %(seldom)s or %(grown)s / %(long)s > 0)', {
         group: l.phaseGroup,
         count: l.raw('argus_phase_duration_seconds_count', [matcher]),
         window: window,
-        often: '%.4g' % (c.minSpans / c.window),
+        rank: l.rank,
+        often: often,
+        seldom: seldom,
         grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher])),
         long: c.longWindow,
       }),
@@ -312,6 +321,12 @@ function(c, l) {
     }),
   }],
   local sets = l.raw('argus_phase_info', ['kind="compute"', 'set!=""']),
+  local longer = c.longWindow + 3 * c.slowInterval,
+  // A single pause stays in the long window for all of it, so there a rank must stand out for longer.
+  local costly = text.fill(|||
+    %(excess)s{over=""} >= %(least)s
+    or min_over_time(%(excess)s{over!=""}[%(long)s]) >= %(least)s and count_over_time(%(excess)s{over!=""}[%(long)s]) >= %(evaluations)s
+  |||, at { long: duration.range(c, longer), evaluations: std.floor(longer / c.interval * 11 / 12) }),
   local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu", set!=""})', at),
   evidence: [
     {
@@ -324,16 +339,17 @@ function(c, l) {
       record: slow,
       expr: text.fill(|||
         (
-          %(excess)s >= %(least)s %(out)s
+          (%(costly)s) %(out)s
           or %(fast)s
         ) * on (%(rank)s, phase) group_left (waits, set) max by (%(rank)s, phase, waits, set) (%(info)s)
       |||, at {
         fast: fastLost,
+        costly: costly,
         out: {
           spread: text.fill(|||
             and %(ratio)s - 1 >= on (%(phase)s) group_left () %(threshold)s
-            or (%(excess)s >= %(least)s and %(ratio)s - 1 >= %(young)s unless on (%(phase)s) %(threshold)s)
-          |||, at { young: c.spreadYoung }),
+            or ((%(costly)s) and %(ratio)s - 1 >= %(young)s unless on (%(phase)s) %(threshold)s)
+          |||, at { young: c.spreadYoung, costly: costly }),
           // No z of n ranks exceeds (n - 1) / sqrt(n).
           z: text.fill('and %(z)s >= %(toGroup)s clamp_max(0.9 * (%(ranks)s - 1) / sqrt(%(ranks)s), %(most)s)', at {
             z: 'rank:argus_phase_duration_seconds:zscore',
