@@ -20,16 +20,9 @@ function(c, l) {
   local slow = 'rank:argus_phase_slow:lost_ratio',
   local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
   local window = duration.range(c, c.window),
-  local often = '%.4g' % (c.minSpans / c.window),
-  // Ranks whose iterations are too few for the short window: the spans of one step are one sample, however many they are.
-  local seldom = text.fill('(max by (%(rank)s) (rate(%(count)s[%(window)s])) < %(often)s)', {
-    rank: l.rank,
-    count: l.raw('argus_iteration_duration_seconds_count'),
-    window: window,
-    often: often,
-  }),
-  // By how much a counter has grown over the long window: two samples, as the window holds many.
-  local grown(counter) = '(%s - %s offset %s)' % [counter, counter, duration.of(c.longWindow)],
+  local often = l.often,
+  local seldom = l.seldom,
+  local grown = l.grown,
   local evidence(cause, detector, about, expr) = {
     about:: about,
     record: 'rank:argus_evidence:lost_ratio',
@@ -399,7 +392,7 @@ function(c, l) {
       text.fill(|||
         label_replace(sum by (%(rank)s) (%(slow)s{kind="compute"}), "phase", "all", "", "")
         and on (%(rank)s) (
-          max by (%(rank)s) (%(ratio)s{kind="host", phase!~"%(pauses)s"} - 1)
+          max by (%(rank)s) (%(ratio)s{kind="host", phase!~"%(pauses)s"} - 1 >= on (%(phase)s) group_left () %(threshold)s)
           >= %(share)s * max by (%(rank)s) (%(ratio)s{kind="compute"} - 1)
         )
       |||, at { share: c.slowHostShare })
