@@ -52,6 +52,8 @@
     spreadYoung: 0.2,
     // Ratio over one scrape interval that is told at once: 1.5 less the noise of three spans.
     fastRatio: 1.4,
+    // The same from which a rank counts among those that have become slower together.
+    fastSome: 1.2,
     // Share of the ranks of a group that must have kernels for their compute time to be compared instead of durations.
     kernelCoverage: 0.8,
     // A host phase that is slow by this share of what compute is slow by: the host is slow, not the GPU. So is a host that

@@ -119,7 +119,7 @@ def test_the_order_in_which_evidence_appears_changes_no_verdict(seed: int) -> No
                 {"labels": _labels({"cluster": "c", "training_job": job, **about._asdict()}), "value": cost}
                 for about, cost in named(evidence).items()
             ]
-    files = rules_of([ROOT / "rules" / "next" / "argus.decision.rules.yaml"])
+    files = rules_of([ROOT / "rules" / "argus.decision.rules.yaml"])
     # The label `cause` of a verdict is what people read; the row is the cause of its evidence.
     asked = (
         "label_replace(sum by (cluster, training_job, rank, phase, group, set, row) "
