@@ -146,7 +146,7 @@ local ofHistory(rows) = [
   { cause: 'host-alloc', team: 'infrastructure', words: 'allocates or pins memory more often than earlier runs of its model' },
   { cause: 'data-input', team: 'algorithm', words: 'waits longer for its input data than earlier runs of its model' },
   { cause: 'host-sync', team: 'algorithm', words: 'waits for its GPUs where earlier runs of its model did not: somebody synchronises' },
-  { cause: 'host-code', team: 'algorithm', words: 'launches kernels later than earlier runs of its model, and its GPUs idle within steps' },
+  { cause: 'host-code', team: 'algorithm', words: 'spends more time in Python code than earlier runs of its model: its GPUs wait for launches' },
   { cause: 'fabric-config', team: 'operations', words: 'has slower collectives than earlier runs of its model' },
   { cause: 'overlap-config', team: 'infrastructure', words: 'no longer hides its communication behind computation, as earlier runs of its model did' },
   { cause: 'unexplained', team: 'infrastructure', words: 'is slower than earlier runs of its model, and nothing says why' },

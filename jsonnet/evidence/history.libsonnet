@@ -34,9 +34,10 @@ function(c, l)
   local frameShare = 0.05;
   // Share of the wall time that counts.
   local least = 0.02;
-  // Frames that wait for data or for the GPU.
+  // Frames that wait for data or for the GPU; and all others that are not the job's own code.
   local dataFrames = '(.*[.])?(recv_into|readinto|_recv|_recv_bytes|_next_data|_try_get_data|_get_data) .*';
   local waitFrames = '(.*[.])?(synchronize|item|nonzero|tolist|cpu|is_nonzero) .*';
+  local otherFrames = std.join('|', [dataFrames, waitFrames, c.allocationFrames, '.*[(]torch[.]distributed.*', 'other']);
   // Names of Megatron and DeepSpeed for sends between stages: who receives is there first, so they hold little of a wait.
   local sends = 'pp-(forward-send|backward-send|send-activation|send-grad)';
 
@@ -121,7 +122,7 @@ function(c, l)
         l.raw('argus_issue_latency_seconds', ['kernel_class="compute"', 'quantile="0.5"']),
       ]),
       signature('', 'Shares of wall time without a running kernel: between two steps, where the GPU waits for data; within one, where the host is late with launches.', text.fill(|||
-        avg by (%(signature)s) (label_replace(rate(%(seconds)s[%(mean)s]), "signature", "$1_void", "void", "(.*)"))
+        avg by (%(signature)s) (label_replace(rate(%(seconds)s[%(mean)s]), "signature", "${1}_void", "void", "(.*)"))
       |||, {
         signature: l.list(['signature']),
         seconds: l.raw('argus_void_seconds_total', ['void=~"inter_step|minority"']),
@@ -191,9 +192,16 @@ function(c, l)
       {
         about:: 'How many times slower a run is than the best healthy one, by the unit of work that explains most; from its first full means on.',
         record: slowdown,
-        expr: text.fill('min by (%(job)s) (%(iteration)s) >= %(least)s\nand on (%(job)s) %(old)s\n%(undisturbed)s', {
+        // A step waits for the rank that has most to do, and how much that is comes by chance.
+        expr: text.fill(|||
+          min by (%(job)s) (%(iteration)s) >= %(least)s
+          unless on (%(job)s) (min by (%(job)s) (%(iteration)s) - 1 < on (%(job)s) 2 * max_over_time(job:argus_work:uneven[%(mean)s]))
+          and on (%(job)s) %(old)s
+          %(undisturbed)s
+        |||, {
           job: l.job,
           iteration: of(change, 'iteration'),
+          mean: mean,
           least: h.explained,
           old: oldEnough(),
           undisturbed: undisturbed,
@@ -265,7 +273,10 @@ function(c, l)
         framesGrown(waitFrames) + ' unless on (%s) %s' % [l.job, queueIsFull],
         queueIsDry + ' unless on (%s) %s' % [l.job, grown('minority_void')],
       ])),
-      evidence('host-code', 'its GPUs idle within steps: the host launches too late', grown('minority_void')),
+      evidence('host-code', 'its GPUs idle within steps, as the host launches too late, or its stacks show far more of some frame', or([
+        grown('minority_void'),
+        'max by (%s) (%s) >= %g' % [l.job, l.selector(excess, ['signature="frame_share"', 'frame!~"' + otherFrames + '"']), frameShare],
+      ])),
       evidence('fabric-config', 'its collectives take longer', grown('phase_share', 'kind="comm"')),
       evidence(
         'overlap-config',

@@ -44,8 +44,9 @@ function(c, l, rows)
     + '{{ if $i }}, {{ end }}{{ $rank.Labels.rank }}{{ end }}';
   // What its hardware says of a rank, where the optional file is loaded.
   local hardware =
-    '{{ with $labels.rank }}{{ with query (printf "rank:argus_hardware:current{' + key + ',rank=%q}" ' + values + ' .) }} Its hardware:'
-    + '{{ range $i, $field := . }}{{ if $i }},{{ end }} {{ reReplaceAll "_" " " $field.Labels.field }} {{ $field.Value | humanize }}{{ end }}.{{ end }}{{ end }}';
+    '{{ with $labels.rank }}{{ with query (printf "rank:argus_hardware:current{' + key + ',rank=%q,field!=%q} > 0" ' + values + ' . "throttle_reasons") }} Its hardware:'
+    + '{{ range $i, $field := sortByLabel "field" . }}{{ if $i }},{{ end }} {{ reReplaceAll "_" " " $field.Labels.field }}'
+    + '{{ if not (match "throttled" $field.Labels.field) }} {{ $field.Value | humanize }}{{ end }}{{ end }}.{{ end }}{{ end }}';
   // Not a finding: a job that stands still loses everything, and at once.
   local stalled = {
     alert: 'ArgusTrainingStalled',
