@@ -80,6 +80,24 @@
     allocationFrames: '(.*[.])?(empty_cache|_?pin_memory|malloc|cuda(Malloc|Free)(Host|Async)?) .*',
     mainThread: 'MainThread.*',
 
+    // ---- history (an optional file) -----------------------------------------------------------------------------
+    history: {
+      // Over which the signatures of a run are means; between recordings of healthy ones, less than the 5 minutes after which
+      // a series is gone; how far back they are looked at, which Prometheus must keep (--storage.tsdb.retention.time); and
+      // recordings of a run (two hours of them) before anything is compared with it.
+      mean: 300 * c.second,
+      interval: 240 * c.second,
+      window: 14 * 86400 * c.second,
+      samples: 30,
+      // Slowdown against the best healthy run that is a finding whatever its cause, and that is one where something says why.
+      ratio: 1.05,
+      explained: 1.03,
+    },
+
+    // ---- hardware (an optional file) ----------------------------------------------------------------------------
+    // Matchers of the series of dcgm-exporter and node_exporter, as argusSelector.
+    hardwareSelector: '',
+
     // ---- stall --------------------------------------------------------------------------------------------------
     // No iteration for so many usual durations (known after some iterations), and at least so many seconds; outside
     // training (a checkpoint, an evaluation) it is this many seconds.

@@ -14,6 +14,8 @@ function(config) {
   group: list(['phase', 'group']),
   finding: list(['rank', 'set', 'group', 'cause']),
   list: list,
+  // Of all runs of one model: all that makes a job one job, but its name.
+  ofRuns(names):: std.join(', ', [name for name in config.jobLabels if name != 'training_job'] + names),
 
   // selector('m', ['a="b"', '']) -> m{a="b"}, with the site's own matchers.
   raw(metric, matchers=[]):: $.selector(metric, [config.argusSelector] + matchers),

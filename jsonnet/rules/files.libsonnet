@@ -12,6 +12,8 @@ function(c)
   local pauses = (import '../evidence/pauses.libsonnet')(c, l);
   local stacks = (import '../evidence/stacks.libsonnet')(c, l);
   local regression = (import '../evidence/regression.libsonnet')(c, l);
+  local history = (import '../evidence/history.libsonnet')(c, l);
+  local precedence = (import 'precedence.libsonnet')(c, l, rows);
   local kernels = (import '../evidence/kernels.libsonnet')(c, l);
   // Phases with groups of their own are read side by side with all others.
   local subjects = [{ name: '-' + phase, matcher: 'phase="%s"' % phase, labels: { phase: phase } } for phase in c.phases]
@@ -52,8 +54,17 @@ function(c)
       group('pauses', c.statisticsInterval, pauses.evidence + phases.launches),
     ] },
     regression: { groups: chain('regression', c.interval, regression) },
-    decision: { groups: [
-    ] + chain('precedence', c.decisionInterval, (import 'precedence.libsonnet')(c, l, rows)) + [
-      group('decision', c.decisionInterval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows)),
+    decision: {
+      groups: chain('precedence', c.decisionInterval, precedence.rules) + [
+        group('decision', c.decisionInterval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows)),
+      ],
+    },
+    // Optional: who does not load them finds less, or is told less, and nothing else changes.
+    history: { groups: [
+      group('history-signatures', c.slowInterval, history.signatures + history.comparison),
+      group('history', c.slowInterval, history.evidence),
+      group('history-learning', c.history.interval, history.learning),
+      group('history-precedence', c.decisionInterval, precedence.families.history),
     ] },
+    hardware: { groups: [group('hardware', c.slowInterval, (import '../evidence/hardware.libsonnet')(c, l))] },
   }
