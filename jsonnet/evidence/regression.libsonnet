@@ -99,7 +99,7 @@ function(c, l)
       record: start,
       memory:: true,
       expr: text.fill(|||
-        (%(now)s and %(on)s (min_over_time(%(count)s[%(twice)s]) < %(least)s or resets(%(count)s[%(twice)s]) > 0))
+        (%(now)s and %(on)s (min_over_time(%(count)s[%(twice)s]) < %(least)s or resets(%(count)s[%(thrice)s]) > 0))
         or %(on)s (%(last)s and %(on)s %(count)s)
         or %(on)s %(now)s
       |||, {
@@ -107,6 +107,8 @@ function(c, l)
         on: on,
         count: count(scan),
         twice: duration.range(c, 2 * c.interval),
+        // Seen by two evaluations, lest one is missed.
+        thrice: duration.range(c, 3 * c.interval),
         least: least,
         now: text.fill('(%(clean)s or label_replace(0 * %(count)s + time(), "total", "timestamp", "", ""))', { clean: clean, count: count(scan) }),
       }),
@@ -226,7 +228,7 @@ function(c, l)
         start: count(start),
         scan: scan,
         // What was held is overwritten, lest it is looked up again once the start is out of sight.
-        anew: 'resets(' + count(scan) + '[' + duration.of(2 * c.interval) + ']) > 0',
+        anew: 'resets(' + count(scan) + '[' + duration.range(c, 3 * c.interval) + ']) > 0',
         holds: duration.range(c, holds),
       }),
     },
