@@ -78,19 +78,21 @@ function(c, l)
       memory:: true,
       expr: text.fill(|||
         %(last)s + on (%(rank)s, total) (
-          %(scan)s - on (%(rank)s, total) %(scan)s offset %(interval)s >= 0
-          unless on (%(rank)s) max by (%(rank)s) (%(longest)s offset %(settle)s) / on (%(rank)s) max by (%(rank)s) (%(shortest)s offset %(settle)s) > %(jitter)s
+          %(scan)s offset %(once)s - on (%(rank)s, total) %(scan)s offset %(twice)s >= 0
+          unless on (%(rank)s) max by (%(rank)s) (%(longest)s offset %(before)s) / on (%(rank)s) max by (%(rank)s) (%(shortest)s offset %(before)s) > %(jitter)s
         )
         or on (%(rank)s, total) (%(last)s and on (%(rank)s) %(scan)s)
         or on (%(rank)s, total) 0 * %(scan)s
       |||, {
         last: last(clean),
         scan: scan,
-        interval: duration.of(c.interval),
+        // The last two evaluations, without this one: those that an engine has which sees records an evaluation late.
+        once: duration.of(c.interval),
+        twice: duration.of(2 * c.interval),
         rank: K,
         longest: l.raw('argus_iteration_window_max_seconds'),
         shortest: l.raw('argus_iteration_window_min_seconds'),
-        settle: duration.of(c.settle),
+        before: duration.of(c.settle + c.interval),
         jitter: jitter,
       }),
     },
