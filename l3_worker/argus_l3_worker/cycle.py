@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from argus_core import catalogue, remote_write
 from argus_core.log import Log
@@ -28,6 +29,7 @@ from argus_l3_worker.write import results
 from argus_l3_worker.write.delivery import Delivery
 
 log = Log(__name__)
+_Told = TypeVar("_Told", Verdict, GroupShift)
 
 
 @dataclass(frozen=True)
@@ -163,13 +165,17 @@ class Worker:
             tuple(one for job in jobs for one in job.judgements),
             tuple(one for job in jobs for one in job.abstentions),
             tuple(one for job in jobs for one in job.not_judged),
-            tuple(one for job in jobs for one in job.verdicts),
-            tuple(one for job in jobs for one in job.group_shifts),
+            tuple(self._for_team(one) for job in jobs for one in job.verdicts),
+            tuple(self._for_team(one) for job in jobs for one in job.group_shifts),
             tuple(checked),
             tuple(one for job in jobs for one in job.left_out),
             windows_judged,
             self._monotonic() - begun,
         )
+
+    def _for_team(self, one: _Told) -> _Told:
+        """With the team that the configuration names, where it does."""
+        return replace(one, team=self._config.teams.get(one.cause, one.team))
 
     async def _ask_for_traces(self, report: CycleReport, at: float) -> None:
         """Traces of whom this worker or the rules accuse. Fails a cycle never."""
