@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -188,8 +188,7 @@ class Worker:
                 earlier = await self._prometheus.instant(selector(catalogue.L3_TRACE_INFO.name, own), at)
                 self._traces.restore(earlier, at)
                 self._traces_restored = True
-            culprits = selector("rank:argus_verdict:active", {**matchers, "verdict": "culprit"})
-            accused = await self._prometheus.instant(f"max by (training_job, rank) ({culprits})", at)
+            accused = await self._prometheus.instant(_accused_by_rules(matchers), at)
             info = await self._prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
         except QueryError as error:
             log.warning("no traces asked for", error=error)
@@ -231,3 +230,12 @@ class Worker:
             part = verdicts if dict(labels)["__name__"] in results.VERDICTS else others
             part.append(remote_write.encode_series(labels, value, stamp_ms))
         return others, verdicts
+
+
+def _accused_by_rules(matchers: Mapping[str, str]) -> str:
+    """Ranks that rules name, and those of a set of which one is meant: their kernels tell which."""
+    culprits = {**matchers, "verdict": "culprit"}
+    ranks = selector("rank:argus_verdict:active", culprits, excluded={"rank": ("",)})
+    sets = selector("rank:argus_verdict:active", culprits, excluded={"set": ("",)})
+    of_sets = selector("rank:argus_evidence:lost_ratio", {**matchers, "cause": "suspect-set"})
+    return f"max by (training_job, rank) ({ranks} or ({of_sets} and on (training_job, set) {sets}))"
