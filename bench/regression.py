@@ -1,4 +1,4 @@
-"""L1 of `rules/next` in numpy: the oracle of its rules, and how soon, how long and how falsely it finds.
+"""L1 of `rules` in numpy: the oracle of its rules, and how soon, how long and how falsely it finds.
 
     python -m bench.regression [--seeds 3]
 

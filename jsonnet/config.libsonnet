@@ -14,20 +14,30 @@
     second: 1,
 
     // ---- cadence --------------------------------------------------------------------------------------------
-    // Between scrapes; between evaluations of what reads few series; of what reads every rank; and of what hardly changes.
+    // Between scrapes; between evaluations of what follows each scrape; of means of every rank; of what hardly changes; and of
+    // what decides, which reads few series, so that a chain of rules takes little longer than its first.
     scrapeInterval: 15 * c.second,
     interval: 15 * c.second,
     statisticsInterval: 30 * c.second,
     slowInterval: 60 * c.second,
+    decisionInterval: 5 * c.second,
     // Age at which a scrape is surely stored: what compares two samples looks no later.
     settle: 5 * c.second,
     // Ranges are so much shorter, so that closed and left-open ones hold the same samples.
     rangeEpsilon: c.second,
 
     // ---- evidence -------------------------------------------------------------------------------------------
-    // Over which means are taken, and the spans that make one.
-    window: 120 * c.second,
+    // Phases with rule groups of their own: beyond some thousand ranks list all that cost most, for example
+    // ['forward', 'backward', 'optimizer'], and they are evaluated side by side.
+    phases: [],
+    // Over which means are taken, and the spans that make one; where a step takes longer, over the long window.
+    window: std.max(120 * c.second, 3 * c.scrapeInterval),
+    longWindow: 600 * c.second,
     minSpans: 3,
+    // Who stands out: 'spread' compares with the spread of the phase itself, 'z' is the paper's method: so many deviations
+    // above the mean of the group, whose cv is 0.02 and more.
+    l2Method: 'spread',
+    zThreshold: 3,
     // Share of the wall time from which a loss is kept as context, which excuses, and from which it is evidence.
     contextRatio: 0.005,
     evidenceRatio: 0.015,
@@ -42,6 +52,8 @@
     spreadYoung: 0.2,
     // Ratio over one scrape interval that is told at once: 1.5 less the noise of three spans.
     fastRatio: 1.4,
+    // The same from which a rank counts among those that have become slower together.
+    fastSome: 1.2,
     // Share of the ranks of a group that must have kernels for their compute time to be compared instead of durations.
     kernelCoverage: 0.8,
     // A host phase that is slow by this share of what compute is slow by: the host is slow, not the GPU. So is a host that
@@ -67,6 +79,24 @@
     compileFramesNot: '.*[(](re|regex|sre_compile|jinja2)([.].*)?[)]',
     allocationFrames: '(.*[.])?(empty_cache|_?pin_memory|malloc|cuda(Malloc|Free)(Host|Async)?) .*',
     mainThread: 'MainThread.*',
+
+    // ---- history (an optional file) -----------------------------------------------------------------------------
+    history: {
+      // Over which the signatures of a run are means; between recordings of healthy ones, less than the 5 minutes after which
+      // a series is gone; how far back they are looked at, which Prometheus must keep (--storage.tsdb.retention.time); and
+      // recordings of a run (two hours of them) before anything is compared with it.
+      mean: 300 * c.second,
+      interval: 240 * c.second,
+      window: 14 * 86400 * c.second,
+      samples: 30,
+      // Slowdown against the best healthy run that is a finding whatever its cause, and that is one where something says why.
+      ratio: 1.05,
+      explained: 1.03,
+    },
+
+    // ---- hardware (an optional file) ----------------------------------------------------------------------------
+    // Matchers of the series of dcgm-exporter and node_exporter, as argusSelector.
+    hardwareSelector: '',
 
     // ---- stall --------------------------------------------------------------------------------------------------
     // No iteration for so many usual durations (known after some iterations), and at least so many seconds; outside

@@ -25,6 +25,16 @@ TEAMS: Final[Mapping[str, str]] = {
     "collective-late": "operations",
     "fabric": "operations",
     "regression": "infrastructure",
+    "history-colocation": "infrastructure",
+    "history-kernel-shape": "infrastructure",
+    "history-kernel-inefficient": "infrastructure",
+    "history-host-alloc": "infrastructure",
+    "history-data-input": "algorithm",
+    "history-host-sync": "algorithm",
+    "history-host-code": "algorithm",
+    "history-fabric-config": "operations",
+    "history-overlap-config": "infrastructure",
+    "history-unexplained": "infrastructure",
     "gpu-transfer": "operations",
     "gpu-memory": "operations",
     "undetermined": "infrastructure",
@@ -52,6 +62,16 @@ WORDS: Final[Mapping[str, str]] = {
     "collective-late": "comes late to collectives, and none of its own phases says why",
     "fabric": "has slower collectives than before in most of its groups",
     "regression": "is slower than before, on all ranks alike",
+    "history-colocation": "runs every kernel slower than earlier runs of its model: something else runs on its GPUs",  # noqa: E501
+    "history-kernel-shape": "has kernels that take longer than in earlier runs of its model: another shape or backend",  # noqa: E501
+    "history-kernel-inefficient": "runs kernels that earlier runs of its model did not have, or had less often",  # noqa: E501
+    "history-host-alloc": "allocates or pins memory more often than earlier runs of its model",
+    "history-data-input": "waits longer for its input data than earlier runs of its model",
+    "history-host-sync": "waits for its GPUs where earlier runs of its model did not: somebody synchronises",
+    "history-host-code": "spends more time in Python code than earlier runs of its model: its GPUs wait for launches",  # noqa: E501
+    "history-fabric-config": "has slower collectives than earlier runs of its model",
+    "history-overlap-config": "no longer hides its communication behind computation, as earlier runs of its model did",  # noqa: E501
+    "history-unexplained": "is slower than earlier runs of its model, and nothing says why",
     "gpu-transfer": "copies slowly between its host and its GPU",
     "gpu-memory": "has a few launches that take far longer than all others, as memory errors leave them",
     "undetermined": "waits, and its trace does not show for what",

@@ -9,7 +9,8 @@ function(c, l) {
   local median = 'group:argus_phase_duration_seconds:median{kind="comm"}',
   local ratio = 'rank:argus_phase_duration_seconds:median_ratio',
   local spans = 'group:argus_phase_spans:rate',
-  local together = ['kind="comm"', 'group!~"unknown|stage:.*"', 'phase!~"%s"' % c.pointToPointPhases],
+  // Nor of the long window, in which a single late arrival stays for all of it.
+  local together = ['kind="comm"', 'over=""', 'group!~"unknown|stage:.*"', 'phase!~"%s"' % c.pointToPointPhases],
   local who = l.list(['rank', 'phase', 'group']),
   local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
   local threshold = 'job:argus_phase_threshold:ratio',

@@ -16,9 +16,13 @@ function(c, l) {
   local ranks = 'group:argus_phase_ranks:count',
   local spread = 'job:argus_phase_spread:ratio',
   local fast = 'rank:argus_phase_fast:ratio',
+  local fastLost = 'rank:argus_phase_fast:lost_ratio',
   local slow = 'rank:argus_phase_slow:lost_ratio',
   local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
   local window = duration.range(c, c.window),
+  local often = l.often,
+  local seldom = l.seldom,
+  local grown = l.grown,
   local evidence(cause, detector, about, expr) = {
     about:: about,
     record: 'rank:argus_evidence:lost_ratio',
@@ -34,12 +38,14 @@ function(c, l) {
       expr: text.fill(|||
         max by (%(rank)s, phase) (rate(%(seconds)s[%(window)s]))
         / (max by (%(rank)s, phase) (rate(%(spans)s[%(window)s])) >= %(least)s)
+        unless on (%(rank)s) %(seldom)s
       |||, {
+        seldom: seldom,
         rank: l.rank,
         seconds: l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"']),
         spans: l.raw('argus_phase_gpu_spans_total', [matcher]),
         window: window,
-        least: '%.4g' % (c.minSpans / c.window),
+        least: often,
       }),
     },
     {
@@ -47,7 +53,7 @@ function(c, l) {
       record: mean,
       expr: text.fill(|||
         label_replace(
-          rank:argus_phase_compute_seconds:mean%(here)s * on (%(rank)s, phase) group_right ()
+          max by (%(rank)s, phase) (rank:argus_phase_compute_seconds:mean%(here)s) * on (%(rank)s, phase) group_right ()
           max by (%(rank)s, phase, kind, group) (%(computing)s ^ 0)
           and on (%(group)s) %(covered)s,
           "source", "gpu", "", ""
@@ -56,9 +62,11 @@ function(c, l) {
         max by (%(who)s) (
           rate(%(sum)s[%(window)s]) / (rate(%(count)s[%(window)s]) >= %(least)s)
           and on (%(rank)s) %(up)s
+          unless on (%(rank)s) %(seldom)s
         )
         unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
       |||, {
+        seldom: seldom,
         here: if matcher == '' then '' else '{' + matcher + '}',
         rank: l.rank,
         group: l.group,
@@ -68,7 +76,7 @@ function(c, l) {
         computing: l.raw('argus_phase_duration_seconds_count', [matcher, 'kind="compute"']),
         up: l.raw('argus_rank_up'),
         window: window,
-        least: '%.4g' % (c.minSpans / c.window),
+        least: often,
         covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
       }),
     },
@@ -103,7 +111,7 @@ function(c, l) {
       });
     [
       {
-        about:: "Ratio of the last scrape interval's mean to the median, where it is that of an obvious straggler.",
+        about:: "Ratio of the last scrape interval's mean to the median, where it is far above it.",
         record: fast,
         expr: text.fill(|||
           max by (%(who)s) (%(seconds)s / (%(spans)s >= %(least)s))
@@ -116,27 +124,42 @@ function(c, l) {
           least: 0.98 * c.minSpans,
           toGroup: toGroup,
           median: l.selector(median, [matcher]),
+          ratio: c.fastSome,
+        }),
+      },
+      {
+        // Where half of the group is slower than it was, that is the new pace; some are scraped before others.
+        about:: 'What obvious stragglers lose of the wall time by it.',
+        record: fastLost,
+        expr: text.fill(|||
+          ((%(fast)s >= %(ratio)s) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s
+          unless on (%(group)s) (count by (%(group)s) (%(fast)s) >= on (%(group)s) 0.5 * %(ranks)s)
+          unless on (%(job)s) job:argus_work:uneven
+        |||, {
+          fast: l.selector(fast, [matcher]),
           ratio: c.fastRatio,
+          toGroup: toGroup,
+          median: l.selector(median, [matcher]),
+          spans: l.selector(spans, [matcher]),
+          least: c.evidenceRatio,
+          group: l.phaseGroup,
+          ranks: l.selector(ranks, [matcher]),
+          job: l.job,
+        }),
+      },
+      {
+        about:: 'Ranks that two scrape intervals in a row show as stragglers.',
+        record: 'rank:argus_phase_fast:confirmed',
+        expr: text.fill('max by (%(rank)s) (%(lost)s and count_over_time(%(lost)s[%(twice)s]) >= 2)', {
+          rank: l.rank,
+          lost: l.selector(fastLost, [matcher]),
+          twice: duration.range(c, 2 * c.interval),
         }),
       },
     ],
 
   // Once a minute: what hardly changes.
   slow(matcher): [
-    {
-      about:: 'Spans of a phase that a rank has in a second.',
-      record: spans,
-      expr: text.fill('avg by (%(group)s) (rate(%(count)s[%(window)s]) > 0)', {
-        group: l.phaseGroup,
-        count: l.raw('argus_phase_duration_seconds_count', [matcher]),
-        window: window,
-      }),
-    },
-    {
-      about:: 'Ranks that are compared.',
-      record: ranks,
-      expr: 'count by (%s) (%s)' % [l.phaseGroup, l.selector(mean, [matcher])],
-    },
     {
       about:: 'Phases of which most ranks of a group have their kernels observed.',
       record: 'group:argus_phase_kernels:covered',
@@ -151,6 +174,56 @@ function(c, l) {
         kernels: l.raw('argus_phase_gpu_spans_total', [matcher]),
         share: c.kernelCoverage,
       }),
+    },
+    {
+      about:: "Seconds in which the job's own kernels run, of a span over the long window: of ranks that make too few steps in the short one.",
+      record: 'rank:argus_phase_compute_seconds:mean',
+      labels: { over: duration.of(c.longWindow) },
+      expr: text.fill('max by (%(rank)s, phase) (%(seconds)s / (%(spans)s >= %(least)s)) and on (%(rank)s) %(seldom)s', {
+        rank: l.rank,
+        seconds: grown(l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"'])),
+        spans: grown(l.raw('argus_phase_gpu_spans_total', [matcher])),
+        seldom: seldom,
+        least: c.minSpans - 1,
+      }),
+    },
+    {
+      about:: "The same of a phase's own time.",
+      record: mean,
+      labels: { over: duration.of(c.longWindow) },
+      expr: text.fill(|||
+        max by (%(who)s) (%(sum)s / (%(grown)s >= %(least)s) and on (%(rank)s) %(up)s and on (%(rank)s) %(seldom)s)
+        unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
+      |||, {
+        who: l.phaseRank,
+        rank: l.rank,
+        group: l.group,
+        sum: grown(l.raw('argus_phase_duration_seconds_sum', [matcher])),
+        grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher])),
+        seldom: seldom,
+        least: c.minSpans - 1,
+        up: l.raw('argus_rank_up'),
+        covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
+      }),
+    },
+    {
+      about:: 'Spans of a phase that a rank has in a second.',
+      record: spans,
+      expr: text.fill('avg by (%(group)s) (rate(%(count)s[%(window)s]) >= %(often)s unless on (%(rank)s) %(seldom)s or %(grown)s / %(long)s > 0)', {
+        group: l.phaseGroup,
+        count: l.raw('argus_phase_duration_seconds_count', [matcher]),
+        window: window,
+        rank: l.rank,
+        often: often,
+        seldom: seldom,
+        grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher])),
+        long: c.longWindow,
+      }),
+    },
+    {
+      about:: 'Ranks that are compared.',
+      record: ranks,
+      expr: 'count by (%s) (%s)' % [l.phaseGroup, l.selector(mean, [matcher])],
     },
     {
       about:: 'Groups of whose ranks too few report.',
@@ -241,43 +314,45 @@ function(c, l) {
       share: c.setMostShare,
     }),
   }],
-  local without = l.raw('argus_phase_info', ['waits="none"']),
   local sets = l.raw('argus_phase_info', ['kind="compute"', 'set!=""']),
-  local suspects = text.fill(|||
-    max by (%(who)s, set) (
-      %(slow)s{kind="compute", source!="gpu"}
-      * on (%(rank)s, phase) group_left (set) max by (%(rank)s, phase, set) (%(sets)s)
-    )
-  |||, at { sets: sets }),
+  local longer = c.longWindow + 3 * c.slowInterval,
+  // A single pause stays in the long window for all of it, so there a rank must stand out for longer.
+  local costly = text.fill(|||
+    %(excess)s{over=""} >= %(least)s
+    or min_over_time(%(excess)s{over!=""}[%(long)s]) >= %(least)s and count_over_time(%(excess)s{over!=""}[%(long)s]) >= %(evaluations)s
+  |||, at { long: duration.range(c, longer), evaluations: std.floor(longer / c.interval * 11 / 12) }),
+  local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu", set!=""})', at),
   evidence: [
     {
       about:: 'Share of the wall time that a rank takes longer than the median in a phase of its own.',
       record: excess,
-      expr: text.fill('((%(ratio)s{kind!="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(context)s', at { median: median, spans: spans }),
+      // The median of two is half-way between them.
+      expr: text.fill('((%(ratio)s{kind!="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2))) >= %(context)s', at { median: median, spans: spans, ranks: ranks }),
     },
     {
-      // Where half of the group is slower than it was, that is the new pace.
-      about:: 'The same over the last scrape interval alone, of obvious stragglers.',
-      record: 'rank:argus_phase_fast:lost_ratio',
-      expr: text.fill(|||
-        (%(fast)s - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s
-        unless on (%(group)s) (count by (%(group)s) (%(fast)s) >= 0.5 * %(ranks)s)
-        unless on (%(job)s) job:argus_work:uneven
-      |||, at { fast: fast, median: median, spans: spans, group: l.phaseGroup, ranks: ranks }),
-    },
-    {
-      about:: 'Ranks that two scrape intervals in a row show as stragglers.',
-      record: 'rank:argus_phase_fast:confirmed',
-      expr: text.fill('max by (%(rank)s) (rank:argus_phase_fast:lost_ratio and count_over_time(rank:argus_phase_fast:lost_ratio[%(twice)s]) >= 2)', at { twice: duration.range(c, 2 * c.interval) }),
-    },
-    {
-      about:: 'Ranks that stand out in a phase: beyond what the spread of their phase explains, and costly enough.',
+      about:: 'Ranks that stand out in a phase: beyond what the spread of their phase explains, and costly enough. waits, set: for whom its time may hold waits.',
       record: slow,
       expr: text.fill(|||
-        %(excess)s >= %(least)s and %(ratio)s - 1 >= on (%(phase)s) group_left () %(threshold)s
-        or (%(excess)s >= %(least)s and %(ratio)s - 1 >= %(young)s unless on (%(phase)s) %(threshold)s)
-        or rank:argus_phase_fast:lost_ratio
-      |||, at { young: c.spreadYoung }),
+        (
+          (%(costly)s) %(out)s
+          or %(fast)s
+        ) * on (%(rank)s, phase) group_left (waits, set) max by (%(rank)s, phase, waits, set) (%(info)s)
+      |||, at {
+        fast: fastLost,
+        costly: costly,
+        out: {
+          spread: text.fill(|||
+            and %(ratio)s - 1 >= on (%(phase)s) group_left () %(threshold)s
+            or ((%(costly)s) and %(ratio)s - 1 >= %(young)s unless on (%(phase)s) %(threshold)s)
+          |||, at { young: c.spreadYoung, costly: costly }),
+          // No z of n ranks exceeds (n - 1) / sqrt(n).
+          z: text.fill('and %(z)s >= %(toGroup)s clamp_max(0.9 * (%(ranks)s - 1) / sqrt(%(ranks)s), %(most)s)', at {
+            z: 'rank:argus_phase_duration_seconds:zscore',
+            ranks: ranks,
+            most: c.zThreshold,
+          }),
+        }[c.l2Method],
+      }),
     },
     evidence('own-excess', 'mean', 'What a rank loses in its own phases: it may explain that it is late.', text.fill('max by (%(who)s) (%(excess)s{phase!~"%(pauses)s"})', at)),
     evidence(
@@ -285,11 +360,8 @@ function(c, l) {
       'mean',
       'A rank that stands out in a phase of computation which holds no wait for others.',
       text.fill(|||
-        max by (%(who)s) (
-          %(slow)s{kind="compute", source="gpu"}
-          or %(slow)s{kind="compute"} and on (%(rank)s, phase) %(none)s
-        )
-      |||, at { none: without })
+        max by (%(who)s) (%(slow)s{kind="compute", source="gpu"} or %(slow)s{kind="compute", waits="none"})
+      |||, at)
     ),
     evidence(
       'suspect-set',
@@ -307,13 +379,13 @@ function(c, l) {
       'data-input',
       'mean',
       'A rank that takes longer than the others to fetch its data.',
-      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase="data"} and on (%(rank)s, phase) %(none)s)', at { none: without })
+      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase="data", waits="none"})', at)
     ),
     evidence(
       'host-cpu',
       'phase',
       'A rank that takes longer than the others in another phase of its host.',
-      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase!~"data|%(pauses)s"} and on (%(rank)s, phase) %(none)s)', at { none: without })
+      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase!~"data|%(pauses)s", waits="none"})', at)
     ),
     evidence(
       'host-cpu',
@@ -322,10 +394,25 @@ function(c, l) {
       text.fill(|||
         label_replace(sum by (%(rank)s) (%(slow)s{kind="compute"}), "phase", "all", "", "")
         and on (%(rank)s) (
-          max by (%(rank)s) (%(ratio)s{kind="host", phase!~"%(pauses)s"} - 1)
+          max by (%(rank)s) (%(ratio)s{kind="host", phase!~"%(pauses)s"} - 1 >= on (%(phase)s) group_left () %(threshold)s)
           >= %(share)s * max by (%(rank)s) (%(ratio)s{kind="compute"} - 1)
         )
       |||, at { share: c.slowHostShare })
+    ),
+  ],
+  // Once in a while: it reads a series of every rank.
+  launches: [
+    evidence(
+      'host-cpu',
+      'issue-latency',
+      'A rank that computes slowly because its kernels are launched late: they wait far less between launch and start.',
+      text.fill(|||
+        label_replace(sum by (%(rank)s) (%(slow)s{kind="compute"}), "phase", "all", "", "")
+        and on (%(rank)s) (
+          max by (%(rank)s) (%(latency)s)
+          < on (%(job)s) group_left () %(share)s * quantile by (%(job)s) (0.5, max by (%(rank)s) (%(latency)s))
+        )
+      |||, at { share: c.hostLatencyRatio, latency: l.raw('argus_issue_latency_seconds', ['kernel_class="compute"', 'quantile="0.5"']) })
     ),
   ],
 }

@@ -7,7 +7,15 @@ local text = import '../lib/text.libsonnet';
 
 function(c, l) {
   local rate = 'rank:argus_work:rate',
-  local perSecond = 'max by (%s, unit) (rate(%s[%s]))' % [l.rank, l.raw('argus_work_units_total'), duration.range(c, c.window)],
+  local units = l.raw('argus_work_units_total'),
+  local perSecond = text.fill('max by (%(rank)s, unit) (rate(%(units)s[%(window)s]) unless on (%(rank)s) %(seldom)s or %(grown)s / %(long)s >= 0)', {
+    rank: l.rank,
+    units: units,
+    window: duration.range(c, c.window),
+    seldom: l.seldom,
+    grown: l.grown(units),
+    long: c.longWindow,
+  }),
   local evidence(cause, detector, about, expr) = {
     about:: about,
     record: 'rank:argus_evidence:lost_ratio',

@@ -1,4 +1,7 @@
-// Every list of labels of every rule is made here, from `jobLabels`.
+// What many rules are made of: every list of labels, from `jobLabels`, and the windows by how often a job steps.
+local duration = import 'duration.libsonnet';
+local text = import 'text.libsonnet';
+
 function(config) {
   local list(names) = std.join(', ', config.jobLabels + names),
   job: list([]),
@@ -11,10 +14,24 @@ function(config) {
   group: list(['phase', 'group']),
   finding: list(['rank', 'set', 'group', 'cause']),
   list: list,
+  // Of all runs of one model: all that makes a job one job, but its name.
+  ofRuns(names):: std.join(', ', [name for name in config.jobLabels if name != 'training_job'] + names),
 
   // selector('m', ['a="b"', '']) -> m{a="b"}, with the site's own matchers.
   raw(metric, matchers=[]):: $.selector(metric, [config.argusSelector] + matchers),
   selector(metric, matchers)::
     local present = [m for m in matchers if m != ''];
     if present == [] then metric else metric + '{' + std.join(', ', present) + '}',
+
+  // As often as this a second something must be counted for a mean over the short window.
+  often: '%.4g' % (config.minSpans / config.window),
+  // Ranks whose steps take too long for it: the spans of one step are one sample, however many they are.
+  seldom: text.fill('(max by (%(rank)s) (rate(%(count)s[%(window)s])) < %(often)s)', {
+    rank: $.rank,
+    count: $.raw('argus_iteration_duration_seconds_count'),
+    window: duration.range(config, config.window),
+    often: $.often,
+  }),
+  // By how much a counter has grown over the long window: two samples, as the window holds many.
+  grown(counter):: '(%s - %s offset %s)' % [counter, counter, duration.of(config.longWindow)],
 }

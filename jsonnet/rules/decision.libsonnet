@@ -45,17 +45,20 @@ function(c, l, rows)
     {
       about:: 'Share of the wall time that the job loses: ranks that hold up the same step do so at the same time, so the largest, not the sum.',
       record: 'job:argus_lost:ratio',
-      expr: text.fill('max by (%(job)s) (sum by (%(job)s, rank, set, group) (%(finding)s))', { job: l.job, finding: finding }),
+      expr: text.fill('max by (%(job)s) (sum by (%(job)s, rank, set, group) (%(finding)s) or job:argus_stalled:seconds ^ 0)', { job: l.job, finding: finding }),
     },
     {
       about:: 'GPUs that produce nothing because of a cause.',
       record: 'job:argus_lost_gpus:current',
-      expr: text.fill('clamp_max(max by (%(job)s, cause) (%(finding)s), 1) * on (%(job)s) group_left () job:argus_ranks:count', { job: l.job, finding: finding }),
+      expr: text.fill(|||
+        clamp_max(max by (%(job)s, cause) (%(finding)s or label_replace(job:argus_stalled:seconds ^ 0, "cause", "hang", "", "")), 1)
+        * on (%(job)s) group_left () job:argus_ranks:count
+      |||, { job: l.job, finding: finding }),
     },
   ];
 
-  // One evaluation of those that must have it may be missed.
-  local all(seconds) = seconds / c.interval - 1;
+  // One evaluation of twelve may be missed.
+  local all(seconds) = std.floor(seconds / c.decisionInterval * 11 / 12 + 0.001);
   local decide(name, matcher, enters='', above=[]) = {
     local severity = c.severities[name],
     about:: '%s: where it costs %g for all of %d seconds, until it was below %g for %d.' % [name, d[name].enter, d[name].lasting, d[name].exit, d.leave],

@@ -12,18 +12,19 @@ function(c)
   local pauses = (import '../evidence/pauses.libsonnet')(c, l);
   local stacks = (import '../evidence/stacks.libsonnet')(c, l);
   local regression = (import '../evidence/regression.libsonnet')(c, l);
+  local history = (import '../evidence/history.libsonnet')(c, l);
+  local precedence = (import 'precedence.libsonnet')(c, l, rows);
   local kernels = (import '../evidence/kernels.libsonnet')(c, l);
-  // Phases that every job has are read side by side with the others.
-  local known = ['forward', 'backward'];
-  local subjects = [{ name: phase, matcher: 'phase="%s"' % phase } for phase in known]
-                   + [{ name: 'other', matcher: 'phase!~"%s"' % std.join('|', known) }];
-  // promtool calls records of one name and the same labels duplicates.
-  local apart(subject, rules) = [
-    rule { [if subject.name != 'other' then 'labels']: { phase: subject.name } }
-    for rule in rules
-  ];
+  // Phases with groups of their own are read side by side with all others.
+  local subjects = [{ name: '-' + phase, matcher: 'phase="%s"' % phase, labels: { phase: phase } } for phase in c.phases]
+                   + [{ name: '', matcher: if c.phases == [] then '' else 'phase!~"%s"' % std.join('|', c.phases), labels: {} }];
   local ofSubjects(name, seconds, rules) = [
-    { name: 'argus-%s-%s' % [name, subject.name], interval: duration.of(seconds), rules: apart(subject, rules(subject.matcher)) }
+    {
+      name: 'argus-' + name + subject.name,
+      interval: duration.of(seconds),
+      // promtool calls records of one name and the same labels duplicates.
+      rules: [rule { [if subject.labels != {} || 'labels' in rule then 'labels']+: subject.labels } for rule in rules(subject.matcher)],
+    }
     for subject in subjects
   ];
   local group(name, seconds, rules) = { name: 'argus-' + name, interval: duration.of(seconds), rules: rules };
@@ -50,11 +51,20 @@ function(c)
       group('stacks', c.slowInterval, stacks.measures),
       group('stall', c.interval, (import '../evidence/stall.libsonnet')(c, l)),
       group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + kernels.evidence + stacks.evidence),
-      group('pauses', c.statisticsInterval, pauses.evidence),
+      group('pauses', c.statisticsInterval, pauses.evidence + phases.launches),
     ] },
     regression: { groups: chain('regression', c.interval, regression) },
-    decision: { groups: [
-    ] + chain('precedence', c.interval, (import 'precedence.libsonnet')(c, l, rows)) + [
-      group('decision', c.interval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows)),
+    decision: {
+      groups: chain('precedence', c.decisionInterval, precedence.rules) + [
+        group('decision', c.decisionInterval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows)),
+      ],
+    },
+    // Optional: who does not load them finds less, or is told less, and nothing else changes.
+    history: { groups: [
+      group('history-signatures', c.slowInterval, history.signatures + history.comparison),
+      group('history', c.slowInterval, history.evidence),
+      group('history-learning', c.history.interval, history.learning),
+      group('history-precedence', c.decisionInterval, precedence.families.history),
     ] },
+    hardware: { groups: [group('hardware', c.slowInterval, (import '../evidence/hardware.libsonnet')(c, l))] },
   }

@@ -1,4 +1,4 @@
-"""L1 of `rules/next`: the rules say what their numpy twin says, and the twin finds what it must."""
+"""L1 of `rules`: the rules say what their numpy twin says, and the twin finds what it must."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from argus_core import catalogue
 from argus_core.remote_write import Labels
 from bench import regression
 
-FILE = Path(__file__).resolve().parents[2] / "rules" / "next" / "argus.regression.rules.yaml"
+FILE = Path(__file__).resolve().parents[2] / "rules" / "argus.regression.rules.yaml"
 BEGIN_MS = 1_700_000_100_000
 LASTING_S = 7200
 SERIES = {

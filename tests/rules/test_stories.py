@@ -1,4 +1,4 @@
-"""What `rules/next` tells of jobs with one fault: the lab's producers, a real exporter's state, a Prometheus.
+"""What `rules` tells of jobs with one fault: the lab's producers, a real exporter's state, a Prometheus.
 
 Virtual time: 20 minutes of a job take a second or two (bench.play).
 """
@@ -21,7 +21,7 @@ from argus_core import catalogue
 from argus_simulator.lab.scenario import Scenario, load_scenario
 
 pytestmark = pytest.mark.servers
-RULES = sorted((Path(__file__).resolve().parents[2] / "rules" / "next").glob("*.yaml"))
+RULES = sorted((Path(__file__).resolve().parents[2] / "rules").glob("*.yaml"))
 BEGIN_MS = 1_700_000_000_000
 STEP_S = 2.0
 ONSET_S = 840.0
