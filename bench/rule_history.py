@@ -227,7 +227,7 @@ def _seconds(text: str) -> float:
     return float(text[:-1]) * _UNITS[text[-1]]
 
 
-_ORDER: Final = ("job", "phases", "evidence", "regression")
+_ORDER: Final = ("job", "phases", "evidence", "regression", "history", "hardware")
 """Files by what they read: later ones read the records of earlier ones; what else there is, and decisions with
 their alerts, come last."""
 

@@ -36,13 +36,14 @@ TRACE_LINK: Final[Json] = {
     "targetBlank": True,
 }
 
-_JUDGES_NOBODY: Final = {
+_NO_ROW: Final = {
     "all": "anything",
     "activity": "the job does something other than training",
     "stall": "the job stands still",
     "coverage": "too few ranks of the group report",
+    "history": "is slower than earlier runs of its model",
 }
-"""What excuses everybody; no cause, so no row of the table of causes."""
+"""What is no row of the table of causes: what excuses everybody, and all that the history may say."""
 
 LOST: Final = "Wall time lost"
 SHIFT: Final = "Shift"
@@ -71,7 +72,7 @@ def words(name: str, width: int = 260) -> Json:
     """A column of rows of the table of causes, in its words."""
     options = {
         cause: {"text": text, "color": FACT, "index": index}
-        for index, (cause, text) in enumerate({**WORDS, **_JUDGES_NOBODY}.items())
+        for index, (cause, text) in enumerate({**WORDS, **_NO_ROW}.items())
     }
     return column(name, mappings=[{"type": "value", "options": options}], custom__width=width)
 

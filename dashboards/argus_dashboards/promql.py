@@ -100,16 +100,27 @@ def against_peers(rank_phases: str) -> str:
     return f"{_MEAN}{{{rank_phases}}} / on ({GROUP}) group_left () ({MEDIAN}{{{JOB}}} > 0)"
 
 
+WHOSE: Final = "rank, set, group, cause, level"
+"""Labels by which the rows below belong to a finding."""
+
+
 def named_phases(selector: str) -> str:
-    """The phases of what is named, and its row of the table of causes: that of a hang is its cause."""
+    """The phases of what is named, and its row of the table of causes, by `WHOSE`.
+
+    The row of a hang is its cause; rows of the history are one rule, and told apart by the cause.
+    """
     verdict = f"rank:argus_verdict:lost_ratio{{{selector}"
-    kept = "cause, row, phase"
-    hanging = f"rank:argus_verdict:active{{{selector}, {HANGING}}}"
+    kept = "cause, level, row, phase"
+    hanging = (
+        f"max by (rank, group, cause, level, phase) (rank:argus_verdict:active{{{selector}, {HANGING}}})"
+    )
+    history = f'max by (cause, level) ({verdict}, row="history"}})'
     return (
         f'max by (rank, {kept}) ({verdict}, rank!="", set=""}})\n'
         f'or max by (set, {kept}) ({verdict}, set!=""}})\n'
-        f'or max by (group, {kept}) ({verdict}, rank=""}})\n'
-        f'or label_replace(max by (rank, group, cause, phase) ({hanging}), "row", "$1", "cause", "(.*)")'
+        f'or max by (group, {kept}) ({verdict}, rank="", row!="history"}})\n'
+        f'or label_replace({history}, "row", "history-$1", "cause", "(.*)")\n'
+        f'or label_replace({hanging}, "row", "$1", "cause", "(.*)")'
     )
 
 

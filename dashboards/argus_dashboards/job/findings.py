@@ -12,6 +12,7 @@ from argus_dashboards.promql import (
     ALERTS,
     CULPRITS_SHOWN,
     JOB,
+    WHOSE,
     findings,
     named_phases,
     with_labels,
@@ -19,20 +20,19 @@ from argus_dashboards.promql import (
 )
 from argus_dashboards.theme import EXACT, FACT, SECONDS, SEVERITY_COLOURS, STATE_COLOURS, codes, steps
 
-_WHOSE = "rank, set, group, cause"
 _FOUND = f"topk({CULPRITS_SHOWN},\n{findings(JOB)}\n)"
 _ABSTAINING = f'0 * max by (phase, group, cause) (rank:argus_verdict:active{{{JOB}, verdict="abstain"}})'
 _ALL = f"{_FOUND}\nor {_ABSTAINING}"
 _FIRING = f'ALERTS{{{ALERTS}, alertstate="firing"}}'
 _TRACES = f'argus_l3_trace_info{{{JOB}, suspect="true"}}'
 _IN_WORDS = (
-    f"{with_labels('row, phase', _WHOSE, _FOUND, named_phases(JOB))}\n"
+    f"{with_labels('row, phase', WHOSE, _FOUND, named_phases(JOB))}\n"
     f'or label_replace({_ABSTAINING}, "row", "$1", "cause", "(.*)")'
 )
 _FINDINGS_AND_ALERTS = with_labels(
     "trace_key",
     "rank",
-    with_labels("alertname, severity", _WHOSE, with_place(_IN_WORDS, JOB, of=_ALL), _FIRING, of=_ALL),
+    with_labels("alertname, severity", WHOSE, with_place(_IN_WORDS, JOB, of=_ALL), _FIRING, of=_ALL),
     _TRACES,
     of=_ALL,
 )

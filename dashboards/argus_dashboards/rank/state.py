@@ -12,6 +12,7 @@ from argus_dashboards.promql import (
     EVIDENCE,
     NOT_COMM,
     RANKS,
+    WHOSE,
     against_peers,
     findings,
     named_phases,
@@ -114,7 +115,6 @@ _WHO = table(
     empty="No rank of this number reports",
 )
 
-_WHOSE = "rank, set, group, cause"
 _FIRING = f'ALERTS{{{ALERTS}, rank=~"$rank", alertstate="firing"}}'
 _NAMED = table(
     "What it is named for",
@@ -125,8 +125,8 @@ _NAMED = table(
     [
         with_labels(
             "alertname, severity",
-            _WHOSE,
-            with_labels("row, phase", _WHOSE, findings(RANKS), named_phases(RANKS)),
+            WHOSE,
+            with_labels("row, phase", WHOSE, findings(RANKS), named_phases(RANKS)),
             _FIRING,
             of=findings(RANKS),
         )

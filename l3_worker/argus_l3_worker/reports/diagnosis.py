@@ -31,7 +31,7 @@ _LONGEST_HOLE: Final = 300.0
 """Seconds without evidence that part two regressions: so long rules look back themselves."""
 _JUDGES_NOBODY: Final = ("activity", "stall", "coverage")
 """What excuses everybody, as nothing can be said: `abstain` tells of it."""
-_FINDING: Final = ("rank", "set", "group", "cause")
+_FINDING: Final = ("rank", "set", "group", "cause", "level")
 """Labels that tell findings apart."""
 
 
@@ -165,7 +165,7 @@ async def diagnose(prometheus: Prometheus, job: str, start: float, end: float) -
         largest("training_job", of("rank:argus_evidence:lost_ratio", cause="regression")),
         largest("rank, set, group, cause, team, level", of("rank:argus_finding:lost_ratio")),
         largest("rank, set, group, phase, row, cause, level", of("rank:argus_verdict:lost_ratio")),
-        largest("rank, set, group, cause, severity", of("rank:argus_decision:lost_ratio")),
+        largest("rank, set, group, cause, level, severity", of("rank:argus_decision:lost_ratio")),
         largest("rank, phase, group, cause, team, level", hangs),
         largest("training_job", of("job:argus_stalled:seconds")),
         largest("training_job", of("job:argus_ranks:count")),
@@ -241,8 +241,9 @@ def _of_rules(
         mine = phases.get(_labels(one, (*_whose(one), "cause", "level")), [])
         where: dict[str, float] = {}
         for part in mine:
-            name = " of ".join(filter(None, _labels(part, ("phase", "group"))))
-            where[name] = max(where.get(name, 0.0), job.peak(part.points)[1])
+            if part.labels.get("phase") != "all":
+                name = " of ".join(filter(None, _labels(part, ("phase", "group"))))
+                where[name] = max(where.get(name, 0.0), job.peak(part.points)[1])
         row = mine[0].labels.get("row", "") if mine else ""
         yield replace(
             _suspect(one, job, one.points),

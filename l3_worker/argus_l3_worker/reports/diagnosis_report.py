@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
@@ -233,21 +233,20 @@ def _shift_line(group: GroupFinding) -> str:
 
 def _excuse_lines(found: Diagnosis) -> Iterator[str]:
     """Who looked guilty and was not named, and what explains it: one line for all that one thing explains."""
-    together: dict[tuple[bool, str], dict[str, list[Excuse]]] = {}
+    together: dict[tuple[bool, str], dict[str, list[Excuse]]] = {}  # by what explains it, and the cause
     for one in found.excused:
         own = "its own " if one.rank and one.rank == one.by_rank else ""
         of = f" of rank {one.by_rank}" if one.by_rank and not own else ""
-        who = one.rank or one.set or one.group
-        together.setdefault((one.active, f"{own}{one.by}{of}"), {}).setdefault(who, []).append(one)
-    for (active, by), named in list(together.items())[:_MOST_ROWS]:
-        ranks = [who for who, of in named.items() if of[0].rank]
-        others = [who or "the job" for who, of in named.items() if not of[0].rank]
-        names = [_ranks(ranks)] if ranks else []
-        causes = sorted({one.cause for of in named.values() for one in of})
-        yield (
-            f"excused{'' if active else ' before'}: {', '.join([*names, *others])}, "
-            f"{', '.join(causes)} by {by}"
-        )
+        together.setdefault((one.active, f"{own}{one.by}{of}"), {}).setdefault(one.cause, []).append(one)
+    for (active, by), causes in list(together.items())[:_MOST_ROWS]:
+        who = "; ".join(f"{_named(of)} ({cause})" for cause, of in causes.items())
+        yield f"{'excused' if active else 'excused before'} by {by}: {who}"
+
+
+def _named(excused: Sequence[Excuse]) -> str:
+    ranks = {one.rank for one in excused if one.rank}
+    others = sorted({one.set or one.group or "the job" for one in excused if not one.rank})
+    return ", ".join([*([_ranks(ranks)] if ranks else []), *others])
 
 
 def _victim_lines(found: Diagnosis) -> Iterator[str]:
