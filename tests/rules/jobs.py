@@ -79,7 +79,13 @@ class Job:
         return found
 
     def _of_rank(
-        self, rank: int, phases: Mapping[str, Floats], step: Floats, ends: Floats, instance: str, first_s: float
+        self,
+        rank: int,
+        phases: Mapping[str, Floats],
+        step: Floats,
+        ends: Floats,
+        instance: str,
+        first_s: float,
     ) -> Series:
         at = np.arange(first_s, min(self.lasting_s, self.until_s.get(rank, np.inf)), self.scrape_s)
         done = np.searchsorted(ends, at, "right")
