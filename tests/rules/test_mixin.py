@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-import rjsonnet
 import yaml
 from tools.lint.runbooks import HEADINGS
 

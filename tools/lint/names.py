@@ -11,7 +11,6 @@ from pathlib import Path
 
 from argus_core import causes
 from argus_core.catalogue import CATALOGUE, SAMPLE_NAMES
-from tools.lint import sources
 from tools.lint.sources import ROOT, Rule, code_of, dashboard_queries, pages
 
 TEAMS = frozenset(causes.TEAMS.values())
