@@ -255,7 +255,7 @@ CAUSES: Mapping[str, tuple[RunProfile, RunProfile, str]] = {
 
 @pytest.mark.parametrize("what", CAUSES)
 def test_the_cause_is_what_changed_with_the_speed(what: str) -> None:
-    """All ranks alike are a fifth slower than in the earlier run: a ticket; nothing is said of the first minutes."""
+    """All ranks alike are a fifth slower than in the earlier run: a ticket, but not in the first minutes."""
     earlier, later, words = CAUSES[what]
     runs = Runs()
     runs.model("m", earlier, later)
@@ -312,7 +312,7 @@ def test_pauses_at_steps_of_each_ranks_own_explain_a_slower_run(lost: float, fou
 
 
 def test_a_regression_within_the_run_is_told_as_that() -> None:
-    """At once, and for everybody: what the history knows of it is excused, and stands in the text of its page."""
+    """At once, as a page: what the history knows of it is excused, and stands in the text of that."""
     runs = Runs()
     runs.model("m", RunProfile(), SLOWER)
     evidence = {"cause": "regression", "detector": "change"}

@@ -122,8 +122,8 @@ def test_the_order_in_which_evidence_appears_changes_no_verdict(seed: int) -> No
             ]
     rules = ROOT / "rules"
     files = rules_of(rules / f"argus.{name}.rules.yaml" for name in ("decision", "history"))
-    # The label `cause` of a verdict is what people read; the row is the cause of its evidence. Of a family it is
-    # what the names of its rows begin with.
+    # The label `cause` of a verdict is what people read; the row is the cause of its evidence. Of a family it
+    # is what the names of its rows begin with.
     asked = (
         'label_join(rank:argus_verdict:lost_ratio{row="history"}, "cause", "-", "row", "cause") '
         'or label_replace(rank:argus_verdict:lost_ratio{row!="history"}, "cause", "$1", "row", "(.+)")'
