@@ -52,8 +52,8 @@ function(c, l)
       run: run,
     }),
   };
-  // A young run's means are not full, or hold its first iterations, which are slow.
-  local oldEnough(later=0) = iterations + '{total="count"} offset ' + duration.of(2 * h.mean + later);
+  // The means of a run that has just begun, or begun anew, are not full, or hold its first iterations, which are slow.
+  local oldEnough(later=0) = 'job:argus_iteration_start:total{total="timestamp"} <= time() - ' + (2 * h.mean + later);
   local undisturbed = text.fill(|||
     unless on (%(job)s) job:argus_stalled:seconds
     unless on (%(job)s) (job:argus_other_activity:seconds < %(mean)s)
@@ -196,7 +196,7 @@ function(c, l)
         expr: text.fill(|||
           min by (%(job)s) (%(iteration)s) >= %(least)s
           unless on (%(job)s) (min by (%(job)s) (%(iteration)s) - 1 < on (%(job)s) 2 * max_over_time(job:argus_work:uneven[%(mean)s]))
-          and on (%(job)s) %(old)s
+          and on (%(job)s) (%(old)s)
           %(undisturbed)s
         |||, {
           job: l.job,
@@ -218,7 +218,7 @@ function(c, l)
         memory:: true,
         expr: text.fill(|||
           %(current)s
-          and on (%(job)s) %(old)s
+          and on (%(job)s) (%(old)s)
           unless on (%(job)s) (rank:argus_finding:lost_ratio >= %(lost)s)
           unless on (%(job)s) (%(slowdown)s >= %(ratio)s)
           %(undisturbed)s

@@ -337,3 +337,29 @@ def test_a_slow_rank_explains_a_slower_run(rank: int) -> None:
         f'{{cause="gpu-compute", rank="{rank}"}}': 1
     })  # fmt: skip
     runs.play()
+
+
+def test_the_first_iterations_after_a_restart_are_no_slowdown() -> None:
+    """They take three times as long for two minutes, and are in the means for seven."""
+    runs = Runs()
+    runs.run("m old", "m", 0, RunProfile())
+    before, slow, after = f"_x{RUN + GAP}", 8, 30
+    who = {"training_job": "m new", "rank": 0}
+    info = {"model": "m", "backend": "megatron", "world_size": 8}
+    runs.add("argus_job_info", f"{before} 1x{RUN}", training_job="m new", **info)
+    for metric, values in (
+        ("argus_rank_up", f"1x{RUN}"),
+        ("argus_rank_number", f"0x{RUN}"),
+        ("argus_iteration_duration_seconds_sum", f"0+15x45 0+15x{slow + after}"),
+        ("argus_iteration_duration_seconds_count", f"0+30x45 0+10x{slow} {10 * (slow + 3)}+30x{after}"),
+        ("argus_iteration_duration_seconds_squared_total", f"0+7.5x45 0+22.5x{slow + after}"),
+        ("argus_iteration_window_max_seconds", f"0.5x45 1.5x{slow} 0.5x{after}"),
+        ("argus_iteration_window_min_seconds", f"0.5x45 1.5x{slow} 0.5x{after}"),
+    ):
+        runs.add(metric, f"{before} {values}", **who)
+    slowed = 'max(job:argus_signature:history_ratio{signature="iteration"}) > bool 1.05'
+    for sample, is_slow in ((40, 0), (55, 1), (65, 1), (80, 0)):
+        at = f"{STEP_S * (RUN + GAP + sample)}s"
+        runs.expect(slowed, at, {"{}": is_slow})
+        runs.expect("job:argus_history:slowdown_ratio", at, {})
+    runs.play()
