@@ -192,16 +192,18 @@ function(c, l)
       {
         about:: 'How many times slower a run is than the best healthy one, by the unit of work that explains most; from its first full means on.',
         record: slowdown,
-        // A step waits for the rank that has most to do, and how much that is comes by chance.
+        // A step waits for the rank that has most to do, and how much that is comes by chance. On average, as a single value may
+        // come of where the scrapes of hosts cut the steps.
         expr: text.fill(|||
           min by (%(job)s) (%(iteration)s) >= %(least)s
-          unless on (%(job)s) (min by (%(job)s) (%(iteration)s) - 1 < on (%(job)s) 2 * max_over_time(job:argus_work:uneven[%(mean)s]))
+          unless on (%(job)s) (min by (%(job)s) (%(iteration)s) - 1 < on (%(job)s) %(uneven)s * sum_over_time(job:argus_work:uneven[%(mean)s]))
           and on (%(job)s) (%(old)s)
           %(undisturbed)s
         |||, {
           job: l.job,
           iteration: of(change, 'iteration'),
           mean: mean,
+          uneven: 2 * c.statisticsInterval / h.mean,
           least: h.explained,
           old: oldEnough(),
           undisturbed: undisturbed,
