@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rules.beside import play
-from rules.promtool import needs_promtool, rules_of
+from rules.promtool import complaints, needs_promtool, rules_of
 
 pytestmark = [needs_promtool, pytest.mark.beside_others]
 
@@ -363,3 +363,26 @@ def test_the_first_iterations_after_a_restart_are_no_slowdown() -> None:
         runs.expect(slowed, at, {"{}": is_slow})
         runs.expect("job:argus_history:slowdown_ratio", at, {})
     runs.play()
+
+
+def test_the_page_of_a_regression_says_what_the_history_knows() -> None:
+    """Of what moved the first alone; promtool shows the alert, as it is told that there is none."""
+    runs = Runs()
+    samples, job = 60, {"training_job": "m"}
+    runs.add("argus_rank_up", f"1x{samples}", rank=0, **job)
+    evidence = {
+        "regression": "change",
+        "history-fabric-config": "history",
+        "history-overlap-config": "history",
+        "history-unexplained": "history",
+    }
+    for cause, detector in evidence.items():
+        series = {"cause": cause, "detector": detector}
+        runs.add("rank:argus_evidence:lost_ratio", f"0.2x{samples}", **series, **job)
+    asked = {"eval_time": "4m", "alertname": "ArgusIterationRegression", "exp_alerts": []}
+    test = {"interval": "5s", "input_series": runs.inputs, "alert_rule_test": [asked]}
+    rules = rules_of(RULES / f"argus.{name}.rules.yaml" for name in ("job", "history", "decision"))
+    said = complaints({**rules, "evaluation_interval": "5s", "tests": [test]})
+    assert 'cause="unexplained"' in said
+    assert "It also has slower collectives than earlier runs of its model." in said
+    assert said.count("It also") == 1

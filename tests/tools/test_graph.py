@@ -12,7 +12,6 @@ from tools.lint import graph as checks
 from tools.lint.graph import Graph, placed, selectors
 from tools.lint.graph_report import figures, table
 from tools.lint.readers import Readers, readers, unread
-from tools.lint.sources import OPTIONAL
 
 
 def record(name: str, expr: str, *, memory: bool = False, about: str = "", **labels: str) -> dict[str, Any]:
@@ -256,12 +255,6 @@ def test_the_report_has_every_figure_as_data_and_as_text() -> None:
     assert found["unread"] == found["without_about"] == ["a:b:c"]
     assert json.loads(json.dumps(found)) == found
     assert {line.split()[0] for line in table(found) if not line.startswith(" ")} == set(found)
-
-
-def test_optional_files_can_be_left_out() -> None:
-    names = {rule.name for rule in checks.rules_of(without=OPTIONAL)}
-    assert {rule.name for rule in checks.rules_of()} - names >= {"rank:argus_hardware:current"}
-    assert "rank:argus_finding:lost_ratio" in names
 
 
 def test_what_is_committed_says_what_it_is_about_in_a_sentence() -> None:

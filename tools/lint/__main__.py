@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from tools.lint import citations, classes, graph, graph_report, matches, names, programs, readers, runbooks
-from tools.lint.sources import FLAVOURS, OPTIONAL, rules
+from tools.lint.sources import FLAVOURS, rules
 
 FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename", "cluster"})
 """Labels of dcgm-exporter and node_exporter, which hardware rules join with, and one that scrapers add."""
@@ -43,12 +43,8 @@ def main() -> int:
     parser.add_argument(
         "--rules", default="rules", choices=FLAVOURS, help="with --graph: which rules (rules)"
     )
-    parser.add_argument("--default", action="store_true", help="with --graph: without the optional files")
     arguments = parser.parse_args()
-    if not arguments.graph:
-        return _check()
-    left_out = OPTIONAL if arguments.default else frozenset()
-    return _report(graph.Graph(graph.rules_of(arguments.rules, without=left_out)), arguments.json)
+    return _report(arguments.rules, arguments.json) if arguments.graph else _check()
 
 
 def _check() -> int:
@@ -58,7 +54,8 @@ def _check() -> int:
     return 1 if found else 0
 
 
-def _report(of_rules: graph.Graph, as_json: bool) -> int:
+def _report(flavour: str, as_json: bool) -> int:
+    of_rules = graph.Graph(graph.rules_of(flavour))
     found = graph_report.figures(of_rules, readers.readers(of_rules))
     print(json.dumps(found) if as_json else "\n".join(graph_report.table(found)))
     return 0

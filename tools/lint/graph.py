@@ -270,13 +270,10 @@ def placed(file: str, groups: Iterable[Mapping[str, Any]]) -> Iterator[PlacedRul
             yield PlacedRule(file, content, group["name"], index)
 
 
-def rules_of(
-    flavour: str = "rules", root: Path = ROOT, without: Set[str] = frozenset()
-) -> Iterator[PlacedRule]:
-    """The rules of a flavour, but for some files, with what they say of themselves."""
+def rules_of(flavour: str = "rules", root: Path = ROOT) -> Iterator[PlacedRule]:
+    """The rules of a flavour, with what they say of themselves."""
     for file, groups in annotated(Path(flavour), root):
-        if file.name not in without:
-            yield from placed(file.name, groups)
+        yield from placed(file.name, groups)
 
 
 def depths(edges: Sequence[Set[int]]) -> list[int]:

@@ -13,8 +13,6 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAVOURS = ("rules", "rules/test")
-OPTIONAL = frozenset({"argus.history.rules.yaml", "argus.hardware.rules.yaml"})
-"""Files that a site may leave out."""
 
 _FENCE = re.compile(r"^( *)```\w*[^\n]*\n(.*?)^ *```", re.M | re.S)
 _INLINE = re.compile(r"`([^`\n]+)`")
