@@ -41,7 +41,12 @@ local ofHistory(rows) = [
   } + rows[number]
   for number in std.range(0, std.length(rows) - 1)
 ];
-local anybody = ofRanks + ['workload', 'suspect-set', 'link-slow', 'collective-late'];
+// Who is slow beyond what it has more to do stands as such.
+local moreWork = [
+  { to: host + ['kernel'], at: 'rank', factor: tie },
+  { to: ['gpu-compute'], at: 'rank', by: 'verdict', factor: tie },
+];
+local anybody = ofRanks + ['workload', 'kernel-work', 'suspect-set', 'link-slow', 'collective-late'];
 // Whatever it costs.
 local any = 1000;
 [
@@ -94,11 +99,16 @@ local any = 1000;
     team: 'algorithm',
     most: 'ticket',
     words: 'has more to do than the others',
-    // Who is slow beyond what it has more to do stands as such.
-    yields: [
-      { to: host + ['kernel'], at: 'rank', factor: tie },
-      { to: ['gpu-compute'], at: 'rank', by: 'verdict', factor: tie },
-    ],
+    yields: moreWork,
+  },
+  culprit {
+    id: 'kernel-work',
+    cause: 'workload',
+    team: 'algorithm',
+    level: 'L3',
+    most: 'ticket',
+    words: 'has more to do than the others',
+    yields: moreWork,
   },
   culprit {
     id: 'suspect-set',
