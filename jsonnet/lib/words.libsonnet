@@ -45,6 +45,11 @@ function(c) {
     '{{ with ' + asked(query) + ' }}'
     + either(before + '{{ range $i, $one := ' + all + ' }}{{ if $i }}' + between + '{{ end }}' + one + '{{ end }}' + after, otherwise),
 
+  // Ranks with their hosts: "3 (gpu-0), 4 (gpu-1)".
+  ranks(query, before, after='', otherwise='')::
+    local node = words.first('argus_rank_info{<job>,rank=<one>}', '{{ with .Labels.node }} ({{ . }}){{ end }}');
+    words.each(query, '{{ $one.Labels.rank }}' + node, before, after, otherwise),
+
   // ", since 14:03 UTC": when a series of the last hours was first there; a hole of some minutes is none.
   since(series):: words.first(
     'max_over_time(timestamp(absent(max_over_time(' + series + '[' + duration.of(300 * c.second) + '])))['

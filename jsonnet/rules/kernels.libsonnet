@@ -27,7 +27,8 @@ function(c, l)
   // Causes that a group of ranks may have in common, the first of which it gets; and what people read of them.
   local ofGroups = ['link-slow', 'gpu-compute', 'gpu-transfer', 'workload'];
   local coordinate = l.list(['coordinate', 'value']);
-  local cause(sentences) = std.join('', ['{{ if eq $labels.cause "' + name + '" }}' + sentences[name] + '{{ end }}' for name in std.objectFields(sentences)]);
+  // What is said of several, or of one: 'ranks of llm run', 'rank of llm runs'.
+  local verb(one) = '{{ if eq $value 1.0 }}' + one + 's{{ else }}' + one + '{{ end }}';
   [
     words.alert({
       about:: 'A part that fails is a ticket, whatever it costs by now: memory, and the way to the GPU. Of the rest a finding tells what costs enough.',
@@ -43,20 +44,19 @@ function(c, l)
       labels: { level: 'L3' },
       annotations: {
         summary: words.text(
-          '{{ $value }} rank{{ if ne $value 1.0 }}s{{ end }} of ' + words.job + ' ' + cause({
-            'gpu-compute': '{{ if eq $value 1.0 }}computes{{ else }}compute{{ end }} some kernels more slowly than the ranks that do the same work',
-            'gpu-transfer': '{{ if eq $value 1.0 }}copies{{ else }}copy{{ end }} more slowly between host and GPU than the ranks that do the same work',
-            'gpu-memory': '{{ if eq $value 1.0 }}has{{ else }}have{{ end }} kernels that take far longer now and then, as memory errors leave them',
-            workload: '{{ if eq $value 1.0 }}runs{{ else }}run{{ end }} some kernels longer and in other numbers than the ranks of the same role: another share of the work',
-          })
+          '{{ $value }} rank{{ if ne $value 1.0 }}s{{ end }} of ' + words.job + ' '
+          + '{{ if eq $labels.cause "gpu-transfer" }}' + verb('need') + ' longer for copies between host and GPU than those that do the same work'
+          + '{{ else if eq $labels.cause "gpu-memory" }}' + verb('need') + ' far longer for kernels now and then, as memory errors leave it'
+          + '{{ else if eq $labels.cause "workload" }}' + verb('run') + ' kernels longer, and more or less often, than those that do the same work'
+          + '{{ else }}' + verb('need') + ' longer for kernels than those that do the same work{{ end }}'
           + words.each(
             'topk(4, max by (rank, kernel) (' + std.strReplace(anomaly(['@']), '@', '<job>,cause=<cause>') + ') unless on (rank) rank:argus_decision:lost_ratio{<job>})',
             'rank {{ $one.Labels.rank }}' + words.first('argus_rank_info{<job>,rank=<one>}', '{{ with .Labels.node }} on {{ . }}{{ end }}')
-            + ' {{ if eq $one.Labels.kernel "all" }}in all kernels{{ else }}in {{ $one.Labels.kernel }}{{ end }} by {{ $one.Value | humanizePercentage }}',
+            + ' by {{ $one.Value | humanizePercentage }} in {{ if eq $one.Labels.kernel "all" }}all{{ else }}{{ $one.Labels.kernel }}{{ end }}',
             before=': '
           ) + '.'
         ),
-        description: 'It costs the job too little to be told by rank. {{ if eq $labels.cause "workload" }}The GPU may be sound{{ else }}It may be the beginning of a fault{{ end }}.',
+        description: 'It costs the job little so far. {{ if eq $labels.cause "workload" }}Their GPUs may be sound: look at their work.{{ else }}It may be the beginning of a fault.{{ end }}',
       },
     }),
     words.alert({
@@ -70,11 +70,11 @@ function(c, l)
       annotations: {
         summary: words.text(
           '{{ if eq $labels.coordinate "none" }}Some of the ranks of ' + words.job + '{{ else }}The ranks of ' + words.job
-          + ' with {{ $labels.coordinate }} {{ $labels.value }}{{ end }} take {{ $value | humanizePercentage }} longer than the others'
+          + ' with {{ $labels.coordinate }} {{ $labels.value }}{{ end }} need longer for kernels than the others that do the same work'
           + words.each(
             'topk(4, max by (kernel) (' + std.strReplace(shift(['@']), '@', '<job>,coordinate=<coordinate>,value=<value>') + '))',
-            '{{ $one.Labels.kernel }}',
-            before=' for '
+            '{{ $one.Value | humanizePercentage }} for {{ if eq $one.Labels.kernel "all" }}all{{ else }}{{ $one.Labels.kernel }}{{ end }}',
+            before=': '
           ) + '.'
         ),
         description: '{{ if eq $labels.coordinate "none" }}Nothing that is known of them says why these: compare their hardware, drivers and settings.'
