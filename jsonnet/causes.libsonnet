@@ -3,7 +3,8 @@
 // A row may yield to rows above it only, so there is no circle, and the order of rows is the order of evaluation.
 //   id: the label `cause` of the evidence.
 //   cause: that of the finding, where it differs: several kinds of evidence of one cause.
-//   as: 'context' is never named, it only excuses; 'hang' is named at once and excuses all, as the job stands still.
+//   as: 'context' is never named, it only excuses; 'hang' is named at once and excuses all, as the job stands still;
+//     'program' is named by the worker alone.
 //   team, level: who can mend it, and which level of the paper tells it.
 //   most: the highest severity.
 //   info: told as such from `hold` seconds on, while it does not last or cost enough for more.
@@ -186,4 +187,9 @@ local any = 1000;
   { cause: 'fabric-config', team: 'operations', words: 'has slower collectives than earlier runs of its model' },
   { cause: 'overlap-config', team: 'infrastructure', words: 'no longer hides its communication behind computation, as earlier runs of its model did' },
   { cause: 'unexplained', team: 'infrastructure', words: 'is slower than earlier runs of its model, and nothing says why' },
-])
+]) + [
+  // What the kernels or the trace of a rank tell, and no rule: the worker names them, who reads its series passes them on.
+  { id: 'gpu-transfer', as: 'program', team: 'operations', words: 'copies slowly between its host and its GPU' },
+  { id: 'gpu-memory', as: 'program', team: 'operations', words: 'has a few launches that take far longer than all others, as memory errors leave them' },
+  { id: 'undetermined', as: 'program', team: 'infrastructure', words: 'waits, and its trace does not show for what' },
+]

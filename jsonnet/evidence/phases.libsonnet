@@ -221,6 +221,17 @@ function(c, l) {
       }),
     },
     {
+      about:: 'The same where kernels are compared: a phase has as many spans, whatever is measured of them.',
+      record: spans,
+      labels: { source: 'gpu' },
+      expr: text.fill('max by (%(phase)s) (%(spans)s) and on (%(group)s) %(covered)s', {
+        phase: l.list(['phase', 'kind', 'group']),
+        spans: l.selector(spans, [matcher, 'kind="compute"', 'source!="gpu"']),
+        group: l.group,
+        covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
+      }),
+    },
+    {
       about:: 'Ranks that are compared.',
       record: ranks,
       expr: 'count by (%s) (%s)' % [l.phaseGroup, l.selector(mean, [matcher])],

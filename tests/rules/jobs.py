@@ -38,6 +38,7 @@ class Job:
         until_s: when each rank leaves without a word, by rank; for ever where it is not named.
         stops_s: when the whole job stops to make steps.
         killed_s: when all of its processes are killed; the exporters tell of them for five minutes.
+        typed: the store keeps each metric's type as a label.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Job:
     stops_s: float = np.inf
     killed_s: float = np.inf
     instances: tuple[str, ...] = ("host:9877",)
+    typed: bool = False
 
     def series(self) -> Series:
         """All that the rules read of it, as scraped."""
@@ -80,7 +82,13 @@ class Job:
         return found
 
     def _of_rank(
-        self, rank: int, phases: Mapping[str, Floats], step: Floats, ends: Floats, instance: str, first_s: float
+        self,
+        rank: int,
+        phases: Mapping[str, Floats],
+        step: Floats,
+        ends: Floats,
+        instance: str,
+        first_s: float,
     ) -> Series:
         until_s = min(self.lasting_s, self.until_s.get(rank, np.inf), self.killed_s + FORGOTTEN_S)
         at = np.arange(first_s, until_s, self.scrape_s)
@@ -94,6 +102,8 @@ class Job:
         def add(metric: str, values: Floats | float, **labels: str) -> None:
             known = {"__name__": metric, "training_job": self.name, "rank": str(rank), "instance": instance}
             known |= {"cluster": self.cluster} if self.cluster else {}
+            if self.typed and not metric.endswith("timestamp_seconds"):
+                known["__type__"] = "counter" if metric.endswith(("_sum", "_count", "_total")) else "gauge"
             until_the_end = np.append(np.broadcast_to(values, at.shape), STALE)
             found[tuple(sorted((known | labels).items()))] = stamps, until_the_end
 

@@ -34,11 +34,11 @@ def page(spelling: str = "Hostname") -> Series:
     found = []
     for family in text_string_to_metric_families(PAGE.read_text()):
         for sample in family.samples:
-            labels = {
-                {"Hostname": spelling}.get(name, name): value for name, value in sample.labels.items()
-            }
+            labels = {{"Hostname": spelling}.get(name, name): value for name, value in sample.labels.items()}
             # The parser ends names of counters in _total.
-            name = sample.name if sample.name.endswith("BANDWIDTH_TOTAL") else sample.name.removesuffix("_total")
+            name = (
+                sample.name if sample.name.endswith("BANDWIDTH_TOTAL") else sample.name.removesuffix("_total")
+            )
             found.append(series(name, f"{sample.value}x{SAMPLES}", instance="10.0.0.7:9400", **labels))
     return found
 

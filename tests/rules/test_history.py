@@ -82,7 +82,9 @@ class Runs:
             series(metric, f"0+{a_second * STEP_S:.6g}x{RUN}", rank=0, **labels)
 
         steps = 1 / profile.step_seconds
-        series("argus_job_info", f"1x{RUN}", **{"model": model, "backend": "megatron", "world_size": 8} | info)
+        series(
+            "argus_job_info", f"1x{RUN}", **{"model": model, "backend": "megatron", "world_size": 8} | info
+        )
         series("argus_rank_up", f"1x{RUN}", rank=0)
         series("argus_rank_number", f"0x{RUN}", rank=0)
         counter("argus_iteration_duration_seconds_sum", 1.0)
@@ -267,7 +269,9 @@ def test_the_cause_is_what_changed_with_the_speed(what: str) -> None:
     runs.expect(STANDING, TOLD, found)
     # What is slow is not learned.
     learned = {} if words else {"{}": 1.0}
-    runs.expect('count(job:argus_signature:healthy{training_job="m new", signature="iteration"})', TOLD, learned)
+    runs.expect(
+        'count(job:argus_signature:healthy{training_job="m new", signature="iteration"})', TOLD, learned
+    )
     runs.play()
 
 

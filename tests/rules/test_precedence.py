@@ -15,9 +15,7 @@ from rules.promtool import complaints, needs_promtool, rules_of
 
 pytestmark = needs_promtool
 ROOT = Path(__file__).resolve().parents[2]
-ROWS: list[dict[str, Any]] = json.loads(
-    rjsonnet.evaluate_file(str(ROOT / "jsonnet" / "causes.libsonnet"))
-)
+ROWS: list[dict[str, Any]] = json.loads(rjsonnet.evaluate_file(str(ROOT / "jsonnet" / "causes.libsonnet")))
 PHASES = {
     "gpu-compute": ("backward", "forward"),
     "collective-late": ("all_gather", "all_reduce"),

@@ -75,7 +75,7 @@ class Story:
         self._stack.wait_for(onset, _ONSET_S, "the fault to begin")
         # Alertmanager may have been told and not delivered yet: Prometheus knows first.
         firing = {
-            Accusation(alert.name, *(alert.labels.get(name, "") for name in ("rank", "phase", "team")))
+            Accusation(alert.name, *(alert.labels.get(name, "") for name in ("rank", "cause", "team")))
             for alert in self._stack.alerts()
             if alert.name in ACCUSING and alert.state == "firing"
         }

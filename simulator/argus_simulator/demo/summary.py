@@ -6,11 +6,9 @@ from collections.abc import Collection, Iterator
 
 from argus_simulator.demo.story import Outcome
 from argus_simulator.demo.training import Training
-from argus_simulator.demo.truth import Accusation
+from argus_simulator.demo.truth import Accusation, Truth
 from argus_simulator.demo.verdict import accusation
 from argus_simulator.stack import Stack
-
-_KERNELS_SHOWN = 3
 
 
 def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
@@ -18,18 +16,14 @@ def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
     expected = training.truth.expected
     yield ""
     if outcome.page is None:
-        yield f"Not found: no page named rank {expected.rank}, phase {expected.phase}."
+        yield f"Not found: no page named rank {expected.rank}."
     else:
-        yield f"Found: rank {expected.rank} is slow in phase {expected.phase}."
-        yield f"  who knows  team {expected.team}, paged by {expected.alert} on {outcome.page.path}"
-        yield f"  how slow   {_how_slow(stack, expected)}"
-        yield f"  how fast   {_how_fast(outcome, training)}"
-    if outcome.verdict.supporting:
-        kernels = sorted(
-            {notification.labels.get("kernel", "") for notification in outcome.verdict.supporting}
-        )
-        more = f" and {len(kernels) - _KERNELS_SHOWN} more" if len(kernels) > _KERNELS_SHOWN else ""
-        yield f"  kernels    slow on rank {expected.rank}: {', '.join(kernels[:_KERNELS_SHOWN])}{more}"
+        yield f"Found: rank {expected.rank} is slow in phase {training.truth.phase}."
+        yield f"  who mends it  team {expected.team}, paged by {expected.alert} on {outcome.page.path}"
+        yield f"  how slow      {_how_slow(stack, training.truth)}"
+        yield f"  how fast      {_how_fast(outcome, training)}"
+    for summary in sorted({one.annotations.get("summary", one.alert) for one in outcome.verdict.supporting}):
+        yield f"  its kernels   {summary}"
     wrong = {*outcome.early, *outcome.verdict.found} - {expected}
     yield from _wrong(wrong, stack, training) if wrong else ("  nobody else was accused",)
     yield f"Truth: {training.truth_text}."
@@ -47,11 +41,13 @@ def _trace(stack: Stack, made: Accusation) -> Iterator[str]:
             yield f"trace         {stack.l3_worker.url}/traces/{labels['trace_key']}?ui=1"
 
 
-def _how_slow(stack: Stack, made: Accusation) -> str:
+def _how_slow(stack: Stack, truth: Truth) -> str:
     """From the recorded rules, as a dashboard would show it."""
-    which = f'{{rank="{made.rank}", phase="{made.phase}"}}'
-    ratio = stack.query(f"max(rank:argus_phase_duration_seconds:median_ratio{which})")
-    lost = stack.query(f"max(rank:argus_verdict:lost_ratio{which})")
+    rank = f'rank="{truth.rank}"'
+    ratio = stack.query(
+        f'max(rank:argus_phase_duration_seconds:median_ratio{{{rank}, phase="{truth.phase}"}})'
+    )
+    lost = stack.query(f"max(rank:argus_finding:lost_ratio{{{rank}}})")
     parts = [f"{value:.2f} times the median of its group" for _, value in ratio]
     parts += [f"costs the job {value:.0%} of its time" for _, value in lost]
     return "; ".join(parts) or "no longer known"
@@ -70,7 +66,7 @@ def _how_fast(outcome: Outcome, training: Training) -> str:
 def _wrong(wrong: Collection[Accusation], stack: Stack, training: Training) -> Iterator[str]:
     onset = training.onset() or 0.0
     for made in sorted(wrong, key=str):
-        who = " ".join(part for part in (made.alert, made.rank and f"rank {made.rank}", made.phase) if part)
+        who = " ".join(part for part in (made.alert, made.rank and f"rank {made.rank}", made.cause) if part)
         delivered = ", ".join(
             f"{one.labels.get('severity')} {one.status} at {one.received - onset:+.1f} s"
             for one in stack.notifications()

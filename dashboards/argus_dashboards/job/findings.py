@@ -1,91 +1,79 @@
-"""Which rank is to blame, which only waits, and who has been told?"""
+"""Who or what costs the job time, who may be meant, who is excused by whom, and who has been told?"""
 
 from __future__ import annotations
 
 from typing import Final
 
 from argus_dashboards import columns
+from argus_dashboards.job import exclusions
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import states, table
-from argus_dashboards.promql import ALERTS, CULPRITS_SHOWN, JOB, with_labels, with_place
-from argus_dashboards.theme import EXACT, FACT, RATIO, SECONDS, SEVERITY_COLOURS, STATE_COLOURS, codes, steps
+from argus_dashboards.promql import (
+    ALERTS,
+    CULPRITS_SHOWN,
+    JOB,
+    WHOSE,
+    findings,
+    named_phases,
+    with_labels,
+    with_place,
+)
+from argus_dashboards.theme import EXACT, FACT, SECONDS, SEVERITY_COLOURS, STATE_COLOURS, codes, steps
 
-_LOST = "rank:argus_verdict:lost_ratio"
-_LABELS = "rank, phase, group, cause, team, verdict, level"
-# Of a slow GPU all kernels are slow: the costliest stands for them, the section of kernels has each.
-_CULPRITS = f"""topk({CULPRITS_SHOWN}, topk by ({_LABELS}) (1,
-  max by ({_LABELS}, kernel) ({_LOST}{{{JOB}, verdict="culprit"}})
-))"""
-_ACTIVE_VERDICTS = f"""{_CULPRITS}
-or 0 * max by (phase, group, cause, team, verdict, level) (
-  rank:argus_verdict:active{{{JOB}, verdict="abstain"}}
-)"""
-
-_FIRING = f'topk by (rank, phase, cause) (1, ALERTS{{{ALERTS}, alertstate="firing"}})'
+_FOUND = f"topk({CULPRITS_SHOWN},\n{findings(JOB)}\n)"
+_ABSTAINING = f'0 * max by (phase, group, cause) (rank:argus_verdict:active{{{JOB}, verdict="abstain"}})'
+_ALL = f"{_FOUND}\nor {_ABSTAINING}"
+_FIRING = f'ALERTS{{{ALERTS}, alertstate="firing"}}'
 _TRACES = f'argus_l3_trace_info{{{JOB}, suspect="true"}}'
-_SUSPECTS = with_labels(
+_IN_WORDS = (
+    f"{with_labels('row, phase', WHOSE, _FOUND, named_phases(JOB))}\n"
+    f'or label_replace({_ABSTAINING}, "row", "$1", "cause", "(.*)")'
+)
+_FINDINGS_AND_ALERTS = with_labels(
     "trace_key",
     "rank",
-    with_labels("alertname", "rank, phase, cause", f"({with_place(_ACTIVE_VERDICTS, JOB)})", _FIRING),
+    with_labels("alertname, severity", WHOSE, with_place(_IN_WORDS, JOB, of=_ALL), _FIRING, of=_ALL),
     _TRACES,
+    of=_ALL,
 )
 
-_VERDICTS = table(
+_FINDINGS = table(
     "Whose fault it is",
     f"""
-    The costliest first. culprit: the job waits for this rank (or, without a rank, for this group's link) for
-    the share of wall time on the left; the team acts, on this host and GPU, by the runbook. abstain: ARGUS
-    could not judge (coverage: under 80 % of the group reports; activity: not training; pair: two ranks have
-    no majority). Several rows of one rank are one fault seen by several channels. At most {CULPRITS_SHOWN}.
+    The costliest first: the share of its time that the job loses to this rank (or to one of this set, to
+    this group's link, to the whole job), in all of its phases together; the costliest phase is named. The
+    team acts, on this host and GPU, by the runbook; severity says how loud it was told. Without a share:
+    nothing is said of this phase and group, or of the job, and why. At most {CULPRITS_SHOWN}.
     """,
-    [_SUSPECTS],
+    [_FINDINGS_AND_ALERTS],
     {
         "Value": columns.LOST,
-        "verdict": "Verdict",
+        "severity": "Told",
         "rank": "Rank",
+        "set": "One of set",
+        "group": "Group",
         "node": "Host",
+        "row": "What it is",
         "cause": "Cause",
         "team": "Team",
         "alertname": "Runbook",
         "phase": "Phase",
-        "group": "Group",
-        "kernel": "Kernel",
         "level": "Level",
         "trace_key": "Trace",
         "gpu_uuid": "GPU",
     },
     overrides=[
         columns.LOST_SHARE,
-        columns.VERDICT,
+        columns.text("Told", SEVERITY_COLOURS, 80),
         columns.RANK,
+        columns.words("What it is"),
         columns.TEAM,
         columns.RUNBOOK,
-        columns.KERNEL,
         columns.TRACE,
         columns.GPU,
     ],
     sort=columns.LOST,
-    empty="Nobody: no rank and no link costs the job 2 % of its time",
-)
-
-_VICTIMS = f'{_LOST}{{{JOB}, verdict="victim"}}'
-_WAITING = table(
-    "Who only waits",
-    """
-    Ranks that a culprit holds up, by the phase in which they wait, and the longest share of wall time that
-    one of them waits. They are well: leave them alone.
-    """,
-    [
-        f"count by (phase) (count by (rank, phase) ({_VICTIMS}))",
-        f"max by (phase) ({_VICTIMS})",
-    ],
-    {"phase": "Phase", "Value #A": "Ranks", "Value #B": "Longest wait"},
-    overrides=[
-        columns.value("Ranks", EXACT, steps(FACT), 80, 0),
-        columns.value("Longest wait", RATIO, steps(FACT), 110),
-    ],
-    sort="Ranks",
-    empty="Nobody waits for a culprit",
+    empty="Nobody: nothing that was seen costs the job time, or something else explains it",
 )
 
 _LOUD = f'{ALERTS}, severity=~"page|ticket"'
@@ -144,5 +132,9 @@ _ALERTS_OVER_TIME = states(
 SECTION: Final = Section(
     3,
     "Who is to blame",
-    [Line(9, [(24, _VERDICTS)]), Line(8, [(11, _ALERTS), (8, _ALERTS_OVER_TIME), (5, _WAITING)])],
+    [
+        Line(9, [(24, _FINDINGS)]),
+        Line(8, [(11, exclusions.BY_CAUSE), (13, exclusions.OF_RANKS)]),
+        Line(8, [(9, exclusions.SETS), (9, _ALERTS), (6, _ALERTS_OVER_TIME)]),
+    ],
 )
