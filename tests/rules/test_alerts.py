@@ -339,6 +339,52 @@ class TestKernels:
 # ---- the job as a whole
 
 
+class TestWhatSaysLess:
+    """Uneven work and jitter: told while nothing else is."""
+
+    pytestmark = STORIES
+
+    def _job(self, cause: str, cost: float = 0.04) -> Scenario:
+        job = Scenario(("job", "decision"), evaluation=5)
+        job.ranks(range(8), 2 * SAMPLES)
+        job.add("rank:argus_evidence:lost_ratio", f"{cost}x{2 * SAMPLES}", cause=cause, detector="d")
+        return job
+
+    @pytest.mark.parametrize(
+        ("cause", "alert", "severity"),
+        [
+            ("work-uneven", "ArgusGroupImbalance", "info"),
+            ("jitter", "ArgusIterationJitter", "ticket"),
+        ],
+    )
+    def test_it_is_told_after_two_minutes(self, cause: str, alert: str, severity: str) -> None:
+        """Uneven work is nothing that anybody must mend."""
+        job = self._job(cause)
+        query = f'count by (severity) (ALERTS{{alertname="{alert}"}})'
+        job.expect(query, "1m30s", {})
+        job.expect(query, "2m15s", {'{severity="info"}': 1.0})
+        job.expect(query, "10m", {f'{{severity="{severity}"}}': 1.0})
+        job.run()
+
+    @pytest.mark.parametrize("cause", ["work-uneven", "jitter"])
+    def test_it_is_silent_while_anything_else_is_told_and_a_while_after(self, cause: str) -> None:
+        job = self._job(cause)
+        slow = f"_x8 0.1x30 stale _x{2 * SAMPLES - 39}"
+        job.add("rank:argus_evidence:lost_ratio", slow, cause="gpu-compute", rank=3, phase="forward", group="dp")
+        query = 'count(rank:argus_finding:lost_ratio{rank=""})'
+        for minute, told in ((3, 1), (6, 0), (11, 0), (20, 0), (32, 1)):
+            job.expect(query, f"{minute}m", {"{}": 1} if told else {})
+        job.run()
+
+    def test_uneven_work_silences_jitter(self) -> None:
+        """Who has more to do in one step and less in the next makes steps of different length."""
+        job = self._job("jitter")
+        job.add("rank:argus_evidence:lost_ratio", f"0.04x{2 * SAMPLES}", cause="work-uneven", detector="d")
+        query = 'count by (alertname) (ALERTS{alertname!="ArgusRankMissing"})'
+        job.expect(query, "15m", {'{alertname="ArgusGroupImbalance"}': 1.0})
+        job.run()
+
+
 def pauses(seconds: float, every_s: float, until_s: float = 900, phase: str = "optimizer") -> Job:
     """All ranks stop now and then, from the onset on."""
     moments = np.arange(ONSET_S, ONSET_S + until_s, every_s)
@@ -346,7 +392,7 @@ def pauses(seconds: float, every_s: float, until_s: float = 900, phase: str = "o
     return Job(f"{seconds:g} s every {every_s:g} s", slow=slow, lasting_s=3600)
 
 
-JITTER = [pauses(4, 60), pauses(2, 100), pauses(20, 240)]
+JITTER = [pauses(4, 60), pauses(3, 100), pauses(20, 240)]
 QUIET = [
     Job("healthy", lasting_s=3600),
     pauses(0.9, 30),
