@@ -115,7 +115,7 @@ function(c, l, rows)
     expr: text.fill(|||
       (
         job:argus_stalled:seconds * on (%(job)s) group_right () (
-          %(hangs)s * on (%(rank)s) group_left (node, gpu_uuid) rank:argus_stall_suspect:bool
+          %(hangs)s * on (%(rank)s) group_left (node, gpu_uuid) rank:argus_stall_suspect:bool{stage="named"}
           or on (%(who)s) %(hangs)s
         )
         or on (%(job)s) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")

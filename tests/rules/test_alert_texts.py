@@ -120,7 +120,7 @@ def hangs(storage: Storage) -> None:
             cause = str(evidence.pop("cause"))
             storage.evidence(cause, 1, training_job=name, **evidence)
         if "rank" in evidence:
-            place = {"node": "gpu-0", "gpu_uuid": "GPU-3"}
+            place = {"node": "gpu-0", "gpu_uuid": "GPU-3", "stage": "named"}
             storage.ratio("rank:argus_stall_suspect:bool", 1, training_job=name, rank=evidence["rank"], **place)
 
 
