@@ -121,8 +121,8 @@ function(c, l)
           or on (%(job)s) %(elsewhere)s
         ) ^ 0
         * on (%(rank)s) group_left (node, gpu_uuid) (
-          topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(info)s))
-          or on (%(rank)s) max by (%(rank)s) (%(up)s)
+          topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(info)s and on (%(job)s) %(stalled)s))
+          or on (%(rank)s) max by (%(rank)s) (%(up)s and on (%(job)s) %(stalled)s)
         ) ^ 0
       |||, at {
         lost: few(candidate('lost')),

@@ -62,7 +62,7 @@ function(c)
     decision: {
       groups: chain('precedence', c.decisionInterval, precedence.rules)
               + chain('decision', c.decisionInterval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows))
-              + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l))],
+              + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l, rows))],
     },
     health: { groups: [group('health', c.slowInterval, health.rules(c, l))] },
     // Optional: who does not load them finds less, or is told less, and nothing else changes.

@@ -70,13 +70,9 @@ local beat = 'argus_rules_interval_seconds';
             lost,
             before='lost: ',
             after='{{ if gt $value ' + most + '.0 }} and others{{ end }}',
-            otherwise='missing' + words.each(groups, '{{ $one.Labels.group }}', before=' from ')
+            otherwise='missing' + words.each(groups, '{{ $one.Labels.group }}', before=' from ', order='group')
           )) + '.'),
-          description: words.text(words.where(
-            lost,
-            'They ended without notice: the processes crashed or were killed, or the host is gone.',
-            'The topology of the job has them, and no exporter reports them. Of a group of which less than %g %% report nothing is said.' % (100 * c.minCoverage)
-          )),
+          description: 'Lost: the processes ended without notice, crashed or killed, or the host is gone. Missing: the topology of the job has them, and no exporter reports them.',
         },
       }),
       words.alert(about='coverage', alert={

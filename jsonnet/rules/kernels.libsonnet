@@ -7,7 +7,7 @@ local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 local writing = import '../lib/words.libsonnet';
 
-function(c, l)
+function(c, l, rows)
   local words = writing(c);
   // The worker's series end when it does: a restart withdraws nothing.
   local lately(series) = 'last_over_time(' + series + '[' + duration.range(c, c.kernelLookback) + '])';
@@ -24,11 +24,13 @@ function(c, l)
     label: label,
     values: values,
   });
+  // Causes of which the worker accuses ranks.
+  local ofRanks = ['gpu-compute', 'gpu-transfer', 'gpu-memory', 'workload'];
   // Causes that a group of ranks may have in common, the first of which it gets; and what people read of them.
   local ofGroups = ['link-slow', 'gpu-compute', 'gpu-transfer', 'workload'];
   local coordinate = l.list(['coordinate', 'value']);
-  // What is said of several, or of one: 'ranks of llm run', 'rank of llm runs'.
-  local verb(one) = '{{ if eq $value 1.0 }}' + one + 's{{ else }}' + one + '{{ end }}';
+  // What people read of a cause: the words of its first row.
+  local said(name) = [row.words for row in rows if row.as != 'context' && name == (if 'cause' in row then row.cause else row.id)][0];
   [
     words.alert({
       about:: 'A part that fails is a ticket, whatever it costs by now: memory, and the way to the GPU. Of the rest a finding tells what costs enough.',
@@ -44,15 +46,13 @@ function(c, l)
       labels: { level: 'L3' },
       annotations: {
         summary: words.text(
-          '{{ $value }} rank{{ if ne $value 1.0 }}s{{ end }} of ' + words.job + ' '
-          + '{{ if eq $labels.cause "gpu-transfer" }}' + verb('need') + ' longer for copies between host and GPU than those that do the same work'
-          + '{{ else if eq $labels.cause "gpu-memory" }}' + verb('need') + ' far longer for kernels now and then, as memory errors leave it'
-          + '{{ else if eq $labels.cause "workload" }}' + verb('run') + ' kernels longer, and more or less often, than those that do the same work'
-          + '{{ else }}' + verb('need') + ' longer for kernels than those that do the same work{{ end }}'
+          '{{ if eq $value 1.0 }}1 rank{{ else }}Each of {{ $value }} ranks{{ end }} of ' + words.job + ' '
+          + '{{ ' + std.join('{{ else ', ['if eq $labels.cause "' + name + '" }}' + said(name) for name in ofRanks])
+          + '{{ else }}is slow in some kernels{{ end }}'
           + words.each(
             'topk(4, max by (rank, kernel) (' + std.strReplace(anomaly(['@']), '@', '<job>,cause=<cause>') + ') unless on (rank) rank:argus_decision:lost_ratio{<job>})',
             'rank {{ $one.Labels.rank }}' + words.first('argus_rank_info{<job>,rank=<one>}', '{{ with .Labels.node }} on {{ . }}{{ end }}')
-            + ' by {{ $one.Value | humanizePercentage }} in {{ if eq $one.Labels.kernel "all" }}all{{ else }}{{ $one.Labels.kernel }}{{ end }}',
+            + ' by {{ $one.Value | humanizePercentage }} in {{ if eq $one.Labels.kernel "all" }}all kernels{{ else }}{{ $one.Labels.kernel }}{{ end }}',
             before=': '
           ) + '.'
         ),
@@ -73,7 +73,7 @@ function(c, l)
           + ' with {{ $labels.coordinate }} {{ $labels.value }}{{ end }} need longer for kernels than the others that do the same work'
           + words.each(
             'topk(4, max by (kernel) (' + std.strReplace(shift(['@']), '@', '<job>,coordinate=<coordinate>,value=<value>') + '))',
-            '{{ $one.Value | humanizePercentage }} for {{ if eq $one.Labels.kernel "all" }}all{{ else }}{{ $one.Labels.kernel }}{{ end }}',
+            '{{ $one.Value | humanizePercentage }} for {{ if eq $one.Labels.kernel "all" }}all kernels{{ else }}{{ $one.Labels.kernel }}{{ end }}',
             before=': '
           ) + '.'
         ),
