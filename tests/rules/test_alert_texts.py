@@ -45,7 +45,9 @@ class Storage:
             who = {"training_job": name, "rank": rank}
             self.add("argus_rank_up", f"1x{SAMPLES}", **who)
             self.add("argus_rank_number", f"{rank}x{SAMPLES}", **who)
-            self.add("argus_rank_info", f"1x{SAMPLES}", **who, node=f"gpu-{rank // 4}", gpu_uuid=f"GPU-{rank}")
+            self.add(
+                "argus_rank_info", f"1x{SAMPLES}", **who, node=f"gpu-{rank // 4}", gpu_uuid=f"GPU-{rank}"
+            )
 
     def add(self, metric: str, values: str, /, **labels: object) -> None:
         every = {"cluster": "north", "training_job": JOB} | labels
@@ -53,7 +55,9 @@ class Storage:
         self.series.append({"series": f"{metric}{{{pairs}}}", "values": values})
 
     def evidence(self, cause: str, cost: float = 0.16, /, **labels: object) -> None:
-        self.add("rank:argus_evidence:lost_ratio", f"_x{BEGIN} {cost}x{SAMPLES - BEGIN}", cause=cause, **labels)
+        self.add(
+            "rank:argus_evidence:lost_ratio", f"_x{BEGIN} {cost}x{SAMPLES - BEGIN}", cause=cause, **labels
+        )
 
     def ratio(self, metric: str, value: float, /, **labels: object) -> None:
         self.add(metric, f"{value}x{SAMPLES}", **labels)
@@ -69,17 +73,30 @@ def findings(storage: Storage) -> None:
     forward = {"phase": "forward", "group": "dp:0"}
     slow = job("slow") | {"rank": 7}
     storage.evidence("gpu-compute", **slow, **forward)
-    storage.ratio("rank:argus_phase_duration_seconds:median_ratio", 1.5, **slow, **forward, kind="compute", source="event")
+    storage.ratio(
+        "rank:argus_phase_duration_seconds:median_ratio",
+        1.5,
+        **slow,
+        **forward,
+        kind="compute",
+        source="event",
+    )
     storage.ratio("rank:argus_phase_slow:lost_ratio", 0.16, **slow, **forward, kind="compute", source="event")
-    storage.ratio("argus_l3_trace_info", 1, **slow, trace_key="slow/2026-11-25/7/w.perfetto-trace", suspect="true")
+    storage.ratio(
+        "argus_l3_trace_info", 1, **slow, trace_key="slow/2026-11-25/7/w.perfetto-trace", suspect="true"
+    )
     storage.evidence("host-cpu", **job("host"), rank=3, phase="all")
     tensor_parallel = job("set")
     for rank in range(4, 8):
-        storage.evidence("suspect-set", 0.2 - rank / 1000, **tensor_parallel, rank=rank, **forward, set="tp:dp1")
+        storage.evidence(
+            "suspect-set", 0.2 - rank / 1000, **tensor_parallel, rank=rank, **forward, set="tp:dp1"
+        )
     data = {"phase": "data", "group": "dp:0"}
     loading = job("loading") | {"rank": 2}
     storage.evidence("data-input", 0.034, **loading, **data)
-    storage.ratio("rank:argus_phase_duration_seconds:median_ratio", 4.25, **loading, **data, kind="host", source="host")
+    storage.ratio(
+        "rank:argus_phase_duration_seconds:median_ratio", 4.25, **loading, **data, kind="host", source="host"
+    )
     storage.ratio("rank:argus_phase_slow:lost_ratio", 0.034, **loading, **data, kind="host", source="host")
     storage.evidence("host-gc", **job("collecting"), rank=2, phase="all")
     storage.evidence("host-gc", 0.08, **job("unsynchronised"), phase="all")
@@ -93,7 +110,9 @@ def findings(storage: Storage) -> None:
     storage.evidence("collective-late", **job("late"), rank=9, phase="dp-allreduce", group="dp:0")
     linked = job("link")
     storage.evidence("link-slow", **linked, phase="edp-allreduce", group="edp:1")
-    storage.ratio("group:argus_collective_transfer:ratio", 2.13, **linked, phase="edp-allreduce", group="edp:1")
+    storage.ratio(
+        "group:argus_collective_transfer:ratio", 2.13, **linked, phase="edp-allreduce", group="edp:1"
+    )
     regressed = job("regressed")
     storage.evidence("regression", 0.23, **regressed)
     storage.ratio("job:argus_iteration:regression_ratio", 1.3, **regressed, rank=0)
@@ -121,7 +140,9 @@ def hangs(storage: Storage) -> None:
             storage.evidence(cause, 1, training_job=name, **evidence)
         if "rank" in evidence:
             place = {"node": "gpu-0", "gpu_uuid": "GPU-3", "stage": "named"}
-            storage.ratio("rank:argus_stall_suspect:bool", 1, training_job=name, rank=evidence["rank"], **place)
+            storage.ratio(
+                "rank:argus_stall_suspect:bool", 1, training_job=name, rank=evidence["rank"], **place
+            )
 
 
 def kernels(storage: Storage) -> None:
@@ -133,9 +154,22 @@ def kernels(storage: Storage) -> None:
         for rank in range(1, 1 + WORKER_CAUSES.index(cause)) if cause != WORKER_CAUSES[0] else [0]:
             kernel = "all" if rank == 2 else f"gemm_{rank}"
             shift = 0.1 + rank / 100
-            storage.ratio("argus_l3_anomaly", shift, training_job=name, rank=rank, kernel=kernel, cause=cause, team=team, **where)
+            storage.ratio(
+                "argus_l3_anomaly",
+                shift,
+                training_job=name,
+                rank=rank,
+                kernel=kernel,
+                cause=cause,
+                team=team,
+                **where,
+            )
     shift = {"role": "r", "stream": "compute"}
-    for kernel, cause, value in [("gemm", "gpu-compute", 0.2), ("copy", "gpu-transfer", 0.3), ("attention", "gpu-compute", 0.1)]:
+    for kernel, cause, value in [
+        ("gemm", "gpu-compute", 0.2),
+        ("copy", "gpu-transfer", 0.3),
+        ("attention", "gpu-compute", 0.1),
+    ]:
         node = {"coordinate": "node", "value": "gpu-2", "cause": cause, "team": "operations"}
         storage.ratio("argus_l3_group_shift", value, kernel=kernel, **shift, **node)
     none = {"coordinate": "none", "value": "", "cause": "gpu-compute", "team": "operations"}
@@ -150,7 +184,9 @@ def health(storage: Storage) -> None:
             died = f"1x{BEGIN} 0x{SAMPLES - BEGIN}" if rank in lost else f"1x{SAMPLES}"
             storage.add("argus_rank_up", died, **who)
             storage.add("argus_rank_number", f"{rank}x{SAMPLES}", **who)
-            storage.add("argus_rank_info", f"1x{SAMPLES}", **who, node=f"gpu-{rank // 4}", gpu_uuid=f"GPU-{rank}")
+            storage.add(
+                "argus_rank_info", f"1x{SAMPLES}", **who, node=f"gpu-{rank // 4}", gpu_uuid=f"GPU-{rank}"
+            )
     for rank in range(6):
         who = {"training_job": "incomplete", "rank": rank}
         storage.ratio("argus_rank_up", 1, **who)
@@ -163,11 +199,15 @@ def health(storage: Storage) -> None:
         storage.ratio("argus_channel_up", 0, **who, channel="kernels")
         storage.ratio("argus_channel_info", 1, **who, channel="kernels", reason="profiler_conflict")
         storage.add("argus_records_total", f"0+1500x{SAMPLES}", **who, channel="kernels")
-        storage.add("argus_records_dropped_total", f"0+60x{SAMPLES}", **who, channel="kernels", reason="ring_full")
+        storage.add(
+            "argus_records_dropped_total", f"0+60x{SAMPLES}", **who, channel="kernels", reason="ring_full"
+        )
         storage.add("argus_producer_cpu_seconds_total", f"0+0.3x{SAMPLES}", **who, channel="phases")
     storage.series.append({"series": "argus_l3_last_success_timestamp_seconds", "values": "300x20 stale"})
     seldom = " ".join("30" if sample % 4 < 1 else "_" for sample in range(SAMPLES))
-    storage.series.append({"series": 'argus_rules_interval_seconds{rule_group="argus-phases"}', "values": seldom})
+    storage.series.append(
+        {"series": 'argus_rules_interval_seconds{rule_group="argus-phases"}', "values": seldom}
+    )
 
 
 STORIES = {findings: ["decision"], hangs: ["decision"], kernels: ["decision"], health: ["job", "health"]}

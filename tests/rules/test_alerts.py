@@ -71,9 +71,13 @@ class TestCoverage:
     @pytest.mark.parametrize(
         ("places", "clash"),
         [
-            pytest.param([{}, {"gpu_uuid": "GPU-2"}], True, id="two clusters whose hosts have the same names"),
+            pytest.param(
+                [{}, {"gpu_uuid": "GPU-2"}], True, id="two clusters whose hosts have the same names"
+            ),
             pytest.param([{}, {"node": "n2"}], True, id="two users in one cluster"),
-            pytest.param([{"cluster": "x"}, {"cluster": "y", "node": "n2"}], False, id="two clusters by label"),
+            pytest.param(
+                [{"cluster": "x"}, {"cluster": "y", "node": "n2"}], False, id="two clusters by label"
+            ),
             pytest.param([{"replica": "a"}, {"replica": "b"}], False, id="two scrapers of one job"),
             pytest.param([{}], False, id="one job"),
         ],
@@ -131,7 +135,9 @@ class TestItself:
     def test_more_than_one_record_in_a_hundred_lost_is_a_ticket(self, lost: int, told: bool) -> None:
         job = Scenario(("job", "health"))
         job.add("argus_records_total", f"0+1500x{SAMPLES}", rank=0, channel="kernels")
-        job.add("argus_records_dropped_total", f"0+{lost}x{SAMPLES}", rank=0, channel="kernels", reason="socket")
+        job.add(
+            "argus_records_dropped_total", f"0+{lost}x{SAMPLES}", rank=0, channel="kernels", reason="socket"
+        )
         job.expect(fires("ArgusRecordsDropped"), "12m", {"{}": 1} if told else {})
         job.run()
 
@@ -150,7 +156,9 @@ LAST = "argus_l3_last_success_timestamp_seconds"
 WORKER_SAMPLES = 60
 
 
-def successes(*, until: int = WORKER_SAMPLES, missing: range = range(0), samples: int = WORKER_SAMPLES) -> str:
+def successes(
+    *, until: int = WORKER_SAMPLES, missing: range = range(0), samples: int = WORKER_SAMPLES
+) -> str:
     """A cycle each minute succeeds until a sample; some samples are missing."""
     return " ".join(
         "_" if sample in missing else str(min(sample, until) // 4 * 4 * STEP) for sample in range(samples)
@@ -230,7 +238,9 @@ class TestRuler:
             pytest.param(beats(60, range(40, 46)), False, id="a restart of six minutes"),
             pytest.param(beats(60, range(50)), False, id="young"),
             pytest.param(beats(60, range(46, MINUTES)), False, id="a group that is no longer loaded"),
-            pytest.param(beats(240, [m for m in range(MINUTES) if m % 4]), False, id="seldom, as it should be"),
+            pytest.param(
+                beats(240, [m for m in range(MINUTES) if m % 4]), False, id="seldom, as it should be"
+            ),
         ],
     )
     def test_a_ruler_that_misses_more_than_a_fifth_of_its_evaluations_is_a_ticket(
@@ -264,7 +274,9 @@ class TestKernels:
         job.ranks(range(8), SAMPLES)
         return job
 
-    def _anomaly(self, job: Scenario, values: str, rank: int, kernel: str, cause: str = "gpu-compute") -> None:
+    def _anomaly(
+        self, job: Scenario, values: str, rank: int, kernel: str, cause: str = "gpu-compute"
+    ) -> None:
         where = {"rank": rank, "kernel": kernel, "stream": "compute", "verdict": "culprit"}
         team = "algorithm" if cause == "workload" else "operations"
         job.add("argus_l3_anomaly", values, **where, cause=cause, team=team)
@@ -276,7 +288,9 @@ class TestKernels:
             for kernel in range(9):
                 self._anomaly(job, f"0.1x{SAMPLES}", rank, f"k{kernel}", "workload")
         self._anomaly(job, f"0.1x{SAMPLES}", 7, "k", "gpu-memory")
-        query = 'sum by (cause, severity, team) (ALERTS{alertname="ArgusKernelDegraded", alertstate="firing"})'
+        query = (
+            'sum by (cause, severity, team) (ALERTS{alertname="ArgusKernelDegraded", alertstate="firing"})'
+        )
         told = {
             '{cause="workload", severity="info", team="algorithm"}': 1.0,
             '{cause="gpu-memory", severity="ticket", team="operations"}': 1.0,
@@ -310,7 +324,13 @@ class TestKernels:
         begin = 40
         gap = f"0.1x{begin - 1} stale _x{missing} 0.1x{SAMPLES}"
         self._anomaly(job, gap, 3, "k")
-        shift = {"role": "r", "kernel": "k", "stream": "compute", "cause": "gpu-compute", "team": "operations"}
+        shift = {
+            "role": "r",
+            "kernel": "k",
+            "stream": "compute",
+            "cause": "gpu-compute",
+            "team": "operations",
+        }
         job.add("argus_l3_group_shift", gap, **shift, coordinate="node", value="n1")
         for alert in ("ArgusKernelDegraded", "ArgusKernelGroupShift"):
             job.expect(fires(alert), at(begin + missing), {"{}": 1} if stays else {})
@@ -323,7 +343,13 @@ class TestKernels:
         for kernel in range(6):
             cause = "gpu-transfer" if kernel % 2 else "gpu-compute"
             job.add("argus_l3_group_shift", f"0.2x{SAMPLES}", **node, cause=cause, kernel=f"k{kernel}")
-        job.add("argus_l3_group_shift", f"-0.2x{SAMPLES}", **node | {"value": "n2"}, cause="gpu-compute", kernel="k")
+        job.add(
+            "argus_l3_group_shift",
+            f"-0.2x{SAMPLES}",
+            **node | {"value": "n2"},
+            cause="gpu-compute",
+            kernel="k",
+        )
         nowhere = node | {"coordinate": "none", "value": ""}
         job.add("argus_l3_group_shift", f"0.2x{SAMPLES}", **nowhere, cause="gpu-compute", kernel="k")
         labels = "coordinate, value, cause, severity"
@@ -370,7 +396,9 @@ class TestWhatSaysLess:
     def test_it_is_silent_while_anything_else_is_told_and_a_while_after(self, cause: str) -> None:
         job = self._job(cause)
         slow = f"_x8 0.1x30 stale _x{2 * SAMPLES - 39}"
-        job.add("rank:argus_evidence:lost_ratio", slow, cause="gpu-compute", rank=3, phase="forward", group="dp")
+        job.add(
+            "rank:argus_evidence:lost_ratio", slow, cause="gpu-compute", rank=3, phase="forward", group="dp"
+        )
         query = 'count(rank:argus_finding:lost_ratio{rank=""})'
         for minute, told in ((3, 1), (6, 0), (11, 0), (20, 0), (32, 1)):
             job.expect(query, f"{minute}m", {"{}": 1} if told else {})

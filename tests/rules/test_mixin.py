@@ -123,7 +123,9 @@ def test_no_word_of_ours_reaches_the_phone(rule: dict[str, Any]) -> None:
     """Neither names of causes nor of series, but in conditions and queries."""
     for name in ("summary", "description"):
         read = re.sub(r"{{.*?}}", "", rule["annotations"][name])
-        assert not re.search(r"culprit|verdict|abstain|victim|straggler|argus_|[a-z]+-[a-z]+-", read, re.I), read
+        assert not re.search(r"culprit|verdict|abstain|victim|straggler|argus_|[a-z]+-[a-z]+-", read, re.I), (
+            read
+        )
 
 
 def test_names_are_contract_and_alerts_have_one_rule_each() -> None:
