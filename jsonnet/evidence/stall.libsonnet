@@ -32,11 +32,6 @@ function(c, l)
   local count(expr) = text.fill('count by (%(job)s) (max by (%(rank)s) (%(expr)s))', at { expr: expr });
   // Some of the job's ranks, not most of them.
   local few(expr) = text.fill('(%(expr)s) and on (%(job)s) (%(count)s <= on (%(job)s) %(share)s * %(ranks)s)', at { expr: expr, count: count(expr) });
-  local elsewhere = text.fill(|||
-    max by (%(rank)s) (%(open)s or %(lag)s)
-    unless on (%(rank)s) %(waiting)s
-    and on (%(job)s) (%(count)s >= on (%(job)s) %(share)s * %(ranks)s)
-  |||, at { count: count(at.waiting) });
   [
     {
       about:: 'Seconds since the last iteration of a job, only while that is far beyond the usual, or beyond all measure.',
@@ -111,6 +106,16 @@ function(c, l)
       |||, at),
     },
     {
+      about:: 'Ranks that do not wait while most ranks do.',
+      record: 'rank:argus_stall_suspect:bool',
+      labels: { stage: 'elsewhere' },
+      expr: text.fill(|||
+        max by (%(rank)s) (%(open)s or %(lag)s) ^ 0
+        unless on (%(rank)s) %(waiting)s
+        and on (%(job)s) (%(count)s >= on (%(job)s) %(share)s * %(ranks)s)
+      |||, at { count: count(at.waiting) }),
+    },
+    {
       about:: 'Whom a stalled job waits for, and where: lost ranks before ranks that are behind, those before ranks that are elsewhere.',
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'named' },
@@ -119,17 +124,17 @@ function(c, l)
           %(lost)s
           or on (%(job)s) %(behind)s
           or on (%(job)s) %(elsewhere)s
-        ) ^ 0
+        )
         * on (%(rank)s) group_left (node, gpu_uuid) (
           topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(info)s and on (%(job)s) %(stalled)s))
-          or on (%(rank)s) max by (%(rank)s) (%(up)s and on (%(job)s) %(stalled)s)
-        ) ^ 0
+          or on (%(rank)s) max by (%(rank)s) (%(any)s)
+        )
       |||, at {
         lost: few(candidate('lost')),
         behind: few(candidate('behind')),
-        elsewhere: elsewhere,
+        elsewhere: candidate('elsewhere'),
+        any: 'rank:argus_stall_suspect:bool{stage!="named"}',
         info: l.raw('argus_rank_info'),
-        up: l.raw('argus_rank_up'),
       }),
     },
     {
