@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rules.promtool import complaints, needs_promtool, rules_of
+from rules.promtool import Document, complaints, firing, needs_promtool, rules_of
 
 pytestmark = needs_promtool
 RULES = Path(__file__).resolve().parents[2] / "rules"
@@ -67,15 +67,14 @@ def neighbours() -> Series:
 def told(inputs: Series, query: str, expected: Expected) -> str:
     """What promtool complains of."""
     listed = [{"labels": labels, "value": value} for labels, value in expected.items()]
-    return _complaints(
-        inputs, {"promql_expr_test": [{"expr": query, "eval_time": AT, "exp_samples": listed}]}
-    )
+    asked = {"promql_expr_test": [{"expr": query, "eval_time": AT, "exp_samples": listed}]}
+    return complaints(_document(inputs, asked))
 
 
-def _complaints(inputs: Series, asked: Mapping[str, Any]) -> str:
+def _document(inputs: Series, asked: Mapping[str, Any]) -> Document:
     files = rules_of(RULES / f"argus.{name}.rules.yaml" for name in ("job", "decision", "hardware"))
     test = {"interval": "5s", "input_series": inputs, **asked}
-    return complaints({**files, "evaluation_interval": "5s", "tests": [test]})
+    return {**files, "evaluation_interval": "5s", "tests": [test]}
 
 
 FIELDS = "max by (rank, field) (rank:argus_hardware:current)"
