@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from argus_core.causes import WORDS
 from argus_simulator.demo.plan import plan
 
 COMMAND = str(Path(sys.executable).parent / "argus-simulator")
@@ -31,13 +32,13 @@ def test_the_demo_finds_exactly_the_slow_rank(seed: int):
     assert last["expected"] == {
         "alert": expected.alert,
         "rank": expected.rank,
-        "phase": expected.phase,
+        "cause": expected.cause,
         "team": expected.team,
     }
     assert last["found"] == [last["expected"]], done.stdout
     assert last["ok"] is True
     assert done.returncode == 0
-    assert f"Found: rank {expected.rank} is slow in phase {expected.phase}" in done.stdout
+    assert f"Found: rank {expected.rank} {WORDS[expected.cause]}" in done.stdout
 
 
 @pytest.mark.e2e
@@ -51,6 +52,6 @@ def test_the_demo_finds_a_slow_rank_of_real_training():
     last = json.loads(line)
     assert last["ok"] is True, done.stderr
     assert last["found"] == [
-        {"alert": "ArgusStragglerRank", "rank": "2", "phase": "forward", "team": "operations"}
+        {"alert": "ArgusStragglerRank", "rank": "2", "cause": "gpu-compute", "team": "operations"}
     ]
     assert done.returncode == 0

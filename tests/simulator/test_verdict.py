@@ -12,8 +12,9 @@ from argus_simulator.stack import Notification
 
 TRUTH = truth_of(3, "forward", 2.0)
 DATA_TRUTH = truth_of(3, "data", 2.0)
-RIGHT = {"alertname": "ArgusStragglerRank", "rank": "3", "phase": "forward", "team": "operations"}
+RIGHT = {"alertname": "ArgusStragglerRank", "rank": "3", "cause": "gpu-compute", "team": "operations"}
 KERNEL = {"alertname": "ArgusKernelDegraded", "rank": "3", "kernel": "flash", "team": "operations"}
+LINK = {"alertname": "ArgusCollectiveSlowLink", "group": "dp", "cause": "link-slow", "team": "operations"}
 
 
 def delivered(labels: dict[str, str], severity: str = "page", status: str = "firing") -> Notification:
@@ -32,13 +33,13 @@ def test_every_severity_of_one_accusation_counts_once():
     "wrong",
     [
         {**RIGHT, "rank": "4"},
-        {**RIGHT, "phase": "backward"},
-        {**RIGHT, "alertname": "ArgusCollectiveLateRank", "phase": "dp-all-reduce"},
-        {"alertname": "ArgusCollectiveSlowLink", "phase": "dp-all-reduce", "team": "operations"},
+        {**RIGHT, "cause": "host-cpu"},
+        {**RIGHT, "alertname": "ArgusCollectiveLateRank", "cause": "collective-late"},
+        LINK,
         {**KERNEL, "rank": "5"},
         {**KERNEL, "team": "infrastructure"},
     ],
-    ids=["rank", "phase", "late rank", "link", "kernel of another rank", "kernel to another team"],
+    ids=["rank", "cause", "late rank", "link", "kernel of another rank", "kernel to another team"],
 )
 @pytest.mark.parametrize("severity", ["info", "ticket", "page"])
 def test_any_other_accusation_spoils_the_verdict(wrong: dict[str, str], severity: str):
@@ -60,7 +61,7 @@ def test_kernels_of_the_culprit_support_a_compute_verdict():
 
 def test_kernels_do_not_support_a_host_verdict():
     """A slow loader slows no kernel: then a kernel alert accuses wrongly, the right rank or not."""
-    right = {"alertname": "ArgusHostStall", "rank": "3", "phase": "data", "team": "algorithm"}
+    right = {"alertname": "ArgusHostStall", "rank": "3", "cause": "data-input", "team": "algorithm"}
     assert judge(DATA_TRUTH, [delivered(right)]).ok
     assert not judge(DATA_TRUTH, [delivered(right), delivered(KERNEL)]).ok
 
@@ -86,7 +87,7 @@ def test_the_last_line_has_found_expected_and_ok():
     """Its shape is what scripts read."""
     page = delivered(RIGHT)
     outcome = Outcome(judge(TRUTH, [page]), (), None, page)
-    accusation = '{"alert": "ArgusStragglerRank", "rank": "3", "phase": "forward", "team": "operations"}'
+    accusation = '{"alert": "ArgusStragglerRank", "rank": "3", "cause": "gpu-compute", "team": "operations"}'
     assert outcome.as_json() == f'{{"found": [{accusation}], "expected": {accusation}, "ok": true}}'
 
 
@@ -99,6 +100,6 @@ def test_an_accusation_in_the_healthy_part_is_not_ok():
 def test_seeds_reach_every_phase_and_many_ranks():
     """Twenty seeds tell different stories, and the same seed the same one."""
     stories = [plan(seed) for seed in range(20)]
-    assert {story.truth.expected.phase for story in stories} == set(FAULT_PHASES)
+    assert {story.truth.phase for story in stories} == set(FAULT_PHASES)
     assert len({story.truth.rank for story in stories}) >= 5
     assert plan(11) == plan(11)

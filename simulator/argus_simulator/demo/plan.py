@@ -40,7 +40,8 @@ def plan(seed: int) -> Plan:
         seed=seed,
         step_seconds=_STEP_S,
         topology=TopologySettings(dp=RANKS),
-        model=ModelSettings(loader_share=_LOADER_SHARE),
+        # As real producers do: what a phase waits for is said, and whose kernels run in it.
+        model=ModelSettings(loader_share=_LOADER_SHARE, signals="kernels"),
         faults={"slow-rank": slow_phase(rank, phase, factor)},
     )
     return Plan(scenario, truth_of(rank, phase, factor, ONSET_STEP))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from argus_core.causes import WORDS
 from argus_simulator.demo.story import Outcome
 from argus_simulator.demo.training import Training
 from argus_simulator.demo.truth import Accusation
@@ -15,14 +16,14 @@ _KERNELS_SHOWN = 3
 
 def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
     """The result, the truth, and where to look further."""
-    expected = training.truth.expected
+    expected, phase = training.truth.expected, training.truth.phase
     yield ""
     if outcome.page is None:
-        yield f"Not found: no page named rank {expected.rank}, phase {expected.phase}."
+        yield f"Not found: no page named rank {expected.rank}, slow in phase {phase}."
     else:
-        yield f"Found: rank {expected.rank} is slow in phase {expected.phase}."
+        yield f"Found: rank {expected.rank} {WORDS[expected.cause]}."
         yield f"  who knows  team {expected.team}, paged by {expected.alert} on {outcome.page.path}"
-        yield f"  how slow   {_how_slow(stack, expected)}"
+        yield f"  how slow   {_how_slow(stack, expected, phase)}"
         yield f"  how fast   {_how_fast(outcome, training)}"
     if outcome.verdict.supporting:
         kernels = sorted(
@@ -47,12 +48,13 @@ def _trace(stack: Stack, made: Accusation) -> Iterator[str]:
             yield f"trace         {stack.l3_worker.url}/traces/{labels['trace_key']}?ui=1"
 
 
-def _how_slow(stack: Stack, made: Accusation) -> str:
-    """From the recorded rules, as a dashboard would show it."""
-    which = f'{{rank="{made.rank}", phase="{made.phase}"}}'
-    ratio = stack.query(f"max(rank:argus_phase_duration_seconds:median_ratio{which})")
-    lost = stack.query(f"max(rank:argus_verdict:lost_ratio{which})")
-    parts = [f"{value:.2f} times the median of its group" for _, value in ratio]
+def _how_slow(stack: Stack, made: Accusation, phase: str) -> str:
+    """From what rules record, as a dashboard would show it."""
+    of_phase = f'rank="{made.rank}", phase="{phase}"'
+    ratio = stack.query(f"max(rank:argus_phase_duration_seconds:median_ratio{{{of_phase}}})")
+    of_cause = f'rank="{made.rank}", cause="{made.cause}"'
+    lost = stack.query(f"max(rank:argus_finding:lost_ratio{{{of_cause}}})")
+    parts = [f"{value:.2f} times the median of its group in {phase}" for _, value in ratio]
     parts += [f"costs the job {value:.0%} of its time" for _, value in lost]
     return "; ".join(parts) or "no longer known"
 
@@ -70,7 +72,7 @@ def _how_fast(outcome: Outcome, training: Training) -> str:
 def _wrong(wrong: Collection[Accusation], stack: Stack, training: Training) -> Iterator[str]:
     onset = training.onset() or 0.0
     for made in sorted(wrong, key=str):
-        who = " ".join(part for part in (made.alert, made.rank and f"rank {made.rank}", made.phase) if part)
+        who = " ".join(part for part in (made.alert, made.rank and f"rank {made.rank}", made.cause) if part)
         delivered = ", ".join(
             f"{one.labels.get('severity')} {one.status} at {one.received - onset:+.1f} s"
             for one in stack.notifications()

@@ -46,8 +46,8 @@ class TorchTraining:
 
     @property
     def truth(self) -> Truth:
-        expected = Accusation("ArgusStragglerRank", str(self._rank), "forward", "operations")
-        return Truth(self._rank, _FACTOR, self._steps_at(self._onset), expected, ())
+        expected = Accusation("ArgusStragglerRank", str(self._rank), "gpu-compute", "operations")
+        return Truth(self._rank, "forward", _FACTOR, self._steps_at(self._onset), expected, ())
 
     @property
     def truth_text(self) -> str:

@@ -52,7 +52,7 @@ class SimulatedTraining:
         self.description = f"a simulated job of {plan.scenario.topology.dp} ranks (data-parallel)"
         truth = plan.truth
         self.truth_text = (
-            f"rank {truth.rank} takes {truth.factor:g} times as long in {truth.expected.phase} "
+            f"rank {truth.rank} takes {truth.factor:g} times as long in {truth.phase} "
             f"from step {truth.onset_step} on"
         )
         self._scenario = plan.scenario

@@ -15,7 +15,7 @@ class Accusation:
 
     alert: str
     rank: str
-    phase: str
+    cause: str
     team: str
 
 
@@ -24,6 +24,7 @@ class Truth:
     """What is wrong, and the accusation that should come of it."""
 
     rank: int
+    phase: str
     factor: float
     onset_step: int
     expected: Accusation
@@ -34,9 +35,9 @@ class Truth:
 def truth_of(rank: int, phase: FaultPhase, factor: float, onset_step: int = 0) -> Truth:
     """A slow loader is the host's, every other slow phase the GPU's."""
     if phase == "data":
-        expected = Accusation("ArgusHostStall", str(rank), phase, "algorithm")
+        expected = Accusation("ArgusHostStall", str(rank), "data-input", "algorithm")
         also: tuple[str, ...] = ()
     else:
-        expected = Accusation("ArgusStragglerRank", str(rank), phase, "operations")
+        expected = Accusation("ArgusStragglerRank", str(rank), "gpu-compute", "operations")
         also = ("ArgusKernelDegraded",)
-    return Truth(rank, factor, onset_step, expected, also)
+    return Truth(rank, phase, factor, onset_step, expected, also)

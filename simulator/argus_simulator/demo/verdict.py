@@ -39,12 +39,12 @@ class Verdict:
 def accusation(notification: Notification) -> Accusation:
     labels = notification.labels
     return Accusation(
-        notification.alert, labels.get("rank", ""), labels.get("phase", ""), labels.get("team", "")
+        notification.alert, labels.get("rank", ""), labels.get("cause", ""), labels.get("team", "")
     )
 
 
 def judge(truth: Truth, delivered: Iterable[Notification]) -> Verdict:
-    """Sort deliveries of any severity; one accusation for each alert, rank and phase."""
+    """Sort deliveries of any severity; one accusation for each alert, rank and cause."""
     found: dict[tuple[str, str, str], Accusation] = {}
     supporting: dict[tuple[tuple[str, str], ...], Notification] = {}
     other: set[str] = set()
@@ -57,8 +57,8 @@ def judge(truth: Truth, delivered: Iterable[Notification]) -> Verdict:
         elif supports(made, truth):
             supporting.setdefault(tuple(sorted(notification.labels.items())), notification)
         else:
-            found.setdefault((made.alert, made.rank, made.phase), made)
-    ordered = tuple(sorted(found.values(), key=lambda made: (made.alert, made.rank, made.phase)))
+            found.setdefault((made.alert, made.rank, made.cause), made)
+    ordered = tuple(sorted(found.values(), key=lambda made: (made.alert, made.rank, made.cause)))
     return Verdict(truth.expected, ordered, tuple(supporting.values()), tuple(sorted(other)))
 
 
