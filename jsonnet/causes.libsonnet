@@ -7,6 +7,7 @@
 //     'program' is named by the worker alone.
 //   team, level: who can mend it, and which level of the paper tells it.
 //   most: the highest severity.
+//   info: told as such from `hold` seconds on, while it does not last or cost enough for more.
 //   yields: [{to: ids, at: 'rank' or 'job', factor}]: excused where it costs at most `factor` times what they cost there.
 //     At the same rank their evidence counts: it is of one thing, measured in several ways. In the rest of the job only
 //     those do who stand themselves, or the evidence of those (`by: 'evidence'`) who yield to nobody that the row itself
@@ -15,7 +16,7 @@
 //     of the family above them: the first that has evidence is the cause.
 //   words: what it is, in a sentence about a rank, a set, a group or the job.
 local context = { as: 'context', yields: [] };
-local culprit = { as: 'culprit', yields: [], level: 'L2', most: 'page' };
+local culprit = { as: 'culprit', yields: [], level: 'L2', most: 'page', info: false };
 // What two ways of measuring one thing differ by.
 local tie = 1.5;
 local pauses = ['host-gc', 'host-jit'];
@@ -41,6 +42,9 @@ local ofHistory(rows) = [
   } + rows[number]
   for number in std.range(0, std.length(rows) - 1)
 ];
+local anybody = ofRanks + ['workload', 'suspect-set', 'link-slow', 'collective-late'];
+// Whatever it costs.
+local any = 1000;
 [
   { id: 'hang', cause: 'hang-host', as: 'hang', team: 'operations', words: 'hangs' },
   { id: 'hang', cause: 'hang-data', as: 'hang', team: 'algorithm', phases: 'data', words: 'hangs while it fetches data' },
@@ -139,6 +143,28 @@ local ofHistory(rows) = [
     level: 'L1',
     words: 'is slower than before, on all ranks alike',
     yields: explained,
+  },
+  culprit {
+    id: 'work-uneven',
+    team: 'algorithm',
+    level: 'L1',
+    most: 'info',
+    info: true,
+    words: 'has work that is spread unevenly over its ranks',
+    yields: [{ to: anybody, at: 'job', factor: any }],
+  },
+  culprit {
+    id: 'jitter',
+    team: 'infrastructure',
+    level: 'L1',
+    most: 'ticket',
+    info: true,
+    words: 'has iterations that take far longer than the others, again and again',
+    // Who has more to do now and then makes single iterations longer.
+    yields: [
+      { to: anybody + ['more-work'], at: 'job', factor: any },
+      { to: ['fabric', 'regression', 'work-uneven'], at: 'job', by: 'evidence', factor: any },
+    ],
   },
 ] + ofHistory([
   { cause: 'colocation', team: 'infrastructure', words: 'runs every kernel slower than earlier runs of its model: something else runs on its GPUs' },

@@ -36,6 +36,7 @@ class Job:
         waits: of `forward` and `backward`, with the set of ranks that wait for one another, by rank.
         until_s: when each rank leaves without a word, by rank; for ever where it is not named.
         stops_s: when the whole job stops to make steps.
+        typed: the store keeps each metric's type as a label.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Job:
     until_s: Mapping[int, float] = field(default_factory=dict)
     stops_s: float = np.inf
     instances: tuple[str, ...] = ("host:9877",)
+    typed: bool = False
 
     def series(self) -> Series:
         """All that the rules read of it, as scraped."""
@@ -96,6 +98,8 @@ class Job:
         def add(metric: str, values: Floats | float, **labels: str) -> None:
             known = {"__name__": metric, "training_job": self.name, "rank": str(rank), "instance": instance}
             known |= {"cluster": self.cluster} if self.cluster else {}
+            if self.typed and not metric.endswith("timestamp_seconds"):
+                known["__type__"] = "counter" if metric.endswith(("_sum", "_count", "_total")) else "gauge"
             until_the_end = np.append(np.broadcast_to(values, at.shape), STALE)
             found[tuple(sorted((known | labels).items()))] = stamps, until_the_end
 

@@ -134,7 +134,7 @@ def test_names_of_phases_and_kernels_are_bound(tmp_path: Path):
     texts = {name.name_id: wire.decode_text(name.text) for name in records(packets, wire.Name)}  # type: ignore[attr-defined]
     phases = {texts[span.phase_id] for span in records(packets, wire.Span)}  # type: ignore[attr-defined]
     kernels = {texts[kernel.name_id] for kernel in records(packets, wire.Kernel)}  # type: ignore[attr-defined]
-    assert phases == {"data", "forward", "backward", "dp-all-reduce", "optimizer"}
+    assert phases == {"data", "forward", "backward", "dp-allreduce", "optimizer"}
     assert kernels == set(Job(SHAPE, [], 0).next_step().plan.names)
 
 
@@ -344,7 +344,7 @@ def test_the_shared_page_tells_who_hangs_where(tmp_path: Path, phases: str, open
     assert [span.phase for span in pages[2].open_spans] == [open_on_culprit]
     if phases != "optimizer":
         entered = {rank: page.collectives[0].number for rank, page in pages.items()}
-        assert {span.phase for span in pages[0].open_spans} == {"dp-all-reduce"}
+        assert {span.phase for span in pages[0].open_spans} == {"dp-allreduce"}
         assert entered[2] < entered[0] == entered[1] == entered[3]
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from argus_simulator.demo.plan import plan
+from argus_simulator.demo.plan import ONSET_STEP, plan
 from argus_simulator.demo.story import Outcome
 from argus_simulator.demo.truth import FAULT_PHASES, truth_of
 from argus_simulator.demo.verdict import judge
+from argus_simulator.engine.job import Job
 from argus_simulator.stack import Notification
 
 TRUTH = truth_of(3, "forward", 2.0)
 DATA_TRUTH = truth_of(3, "data", 2.0)
 RIGHT = {"alertname": "ArgusStragglerRank", "rank": "3", "cause": "gpu-compute", "team": "operations"}
-KERNEL = {"alertname": "ArgusKernelDegraded", "rank": "3", "kernel": "flash", "team": "operations"}
-LINK = {"alertname": "ArgusCollectiveSlowLink", "group": "dp", "cause": "link-slow", "team": "operations"}
+KERNEL = {"alertname": "ArgusKernelDegraded", "rank": "3", "team": "operations"}
 
 
 def delivered(labels: dict[str, str], severity: str = "page", status: str = "firing") -> Notification:
@@ -35,11 +37,13 @@ def test_every_severity_of_one_accusation_counts_once():
         {**RIGHT, "rank": "4"},
         {**RIGHT, "cause": "host-cpu"},
         {**RIGHT, "alertname": "ArgusCollectiveLateRank", "cause": "collective-late"},
-        LINK,
+        {**RIGHT, "alertname": "ArgusGroupImbalance", "cause": "workload", "team": "algorithm"},
+        {"alertname": "ArgusStragglerRank", "set": "tp:dp0", "cause": "gpu-compute", "team": "operations"},
+        {"alertname": "ArgusCollectiveSlowLink", "group": "dp", "cause": "link-slow", "team": "operations"},
         {**KERNEL, "rank": "5"},
         {**KERNEL, "team": "infrastructure"},
     ],
-    ids=["rank", "cause", "late rank", "link", "kernel of another rank", "kernel to another team"],
+    ids=["rank", "cause", "late", "work", "set", "link", "another rank's kernel", "kernel to another team"],
 )
 @pytest.mark.parametrize("severity", ["info", "ticket", "page"])
 def test_any_other_accusation_spoils_the_verdict(wrong: dict[str, str], severity: str):
@@ -95,6 +99,19 @@ def test_an_accusation_in_the_healthy_part_is_not_ok():
     """Even the right one came before there was anything to find."""
     page = delivered(RIGHT)
     assert not Outcome(judge(TRUTH, [page]), (TRUTH.expected,), None, page).ok
+
+
+def test_every_story_costs_what_a_page_needs():
+    """5 % of the time of the job, with room, whatever the phase and the factor."""
+
+    def seconds(job: Job) -> float:
+        job.jump(ONSET_STEP)
+        return max(int(job.next_step().end_ns.max()) for _ in range(40)) / 1e9
+
+    for seed in range(40):
+        scenario = plan(seed).scenario
+        faulty, healthy = seconds(scenario.job()), seconds(dataclasses.replace(scenario, faults={}).job())
+        assert 1 - healthy / faulty > 0.06, scenario.faults
 
 
 def test_seeds_reach_every_phase_and_many_ranks():

@@ -20,6 +20,15 @@ import promql_parser
 from tools.generate_rules import annotated
 from tools.lint.sources import ROOT, Rule
 
+OPTIONAL: Final = frozenset({"argus.history.rules.yaml", "argus.hardware.rules.yaml"})
+"""Files that a site may leave out: their names count apart."""
+MOST: Final = {"names": 60, "names_with_optional": 72, "depth": 12, "depth_l1": 15, "depth_by_rule": 20}
+"""What one can still follow; `promql_kb`, `groups` and `characters` likewise."""
+MOST_KB: Final = 80
+MOST_GROUPS: Final = 60
+MOST_CHARACTERS: Final = 1500
+MOST_CHARACTERS_L1: Final = 6000
+L1_FILE: Final = "argus.regression.rules.yaml"
 LONGEST_GROUP: Final = 20
 """Rules; more of them do not fit into one's head, and run one after another."""
 JOB_ALERTS: Final = frozenset({"ArgusIterationRegression", "ArgusIterationJitter"})

@@ -34,7 +34,7 @@ from argus_exporter.kernels.anatomy import (
 from argus_exporter.kernels.pairs import stream_keys
 from argus_exporter.kernels.step_records import Mark, Step, StepRecords
 
-_EVERY_S: Final = 5.0
+DIVIDE_SECONDS: Final = 5.0
 """Below usual scrape intervals. A division costs some 500 us and 100 ns a kernel: not for every step."""
 _PHASES_LIMIT: Final = 4
 _SERIES_LIMIT: Final = 30
@@ -58,6 +58,7 @@ class PhaseAnatomy:
         communication: patterns of kernel names that communicate, beside those that ARGUS knows.
         settle_seconds: how late kernel records may come.
         group_of: name of the communicator's group along a parallel dimension; of None, of an unknown one.
+        every_seconds: how often `advance` divides.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class PhaseAnatomy:
         communication: tuple[str, ...],
         settle_seconds: float,
         group_of: Callable[[str | None], str],
+        every_seconds: float = DIVIDE_SECONDS,
     ) -> None:
+        self.every_seconds = every_seconds
         self.records = StepRecords(settle_seconds)
         """What comes, until it is divided."""
         self.communication = communication
@@ -96,8 +99,8 @@ class PhaseAnatomy:
         self._name_streams()
 
     def advance(self, now: float) -> None:
-        """Divide the steps that are complete, every five seconds; `now` is monotonic seconds."""
-        if now - self._divided_at < _EVERY_S:
+        """Divide the steps that are complete, every `every_seconds`; `now` is monotonic seconds."""
+        if now - self._divided_at < self.every_seconds:
             return
         marks = self.records.complete(now)
         if len(marks) < 2:

@@ -13,8 +13,8 @@ from argus_exporter.kernels.communicators import CollectiveSpan
 from argus_exporter.kernels.config import KernelsConfig, WindowsConfig
 from argus_exporter.kernels.kernel_windows import ClosedWindow, KernelWindows
 from argus_exporter.kernels.mode_tracking import ModeTracker
-from argus_exporter.kernels.phase_anatomy import PhaseAnatomy
-from argus_exporter.kernels.totals import CollectiveTotals, KernelTotals, PairTotals
+from argus_exporter.kernels.phase_anatomy import DIVIDE_SECONDS, PhaseAnatomy
+from argus_exporter.kernels.totals import FOLD_SECONDS, CollectiveTotals, KernelTotals, PairTotals
 from argus_exporter.kernels.window_summary import (
     PairLabel,
     PairStatistics,
@@ -52,6 +52,11 @@ class PublishedPair:
     modes: dict[int, Mode]
 
 
+def _often(usual_seconds: float, windows: WindowsConfig) -> float:
+    """Who has shorter windows scrapes more often, and totals must advance between scrapes."""
+    return usual_seconds * min(1.0, windows.seconds / WindowsConfig().seconds)
+
+
 class KernelPipeline:
     """The kernels of one rank. One thread (the event loop) calls it, except `summarise`.
 
@@ -79,9 +84,13 @@ class KernelPipeline:
         self._on_collectives = on_collectives
         windows = config.windows
         self._windows = KernelWindows(windows.seconds, windows.settle_seconds, names, windows.steps)
-        self._totals = KernelTotals(names)
+        self._totals = KernelTotals(names, _often(FOLD_SECONDS, windows))
         self.anatomy = PhaseAnatomy(
-            names, config.kernels.communication, windows.settle_seconds, self._group_along
+            names,
+            config.kernels.communication,
+            windows.settle_seconds,
+            self._group_along,
+            _often(DIVIDE_SECONDS, windows),
         )
         """GPU time of phases and iterations, by what ran."""
         self._summariser = WindowSummariser()
@@ -100,6 +109,8 @@ class KernelPipeline:
         self._windows.seconds = config.windows.seconds
         self._windows.settle_seconds = config.windows.settle_seconds
         self._windows.steps = config.windows.steps
+        self._totals.every_seconds = _often(FOLD_SECONDS, config.windows)
+        self.anatomy.every_seconds = _often(DIVIDE_SECONDS, config.windows)
         self.anatomy.records.settle_seconds = config.windows.settle_seconds
         self.anatomy.communication = config.kernels.communication
 

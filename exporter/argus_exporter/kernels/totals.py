@@ -19,8 +19,8 @@ from argus_core.kernel_names import collective_phase, kernel_id
 from argus_core.kernel_records import KernelArray, join
 from argus_exporter.kernels.pairs import Pairs, find_pairs
 
-_FOLD_SECONDS: Final = 2.0
-"""Below any scrape interval. Grouping a batch costs 100 us and 20 ns a record: not for every packet."""
+FOLD_SECONDS: Final = 2.0
+"""Below usual scrape intervals. Grouping a batch costs 100 us and 20 ns a record: not for every packet."""
 _WAITING_LIMIT: Final = 65_536
 _PAIRS_LIMIT: Final = 16_384
 """Pairs of one rank: a real job has hundreds, but a producer in a loop must not eat the memory."""
@@ -58,9 +58,14 @@ class KernelTotals:
 
     Sums are kept in arrays by slot, a slot for each (kernel name, stream), so that a batch costs a few array
     operations whatever it holds.
+
+    Args:
+        names: kernel names by `name_id`, as they become known.
+        every_seconds: how often `advance` counts.
     """
 
-    def __init__(self, names: Mapping[int, str]) -> None:
+    def __init__(self, names: Mapping[int, str], every_seconds: float = FOLD_SECONDS) -> None:
+        self.every_seconds = every_seconds
         self._names = names
         self._ids = KernelIds()
         self._streams: Mapping[int, str] = {}
@@ -103,12 +108,12 @@ class KernelTotals:
                 self._assign(slot)
 
     def advance(self, now: float, *, at_once: bool = False) -> list[CollectiveTotals]:
-        """Count what has come, every two seconds or at once; `now` is monotonic seconds.
+        """Count what has come, every `every_seconds` or at once; `now` is monotonic seconds.
 
         Returns:
             Collectives counted by this call.
         """
-        if now - self._folded_at < _FOLD_SECONDS and not at_once:
+        if now - self._folded_at < self.every_seconds and not at_once:
             return []
         self._folded_at = now
         self._fold()

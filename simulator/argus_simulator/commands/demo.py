@@ -15,6 +15,7 @@ from argus_simulator.demo.summary import lines
 from argus_simulator.demo.torch_training import TorchTraining
 from argus_simulator.demo.training import SimulatedTraining, Training
 from argus_simulator.stack import Stack, StackOptions
+from argus_simulator.stack.pace import SECOND_S
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     reporter = Reporter(sys.stderr if options.json else sys.stdout)
     job = _training(options.training, options.seed)
     reporter.say(f"ARGUS demo, seed {options.seed}: {job.description}; one rank will become slow.")
+    reporter.say(f"Scrapes, rules and windows are {1 / SECOND_S:g} times as fast as in production.")
     with Stack(StackOptions(say=reporter.step)) as stack:
         reporter.step("starting the job")
         try:

@@ -22,20 +22,11 @@ from argus_simulator.score.field import Field
 from argus_simulator.score.results import Result, ResultFile
 from argus_simulator.score.scene import Scene
 from argus_simulator.score.suites import held_out_seeds, playables
-from argus_simulator.stack import EXPORTER_CONFIG as DEFAULT_EXPORTER_CONFIG
-from argus_simulator.stack import Stack, StackOptions
+from argus_simulator.stack import Stack
 from argus_simulator.stack.repository import find_repository
 
 _LAST_SEED = 999
 """Those above are held out."""
-EXPORTER_CONFIG = (
-    DEFAULT_EXPORTER_CONFIG
-    + """\
-stacks:
-  window_seconds: 1
-"""
-)
-"""Stacks come as often as scrapes, as in production. The ranks sample themselves: no py-spy starts."""
 RANKS_A_CORE = 80
 """Ranks that a core carries together with the stack; a player that falls behind is reported."""
 
@@ -77,9 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--signals",
         choices=SIGNALS,
-        default="invented",
-        help="what the producers send: hooks (what real hooks send, kernels off), kernels (and kernels), or "
-        "invented (marks around layers and every collective, which no producer sends; default)",
+        default="hooks",
+        help="what the producers send: hooks (what real hooks send, kernels off; default), kernels (and "
+        "kernels), or invented (marks around layers and every collective, which no producer sends)",
     )
     parser.add_argument(
         "--json", action="store_true", help="nothing but the last line on stdout; the rest goes to stderr"
@@ -161,7 +152,7 @@ def _play(
         reporter.now(f"{len(results)} of {len(scenes)} done in {minutes:.1f} min; playing {len(playing)}")
 
     for batch in batches(scenes, capacity):
-        with Stack(StackOptions(exporter_config=EXPORTER_CONFIG)) as stack:
+        with Stack() as stack:
             Field(stack).play(batch, finished, failed, meanwhile)
             failures += [f"rule failed: {error}" for error in stack.rule_errors()]
     return results, failures

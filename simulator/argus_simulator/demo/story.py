@@ -14,7 +14,7 @@ from argus_simulator.stack import Notification, Stack, WaitTimeout
 _ONSET_S = 90.0
 """Bound on the healthy part; the simulated one lasts 20 s."""
 _PAGE_S = 45.0
-"""How long the page may take. Measured: 21 to 32 s after the fault."""
+"""How long the page may take. Measured: 8-12 s after the fault."""
 _AFTERMATH_S = 12.0
 """Watched after the page: false accusations and the kernels' verdict (three windows of 4 s) come later."""
 _COOL_DOWN_S = 5.0

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from argus_core.causes import WORDS
 from argus_simulator.demo.story import Outcome
 from argus_simulator.demo.training import Training
-from argus_simulator.demo.truth import Accusation
+from argus_simulator.demo.truth import Accusation, Truth
 from argus_simulator.demo.verdict import accusation
 from argus_simulator.stack import Stack
-
-_KERNELS_SHOWN = 3
 
 
 def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
     """The result, the truth, and where to look further."""
-    expected, phase = training.truth.expected, training.truth.phase
+    expected = training.truth.expected
     yield ""
     if outcome.page is None:
-        yield f"Not found: no page named rank {expected.rank}, slow in phase {phase}."
+        yield f"Not found: no page named rank {expected.rank}."
     else:
-        yield f"Found: rank {expected.rank} {WORDS[expected.cause]}."
-        yield f"  who knows  team {expected.team}, paged by {expected.alert} on {outcome.page.path}"
-        yield f"  how slow   {_how_slow(stack, expected, phase)}"
-        yield f"  how fast   {_how_fast(outcome, training)}"
-    if outcome.verdict.supporting:
-        kernels = sorted(
-            {notification.labels.get("kernel", "") for notification in outcome.verdict.supporting}
-        )
-        more = f" and {len(kernels) - _KERNELS_SHOWN} more" if len(kernels) > _KERNELS_SHOWN else ""
-        yield f"  kernels    slow on rank {expected.rank}: {', '.join(kernels[:_KERNELS_SHOWN])}{more}"
+        yield f"Found: rank {expected.rank} is slow in phase {training.truth.phase}."
+        yield f"  who mends it  team {expected.team}, paged by {expected.alert} on {outcome.page.path}"
+        yield f"  how slow      {_how_slow(stack, training.truth)}"
+        yield f"  how fast      {_how_fast(outcome, training)}"
+    for summary in sorted({one.annotations.get("summary", one.alert) for one in outcome.verdict.supporting}):
+        yield f"  its kernels   {summary}"
     wrong = {*outcome.early, *outcome.verdict.found} - {expected}
     yield from _wrong(wrong, stack, training) if wrong else ("  nobody else was accused",)
     yield f"Truth: {training.truth_text}."
@@ -48,13 +41,14 @@ def _trace(stack: Stack, made: Accusation) -> Iterator[str]:
             yield f"trace         {stack.l3_worker.url}/traces/{labels['trace_key']}?ui=1"
 
 
-def _how_slow(stack: Stack, made: Accusation, phase: str) -> str:
-    """From what rules record, as a dashboard would show it."""
-    of_phase = f'rank="{made.rank}", phase="{phase}"'
-    ratio = stack.query(f"max(rank:argus_phase_duration_seconds:median_ratio{{{of_phase}}})")
-    of_cause = f'rank="{made.rank}", cause="{made.cause}"'
-    lost = stack.query(f"max(rank:argus_finding:lost_ratio{{{of_cause}}})")
-    parts = [f"{value:.2f} times the median of its group in {phase}" for _, value in ratio]
+def _how_slow(stack: Stack, truth: Truth) -> str:
+    """From the recorded rules, as a dashboard would show it."""
+    rank = f'rank="{truth.rank}"'
+    ratio = stack.query(
+        f'max(rank:argus_phase_duration_seconds:median_ratio{{{rank}, phase="{truth.phase}"}})'
+    )
+    lost = stack.query(f"max(rank:argus_finding:lost_ratio{{{rank}}})")
+    parts = [f"{value:.2f} times the median of its group" for _, value in ratio]
     parts += [f"costs the job {value:.0%} of its time" for _, value in lost]
     return "; ".join(parts) or "no longer known"
 

@@ -15,6 +15,7 @@ import time
 from argus_simulator.demo.plan import TRAINING_JOB
 from argus_simulator.demo.truth import Accusation, Truth
 from argus_simulator.stack import Stack, StackError, WaitTimeout, wait_for
+from argus_simulator.stack.pace import SECOND_S
 from argus_simulator.stack.processes import Child
 from argus_simulator.stack.repository import find_repository, program
 
@@ -79,7 +80,7 @@ class TorchTraining:
                 "SLOW_FILE": str(self._slow),
                 "STOP_FILE": str(self._end),
                 "OMP_NUM_THREADS": "1",
-                "ARGUS_FLUSH_MILLISECONDS": "100",  # the test profile's windows are of seconds
+                "ARGUS_FLUSH_MILLISECONDS": f"{1000 * SECOND_S:.0f}",  # a second, at the pace of the stack
             },
             folder=self._script.parent,
             orderly_death=True,  # torchrun ends its workers, which lead sessions of their own

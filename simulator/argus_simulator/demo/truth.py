@@ -24,7 +24,7 @@ class Truth:
     """What is wrong, and the accusation that should come of it."""
 
     rank: int
-    phase: str
+    phase: FaultPhase
     factor: float
     onset_step: int
     expected: Accusation

@@ -12,6 +12,7 @@ ACCUSING = frozenset(
     {
         "ArgusStragglerRank",
         "ArgusHostStall",
+        "ArgusGroupImbalance",
         "ArgusCollectiveLateRank",
         "ArgusCollectiveSlowLink",
         "ArgusKernelDegraded",

@@ -10,9 +10,10 @@ from typing import Final
 from argus_simulator.lab import Scenario, Truth, load_scenario
 from argus_simulator.score.held_out import held_out_scenario
 from argus_simulator.score.suites import Playable
+from argus_simulator.stack.pace import SECOND_S
 
 FAULTY_STEPS: Final = 240
-"""After the onset: a minute of compressed healthy steps. The slowest verdicts need half of it."""
+"""After the onset: 16 minutes of healthy steps of 4 s. The slowest verdicts need half of it."""
 STEPS: Final = 300
 """Where there is no healthy part, and in a control."""
 
@@ -33,13 +34,18 @@ class Pace:
     settle_s: float
     grace_s: float
 
+    def times(self, factor: float) -> Pace:
+        """The same where a second lasts so long."""
+        return Pace(
+            self.step_s * factor, self.history_s * factor, self.settle_s * factor, self.grace_s * factor
+        )
 
-COMPRESSED: Final = Pace(step_s=0.25, history_s=75, settle_s=5, grace_s=10 + 1)
-"""For the test profile: four steps in a scrape of 1 s. It learns from second 44 on, and needs ten samples in
-20 s; its shortest window of a phase's mean is 10 s, and it evaluates each second."""
+
 SHIPPED: Final = Pace(step_s=4, history_s=8400, settle_s=75, grace_s=120 + 15)
-"""For the rules as they are shipped: as many steps in a scrape of 15 s. They learn from thirty samples, 4
+"""For the rules as they are shipped: four steps in a scrape of 15 s. They learn from thirty samples, 4
 minutes apart; their shortest window is 2 minutes."""
+COMPRESSED: Final = SHIPPED.times(SECOND_S)
+"""For the real stack, on which everything is a tenth as long."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Playable:
     """Half of the faulty part, which is enough for what a test should find."""
     held_out: bool = False
     """Other noise, a topology and a magnitude that no file has: see `scene`."""
-    signals: str = "invented"
+    signals: str = "hooks"
     """What the producers send, see `ModelSettings`."""
 
     @property

@@ -2,13 +2,12 @@
 
 from argus_simulator.stack.assembly import Stack
 from argus_simulator.stack.errors import PortTaken, StackError, WaitTimeout
-from argus_simulator.stack.parts import EXPORTER_CONFIG, Exporter, StackOptions
+from argus_simulator.stack.parts import Exporter, StackOptions
 from argus_simulator.stack.prometheus import Alert, Samples
 from argus_simulator.stack.waiting import wait_for
 from argus_simulator.stack.webhook import Notification
 
 __all__ = [
-    "EXPORTER_CONFIG",
     "Alert",
     "Exporter",
     "Notification",

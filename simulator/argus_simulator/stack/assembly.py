@@ -24,7 +24,7 @@ _SCRAPED_S = 20.0
 
 
 class Stack:
-    """Exporter, Prometheus with the test-profile rules, Alertmanager, L3 worker and a webhook receiver.
+    """Exporter, Prometheus with the rules of `rules/test`, Alertmanager, L3 worker and a webhook receiver.
 
     Everything runs between `__enter__` and `__exit__`: also on Ctrl-C, SIGTERM and exceptions all parts are
     stopped in reverse order, and should this process be killed, the kernel ends them. Enter it from a thread

@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import yaml
 
-from argus_simulator.stack import alertmanager, prometheus
+from argus_simulator.stack import alertmanager, pace, prometheus
 from argus_simulator.stack.processes import Child, Server, start_server
 from argus_simulator.stack.repository import find_repository, program, rule_files
 
@@ -28,27 +29,24 @@ class Exporter:
         return f"127.0.0.1:{self.server.port}"
 
 
-EXPORTER_CONFIG = """\
-windows:
-  seconds: 4
-  settle_seconds: 0.5
-  extremes_seconds: 5
-"""
-"""Windows that fit steps of a quarter of a second and scrapes of one second."""
-
-TRACE_SECONDS = 4
-"""Of what comes before a verdict, so much goes into the traces that explain it."""
+WINDOWS: Final = {"seconds": 60.0, "settle_seconds": 2.0, "extremes_seconds": 60.0}
+"""The exporter's own, in seconds of production; here they last `pace.SECOND_S`."""
+STACKS_S: Final = 10
+"""Window of stacks, likewise. Simulated ranks sample themselves: no py-spy starts."""
+WORKER: Final = {"cycle": 60.0, "settle": 10.0, "history": 600.0}
+"""The worker's own, likewise."""
+TRACE_S: Final = 30.0
+"""Of what comes before a verdict, so much goes into the traces that explain it; likewise."""
 
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What to start, and on what configuration; the defaults are the repository's test profile."""
+    """What to start, and on what configuration; the defaults are the repository's, at the pace of `pace`."""
 
     l3_worker: bool = True
     repository: Path | None = None
     rules: tuple[Path, ...] | None = None
     alertmanager_config: Path | None = None
-    exporter_config: str = EXPORTER_CONFIG
     say: Callable[[str], None] = lambda _: None
     """Told what is being started."""
 
@@ -97,8 +95,11 @@ class Parts:
     def exporter(self, name: str, models: Mapping[str, str]) -> Exporter:
         """With a ring of its own and the stack's store; `models`: what each job trains, by its name."""
         config, socket = self.folder / f"{name}.yml", self.folder / f"{name}.sock"
-        content = yaml.safe_load(self._options.exporter_config)
-        content.setdefault("traces", {"folder": str(self.folder / f"{name}-ring"), "store": self._store()})
+        content: dict[str, Any] = {
+            "windows": {key: seconds * pace.SECOND_S for key, seconds in WINDOWS.items()},
+            "stacks": {"window_seconds": round(STACKS_S * pace.SECOND_S)},
+            "traces": {"folder": str(self.folder / f"{name}-ring"), "store": self._store()},
+        }
         if models:
             topology = self.folder / f"{name}-topology.yml"
             topology.write_text(yaml.safe_dump({job: {"model": model} for job, model in models.items()}))
@@ -133,15 +134,18 @@ class Parts:
                 f"--web.external-url=http://127.0.0.1:{port}",
                 "--web.enable-remote-write-receiver",
                 "--alertmanager.notification-queue-capacity=1000",
+                f"--query.lookback-delta={pace.duration(pace.LOOKBACK_S)}",
             ],
             "/-/ready",
         )
 
     def l3_worker(self, prometheus_url: str) -> Server:
-        """On a grid that fits the short windows."""
+        """On a grid at our pace."""
         binary = program("argus-l3-worker")
         self.worker_config.write_text(
-            yaml.safe_dump({"traces": {"store": self._store(), "request": {"seconds": TRACE_SECONDS}}})
+            yaml.safe_dump(
+                {"traces": {"store": self._store(), "request": {"seconds": TRACE_S * pace.SECOND_S}}}
+            )
         )
         return self._server(
             "l3-worker",
@@ -150,9 +154,7 @@ class Parts:
                 "serve",
                 f"--config={self.worker_config}",
                 f"--prometheus.url={prometheus_url}",
-                "--cycle=2s",
-                "--settle=1s",
-                "--history=60s",
+                *(f"--{name}={pace.duration(seconds * pace.SECOND_S)}" for name, seconds in WORKER.items()),
                 f"--spool.dir={self.folder / 'spool'}",
                 f"--web.listen-address=127.0.0.1:{port}",
             ],

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from argus_simulator.stack import pace
 from argus_simulator.stack.errors import StackError
 
 _TIMEOUT_S = 10.0
@@ -43,16 +44,17 @@ class Alert:
 
 
 def configuration(rules: Sequence[Path], targets: Path, alertmanager: str) -> str:
-    """prometheus.yml with intervals of one second.
+    """prometheus.yml at the pace of the rules.
 
     Args:
         rules: rule files.
         targets: folder of files that name scrape targets, read again when they change.
         alertmanager: its host:port.
     """
+    interval = pace.duration(pace.SCRAPE_S)
     return yaml.safe_dump(
         {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "global": dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), interval),
             "rule_files": [str(path) for path in rules],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
             "scrape_configs": [

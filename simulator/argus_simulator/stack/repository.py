@@ -29,7 +29,7 @@ def find_repository() -> Path:
 
 
 def rule_files(repository: Path) -> list[Path]:
-    """The mixin's rules in the test profile: the production rules with windows of seconds.
+    """The shipped rules at our pace (`pace`): every second a tenth as long, and nothing else.
 
     Raises:
         StackError: none were generated.

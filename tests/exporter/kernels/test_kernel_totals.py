@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from argus_exporter.config import ExporterConfig
+from argus_exporter.kernels.config import WindowsConfig
+from argus_exporter.kernels.pipeline import KernelPipeline
 from argus_exporter.kernels.totals import CollectiveTotals, KernelIds, KernelTotals
+from argus_exporter.place.topology import Identity
 from exporter.kernel_rows import NAMES, kernels
 
 GEMM = ("gemm", "compute0")
@@ -37,6 +41,17 @@ def test_records_count_at_most_two_seconds_later():
     made.add(kernels((0, 5, 1, 7)))
     made.advance(14.0)
     assert count(made) == (3, 105)
+
+
+def test_totals_advance_as_much_more_often_as_windows_are_shorter():
+    """A stack that plays ten times as fast scrapes ten times as often; longer windows change nothing."""
+    for window_s, every_s in ((60.0, 2.0), (6.0, 0.2), (600.0, 2.0)):
+        config = ExporterConfig(windows=WindowsConfig(seconds=window_s))
+        pipeline = KernelPipeline(
+            config, lambda: Identity("job", 0), {}, lambda: 0.0, lambda *_: None, lambda _: None
+        )
+        assert pipeline._totals.every_seconds == pytest.approx(every_s)
+        assert pipeline.anatomy.every_seconds == pytest.approx(2.5 * every_s)
 
 
 def test_records_before_the_labels_are_known_count_too():

@@ -269,7 +269,7 @@ def test_a_healthy_step_lasts_what_was_asked_for(topology: Topology, step_s: flo
 def test_the_late_rank_has_the_shortest_collective() -> None:
     """Propagation: who comes last waits for nobody, its peers wait for it."""
     for step in play(Topology(dp=8), [Fault("kernels", (2,), factor=1.6)], noise=QUIET):
-        waits = [phase_ns(step, rank, "dp-all-reduce") for rank in range(8)]
+        waits = [phase_ns(step, rank, "dp-allreduce") for rank in range(8)]
         assert int(np.argmin(waits)) == 2
 
 

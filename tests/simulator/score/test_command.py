@@ -21,7 +21,7 @@ def test_what_is_in_the_file_is_not_played_again(tmp_path: Path, capsys: pytest.
         "faults: {slow: {mechanism: kernels, where: rank, factor: 2}}\ntruth: {row: slow, findings: [{}]}\n"
     )
     found = judged(truth(finding()), said(RANK_3))
-    lines = ResultFile(tmp_path / "lines", f"{product()}, signals invented")
+    lines = ResultFile(tmp_path / "lines", f"{product()}, signals hooks")
     for seed in (4, 5):
         lines.add(result(found, row="slow", scenario="slow.yaml", seed=seed))
     arguments = ["score", "--suite", str(scenario), "--seed", "4-5", "--resume", str(tmp_path / "lines")]

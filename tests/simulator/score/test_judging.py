@@ -81,15 +81,17 @@ def test_an_alert_from_before_the_onset_detects_nothing():
 def test_after_the_fault_and_its_windows_nothing_counts():
     """The interval ends a window and an evaluation after the last faulty step."""
     short = truth(finding(end_step=ONSET_STEP + 40))
-    assert judged(short, said(RANK_3, at=ONSET + 10 + 10.9)).detected
-    assert not judged(short, said(RANK_3, at=ONSET + 10 + 11.1)).detected
+    end = ONSET + 40 * STEP_S
+    assert judged(short, said(RANK_3, at=end + 13.4)).detected
+    assert not judged(short, said(RANK_3, at=end + 13.6)).detected
 
 
 def test_the_shipped_rules_have_longer_windows():
     """Two minutes and an evaluation of 15 s, at steps of whatever length."""
     short = truth(finding(end_step=ONSET_STEP + 40))
-    assert judged(short, said(RANK_3, at=ONSET + 10 + 134), pace=SHIPPED).detected
-    assert not judged(short, said(RANK_3, at=ONSET + 10 + 136), pace=SHIPPED).detected
+    end = ONSET + 40 * STEP_S
+    assert judged(short, said(RANK_3, at=end + 134), pace=SHIPPED).detected
+    assert not judged(short, said(RANK_3, at=end + 136), pace=SHIPPED).detected
 
 
 def test_some_of_the_culprits_are_some_recall():

@@ -17,7 +17,7 @@ def test_the_smoke_suite_is_played_and_judged(capsys: pytest.CaptureFixture[str]
 
     Who else is named, and the controls, are the business of `bench.verify` and of docs/fault-coverage.md.
     """
-    status = main(["score", "--suite", "smoke", "--seed", "1", "--signals", "hooks", "--json"])
+    status = main(["score", "--suite", "smoke", "--seed", "1", "--json"])
     score = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     print(json.dumps(score["rows"], indent=1))
     assert status == 0
