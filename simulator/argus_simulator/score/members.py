@@ -36,7 +36,7 @@ class JobMembers:
         self._sets = _ranks_by("set", query(_OF_SET.format(**words)))
 
     def __call__(self, labels: Mapping[str, str]) -> frozenset[int]:
-        """Ranks of the set, group or coordinate in the labels; nobody where that is all of them, or unknown."""
+        """Ranks of the set, group or coordinate in the labels; nobody where that is everybody or unknown."""
         if labels.get("set"):
             found = frozenset(self._sets.get(labels["set"], ()))
         elif "coordinate" in labels:
