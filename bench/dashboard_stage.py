@@ -49,8 +49,8 @@ SLOW_KERNEL = "*256x128_32x3_tn*"
 
 _SLOW_GPU_SINCE = 0.62
 """Share of the time before it: of an hour, so that a window of 30 minutes still holds healthy ones."""
-_OF_JOBS = ("argus-job", "argus-l1-regression", "argus-l1-jitter", "argus-l1-class")
-"""Groups of rules of whole jobs."""
+_OF_JOBS = ("job", "regression")
+"""Files of rules of whole jobs."""
 _WORKER = "argus-l3-worker"
 _SEEN_SECONDS = 240.0
 """Prometheus shows a sample for five minutes: what is written so often needs no repetition."""
@@ -128,11 +128,12 @@ class Stage:
             worker, telemetry = _worker(session, self.server.url)
             judged = of_jobs = self._times[0]
             held: list[tuple[bytes, bytes]] = []
-            often = _OF_JOBS if self.size.job_every < self.size.evaluate_every else ()
+            dense = self.size.job_every < self.size.evaluate_every
+            often = self._rules.names_in(*_OF_JOBS) if dense else ()
             for run in self._runs():
                 series = raw.write(run, self._sampled(run, gpus))
                 *between, at = run
-                self._rules.repeat(between, but=often)
+                self._rules.repeat(between, at, but=often)
                 self._repeat(held, between)
                 for moment in between:
                     self.server.write(_told_by(telemetry, moment))

@@ -1,4 +1,4 @@
-"""L1 of `rules/next` in numpy: the oracle of its rules, and how soon, how long and how falsely it finds.
+"""L1 of `rules` in numpy: the oracle of its rules, and how soon, how long and how falsely it finds.
 
     python -m bench.regression [--seeds 3]
 
@@ -114,7 +114,9 @@ def find(totals: Totals) -> Found:
     pauses = np.nan_to_num(totals.longest / totals.shortest, nan=0.0) > JITTER
 
     def clean(total: Floats) -> Floats:
-        return np.cumsum(np.where(pauses, 0.0, np.diff(total, prepend=0.0)))
+        """What had been counted an evaluation ago, as engines see it that see records late."""
+        counted = np.cumsum(np.where(pauses, 0.0, np.diff(total, prepend=0.0)))
+        return np.concatenate(([0.0], counted[:-1]))
 
     seconds, squares = clean(totals.seconds), clean(totals.squares)
     units = np.stack([clean(totals.count), clean(totals.work)])

@@ -85,6 +85,11 @@ class _Group:
         """Without the file, which Prometheus puts before it."""
         return self.name.rpartition(";")[2]
 
+    @property
+    def file(self) -> str:
+        """What the file is about."""
+        return Path(self.name.rpartition(";")[0]).name.split(".")[1]
+
 
 class RuleHistory:
     """The rules of some files, played over time on one Prometheus.
@@ -121,22 +126,30 @@ class RuleHistory:
             self._write(self._of_evaluator(at))
         return count
 
-    def repeat(self, times: Sequence[float], but: Collection[str] = ()) -> None:
-        """What was recorded last, again at each of these times: as if nothing had changed until then.
+    def names_in(self, *files: str) -> tuple[str, ...]:
+        """Names of the groups in these files, such as `regression`."""
+        return tuple(group.short_name for group in self._groups if group.file in files)
+
+    def repeat(self, times: Sequence[float], until: float, but: Collection[str] = ()) -> None:
+        """What was recorded last, again at each interval of its group: as if nothing had changed until then.
 
         Args:
+            times: at which Prometheus says of its evaluations.
+            until: when the rules are evaluated next.
             but: names of groups that are not repeated.
         """
-        if not times:
-            return
-        around = samples_around(times)
         for group in self._groups:
-            for rule in group.rules if group.short_name not in but else ():
+            if group.evaluated == -math.inf or group.short_name in but:
+                continue
+            number = math.ceil((until - group.evaluated) / group.interval) - 1
+            moments = [group.evaluated + group.interval * (step + 1) for step in range(number)]
+            around = samples_around(moments)
+            for rule in group.rules if moments else ():
                 body = [
                     self._prefix(labels) + struct.pack("<d", value).join(around)
                     for labels, value in rule.present.items()
                 ]
-                for batch in remote_write.batches(body, max(1, _BATCH // len(times))):
+                for batch in remote_write.batches(body, max(1, _BATCH // len(moments))):
                     self._server.write(batch)
         for at in times:
             self._write(self._of_evaluator(at))
@@ -214,12 +227,13 @@ def _seconds(text: str) -> float:
     return float(text[:-1]) * _UNITS[text[-1]]
 
 
-_ORDER: Final = (
-    "job", "phases", "host", "regression", "jitter", "stall", "masked", "hardware", "work", "verdicts",
-)  # fmt: skip
-"""Files by what they read: later ones read the records of earlier ones; alerts come last."""
+_ORDER: Final = ("job", "phases", "evidence", "regression", "history", "hardware")
+"""Files by what they read: later ones read the records of earlier ones; what else there is, and decisions with
+their alerts, come last."""
 
 
 def _depth(file: Path) -> tuple[int, str]:
     name = file.name.split(".")[1]
+    if name == "decision":
+        return len(_ORDER) + 1, file.name
     return (_ORDER.index(name) if name in _ORDER else len(_ORDER), file.name)

@@ -182,12 +182,13 @@ def budget(_: Options) -> Iterator[Promise]:
     yield at_most("budget: Prometheus' memory over its forecast", round(share, 2), 1.0)
 
 
-def rules_differential(_: Options) -> Iterator[Promise]:
-    """Prometheus' engine against numpy, over random job histories."""
-    result = benchmark("bench.rules_differential", "--seeds", "200")
-    yield at_least("rules against numpy: seeds", result["seeds"], 200)
-    yield at_most("rules against numpy: seeds that differ", result["different"], 0)
-    yield at_least("rules against numpy: verdicts compared", result["decided_ratio"], 0.8)
+def regression(_: Options) -> Iterator[Promise]:
+    """L1 in numpy, which its rules equal: changes at each age, step and size, and healthy hours."""
+    result = benchmark("bench.regression", "--seeds", "3")
+    yield at_most("L1: regressions found late, of all", round(result["late"] / result["cases"], 3), 0.05)
+    yield at_most("L1: holes in six hours", result["holes"], 0)
+    yield at_least("L1: healthy hours", result["healthy_hours"], 360)
+    yield at_most("L1: false findings in them", result["false_spells"], 0)
 
 
 def passing_tests(what: str, *selected: str) -> Promise:
@@ -209,7 +210,7 @@ def passing_tests(what: str, *selected: str) -> Promise:
 
 
 def rules_alone(_: Options) -> Iterator[Promise]:
-    """What `make test` plays beside one another, each in a storage of its own, with all scans."""
+    """What `make test` plays beside one another, each in a storage of its own."""
     yield passing_tests("rules: every story alone", "tests/rules", "-m", "beside_others")
 
 
@@ -220,21 +221,6 @@ def long_forms(_: Options) -> Iterator[Promise]:
     training = ("tests/training/test_waits.py", "tests/training/test_compiled.py")
     yield passing_tests("training: all ways to compile, and to wait", *training)
     yield passing_tests("manifests by the reference jsonnet", "tests/deploy/test_mixin_import.py")
-
-
-def rules_portable(_: Options) -> Iterator[Promise]:
-    """The portable rules in vmalert's replay on VictoriaMetrics, and all tests of the exact rules on them."""
-    yield passing_tests(
-        "portable rules on VictoriaMetrics: same alerts", "tests/rules/test_victoria_metrics.py"
-    )
-    subjects = ("tests/rules/test_promtool.py", "-k", "test_subject_on_the_portable_rules")
-    yield passing_tests("portable rules: every subject ends as on the exact ones", *subjects)
-
-
-def rules_typed(_: Options) -> Iterator[Promise]:
-    """The tests of the rules on series with `__type__`, which needs promtool 3.5 (make prometheus)."""
-    typed = "test_subjects_where_the_store_types_its_series"
-    yield passing_tests("rules where the store types its series", "tests/rules/test_promtool.py", "-k", typed)
 
 
 def play(_: Options) -> Iterator[Promise]:
@@ -298,11 +284,9 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "traces": traces,
     "blame": blame,
     "l3": l3,
-    "rules_differential": rules_differential,
+    "regression": regression,
     "long_forms": long_forms,
     "rules_alone": rules_alone,
-    "rules_portable": rules_portable,
-    "rules_typed": rules_typed,
     "rules": rules,
     "budget": budget,
     "dashboards": dashboards,

@@ -3,21 +3,48 @@
 // A row may yield to rows above it only, so there is no circle, and the order of rows is the order of evaluation.
 //   id: the label `cause` of the evidence.
 //   cause: that of the finding, where it differs: several kinds of evidence of one cause.
-//   as: 'context' is never named, it only excuses; 'hang' is named at once and excuses all, as the job stands still.
+//   as: 'context' is never named, it only excuses; 'hang' is named at once and excuses all, as the job stands still;
+//     'program' is named by the worker alone.
 //   team, level: who can mend it, and which level of the paper tells it.
 //   most: the highest severity.
+//   info: told as such from `hold` seconds on, while it does not last or cost enough for more.
 //   yields: [{to: ids, at: 'rank' or 'job', factor}]: excused where it costs at most `factor` times what they cost there.
 //     At the same rank their evidence counts: it is of one thing, measured in several ways. In the rest of the job only
 //     those do who stand themselves, or the evidence of those (`by: 'evidence'`) who yield to nobody that the row itself
 //     does not yield to: what excuses them excuses the row.
+//   family: rows that explain one loss, each in another way, in an optional file. They yield to the same rows, and to those
+//     of the family above them: the first that has evidence is the cause.
 //   words: what it is, in a sentence about a rank, a set, a group or the job.
 local context = { as: 'context', yields: [] };
-local culprit = { as: 'culprit', yields: [], level: 'L2', most: 'page' };
+local culprit = { as: 'culprit', yields: [], level: 'L2', most: 'page', info: false };
 // What two ways of measuring one thing differ by.
 local tie = 1.5;
 local pauses = ['host-gc', 'host-jit'];
 local host = pauses + ['host-cpu', 'host-alloc', 'data-input'];
 local ofRanks = host + ['kernel', 'gpu-compute'];
+// A whole job is slower by what a pipeline, or a host that launches late, makes of a rank's own loss.
+local explained = [
+  { to: ofRanks + ['workload', 'more-work', 'suspect-set', 'link-slow', 'collective-late'], at: 'job', factor: 2 * tie },
+  { to: ['fabric'], at: 'job', by: 'evidence', factor: 2 * tie },
+];
+// Slower than earlier runs of its model: a ticket, as a run that was slow from its first step on has waited for long. A job
+// that became slower within its run is told as that, at once, and its page says what the history knows.
+local ofHistory(rows) = [
+  culprit {
+    id: 'history-' + rows[number].cause,
+    family: 'history',
+    level: 'L1',
+    most: 'ticket',
+    yields: [explained[0], explained[1] { to: ['fabric', 'regression'] }] + (
+      if number == 0 then []
+      else [{ to: ['history-' + row.cause for row in rows[:number]], at: 'job', by: 'evidence', factor: tie }]
+    ),
+  } + rows[number]
+  for number in std.range(0, std.length(rows) - 1)
+];
+local anybody = ofRanks + ['workload', 'suspect-set', 'link-slow', 'collective-late'];
+// Whatever it costs.
+local any = 1000;
 [
   { id: 'hang', cause: 'hang-host', as: 'hang', team: 'operations', words: 'hangs' },
   { id: 'hang', cause: 'hang-data', as: 'hang', team: 'algorithm', phases: 'data', words: 'hangs while it fetches data' },
@@ -105,6 +132,7 @@ local ofRanks = host + ['kernel', 'gpu-compute'];
   culprit {
     id: 'fabric',
     team: 'operations',
+    level: 'L1',
     words: 'has slower collectives than before in most of its groups',
     yields: [{ to: ofRanks + ['more-work', 'suspect-set', 'link-slow', 'collective-late'], at: 'job', factor: tie }],
   },
@@ -114,10 +142,44 @@ local ofRanks = host + ['kernel', 'gpu-compute'];
     team: 'infrastructure',
     level: 'L1',
     words: 'is slower than before, on all ranks alike',
-    // What a pipeline, or a host that launches late, makes of a rank's own loss.
+    yields: explained,
+  },
+  culprit {
+    id: 'work-uneven',
+    team: 'algorithm',
+    level: 'L1',
+    most: 'info',
+    info: true,
+    words: 'has work that is spread unevenly over its ranks',
+    yields: [{ to: anybody, at: 'job', factor: any }],
+  },
+  culprit {
+    id: 'jitter',
+    team: 'infrastructure',
+    level: 'L1',
+    most: 'ticket',
+    info: true,
+    words: 'has iterations that take far longer than the others, again and again',
+    // Who has more to do now and then makes single iterations longer.
     yields: [
-      { to: ofRanks + ['workload', 'more-work', 'suspect-set', 'link-slow', 'collective-late'], at: 'job', factor: 2 * tie },
-      { to: ['fabric'], at: 'job', by: 'evidence', factor: 2 * tie },
+      { to: anybody + ['more-work'], at: 'job', factor: any },
+      { to: ['fabric', 'regression', 'work-uneven'], at: 'job', by: 'evidence', factor: any },
     ],
   },
+] + ofHistory([
+  { cause: 'colocation', team: 'infrastructure', words: 'runs every kernel slower than earlier runs of its model: something else runs on its GPUs' },
+  { cause: 'kernel-shape', team: 'infrastructure', words: 'has kernels that take longer than in earlier runs of its model: another shape or backend' },
+  { cause: 'kernel-inefficient', team: 'infrastructure', words: 'runs kernels that earlier runs of its model did not have, or had less often' },
+  { cause: 'host-alloc', team: 'infrastructure', words: 'allocates or pins memory more often than earlier runs of its model' },
+  { cause: 'data-input', team: 'algorithm', words: 'waits longer for its input data than earlier runs of its model' },
+  { cause: 'host-sync', team: 'algorithm', words: 'waits for its GPUs where earlier runs of its model did not: somebody synchronises' },
+  { cause: 'host-code', team: 'algorithm', words: 'spends more time in Python code than earlier runs of its model: its GPUs wait for launches' },
+  { cause: 'fabric-config', team: 'operations', words: 'has slower collectives than earlier runs of its model' },
+  { cause: 'overlap-config', team: 'infrastructure', words: 'no longer hides its communication behind computation, as earlier runs of its model did' },
+  { cause: 'unexplained', team: 'infrastructure', words: 'is slower than earlier runs of its model, and nothing says why' },
+]) + [
+  // What the kernels or the trace of a rank tell, and no rule: the worker names them, who reads its series passes them on.
+  { id: 'gpu-transfer', as: 'program', team: 'operations', words: 'copies slowly between its host and its GPU' },
+  { id: 'gpu-memory', as: 'program', team: 'operations', words: 'has a few launches that take far longer than all others, as memory errors leave them' },
+  { id: 'undetermined', as: 'program', team: 'infrastructure', words: 'waits, and its trace does not show for what' },
 ]

@@ -10,6 +10,15 @@
     // Values of the label `severity`; another value changes the routing and no rule.
     severities: { page: 'page', ticket: 'ticket', info: 'info' },
 
+    // Labels that every alert has beside its own, for example { site: 'north' }.
+    alertLabels: {},
+    // Where alerts lead: to the runbook (%s is the alert's name), and to the dashboards of the job and of ARGUS itself. traceUrl is
+    // where people reach the L3 worker ('https://argus.example'): then alerts lead to traces, too.
+    runbookUrl: 'https://github.com/argus-for-prometheus/argus/blob/main/docs/runbooks/%s.md',
+    dashboardUrl: '/d/argus-job/argus-job',
+    itselfUrl: '/d/argus-itself/argus-itself',
+    traceUrl: '',
+
     // How long a second of all that follows is. The demo and the lab play with a tenth; nothing else differs.
     second: 1,
 
@@ -52,6 +61,8 @@
     spreadYoung: 0.2,
     // Ratio over one scrape interval that is told at once: 1.5 less the noise of three spans.
     fastRatio: 1.4,
+    // The same from which a rank counts among those that have become slower together.
+    fastSome: 1.2,
     // Share of the ranks of a group that must have kernels for their compute time to be compared instead of durations.
     kernelCoverage: 0.8,
     // A host phase that is slow by this share of what compute is slow by: the host is slow, not the GPU. So is a host that
@@ -78,6 +89,24 @@
     allocationFrames: '(.*[.])?(empty_cache|_?pin_memory|malloc|cuda(Malloc|Free)(Host|Async)?) .*',
     mainThread: 'MainThread.*',
 
+    // ---- history (an optional file) -----------------------------------------------------------------------------
+    history: {
+      // Over which the signatures of a run are means; between recordings of healthy ones, less than the 5 minutes after which
+      // a series is gone; how far back they are looked at, which Prometheus must keep (--storage.tsdb.retention.time); and
+      // recordings of a run (two hours of them) before anything is compared with it.
+      mean: 300 * c.second,
+      interval: 240 * c.second,
+      window: 14 * 86400 * c.second,
+      samples: 30,
+      // Slowdown against the best healthy run that is a finding whatever its cause, and that is one where something says why.
+      ratio: 1.05,
+      explained: 1.03,
+    },
+
+    // ---- hardware (an optional file) ----------------------------------------------------------------------------
+    // Matchers of the series of dcgm-exporter and node_exporter, as argusSelector.
+    hardwareSelector: '',
+
     // ---- stall --------------------------------------------------------------------------------------------------
     // No iteration for so many usual durations (known after some iterations), and at least so many seconds; outside
     // training (a checkpoint, an evaluation) it is this many seconds.
@@ -103,9 +132,37 @@
     decision: {
       page: { enter: 0.05, exit: 0.03, lasting: 180 * c.second },
       ticket: { enter: 0.02, exit: 0.015, lasting: 180 * c.second },
+      info: { enter: 0, exit: 0, lasting: c.hold },
       leave: 300 * c.second,
     },
     // Only what costs at least this share of the job's costliest finding enters as a page.
     costliest: 0.8,
+
+    // ---- kernels ----------------------------------------------------------------------------------------------
+    // Shift of a kernel (ratio to its peers, less 1) that is told where no finding tells it; and what a restart of the worker
+    // may take until that ends.
+    kernelShift: 0.03,
+    kernelLookback: 180 * c.second,
+
+    // ---- ARGUS itself -----------------------------------------------------------------------------------------
+    health: {
+      // Before a ticket: ranks that are lost or missing; two jobs of one name, longer than an exporter remembers a rank that it
+      // has lost; a channel that is down or loses records.
+      missing: 120 * c.second,
+      clash: 600 * c.second,
+      channel: 300 * c.second,
+      // Channels that are off on purpose (regular expression over `reason`).
+      ignoredReasons: 'disabled|not_configured',
+      // Share of records that may be lost, and of a core that ARGUS may use inside a training process; over which they are taken.
+      dropped: 0.01,
+      overhead: 0.01,
+      overheadFor: 600 * c.second,
+      window: 300 * c.second,
+      // Without a cycle of the worker; and how far back its last one is looked for: so long a dead worker is missed.
+      worker: 300 * c.second,
+      workerLookback: 7 * 86400 * c.second,
+      // Share of evaluations that may be left out.
+      missed: 0.2,
+    },
   },
 }

@@ -6,7 +6,7 @@
 // Rules and alerts need each other; `prometheusRulesByFile` has both, by concern.
 (import 'config.libsonnet') + {
   local files = (import 'rules/files.libsonnet')(self._config),
-  local isAlerts(file) = file == 'decision',
+  local isAlerts(file) = std.member(['decision', 'health'], file),
 
   prometheusRulesByFile:: { [file]: files[file].groups for file in std.objectFields(files) },
   prometheusRules+:: { groups+: std.flattenArrays([files[file].groups for file in std.objectFields(files) if !isAlerts(file)]) },

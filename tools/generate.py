@@ -6,6 +6,7 @@ import sys
 
 from tools import (
     generate_alert_page,
+    generate_causes,
     generate_coverage,
     generate_dashboards,
     generate_deploy,
@@ -25,6 +26,7 @@ if __name__ == "__main__":
         for generator in (
             generate_rules,
             generate_alert_page,
+            generate_causes,
             generate_coverage,
             generate_dashboards,
             generate_deploy,  # reads what the dashboards became

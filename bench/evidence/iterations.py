@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.evidence.table import Table
-from bench.rules_reference import MIN_ERRORS, MIN_ITERATIONS, REGRESSION_RATIO
+from bench.regression import ERRORS as MIN_ERRORS
+from bench.regression import LEAST as MIN_ITERATIONS
 
 Floats = NDArray[np.float64]
 
 _HISTORIES = 5000
+REGRESSION_RATIO = 1.05
 
 
 def tables(seed: int) -> Iterator[Table]:

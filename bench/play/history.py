@@ -184,6 +184,9 @@ class Host:
         for rank in list(self.ranks):
             for window in rank.kernels.take_complete():
                 rank.kernels.publish(rank.kernels.summarise(window))
+            *_, folded = rank.stacks.tree.take()  # what the ranks sampled of themselves since the last scrape
+            if folded:
+                rank.stacks.totals.add(folded)
         for family in CollectorRunner(ALL_COLLECTORS, self.ranks).collect():
             for sample in family.samples:
                 yield sample.name, sample.labels, sample.value

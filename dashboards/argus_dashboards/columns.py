@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from argus_core.causes import WORDS
 from argus_dashboards.current import column
 from argus_dashboards.links import KERNEL as KERNEL_DASHBOARD
 from argus_dashboards.links import RANK as RANK_DASHBOARD
@@ -35,6 +36,15 @@ TRACE_LINK: Final[Json] = {
     "targetBlank": True,
 }
 
+_NO_ROW: Final = {
+    "all": "anything",
+    "activity": "the job does something other than training",
+    "stall": "the job stands still",
+    "coverage": "too few ranks of the group report",
+    "history": "is slower than earlier runs of its model",
+}
+"""What is no row of the table of causes: what excuses everybody, and all that the history may say."""
+
 LOST: Final = "Wall time lost"
 SHIFT: Final = "Shift"
 
@@ -58,11 +68,25 @@ def value(name: str, unit: str, thresholds: Sequence[Json], width: int = 120, de
     )
 
 
+def words(name: str, width: int = 260) -> Json:
+    """A column of rows of the table of causes, in its words."""
+    options = {
+        cause: {"text": text, "color": FACT, "index": index}
+        for index, (cause, text) in enumerate({**WORDS, **_NO_ROW}.items())
+    }
+    return column(name, mappings=[{"type": "value", "options": options}], custom__width=width)
+
+
 def _coloured(colours: Mapping[str, str]) -> list[Json]:
     options = {
         word: {"color": colour, "index": index} for index, (word, colour) in enumerate(colours.items())
     }
     return [{"type": "value", "options": options}]
+
+
+def share(name: str) -> Json:
+    """A column of shares of the job's time."""
+    return value(name, RATIO, steps(FACT, {NOTICE: 0.02, TICKET: 0.05, BAD: 0.2}), 130)
 
 
 RANK: Final = column("Rank", links=[RANK_LINK], custom__width=80)
@@ -73,5 +97,5 @@ TRACE: Final = column("Trace", links=[TRACE_LINK])
 GPU: Final = column("GPU", custom__width=150)
 TEAM: Final = text("Team", TEAM_COLOURS, 130)
 VERDICT: Final = text("Verdict", VERDICT_COLOURS)
-LOST_SHARE: Final = value(LOST, RATIO, steps(FACT, {NOTICE: 0.02, TICKET: 0.05, BAD: 0.2}), 140)
+LOST_SHARE: Final = share(LOST)
 SHIFT_RATIO: Final = value(SHIFT, RATIO, steps(FACT, {NOTICE: 0.03, TICKET: 0.1, BAD: 0.5}), 100)

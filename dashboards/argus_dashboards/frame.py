@@ -1,4 +1,4 @@
-"""What all dashboards have: tags, links, refresh, and the annotations that mark alerts and change points."""
+"""What all dashboards have: tags, links, refresh, and the annotations that mark alerts and slowdowns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dashboard(
     *,
     alerts: str = OF_JOB,
     tickets: bool = False,
-    change_points: bool = True,
+    slowdowns: bool = True,
 ) -> Any:
     """A dashboard, ready to be written.
 
@@ -38,7 +38,7 @@ def dashboard(
         _alerts("Alerts", alerts, "page", BAD),
         # One fault of a job may raise dozens: whoever looks for them switches them on.
         _alerts("Tickets", alerts, "ticket", NOTICE) | {"enable": tickets},
-        *([_change_points()] if change_points else []),
+        *([_slowdowns()] if slowdowns else []),
     ]
     return Dashboard(
         title=title,
@@ -58,23 +58,21 @@ def dashboard(
 
 
 def _alerts(name: str, matchers: str, severity: str, colour: str) -> Json:
-    labels = "alertname, team, cause, rank, phase"
+    labels = "alertname, team, cause, rank, set, group, phase"
     return _annotation(
         name,
         f'topk({_ALERTS_MARKED}, max by ({labels}) (ALERTS{{{matchers}, alertstate="firing",'
         f' severity="{severity}"}}))',
         colour,
         "{{alertname}}",
-        f"{severity} to {{{{team}}}}: {{{{cause}}}} rank {{{{rank}}}} {{{{phase}}}}",
+        f"{severity} to {{{{team}}}}: {{{{cause}}}} {{{{rank}}}} {{{{set}}}} {{{{group}}}} {{{{phase}}}}",
     )
 
 
-def _change_points() -> Json:
-    """Marked where the change was, not where it was found: the value is the time of the split."""
-    expr = f"1000 * max(job:argus_iteration:regression_split_timestamp_seconds{{{JOB}}})"
-    return _annotation("Change points", expr, TICKET, "Iterations became slower", "change point (L1)") | {
-        "useValueForTime": True
-    }
+def _slowdowns() -> Json:
+    """While the job needs longer than it did, from when that was found."""
+    expr = f'max(rank:argus_evidence:lost_ratio{{{JOB}, cause="regression"}})'
+    return _annotation("Slowdowns", expr, TICKET, "Iterations are slower than before", "regression (L1)")
 
 
 def _annotation(name: str, expr: str, colour: str, title: str, text: str) -> Json:

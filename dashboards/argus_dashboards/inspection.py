@@ -86,7 +86,9 @@ _NOISE: Final = re.compile(
     re.VERBOSE,
 )
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_KEYWORDS: Final = frozenset({"and", "or", "unless", "offset", "bool", "by", "without", "on", "ignoring"})
+_KEYWORDS: Final = frozenset(
+    {"and", "or", "unless", "offset", "bool", "by", "without", "on", "ignoring", "Inf"}
+)
 
 
 def metric_names(expr: str) -> set[str]:

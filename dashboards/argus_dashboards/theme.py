@@ -28,11 +28,13 @@ EXACT: Final = "none"
 PER_SECOND: Final = "cps"
 TIMESTAMP: Final = "dateTimeAsIso"
 
-# The mixin's levels (jsonnet/config.libsonnet): cvMild and cvSevere, culpritRatio and robustRatio.
 CV_MILD: Final = 0.02
 CV_SEVERE: Final = 0.05
-CULPRIT_RATIO: Final = 1.15
-ROBUST_RATIO: Final = 1.3
+"""Coefficients of variation from which rules record z, and which ARGUS calls severe."""
+# The mixin's levels (jsonnet/config.libsonnet): spreadLeast, spreadYoung and fastRatio.
+NOTICE_RATIO: Final = 1.05
+CULPRIT_RATIO: Final = 1.2
+FAST_RATIO: Final = 1.4
 
 SLOWNESS: Final = "continuous-GrYlRd"
 """Colour mode for maps: green is the least of what is shown, red the most."""

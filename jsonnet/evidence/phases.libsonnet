@@ -111,7 +111,7 @@ function(c, l) {
       });
     [
       {
-        about:: "Ratio of the last scrape interval's mean to the median, where it is that of an obvious straggler.",
+        about:: "Ratio of the last scrape interval's mean to the median, where it is far above it.",
         record: fast,
         expr: text.fill(|||
           max by (%(who)s) (%(seconds)s / (%(spans)s >= %(least)s))
@@ -124,19 +124,20 @@ function(c, l) {
           least: 0.98 * c.minSpans,
           toGroup: toGroup,
           median: l.selector(median, [matcher]),
-          ratio: c.fastRatio,
+          ratio: c.fastSome,
         }),
       },
       {
-        // Where half of the group is slower than it was, that is the new pace.
-        about:: 'What they lose of the wall time by it.',
+        // Where half of the group is slower than it was, that is the new pace; some are scraped before others.
+        about:: 'What obvious stragglers lose of the wall time by it.',
         record: fastLost,
         expr: text.fill(|||
-          (%(fast)s - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s
-          unless on (%(group)s) (count by (%(group)s) (%(fast)s) >= 0.5 * %(ranks)s)
+          ((%(fast)s >= %(ratio)s) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s
+          unless on (%(group)s) (count by (%(group)s) (%(fast)s) >= on (%(group)s) 0.5 * %(ranks)s)
           unless on (%(job)s) job:argus_work:uneven
         |||, {
           fast: l.selector(fast, [matcher]),
+          ratio: c.fastRatio,
           toGroup: toGroup,
           median: l.selector(median, [matcher]),
           spans: l.selector(spans, [matcher]),
@@ -217,6 +218,17 @@ function(c, l) {
         seldom: seldom,
         grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher])),
         long: c.longWindow,
+      }),
+    },
+    {
+      about:: 'The same where kernels are compared: a phase has as many spans, whatever is measured of them.',
+      record: spans,
+      labels: { source: 'gpu' },
+      expr: text.fill('max by (%(phase)s) (%(spans)s) and on (%(group)s) %(covered)s', {
+        phase: l.list(['phase', 'kind', 'group']),
+        spans: l.selector(spans, [matcher, 'kind="compute"', 'source!="gpu"']),
+        group: l.group,
+        covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
       }),
     },
     {
@@ -325,7 +337,8 @@ function(c, l) {
     {
       about:: 'Share of the wall time that a rank takes longer than the median in a phase of its own.',
       record: excess,
-      expr: text.fill('((%(ratio)s{kind!="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(context)s', at { median: median, spans: spans }),
+      // The median of two is half-way between them.
+      expr: text.fill('((%(ratio)s{kind!="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2))) >= %(context)s', at { median: median, spans: spans, ranks: ranks }),
     },
     {
       about:: 'Ranks that stand out in a phase: beyond what the spread of their phase explains, and costly enough. waits, set: for whom its time may hold waits.',

@@ -78,19 +78,21 @@ function(c, l)
       memory:: true,
       expr: text.fill(|||
         %(last)s + on (%(rank)s, total) (
-          %(scan)s - on (%(rank)s, total) %(scan)s offset %(interval)s >= 0
-          unless on (%(rank)s) max by (%(rank)s) (%(longest)s offset %(settle)s) / on (%(rank)s) max by (%(rank)s) (%(shortest)s offset %(settle)s) > %(jitter)s
+          %(scan)s offset %(once)s - on (%(rank)s, total) %(scan)s offset %(twice)s >= 0
+          unless on (%(rank)s) max by (%(rank)s) (%(longest)s offset %(before)s) / on (%(rank)s) max by (%(rank)s) (%(shortest)s offset %(before)s) > %(jitter)s
         )
         or on (%(rank)s, total) (%(last)s and on (%(rank)s) %(scan)s)
         or on (%(rank)s, total) 0 * %(scan)s
       |||, {
         last: last(clean),
         scan: scan,
-        interval: duration.of(c.interval),
+        // The last two evaluations, without this one: those that an engine has which sees records an evaluation late.
+        once: duration.of(c.interval),
+        twice: duration.of(2 * c.interval),
         rank: K,
         longest: l.raw('argus_iteration_window_max_seconds'),
         shortest: l.raw('argus_iteration_window_min_seconds'),
-        settle: duration.of(c.settle),
+        before: duration.of(c.settle + c.interval),
         jitter: jitter,
       }),
     },
@@ -99,7 +101,7 @@ function(c, l)
       record: start,
       memory:: true,
       expr: text.fill(|||
-        (%(now)s and %(on)s (min_over_time(%(count)s[%(twice)s]) < %(least)s or resets(%(count)s[%(twice)s]) > 0))
+        (%(now)s and %(on)s (min_over_time(%(count)s[%(twice)s]) < %(least)s or resets(%(count)s[%(thrice)s]) > 0))
         or %(on)s (%(last)s and %(on)s %(count)s)
         or %(on)s %(now)s
       |||, {
@@ -107,6 +109,8 @@ function(c, l)
         on: on,
         count: count(scan),
         twice: duration.range(c, 2 * c.interval),
+        // Seen by two evaluations, lest one is missed.
+        thrice: duration.range(c, 3 * c.interval),
         least: least,
         now: text.fill('(%(clean)s or label_replace(0 * %(count)s + time(), "total", "timestamp", "", ""))', { clean: clean, count: count(scan) }),
       }),
@@ -226,7 +230,7 @@ function(c, l)
         start: count(start),
         scan: scan,
         // What was held is overwritten, lest it is looked up again once the start is out of sight.
-        anew: 'resets(' + count(scan) + '[' + duration.of(2 * c.interval) + ']) > 0',
+        anew: 'resets(' + count(scan) + '[' + duration.range(c, 3 * c.interval) + ']) > 0',
         holds: duration.range(c, holds),
       }),
     },

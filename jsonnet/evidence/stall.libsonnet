@@ -100,17 +100,19 @@ function(c, l)
       |||, at),
     },
     {
-      about:: 'Whom a stalled job waits for: lost ranks before ranks that are behind, those before ranks that are elsewhere.',
+      about:: 'Whom a stalled job waits for, and where: lost ranks before ranks that are behind, those before ranks that are elsewhere.',
       record: suspect,
       expr: text.fill(|||
-        (
-          max by (%(rank)s) (
-            %(lost)s
-            or on (%(job)s) %(behind)s
-            or on (%(job)s) %(elsewhere)s
-          )
+        max by (%(rank)s) (
+          %(lost)s
+          or on (%(job)s) %(behind)s
+          or on (%(job)s) %(elsewhere)s
         ) ^ 0
-      |||, at { lost: few(lost), behind: few(behind), elsewhere: elsewhere }),
+        * on (%(rank)s) group_left (node, gpu_uuid) (
+          topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(info)s))
+          or on (%(rank)s) max by (%(rank)s) (%(up)s)
+        ) ^ 0
+      |||, at { lost: few(lost), behind: few(behind), elsewhere: elsewhere, info: l.raw('argus_rank_info'), up: l.raw('argus_rank_up') }),
     },
     {
       about:: 'The rank that hangs, with the innermost of its open spans, the latest to begin.',
@@ -118,7 +120,7 @@ function(c, l)
       labels: { cause: 'hang', detector: 'stall' },
       expr: text.fill(|||
         max by (%(rank)s, phase) (topk by (%(rank)s) (1, %(open)s) ^ 0 and on (%(rank)s) %(suspect)s)
-        or on (%(rank)s) label_replace(%(suspect)s, "phase", "none", "", "")
+        or on (%(rank)s) label_replace(max by (%(rank)s) (%(suspect)s), "phase", "none", "", "")
       |||, at),
     },
     {

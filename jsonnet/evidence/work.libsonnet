@@ -68,5 +68,12 @@ function(c, l) {
       'The same, of a rank that stands out in the phase.',
       '%s >= %g' % [expected('rank:argus_phase_slow:lost_ratio'), c.evidenceRatio]
     ),
+    {
+      // What it costs is not known: who has more in one step may have less in the next.
+      about:: 'A job whose work is spread unevenly: each step waits for the rank that has most, at least a deviation more than the average.',
+      record: 'rank:argus_evidence:lost_ratio',
+      labels: { cause: 'work-uneven', detector: 'units' },
+      expr: 'max by (' + l.job + ') (job:argus_work:uneven)',
+    },
   ],
 }

@@ -14,6 +14,8 @@ function(config) {
   group: list(['phase', 'group']),
   finding: list(['rank', 'set', 'group', 'cause']),
   list: list,
+  // All that makes a job one job, but its name: of all runs of one model, or of what watches all jobs.
+  ofRuns(names):: std.join(', ', [name for name in config.jobLabels if name != 'training_job'] + names),
 
   // selector('m', ['a="b"', '']) -> m{a="b"}, with the site's own matchers.
   raw(metric, matchers=[]):: $.selector(metric, [config.argusSelector] + matchers),

@@ -1,66 +1,140 @@
 // One alert a kind of finding: what it says, and where it leads. What fires, and how severe, is the decision's.
 local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
+local writing = import '../lib/words.libsonnet';
 local decision = 'rank:argus_decision:lost_ratio';
 
 function(c, l, rows)
-  local key = std.join(',', ['%s=%%q' % name for name in c.jobLabels]);
-  local values = std.join(' ', ['$labels.%s' % name for name in c.jobLabels]);
+  local words = writing(c);
   local name(row) = if 'cause' in row then row.cause else row.id;
-  local causes = std.set([name(row) for row in rows if row.as == 'culprit']);
-  local named = {
-    ArgusStragglerRank: ['gpu-compute', 'host-cpu'],
-    ArgusHostStall: ['host-gc', 'host-jit', 'host-alloc', 'data-input'],
-    ArgusGroupImbalance: ['workload'],
-    ArgusCollectiveLateRank: ['collective-late'],
-    ArgusCollectiveSlowLink: ['link-slow'],
-    ArgusIterationRegression: ['fabric', 'unexplained'],
+  local culprits = [row for row in rows if row.as == 'culprit'];
+  local finding = 'rank:argus_finding:lost_ratio{<job>,rank=<rank>,group=<group>,set=<set>,cause=<cause>}';
+
+  // How much it is, where something tells: of a rank, in the phase in which it loses most.
+  local ofGroup = words.first(
+    'rank:argus_phase_duration_seconds:median_ratio{<job>,rank=<rank>,kind!="comm"} and on (phase, kind, group, source) '
+    + 'topk(1, rank:argus_phase_slow:lost_ratio{<job>,rank=<rank>})',
+    ': {{ .Value | printf "%.2f" }} times its group in {{ .Labels.phase }}'
+  );
+  local times(query, what, format='%.2f') = words.number(query, format, ': ', ' times ' + what);
+
+  // What its hardware says of a rank, where the optional file is loaded.
+  local hardware = '{{ if $labels.rank }}' + words.each(
+    'rank:argus_hardware:current{<job>,rank=<rank>,field!="throttle_reasons"} > 0',
+    '{{ reReplaceAll "_" " " $one.Labels.field }}{{ if not (match "throttled" $one.Labels.field) }} {{ $one.Value | humanize }}{{ end }}',
+    before=' Its hardware: ',
+    after='.',
+    order='field'
+  ) + '{{ end }}';
+  // What the history knows of a job that became slower within its run, which is told as that.
+  local history = '{{ if eq $labels.most "page" }}' + words.each(
+    'rank:argus_evidence:lost_ratio{<job>,detector="history"} unless on (cause) rank:argus_exclusion:lost_ratio{<job>,by=~"history-.*"}',
+    std.join('', [
+      '{{ if eq $one.Labels.cause "' + row.id + '" }} It also ' + row.words + '.{{ end }}'
+      for row in culprits
+      if 'family' in row && row.cause != 'unexplained'
+    ]),
+    between=''
+  ) + '{{ end }}';
+
+  // By alert: whose rows it tells, how much that is, and what else people should know.
+  local told = {
+    ArgusStragglerRank: {
+      causes: ['gpu-compute', 'host-cpu'],
+      much: ofGroup,
+      more: '{{ if $labels.set }} They wait for one another within a phase, and nothing tells which of them it is.{{ end }}' + hardware,
+    },
+    ArgusHostStall: {
+      causes: ['host-gc', 'host-jit', 'host-alloc', 'data-input'],
+      much: ofGroup,
+      more: '{{ if and (eq $labels.cause "host-gc") (not $labels.rank) }} All ranks do so, each at a step of its own, and each time all wait.{{ end }}' + hardware,
+    },
+    ArgusGroupImbalance: {
+      causes: ['workload', 'work-uneven'],
+      much: times('max(rank:argus_work:rate{<job>,rank=<rank>}) / quantile(0.5, rank:argus_work:rate{<job>})', 'the work of the median rank'),
+    },
+    ArgusCollectiveLateRank: { causes: ['collective-late'], more: hardware },
+    ArgusCollectiveSlowLink: {
+      causes: ['link-slow'],
+      much: times('max(group:argus_collective_transfer:ratio{<job>,group=<group>})', 'the transfer of the other groups'),
+    },
+    ArgusIterationRegression: {
+      causes: [name(row) for row in culprits if row.level == 'L1' && !row.info],
+      much: '{{ if eq $labels.most "page" }}' + times('max(job:argus_iteration:regression_ratio{<job>})', 'the iteration of before') + '{{ end }}',
+      more: history,
+    },
+    ArgusIterationJitter: {
+      causes: ['jitter'],
+      much: times('max(max_over_time(job:argus_iteration:jitter_ratio{<job>}[' + duration.range(c, 900 * c.second) + ']))', 'the shortest', '%.1f'),
+    },
   };
-  local told = std.set(std.flattenArrays(std.objectValues(named)));
-  assert told == causes : 'causes without an alert, or alerts without a cause: %s' % [std.setUnion(std.setDiff(causes, told), std.setDiff(told, causes))];
-  // What people read of a cause: the words of its row.
-  local words(names) = std.join('', [
-    '{{ if eq $labels.cause "%s" }}%s{{ end }}' % [cause, [row.words for row in rows if row.as == 'culprit' && name(row) == cause][0]]
-    for cause in names
-  ]);
-  local members =
-    '{{ range $i, $rank := query (printf "topk(8, max by (rank) (rank:argus_evidence:lost_ratio{' + key + ',set=%q}))" ' + values + ' .) }}'
-    + '{{ if $i }}, {{ end }}{{ $rank.Labels.rank }}{{ end }}';
-  // Not a finding: a job that stands still loses everything, and at once.
-  local stalled = {
+  local mine(alert, row) =
+    std.member(told[alert].causes, name(row)) && (row.info || (row.level == 'L1') == (alert == 'ArgusIterationRegression'));
+  local alerts = std.objectFields(told);
+  local untold = [row.id for row in culprits if std.length([alert for alert in alerts if mine(alert, row)]) != 1];
+  assert untold == [] : 'no alert tells of %s, or several do' % std.join(', ', untold);
+  // What people read of a cause: the words of its row, of those that end in one cause the first.
+  local sentence(alert) = std.join('', std.foldl(
+    function(parts, row)
+      local when = '{{ if and (eq $labels.cause "' + name(row) + '") (eq $labels.most "' + row.most + '") }}';
+      if std.length([part for part in parts if std.startsWith(part, when)]) > 0 then parts else parts + [when + row.words + '{{ end }}'],
+    [row for row in culprits if mine(alert, row)],
+    []
+  ));
+  local members = words.each('topk(8, max by (rank) (rank:argus_evidence:lost_ratio{<job>,set=<set>}))', '{{ $one.Labels.rank }}', ' ');
+  local uneven = 'Work differs by {{ $value | humanizePercentage }} between ranks (standard deviation), and each step waits for the rank that has '
+                 + 'most. Nothing is wrong with any of them.';
+  local lost = 'The job loses {{ $value | humanizePercentage }} of its time to it'
+               + words.number('<cost> * max(job:argus_ranks:count{<job>})', '%.1f', ': ', ' GPUs stand idle') + '.';
+  local of(alert) = words.alert({
+    alert: alert,
+    local it = { much: '', more: '' } + told[alert],
+    local rows = [row for row in culprits if mine(alert, row)],
+    local ofJobs = std.set(['%s"L1"' % (if row.level == 'L1' then '=' else '!=') for row in rows]),
+    local ours = decision + '{cause=~"' + std.join('|', std.set([name(row) for row in rows])) + '"'
+                 + (if std.length(ofJobs) == 1 then ', level' + ofJobs[0] else '') + '}',
+    // With node and GPU where they are known; both are in the labels, so that whoever is paged can route by them.
+    expr: text.fill(|||
+      %(mine)s * on (%(rank)s) group_left (node, gpu_uuid) rank:argus_finding:place ^ 0
+      or on (%(finding)s) %(mine)s
+    |||, { mine: ours, rank: l.rank, finding: l.finding }),
+    annotations: {
+      summary: words.text(
+        '{{ if $labels.rank }}Rank {{ $labels.rank }} of {{ else if $labels.set }}One of the ranks' + members + ' of '
+        + '{{ else if $labels.group }}Group {{ $labels.group }} of {{ end }}' + words.job + '{{ with $labels.node }} on {{ . }}{{ end }} '
+        + sentence(alert) + it.much + words.since(finding) + '.'
+      ),
+      description: words.text((if std.member(it.causes, 'work-uneven') then '{{ if eq $labels.cause "work-uneven" }}' + uneven + '{{ else }}' + lost + '{{ end }}' else lost) + it.more),
+    },
+  });
+
+  // Not a finding: a job that stands still loses everything, and at once. Of a job whose ranks are all dead others tell.
+  local stalled = words.alert({
     alert: 'ArgusTrainingStalled',
     expr: text.fill(|||
-      job:argus_stalled:seconds * on (%(job)s) group_right () rank:argus_verdict:active{verdict="culprit", cause=~"%(causes)s"}
-      or on (%(job)s) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")
-    |||, { job: l.job, causes: std.join('|', std.set([name(row) for row in rows if row.as == 'hang'])) }),
+      (
+        job:argus_stalled:seconds * on (%(job)s) group_right () (
+          %(hangs)s * on (%(rank)s) group_left (node, gpu_uuid) rank:argus_stall_suspect:bool
+          or on (%(who)s) %(hangs)s
+        )
+        or on (%(job)s) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")
+      )
+      and on (%(job)s) job:argus_ranks:count
+    |||, {
+      job: l.job,
+      rank: l.rank,
+      who: l.who,
+      hangs: 'rank:argus_verdict:active{verdict="culprit", cause=~"' + std.join('|', std.set([name(row) for row in rows if row.as == 'hang'])) + '"}',
+    }),
     'for': duration.of(c.stallFor),
     labels: { severity: c.severities.page, level: 'L1' },
     annotations: {
-      summary: '{{ $labels.training_job }} has finished no iteration for {{ $value | humanizeDuration }}'
-               + '{{ if $labels.rank }}: rank {{ $labels.rank }} hangs{{ if ne $labels.phase "none" }} in {{ $labels.phase }}{{ end }}'
+      summary: words.job + ' has finished no iteration for {{ $value | humanizeDuration }}'
+               + '{{ if $labels.rank }}: rank {{ $labels.rank }}{{ with $labels.node }} on {{ . }}{{ end }} hangs{{ if ne $labels.phase "none" }} in {{ $labels.phase }}{{ end }}'
                + '{{ else if $labels.phase }}: all ranks{{ with $labels.group }} of {{ . }}{{ end }} are in {{ $labels.phase }}{{ end }}.',
       description: 'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual duration. ' % c.stallFactor
                    + '{{ if $labels.rank }}The others wait for rank {{ $labels.rank }}.{{ else if $labels.phase }}Nobody is elsewhere, so it '
                    + 'is the collective itself.{{ else }}Nothing tells whom the others wait for.{{ end }}',
     },
-  };
-  [stalled] + [
-    {
-      alert: alert,
-      local mine = text.fill('%(decision)s{cause=~"%(causes)s"}', { decision: decision, causes: std.join('|', named[alert]) }),
-      // With node and GPU where they are known; both are in the labels, so that whoever is paged can route by them.
-      expr: text.fill(|||
-        %(mine)s * on (%(rank)s) group_left (node, gpu_uuid) rank:argus_finding:place ^ 0
-        or on (%(finding)s) %(mine)s
-      |||, { mine: mine, rank: l.rank, finding: l.finding }),
-      annotations: {
-        summary: '{{ if $labels.rank }}Rank {{ $labels.rank }} of {{ else if $labels.set }}One of the ranks {{ with $labels.set }}' + members
-                 + '{{ end }} of {{ else if $labels.group }}Group {{ $labels.group }} of {{ end }}{{ $labels.training_job }}'
-                 + '{{ with $labels.node }} on {{ . }}{{ end }} ' + words(named[alert]) + '.',
-        description: 'The job loses {{ $value | humanizePercentage }} of its time to it'
-                     + '{{ with query (printf "%f * max(job:argus_ranks:count{' + key + '})" $value ' + values + ') }}: '
-                     + '{{ . | first | value | printf "%.1f" }} GPUs stand idle{{ end }}.',
-      },
-    }
-    for alert in std.objectFields(named)
-  ]
+  });
+  [stalled] + [of(alert) for alert in alerts]

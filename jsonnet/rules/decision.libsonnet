@@ -9,6 +9,7 @@ local kept = 'cause, team, level, most';
 
 function(c, l, rows)
   local d = c.decision;
+  local name(row) = if 'cause' in row then row.cause else row.id;
   local range(seconds) = '[' + duration.range(c, seconds) + ']';
   local ofRank(matchers) = text.fill(
     'sum by (%(rank)s, %(kept)s) (max by (%(who)s, %(kept)s) (' + verdict + '{rank!="", set="", %(matchers)s}))',
@@ -45,30 +46,35 @@ function(c, l, rows)
     {
       about:: 'Share of the wall time that the job loses: ranks that hold up the same step do so at the same time, so the largest, not the sum.',
       record: 'job:argus_lost:ratio',
-      expr: text.fill('max by (%(job)s) (sum by (%(job)s, rank, set, group) (%(finding)s))', { job: l.job, finding: finding }),
+      expr: text.fill('max by (%(job)s) (sum by (%(job)s, rank, set, group) (%(finding)s) or job:argus_stalled:seconds ^ 0)', { job: l.job, finding: finding }),
     },
     {
       about:: 'GPUs that produce nothing because of a cause.',
       record: 'job:argus_lost_gpus:current',
-      expr: text.fill('clamp_max(max by (%(job)s, cause) (%(finding)s), 1) * on (%(job)s) group_left () job:argus_ranks:count', { job: l.job, finding: finding }),
+      expr: text.fill(|||
+        clamp_max(max by (%(job)s, cause) (%(finding)s or label_replace(job:argus_stalled:seconds ^ 0, "cause", "hang", "", "")), 1)
+        * on (%(job)s) group_left () job:argus_ranks:count
+      |||, { job: l.job, finding: finding }),
     },
   ];
 
   // One evaluation of twelve may be missed.
   local all(seconds) = std.floor(seconds / c.decisionInterval * 11 / 12 + 0.001);
-  local decide(name, matcher, enters='', above=[]) = {
+  local decide(name, matcher, enters='', also='', above=[]) = {
     local severity = c.severities[name],
     about:: '%s: where it costs %g for all of %d seconds, until it was below %g for %d.' % [name, d[name].enter, d[name].lasting, d[name].exit, d.leave],
     memory:: true,
     record: decision,
     labels: { severity: severity },
     expr: text.fill(|||
-      last_over_time(%(finding)s%(matcher)s%(leave)s)
-      and on (%(key)s) (
-        min_over_time(%(finding)s%(matcher)s%(lasting)s) >= %(enter)s
-        and count_over_time(%(finding)s%(matcher)s%(lasting)s) >= %(evaluations)s%(enters)s
-        or max_over_time(%(finding)s%(matcher)s%(leave)s) >= %(exit)s
-        and on (%(key)s) %(decision)s{severity="%(severity)s"}
+      (
+        last_over_time(%(finding)s%(matcher)s%(leave)s)
+        and on (%(key)s) (
+          min_over_time(%(finding)s%(matcher)s%(lasting)s) >= %(enter)s
+          and count_over_time(%(finding)s%(matcher)s%(lasting)s) >= %(evaluations)s%(enters)s
+          or max_over_time(%(finding)s%(matcher)s%(leave)s) >= %(exit)s
+          and on (%(key)s) %(decision)s{severity="%(severity)s"}
+        )%(also)s
       )
       and on (%(job)s) job:argus_ranks:count%(above)s
     |||, {
@@ -84,6 +90,7 @@ function(c, l, rows)
       exit: d[name].exit,
       evaluations: all(d[name].lasting),
       enters: enters,
+      also: also,
       above: std.join('', ['\nunless on (%s) %s{severity="%s"}' % [l.finding, decision, c.severities[higher]] for higher in above]),
     }),
   };
@@ -92,35 +99,30 @@ function(c, l, rows)
 
       and on (%(key)s) (%(finding)s >= on (%(job)s) group_left () %(costliest)s * max by (%(job)s) (%(finding)s{most="page"}))
     |||, { key: l.finding, job: l.job, finding: finding, costliest: c.costliest })),
-    decide('ticket', '', above=['page']),
-    {
-      about:: 'info: a finding that two scrape intervals in a row show by themselves; a single pause is in one.',
-      record: decision,
-      labels: { severity: c.severities.info },
-      expr: text.fill(|||
-        last_over_time(%(finding)s%(window)s)
+    decide('ticket', '{most!="info"}', above=['page']),
+    decide(
+      'info',
+      '{cause=~"%s"}' % std.join('|', [name(row) for row in rows if row.as == 'culprit' && row.info]),
+      also=text.fill(|||
+
+        or on (%(key)s) last_over_time(%(finding)s{level!="L1"}%(window)s)
         and on (%(rank)s) last_over_time(rank:argus_phase_fast:confirmed%(window)s)
-        unless on (%(key)s) %(decision)s{severity=~"%(above)s"}
-      |||, {
-        finding: finding + '{level!="L1"}',
-        window: range(c.window),
-        rank: l.rank,
-        key: l.finding,
-        decision: decision,
-        above: c.severities.page + '|' + c.severities.ticket,
-      }),
+      |||, { key: l.finding, rank: l.rank, finding: finding, window: range(c.window) }),
+      above=['page', 'ticket']
+    ) {
+      about:: 'info: a finding that two scrape intervals in a row show by themselves, as a single pause is in one; and what is told as such once it has lasted.',
     },
     {
       about:: 'Who is to blame, as others read it: 1.',
       record: 'rank:argus_verdict:active',
       labels: { verdict: 'culprit' },
-      expr: 'max by (' + l.finding + ', team, level) (' + finding + ' ^ 0)',
+      expr: 'max by (' + l.finding + ', team, level) (' + finding + '{most!="info"} ^ 0)',
     },
   ] + [
     {
       about:: 'Who or what holds up a job that stands still (%s): 1.' % row.words,
       record: 'rank:argus_verdict:active',
-      labels: { verdict: 'culprit', cause: if 'cause' in row then row.cause else row.id, team: row.team, level: 'L1' },
+      labels: { verdict: 'culprit', cause: name(row), team: row.team, level: 'L1' },
       local others = std.join('|', [other.phases for other in rows if other.id == row.id && 'phases' in other]),
       expr: 'max by (' + l.who + ') (rank:argus_evidence:lost_ratio{cause="' + row.id + '"'
             + (if 'phases' in row then ', phase=~"' + row.phases + '"' else if others != '' then ', phase!~"' + others + '"' else '') + '})',

@@ -5,31 +5,38 @@ local labels = import '../lib/labels.libsonnet';
 
 function(c)
   local l = labels(c);
+  local health = import 'health.libsonnet';
   local job = (import 'job.libsonnet')(c, l);
   local phases = (import '../evidence/phases.libsonnet')(c, l);
   local collectives = (import '../evidence/collectives.libsonnet')(c, l);
   local work = (import '../evidence/work.libsonnet')(c, l);
   local pauses = (import '../evidence/pauses.libsonnet')(c, l);
   local stacks = (import '../evidence/stacks.libsonnet')(c, l);
-  local regression = (import '../evidence/regression.libsonnet')(c, l);
+  local regression = (import '../evidence/regression.libsonnet')(c, l) + (import '../evidence/jitter.libsonnet')(c, l);
+  local history = (import '../evidence/history.libsonnet')(c, l);
+  local precedence = (import 'precedence.libsonnet')(c, l, rows);
   local kernels = (import '../evidence/kernels.libsonnet')(c, l);
   // Phases with groups of their own are read side by side with all others.
   local subjects = [{ name: '-' + phase, matcher: 'phase="%s"' % phase, labels: { phase: phase } } for phase in c.phases]
                    + [{ name: '', matcher: if c.phases == [] then '' else 'phase!~"%s"' % std.join('|', c.phases), labels: {} }];
+  local group(name, seconds, rules) = {
+    name: 'argus-' + name,
+    interval: duration.of(seconds),
+    rules: [health.heartbeat(self.name, seconds)] + rules,
+  };
   local ofSubjects(name, seconds, rules) = [
-    {
-      name: 'argus-' + name + subject.name,
-      interval: duration.of(seconds),
+    group(
+      name + subject.name,
+      seconds,
       // promtool calls records of one name and the same labels duplicates.
-      rules: [rule { [if subject.labels != {} || 'labels' in rule then 'labels']+: subject.labels } for rule in rules(subject.matcher)],
-    }
+      [rule { [if subject.labels != {} || 'labels' in rule then 'labels']+: subject.labels } for rule in rules(subject.matcher)]
+    )
     for subject in subjects
   ];
-  local group(name, seconds, rules) = { name: 'argus-' + name, interval: duration.of(seconds), rules: rules };
   // An ordered chain, in as few groups as twenty rules allow.
   local chain(name, seconds, rules) = [
-    group('%s-%d' % [name, number + 1], seconds, rules[number * 20:(number + 1) * 20])
-    for number in std.range(0, std.floor((std.length(rules) - 1) / 20))
+    group('%s-%d' % [name, number + 1], seconds, rules[number * 19:(number + 1) * 19])
+    for number in std.range(0, std.floor((std.length(rules) - 1) / 19))
   ];
   {
     job: { groups: [
@@ -52,8 +59,18 @@ function(c)
       group('pauses', c.statisticsInterval, pauses.evidence + phases.launches),
     ] },
     regression: { groups: chain('regression', c.interval, regression) },
-    decision: { groups: [
-    ] + chain('precedence', c.decisionInterval, (import 'precedence.libsonnet')(c, l, rows)) + [
-      group('decision', c.decisionInterval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows)),
+    decision: {
+      groups: chain('precedence', c.decisionInterval, precedence.rules)
+              + chain('decision', c.decisionInterval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows))
+              + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l))],
+    },
+    health: { groups: [group('health', c.slowInterval, health.rules(c, l))] },
+    // Optional: who does not load them finds less, or is told less, and nothing else changes.
+    history: { groups: [
+      group('history-signatures', c.slowInterval, history.signatures + history.comparison),
+      group('history', c.slowInterval, history.evidence),
+      group('history-learning', c.history.interval, history.learning),
+      group('history-precedence', c.decisionInterval, precedence.families.history),
     ] },
+    hardware: { groups: [group('hardware', c.slowInterval, (import '../evidence/hardware.libsonnet')(c, l))] },
   }

@@ -13,69 +13,126 @@ function(c, l, rows)
     local found = [i for i in std.range(0, std.length(rows) - 1) if rows[i].id == id];
     assert std.length(found) == 1 : 'the table of causes has no row %s, or several' % id;
     found[0];
-  local of(id) = 'max by (' + l.who + ') (' + evidence + '{cause="' + id + '"})';
+  // What a job as a whole loses is of no rank.
+  local who(row) = if row.level == 'L1' then l.job else l.who;
+  // Of one row, or of a family.
+  local of(some) =
+    'max by (' + who(some[0]) + ') (' + evidence + (if std.length(some) == 1 then '{cause="' + some[0].id + '"}' else '{cause=~"' + some[0].family + '-.*"}') + ')';
 
-  local excluded(row, number) =
-    local yields = row.yields[number];
+  local how(yields, id) =
+    if 'by' in yields then yields.by else if yields.at == 'rank' || rows[index(id)].as == 'context' then 'evidence' else 'verdict';
+  local checked(row, yields) =
     local below = [id for id in yields.to if index(id) >= index(row.id)];
     assert below == [] : '%s yields to rows that do not come before it: %s' % [row.id, below];
-    local how = if 'by' in yields then yields.by else if yields.at == 'rank' then 'evidence' else 'verdict';
-    local read_as(what) = [id for id in yields.to if (if rows[index(id)].as == 'context' then 'evidence' else how) == what];
     // Whose evidence excuses in the rest of the job may be excused itself, by those who then excuse the row as well.
     local mine = std.set(std.flattenArrays([other.to for other in row.yields]));
     local gaps = [
       id
       for id in yields.to
-      if how == 'evidence' && yields.at == 'job' && std.setDiff(std.set(std.flattenArrays([theirs.to for theirs in rows[index(id)].yields])), mine) != []
+      if how(yields, id) == 'evidence' && yields.at == 'job' && std.setDiff(std.set(std.flattenArrays([theirs.to for theirs in rows[index(id)].yields])), mine) != []
     ];
     assert gaps == [] : '%s takes the evidence of rows that yield to others than it does: %s' % [row.id, gaps];
-    // What each rank loses to each of them: the sum over its phases, which do not overlap; for as long as the means
-    // remember what they did.
+    yields;
+  // What a row yields to at one place by one factor is one rule.
+  local places(row) = std.foldl(
+    function(found, yields) local place = { at: yields.at, factor: yields.factor }; if std.member(found, place) then found else found + [place],
+    row.yields,
+    []
+  );
+
+  // Of one row, or of several that yield to the same.
+  local excluded(some, number) =
+    local row = some[0];
+    local place = places(row)[number];
+    local at(other) = [checked(other, yields) for yields in other.yields if [yields.at, yields.factor] == [place.at, place.factor]];
+    assert [other for other in some if at(other) != at(row)] == [] : 'not all yield to the same as %s' % row.id;
+    local to(what) = [id for yields in at(row) for id in yields.to if std.member(what, how(yields, id))];
+    local all = to(['evidence', 'verdict']);
+    // What each loses to each of them, for as long as the means remember what they did.
+    local lost(series, label, ids) = text.fill('label_replace(max_over_time(%(series)s{%(label)s=~"%(ids)s"}[%(hold)s]), "by", "$1", "%(label)s", "(.*)")', {
+      series: series,
+      label: label,
+      ids: std.join('|', ids),
+      hold: duration.range(c, c.hold),
+    });
     local costs = [
-      text.fill('sum by (%(rank)s, set, by) (max by (%(who)s, by) (label_replace(max_over_time(%(series)s[%(hold)s]), "by", "$1", "%(label)s", "(.*)")))', {
-        rank: l.rank,
-        who: l.who,
-        label: from.label,
-        hold: duration.range(c, c.hold),
-        series: from.name + '{' + from.label + '=~"' + std.join('|', from.ids) + '"}',
-      })
+      lost(from.name, from.label, from.ids)
       for from in [
-        { name: verdict, label: 'row', ids: read_as('verdict') },
-        { name: evidence, label: 'cause', ids: read_as('evidence') },
+        { name: verdict, label: 'row', ids: to(['verdict']) },
+        { name: evidence, label: 'cause', ids: to(['evidence']) },
       ]
       if from.ids != []
     ];
+    local cause = if std.length(some) == 1 then row.id else row.family;
+    local ofJobs = [id for id in [row.id] + all if rows[index(id)].as == 'context' || rows[index(id)].level != 'L1'] == [];
     {
-      about:: 'What %s is excused by: it costs at most %g times what %s cost the %s.' % [row.id, yields.factor, std.join(', ', yields.to), yields.at],
+      about:: 'What %s is excused by: it costs at most %g times what %s cost the %s.' % [
+        cause,
+        place.factor,
+        std.join(', ', all),
+        place.at,
+      ],
       record: exclusion,
-      labels: { cause: row.id, at: yields.at, rule: '%d' % number },
-      expr: text.fill(|||
+      labels: { cause: cause, at: place.at, rule: '%d' % number },
+      expr: text.fill(if std.length(some) == 1 && ofJobs then |||
+        max by (%(job)s, by) (%(costs)s)
+        >= on (%(job)s) group_left () %(own)s / %(factor)s
+      ||| else |||
         (
           0 * %(own)s
           + on (%(on)s) group_left (by, by_rank) label_replace(
             topk by (%(on)s) (1,
-              %(costs)s
+              %(sums)s
             ), "by_rank", "$1", "rank", "(.+)"
           )
         ) >= on (%(who)s) group_left () (%(own)s / %(factor)s)
       |||, {
-        own: of(row.id),
-        on: { rank: l.rank, job: l.job }[yields.at],
-        who: l.who,
-        factor: yields.factor,
-        costs: std.join('\n      or ', costs),
+        job: l.job,
+        own: of(some),
+        on: { rank: l.rank, job: l.job }[place.at],
+        who: who(row),
+        factor: place.factor,
+        costs: std.join(' or ', costs),
+        // The sum over the phases of a rank, which do not overlap.
+        sums: std.join('\n      or ', ['sum by (' + l.rank + ', set, by) (max by (' + l.who + ', by) (' + one + '))' for one in costs]),
       }),
     };
 
-  local ruling(row) = [excluded(row, number) for number in std.range(0, std.length(row.yields) - 1)] + [
+  local name(row) = if 'cause' in row then row.cause else row.id;
+  local without(labels, matcher) = '\nunless on (' + labels + ') ' + exclusion + '{cause' + matcher + '}';
+  local ruling(row) = [excluded([row], number) for number in std.range(0, std.length(places(row)) - 1)] + [
     {
       about:: 'A rank, set, group or job that %s, and that nothing excuses: the share of wall time lost.' % row.words,
       record: verdict,
-      labels: { verdict: 'culprit', row: row.id, cause: if 'cause' in row then row.cause else row.id, team: row.team, level: row.level, most: row.most },
-      expr: of(row.id) + '\nunless on (' + l.who + ') ' + exclusion + '{cause="' + row.id + '"}'
-            + '\nunless on (' + l.job + ') ' + exclusion + '{cause="all"}',
+      labels: { verdict: 'culprit', row: row.id, cause: name(row), team: row.team, level: row.level, most: row.most },
+      expr: of([row]) + without(who(row), '="' + row.id + '"') + without(l.job, '="all"'),
     },
   ];
+
+  // Rows that explain one loss: what all of them yield to, then each to those above it; the rest is one verdict.
+  local family(some) =
+    local first = some[0];
+    local common = std.length(places(first));
+    local label(source, name, value, pattern) = 'label_replace(' + std.join(', ', [source] + ['"' + text + '"' for text in [name, value, 'cause', pattern]]) + ')';
+    local causes = l.list(['cause']);
+    local left = 'max by (' + causes + ') (' + evidence + '{cause=~"' + first.family + '-.*"})'
+                 + without(causes, '=~"' + first.family + '-.*"') + without(l.job, '=~"all|' + first.family + '"');
+    local differing = [other.id for other in some if [other.level, other.most] != [first.level, first.most] || other.id != other.family + '-' + other.cause];
+    assert differing == [] : '%s differ from %s in level, severity or the way of their names' % [differing, first.id];
+    [excluded(some, number) for number in std.range(0, common - 1)]
+    + [excluded([row], common) for row in some[1:]]
+    + [
+      {
+        about:: 'What the first explanation is that has evidence, and that nothing excuses: the share of wall time lost.',
+        record: verdict,
+        labels: { verdict: 'culprit', row: first.family, level: first.level, most: first.most },
+        expr: std.foldl(
+          function(source, team) label(source, 'team', team, std.join('|', [row.cause for row in some if row.team == team])),
+          std.set([row.team for row in some]),
+          label('\n' + left + '\n', 'cause', '$1', first.family + '-(.*)')
+        ),
+      },
+    ];
 
   // Of every cause at once: nobody is judged in a job that stands still or does something else, nor in a group of whose
   // ranks too few are heard.
@@ -94,12 +151,18 @@ function(c, l, rows)
     },
   ];
   // What the job as a whole loses is of no group.
-  local ofJobs = std.join('|', [row.id for row in rows if row.as == 'culprit' && row.level == 'L1']);
-  everything + [
-    {
-      about:: 'Where too few ranks of a group report: the rest is no majority.',
-      record: exclusion,
-      labels: { by: 'coverage', at: 'group' },
-      expr: 'max by (' + l.who + ', cause) (' + evidence + '{cause!~"' + ofJobs + '"}) and on (' + l.group + ') group:argus_phase_coverage:low_ratio',
-    },
-  ] + std.flattenArrays([ruling(row) for row in rows if row.as == 'culprit'])
+  local families = std.set([row.family for row in rows if 'family' in row]);
+  local loaded = [row for row in rows if row.as == 'culprit' && !('family' in row)];
+  local ofJobs = std.join('|', [row.id for row in loaded if row.level == 'L1'] + [family + '-.*' for family in families]);
+  {
+    rules: everything + [
+      {
+        about:: 'Where too few ranks of a group report: the rest is no majority.',
+        record: exclusion,
+        labels: { by: 'coverage', at: 'group' },
+        expr: 'max by (' + l.who + ', cause) (' + evidence + '{cause!~"' + ofJobs + '"}) and on (' + l.group + ') group:argus_phase_coverage:low_ratio',
+      },
+    ] + std.flattenArrays([ruling(row) for row in loaded]),
+    // Each for its optional file.
+    families: { [name]: family([row for row in rows if 'family' in row && row.family == name]) for name in families },
+  }

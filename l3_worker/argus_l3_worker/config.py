@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from argus_core.causes import TEAMS
 from argus_core.http_access import AccessConfig
 from argus_core.settings import constant, require, require_positive, section, setting
 from argus_l3_worker.judge.config import CrossCheckConfig, JudgeConfig
@@ -57,6 +58,11 @@ class Config:
         60.0, "spacing of windows where the job marks no steps (argus_kernel_window_steps 0)"
     )
     training_job: str = setting("", "judge only this training job; empty: all")
+    teams: dict[str, str] = setting(
+        {},
+        "teams by cause, where they are not those of the table of causes: what the mixin was told, as rules "
+        "and worker must name the same",
+    )
     replica: str = setting("", "value of a `replica` label on all results; empty: no such label")
 
     def __post_init__(self) -> None:
@@ -65,6 +71,8 @@ class Config:
             0 < self.budget_ratio <= 1, f"budget_ratio is {self.budget_ratio!r}; allowed: over 0, up to 1"
         )
         require(self.settle_seconds >= 0, f"settle_seconds is {self.settle_seconds!r}; allowed: 0 or more")
+        for cause in sorted(self.teams.keys() - TEAMS.keys()):
+            require(False, f"teams.{cause} names no cause; allowed: {', '.join(TEAMS)}")
 
     @property
     def write_url(self) -> str:

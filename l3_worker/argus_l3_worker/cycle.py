@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from argus_core import catalogue, remote_write
 from argus_core.log import Log
@@ -28,6 +29,7 @@ from argus_l3_worker.write import results
 from argus_l3_worker.write.delivery import Delivery
 
 log = Log(__name__)
+_Told = TypeVar("_Told", Verdict, GroupShift)
 
 
 @dataclass(frozen=True)
@@ -163,13 +165,17 @@ class Worker:
             tuple(one for job in jobs for one in job.judgements),
             tuple(one for job in jobs for one in job.abstentions),
             tuple(one for job in jobs for one in job.not_judged),
-            tuple(one for job in jobs for one in job.verdicts),
-            tuple(one for job in jobs for one in job.group_shifts),
+            tuple(self._for_team(one) for job in jobs for one in job.verdicts),
+            tuple(self._for_team(one) for job in jobs for one in job.group_shifts),
             tuple(checked),
             tuple(one for job in jobs for one in job.left_out),
             windows_judged,
             self._monotonic() - begun,
         )
+
+    def _for_team(self, one: _Told) -> _Told:
+        """With the team that the configuration names, where it does."""
+        return replace(one, team=self._config.teams.get(one.cause, one.team))
 
     async def _ask_for_traces(self, report: CycleReport, at: float) -> None:
         """Traces of whom this worker or the rules accuse. Fails a cycle never."""
@@ -182,8 +188,7 @@ class Worker:
                 earlier = await self._prometheus.instant(selector(catalogue.L3_TRACE_INFO.name, own), at)
                 self._traces.restore(earlier, at)
                 self._traces_restored = True
-            culprits = selector("rank:argus_verdict:active", {**matchers, "verdict": "culprit"})
-            accused = await self._prometheus.instant(f"max by (training_job, rank) ({culprits})", at)
+            accused = await self._prometheus.instant(_accused_by_rules(matchers), at)
             info = await self._prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
         except QueryError as error:
             log.warning("no traces asked for", error=error)
@@ -225,3 +230,12 @@ class Worker:
             part = verdicts if dict(labels)["__name__"] in results.VERDICTS else others
             part.append(remote_write.encode_series(labels, value, stamp_ms))
         return others, verdicts
+
+
+def _accused_by_rules(matchers: Mapping[str, str]) -> str:
+    """Ranks that rules name, and those of a set of which one is meant: their kernels tell which."""
+    culprits = {**matchers, "verdict": "culprit"}
+    ranks = selector("rank:argus_verdict:active", culprits, excluded={"rank": ("",)})
+    sets = selector("rank:argus_verdict:active", culprits, excluded={"set": ("",)})
+    of_sets = selector("rank:argus_evidence:lost_ratio", {**matchers, "cause": "suspect-set"})
+    return f"max by (training_job, rank) ({ranks} or ({of_sets} and on (training_job, set) {sets}))"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
+from argus_core.causes import TEAMS
 from argus_traces.attribution import (
     DATA_INPUT,
     GPU_COMPUTE,
@@ -22,11 +22,6 @@ from argus_traces.expectation import Floats
 from argus_traces.operations import COMPUTE, MEMORY
 from argus_traces.path import Model
 from argus_traces.shifts import Shifts, rank_shifts
-
-TEAMS: Final = {
-    GPU_COMPUTE: "operations", GPU_TRANSFER: "operations", LINK_SLOW: "operations", HOST_CPU: "operations",
-    HOST_GC: "algorithm", DATA_INPUT: "algorithm", HOST_JIT: "infrastructure", UNDETERMINED: "infrastructure",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

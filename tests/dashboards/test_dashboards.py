@@ -16,10 +16,12 @@ import pytest
 import yaml
 
 from argus_core.catalogue import SAMPLE_NAMES
+from argus_core.causes import TEAMS, WORDS
 
 # First: it puts dashboards/ on the path.
 from tools.generate_dashboards import DASHBOARDS, FOLDER, main, render  # isort: skip
 from argus_dashboards.inspection import interpolate, metric_names, panels, queries
+from argus_dashboards.theme import TEAM_COLOURS
 
 REPOSITORY = FOLDER.parent
 SCHEMA = REPOSITORY.parent / "shared" / "prototypes" / "dashboards" / "grafana_dashboard.schema.json"
@@ -38,6 +40,14 @@ PROMETHEUS_OWN = {
     "prometheus_rule_group_rules",
 }
 """Series that Prometheus itself writes: of alerting rules, of scrapes, of itself."""
+DCGM = {
+    "DCGM_FI_DEV_SM_CLOCK",
+    "DCGM_FI_DEV_GPU_TEMP",
+    "DCGM_FI_DEV_POWER_USAGE",
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
+    "DCGM_FI_DEV_XID_ERRORS",
+}
+"""What dcgm-exporter says of a GPU, where one is scraped."""
 PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
 """What every exporter made with prometheus_client says of its process."""
 NO_JOB = {"argus-jobs", "argus-itself"}
@@ -215,8 +225,7 @@ def test_every_query_reads_known_series(uid: str) -> None:
     if not rule_files():
         pytest.skip(f"no generated rules in {RULES}: run `make generate`")
     recorded = {rule["record"] for rule in rules() if "record" in rule}
-    hardware = {name for rule in rules() for name in metric_names(rule["expr"]) if name.startswith("DCGM_")}
-    known = SAMPLE_NAMES | recorded | PROMETHEUS_OWN | PROCESS | hardware
+    known = SAMPLE_NAMES | recorded | PROMETHEUS_OWN | PROCESS | DCGM
 
     unknown = {
         (query.panel, name)
@@ -300,16 +309,14 @@ def test_one_click_leads_from_jobs_to_job_to_rank_to_kernel() -> None:
 
 
 @every_dashboard
-def test_alerts_and_change_points_are_marked(uid: str) -> None:
-    """Pages on every dashboard, tickets where they are few; change points of a job, at their own time."""
+def test_alerts_and_slowdowns_are_marked(uid: str) -> None:
+    """Pages on every dashboard, tickets where they are few; when a job is slower than it was."""
     marks = {mark["name"]: mark for mark in generated(uid)["annotations"]["list"]}
     for name, severity in (("Alerts", "page"), ("Tickets", "ticket")):
         assert re.search(rf'ALERTS{{.*severity="{severity}"', marks[name]["expr"])
     assert marks["Alerts"]["enable"]
     assert marks["Tickets"]["enable"] == (uid == "argus-itself")
-    assert ("Change points" in marks) == (uid not in NO_JOB)
-    if "Change points" in marks:
-        assert marks["Change points"]["useValueForTime"]
+    assert ("Slowdowns" in marks) == (uid not in NO_JOB)
 
 
 @every_dashboard
@@ -322,28 +329,33 @@ def test_no_variable_offers_all_ranks(uid: str) -> None:
             assert not variable["query"].rstrip(")").endswith(", rank")
 
 
-@pytest.mark.parametrize("flavour", ["", "portable"])
 @every_dashboard
-def test_both_flavours_of_the_rules_record_what_is_read(uid: str, flavour: str) -> None:
-    """A panel works whether the exact or the portable rules are loaded."""
-    recorded = {
-        rule.get("record")
-        for file in (RULES / flavour).glob("*.yaml")
-        for group in yaml.safe_load(file.read_text())["groups"]
-        for rule in group["rules"]
-    }
-    read = {
-        name
-        for query in queries(generated(uid))
-        for name in metric_names(interpolate(query.expr, VALUES))
-        if ":" in name
-    }
-    assert read <= recorded
+def test_causes_are_shown_in_the_words_of_the_table(uid: str) -> None:
+    """Where a text stands for a cause, it is that which alerts tell; a team that acts has a colour."""
+    mappings = [
+        (text, shown.get("text"))
+        for panel in panels(generated(uid))
+        for override in panel["fieldConfig"]["overrides"]
+        for property_ in override["properties"]
+        for mapping in (property_["value"] if property_["id"] == "mappings" else ())
+        for text, shown in mapping["options"].items()
+    ]
+    assert {(cause, text) for cause, text in mappings if cause in WORDS} <= set(WORDS.items())
+    assert TEAM_COLOURS.keys() == set(TEAMS.values())
+
+
+@every_dashboard
+def test_jobs_of_one_name_in_two_clusters_are_apart(uid: str) -> None:
+    """What matches series of one job with another, or lists jobs, does so by cluster too."""
+    for query in queries(generated(uid)):
+        for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", query.expr):
+            assert ("training_job" in labels) <= ("cluster" in labels), query
 
 
 def test_alerts_link_to_a_dashboard_with_these_variables() -> None:
     """Path and var-... parameters of each alert's dashboard_url exist."""
-    links = {rule["annotations"]["dashboard_url"] for rule in rules() if "alert" in rule}
+    alerts = [rule["annotations"] for rule in rules() if "alert" in rule]
+    links = {annotations["dashboard_url"] for annotations in alerts if "dashboard_url" in annotations}
     if not links:
         pytest.skip(f"no generated alerts in {RULES}: run `make generate`")
     for link in links:

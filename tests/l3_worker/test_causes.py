@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from argus_core.causes import TEAMS
+from argus_l3_worker.judge import causes
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.role_judgement import judge_role
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.triples import RoleTriples, Window
+from argus_traces import attribution
 
 RANKS = 16
 Mode = tuple[float, float, float]  # (p50, p99, count)
@@ -40,6 +43,20 @@ def verdicts(of_rank_3: Mode, healthy: Mode = (1e-3, 1.1e-3, 400.0)) -> set[tupl
         history.add(judged)
     found: list[Verdict] = decide("llm", [("pp0", history)])
     return {(one.rank, one.cause, one.team) for one in found if one.kernel == "experts"}
+
+
+def test_every_cause_has_the_team_of_the_table() -> None:
+    """Whatever the worker or a trace may name is a row of it; who only waits is nobody's."""
+    named = {
+        value
+        for module in (causes, attribution)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, str) and not name.startswith("_")
+    }
+    kinds = {"compute", "memory", "communication", "host"}  # of operations, which are no causes
+    assert named - {causes.COLLECTIVE_WAIT} - kinds <= TEAMS.keys()
+    assert causes.team_of(causes.WORKLOAD) == TEAMS["workload"]
+    assert causes.team_of(causes.COLLECTIVE_WAIT) == "none"
 
 
 def test_a_slower_kernel_is_the_gpu() -> None:

@@ -33,12 +33,16 @@ pytestmark = pytest.mark.servers
 
 
 def cycles(
-    url: str, work: Callable[[Worker], Awaitable[Any]], telemetry: Telemetry | None = None, **keys: Any
+    url: str,
+    work: Callable[[Worker], Awaitable[Any]],
+    telemetry: Telemetry | None = None,
+    teams: dict[str, str] | None = None,
+    **keys: Any,
 ) -> Any:
     """What `work` makes of a worker that reads and writes at `url`."""
     telemetry = telemetry or Telemetry()
     write = WriteConfig(attempts=1)
-    config = Config(prometheus=PrometheusConfig(url=url, **keys), write=write)
+    config = Config(prometheus=PrometheusConfig(url=url, **keys), write=write, teams=teams or {})
 
     async def run() -> Any:
         async with aiohttp.ClientSession() as session:
@@ -82,6 +86,29 @@ def test_what_rules_read_is_the_first_request_and_decides_whether_the_cycle_was_
     assert telemetry.registry.get_sample_value(
         "argus_l3_worker_cycles_total", {"result": "success"}
     ) == float(delivered)
+
+
+# Whom it is told to
+
+
+def test_a_cause_is_for_the_team_that_the_configuration_names(prometheus: PrometheusServer) -> None:
+    """As the rules of a site name another than the table of causes does."""
+    now = float(int(time.time()))
+    job = Fleet(prometheus)
+    for window in range(3):
+        for scrape in range(4):
+            at = now - 60 * (2 - window) - 15 * (3 - scrape)
+            job.publish(at, 64 * (window + 1), fleet(8, seed=window, slow={"3": 1.2}))
+    report = cycles(prometheus.url, lambda worker: worker.cycle(now, now), teams={"gpu-compute": "hardware"})
+    assert {(one.cause, one.team) for one in report.verdicts} == {("gpu-compute", "hardware")}
+    written = prometheus.query("argus_l3_anomaly", now)
+    assert {labels["team"] for labels, _ in written} == {"hardware"}
+
+
+def test_a_team_of_no_cause_is_refused() -> None:
+    """A misspelt cause would leave its team as it was, and nobody would know."""
+    with pytest.raises(ValueError, match=r"teams\.gpu-compote names no cause; allowed: .*gpu-compute"):
+        Config(teams={"gpu-compote": "hardware"})
 
 
 # Too little time

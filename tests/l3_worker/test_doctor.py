@@ -43,9 +43,19 @@ def states(checks: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def test_the_alerts_that_it_asks_for_are_those_of_the_rules() -> None:
     """No alert of the files is forgotten, none is made up."""
-    content = yaml.safe_load((ROOT / "rules" / "argus.alerts.yaml").read_text())
-    named = {rule["alert"] for group in content["groups"] for rule in group["rules"] if "alert" in rule}
-    assert set(doctor.ALERTS) == named
+    assert set(doctor.ALERTS) == names_in_rules("alert")
+
+
+def test_the_records_that_it_asks_for_are_recorded() -> None:
+    """A name that no rule has would be missing for ever."""
+    assert set(doctor.RECORDED) <= names_in_rules("record")
+
+
+def names_in_rules(kind: str) -> set[str]:
+    """Names of all rules of a kind, `record` or `alert`."""
+    contents = [yaml.safe_load(file.read_text()) for file in (ROOT / "rules").glob("*.yaml")]
+    groups = [group for content in contents for group in content["groups"]]
+    return {rule[kind] for group in groups for rule in group["rules"] if kind in rule}
 
 
 def test_all_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,11 +19,7 @@ needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not on PATH (part of Prometheus; tools/setup.sh)"
 )
 Document = dict[str, Any]
-"""A test file of promtool's: `rule_files` (absolute), `group_eval_order`, `evaluation_interval`, `tests`.
-
-`short_scan`, which promtool does not know: without the change-point scans over half an hour and over an hour.
-They take two thirds of the time of all rules, also where a test is about something else.
-"""
+"""A test file of promtool's: `rule_files` (absolute), `group_eval_order`, `evaluation_interval`, `tests`."""
 
 ENVIRONMENT: Final = {"GOGC": "400"}
 """Garbage is collected less often: saves a quarter of promtool's time and costs 200 MB."""
@@ -44,31 +40,10 @@ def complaints(document: Document) -> str:
     """What promtool says of a document; nothing where all is as expected."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if document.get("short_scan"):
-            files = [_with_short_scan(Path(file), folder) for file in document["rule_files"]]
-            document = document | {"rule_files": files}
-        content = {key: value for key, value in document.items() if key != "short_scan"}
         file = folder / "test.yaml"
-        file.write_text(json.dumps(content), encoding="utf-8")  # which is YAML
+        file.write_text(json.dumps(document), encoding="utf-8")  # which is YAML
         done = promtool("test", "rules", str(file))
     return "" if done.returncode == 0 else done.stdout + done.stderr
-
-
-def _with_short_scan(file: Path, folder: Path) -> str:
-    """The file, or a copy without the long scans where it has any."""
-    content = yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader)
-    kept = [[rule for rule in group["rules"] if not _is_long_scan(rule)] for group in content["groups"]]
-    if kept == [group["rules"] for group in content["groups"]]:
-        return str(file)
-    groups = [group | {"rules": rules} for group, rules in zip(content["groups"], kept, strict=True)]
-    copy = folder / file.name
-    copy.write_text(json.dumps({"groups": groups}), encoding="utf-8")
-    return str(copy)
-
-
-def _is_long_scan(rule: dict[str, Any]) -> bool:
-    scan = rule.get("record", "").startswith("job:argus_iteration:regression_")
-    return scan and rule["labels"]["window"] != "10m"
 
 
 def rules_of(files: Iterable[Path]) -> Document:

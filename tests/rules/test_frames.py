@@ -46,33 +46,21 @@ def config() -> dict[str, Any]:
 )
 def test_compilers_are_known_by_the_same_names(config: dict[str, Any], frame: str, entry: bool) -> None:
     """The exporter counts what they do as one frame, and the rules find that frame."""
-    kind = config["compileFrames"]
     label = frame_label(frame)
-    found = re.fullmatch(kind["frames"], label) and not re.fullmatch(kind["notFrames"], label)
+    found = re.fullmatch(config["compileFrames"], label) and not re.fullmatch(config["compileFramesNot"], label)
     assert bool(found) == entry
     assert (telling_frame(Stack("MainThread", (frame, "leaf (x.py:1)"))) == label) == entry
 
 
 @pytest.mark.parametrize(
-    ("cause", "frame"),
+    ("frame", "allocates"),
     [
-        ("host-alloc", "empty_cache (torch/cuda/memory.py:1)"),
-        ("host-alloc", "memory_stats (torch/cuda/memory.py:1)"),
-        ("host-alloc", "memory_stats.<locals>._recurse_add_to_result (torch/cuda/memory.py:1)"),
-        ("host-alloc", "memory_stats_as_nested_dict (torch/cuda/memory.py:1)"),
-        ("host-alloc", "cudaMallocHost (libcudart.so)"),
-        ("host-alloc", "pin_memory (torch/utils/data/_utils/pin_memory.py:1)"),
-        ("data-input", "_SingleProcessDataLoaderIter._next_data (torch/utils/data/dataloader.py:1)"),
-        ("data-input", "Connection._recv (multiprocessing/connection.py:1)"),
-        ("data-input", "SocketIO.readinto (socket.py:1)"),
-        ("host-sync", "synchronize (torch/cuda/__init__.py:1)"),
-        ("host-sync", "Event.synchronize (torch/cuda/streams.py:1)"),
+        ("empty_cache (torch/cuda/memory.py:1)", True),
+        ("cudaMallocHost (libcudart.so)", True),
+        ("pin_memory (torch/utils/data/_utils/pin_memory.py:1)", True),
+        ("_SingleProcessDataLoaderIter._next_data (torch/utils/data/dataloader.py:1)", False),
+        ("synchronize (torch/cuda/__init__.py:1)", False),
     ],
 )
-def test_the_histories_causes_know_frames_with_their_class(
-    config: dict[str, Any], cause: str, frame: str
-) -> None:
-    """py-spy names a method after its class."""
-    label = frame_label(frame)
-    found = [kind["cause"] for kind in config["historyFrames"] if re.fullmatch(kind["frames"], label)]
-    assert found == [cause]
+def test_allocations_are_known_by_their_function(config: dict[str, Any], frame: str, allocates: bool) -> None:
+    assert bool(re.fullmatch(config["allocationFrames"], frame_label(frame))) == allocates

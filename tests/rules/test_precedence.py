@@ -15,9 +15,7 @@ from rules.promtool import complaints, needs_promtool, rules_of
 
 pytestmark = needs_promtool
 ROOT = Path(__file__).resolve().parents[2]
-ROWS: list[dict[str, Any]] = json.loads(
-    rjsonnet.evaluate_file(str(ROOT / "jsonnet" / "next" / "causes.libsonnet"))
-)
+ROWS: list[dict[str, Any]] = json.loads(rjsonnet.evaluate_file(str(ROOT / "jsonnet" / "causes.libsonnet")))
 PHASES = {
     "gpu-compute": ("backward", "forward"),
     "collective-late": ("all_gather", "all_reduce"),
@@ -44,10 +42,13 @@ Evidence = Mapping[About, float]
 def some_evidence(generator: random.Random) -> Evidence:
     """Two to seven kinds of evidence on four ranks; each costs between 1 and 40 %."""
     found: dict[About, float] = {}
+    families: dict[str, float] = {}
     for row in generator.choices([row for row in ROWS if row["as"] != "hang"], k=generator.randint(2, 7)):
         cause, rank = row["id"], str(generator.randrange(4))
         cost = round(generator.uniform(0.01, 0.4), 4)
-        if cause in ("regression", "host-alloc"):
+        if "family" in row:  # explanations of one loss
+            found[About(cause)] = families.setdefault(row["family"], cost)
+        elif row.get("level") == "L1" or cause == "host-alloc":
             found[About(cause)] = cost
         elif cause == "link-slow":
             found[About(cause, phase="all_reduce", group="dp")] = cost
@@ -119,11 +120,13 @@ def test_the_order_in_which_evidence_appears_changes_no_verdict(seed: int) -> No
                 {"labels": _labels({"cluster": "c", "training_job": job, **about._asdict()}), "value": cost}
                 for about, cost in named(evidence).items()
             ]
-    files = rules_of([ROOT / "rules" / "next" / "argus.decision.rules.yaml"])
-    # The label `cause` of a verdict is what people read; the row is the cause of its evidence.
+    rules = ROOT / "rules"
+    files = rules_of(rules / f"argus.{name}.rules.yaml" for name in ("decision", "history"))
+    # The label `cause` of a verdict is what people read; the row is the cause of its evidence. Of a family it is
+    # what the names of its rows begin with.
     asked = (
-        "label_replace(sum by (cluster, training_job, rank, phase, group, set, row) "
-        '(rank:argus_verdict:lost_ratio), "cause", "$1", "row", "(.+)")'
+        'label_join(rank:argus_verdict:lost_ratio{row="history"}, "cause", "-", "row", "cause") '
+        'or label_replace(rank:argus_verdict:lost_ratio{row!="history"}, "cause", "$1", "row", "(.+)")'
     )
     query = f"sum by (cluster, training_job, rank, phase, group, set, cause) ({asked})"
     moments = [f"{ASKED_MINUTES}m", f"{ASKED_MINUTES}m15s"]

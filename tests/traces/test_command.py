@@ -37,6 +37,16 @@ def test_the_answer_comes_first_in_plain_words(files: list[Path], capsys: pytest
     assert text.count("\nrank 0 (dp0 tp0 pp0)") == 1
 
 
+def test_teams_are_those_that_the_configuration_names(
+    files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a site's rules send a cause to another team, so does the analysis of its traces."""
+    config = tmp_path / "l3.yaml"
+    config.write_text("teams: {gpu-compute: hardware}\n")
+    assert main(["trace", "--config", str(config), *map(str, files)]) == 0
+    assert capsys.readouterr().out.startswith("ROOT CAUSE: gpu-compute, rank 7; team hardware\n")
+
+
 def test_details_add_phases_streams_and_functions(
     files: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

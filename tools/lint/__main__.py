@@ -23,6 +23,7 @@ def problems() -> Iterator[str]:
         yield from names.unknown_series(found)
         yield from matches.half_typed(found)
     production = rules("rules")
+    yield from graph_report.too_much(tuple(graph.rules_of()))
     yield from names.unknown_in_pages(production)
     yield from runbooks.orphans(production)
     yield from runbooks.incomplete(runbooks.causes_of(production))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tools.lint import graph as checks
-from tools.lint.graph import Graph
+from tools.lint.graph import Graph, PlacedRule
 from tools.lint.readers import Readers, unread
 
 
@@ -40,3 +40,23 @@ def table(found: dict[str, Any]) -> Iterator[str]:
             yield from (f"    {item}" for item in value)
         else:
             yield f"{name:18} {' '.join(map(str, value.values())) if isinstance(value, dict) else value}"
+
+
+def too_much(rules: Sequence[PlacedRule]) -> Iterator[str]:
+    """Where the rules are more than one can follow: limits of names, depth, text and groups, and what has no reason."""
+    default = Graph(rule for rule in rules if rule.where not in checks.OPTIONAL)
+    found = figures(default, {}) | {"names_with_optional": len(Graph(rules).recorded)}
+    for name, most in checks.MOST.items():
+        if found[name] > most:
+            yield f"rules: {name} is {found[name]}, at most {most} are allowed (python -m tools.lint --graph)"
+    if found["promql_kb"] > checks.MOST_KB:
+        yield f"rules: {found['promql_kb']} kB of PromQL, at most {checks.MOST_KB} are allowed"
+    if (groups := len({(rule.where, rule.group) for rule in rules})) > checks.MOST_GROUPS:
+        yield f"rules: {groups} groups, at most {checks.MOST_GROUPS} are allowed"
+    for rule in rules:
+        most = checks.MOST_CHARACTERS_L1 if rule.where == checks.L1_FILE else checks.MOST_CHARACTERS
+        if len(rule.expr) > most:
+            yield f"{rule.place}: {len(rule.expr)} characters, at most {most} are allowed"
+    graph = Graph(rules)
+    for what in (checks.circles, checks.undeclared_memory, checks.without_about, checks.groups_too_long):
+        yield from (f"rules, {what.__name__}: {one}" for one in what(graph))

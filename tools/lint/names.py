@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from argus_core import causes
 from argus_core.catalogue import CATALOGUE, SAMPLE_NAMES
 from tools.lint import sources
 from tools.lint.sources import ROOT, Rule, code_of, dashboard_queries, pages
 
-TEAMS = frozenset({"operations", "infrastructure", "algorithm"})
+TEAMS = frozenset(causes.TEAMS.values())
 SEVERITIES = frozenset({"page", "ticket", "info"})
 LEVELS = frozenset({"L1", "L2", "L3"})
 SCRAPE_LABELS = frozenset({"job", "instance", "pod"})

@@ -28,5 +28,5 @@ def dashboard() -> Any:
         [variables.datasource(), variables.cluster()],
         alerts=f'alertname=~"{_HEALTH}"',
         tickets=True,
-        change_points=False,
+        slowdowns=False,
     )

@@ -7,7 +7,7 @@ from typing import Final
 from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, stat, table
-from argus_dashboards.promql import CLUSTER, RATE
+from argus_dashboards.promql import CLUSTER, JOB_LABELS, RATE
 from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, NOTICE, PER_SECOND, RATIO, steps
 
 _JOBS: Final = 10
@@ -40,7 +40,7 @@ _DROPPED_NOW = stat(
 _COST_NOW = stat(
     "CPU in the costliest process",
     "Share of a core that ARGUS takes inside the training process that it costs most. The budget is 1 %.",
-    f"max(sum by (training_job, rank) (rate(argus_producer_cpu_seconds_total{{{CLUSTER}}}[5m])))",
+    f"max(sum by ({JOB_LABELS}, rank) (rate(argus_producer_cpu_seconds_total{{{CLUSTER}}}[5m])))",
     unit=RATIO,
     decimals=2,
     thresholds=steps(GOOD, {NOTICE: 0.008, BAD: 0.01}),
@@ -64,10 +64,16 @@ _REASONS = table(
     profiler has the slot; refused: a permission is missing; the troubleshooting page has the rest.
     """,
     [
-        f"topk(30, count by (training_job, channel, reason) (argus_channel_info{{{CLUSTER}}}"
-        f" and on (training_job, rank, channel) (argus_channel_up{{{CLUSTER}}} == 0)))"
+        f"topk(30, count by ({JOB_LABELS}, channel, reason) (argus_channel_info{{{CLUSTER}}}"
+        f" and on ({JOB_LABELS}, rank, channel) (argus_channel_up{{{CLUSTER}}} == 0)))"
     ],
-    {"training_job": "Job", "channel": "Channel", "reason": "Reason", "Value": "Ranks"},
+    {
+        "training_job": "Job",
+        "cluster": "Cluster",
+        "channel": "Channel",
+        "reason": "Reason",
+        "Value": "Ranks",
+    },
     overrides=[columns.value("Ranks", COUNT, steps(FACT), 90, 0)],
     sort="Ranks",
     empty="All channels observe",
@@ -94,8 +100,8 @@ _COST = lines(
     """,
     [
         (
-            "{{training_job}}",
-            f"topk({_JOBS}, sum by (training_job) (max by (training_job, channel)"
+            "{{training_job}} {{cluster}}",
+            f"topk({_JOBS}, sum by ({JOB_LABELS}) (max by ({JOB_LABELS}, channel)"
             f" (rate(argus_producer_cpu_seconds_total{{{CLUSTER}}}[{RATE}]))))",
         )
     ],

@@ -7,7 +7,7 @@ from typing import Final
 from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
-from argus_dashboards.promql import CLUSTER, RATE
+from argus_dashboards.promql import CLUSTER, JOB_LABELS, RATE
 from argus_dashboards.theme import (
     BAD,
     BYTES,
@@ -78,8 +78,8 @@ _ABSTAIN = table(
     Roles that the worker did not judge in its last cycle, and why. small_role: too few ranks to compare;
     windows: ranks do not agree on a window; budget: kernels left out for lack of time.
     """,
-    [f"topk(30, max by (training_job, role, reason) (argus_l3_abstain{{{CLUSTER}}}))"],
-    {"training_job": "Job", "role": "Role", "reason": "Reason", "Value": "Now"},
+    [f"topk(30, max by ({JOB_LABELS}, role, reason) (argus_l3_abstain{{{CLUSTER}}}))"],
+    {"training_job": "Job", "cluster": "Cluster", "role": "Role", "reason": "Reason", "Value": "Now"},
     overrides=[columns.value("Now", COUNT, steps(FACT), 70, 0)],
     empty="Every role is judged",
 )

@@ -1,6 +1,6 @@
 """ARGUS / Job: is one training job slow, since when, whose fault is it, and what does it cost?
 
-Read from top to bottom: state and cost, verdicts and alerts, the job's iterations (L1), phases (L2), single
+Read from top to bottom: state and cost, findings and alerts, the job's iterations (L1), phases (L2), single
 ranks, kernels (L3), and last whether ARGUS itself sees what it should.
 
 At 10,000 ranks no panel may draw a series per rank, and few may read one. So panels are aggregates, or a
@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from argus_dashboards import frame, variables
-from argus_dashboards.job import health, iterations, kernels, maps, phases, ranks, state, verdicts
+from argus_dashboards.job import findings, health, iterations, kernels, maps, phases, ranks, state
 from argus_dashboards.links import JOB as UID
 from argus_dashboards.promql import PHASES
 
 SECTIONS: Final = (
     state.SECTION,
-    verdicts.SECTION,
+    findings.SECTION,
     iterations.SECTION,
     phases.SECTION,
     ranks.SECTION,

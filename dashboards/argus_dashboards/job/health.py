@@ -31,7 +31,7 @@ _REASONS = table(
     "Why channels are down",
     """
     Ranks by channel and reason. A channel that is off on purpose (disabled, not_configured) needs nobody;
-    any other reason does, since verdicts of that level are missing there.
+    any other reason does, since findings of that level are missing there.
     """,
     [
         f"topk(20, count by (channel, reason) (argus_channel_info{{{JOB}}}"
@@ -47,7 +47,7 @@ _DROPPED = lines(
     "Records lost",
     """
     Records dropped against those received, by channel and reason. Above 1 % what the channel says is
-    thinned out and its verdicts are weaker.
+    thinned out and what is found by it is weaker.
     """,
     [
         (

@@ -7,43 +7,55 @@ from typing import Final
 from argus_dashboards.job.state import STATE, STATE_CODES
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, stat, states
-from argus_dashboards.promql import JOB
+from argus_dashboards.promql import HEALTHY, JOB, JOB_LABELS, RECENT
 from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, SECONDS, TICKET, TIMES, TIMESTAMP, UNKNOWN, steps
 
 # Of one rank, which rules choose: all ranks of a job end a step together, and 10,000 say the same.
-_DURATION = "job:argus_iteration_duration_seconds"
-_MEAN = f"sum(rate({_DURATION}:sum{{{JOB}}}[$window])) / (sum(rate({_DURATION}:count{{{JOB}}}[$window])) > 0)"
+_TOTALS = "job:argus_iteration_scan:total"
+_MEAN = (
+    f'sum(rate({_TOTALS}{{{JOB}, total="seconds"}}[$window]))'
+    f' / (sum(rate({_TOTALS}{{{JOB}, total="count"}}[$window])) > 0)'
+)
+# Those of the first host, for the same reason.
+_EXTREME = f'argus_iteration_window_%s_seconds{{{JOB}, rank=~"[0-7]"}}'
+# What was needed before the job became slower; infinite for a moment after the job has started anew.
+_HEALTHY = f'{HEALTHY}{{{JOB}, total="count"}} < Inf'
+_PACE = f'{RECENT}{{{JOB}, total="count"}}'
 
 _ITERATION_TIME = lines(
     "Iteration time",
     """
     Mean, with the shortest and the longest iteration of the trailing window. A step of all three is a
-    regression; spikes of the longest alone are jitter. Compare with the dashed baseline. No mean: steps are
-    longer than a third of the window, so choose a longer one above.
+    regression; spikes of the longest alone are jitter. Dashed: what the job needs while it is healthy; that
+    stays where it is while a regression is held. No mean: steps are longer than a third of the window, so
+    choose a longer one above.
     """,
     [
-        ("longest", f"max(job:argus_iteration_seconds:window_max{{{JOB}}})"),
+        ("longest", f"max({_EXTREME % 'max'})"),
         ("mean", _MEAN),
-        ("shortest", f"min(job:argus_iteration_seconds:window_min{{{JOB}}})"),
-        ("baseline", f"max(job:argus_iteration_seconds:baseline{{{JOB}}})"),
+        ("shortest", f"min({_EXTREME % 'min'})"),
+        ("healthy", f"max({_HEALTHY} or {_PACE})"),
     ],
     unit=SECONDS,
-    colours={"longest": TICKET, "mean": FACT, "shortest": GOOD, "baseline": UNKNOWN},
-    dashed=["baseline"],
+    colours={"longest": TICKET, "mean": FACT, "shortest": GOOD, "healthy": UNKNOWN},
+    dashed=["healthy"],
     calcs=("lastNotNull", "min", "max"),
 )
 
 _LOST_BY_CAUSE = lines(
     "GPUs lost by cause",
     """
-    GPUs that produce nothing because the job waits, by the cause of the verdict. The highest line is the
-    one to work on; lower ones may hide behind it. unexplained: the job has become slower and no rank is to
-    blame, so ask what changed for the whole job.
+    GPUs that produce nothing because the job waits, by cause. The highest line is the one to work on; lower
+    ones may hide behind it. unexplained: the job is slower, on all ranks alike, so ask what changed for the
+    whole job. stalled: it stands still, and loses all.
     """,
-    [("{{cause}}", f"max by (cause) (job:argus_lost_gpus:current{{{JOB}}})")],
+    [
+        ("{{cause}}", f"max by (cause) (job:argus_lost_gpus:current{{{JOB}}})"),
+        ("stalled", f"max(job:argus_ranks:count{{{JOB}}}) and max(job:argus_stalled:seconds{{{JOB}}})"),
+    ],
     unit=COUNT,
     decimals=1,
-    colours={"unexplained": UNKNOWN},
+    colours={"unexplained": UNKNOWN, "stalled": BAD},
     filled=True,
     empty="Nothing was lost in this range",
 )
@@ -55,26 +67,31 @@ _CLASS_OVER_TIME = states(
     STATE_CODES,
 )
 
+_REGRESSION = f'rank:argus_evidence:lost_ratio{{{JOB}, cause="regression"}}'
 _SLOWER_SINCE = stat(
     "Slower since",
     """
-    The change point: when the iteration time rose. Ask what happened then: a new configuration, a restart,
-    a repaired host, other jobs on the same network.
+    When it was first found, in this time range, that the job needs longer than it did: a minute or two after
+    the change. Ask what happened then: a new configuration, a restart, a repaired host, other jobs on the
+    same network.
     """,
-    f"1000 * max(job:argus_iteration:regression_split_timestamp_seconds{{{JOB}}})",
+    f"1000 * min(min_over_time(timestamp({_REGRESSION})[$__range:1m])) and max({_REGRESSION})",
     unit=TIMESTAMP,
     thresholds=steps(TICKET),
-    no_value="no change point",
+    no_value="not slower",
 )
 
 _SLOWER_BY = stat(
     "Slower by",
-    "Mean iteration time after the change point over that before it, both sides steady.",
-    f"max(job:argus_iteration:regression_ratio{{{JOB}}})",
+    """
+    Time of an iteration (of a unit of work) over that before it: held until the job has needed no more for
+    ten minutes, or starts anew.
+    """,
+    f"max(job:argus_iteration:regression_ratio{{{JOB}}} and on ({JOB_LABELS}) {_REGRESSION})",
     unit=TIMES,
     decimals=2,
     thresholds=steps(TICKET, {BAD: 1.5}),
-    no_value="no change point",
+    no_value="not slower",
 )
 
 SECTION: Final = Section(

@@ -14,16 +14,19 @@ from argus_dashboards.theme import GOOD, NOTICE, RATIO, SECONDS, steps
 _LABELS = "rank, kernel, stream, cause, verdict, team"
 _ALL = f'max by ({_LABELS}) (argus_l3_anomaly{{{JOB}, verdict!="victim"}})'
 _WORST = f"{_ALL}\nand topk({CULPRITS_SHOWN}, abs({_ALL}))"
-_COST = f"max by ({_LABELS}) (rank:argus_kernel_anomaly:lost_ratio{{{JOB}}})\nand on ({_LABELS}) ({_WORST})"
+# Of the rank: what its kernels lose together, on each of its rows.
+_LOST = f'max by (rank) (rank:argus_evidence:lost_ratio{{{JOB}, cause="kernel"}})'
+_COST = f"({_WORST}) ^ 0\n* on (rank) group_left () {_LOST}"
 _FLAGGED = f"and on (kernel, stream) argus_l3_anomaly{{{RANKS}}}"
 
 _ANOMALIES = table(
     "Kernel anomalies",
     """
     Kernels whose durations have left those of the rank's role; collectives in which it only waits are left
-    out. Shift: how much slower (negative: faster). Wall time lost tells whether it matters: a large shift of
-    a rare kernel does not. One rank with many kernels: its GPU. Many ranks with one kernel: the kernel, or
-    its input. Empty: none, or the worker does not run (last section).
+    out. Shift: how much slower (negative: faster). Wall time lost, by all of the rank's kernels together,
+    tells whether it matters: a large shift of a rare kernel does not. One rank with many kernels: its GPU.
+    Many ranks with one kernel: the kernel, or its input. Empty: none, or the worker does not run (last
+    section).
     """,
     [with_kernel_name(_WORST), with_kernel_name(_COST)],
     {

@@ -17,7 +17,7 @@ STATISTICS: Final = {
     "longest span (s)": "argus_phase_window_max_seconds",
     "uneven groups: duration / median": "rank:argus_phase_duration_seconds:median_ratio",
     "uneven groups: z-score": "rank:argus_phase_duration_seconds:zscore",
-    "suspects: share of wall time lost": "rank:argus_phase_suspect:lost_ratio",
+    "ranks that stand out: share of wall time lost": "rank:argus_phase_slow:lost_ratio",
 }
 """What the maps can show, by what the reader is offered. Rules record the last three where groups differ."""
 

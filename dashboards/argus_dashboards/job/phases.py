@@ -6,7 +6,7 @@ from typing import Final
 
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import heatmap, lines
-from argus_dashboards.promql import MEDIAN, NOT_COMM, PHASES
+from argus_dashboards.promql import GROUP, MEDIAN, NOT_COMM, PHASES
 from argus_dashboards.theme import BAD, COUNT, CV_MILD, CV_SEVERE, GOOD, NOTICE, RATIO, SECONDS, steps
 
 # Rules never mix sources (CUDA event, host clock, NCCL kernel) in one group, and neither do we.
@@ -25,13 +25,23 @@ _TYPICAL = lines(
     by_phase=True,
 )
 
+# Of the ranks that differ from their median; where none does, the slowest is like the others. Collectives are
+# left out: whoever waits is longest there, and that is nearly all ranks.
+_OWN_MEDIAN = f"{MEDIAN}{{{PHASES}, {NOT_COMM}}}"
+_DIFFERING = f"rank:argus_phase_duration_seconds:median_ratio{{{PHASES}, {NOT_COMM}}}"
 _SLOWEST = lines(
     "Phase duration: slowest rank",
     """
-    The longest mean of any rank. Far above the panel on the left: somebody is slow in that phase or, in a
-    collective, waits for somebody.
+    The longest mean of any rank in compute and host phases. Far above the panel on the left: somebody is slow
+    in that phase, by himself or because it holds a wait.
     """,
-    [(_LEGEND, f"max by ({_BY}) ({_GROUP}:max{{{PHASES}}})")],
+    [
+        (
+            _LEGEND,
+            f"max by ({_BY}) ({_DIFFERING} * on ({GROUP}) group_left () {_OWN_MEDIAN})\n"
+            f"or max by ({_BY}) ({_OWN_MEDIAN})",
+        )
+    ],
     unit=SECONDS,
     by_phase=True,
 )
@@ -40,7 +50,7 @@ _IMBALANCE = lines(
     "Imbalance inside groups",
     """
     Highest coefficient of variation of any group, by phase. Under 2 %: balanced. Over 5 %: severe; the next
-    section shows which ranks. One slow rank among hundreds hardly moves it, so trust verdicts before this
+    section shows which ranks. One slow rank among hundreds hardly moves it, so trust the findings before this
     line.
     """,
     [(_LEGEND, f"max by ({_BY}) ({_GROUP}:cv{{{PHASES}}})")],
@@ -51,7 +61,7 @@ _IMBALANCE = lines(
 )
 
 # Collectives are left out: one late rank makes ten thousand others differ in each, which says no more than
-# the verdicts above, and took 6 s an hour's picture. So are ranks like their peers.
+# the findings above, and took 6 s an hour's picture. So are ranks like their peers.
 _DISTRIBUTION = heatmap(
     "Ranks that differ from their group's median",
     """
@@ -71,14 +81,14 @@ _DISTRIBUTION = heatmap(
 _STACK = lines(
     "Where the time goes",
     """
-    Share of wall time that the average rank spends in each phase. Phases may overlap, so the stack can pass
-    100 %; what it lacks to 100 % is time that no phase covers. A layer that grew is what became slower; a
-    comm layer that grew alone is waiting, so look for a late rank.
+    Share of wall time that the median rank spends in each phase, without what lies in other phases; what the
+    stack lacks to 100 % is time that no phase covers. A layer that grew is what became slower; a comm layer
+    that grew alone is waiting, so look for a late rank.
     """,
     [
         (
             "{{phase}}",
-            f"sum by (phase) ({_GROUP}:mean{{{PHASES}}} * group:argus_phase_spans:rate{{{PHASES}}}"
+            f"sum by (phase) ({MEDIAN}{{{PHASES}}} * group:argus_phase_spans:rate{{{PHASES}}}"
             f" * group:argus_phase_ranks:count{{{PHASES}}})"
             f"\n/ sum by (phase) (group:argus_phase_ranks:count{{{PHASES}}})",
         )
@@ -92,12 +102,16 @@ _STACK = lines(
 )
 
 _COVERAGE = lines(
-    "Coverage of the worst group",
-    "Share of a group's ranks that report the phase. Below 80 % verdicts abstain there.",
-    [("{{phase}}", f"min by (phase) (group:argus_phase_coverage:ratio{{{PHASES}}})")],
+    "Groups that are not judged",
+    """
+    Share of its ranks that report the phase, of the worst group, where that is less than half: the rest is no
+    majority, so nothing is said of the group. Empty is good.
+    """,
+    [("{{phase}}", f"min by (phase) (group:argus_phase_coverage:low_ratio{{{PHASES}}})")],
     unit=RATIO,
     calcs=("lastNotNull", "min"),
     by_phase=True,
+    empty="At least half of the ranks of every group report",
 )
 
 SECTION: Final = Section(

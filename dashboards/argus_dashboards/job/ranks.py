@@ -12,9 +12,10 @@ from argus_dashboards.promql import COMM, NOT_COMM, RANKS, RANKS_SHOWN, to_media
 from argus_dashboards.theme import (
     BAD,
     CULPRIT_RATIO,
+    FAST_RATIO,
     GOOD,
     NOTICE,
-    ROBUST_RATIO,
+    NOTICE_RATIO,
     SECONDS,
     TICKET,
     TIMES,
@@ -22,9 +23,9 @@ from argus_dashboards.theme import (
     steps,
 )
 
-_SLOWER_IS_WORSE = steps(GOOD, {NOTICE: 1.05, TICKET: CULPRIT_RATIO, BAD: ROBUST_RATIO})
+_SLOWER_IS_WORSE = steps(GOOD, {NOTICE: NOTICE_RATIO, TICKET: CULPRIT_RATIO, BAD: FAST_RATIO})
 # A collective ends together, so the rank that comes late is short in it.
-_SHORTER_IS_WORSE = steps(BAD, {TICKET: 1 / ROBUST_RATIO, NOTICE: 1 / CULPRIT_RATIO, GOOD: 1 / 1.05})
+_SHORTER_IS_WORSE = steps(BAD, {TICKET: 1 / FAST_RATIO, NOTICE: 1 / CULPRIT_RATIO, GOOD: 1 / NOTICE_RATIO})
 
 _COMM_COLUMNS: Json = {
     "matcher": {"id": "byRegexp", "options": "/, comm$/"},

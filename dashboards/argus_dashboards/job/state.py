@@ -6,13 +6,22 @@ from typing import Final
 
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import stat
-from argus_dashboards.promql import ALERTS, JOB, state_of_job
+from argus_dashboards.promql import (
+    ALERTS,
+    JOB,
+    LOST_FLOOR,
+    against_healthy,
+    lost_gpus,
+    lost_share,
+    state_of_job,
+)
 from argus_dashboards.theme import (
     BAD,
     COUNT,
     EXACT,
     GOOD,
     NOTICE,
+    RATIO,
     STATE_COLOURS_OF_JOB,
     TICKET,
     TIMES,
@@ -26,8 +35,8 @@ STATE_CODES: Final = codes(STATE_COLOURS_OF_JOB)
 _L1_CLASS = stat(
     "State of the job",
     """
-    What the job's iteration time does now. stable: look no further. slow: it does not change, but a culprit
-    costs the job 2 % or more; the table below names it. jitter: single iterations take much longer; look for
+    What the job's iteration time does now. stable: look no further. slow: it does not change, but somebody
+    costs the job 2 % or more; the table below says who. jitter: single iterations take much longer; look for
     a cause that comes and goes. regression: it has become slower and stays so; since when is in the section
     on iterations. both: regression with jitter. stalled: no iteration ends; go to the alerts.
     """,
@@ -38,38 +47,51 @@ _L1_CLASS = stat(
     background=True,
 )
 
-_AGAINST_BASELINE = stat(
-    "Iteration against baseline",
+_AGAINST_HEALTHY = stat(
+    "Against healthy",
     """
-    Iteration time now over its median in the last hour outside jitter. Above 1.05 the job is slower than it
-    was. A job that was slow from its first step shows 1 here.
+    Time of an iteration (of a unit of work, where the job counts its work) over that before the job became
+    slower; 1 where it did not. Held until the job recovers or starts anew. A job that was slow from its first
+    step shows 1 here: look at the time lost beside it. Much more here than there: something is not found.
     """,
-    f"max(job:argus_iteration_seconds:recent{{{JOB}}}) / max(job:argus_iteration_seconds:baseline{{{JOB}}})",
+    f"max({against_healthy(JOB)})",
     unit=TIMES,
     decimals=2,
-    thresholds=steps(GOOD, {NOTICE: 1.05, TICKET: 1.2, BAD: 1.5}),
+    thresholds=steps(GOOD, {NOTICE: 1.035, TICKET: 1.2, BAD: 1.5}),
     no_value="no data",
+)
+
+_LOST = stat(
+    "Time lost now",
+    """
+    Share of its time that the job loses to what is found below. Ranks that hold up the same step do so at the
+    same time, so the costliest counts and not their sum. While the job stands still it loses all.
+    """,
+    f"max({lost_share(JOB)}) or vector(0)",
+    unit=RATIO,
+    decimals=1,
+    thresholds=steps(GOOD, {NOTICE: LOST_FLOOR, TICKET: 0.05, BAD: 0.2}),
 )
 
 _LOST_GPUS = stat(
     "GPUs lost now",
     """
-    How many GPUs produce nothing because the job waits. This number orders work: fix the cause that costs
-    most. Causes may delay the same step, so the costliest one counts and not their sum.
+    The same share of the job's GPUs: so many produce nothing because the job waits. This number orders work
+    between jobs.
     """,
-    f"max(job:argus_lost_gpus:current{{{JOB}}}) or vector(0)",
+    f"max({lost_gpus(JOB)}) or vector(0)",
     unit=COUNT,
     decimals=1,
     thresholds=steps(GOOD, {NOTICE: 0.5, TICKET: 2, BAD: 8}),
 )
 
 _LOST_GPU_HOURS = stat(
-    "GPU-hours lost in this range",
+    "GPU-hours lost",
     """
     Lost GPUs integrated over the time range of the dashboard: what faults have cost so far. Times without
     rules count as no loss.
     """,
-    f"sum_over_time(max(job:argus_lost_gpus:current{{{JOB}}})[$__range:1m]) / 60 or vector(0)",
+    f"sum_over_time(max({lost_gpus(JOB)})[$__range:1m]) / 60 or vector(0)",
     unit=COUNT,
     decimals=1,
 )
@@ -78,7 +100,7 @@ _RANKS = stat(
     "Ranks connected",
     """
     Ranks whose producer speaks to its exporter. Fewer than the job has: the others are listed as
-    ArgusRankMissing, and verdicts abstain in groups below 80 %.
+    ArgusRankMissing, and nothing is said of a group of which less than half report.
     """,
     f"max(job:argus_ranks:count{{{JOB}}})",
     unit=EXACT,
@@ -104,11 +126,12 @@ SECTION: Final = Section(
             4,
             [
                 (4, _L1_CLASS),
-                (4, _AGAINST_BASELINE),
+                (4, _LOST),
                 (4, _LOST_GPUS),
-                (4, _LOST_GPU_HOURS),
-                (4, _RANKS),
-                (4, _PAGES),
+                (3, _AGAINST_HEALTHY),
+                (3, _LOST_GPU_HOURS),
+                (3, _RANKS),
+                (3, _PAGES),
             ],
         )
     ],

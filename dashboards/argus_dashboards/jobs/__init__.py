@@ -23,5 +23,5 @@ def dashboard() -> Any:
         SECTIONS,
         [variables.datasource(), variables.cluster()],
         alerts=frame.OF_ALL,
-        change_points=False,
+        slowdowns=False,
     )

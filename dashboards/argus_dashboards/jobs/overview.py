@@ -9,7 +9,16 @@ from argus_dashboards.current import column
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.links import JOB, to_dashboard
 from argus_dashboards.panels import stat, table
-from argus_dashboards.promql import CLUSTER, state_of_job
+from argus_dashboards.promql import (
+    CLUSTER,
+    HANGING,
+    JOB_LABELS,
+    RECENT,
+    against_healthy,
+    lost_gpus,
+    lost_share,
+    state_of_job,
+)
 from argus_dashboards.theme import (
     BAD,
     COUNT,
@@ -27,7 +36,7 @@ from argus_dashboards.theme import (
 
 JOBS_SHOWN: Final = 200
 _FIRING = f'ALERTS{{{CLUSTER}, alertname=~"Argus.*", alertstate="firing", severity=~"page|ticket"}}'
-_LOST = f"max by (training_job) (job:argus_lost_gpus:current{{{CLUSTER}}})"
+_LOST = lost_gpus(CLUSTER)
 
 STATE: Final = state_of_job(CLUSTER)
 STATE_CODES: Final = codes(STATE_COLOURS_OF_JOB)
@@ -35,13 +44,13 @@ STATE_CODES: Final = codes(STATE_COLOURS_OF_JOB)
 _JOBS = stat(
     "Jobs",
     "Training jobs whose ranks report. Fewer than you started: an exporter is missing, or it is not scraped.",
-    f"count(count by (training_job) (job:argus_ranks:count{{{CLUSTER}}}))",
+    f"count(count by ({JOB_LABELS}) (job:argus_ranks:count{{{CLUSTER}}}))",
     unit=COUNT,
 )
 _GPUS = stat(
     "GPUs watched",
     "Ranks of all jobs. What the losses beside it are to be compared with.",
-    f"sum(max by (training_job) (job:argus_ranks:count{{{CLUSTER}}}))",
+    f"sum(max by ({JOB_LABELS}) (job:argus_ranks:count{{{CLUSTER}}}))",
     unit=EXACT,
 )
 _SLOW = stat(
@@ -54,7 +63,7 @@ _SLOW = stat(
 _LOST_NOW = stat(
     "GPUs lost now",
     """
-    GPUs that produce nothing because their job waits, over all jobs; of each job the costliest cause counts.
+    GPUs that produce nothing because their job waits, over all jobs; of each job the costliest rank counts.
     Compare it with the price of a GPU-hour before you decide how fast to act.
     """,
     f"sum({_LOST}) or vector(0)",
@@ -72,24 +81,25 @@ _LOST_HOURS = stat(
 _INCIDENTS = stat(
     "Open incidents",
     "Jobs with an ARGUS alert that pages or is a ticket. Alertmanager sends one notification for each.",
-    f"count(count by (training_job) ({_FIRING})) or vector(0)",
+    f"count(count by ({JOB_LABELS}) ({_FIRING})) or vector(0)",
     unit=COUNT,
     thresholds=steps(GOOD, {TICKET: 1}),
 )
 
-_RECENT = f"max by (training_job) (job:argus_iteration_seconds:recent{{{CLUSTER}}})"
-_BASELINE = f"max by (training_job) (job:argus_iteration_seconds:baseline{{{CLUSTER}}})"
+PACE: Final = f'max by ({JOB_LABELS}) ({RECENT}{{{CLUSTER}, total="count"}})'
+_WHOSE = f"{JOB_LABELS}, rank, set, group, cause, team"
 
 _EXPRESSIONS = [
     f"topk({JOBS_SHOWN}, {STATE})",
-    _RECENT,
-    f"{_RECENT} / {_BASELINE}",
+    PACE,
+    against_healthy(CLUSTER),
+    lost_share(CLUSTER),
     _LOST,
     f"sum_over_time(({_LOST})[$__range:1m]) / 60",
-    f"count by (training_job) ({_FIRING})",
-    f"max by (training_job) (job:argus_ranks:count{{{CLUSTER}}})",
-    "topk by (training_job) (1, max by (training_job, rank, cause, team)"
-    f' (rank:argus_verdict:lost_ratio{{{CLUSTER}, verdict="culprit"}}))',
+    f"count by ({JOB_LABELS}) ({_FIRING})",
+    f"max by ({JOB_LABELS}) (job:argus_ranks:count{{{CLUSTER}}})",
+    f"topk by ({JOB_LABELS}) (1, max by ({_WHOSE}) (rank:argus_finding:lost_ratio{{{CLUSTER}}}\n"
+    f"  or rank:argus_verdict:active{{{CLUSTER}, {HANGING}}}))",
 ]
 _JOB_LINK = to_dashboard(JOB, "Open job ${__value.raw}", "training_job=${__value.raw}", keep_job=False)
 
@@ -97,22 +107,26 @@ _TABLE = table(
     "Training jobs",
     f"""
     One row a job; click its name to see why. Sorted by GPUs lost: that is the order to work in; the team of
-    the costliest cause acts. Against baseline above 1.05 the job is slower than an hour ago; a job that was
-    slow from its first step shows 1 there, so look at what it loses too. At most {JOBS_SHOWN} jobs.
+    the costliest cause acts. Against healthy above 1.035 the job is slower than it was; a job that was slow
+    from its first step shows 1 there, so look at what it loses too. At most {JOBS_SHOWN} jobs.
     """,
     _EXPRESSIONS,
     {
         "training_job": "Job",
+        "cluster": "Cluster",
         "Value #A": "State",
         "Value #B": "Iteration",
-        "Value #C": "Against baseline",
-        "Value #D": "GPUs lost",
-        "Value #E": "GPU-hours lost",
+        "Value #C": "Against healthy",
+        "Value #D": "Time lost",
+        "Value #E": "GPUs lost",
+        "Value #F": "GPU-hours lost",
         "cause": "Costliest cause",
         "team": "Team",
         "rank": "Rank to blame",
-        "Value #F": "Alerts",
-        "Value #G": "Ranks",
+        "set": "or one of set",
+        "group": "or group",
+        "Value #G": "Alerts",
+        "Value #H": "Ranks",
     },
     overrides=[
         column("Job", links=[_JOB_LINK]),
@@ -124,7 +138,8 @@ _TABLE = table(
             custom__width=120,
         ),
         columns.value("Iteration", SECONDS, steps(FACT)),
-        columns.value("Against baseline", TIMES, steps(GOOD, {NOTICE: 1.05, TICKET: 1.2, BAD: 1.5}), 140, 2),
+        columns.value("Against healthy", TIMES, steps(GOOD, {NOTICE: 1.035, TICKET: 1.2, BAD: 1.5}), 140, 2),
+        columns.share("Time lost"),
         columns.value("GPUs lost", COUNT, steps(GOOD, {NOTICE: 0.5, TICKET: 2, BAD: 8})),
         columns.value("GPU-hours lost", COUNT, steps(FACT), 140),
         columns.TEAM,

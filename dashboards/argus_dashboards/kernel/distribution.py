@@ -7,7 +7,7 @@ from typing import Final
 from argus_dashboards.kernel.promql import KERNEL, OF_ROLE, P50, P99, POINTS
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import heatmap, lines, stat
-from argus_dashboards.promql import RATE
+from argus_dashboards.promql import JOB_LABELS, RATE
 from argus_dashboards.theme import BAD, COUNT, EXACT, FACT, GOOD, NOTICE, RATIO, SECONDS, TICKET, TIMES, steps
 
 _SPENT = f"argus_kernel_duration_seconds_total{{{KERNEL}}}"
@@ -24,7 +24,7 @@ _SHARE = stat(
 _PUBLISH = stat(
     "Ranks that publish it",
     "Ranks where it is among the top kernels. Only some of a role: it is slow there, or they do other work.",
-    f"count(count by (training_job, rank) {P50}) or vector(0)",
+    f"count(count by ({JOB_LABELS}, rank) {P50}) or vector(0)",
     unit=EXACT,
 )
 _SPREAD = stat(
@@ -39,7 +39,7 @@ _SPREAD = stat(
 _FLAGGED = stat(
     "Ranks flagged",
     "Ranks of this role on which L3 finds the kernel anomalous in two of three windows: listed below.",
-    f"count(count by (training_job, rank) (argus_l3_anomaly{{{KERNEL}}} {OF_ROLE})) or vector(0)",
+    f"count(count by ({JOB_LABELS}, rank) (argus_l3_anomaly{{{KERNEL}}} {OF_ROLE})) or vector(0)",
     unit=COUNT,
     thresholds=steps(GOOD, {TICKET: 1}),
 )

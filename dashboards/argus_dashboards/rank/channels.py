@@ -13,8 +13,8 @@ from argus_dashboards.theme import BAD, COUNT, GOOD, PER_SECOND, RATIO, codes, s
 _CHANNELS = table(
     "Channels",
     """
-    What ARGUS observes on this rank. A channel that is down says why; without kernels there are no L3
-    verdicts here, without phases none at all.
+    What ARGUS observes on this rank. A channel that is down says why; without kernels nothing is said of its
+    kernels, without phases nothing at all.
     """,
     [
         f"max by (channel) (argus_channel_up{{{RANKS}}})",

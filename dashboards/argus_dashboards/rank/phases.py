@@ -6,8 +6,21 @@ from typing import Final
 
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, states
-from argus_dashboards.promql import JOB, RANKS, RATE, against_peers
-from argus_dashboards.theme import BAD, FACT, GOOD, NOTICE, RATIO, SECONDS, TIMES, UNKNOWN, codes, steps
+from argus_dashboards.promql import HEALTHY, JOB, RANKS, RATE, RECENT, against_peers
+from argus_dashboards.theme import (
+    BAD,
+    CULPRIT_RATIO,
+    FACT,
+    FAST_RATIO,
+    GOOD,
+    NOTICE,
+    RATIO,
+    SECONDS,
+    TIMES,
+    UNKNOWN,
+    codes,
+    steps,
+)
 
 _MEAN = f"max by (phase) (rank:argus_phase_duration_seconds:mean{{{RANKS}}})"
 _SPENT = f"argus_phase_duration_seconds_sum{{{RANKS}}}"
@@ -28,8 +41,9 @@ _STACK = lines(
 _AGAINST_PEERS = lines(
     "Phases against the group's median",
     """
-    1 is like its peers. A compute or host phase above 1.15 is slow on this rank itself. In comm phases the
-    small values are the suspicious ones: a collective ends together, so who is late is short in it.
+    1 is like its peers. A compute or host phase above 1.2 is slow on this rank itself; less may be, where
+    ranks are closer to one another. In comm phases the small values are the suspicious ones: a collective
+    ends together, so who is late is short in it.
     """,
     [
         (
@@ -40,7 +54,7 @@ _AGAINST_PEERS = lines(
     unit=TIMES,
     decimals=2,
     floor=None,
-    limits=steps(GOOD, {NOTICE: 1.15, BAD: 1.3}),
+    limits=steps(GOOD, {NOTICE: CULPRIT_RATIO, BAD: FAST_RATIO}),
     most_points=80,  # it reads the median of every group of the job
     by_phase=True,
 )
@@ -95,12 +109,12 @@ _ITERATIONS = lines(
             f"max(rate(argus_iteration_duration_seconds_sum{{{RANKS}}}[{RATE}])"
             f" / (rate(argus_iteration_duration_seconds_count{{{RANKS}}}[{RATE}]) > 0))",
         ),
-        ("job", f"max(job:argus_iteration_seconds:recent{{{JOB}}})"),
-        ("baseline of the job", f"max(job:argus_iteration_seconds:baseline{{{JOB}}})"),
+        ("job", f'max({RECENT}{{{JOB}, total="count"}})'),
+        ("job before it became slower", f'max({HEALTHY}{{{JOB}, total="count"}} < Inf)'),
     ],
     unit=SECONDS,
-    colours={"this rank": FACT, "job": GOOD, "baseline of the job": UNKNOWN},
-    dashed=["baseline of the job"],
+    colours={"this rank": FACT, "job": GOOD, "job before it became slower": UNKNOWN},
+    dashed=["job before it became slower"],
 )
 
 SECTION: Final = Section(

@@ -7,16 +7,28 @@ from typing import Final
 from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import stat, table
-from argus_dashboards.promql import ALERTS, NOT_COMM, RANKS, against_peers, with_labels
+from argus_dashboards.promql import (
+    ALERTS,
+    EVIDENCE,
+    NOT_COMM,
+    RANKS,
+    WHOSE,
+    against_peers,
+    findings,
+    named_phases,
+    with_labels,
+)
 from argus_dashboards.theme import (
     BAD,
     COUNT,
     CULPRIT_RATIO,
     FACT,
+    FAST_RATIO,
     GOOD,
     NOTICE,
+    NOTICE_RATIO,
     RATIO,
-    ROBUST_RATIO,
+    SEVERITY_COLOURS,
     TICKET,
     TIMES,
     codes,
@@ -27,7 +39,7 @@ _VERDICT = stat(
     "Verdict",
     """
     culprit: this rank makes the job wait; act on it. victim: it waits for another one; leave it alone. none:
-    it costs the job less than 2 %.
+    neither. What was seen of it, and what explains that, is below.
     """,
     f'max(2 * rank:argus_verdict:active{{{RANKS}, verdict="culprit"}}'
     f' or rank:argus_verdict:active{{{RANKS}, verdict="victim"}}) or vector(0)',
@@ -37,8 +49,11 @@ _VERDICT = stat(
 )
 _LOST = stat(
     "Wall time lost",
-    "Share of the job's time that it waits for this rank. Times the number of GPUs: what the rank costs.",
-    f'max(rank:argus_verdict:lost_ratio{{{RANKS}, verdict="culprit"}}) or vector(0)',
+    """
+    Share of the job's time that it waits for this rank, by all that the rank is named for. Times the number
+    of GPUs: what the rank costs.
+    """,
+    f"max(sum by (rank) ({findings(RANKS)})) or vector(0)",
     unit=RATIO,
     decimals=1,
     thresholds=steps(GOOD, {NOTICE: 0.02, TICKET: 0.05, BAD: 0.2}),
@@ -52,7 +67,7 @@ _WORST_PHASE = stat(
     f"max({against_peers(f'{RANKS}, {NOT_COMM}')})",
     unit=TIMES,
     decimals=2,
-    thresholds=steps(GOOD, {NOTICE: 1.05, TICKET: CULPRIT_RATIO, BAD: ROBUST_RATIO}),
+    thresholds=steps(GOOD, {NOTICE: NOTICE_RATIO, TICKET: CULPRIT_RATIO, BAD: FAST_RATIO}),
     no_value="no data",
 )
 _SHIFT = stat(
@@ -65,7 +80,7 @@ _SHIFT = stat(
     unit=RATIO,
     decimals=1,
     thresholds=steps(GOOD, {NOTICE: 0.03, BAD: 0.1}),
-    no_value="no verdict",
+    no_value="not compared",
 )
 _UP = stat(
     "Producer",
@@ -100,35 +115,75 @@ _WHO = table(
     empty="No rank of this number reports",
 )
 
-_LABELS = "rank, phase, cause, team, verdict, level"
-_FIRING = f'topk by (rank, phase, cause) (1, ALERTS{{{ALERTS}, rank=~"$rank", alertstate="firing"}})'
-_VERDICTS = table(
-    "What ARGUS says of it",
+_FIRING = f'ALERTS{{{ALERTS}, rank=~"$rank", alertstate="firing"}}'
+_NAMED = table(
+    "What it is named for",
     """
-    Every active verdict on this rank with its cause, what it costs, and the alert whose runbook says what to
-    do. Several verdicts at once are usually one fault seen by several channels: begin with the costliest.
+    What the job loses to this rank, by cause, in all of its phases together; the costliest phase is named.
+    The runbook of the alert says what to do.
     """,
     [
         with_labels(
-            "alertname",
-            "rank, phase, cause",
-            f"topk by ({_LABELS}) (1, max by ({_LABELS}, kernel) (rank:argus_verdict:lost_ratio{{{RANKS}}}))",
+            "alertname, severity",
+            WHOSE,
+            with_labels("row, phase", WHOSE, findings(RANKS), named_phases(RANKS)),
             _FIRING,
+            of=findings(RANKS),
         )
     ],
     {
         "Value": columns.LOST,
-        "verdict": "Verdict",
+        "severity": "Told",
+        "row": "What it is",
         "cause": "Cause",
         "team": "Team",
         "alertname": "Runbook",
         "phase": "Phase",
-        "level": "Level",
-        "kernel": "Kernel",
     },
-    overrides=[columns.LOST_SHARE, columns.VERDICT, columns.TEAM, columns.RUNBOOK, columns.KERNEL],
+    overrides=[
+        columns.LOST_SHARE,
+        columns.text("Told", SEVERITY_COLOURS, 80),
+        columns.words("What it is"),
+        columns.TEAM,
+        columns.RUNBOOK,
+    ],
     sort=columns.LOST,
-    empty="Nothing: this rank costs the job no time",
+    empty="Nothing: this rank costs the job no time, or something else explains what it seems to cost",
+)
+
+_WHO_WHAT = "rank, phase, group, set, cause"
+_SEEN = table(
+    "What was seen of it, and what explains it",
+    """
+    All evidence against this rank, by what the job would lose to it, and what explains it instead: another
+    cause of the same rank, or another rank. What nothing explains is named above, but for what only
+    excuses: a rank's own excess, more work, a wait.
+    """,
+    [
+        with_labels(
+            "by, by_rank",
+            _WHO_WHAT,
+            f"max by ({_WHO_WHAT}) ({EVIDENCE}{{{RANKS}}})",
+            f"rank:argus_exclusion:lost_ratio{{{RANKS}}}",
+        )
+    ],
+    {
+        "Value": columns.LOST,
+        "cause": "Looks as if it",
+        "phase": "Phase",
+        "group": "Group",
+        "set": "Set",
+        "by": "Explained by one that",
+        "by_rank": "Rank",
+    },
+    overrides=[
+        columns.LOST_SHARE,
+        columns.words("Looks as if it", 400),
+        columns.words("Explained by one that", 400),
+        columns.RANK,
+    ],
+    sort=columns.LOST,
+    empty="Nothing: it works like its peers",
 )
 
 SECTION: Final = Section(
@@ -136,6 +191,7 @@ SECTION: Final = Section(
     "Rank $rank",
     [
         Line(4, [(5, _VERDICT), (5, _LOST), (5, _WORST_PHASE), (5, _SHIFT), (4, _UP)]),
-        Line(6, [(9, _WHO), (15, _VERDICTS)]),
+        Line(6, [(9, _WHO), (15, _NAMED)]),
+        Line(6, [(24, _SEEN)]),
     ],
 )

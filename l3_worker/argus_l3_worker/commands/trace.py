@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -63,12 +64,13 @@ def run(options: argparse.Namespace) -> int:
         UserError: keys, files or options that cannot be used.
         TraceError: a trace cannot be fetched or read.
     """
-    sources = _sources(options.keys, configuration(options).traces.store)
+    config = configuration(options)
+    sources = _sources(options.keys, config.traces.store)
     traces = [read(chunks(), name) for name, chunks in sources]
     order = sorted(range(len(traces)), key=lambda position: traces[position].window.rank)
     traces, sources = [traces[position] for position in order], [sources[position] for position in order]
     _check(traces)
-    answer = _blame(traces, options) if len(traces) > 1 else None
+    answer = _for_teams(_blame(traces, options), config.teams) if len(traces) > 1 else None
     summaries = [summarise(trace) for trace in traces]
     if options.json:
         sys.stdout.write(report.as_json(answer, summaries) + "\n")
@@ -94,6 +96,12 @@ def _blame(traces: list[RankTrace], options: argparse.Namespace) -> Blame:
             f"--rank is {options.rank}; allowed: {', '.join(map(str, ranks))}, whose traces are given"
         )
     return blame(traces, rank=options.rank, step=options.step)
+
+
+def _for_teams(answer: Blame, teams: Mapping[str, str]) -> Blame:
+    """With the teams that the configuration names, where it does."""
+    findings = (replace(one, team=teams.get(one.cause, one.team)) for one in answer.findings)
+    return replace(answer, findings=tuple(findings))
 
 
 def _check(traces: list[RankTrace]) -> None:

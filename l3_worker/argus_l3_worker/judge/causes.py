@@ -1,9 +1,10 @@
-"""Causes that durations of kernels can tell, by the names of the fault catalogue, and who acts on them."""
+"""Causes that durations of kernels can tell, by the names of the table of causes, and who acts on them."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from argus_core.causes import TEAMS
 from argus_l3_worker.triples import Kind
 
 GPU_COMPUTE: Final = "gpu-compute"
@@ -30,5 +31,5 @@ OF_KIND: Final[dict[Kind, str]] = {
 
 
 def team_of(cause: str) -> str:
-    """The team that acts on a cause."""
-    return "algorithm" if cause == WORKLOAD else "operations"
+    """The team that acts on a cause; none, where a rank only waits."""
+    return "none" if cause == COLLECTIVE_WAIT else TEAMS[cause]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 from urllib.parse import quote
 
-from argus_l3_worker.reports.diagnosis import Diagnosis, Points
-from argus_l3_worker.reports.findings import GroupFinding, Suspect
+from argus_core.causes import HANGS
+from argus_l3_worker.reports.diagnosis import Diagnosis
+from argus_l3_worker.reports.findings import Excuse, GroupFinding, Points, Suspect
 from argus_l3_worker.reports.subjects import Subject, listed
 from argus_l3_worker.roles import natural
 
@@ -23,39 +24,41 @@ _MOST_ROWS: Final = 20
 _MOST_TRACES: Final = 8
 _MOST_SUBJECTS: Final = 10
 _MOST_EVIDENCE: Final = 6
-# What to read, by level and cause of the weightiest culprit.
+_MOST_PHASES: Final = 4
+# What to read, by the cause of the weightiest culprit; of what the job as a whole loses there is one page.
 _RUNBOOK_OF_CAUSE: Final = {
-    "collective-late": "ArgusCollectiveLateRank",
-    "link-slow": "ArgusCollectiveSlowLink",
-    "workload": "ArgusGroupImbalance",
-    "data-input": "ArgusHostStall",
+    "gpu-compute": "ArgusStragglerRank",
+    "host-cpu": "ArgusStragglerRank",
     "host-gc": "ArgusHostStall",
     "host-jit": "ArgusHostStall",
-    "host-cpu": "ArgusStragglerRank",
-    "hang-comm": "ArgusTrainingStalled",
-    "hang-host": "ArgusTrainingStalled",
-    "hang-data": "ArgusTrainingStalled",
+    "host-alloc": "ArgusHostStall",
+    "data-input": "ArgusHostStall",
+    "workload": "ArgusGroupImbalance",
+    "collective-late": "ArgusCollectiveLateRank",
+    "link-slow": "ArgusCollectiveSlowLink",
+    **dict.fromkeys(HANGS, "ArgusTrainingStalled"),
 }
-_RUNBOOK_OF_LEVEL: Final = {
-    "L1": "ArgusTrainingStalled",
-    "L2": "ArgusStragglerRank",
-    "L3": "ArgusKernelDegraded",
+_OF_JOBS: Final = "ArgusIterationRegression"
+_OF_KERNELS: Final = "ArgusKernelDegraded"
+_OF_GROUPS: Final = "ArgusKernelGroupShift"
+_NOBODY: Final[Mapping[str, str]] = {
+    "both": _OF_JOBS,
+    "regression": _OF_JOBS,
+    "jitter": "ArgusIterationJitter",
 }
+"""Where nobody is accused: by the class of the iterations."""
 
 
 def runbook(found: Diagnosis) -> str:
     """Name of the runbook to begin with; empty where there is nothing to do."""
     for subject in found.subjects:
-        (cause, _), *_ = subject.causes
-        if subject.verdicts:
-            level = subject.verdicts[0].level
-            return _RUNBOOK_OF_CAUSE.get(cause) or _RUNBOOK_OF_LEVEL.get(level, "ArgusStragglerRank")
-        return "ArgusKernelGroupShift"
-    return {
-        "both": "ArgusIterationRegression",
-        "regression": "ArgusIterationRegression",
-        "jitter": "ArgusIterationJitter",
-    }.get(found.iteration_class, "")
+        if not subject.verdicts:
+            return _OF_GROUPS
+        first = subject.verdicts[0]
+        if math.isfinite(first.shift):  # what the worker says of kernels, and rules do not
+            return _OF_KERNELS
+        return _RUNBOOK_OF_CAUSE.get(first.cause, _OF_JOBS)
+    return _NOBODY.get(found.iteration_class, "")
 
 
 def as_text(found: Diagnosis, runbook_url: str, traces_url: str) -> str:
@@ -78,6 +81,7 @@ def _lines(found: Diagnosis, runbook_url: str, traces_url: str) -> Iterator[str]
         yield from _subject_lines(number, subject)
     if len(accused) > _MOST_SUBJECTS:
         yield f"{len(accused) - _MOST_SUBJECTS} more accused (--json lists all)"
+    yield from _excuse_lines(found)
     yield from _victim_lines(found)
     for group in found.groups[:_MOST_ROWS]:
         if group.shift <= 0.0:
@@ -93,12 +97,12 @@ def _lines(found: Diagnosis, runbook_url: str, traces_url: str) -> Iterator[str]
         for host, ranks in found.hosts.items():
             yield f"host {host}: accused rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
     yield ""
-    if found.gpu_hours:
-        total = sum(found.gpu_hours.values())
-        by_cause = ", ".join(f"{cause or 'unknown'} {hours:.2f}" for cause, hours in found.gpu_hours.items())
-        yield f"cost: {total:.2f} GPU-hours ({by_cause})"
+    if found.costs.gpu_hours:
+        of_causes = found.costs.by_cause.items()
+        by_cause = ", ".join(f"{cause or 'unknown'} {hours:.2f}" for cause, hours in of_causes)
+        yield f"cost: {found.costs.gpu_hours:.2f} GPU-hours of the whole job; by cause {by_cause}"
     else:
-        yield "cost: none recorded (job:argus_lost_gpus:current)"
+        yield "cost: none recorded (rank:argus_finding:lost_ratio)"
     for left_out in found.not_judged[:_MOST_ROWS]:
         yield f"not judged now: {left_out}"
     if name := runbook(found):
@@ -114,6 +118,8 @@ def as_json(found: Diagnosis, runbook_url: str, traces_url: str) -> str:
     content = asdict(found)
     content["hosts"] = dict(found.hosts)
     content["accused"] = [asdict(subject) for subject in found.subjects]
+    for subject, of in zip(content["accused"], found.subjects, strict=True):
+        subject |= {"lost": of.lost, "gpus": of.gpus, "gpu_seconds": of.gpu_seconds}
     content["runbook_url"] = runbook_url % runbook(found) if runbook(found) else None
     content["traces"] = [
         {"rank": rank, "key": key, "suspect": suspect, "url": _link(traces_url, key)}
@@ -131,12 +137,12 @@ def as_html(found: Diagnosis, runbook_url: str, traces_url: str) -> str:
         "pre{background:#f6f6f6;padding:1em;white-space:pre-wrap}svg{width:100%;max-width:60em}</style></head><body>"
         f"<h1>{escape(found.training_job)}</h1><pre>{text}</pre>"
         f"{_chart('Iteration, seconds', found.iteration, found)}"
-        f"{_chart('GPUs lost', found.lost_gpus, found)}</body></html>\n"
+        f"{_chart('GPUs lost', found.costs.gpus, found)}</body></html>\n"
     )
 
 
 def _chart(title: str, points: Points, found: Diagnosis) -> str:
-    """An SVG of one line, with the change point marked."""
+    """An SVG of one line, with a mark where the job became slower."""
     if len(points) < 2:
         return f"<h2>{escape(title)}</h2><p>Nothing recorded.</p>"
     width, height, left, bottom = 900.0, 220.0, 60.0, 25.0
@@ -155,12 +161,12 @@ def _chart(title: str, points: Points, found: Diagnosis) -> str:
         for value in (0.0, top / 2.0, top)
     )
     change = ""
-    if found.changed is not None and found.start <= found.changed <= found.end:
-        at = x(found.changed)
+    if found.slower is not None and not found.slower.before:
+        at = x(found.slower.since)
         change = (
             f'<line x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{height - bottom}" stroke="#c30" '
             f'stroke-dasharray="4"/><text x="{at + 4:.1f}" y="14" font-size="11" fill="#c30">'
-            f"change, {_time(found.changed)}</text>"
+            f"slower, {_time(found.slower.since)}</text>"
         )
     return (
         f'<h2>{escape(title)}</h2><svg viewBox="0 0 {width:.0f} {height:.0f}" role="img">{marks}'
@@ -173,8 +179,9 @@ def _chart(title: str, points: Points, found: Diagnosis) -> str:
 
 def _iteration_line(found: Diagnosis) -> str:
     line = f"iteration: {found.iteration_class}"
-    if found.changed is not None:
-        line += f"; {found.slower_by:+.1%} since {_time(found.changed)}"
+    if (slower := found.slower) is not None:
+        line += f"; {slower.by:+.1%} since {_time(slower.since)}{' or before' if slower.before else ''}"
+        line += _ended(slower.until is None, slower.until)
     return line
 
 
@@ -184,9 +191,18 @@ def _subject_lines(number: int, subject: Subject) -> Iterator[str]:
         who += f", ranks {listed(subject.ranks)}"
     if subject.hosts:
         who += f" on {listed(subject.hosts)}"
-    causes = ", ".join(f"{cause or 'unknown'} ({team or 'no team'})" for cause, team in subject.causes)
-    spent = f", {subject.gpu_seconds / 3600.0:.2f} GPU-hours" if subject.gpu_seconds > 0.0 else ""
-    yield f"{number:2}. {who}: {causes}{spent}"
+    causes = [
+        f"{words} ({cause}, {team})" if words else f"{cause or 'unknown'} ({team or 'no team'})"
+        for cause, team, words in subject.causes
+    ]
+    yield f"{number:2}. {who}: {', '.join(causes)}"
+    if subject.gpu_seconds > 0.0:
+        cost = f"{subject.lost:.1%} of the job's time, {subject.gpus:.1f} GPUs"
+        yield (
+            f"      costs {cost}; so far {subject.gpu_seconds / 3600.0:.2f} GPU-hours"
+            if subject.active
+            else f"      cost up to {cost}; in all {subject.gpu_seconds / 3600.0:.2f} GPU-hours"
+        )
     lines = [*map(_verdict_line, subject.verdicts), *map(_shift_line, subject.shifts)]
     yield from (f"      {line}" for line in lines[:_MOST_EVIDENCE])
     if len(lines) > _MOST_EVIDENCE:
@@ -194,12 +210,20 @@ def _subject_lines(number: int, subject: Subject) -> Iterator[str]:
 
 
 def _verdict_line(one: Suspect) -> str:
-    parts = [f"{one.level} {one.where or one.cause}"]
+    where = [
+        name if math.isnan(share) or len(one.where) == 1 else f"{name} {share:.1%}"
+        for name, share in one.where[:_MOST_PHASES]
+    ]
+    if len(one.where) > _MOST_PHASES:
+        where.append(f"{len(one.where) - _MOST_PHASES} more")
+    parts = [f"{one.level} {', '.join(where) or one.cause}"]
     if not math.isnan(one.shift):
         parts.append(f"{one.shift:+.1%}")
-    if not math.isnan(one.lost):
-        parts.append(f"{one.lost:.1%} of the iteration")
-    return f"{', '.join(parts)}, since {_time(one.first)}{_ended(one.active, one.last)}"
+    elif not math.isnan(one.lost):
+        parts.append(f"{one.lost:.1%} of the time")
+    said = [f"{told.severity} since {_time(told.first)}{_ended(told.active, told.last)}" for told in one.told]
+    since = f"since {_time(one.first)}{_ended(one.active, one.last)}"
+    return "; ".join([f"{', '.join(parts)}, {since}", *said])
 
 
 def _shift_line(group: GroupFinding) -> str:
@@ -207,14 +231,36 @@ def _shift_line(group: GroupFinding) -> str:
     return f"L3 {kernel}, {group.shift:+.1%}{_ended(group.active)}"
 
 
+def _excuse_lines(found: Diagnosis) -> Iterator[str]:
+    """Who looked guilty and was not named, and what explains it: one line for all that one thing explains."""
+    together: dict[tuple[bool, str], dict[str, list[Excuse]]] = {}  # by what explains it, and the cause
+    for one in found.excused:
+        own = "its own " if one.rank and one.rank == one.by_rank else ""
+        of = f" of rank {one.by_rank}" if one.by_rank and not own else ""
+        together.setdefault((one.active, f"{own}{one.by}{of}"), {}).setdefault(one.cause, []).append(one)
+    for (active, by), causes in list(together.items())[:_MOST_ROWS]:
+        who = "; ".join(f"{_named(of)} ({cause})" for cause, of in causes.items())
+        yield f"{'excused' if active else 'excused before'} by {by}: {who}"
+
+
+def _named(excused: Sequence[Excuse]) -> str:
+    ranks = {one.rank for one in excused if one.rank}
+    others = sorted({one.set or one.group or "the job" for one in excused if not one.rank})
+    return ", ".join([*([_ranks(ranks)] if ranks else []), *others])
+
+
 def _victim_lines(found: Diagnosis) -> Iterator[str]:
-    """Who waits, in one line: what they wait for stands above."""
+    """Who waits by what the kernels say, in one line: what they wait for stands above."""
     now = {one.rank: None for one in found.suspects if one.verdict == "victim" and one.rank and one.active}
     before = {one.rank for one in found.suspects if one.verdict == "victim" and one.rank} - now.keys()
     if now:
-        yield f"waiting for them: rank{'s' if len(now) > 1 else ''} {listed(sorted(now, key=natural))}"
+        yield f"waiting, by their kernels: {_ranks(now)}"
     if before:
-        yield f"waited before: rank{'s' if len(before) > 1 else ''} {listed(sorted(before, key=natural))}"
+        yield f"waited before: {_ranks(before)}"
+
+
+def _ranks(ranks: Collection[str]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {listed(sorted(ranks, key=natural))}"
 
 
 def _ended(active: bool, last: float | None = None) -> str:

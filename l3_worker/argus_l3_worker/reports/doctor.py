@@ -32,8 +32,16 @@ ALERTS: Final = (
     "ArgusRankMissing", "ArgusRecordsDropped", "ArgusStragglerRank", "ArgusTrainingStalled",
 )  # fmt: skip
 """The alerts of the shipped rules."""
-RECORDED: Final = ("rank:argus_verdict:active", "job:argus_iteration:class", "job:argus_lost_gpus:current")
-"""Recorded series that other components read."""
+RECORDED: Final = (
+    "rank:argus_verdict:active",
+    "rank:argus_finding:lost_ratio",
+    "rank:argus_exclusion:lost_ratio",
+    "rank:argus_decision:lost_ratio",
+    "job:argus_iteration:class",
+    "job:argus_lost:ratio",
+    "job:argus_lost_gpus:current",
+)
+"""Recorded series that this worker and the dashboards read of findings."""
 
 # The Date header has whole seconds, and an answer takes its time.
 _CLOCK_SECONDS: Final = 2.0

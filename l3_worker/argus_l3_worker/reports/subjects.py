@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from argus_core.causes import WORDS
 from argus_l3_worker.reports.findings import GroupFinding, Suspect
 from argus_l3_worker.roles import ANY_ROLE, natural, stage_of
 
@@ -25,10 +26,9 @@ class Subject:
     """A rank, a group of ranks, or the job (no ranks), and what speaks against it.
 
     Attributes:
-        name: `rank 3`, `group tp:dp0.pp1`, `node host2 of pp0`, `the job`.
+        name: `rank 3`, `one of tp:dp0.pp1`, `group tp:dp0.pp1`, `node host2 of pp0`, `the job`.
         hosts: of its ranks.
         verdicts, shifts: the costliest first.
-        gpu_seconds: what the costliest verdict has cost so far; 0 where unknown.
     """
 
     name: str
@@ -36,7 +36,6 @@ class Subject:
     hosts: tuple[str, ...]
     verdicts: tuple[Suspect, ...]
     shifts: tuple[GroupFinding, ...]
-    gpu_seconds: float
 
     @property
     def active(self) -> bool:
@@ -44,10 +43,33 @@ class Subject:
         return any(one.active for one in self.verdicts) or any(one.active for one in self.shifts)
 
     @property
-    def causes(self) -> tuple[tuple[str, str], ...]:
-        """(cause, team), the costliest first."""
-        every = [(one.cause, one.team) for one in self.verdicts]
-        return tuple(dict.fromkeys(every + [(one.cause, one.team) for one in self.shifts]))
+    def lost(self) -> float:
+        """Share of the job's time that its causes cost together now, or the costliest cost; 0: unknown."""
+        return min(1.0, sum(one.lost for one in self._counted))
+
+    @property
+    def gpus(self) -> float:
+        """The same in GPUs."""
+        return sum(one.gpus for one in self._counted)
+
+    @property
+    def gpu_seconds(self) -> float:
+        """What they have cost so far; 0 where unknown."""
+        return sum(one.gpu_seconds for one in self.verdicts)
+
+    @property
+    def _counted(self) -> Sequence[Suspect]:
+        """Causes that cost at the same time: those that hold; else the costliest of them."""
+        known = [one for one in self.verdicts if math.isfinite(one.lost)]
+        return [one for one in known if one.active] or sorted(known, key=lambda one: -one.lost)[:1]
+
+    @property
+    def causes(self) -> tuple[tuple[str, str, str], ...]:
+        """(cause, team, words), the costliest first."""
+        found = {(one.cause, one.team): one.words for one in reversed(self.verdicts)}
+        of_shifts = [(one.cause, one.team) for one in self.shifts]
+        ordered = dict.fromkeys([(one.cause, one.team) for one in self.verdicts] + of_shifts)
+        return tuple((*key, found.get(key) or WORDS.get(key[0], "")) for key in ordered)
 
 
 def subjects(
@@ -62,32 +84,38 @@ def subjects(
     """
     verdicts: dict[tuple[str, ...], list[Suspect]] = {}
     shifts: dict[tuple[str, ...], list[GroupFinding]] = {}
-    names: dict[tuple[str, ...], str] = {}
+    named: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
     for one in suspects:
         ranks = (one.rank,) if one.rank else one.members
-        key = ranks or ("", one.group)
-        group = f"group {one.group}" if one.group else "the job"
-        names.setdefault(key, f"rank {one.rank}" if one.rank else group)
+        # Of a set one rank is meant, of a group of the same ranks all.
+        key = ("one of", one.set) if one.set else (ranks or ("", one.group))
+        named.setdefault(key, (_name(one), ranks))
         verdicts.setdefault(key, []).append(one)
     for shift in groups:
         if shift.shift <= 0.0:
             continue
         where = f"{shift.coordinate} {shift.value}" if shift.value else "ranks with nothing in common"
         key = shift.members or ("", where)
-        names.setdefault(key, f"{where} of {shift.role}")
+        named.setdefault(key, (f"{where} of {shift.role}", shift.members))
         shifts.setdefault(key, []).append(shift)
     found = []
-    for key, name in names.items():
-        ranks = tuple(rank for rank in key if rank) if key[0] else ()
+    for key, (name, ranks) in named.items():
         of_ranks = tuple(sorted({hosts[rank] for rank in ranks if hosts.get(rank)}))
-        against = sorted(verdicts.get(key, ()), key=_by_cost)
-        spent = max((one.gpu_seconds for one in against), default=0.0)
-        found.append(Subject(name, ranks, of_ranks, tuple(against), tuple(shifts.get(key, ())), spent))
+        against = tuple(sorted(verdicts.get(key, ()), key=_by_cost))
+        found.append(Subject(name, ranks, of_ranks, against, tuple(shifts.get(key, ()))))
     return tuple(sorted(found, key=lambda one: (not one.active, -one.gpu_seconds, -_largest(one), one.name)))
 
 
+def _name(one: Suspect) -> str:
+    if one.rank:
+        return f"rank {one.rank}"
+    if one.set:
+        return f"one of {one.set}"
+    return f"group {one.group}" if one.group else "the job"
+
+
 def _by_cost(one: Suspect) -> tuple[object, ...]:
-    return -one.gpu_seconds, one.level, -abs(one.shift) if math.isfinite(one.shift) else 0.0, one.where
+    return -one.gpu_seconds, one.level, -abs(one.shift) if math.isfinite(one.shift) else 0.0, str(one.where)
 
 
 def _largest(one: Subject) -> float:

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from bench.servers import PrometheusServer
 
+from argus_core import remote_write
 from argus_core.store.config import StoreConfig
 from argus_l3_worker.config import Config, WebConfig
 from argus_l3_worker.cycle import Worker
@@ -74,6 +75,39 @@ def test_a_verdict_brings_the_key_of_its_trace_into_prometheus(prometheus: Prome
     found = prometheus.query('argus_l3_trace_info{training_job="llm",rank="3"}', now)
     assert [labels["trace_key"] for labels, _ in found] == ["llm/2026-11-21/3/window.perfetto-trace"]
     assert found[0][0]["suspect"] == "true"
+
+
+def test_of_a_set_all_ranks_that_stand_out_are_asked_for(prometheus: PrometheusServer) -> None:
+    """Rules cannot tell which of ranks that wait for one another is slow: their kernels can."""
+    now = float(int(time.time()))
+    _publish(prometheus, now)
+    finding = {"cause": "gpu-compute", "team": "operations", "level": "L2", "verdict": "culprit"}
+    series = [
+        ("rank:argus_verdict:active", {**finding, "set": "tp:dp1"}),
+        ("rank:argus_verdict:active", {**finding, "group": "dp:tp0", "cause": "link-slow"}),
+        ("rank:argus_verdict:active", {"verdict": "abstain", "cause": "coverage", "group": "dp:tp0"}),
+        *(
+            ("rank:argus_evidence:lost_ratio", {"cause": "suspect-set", "set": f"tp:dp{dp}", "rank": rank})
+            for dp, rank in ((1, "4"), (1, "5"), (0, "1"))
+        ),
+    ]
+    prometheus.write(
+        [
+            remote_write.encode_series(
+                remote_write.labels_of(name, training_job="llm", **labels), 1.0, round(now * 1000)
+            )
+            for name, labels in series
+        ]
+    )
+    exporter = Exporter()
+
+    async def serve() -> None:
+        async with _exporter(exporter) as address:
+            await asyncio.to_thread(_one_cycle, prometheus, address, now)
+
+    asyncio.run(serve())
+    found = prometheus.query('argus_l3_trace_info{suspect="true"}', now)
+    assert {labels["rank"] for labels, _ in found} == {"3", "4", "5"}
 
 
 def test_an_exporter_that_is_away_changes_no_verdict(prometheus: PrometheusServer) -> None:

@@ -1,0 +1,80 @@
+// What people read of an alert, in Go's templates: who and where, how much, since when, and links.
+//
+// Prometheus and vmalert fill them at each evaluation; a text may ask queries. In a query <job> stands for the matchers of the
+// alert's job, <cost> for its value, <rank> and so on for the value of a label, and <one> for the rank of one of several samples.
+local duration = import 'duration.libsonnet';
+
+function(c) {
+  local words = self,
+  local labels(names) = std.join(' ', ['$labels.' + name for name in names]),
+
+  // "llm", and what else of it is known: "llm in cluster a".
+  job: '{{ $labels.training_job }}' + std.join('', [
+    '{{ with $labels.' + name + ' }} in ' + name + ' {{ . }}{{ end }}'
+    for name in c.jobLabels
+    if name != 'training_job'
+  ]),
+
+  // A text in which queries may be asked.
+  text(parts)::
+    local job = '{{ $job := printf "' + std.join(',', [name + '=%q' for name in c.jobLabels]) + '" ' + labels(c.jobLabels) + ' }}';
+    (if std.findSubstr('$job', parts) == [] then '' else job) + parts,
+  local places = { job: { is: '$job', as: '%s' }, cost: { is: '$value', as: '%f' }, one: { is: '$one.Labels.rank', as: '%q' } } + {
+    [label]: { is: '$labels.' + label, as: '%q' }
+    for label in ['rank', 'group', 'set', 'cause', 'coordinate', 'value']
+  },
+  local asked(query) =
+    local used = [name for name in std.objectFields(places) if std.findSubstr('<' + name + '>', query) != []];
+    local numbered = std.foldl(
+      function(filled, i) std.strReplace(filled, '<' + used[i] + '>', '%[' + (i + 1) + ']' + std.substr(places[used[i]].as, 1, 1)),
+      std.range(0, std.length(used) - 1),
+      std.strReplace(query, '"', '\\"')
+    );
+    // Go complains of what it is given and does not need.
+    if used == [] then 'query "' + numbered + '"'
+    else 'query (printf "' + numbered + '" ' + std.join(' ', [places[name].is for name in used]) + ')',
+  local either(found, otherwise) = found + (if otherwise == '' then '' else '{{ else }}' + otherwise) + '{{ end }}',
+  // `found` where a query finds something, else `otherwise`.
+  where(query, found, otherwise=''):: '{{ if ' + asked(query) + ' }}' + either(found, otherwise),
+  // The same of its first sample, which is `.`.
+  first(query, found):: '{{ with ' + asked(query) + ' }}{{ with first . }}' + found + '{{ end }}{{ end }}',
+  number(query, format, before='', after=''):: words.first(query, before + '{{ .Value | printf "' + format + '" }}' + after),
+  // `one` of each of its samples, which is `$one` there; in the order of a label, or in that of the query.
+  each(query, one, before='', after='', otherwise='', between=', ', order='')::
+    local all = if order == '' then '.' else 'sortByLabel "' + order + '" .';
+    '{{ with ' + asked(query) + ' }}'
+    + either(before + '{{ range $i, $one := ' + all + ' }}{{ if $i }}' + between + '{{ end }}' + one + '{{ end }}' + after, otherwise),
+
+  // ", since 14:03 UTC": when a series of the last hours was first there; a hole of some minutes is none.
+  since(series):: words.first(
+    'max_over_time(timestamp(absent(max_over_time(' + series + '[' + duration.of(300 * c.second) + '])))['
+    + duration.of(21600 * c.second) + ':' + duration.of(60 * c.second) + '])',
+    ', since {{ .Value | humanizeTimestamp | reReplaceAll "^.* (..:..):.*$" "$1" }} UTC'
+  ),
+
+  local site = [name for name in c.jobLabels if name != 'training_job'],
+  local variables(names) = std.join('', [
+    '{{ with $labels.' + name + ' }}var-' + name + '={{ . | urlquery }}&{{ end }}'
+    for name in names
+  ]),
+  local links(alert, dashboard) = {
+    runbook_url: std.strReplace(c.runbookUrl, '%s', alert),
+    dashboard_url: dashboard,
+  },
+  local jobUrl = c.dashboardUrl + '?' + variables(site + ['rank']) + 'var-training_job={{ $labels.training_job | urlquery }}',
+  local itselfUrl = c.itselfUrl + '?' + variables(site),
+  // The newest trace of the rank, or of one of the job's suspects, where the worker asked for one.
+  local trace(found) = words.text('{{ if $labels.rank }}' + words.first('topk(1, argus_l3_trace_info{<job>,rank=<rank>})', found)
+                                  + '{{ else }}' + words.first('topk(1, argus_l3_trace_info{<job>,suspect="true"})', found) + '{{ end }}'),
+
+  // An alert whole: what every one has is added here, so that none can forget it.
+  //   about: a 'job', which may have a trace; a job's 'coverage', which has none; or ARGUS 'itself'.
+  alert(alert, about='job'):: alert {
+    [if c.alertLabels != {} || 'labels' in alert then 'labels']: c.alertLabels + (if 'labels' in alert then alert.labels else {}),
+    annotations+: links(alert.alert, if about == 'itself' then itselfUrl else jobUrl) + (
+      if about != 'job' then {}
+      else { trace_key: trace('{{ .Labels.trace_key }}') }
+           + (if c.traceUrl == '' then {} else { trace_url: trace(c.traceUrl + '/traces/{{ .Labels.trace_key }}?ui=1') })
+    ),
+  },
+}

@@ -1,0 +1,164 @@
+"""Jobs as their exporters say them, drawn with numpy: for what the rules promise of whole histories.
+
+A job is data-parallel; each step is data, forward, backward, optimizer and a wait in the gradients' all-reduce,
+which lasts until the slowest rank has come. So who is slow waits least, as in a real job. Times are seconds since
+the job began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from bench.play.storage import STALE, Floats, Ints
+
+from argus_core.remote_write import Labels
+
+BEGIN_MS: Final = 1_700_000_000_000
+PHASES: Final = {"data": 0.02, "forward": 0.3, "backward": 0.5, "optimizer": 0.08}
+"""Share of a step that each takes on a healthy rank; the rest is the all-reduce itself."""
+KINDS: Final = {"data": "host", "dp-allreduce": "comm"}
+WINDOW_S: Final = 60
+Series = dict[Labels, tuple[Ints, Floats]]
+Slow = Callable[[dict[str, Floats], Floats], None]
+"""Changes the phases' durations, each of shape (ranks, steps), of steps that begin at times of shape (steps,)."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What makes a job.
+
+    Attributes:
+        groups: comparison groups of the ranks, each of so many in the order of their numbers.
+        expected: ranks that each group should have; as many as there are where it is 0.
+        waits: of `forward` and `backward`, with the set of ranks that wait for one another, by rank.
+        until_s: when each rank leaves without a word, by rank; for ever where it is not named.
+        stops_s: when the whole job stops to make steps.
+        typed: the store keeps each metric's type as a label.
+    """
+
+    name: str
+    ranks: int = 4
+    slow: Slow = lambda _phases, _begins: None
+    cluster: str = ""
+    groups: int = 1
+    expected: int = 0
+    step_s: float = 2.0
+    spread: float = 0.004
+    lasting_s: float = 1800.0
+    scrape_s: float = 15.0
+    seed: int = 0
+    waits: str = "none"
+    sets: Mapping[int, str] = field(default_factory=dict)
+    until_s: Mapping[int, float] = field(default_factory=dict)
+    stops_s: float = np.inf
+    instances: tuple[str, ...] = ("host:9877",)
+    typed: bool = False
+
+    def series(self) -> Series:
+        """All that the rules read of it, as scraped."""
+        rng = np.random.default_rng([self.seed, self.ranks])
+        number = int(self.lasting_s / self.step_s) + 1
+        begins = np.arange(number) * self.step_s
+        phases = {
+            phase: share * self.step_s * (1 + self.spread * rng.standard_normal((self.ranks, number)))
+            for phase, share in PHASES.items()
+        }
+        self.slow(phases, begins)
+        own: Floats = np.sum(list(phases.values()), axis=0)
+        step = own.max(0) + (1 - sum(PHASES.values())) * self.step_s
+        phases["dp-allreduce"] = step - own
+        ends = np.cumsum(step)
+        ends[ends > self.stops_s] = np.inf
+        found: Series = {}
+        for rank in range(self.ranks):
+            for instance in self.instances:
+                found |= self._of_rank(rank, phases, step, ends, instance, rng.uniform(0, self.scrape_s))
+        return found
+
+    def _of_rank(
+        self,
+        rank: int,
+        phases: Mapping[str, Floats],
+        step: Floats,
+        ends: Floats,
+        instance: str,
+        first_s: float,
+    ) -> Series:
+        at = np.arange(first_s, min(self.lasting_s, self.until_s.get(rank, np.inf)), self.scrape_s)
+        done = np.searchsorted(ends, at, "right")
+        since = np.searchsorted(ends, at - WINDOW_S, "right")
+        stamps: Ints = BEGIN_MS + np.round(1000 * np.append(at, at[-1] + self.scrape_s)).astype(np.int64)
+        group = f"dp:{rank * self.groups // self.ranks}"
+        members = self.ranks // self.groups
+        found: Series = {}
+
+        def add(metric: str, values: Floats | float, **labels: str) -> None:
+            known = {"__name__": metric, "training_job": self.name, "rank": str(rank), "instance": instance}
+            known |= {"cluster": self.cluster} if self.cluster else {}
+            if self.typed and not metric.endswith("timestamp_seconds"):
+                known["__type__"] = "counter" if metric.endswith(("_sum", "_count", "_total")) else "gauge"
+            until_the_end = np.append(np.broadcast_to(values, at.shape), STALE)
+            found[tuple(sorted((known | labels).items()))] = stamps, until_the_end
+
+        def total(values: Floats) -> Floats:
+            return np.concatenate(([0.0], np.cumsum(values)))[done]
+
+        def extreme(of: Callable[[Floats], float]) -> Floats:
+            return np.array([of(step[a:b]) if a < b else STALE for a, b in zip(since, done, strict=True)])
+
+        add("argus_rank_up", 1.0)
+        add("argus_rank_number", float(rank))
+        add("argus_rank_info", 1.0, node=f"node{rank // 4}", gpu_uuid=f"GPU-{rank}")
+        add("argus_group_expected_ranks", float(self.expected or members), group=group)
+        add("argus_iteration_duration_seconds_sum", total(step))
+        add("argus_iteration_duration_seconds_count", done.astype(float))
+        add("argus_iteration_duration_seconds_squared_total", total(step**2))
+        add("argus_iteration_window_max_seconds", extreme(np.max))
+        add("argus_iteration_window_min_seconds", extreme(np.min))
+        last = np.where(done > 0, ends[np.maximum(done - 1, 0)], 0.0)
+        add("argus_iteration_last_timestamp_seconds", BEGIN_MS / 1000 + last)
+        for phase, durations in phases.items():
+            labels = {"phase": phase, "kind": KINDS.get(phase, "compute")}
+            where = labels | {"group": group, "source": "event"}
+            add("argus_phase_duration_seconds_sum", total(durations[rank]), **where)
+            add("argus_phase_duration_seconds_count", done.astype(float), **where)
+            mine = phase in ("forward", "backward")
+            add(
+                "argus_phase_info",
+                1.0,
+                **labels,
+                waits=self.waits if mine else "none",
+                **({"set": self.sets[rank]} if mine and rank in self.sets else {}),
+            )
+        return found
+
+
+def slower(rank: int | slice, factor: float, since_s: float, until_s: float = np.inf, *phases: str) -> Slow:
+    """A rank, or several, whose phases of computation take longer for a time."""
+
+    def slow(durations: dict[str, Floats], begins: Floats) -> None:
+        then = (begins >= since_s) & (begins < until_s)
+        for phase in phases or ("forward", "backward", "optimizer"):
+            durations[phase][rank] = np.where(then, factor, 1.0) * durations[phase][rank]
+
+    return slow
+
+
+def paused(rank: int | slice, seconds: float, at_s: float, phase: str = "forward") -> Slow:
+    """One step that takes longer on a rank, or on several."""
+
+    def slow(durations: dict[str, Floats], begins: Floats) -> None:
+        durations[phase][rank, np.searchsorted(begins, at_s)] += seconds
+
+    return slow
+
+
+def several(*all_of_them: Slow) -> Slow:
+    def slow(durations: dict[str, Floats], begins: Floats) -> None:
+        for one in all_of_them:
+            one(durations, begins)
+
+    return slow

@@ -1,0 +1,206 @@
+"""What the rules promise: who is named, of whom nothing is said, and when; on the shipped files, in virtual time."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from bench.play.evaluate import Evaluator, Late
+from bench.play.rules import aligned, read_rules
+from bench.play.storage import Storage
+
+from rules.jobs import BEGIN_MS, Job, paused, several, slower
+
+pytestmark = pytest.mark.servers
+RULES = sorted((Path(__file__).resolve().parents[2] / "rules").glob("argus.*.yaml"))
+ONSET_S = 840.0
+"""A job's own spread is known after ten minutes."""
+ALL = slice(None)
+
+JOBS = [
+    Job("twin", cluster="x", slow=slower(2, 1.5, ONSET_S)),
+    Job("twin", cluster="y", stops_s=ONSET_S),
+    Job("small-first", slow=several(slower(1, 1.04, 600), slower(ALL, 1.5, ONSET_S))),
+    Job("large-first", slow=several(slower(ALL, 1.5, ONSET_S), slower(1, 1.04, ONSET_S + 300))),
+    Job(
+        "shrunk",
+        ranks=8,
+        slow=slower(1, 2.0, ONSET_S),
+        until_s=dict.fromkeys((6, 7), 600.0),
+    ),
+    Job("four", slow=slower(3, 1.15, ONSET_S)),
+    Job("pairs", ranks=8, groups=4, slow=slower(5, 1.3, ONSET_S)),
+    Job("one-missing", expected=4, ranks=3, slow=slower(0, 2.5, ONSET_S)),
+    Job("unknown", waits="unknown", slow=slower(2, 1.5, ONSET_S, np.inf, "forward", "backward")),
+    Job(
+        "set",
+        ranks=16,
+        waits="tp",
+        sets={rank: f"tp:dp{rank // 4}" for rank in range(16)},
+        slow=slower(slice(4, 8), 1.5, ONSET_S, np.inf, "forward", "backward"),
+    ),
+    Job(
+        "large-set",
+        ranks=16,
+        waits="tp",
+        sets=dict.fromkeys(range(16), "tp:all"),
+        slow=slower(slice(4, 8), 1.5, ONSET_S, np.inf, "forward", "backward"),
+    ),
+    Job("uneven-step", slow=paused(1, 7.0, ONSET_S)),
+    Job("first-step", slow=paused(2, 60.0, 0)),
+    Job("checkpoint", slow=paused(ALL, 30.0, ONSET_S, "optimizer")),
+    Job("left", ranks=8, until_s=dict.fromkeys((6, 7), 600.0)),
+    Job("constant", slow=slower(0, 1.2, ONSET_S), lasting_s=3600),
+    Job(
+        "bursts",
+        slow=several(*(slower(0, 1.8, ONSET_S + at, ONSET_S + at + 60) for at in range(0, 900, 240))),
+    ),
+    Job("scraped-twice", slow=slower(2, 1.5, ONSET_S), instances=("host:9877", "host-b:9877")),
+    Job("half-a-minute", slow=slower(2, 1.5, ONSET_S), scrape_s=30),
+]
+
+
+@dataclass(frozen=True)
+class Told:
+    """An alert that fired, and when: seconds after the onset."""
+
+    labels: Mapping[str, str]
+    begin_s: float
+    end_s: float
+
+    def __getattr__(self, name: str) -> str:
+        return self.labels.get(name, "")
+
+
+def play(jobs: Sequence[Job], rules: Sequence[Path], late: Late = "none") -> list[Told]:
+    with tempfile.TemporaryDirectory() as folder, Storage(Path(folder)) as storage:
+        for number, job in enumerate(jobs):
+            storage.write(replace(job, seed=number).series())
+        # Engines that are late evaluate at multiples of the interval.
+        evaluator = Evaluator(storage, read_rules(rules, offset_ms=aligned if late != "none" else None), late)
+        evaluator.advance(BEGIN_MS, BEGIN_MS + round(1000 * max(job.lasting_s for job in jobs)))
+        assert not evaluator.failures
+        spells = [spell for spell in evaluator.spells() if spell.state == "firing"]
+    return [Told(dict(one.labels), *map(_after_onset, (one.begin_ms, one.end_ms))) for one in spells]
+
+
+def _after_onset(at_ms: int) -> float:
+    return (at_ms - BEGIN_MS) / 1000 - ONSET_S
+
+
+@pytest.fixture(scope="module")
+def told() -> list[Told]:
+    return play(JOBS, RULES)
+
+
+def of(told: Sequence[Told], job: str) -> list[Told]:
+    """Findings of a job, without what is said of ARGUS itself or of lost ranks."""
+    about_argus = ("ArgusRankMissing", "ArgusL3WorkerBehind", "ArgusRulesBehind")
+    return [one for one in told if one.training_job == job and one.alertname not in about_argus]
+
+
+def test_two_clusters_with_one_name_are_two_jobs(told: list[Told]) -> None:
+    """In one a rank is slow, the other stands still."""
+    found = {(one.alertname, one.cluster, one.rank) for one in of(told, "twin")}
+    assert found == {("ArgusStragglerRank", "x", "2"), ("ArgusTrainingStalled", "y", "")}
+
+
+@pytest.mark.parametrize("job", ["small-first", "large-first"])
+def test_a_small_culprit_hides_no_large_regression(job: str, told: list[Told]) -> None:
+    pages = {one.alertname for one in of(told, job) if one.severity == "page"}
+    assert pages == {"ArgusIterationRegression"}
+
+
+@pytest.mark.parametrize(
+    ("job", "rank"),
+    [("shrunk", "1"), ("four", "3"), ("pairs", "5"), ("one-missing", "0"), ("scraped-twice", "2")],
+)
+def test_the_slow_rank_is_named_within_five_minutes_and_nobody_else(
+    job: str, rank: str, told: list[Told]
+) -> None:
+    """Also where the group is small, or smaller than it should be; and never to another team."""
+    found = of(told, job)
+    assert {(one.alertname, one.rank, one.team) for one in found} == {
+        ("ArgusStragglerRank", rank, "operations")
+    }
+    assert 0 < min(one.begin_s for one in found) <= 300
+
+
+def test_phases_of_unknown_waits_accuse_nobody(told: list[Told]) -> None:
+    assert {one.rank + one.set for one in of(told, "unknown")} <= {""}
+
+
+def test_ranks_that_wait_for_one_another_are_named_together(told: list[Told]) -> None:
+    """Without a rank, by the set's name; all of its ranks lost time alike."""
+    found = of(told, "set")
+    assert {(one.alertname, one.set, one.rank) for one in found} == {("ArgusStragglerRank", "tp:dp1", "")}
+    assert "page" in {one.severity for one in found}
+
+
+def test_a_set_of_too_many_names_nobody(told: list[Told]) -> None:
+    assert {one.rank + one.set for one in of(told, "large-set")} <= {""}
+
+
+@pytest.mark.parametrize("job", ["uneven-step", "first-step", "checkpoint", "left"])
+def test_what_happens_once_names_nobody(job: str, told: list[Told]) -> None:
+    assert of(told, job) == []
+
+
+def test_a_fault_that_lasts_is_one_message(told: list[Told]) -> None:
+    (page,) = [one for one in of(told, "constant") if one.severity == "page"]
+    assert page.end_s == pytest.approx(3600 - ONSET_S, abs=30)
+
+
+def test_bursts_are_one_message(told: list[Told]) -> None:
+    """A minute of every four."""
+    found = [one for one in of(told, "bursts") if one.severity != "info"]
+    assert len({(one.severity, one.rank) for one in found}) == len(found)
+
+
+def test_a_rank_slower_by_half_is_told_within_a_minute_or_so(told: list[Told]) -> None:
+    first = min(of(told, "scraped-twice") + of(told, "twin"), key=lambda one: one.begin_s)
+    assert first.severity == "info"
+    assert first.begin_s <= 75
+
+
+SOME = [job for job in JOBS if job.name in ("twin", "set", "small-first", "pairs", "constant")]
+
+
+def said(told: Sequence[Told], job: str) -> set[tuple[str, ...]]:
+    """Of whom, by tickets and pages: an `info` of a few seconds depends on when a group is evaluated."""
+    return {(one.alertname, one.cluster, one.rank, one.set) for one in of(told, job) if one.severity != "info"}
+
+
+def test_a_foreign_label_on_all_that_is_recorded_changes_nothing(told: list[Told], tmp_path: Path) -> None:
+    """Stores of several tenants add one to what they record, others the type to what they scrape."""
+    jobs = [replace(job, typed=True) for job in SOME]
+    foreign = play(jobs, list(_with_a_foreign_label(tmp_path)))
+    for job in {job.name for job in SOME}:
+        assert said(foreign, job) == said(told, job)
+
+
+@pytest.mark.parametrize("late", ["all", "random"])
+def test_engines_that_see_records_late_tell_the_same_later(late: Late, told: list[Told]) -> None:
+    """vmalert and a stateless Thanos ruler see what was recorded an evaluation ago; no page is withdrawn."""
+    found = play(SOME, RULES, late)
+    for job in {job.name for job in SOME}:
+        assert said(found, job) == said(told, job)
+    for page in (one for one in found if one.severity == "page" and one.cluster != "y"):
+        assert page.end_s >= min(job.lasting_s for job in SOME if job.name == page.training_job) - ONSET_S - 60
+
+
+def _with_a_foreign_label(folder: Path) -> Iterator[Path]:
+    for file in RULES:
+        content: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader)
+        for rule in (rule for group in content["groups"] for rule in group["rules"]):
+            if "record" in rule:
+                rule["labels"] = rule.get("labels", {}) | {"tenant_id": "a"}
+        copy = folder / file.name
+        copy.write_text(yaml.safe_dump(content), encoding="utf-8")
+        yield copy
