@@ -1,7 +1,7 @@
 // What explains something silences it, if it pages: tickets go out in working hours only. Every rule holds within one job of
 // one cluster.
 local findings = 'Argus(Iteration|Straggler|Group|Collective|Kernel|Host).+';
-local named = 'Argus(StragglerRank|HostStall|CollectiveLateRank|CollectiveSlowLink|KernelDegraded)';
+local named = 'Argus(StragglerRank|HostStall|CollectiveLateRank|CollectiveSlowLink)';
 local job = ['cluster', 'training_job'];
 local rank = job + ['rank'];
 
@@ -32,12 +32,7 @@ local rank = job + ['rank'];
     equal: rank,
   },
   {
-    source_matchers: ['alertname="ArgusHostStall"', 'severity="page"'],
-    target_matchers: ['alertname="ArgusKernelDegraded"', 'severity="page"', 'rank!=""'],
-    equal: rank,
-  },
-  {
-    // Who looks after a rank already needs no ticket for each of its kernels. Other ranks keep theirs.
+    // Who looks after a rank already needs no ticket for what else it shows. Other ranks keep theirs.
     source_matchers: ['alertname=~"%s"' % findings, 'severity="page"'],
     target_matchers: ['alertname=~"%s"' % findings, 'severity="ticket"', 'rank!=""'],
     equal: rank,
