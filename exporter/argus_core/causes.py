@@ -20,6 +20,7 @@ TEAMS: Final[Mapping[str, str]] = {
     "kernel": "operations",
     "gpu-compute": "operations",
     "workload": "algorithm",
+    "kernel-work": "algorithm",
     "suspect-set": "operations",
     "link-slow": "operations",
     "collective-late": "operations",
@@ -59,6 +60,7 @@ WORDS: Final[Mapping[str, str]] = {
     "kernel": "computes slowly on its GPU",
     "gpu-compute": "computes slowly",
     "workload": "has more to do than the others",
+    "kernel-work": "has more to do than the others",
     "suspect-set": "computes slowly; its ranks wait for one another within this phase, and nothing tells which of them it is",  # noqa: E501
     "link-slow": "has a slow link",
     "collective-late": "comes late to collectives, and none of its own phases says why",

@@ -15,8 +15,8 @@ pytestmark = needs_promtool
 RULES = Path(__file__).resolve().parents[2] / "rules"
 PAGE = Path(__file__).with_name("pages") / "dcgm-exporter.txt"
 """Two GPUs of host1: the first is hot, its power is braked, and its link has half of its lanes; the second
-has fallen off the bus. Written by hand, in the form of dcgm-exporter 3.3: its default counters, and some that
-sites turn on."""
+has fallen off the bus. In the form of dcgm-exporter 3.3 with its default counters and some that sites turn on;
+written by hand."""
 GPUS = ("GPU-6a3c1f0e-0b1d-4c55-9a0e-1f6f0a7f1c02", "GPU-b5a7d2c4-93f8-4be1-8e17-7c2f5d3e9a10")
 SAMPLES = 70
 """Every 5 s: what decides is asked so often, and finds after three minutes."""
@@ -134,7 +134,7 @@ def test_two_jobs_on_one_gpu_break_nothing() -> None:
 
 @pytest.mark.parametrize("named", ["", "2"])
 def test_hardware_accuses_nobody(named: str) -> None:
-    """Of a rank that is not named nothing is told; without exporters a rank is named all the same."""
+    """A GPU in trouble whose rank is not named is not told of; one without exporters is named all the same."""
     inputs = job(named=named) + (page() if not named else [])
     assert not told(inputs, "rank:argus_hardware:current", {})
     query = 'count(rank:argus_verdict:active{verdict="culprit"})'
@@ -142,12 +142,13 @@ def test_hardware_accuses_nobody(named: str) -> None:
 
 
 def test_the_alert_says_it() -> None:
-    """What is zero is left out. promtool shows the alert, as it is told that there is none."""
-    asked = {"eval_time": AT, "alertname": "ArgusStragglerRank", "exp_alerts": []}
-    said = _complaints(job() + page() + neighbours(), {"alert_rule_test": [asked]})
-    assert (
-        "Its hardware: last xid on host 79, nvlink megabytes per second 104.1k, pcie link generation 5, "
-        "pcie link width 8, power watts 318.4, sm clock megahertz 810, sm clock to peers ratio 409.1m, "
-        "temperature celsius 87, throttled by hardware slowdown, throttled by hardware thermal, "
-        "throttled by power brake."
-    ) in said
+    """What is zero is left out."""
+    document = _document(job() + page() + neighbours(), {})
+    ((labels, annotations),) = firing(document, ["ArgusStragglerRank"], AT)
+    assert (labels["rank"], labels["node"], labels["gpu_uuid"]) == ("2", "host1", GPUS[0])
+    assert annotations["description"] == (
+        "The job loses 20% of its time to it: 0.8 GPUs stand idle. Its hardware: last xid on host 79, "
+        "nvlink megabytes per second 104.1k, pcie link generation 5, pcie link width 8, power watts 318.4, "
+        "sm clock megahertz 810, sm clock to peers ratio 409.1m, temperature celsius 87, "
+        "throttled by hardware slowdown, throttled by hardware thermal, throttled by power brake."
+    )
