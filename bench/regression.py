@@ -115,8 +115,9 @@ def find(totals: Totals) -> Found:
 
     def clean(total: Floats) -> Floats:
         """What had been counted an evaluation ago, as engines see it that see records late."""
-        counted = np.cumsum(np.where(pauses, 0.0, np.diff(total, prepend=0.0)))
-        return np.concatenate(([0.0], counted[:-1]))
+        counted: Floats = np.cumsum(np.where(pauses, 0.0, np.diff(total, prepend=0.0)))
+        late: Floats = np.concatenate(([0.0], counted[:-1]))
+        return late
 
     seconds, squares = clean(totals.seconds), clean(totals.squares)
     units = np.stack([clean(totals.count), clean(totals.work)])

@@ -180,7 +180,7 @@ local moreWork = [
   { cause: 'unexplained', team: 'infrastructure', words: 'is slower than earlier runs of its model, and nothing says why' },
 ]) + [
   // What the kernels or the trace of a rank tell, and no rule: the worker names them, who reads its series passes them on.
-  { id: 'gpu-transfer', as: 'program', team: 'operations', words: 'copies slowly between its host and its GPU' },
-  { id: 'gpu-memory', as: 'program', team: 'operations', words: 'has a few launches that take far longer than all others, as memory errors leave them' },
+  { id: 'gpu-transfer', as: 'program', team: 'operations', words: 'copies more slowly between host and GPU than the ranks that do the same work' },
+  { id: 'gpu-memory', as: 'program', team: 'operations', words: 'has kernels that take far longer now and then, as memory errors leave them' },
   { id: 'undetermined', as: 'program', team: 'infrastructure', words: 'waits, and its trace does not show for what' },
 ]

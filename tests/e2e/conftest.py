@@ -12,6 +12,7 @@ CULPRIT_ALERTS = frozenset(
     (
         "ArgusStragglerRank",
         "ArgusHostStall",
+        "ArgusGroupImbalance",
         "ArgusCollectiveLateRank",
         "ArgusCollectiveSlowLink",
         "ArgusKernelDegraded",
@@ -28,10 +29,10 @@ def stack() -> Iterator[Stack]:
 
 
 def accusations(stack: Stack, job: str) -> set[tuple[str, str, str]]:
-    """(alert, rank, phase or empty) of every accusation of the job that Prometheus ever fired."""
+    """(alert, rank or empty, cause) of every accusation of the job that Prometheus ever fired."""
     query = f'max_over_time(ALERTS{{training_job="{job}",alertstate="firing"}}[1h])'
     return {
-        (labels["alertname"], labels.get("rank", ""), labels.get("phase", ""))
+        (labels["alertname"], labels.get("rank", ""), labels.get("cause", ""))
         for labels, _ in stack.query(query)
         if labels["alertname"] in CULPRIT_ALERTS
     }

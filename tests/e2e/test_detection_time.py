@@ -1,4 +1,4 @@
-"""From the fault to the alert: two scrapes and two evaluations to `info`, `page` after persistence."""
+"""From the fault to the alert: `info` in a minute, `page` in less than four; here in a tenth of that."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import pytest
 from argus_simulator.demo.plan import plan
 from argus_simulator.demo.training import SimulatedTraining
 from argus_simulator.stack import Notification, Stack
+from argus_simulator.stack.pace import SECOND_S
 from e2e.conftest import delivered
 
 pytestmark = pytest.mark.e2e
 
-SCRAPE_S = EVALUATION_S = 1.0
-PERSISTENCE_EVALUATIONS = 3
+INFO_S, LASTING_S, PAGE_S = 60 * SECOND_S, 180 * SECOND_S, 225 * SECOND_S
+"""What is promised. A loss must last before it is a page; one evaluation in twelve may be missed."""
 SEED = 1  # rank 1 takes 1.83 times as long in forward
 
 
@@ -37,10 +38,8 @@ def test_a_slow_rank_is_info_at_once_and_a_page_after_persistence(stack: Stack):
         slow_step_s = stack.query('max(argus_iteration_window_max_seconds{training_job="demo"})')[0][1]
         to_info, to_page = info.starts_at - onset, page.starts_at - onset
         print(f"info {to_info:.1f} s, page {to_page:.1f} s after the fault began")
-        # Scrape and evaluation are not in step with one another: the second evaluation may just have missed
-        # the second scrape, and Prometheus stamps an alert with the time its evaluation was due.
-        assert to_info <= slow_step_s + 2 * SCRAPE_S + 2 * EVALUATION_S
-        assert to_page - to_info >= (PERSISTENCE_EVALUATIONS - 1) * EVALUATION_S
+        assert to_info <= slow_step_s + INFO_S
+        assert LASTING_S * 11 / 12 <= to_page <= slow_step_s + PAGE_S
         assert delivered(stack, "demo", alert) == {
             ("/info", str(truth.rank)),
             (f"/{truth.expected.team}/page", str(truth.rank)),

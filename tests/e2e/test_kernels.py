@@ -56,20 +56,23 @@ def test_a_healthy_fleet_resampled_from_a_real_trace_is_not_flagged(stack: Stack
 
 
 def test_a_rank_whose_compute_kernels_last_longer_is_flagged_alone(stack: Stack, traces: Path):
-    """Stretched by 1.2 (injected into a real trace): verdict by remote write, alert, route."""
+    """Stretched by 1.2 (injected into a real trace): verdict by remote write, finding, page, route."""
     options = ("--resample-ranks", "8", "--seed", "2", "--stretch", f"{SLOW_RANK}=1.2")
     job = replay(stack, "degraded", resnet(traces), *options)
     try:
         stack.wait_for(
-            lambda: {rank for _, rank in delivered(stack, "degraded", "ArgusKernelDegraded")} or job.check(),
+            lambda: (
+                ("/operations/page", SLOW_RANK) in delivered(stack, "degraded", "ArgusStragglerRank")
+                or job.check()
+            ),
             150,
-            "ArgusKernelDegraded",
+            "the page",
         )
         assert anomalies(stack, "degraded") == {SLOW_RANK}
-        assert {rank for _, rank, _ in accusations(stack, "degraded")} == {SLOW_RANK}
-        assert {path.split("/")[1] for path, _ in delivered(stack, "degraded", "ArgusKernelDegraded")} <= {
-            "operations",
-            "info",
+        assert accusations(stack, "degraded") == {("ArgusStragglerRank", SLOW_RANK, "gpu-compute")}
+        assert {path for path, _ in delivered(stack, "degraded", "ArgusStragglerRank")} <= {
+            "/operations/ticket",
+            "/operations/page",
         }
         ratios = stack.query(f'argus_l3_rank_shift_ratio{{training_job="degraded",rank="{SLOW_RANK}"}}')
         assert [value for _, value in ratios] == [pytest.approx(0.2, abs=0.03)]

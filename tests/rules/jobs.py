@@ -1,8 +1,8 @@
 """Jobs as their exporters say them, drawn with numpy: for what the rules promise of whole histories.
 
-A job is data-parallel; each step is data, forward, backward, optimizer and a wait in the gradients' all-reduce,
-which lasts until the slowest rank has come. So who is slow waits least, as in a real job. Times are seconds since
-the job began.
+A job is data-parallel; each step is data, forward, backward, optimizer and a wait in the gradients'
+all-reduce, which lasts until the slowest rank has come. So who is slow waits least, as in a real job. Times
+are seconds since the job began.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WINDOW_S: Final = 60
 FORGOTTEN_S: Final = 300
 Series = dict[Labels, tuple[Ints, Floats]]
 Slow = Callable[[dict[str, Floats], Floats], None]
-"""Changes the phases' durations, each of shape (ranks, steps), of steps that begin at times of shape (steps,)."""
+"""Changes the phases' durations, each of shape (ranks, steps), of steps that begin at times (steps,)."""
 
 
 @dataclass(frozen=True)

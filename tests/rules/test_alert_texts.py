@@ -1,4 +1,4 @@
-"""What an on-call engineer reads of each alert, whole: alert_texts.yaml, from played evidence by the shipped rules.
+"""What an on-call engineer reads of each alert, whole: alert_texts.yaml, from played evidence.
 
 `ARGUS_GOLDEN=1 pytest tests/rules/test_alert_texts.py` writes the file anew, to be read in a diff.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
-from tools.lint.runbooks import GROUP_CAUSES, WORKER_CAUSES
+from tools.lint.runbooks import WORKER_CAUSES
 
 from rules.promtool import Document, Texts, firing, needs_promtool, rules_of
 
@@ -233,8 +231,8 @@ def told() -> list[tuple[Texts, Texts]]:
 def page() -> Iterator[tuple[str, list[dict[str, str]]]]:
     """As it is written: by alert, what is told of each job."""
     by_alert: dict[str, list[dict[str, str]]] = {}
-    for labels, annotations in told():
-        words = {name: annotations[name] for name in ("summary", "description")}
+    for labels, texts in told():
+        words = {name: texts[name] for name in ("summary", "description")}
         by_alert.setdefault(labels["alertname"], []).append({"severity": labels["severity"], **words})
     for alert in sorted(by_alert):
         yield alert, sorted(by_alert[alert], key=lambda words: words["summary"])

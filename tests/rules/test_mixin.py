@@ -164,7 +164,8 @@ def test_the_rules_say_their_version() -> None:
 
 def test_every_group_says_how_often_it_is_evaluated() -> None:
     """Whatever a site lists: who counts that sees a ruler that falls behind."""
-    source = "((import 'jsonnet/mixin.libsonnet') + {_config+:: {phases: ['forward', 'data']}}).prometheusRulesByFile"
+    listed = "{_config+:: {phases: ['forward', 'data']}}"
+    source = f"((import 'jsonnet/mixin.libsonnet') + {listed}).prometheusRulesByFile"
     files = json.loads(rjsonnet.evaluate_snippet("groups", source, jpathdir=[f"{ROOT}/"]))
     for group in (group for groups in files.values() for group in groups):
         (beat,) = [rule for rule in group["rules"] if rule.get("record") == "argus_rules_interval_seconds"]

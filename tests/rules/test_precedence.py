@@ -15,7 +15,9 @@ from rules.promtool import complaints, needs_promtool, rules_of
 
 pytestmark = needs_promtool
 ROOT = Path(__file__).resolve().parents[2]
-ROWS: list[dict[str, Any]] = json.loads(rjsonnet.evaluate_file(str(ROOT / "jsonnet" / "causes.libsonnet")))
+TABLE: list[dict[str, Any]] = json.loads(rjsonnet.evaluate_file(str(ROOT / "jsonnet" / "causes.libsonnet")))
+ROWS = [row for row in TABLE if row["as"] in ("context", "culprit")]
+"""What evidence goes through."""
 PHASES = {
     "gpu-compute": ("backward", "forward"),
     "collective-late": ("all_gather", "all_reduce"),
@@ -124,8 +126,8 @@ def test_the_order_in_which_evidence_appears_changes_no_verdict(seed: int) -> No
             ]
     rules = ROOT / "rules"
     files = rules_of(rules / f"argus.{name}.rules.yaml" for name in ("decision", "history"))
-    # The label `cause` of a verdict is what people read; the row is the cause of its evidence. Of a family it is
-    # what the names of its rows begin with.
+    # The label `cause` of a verdict is what people read; the row is the cause of its evidence. Of a family it
+    # is what the names of its rows begin with.
     asked = (
         'label_join(rank:argus_verdict:lost_ratio{row="history"}, "cause", "-", "row", "cause") '
         'or label_replace(rank:argus_verdict:lost_ratio{row!="history"}, "cause", "$1", "row", "(.+)")'

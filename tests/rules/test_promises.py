@@ -1,4 +1,4 @@
-"""What the rules promise: who is named, of whom nothing is said, and when; on the shipped files, in virtual time."""
+"""What the rules promise: who is named, of whom nothing is said, and when; shipped files, virtual time."""
 
 from __future__ import annotations
 

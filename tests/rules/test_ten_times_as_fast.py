@@ -1,8 +1,8 @@
-"""rules/test are the shipped rules with every second a tenth as long, and nothing else.
+"""rules/test are the shipped rules with every second a tenth as long, and nothing else (but `OTHERWISE`).
 
 Both are read as trees. Ranges, offsets, intervals and `for` must be a tenth; a number must be the same, or
-scaled as seconds, their squares or what is counted in a second are. Which of them it has to be, the other side
-tells: what is added to it or compared with it has a unit by its name, and the sides must have the same.
+scaled as seconds, their squares or what is counted in a second are. Which of them it has to be, the other
+side tells: what is added to it or compared with it has a unit by its name, and both must have the same.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ from argus_simulator.stack import pace
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path.name for path in (ROOT / "rules").glob("*.yaml"))
+
+OTHERWISE = {
+    "argus_rules_info": "says which of the two they are",
+    "ArgusOverheadBudget": "steps are shorter, and what it costs to observe one is not",
+}
+"""Rules that differ in more than their seconds, and why."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "": 1.0}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:(ms|s|m|h|d)\b)?")
@@ -45,7 +51,8 @@ def test_a_rule_differs_by_its_seconds_alone(file: str):
     shipped, played = (
         yaml.safe_load((ROOT / folder / file).read_text()) for folder in ("rules", "rules/test")
     )
-    assert list(_groups(shipped["groups"], played["groups"])) == []
+    complaints = _groups(shipped["groups"], played["groups"])
+    assert [one for one in complaints if one.partition(" ")[0] not in OTHERWISE] == []
 
 
 def test_the_same_rules_are_played():

@@ -11,13 +11,19 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
+from argus_exporter.kernels.config import WindowsConfig
+from argus_exporter.py_spy.config import StacksConfig
+from argus_l3_worker.config import Config as WorkerConfig
 from argus_simulator.stack import Stack, StackError, StackOptions, WaitTimeout, wait_for
 from argus_simulator.stack.alertmanager import configuration
 from argus_simulator.stack.family import descendants
+from argus_simulator.stack.parts import STACKS_S, TRACE_S, WINDOWS, WORKER
 from argus_simulator.stack.ports import free_port, listens
 from argus_simulator.stack.processes import Child, start_server
 from argus_simulator.stack.prometheus import PrometheusApi
+from argus_simulator.stack.prometheus import configuration as prometheus_configuration
 from argus_simulator.stack.repository import find_repository, rule_files
 
 SERVER = """
@@ -163,6 +169,23 @@ def test_webhooks_of_the_configuration_are_sent_to_our_receiver(tmp_path: Path):
     source.write_text("receivers: [{name: a}]")
     with pytest.raises(StackError, match="no receiver has a webhook"):
         configuration(source, "http://127.0.0.1:5")
+
+
+def test_the_exporter_and_the_worker_have_their_own_windows_at_the_pace_of_the_rules():
+    """What is set is what they have by themselves: the pace alone differs."""
+    windows, stacks = WindowsConfig(), StacksConfig()
+    assert {name: getattr(windows, name) for name in WINDOWS} == WINDOWS
+    assert stacks.window_seconds == STACKS_S
+    worker = WorkerConfig()
+    assert {name: getattr(worker, f"{name}_seconds") for name in WORKER} == WORKER
+    assert worker.traces.request.seconds == TRACE_S
+
+
+def test_prometheus_scrapes_and_forgets_at_the_pace_of_the_rules():
+    """15 s are 1.5 s."""
+    text = prometheus_configuration([Path("a.yaml")], Path("/targets"), "127.0.0.1:9093")
+    intervals = yaml.safe_load(text)["global"]
+    assert intervals["scrape_interval"] == intervals["evaluation_interval"] == "1500ms"
 
 
 METRICS = """

@@ -16,7 +16,7 @@ from argus_simulator.stack import Notification
 TRUTH = truth_of(3, "forward", 2.0)
 DATA_TRUTH = truth_of(3, "data", 2.0)
 RIGHT = {"alertname": "ArgusStragglerRank", "rank": "3", "cause": "gpu-compute", "team": "operations"}
-KERNEL = {"alertname": "ArgusKernelDegraded", "rank": "3", "team": "operations"}
+KERNEL = {"alertname": "ArgusKernelDegraded", "cause": "gpu-compute", "team": "operations"}
 
 
 def delivered(labels: dict[str, str], severity: str = "page", status: str = "firing") -> Notification:
@@ -40,10 +40,9 @@ def test_every_severity_of_one_accusation_counts_once():
         {**RIGHT, "alertname": "ArgusGroupImbalance", "cause": "workload", "team": "algorithm"},
         {"alertname": "ArgusStragglerRank", "set": "tp:dp0", "cause": "gpu-compute", "team": "operations"},
         {"alertname": "ArgusCollectiveSlowLink", "group": "dp", "cause": "link-slow", "team": "operations"},
-        {**KERNEL, "rank": "5"},
-        {**KERNEL, "team": "infrastructure"},
+        KERNEL,
     ],
-    ids=["rank", "cause", "late", "work", "set", "link", "another rank's kernel", "kernel to another team"],
+    ids=["rank", "cause", "late", "work", "set", "link", "kernels"],
 )
 @pytest.mark.parametrize("severity", ["info", "ticket", "page"])
 def test_any_other_accusation_spoils_the_verdict(wrong: dict[str, str], severity: str):
@@ -56,18 +55,12 @@ def test_the_right_alert_to_the_wrong_team_is_wrong():
     assert not judge(TRUTH, [delivered({**RIGHT, "team": "algorithm"})]).ok
 
 
-def test_kernels_of_the_culprit_support_a_compute_verdict():
-    """Another channel that rightly names the same rank is evidence, not a second accusation."""
-    verdict = judge(TRUTH, [delivered(RIGHT), delivered(KERNEL, "ticket"), delivered(KERNEL, "ticket")])
-    assert verdict.ok
-    assert len(verdict.supporting) == 1
-
-
-def test_kernels_do_not_support_a_host_verdict():
-    """A slow loader slows no kernel: then a kernel alert accuses wrongly, the right rank or not."""
+def test_kernels_are_told_of_those_whom_no_finding_names():
+    """So an alert on kernels accuses others, whatever the phase."""
     right = {"alertname": "ArgusHostStall", "rank": "3", "cause": "data-input", "team": "algorithm"}
     assert judge(DATA_TRUTH, [delivered(right)]).ok
-    assert not judge(DATA_TRUTH, [delivered(right), delivered(KERNEL)]).ok
+    assert not judge(DATA_TRUTH, [delivered(right), delivered(KERNEL, "info")]).ok
+    assert not judge(TRUTH, [delivered(RIGHT), delivered(KERNEL, "ticket")]).ok
 
 
 def test_nothing_found_is_not_ok():

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from argus_core import causes
 from argus_core.catalogue import CATALOGUE, SAMPLE_NAMES
-from tools.lint import sources
 from tools.lint.sources import ROOT, Rule, code_of, dashboard_queries, pages
 
 TEAMS = frozenset(causes.TEAMS.values())
@@ -78,7 +77,7 @@ def unknown_in_pages(rules: Sequence[Rule], root: Path = ROOT) -> Iterator[str]:
 
 
 def misnamed(rules: Sequence[Rule]) -> Iterator[str]:
-    """Records that are neither level:metric:operations nor of the rules themselves, alerts that are not Argus and CamelCase."""
+    """Records that are neither level:metric:operations nor of the rules themselves, and odd names of alerts."""
     for rule in rules:
         if rule.is_alert:
             if not re.fullmatch(r"Argus([A-Z][a-z0-9]*)+", rule.name):

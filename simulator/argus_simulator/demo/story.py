@@ -7,18 +7,18 @@ from dataclasses import asdict, dataclass
 
 from argus_simulator.demo.progress import Reporter
 from argus_simulator.demo.training import Training
-from argus_simulator.demo.truth import Accusation
+from argus_simulator.demo.truth import Accusation, Truth
 from argus_simulator.demo.verdict import ACCUSING, Verdict, accusation, judge
 from argus_simulator.stack import Notification, Stack, WaitTimeout
 
 _ONSET_S = 90.0
 """Bound on the healthy part; the simulated one lasts 20 s."""
 _PAGE_S = 45.0
-"""How long the page may take. Measured: 8-12 s after the fault."""
+"""How long the page may take. Measured: 21 to 28 s after the fault."""
 _AFTERMATH_S = 12.0
-"""Watched after the page: false accusations and the kernels' verdict (three windows of 4 s) come later."""
+"""Watched after the page: false accusations come later, and what the worker says of kernels (in 6 s)."""
 _COOL_DOWN_S = 5.0
-"""Watched at least, also once the kernels' verdict is there."""
+"""Watched at least, also once the worker has spoken."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,12 @@ class Outcome:
                 "ok": self.ok,
             }
         )
+
+
+def slow_kernels(stack: Stack, truth: Truth) -> dict[str, float]:
+    """By how much kernels of the true rank are slower than their peers', by name, as the worker found."""
+    found = stack.query(f'argus_l3_anomaly{{rank="{truth.rank}",verdict="culprit"}}')
+    return {labels["kernel"]: value for labels, value in found}
 
 
 class Story:
@@ -110,10 +116,11 @@ class Story:
         start = reporter.seconds
 
         def complete() -> bool:
-            self._progress("watching for false accusations and for the kernels' verdict")
+            self._progress("watching for false accusations, and for what the kernels say")
             watched = reporter.seconds - start
-            supported = not truth.also_true or judge(truth, self._stack.notifications()).supporting
-            return watched >= _AFTERMATH_S or (watched >= _COOL_DOWN_S and bool(supported))
+            return watched >= _AFTERMATH_S or (
+                watched >= _COOL_DOWN_S and bool(slow_kernels(self._stack, truth))
+            )
 
         self._stack.wait_for(complete, _AFTERMATH_S * 2, "the end of the aftermath")
 

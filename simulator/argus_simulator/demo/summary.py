@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from argus_simulator.demo.story import Outcome
+from argus_simulator.demo.story import Outcome, slow_kernels
 from argus_simulator.demo.training import Training
 from argus_simulator.demo.truth import Accusation, Truth
 from argus_simulator.demo.verdict import accusation
 from argus_simulator.stack import Stack
+
+_KERNELS_SHOWN = 2
 
 
 def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
@@ -22,8 +24,7 @@ def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
         yield f"  who mends it  team {expected.team}, paged by {expected.alert} on {outcome.page.path}"
         yield f"  how slow      {_how_slow(stack, training.truth)}"
         yield f"  how fast      {_how_fast(outcome, training)}"
-    for summary in sorted({one.annotations.get("summary", one.alert) for one in outcome.verdict.supporting}):
-        yield f"  its kernels   {summary}"
+        yield from _kernels(slow_kernels(stack, training.truth))
     wrong = {*outcome.early, *outcome.verdict.found} - {expected}
     yield from _wrong(wrong, stack, training) if wrong else ("  nobody else was accused",)
     yield f"Truth: {training.truth_text}."
@@ -32,6 +33,13 @@ def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
     yield f"Alertmanager  {stack.alertmanager.url}"
     yield from _trace(stack, expected)
     yield f"exporter      {stack.exporter.url}/metrics"
+
+
+def _kernels(slow: dict[str, float]) -> Iterator[str]:
+    largest = sorted(slow.items(), key=lambda one: -one[1])[:_KERNELS_SHOWN]
+    if largest:
+        shifts = ", ".join(f"{kernel} {shift:+.0%}" for kernel, shift in largest)
+        yield f"  its kernels   {shifts} beside those of the other ranks"
 
 
 def _trace(stack: Stack, made: Accusation) -> Iterator[str]:

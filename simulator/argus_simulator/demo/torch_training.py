@@ -48,7 +48,7 @@ class TorchTraining:
     @property
     def truth(self) -> Truth:
         expected = Accusation("ArgusStragglerRank", str(self._rank), "gpu-compute", "operations")
-        return Truth(self._rank, "forward", _FACTOR, self._steps_at(self._onset), expected, ())
+        return Truth(self._rank, "forward", _FACTOR, self._steps_at(self._onset), expected)
 
     @property
     def truth_text(self) -> str:

@@ -1,4 +1,4 @@
-"""What the demo's judge expects: one accusation, whoever else may rightly make it too."""
+"""What the demo's judge expects: one accusation."""
 
 from __future__ import annotations
 
@@ -28,16 +28,12 @@ class Truth:
     factor: float
     onset_step: int
     expected: Accusation
-    also_true: tuple[str, ...]
-    """Alerts that may name the same rank as well, because they see the same fault by another channel."""
 
 
 def truth_of(rank: int, phase: FaultPhase, factor: float, onset_step: int = 0) -> Truth:
     """A slow loader is the host's, every other slow phase the GPU's."""
     if phase == "data":
         expected = Accusation("ArgusHostStall", str(rank), "data-input", "algorithm")
-        also: tuple[str, ...] = ()
     else:
         expected = Accusation("ArgusStragglerRank", str(rank), "gpu-compute", "operations")
-        also = ("ArgusKernelDegraded",)
-    return Truth(rank, phase, factor, onset_step, expected, also)
+    return Truth(rank, phase, factor, onset_step, expected)

@@ -24,11 +24,10 @@ ACCUSING = frozenset(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found. `supporting`: the same rank, rightly, by another channel (its kernels)."""
+    """What was found."""
 
     expected: Accusation
     found: tuple[Accusation, ...]
-    supporting: tuple[Notification, ...]
     other: tuple[str, ...]
     """Alerts that accuse nobody."""
 
@@ -47,7 +46,6 @@ def accusation(notification: Notification) -> Accusation:
 def judge(truth: Truth, delivered: Iterable[Notification]) -> Verdict:
     """Sort deliveries of any severity; one accusation for each alert, rank and cause."""
     found: dict[tuple[str, str, str], Accusation] = {}
-    supporting: dict[tuple[tuple[str, str], ...], Notification] = {}
     other: set[str] = set()
     for notification in delivered:
         if notification.status != "firing":
@@ -55,15 +53,7 @@ def judge(truth: Truth, delivered: Iterable[Notification]) -> Verdict:
         made = accusation(notification)
         if made.alert not in ACCUSING:
             other.add(made.alert)
-        elif supports(made, truth):
-            supporting.setdefault(tuple(sorted(notification.labels.items())), notification)
         else:
             found.setdefault((made.alert, made.rank, made.cause), made)
     ordered = tuple(sorted(found.values(), key=lambda made: (made.alert, made.rank, made.cause)))
-    return Verdict(truth.expected, ordered, tuple(supporting.values()), tuple(sorted(other)))
-
-
-def supports(made: Accusation, truth: Truth) -> bool:
-    """Whether another channel says the same of the true rank, for the right team."""
-    same = made.rank == truth.expected.rank and made.team == truth.expected.team
-    return same and made.alert in truth.also_true
+    return Verdict(truth.expected, ordered, tuple(sorted(other)))

@@ -1,4 +1,4 @@
-"""Which ranks an alert accuses that names a group: looked up in the series that the job itself published."""
+"""Which ranks an alert accuses together, a set or a group: looked up in the series that the job published."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 
 from argus_simulator.stack import Samples
 
-_OF_GROUP = "count by (rank, group) (max_over_time({series}{{training_job={job}}}[{window}s]))"
+_OF_GROUP = (
+    "count by (rank, group) "
+    "(max_over_time(argus_phase_duration_seconds_count{{training_job={job}}}[{window}s]))"
+)
+_OF_SET = 'count by (rank, set) (max_over_time(argus_phase_info{{training_job={job},set!=""}}[{window}s]))'
 _INFO = (
     "max by (rank, node, rack, dp, tp, pp, ep, role) "
     "(max_over_time(argus_rank_info{{training_job={job}}}[{window}s]))"
@@ -14,7 +18,7 @@ _INFO = (
 
 
 class JobMembers:
-    """Process groups and coordinates of one job.
+    """Sets of suspects, process groups and coordinates of one job.
 
     Args:
         query: an instant query.
@@ -28,13 +32,14 @@ class JobMembers:
         experts = len({labels["ep"] for labels in self._info if labels.get("ep")})
         self._info = [labels | {"edp": _expert_replica(labels, experts)} for labels in self._info]
         self._all = frozenset(int(labels["rank"]) for labels in self._info)
-        self._groups: dict[str, set[int]] = {}
-        for labels, _ in query(_OF_GROUP.format(series="argus_phase_duration_seconds_count", **words)):
-            self._groups.setdefault(labels.get("group", ""), set()).add(int(labels["rank"]))
+        self._groups = _ranks_by("group", query(_OF_GROUP.format(**words)))
+        self._sets = _ranks_by("set", query(_OF_SET.format(**words)))
 
     def __call__(self, labels: Mapping[str, str]) -> frozenset[int]:
-        """Ranks of the group or coordinate in the labels; nobody where that is the whole job, or unknown."""
-        if "coordinate" in labels:
+        """Ranks of the set, group or coordinate in the labels; nobody where that is everybody or unknown."""
+        if labels.get("set"):
+            found = frozenset(self._sets.get(labels["set"], ()))
+        elif "coordinate" in labels:
             found = frozenset(
                 int(info["rank"])
                 for info in self._info
@@ -50,6 +55,13 @@ class JobMembers:
 
 _GROUP_ALERTS = frozenset({"ArgusCollectiveSlowLink"})
 """These accuse the group in their label; on others it only says where."""
+
+
+def _ranks_by(label: str, samples: Samples) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for labels, _ in samples:
+        found.setdefault(labels.get(label, ""), set()).add(int(labels["rank"]))
+    return found
 
 
 def _expert_replica(info: Mapping[str, str], experts: int) -> str:

@@ -24,6 +24,8 @@ def query(promql: str) -> Samples:
     ]
     if "argus_rank_info" in promql:
         return [(labels, 1.0) for labels in ranks]
+    if "argus_phase_info" in promql:
+        return [({"rank": at["rank"], "set": f"tp.dp:pp{at['pp']}"}, 1.0) for at in ranks]
     return [({"rank": at["rank"], "group": f"tp:dp{at['dp']}.pp{at['pp']}"}, 1.0) for at in ranks]
 
 
@@ -34,15 +36,16 @@ SHIFT = {"alertname": "ArgusKernelGroupShift"}
 @pytest.mark.parametrize(
     ("labels", "ranks"),
     [
+        ({"alertname": "ArgusStragglerRank", "set": "tp.dp:pp1"}, {4, 5, 6, 7}),
         ({"alertname": "ArgusCollectiveSlowLink", "group": "tp:dp1.pp0"}, {2, 3}),
         ({**SHIFT, "coordinate": "node", "value": "h3", "role": "pp1"}, {6, 7}),
         ({**SHIFT, "coordinate": "rack", "value": "r1", "role": "pp1"}, {4, 5, 6, 7}),
         ({**SHIFT, "coordinate": "dp", "value": "1", "role": "pp0"}, {2, 3}),
         ({**SHIFT, "coordinate": "dp", "value": "1", "role": "pp0.tp1"}, {3}),
     ],
-    ids=["group", "host", "rack", "replica within a stage", "replica within a role"],
+    ids=["set", "group", "host", "rack", "replica within a stage", "replica within a role"],
 )
-def test_groups_and_coordinates_are_looked_up(labels: dict[str, str], ranks: set[int]):
+def test_sets_groups_and_coordinates_are_looked_up(labels: dict[str, str], ranks: set[int]):
     """In the labels that the job itself has published."""
     assert MEMBERS(labels) == ranks
 
@@ -66,10 +69,11 @@ def test_replicas_of_the_experts_are_counted_along_the_data_parallel_ranks():
     "labels",
     [
         {"alertname": "ArgusGroupImbalance", "group": "tp:dp1.pp0"},
+        {"alertname": "ArgusStragglerRank", "set": "of another job"},
         {**SHIFT, "coordinate": "none", "value": "", "role": "pp0"},
         {"alertname": "ArgusIterationRegression"},
     ],
-    ids=["where, not who", "no coordinate explains it", "about the job"],
+    ids=["where, not who", "a set that nobody is in", "no coordinate explains it", "about the job"],
 )
 def test_nobody_is_accused(labels: dict[str, str]):
     """A group that only says where, a split that nothing explains, and what is about the job."""
