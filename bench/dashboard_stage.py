@@ -5,8 +5,9 @@ its kernel windows; beside them lies what else a cluster has: GPU metrics of dcg
 that a dashboard asks for is made by the part that makes it in production, but for the clock.
 
 Rules and worker are asked less often than there are samples, and in between what they said is repeated. A
-small stage asks the rules of whole jobs every minute and all others every three; a large one all of them
-three times an hour: it has a fleet's series in the right number and density, but they are not to be believed.
+small stage asks the rules of whole jobs as often as production does and all others every three minutes; a
+large one all of them three times an hour: it has a fleet's series in the right number and density, but they
+are not to be believed.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Size:
     every: float = 30.0
     kernel_pairs: int = 20
     channels: tuple[str, ...] = ("phases", "kernels", "stacks")
-    job_every: float = 60.0
+    job_every: float = 15.0
     evaluate_every: float = 180.0
     cycle_every: float = 180.0
 
@@ -137,9 +138,9 @@ class Stage:
                 self._repeat(held, between)
                 for moment in between:
                     self.server.write(_told_by(telemetry, moment))
-                    if often and moment - of_jobs >= self.size.job_every:
-                        of_jobs = moment
-                        await asyncio.to_thread(self._rules.evaluate, moment, often)
+                while often and of_jobs + self.size.job_every < at:
+                    of_jobs += self.size.job_every
+                    await asyncio.to_thread(self._rules.evaluate, of_jobs, often)
                 if "kernels" in self.size.channels and at - judged >= self.size.cycle_every:
                     judged = at
                     await worker.cycle(at, at)

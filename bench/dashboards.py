@@ -48,11 +48,13 @@ NOTHING_TO_SHOW = {
     ("argus-itself", "Records lost, by channel and reason"),
     ("argus-itself", "annotation Alerts"),
     ("argus-job", "Exporter failures"),
+    ("argus-job", "Groups that are not judged"),
     ("argus-job", "Records lost"),
+    ("argus-job", "Suspect sets"),
     ("argus-rank", "Records lost"),
 }
-"""What is rightly empty on this stage: every role is judged, nothing fails, no record is lost, and what ARGUS
-has against itself are tickets."""
+"""What is rightly empty on this stage: every role and group is judged, nothing fails, no record is lost, no
+phase of computation holds a wait, and what ARGUS has against itself are tickets."""
 
 
 @dataclass(frozen=True)

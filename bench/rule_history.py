@@ -228,8 +228,7 @@ def _seconds(text: str) -> float:
 
 
 _ORDER: Final = ("job", "phases", "evidence", "regression", "history", "hardware")
-"""Files by what they read: later ones read the records of earlier ones; what else there is, and decisions with
-their alerts, come last."""
+"""Files by what they read: later ones read the records of earlier ones; decisions and alerts come last."""
 
 
 def _depth(file: Path) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 //   alertmanager.new({ receivers: alertmanager.receivers.webhook('https://hooks.example/'), ... })
 local inhibition = import 'alertmanager/inhibition.libsonnet';
 local receivers = import 'alertmanager/receivers.libsonnet';
+local rules = import 'config.libsonnet';
 local duration = import 'lib/duration.libsonnet';
 
 {
@@ -33,7 +34,8 @@ local duration = import 'lib/duration.libsonnet';
   // workingHours: intervals in which tickets are sent; []: always.
   // maintenance: intervals in which nothing is sent at all; []: no such interval.
   // globals: Alertmanager's `global` section.
-  new(receivers, timing=self.production, workingHours=[], maintenance=[], globals={})::
+  // jobLabels: what makes a job one job, as in the rules.
+  new(receivers, timing=self.production, workingHours=[], maintenance=[], globals={}, jobLabels=rules._config.jobLabels)::
     local name(to) = 'argus-%(team)s-%(severity)s' % to;
     local byTeam = [
       { team: team, severity: severity }
@@ -63,8 +65,7 @@ local duration = import 'lib/duration.libsonnet';
       route: pace('ticket') {
         // An alert without a known team: somebody must see it.
         receiver: 'argus-operations-ticket',
-        // `cluster` is an external label of those who have several; nobody else has it.
-        group_by: ['cluster', 'training_job'],
+        group_by: jobLabels,
         routes: [
           // For chat: nobody is woken, nothing waits.
           { matchers: ['severity="info"'], receiver: 'argus-info' } + pace('info') + during('info'),
@@ -76,7 +77,7 @@ local duration = import 'lib/duration.libsonnet';
           for to in byTeam
         ],
       },
-      inhibit_rules: inhibition,
+      inhibit_rules: inhibition(jobLabels),
       receivers: [{ name: 'argus-info' } + receivers('', 'info')]
                  + [{ name: name(to) } + receivers(to.team, to.severity) for to in byTeam],
     },

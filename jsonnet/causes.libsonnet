@@ -7,7 +7,7 @@
 //     'program' is named by the worker alone.
 //   team, level: who can mend it, and which level of the paper tells it.
 //   most: the highest severity.
-//   info: told as such from `hold` seconds on, while it does not last or cost enough for more.
+//   info: told as such from `hold` seconds on, while it does not last or cost enough for more, and nothing else is told.
 //   yields: [{to: ids, at: 'rank' or 'job', factor}]: excused where it costs at most `factor` times what they cost there.
 //     At the same rank their evidence counts: it is of one thing, measured in several ways. In the rest of the job only
 //     those do who stand themselves, or the evidence of those (`by: 'evidence'`) who yield to nobody that the row itself
@@ -42,9 +42,11 @@ local ofHistory(rows) = [
   } + rows[number]
   for number in std.range(0, std.length(rows) - 1)
 ];
-local anybody = ofRanks + ['workload', 'suspect-set', 'link-slow', 'collective-late'];
-// Whatever it costs.
-local any = 1000;
+// Who is slow beyond what it has more to do stands as such.
+local moreWork = [
+  { to: host + ['kernel'], at: 'rank', factor: tie },
+  { to: ['gpu-compute'], at: 'rank', by: 'verdict', factor: tie },
+];
 [
   { id: 'hang', cause: 'hang-host', as: 'hang', team: 'operations', words: 'hangs' },
   { id: 'hang', cause: 'hang-data', as: 'hang', team: 'algorithm', phases: 'data', words: 'hangs while it fetches data' },
@@ -95,11 +97,16 @@ local any = 1000;
     team: 'algorithm',
     most: 'ticket',
     words: 'has more to do than the others',
-    // Who is slow beyond what it has more to do stands as such.
-    yields: [
-      { to: host + ['kernel'], at: 'rank', factor: tie },
-      { to: ['gpu-compute'], at: 'rank', by: 'verdict', factor: tie },
-    ],
+    yields: moreWork,
+  },
+  culprit {
+    id: 'kernel-work',
+    cause: 'workload',
+    team: 'algorithm',
+    level: 'L3',
+    most: 'ticket',
+    words: 'has more to do than the others',
+    yields: moreWork,
   },
   culprit {
     id: 'suspect-set',
@@ -151,7 +158,6 @@ local any = 1000;
     most: 'info',
     info: true,
     words: 'has work that is spread unevenly over its ranks',
-    yields: [{ to: anybody, at: 'job', factor: any }],
   },
   culprit {
     id: 'jitter',
@@ -160,11 +166,6 @@ local any = 1000;
     most: 'ticket',
     info: true,
     words: 'has iterations that take far longer than the others, again and again',
-    // Who has more to do now and then makes single iterations longer.
-    yields: [
-      { to: anybody + ['more-work'], at: 'job', factor: any },
-      { to: ['fabric', 'regression', 'work-uneven'], at: 'job', by: 'evidence', factor: any },
-    ],
   },
 ] + ofHistory([
   { cause: 'colocation', team: 'infrastructure', words: 'runs every kernel slower than earlier runs of its model: something else runs on its GPUs' },
@@ -179,7 +180,7 @@ local any = 1000;
   { cause: 'unexplained', team: 'infrastructure', words: 'is slower than earlier runs of its model, and nothing says why' },
 ]) + [
   // What the kernels or the trace of a rank tell, and no rule: the worker names them, who reads its series passes them on.
-  { id: 'gpu-transfer', as: 'program', team: 'operations', words: 'copies slowly between its host and its GPU' },
-  { id: 'gpu-memory', as: 'program', team: 'operations', words: 'has a few launches that take far longer than all others, as memory errors leave them' },
+  { id: 'gpu-transfer', as: 'program', team: 'operations', words: 'copies more slowly between host and GPU than the ranks that do the same work' },
+  { id: 'gpu-memory', as: 'program', team: 'operations', words: 'has kernels that take far longer now and then, as memory errors leave them' },
   { id: 'undetermined', as: 'program', team: 'infrastructure', words: 'waits, and its trace does not show for what' },
 ]

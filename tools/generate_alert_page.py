@@ -22,21 +22,21 @@ _PAGE = ROOT / "docs" / "alerts.md"
 _INTRODUCTION = """\
 # Alerts
 
-Generated from the rules, the table of causes (`jsonnet/causes.libsonnet`) and the runbooks by `make generate`; do not
-edit. What the rules record is listed in [recorded-series.md](recorded-series.md).
+Generated from the rules, the table of causes (`jsonnet/causes.libsonnet`) and the runbooks by `make
+generate`; do not edit. What the rules record is listed in [recorded-series.md](recorded-series.md).
 
-What is found becomes an alert by what it costs (`decision` in `jsonnet/config.libsonnet`): `page` from 5 % of the job's
-time on, `ticket` from 2 %, both once it has lasted; `info` at once for obvious stragglers, and pages nobody. Of the
-findings of one job only the costliest page; a stall silences them all.
+What is found becomes an alert by what it costs (`decision` in `jsonnet/config.libsonnet`): `page` from 5 %
+of the job's time on, `ticket` from 2 %, both once it has lasted; `info` at once for obvious stragglers, and
+pages nobody. Of the findings of one job only the costliest page; a stall silences them all.
 """
 _CAUSES = """
 ## Causes
 
-The one table that decides between causes, from top to bottom. A cause is not told where what it costs is explained by
-one that it yields to: of the same rank, or of another rank of the job. Both are series: what was seen is
-`rank:argus_evidence:lost_ratio`, what explained it `rank:argus_exclusion:lost_ratio` (label `by`).
+The one table that decides between causes, from top to bottom. A cause is not told where what it costs is
+explained by one that it yields to: of the same rank, or of another rank of the job. Both are series: what was
+seen is `rank:argus_evidence:lost_ratio`, what explained it `rank:argus_exclusion:lost_ratio` (label `by`).
 
-| evidence | says of a rank, set, group or job that it | cause | team | at most | yields to, of the rank | of the job |
+| evidence | says that a rank, set, group or job | cause | team | at most | yields to, of the rank | job |
 |---|---|---|---|---|---|---|"""
 Row = Mapping[str, Any]
 

@@ -71,7 +71,7 @@ def _cell(value: Any, field: Json, span: tuple[float, float]) -> str:
             colour = colours.on_scale((value - span[0]) / ((span[1] - span[0]) or 1.0))
     else:
         mapped = values.mapping(str(value), field.get("mappings", ())) if value else None
-        text = str(value) if value else field.get("noValue", "–")
+        text = mapped["text"] if mapped else str(value) if value else field.get("noValue", "–")
         colour = colours.of(mapped["color"]) if mapped else ""
     kind = field["custom"].get("cellOptions", {}).get("type", "auto")
     styles = []

@@ -20,11 +20,14 @@ TEAMS: Final[Mapping[str, str]] = {
     "kernel": "operations",
     "gpu-compute": "operations",
     "workload": "algorithm",
+    "kernel-work": "algorithm",
     "suspect-set": "operations",
     "link-slow": "operations",
     "collective-late": "operations",
     "fabric": "operations",
     "regression": "infrastructure",
+    "work-uneven": "algorithm",
+    "jitter": "infrastructure",
     "history-colocation": "infrastructure",
     "history-kernel-shape": "infrastructure",
     "history-kernel-inefficient": "infrastructure",
@@ -57,11 +60,14 @@ WORDS: Final[Mapping[str, str]] = {
     "kernel": "computes slowly on its GPU",
     "gpu-compute": "computes slowly",
     "workload": "has more to do than the others",
+    "kernel-work": "has more to do than the others",
     "suspect-set": "computes slowly; its ranks wait for one another within this phase, and nothing tells which of them it is",  # noqa: E501
     "link-slow": "has a slow link",
     "collective-late": "comes late to collectives, and none of its own phases says why",
     "fabric": "has slower collectives than before in most of its groups",
     "regression": "is slower than before, on all ranks alike",
+    "work-uneven": "has work that is spread unevenly over its ranks",
+    "jitter": "has iterations that take far longer than the others, again and again",
     "history-colocation": "runs every kernel slower than earlier runs of its model: something else runs on its GPUs",  # noqa: E501
     "history-kernel-shape": "has kernels that take longer than in earlier runs of its model: another shape or backend",  # noqa: E501
     "history-kernel-inefficient": "runs kernels that earlier runs of its model did not have, or had less often",  # noqa: E501
@@ -72,8 +78,8 @@ WORDS: Final[Mapping[str, str]] = {
     "history-fabric-config": "has slower collectives than earlier runs of its model",
     "history-overlap-config": "no longer hides its communication behind computation, as earlier runs of its model did",  # noqa: E501
     "history-unexplained": "is slower than earlier runs of its model, and nothing says why",
-    "gpu-transfer": "copies slowly between its host and its GPU",
-    "gpu-memory": "has a few launches that take far longer than all others, as memory errors leave them",
+    "gpu-transfer": "copies more slowly between host and GPU than the ranks that do the same work",
+    "gpu-memory": "has kernels that take far longer now and then, as memory errors leave them",
     "undetermined": "waits, and its trace does not show for what",
 }
 """What it is, in a sentence about a rank, a set, a group or the job."""

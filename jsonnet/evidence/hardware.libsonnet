@@ -45,7 +45,7 @@ function(c, l)
   [
     {
       // Of ranks that share a GPU, one.
-      about:: "What dcgm-exporter says of a named rank's GPU: %s." % std.join(', ', std.objectFields(fields)),
+      about:: "What dcgm-exporter says of a named rank's GPU, by field: clock, temperature, power, mask of reasons to throttle, last Xid, ECC and remapped rows, PCIe link and replays, NVLink.",
       record: hardware,
       expr: text.fill(|||
         topk by (gpu_uuid) (1, %(place)s{gpu_uuid!=""}) * on (gpu_uuid) group_right (%(rank)s) max by (gpu_uuid, field) (
@@ -54,7 +54,7 @@ function(c, l)
       |||, {
         place: place,
         rank: l.rank,
-        gpu: byGpu('\n    ' + std.join('\n    or on (UUID, field) ', [label(fields[field], 'field', field) for field in std.objectFields(fields)]) + '\n  '),
+        gpu: byGpu('\n    ' + std.join('\n    or ', [label(fields[field], 'field', field) for field in std.objectFields(fields)]) + '\n  '),
       }),
     },
     {

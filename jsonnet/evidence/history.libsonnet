@@ -52,8 +52,8 @@ function(c, l)
       run: run,
     }),
   };
-  // A young run's means are not full, or hold its first iterations, which are slow.
-  local oldEnough(later=0) = iterations + '{total="count"} offset ' + duration.of(2 * h.mean + later);
+  // The means of a run that has just begun, or begun anew, are not full, or hold its first iterations, which are slow.
+  local oldEnough(later=0) = 'job:argus_iteration_start:total{total="timestamp"} <= time() - ' + (2 * h.mean + later);
   local undisturbed = text.fill(|||
     unless on (%(job)s) job:argus_stalled:seconds
     unless on (%(job)s) (job:argus_other_activity:seconds < %(mean)s)
@@ -192,16 +192,18 @@ function(c, l)
       {
         about:: 'How many times slower a run is than the best healthy one, by the unit of work that explains most; from its first full means on.',
         record: slowdown,
-        // A step waits for the rank that has most to do, and how much that is comes by chance.
+        // A step waits for the rank that has most to do, and how much that is comes by chance. On average, as a single value may
+        // come of where the scrapes of hosts cut the steps.
         expr: text.fill(|||
           min by (%(job)s) (%(iteration)s) >= %(least)s
-          unless on (%(job)s) (min by (%(job)s) (%(iteration)s) - 1 < on (%(job)s) 2 * max_over_time(job:argus_work:uneven[%(mean)s]))
-          and on (%(job)s) %(old)s
+          unless on (%(job)s) (min by (%(job)s) (%(iteration)s) - 1 < on (%(job)s) %(uneven)s * sum_over_time(job:argus_work:uneven[%(mean)s]))
+          and on (%(job)s) (%(old)s)
           %(undisturbed)s
         |||, {
           job: l.job,
           iteration: of(change, 'iteration'),
           mean: mean,
+          uneven: 2 * c.statisticsInterval / h.mean,
           least: h.explained,
           old: oldEnough(),
           undisturbed: undisturbed,
@@ -218,7 +220,7 @@ function(c, l)
         memory:: true,
         expr: text.fill(|||
           %(current)s
-          and on (%(job)s) %(old)s
+          and on (%(job)s) (%(old)s)
           unless on (%(job)s) (rank:argus_finding:lost_ratio >= %(lost)s)
           unless on (%(job)s) (%(slowdown)s >= %(ratio)s)
           %(undisturbed)s

@@ -4,32 +4,39 @@ local text = import '../lib/text.libsonnet';
 
 function(c, l) {
   local anomaly(matchers=[]) = 'max by (%s) (%s)' % [l.list(['rank', 'kernel', 'stream']), l.raw('argus_l3_anomaly', ['verdict="culprit"'] + matchers)],
-  // Once a minute: the only rule that reads every kernel series.
-  busy: [{
-    about:: 'Share of the wall time in compute kernels; streams of computation overlap, so it may exceed 1.',
-    record: 'rank:argus_kernel_busy:ratio',
-    expr: text.fill('sum by (%(rank)s) (max by (%(rank)s, kernel, stream) (rate(%(seconds)s[%(range)s])))', {
-      rank: l.rank,
-      seconds: l.raw('argus_kernel_duration_seconds_total', ['stream=~"compute.*"']),
-      range: duration.range(c, c.kernelRange),
-    }),
-  }],
-  evidence: [{
-    about:: "What the shift of a rank's kernels adds to its time; kernel=\"all\" is the worker's name for all of them.",
+  // What the shift of kernels adds to the time of their rank; kernel="all" is the worker's name for all of them.
+  local lost(cause) = text.fill(|||
+    max by (%(rank)s) (
+      (1 - 1 / (1 + (%(some)s > 0))) * on (%(rank)s, kernel, stream) group_left ()
+        max by (%(rank)s, kernel, stream) (rate(%(seconds)s[%(range)s]))
+      or (1 - 1 / (1 + (%(whole)s > 0))) * on (%(rank)s) group_left () rank:argus_kernel_busy:ratio
+    )
+  |||, {
+    rank: l.rank,
+    some: anomaly([cause, 'kernel!="all"']),
+    whole: anomaly([cause, 'kernel="all"']),
+    seconds: l.raw('argus_kernel_duration_seconds_total'),
+    range: duration.range(c, c.kernelRange),
+  }),
+  local evidence(cause, about, expr) = {
+    about:: about,
     record: 'rank:argus_evidence:lost_ratio',
-    labels: { cause: 'kernel', detector: 'worker', phase: 'all' },
-    expr: text.fill(|||
-      max by (%(rank)s) (
-        (1 - 1 / (1 + (%(some)s > 0))) * on (%(rank)s, kernel, stream) group_left ()
-          max by (%(rank)s, kernel, stream) (rate(%(seconds)s[%(range)s]))
-        or (1 - 1 / (1 + (%(whole)s > 0))) * on (%(rank)s) group_left () rank:argus_kernel_busy:ratio
-      )
-    |||, {
-      rank: l.rank,
-      some: anomaly(['kernel!="all"']),
-      whole: anomaly(['kernel="all"']),
-      seconds: l.raw('argus_kernel_duration_seconds_total'),
-      range: duration.range(c, c.kernelRange),
-    }),
-  }],
+    labels: { cause: cause, detector: 'worker', phase: 'all' },
+    expr: expr,
+  },
+  // Once a minute, as often as the worker: they alone read every kernel series.
+  rules: [
+    {
+      about:: 'Share of the wall time in compute kernels; streams of computation overlap, so it may exceed 1.',
+      record: 'rank:argus_kernel_busy:ratio',
+      expr: text.fill('sum by (%(rank)s) (max by (%(rank)s, kernel, stream) (rate(%(seconds)s[%(range)s])))', {
+        rank: l.rank,
+        seconds: l.raw('argus_kernel_duration_seconds_total', ['stream=~"compute.*"']),
+        range: duration.range(c, c.kernelRange),
+      }),
+    },
+    evidence('kernel', 'What slow kernels add to the time of a rank whose work is that of its peers.', lost('cause!="workload"')),
+    evidence('kernel-work', 'The same of a rank that also runs them more or less often than its peers in the same steps: it has other work.', lost('cause="workload"')),
+    evidence('more-work', 'The same: what its phases take longer is explained by it.', 'max by (' + l.rank + ') (rank:argus_evidence:lost_ratio{cause="kernel-work"})'),
+  ],
 }

@@ -12,7 +12,8 @@ function(c, l)
   local open = 'rank:argus_stall_open:timestamp_seconds';
   local lag = 'rank:argus_stall_lag:collectives';
   local broken = 'group:argus_stall_broken:bool';
-  local suspect = 'rank:argus_stall_suspect:bool';
+  local candidate(why) = 'rank:argus_stall_suspect:bool{stage="' + why + '"}';
+  local suspect = candidate('named');
   local at = {
     job: l.job,
     rank: l.rank,
@@ -31,17 +32,6 @@ function(c, l)
   local count(expr) = text.fill('count by (%(job)s) (max by (%(rank)s) (%(expr)s))', at { expr: expr });
   // Some of the job's ranks, not most of them.
   local few(expr) = text.fill('(%(expr)s) and on (%(job)s) (%(count)s <= on (%(job)s) %(share)s * %(ranks)s)', at { expr: expr, count: count(expr) });
-  local lost = text.fill('max by (%(rank)s) (%(up)s) == 0 and on (%(job)s) %(stalled)s', at { up: l.raw('argus_rank_up') });
-  local behind = text.fill(|||
-    max by (%(rank)s) (%(lag)s) > 0
-    unless on (%(rank)s) (%(lag)s == 0 and on (%(group)s) %(lag)s > 0)
-    unless on (%(rank)s) (%(lag)s and on (%(group)s) %(broken)s)
-  |||, at);
-  local elsewhere = text.fill(|||
-    max by (%(rank)s) (%(open)s or %(lag)s)
-    unless on (%(rank)s) %(waiting)s
-    and on (%(job)s) (%(count)s >= on (%(job)s) %(share)s * %(ranks)s)
-  |||, at { count: count(at.waiting) });
   [
     {
       about:: 'Seconds since the last iteration of a job, only while that is far beyond the usual, or beyond all measure.',
@@ -100,19 +90,52 @@ function(c, l)
       |||, at),
     },
     {
+      about:: 'Ranks of a stalled job that are lost.',
+      record: 'rank:argus_stall_suspect:bool',
+      labels: { stage: 'lost' },
+      expr: text.fill('(max by (%(rank)s) (%(up)s) == 0) ^ 0 and on (%(job)s) %(stalled)s', at { up: l.raw('argus_rank_up') }),
+    },
+    {
+      about:: 'Ranks that are behind in a collective and first in none, but for collectives that do not end.',
+      record: 'rank:argus_stall_suspect:bool',
+      labels: { stage: 'behind' },
+      expr: text.fill(|||
+        (max by (%(rank)s) (%(lag)s) > 0) ^ 0
+        unless on (%(rank)s) (%(lag)s == 0 and on (%(group)s) %(lag)s > 0)
+        unless on (%(rank)s) (%(lag)s and on (%(group)s) %(broken)s)
+      |||, at),
+    },
+    {
+      about:: 'Ranks that do not wait while most ranks do.',
+      record: 'rank:argus_stall_suspect:bool',
+      labels: { stage: 'elsewhere' },
+      expr: text.fill(|||
+        max by (%(rank)s) (%(open)s or %(lag)s) ^ 0
+        unless on (%(rank)s) %(waiting)s
+        and on (%(job)s) (%(count)s >= on (%(job)s) %(share)s * %(ranks)s)
+      |||, at { count: count(at.waiting) }),
+    },
+    {
       about:: 'Whom a stalled job waits for, and where: lost ranks before ranks that are behind, those before ranks that are elsewhere.',
-      record: suspect,
+      record: 'rank:argus_stall_suspect:bool',
+      labels: { stage: 'named' },
       expr: text.fill(|||
         max by (%(rank)s) (
           %(lost)s
           or on (%(job)s) %(behind)s
           or on (%(job)s) %(elsewhere)s
-        ) ^ 0
+        )
         * on (%(rank)s) group_left (node, gpu_uuid) (
-          topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(info)s))
-          or on (%(rank)s) max by (%(rank)s) (%(up)s)
-        ) ^ 0
-      |||, at { lost: few(lost), behind: few(behind), elsewhere: elsewhere, info: l.raw('argus_rank_info'), up: l.raw('argus_rank_up') }),
+          topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(info)s and on (%(job)s) %(stalled)s))
+          or on (%(rank)s) max by (%(rank)s) (%(any)s)
+        )
+      |||, at {
+        lost: few(candidate('lost')),
+        behind: few(candidate('behind')),
+        elsewhere: candidate('elsewhere'),
+        any: 'rank:argus_stall_suspect:bool{stage!="named"}',
+        info: l.raw('argus_rank_info'),
+      }),
     },
     {
       about:: 'The rank that hangs, with the innermost of its open spans, the latest to begin.',

@@ -1,20 +1,29 @@
 // Uneven work: a rank that has more to do takes longer, and nothing is wrong with it.
 //
-// Where a job reports its work (argus_work_units_total): all ranks of a job make the same steps, so work a second stands
-// for work a step.
+// Where a job reports its work (argus_work_units_total): work a step, both counted between the same two scrapes of a rank. Work a
+// second would tell when a host is scraped: between two scrapes lies a step more or less, 4 % of two minutes at 4 s a step.
 local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 
 function(c, l) {
   local rate = 'rank:argus_work:rate',
   local units = l.raw('argus_work_units_total'),
-  local perSecond = text.fill('max by (%(rank)s, unit) (rate(%(units)s[%(window)s]) unless on (%(rank)s) %(seldom)s or %(grown)s / %(long)s >= 0)', {
+  local steps = l.raw('argus_iteration_duration_seconds_count'),
+  local perStep = text.fill(|||
+    (
+      max by (%(rank)s, unit) (rate(%(units)s[%(window)s]))
+      / on (%(rank)s) group_left () (max by (%(rank)s) (rate(%(steps)s[%(window)s])) >= %(often)s)
+      or on (%(rank)s, unit)
+      max by (%(rank)s, unit) (%(grown)s >= 0) / on (%(rank)s) group_left () (max by (%(rank)s) (%(made)s) > 0)
+    )
+  |||, {
     rank: l.rank,
     units: units,
+    steps: steps,
     window: duration.range(c, c.window),
-    seldom: l.seldom,
+    often: l.often,
     grown: l.grown(units),
-    long: c.longWindow,
+    made: l.grown(steps),
   }),
   local evidence(cause, detector, about, expr) = {
     about:: about,
@@ -42,16 +51,16 @@ function(c, l) {
         max by (%(job)s) (
           stddev by (%(job)s, unit) (%(work)s) / (avg by (%(job)s, unit) (%(work)s) > 0)
         ) >= 0.02
-      |||, { job: l.job, work: perSecond }),
+      |||, { job: l.job, work: perStep }),
     },
     {
-      about:: 'Work a second of each rank of such a job.',
+      about:: 'Work a step of each rank of such a job, against the average.',
       record: rate,
       expr: text.fill(|||
         max by (%(rank)s) (
           %(work)s / on (%(job)s, unit) group_left () (avg by (%(job)s, unit) (%(work)s) > 0)
         ) and on (%(job)s) job:argus_work:uneven
-      |||, { rank: l.rank, job: l.job, work: perSecond }),
+      |||, { rank: l.rank, job: l.job, work: perStep }),
     },
   ],
 

@@ -34,9 +34,7 @@ function(c) {
     if used == [] then 'query "' + numbered + '"'
     else 'query (printf "' + numbered + '" ' + std.join(' ', [places[name].is for name in used]) + ')',
   local either(found, otherwise) = found + (if otherwise == '' then '' else '{{ else }}' + otherwise) + '{{ end }}',
-  // `found` where a query finds something, else `otherwise`.
-  where(query, found, otherwise=''):: '{{ if ' + asked(query) + ' }}' + either(found, otherwise),
-  // The same of its first sample, which is `.`.
+  // `found` of the first sample of a query, which is `.`; nothing where there is none.
   first(query, found):: '{{ with ' + asked(query) + ' }}{{ with first . }}' + found + '{{ end }}{{ end }}',
   number(query, format, before='', after=''):: words.first(query, before + '{{ .Value | printf "' + format + '" }}' + after),
   // `one` of each of its samples, which is `$one` there; in the order of a label, or in that of the query.
@@ -44,6 +42,11 @@ function(c) {
     local all = if order == '' then '.' else 'sortByLabel "' + order + '" .';
     '{{ with ' + asked(query) + ' }}'
     + either(before + '{{ range $i, $one := ' + all + ' }}{{ if $i }}' + between + '{{ end }}' + one + '{{ end }}' + after, otherwise),
+
+  // Ranks with their hosts: "3 (gpu-0), 4 (gpu-1)".
+  ranks(query, before, after='', otherwise='')::
+    local node = words.first('argus_rank_info{<job>,rank=<one>}', '{{ with .Labels.node }} ({{ . }}){{ end }}');
+    words.each(query, '{{ $one.Labels.rank }}' + node, before, after, otherwise),
 
   // ", since 14:03 UTC": when a series of the last hours was first there; a hole of some minutes is none.
   since(series):: words.first(

@@ -14,9 +14,9 @@ function(c, l, rows)
   local ofGroup = words.first(
     'rank:argus_phase_duration_seconds:median_ratio{<job>,rank=<rank>,kind!="comm"} and on (phase, kind, group, source) '
     + 'topk(1, rank:argus_phase_slow:lost_ratio{<job>,rank=<rank>})',
-    ': {{ .Value | printf "%.2f" }} times its group in {{ .Labels.phase }}'
+    ': phase {{ .Labels.phase }} takes {{ .Value | printf "%.2f" }} times as long as in its group'
   );
-  local times(query, what, format='%.2f') = words.number(query, format, ': ', ' times ' + what);
+  local times(query, before, after='times as long', format='%.2f') = words.number(query, format, ': ' + before + ' ', ' ' + after);
 
   // What its hardware says of a rank, where the optional file is loaded.
   local hardware = '{{ if $labels.rank }}' + words.each(
@@ -51,21 +51,22 @@ function(c, l, rows)
     },
     ArgusGroupImbalance: {
       causes: ['workload', 'work-uneven'],
-      much: times('max(rank:argus_work:rate{<job>,rank=<rank>}) / quantile(0.5, rank:argus_work:rate{<job>})', 'the work of the median rank'),
+      much: times('max(rank:argus_work:rate{<job>,rank=<rank>}) / quantile(0.5, rank:argus_work:rate{<job>})', 'it has', 'times the work of the median rank'),
     },
     ArgusCollectiveLateRank: { causes: ['collective-late'], more: hardware },
     ArgusCollectiveSlowLink: {
       causes: ['link-slow'],
-      much: times('max(group:argus_collective_transfer:ratio{<job>,group=<group>})', 'the transfer of the other groups'),
+      much: times('max(group:argus_collective_transfer:ratio{<job>,group=<group>})', 'transfers take', 'times as long as in the other groups'),
+      more: words.ranks('bottomk(8, argus_rank_number{<job>} and on (rank) argus_group_expected_ranks{<job>,group=<group>})', ' Its first ranks: ', '.'),
     },
     ArgusIterationRegression: {
       causes: [name(row) for row in culprits if row.level == 'L1' && !row.info],
-      much: '{{ if eq $labels.most "page" }}' + times('max(job:argus_iteration:regression_ratio{<job>})', 'the iteration of before') + '{{ end }}',
+      much: '{{ if eq $labels.most "page" }}' + times('max(job:argus_iteration:regression_ratio{<job>})', 'an iteration takes') + '{{ end }}',
       more: history,
     },
     ArgusIterationJitter: {
       causes: ['jitter'],
-      much: times('max(max_over_time(job:argus_iteration:jitter_ratio{<job>}[' + duration.range(c, 900 * c.second) + ']))', 'the shortest', '%.1f'),
+      much: times('max(max_over_time(job:argus_iteration:jitter_ratio{<job>}[' + duration.range(c, 900 * c.second) + ']))', 'up to', 'times the shortest', '%.1f'),
     },
   };
   local mine(alert, row) =
@@ -81,7 +82,7 @@ function(c, l, rows)
     [row for row in culprits if mine(alert, row)],
     []
   ));
-  local members = words.each('topk(8, max by (rank) (rank:argus_evidence:lost_ratio{<job>,set=<set>}))', '{{ $one.Labels.rank }}', ' ');
+  local members = words.ranks('topk(8, max by (rank) (rank:argus_evidence:lost_ratio{<job>,set=<set>}))', ' ');
   local uneven = 'Work differs by {{ $value | humanizePercentage }} between ranks (standard deviation), and each step waits for the rank that has '
                  + 'most. Nothing is wrong with any of them.';
   local lost = 'The job loses {{ $value | humanizePercentage }} of its time to it'
@@ -114,7 +115,7 @@ function(c, l, rows)
     expr: text.fill(|||
       (
         job:argus_stalled:seconds * on (%(job)s) group_right () (
-          %(hangs)s * on (%(rank)s) group_left (node, gpu_uuid) rank:argus_stall_suspect:bool
+          %(hangs)s * on (%(rank)s) group_left (node, gpu_uuid) rank:argus_stall_suspect:bool{stage="named"}
           or on (%(who)s) %(hangs)s
         )
         or on (%(job)s) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")

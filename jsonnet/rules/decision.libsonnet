@@ -137,13 +137,13 @@ function(c, l, rows)
       expr: text.fill(|||
         (
           max by (%(rank)s) (rank:argus_exclusion:lost_ratio{rank!="", by_rank!=""} ^ 0)
-          or max by (%(rank)s) (rank:argus_stall_open:timestamp_seconds ^ 0 and on (%(job)s) rank:argus_stall_suspect:bool)
+          or max by (%(rank)s) (rank:argus_stall_open:timestamp_seconds ^ 0 and on (%(job)s) rank:argus_stall_suspect:bool{stage="named"})
         )
         unless on (%(rank)s) label_replace(
           max by (%(job)s, by_rank) (rank:argus_exclusion:lost_ratio{by_rank!=""}), "rank", "$1", "by_rank", "(.+)"
         )
         unless on (%(rank)s) %(finding)s
-        unless on (%(rank)s) rank:argus_stall_suspect:bool
+        unless on (%(rank)s) rank:argus_stall_suspect:bool{stage="named"}
       |||, { rank: l.rank, job: l.job, finding: finding }),
     },
     {

@@ -49,20 +49,20 @@ function(c)
               + ofSubjects('fast', c.interval, phases.fast),
     },
     evidence: { groups: [
-      group('kernels', c.slowInterval, kernels.busy),
+      group('kernels', c.slowInterval, kernels.rules),
       group('sets', c.slowInterval, phases.sets),
       group('transfers', c.slowInterval, collectives.transfers),
       group('work', c.statisticsInterval, work.measures),
       group('stacks', c.slowInterval, stacks.measures),
       group('stall', c.interval, (import '../evidence/stall.libsonnet')(c, l)),
-      group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + kernels.evidence + stacks.evidence),
+      group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + stacks.evidence),
       group('pauses', c.statisticsInterval, pauses.evidence + phases.launches),
     ] },
     regression: { groups: chain('regression', c.interval, regression) },
     decision: {
       groups: chain('precedence', c.decisionInterval, precedence.rules)
               + chain('decision', c.decisionInterval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows))
-              + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l))],
+              + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l, rows))],
     },
     health: { groups: [group('health', c.slowInterval, health.rules(c, l))] },
     // Optional: who does not load them finds less, or is told less, and nothing else changes.

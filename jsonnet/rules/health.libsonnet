@@ -65,20 +65,14 @@ local beat = 'argus_rules_interval_seconds';
         labels: ticket('operations'),
         annotations: {
           local lost = 'bottomk(' + most + ', max by (rank) (argus_rank_number{<job>}) and on (rank) max by (rank) (argus_rank_up{<job>}) == 0)',
-          local one = '{{ $one.Labels.rank }}' + words.first('argus_rank_info{<job>,rank=<one>}', '{{ with .Labels.node }} ({{ . }}){{ end }}'),
           local groups = 'topk(3, group:argus_ranks:expected{<job>} - on (group) count by (group) (max by (rank, group) (argus_group_expected_ranks{<job>})) > 0)',
-          summary: words.text(ranks(words.each(
+          summary: words.text(ranks(words.ranks(
             lost,
-            one,
             before='lost: ',
             after='{{ if gt $value ' + most + '.0 }} and others{{ end }}',
-            otherwise='missing' + words.each(groups, '{{ $one.Labels.group }}', before=' from ')
+            otherwise='missing' + words.each(groups, '{{ $one.Labels.group }}', before=' from ', order='group')
           )) + '.'),
-          description: words.text(words.where(
-            lost,
-            'They did not say that they leave: the processes crashed or were killed, or the host is gone.',
-            'The topology of the job has them, and no exporter reports them. Of a group of which less than %g %% report nothing is said.' % (100 * c.minCoverage)
-          )),
+          description: 'Lost: the processes ended without notice, crashed or killed, or the host is gone. Missing: the topology of the job has them, and no exporter reports them.',
         },
       }),
       words.alert(about='coverage', alert={
@@ -154,7 +148,7 @@ local beat = 'argus_rules_interval_seconds';
         labels: ticket('infrastructure', 'L3'),
         annotations: {
           summary: 'The L3 worker has finished no cycle for {{ $value | humanizeDuration }}.',
-          description: 'What kernels say is missing or old. Everything else goes on.',
+          description: 'What is found in kernels is missing or old. All else goes on.',
         },
       }),
       words.alert(about='itself', alert={
@@ -171,7 +165,7 @@ local beat = 'argus_rules_interval_seconds';
         annotations: {
           summary: words.text('The rules of ARGUS are evaluated too seldom: {{ $value | humanizePercentage }} of the evaluations are missing'
                               + words.each('topk(3, ' + missed + ' > ' + text.of(h.missed) + ')', '{{ $one.Labels.rule_group }}', before=' in ') + '.'),
-          description: 'What must last before it is told comes late or not at all. The Prometheus or ruler that evaluates them is short of CPU or memory, or its queries are too slow.',
+          description: 'Faults are told late or not at all. The Prometheus or ruler that evaluates them is short of CPU or memory, or its queries are too slow.',
         },
       }),
     ],

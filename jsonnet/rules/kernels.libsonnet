@@ -7,7 +7,7 @@ local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 local writing = import '../lib/words.libsonnet';
 
-function(c, l)
+function(c, l, rows)
   local words = writing(c);
   // The worker's series end when it does: a restart withdraws nothing.
   local lately(series) = 'last_over_time(' + series + '[' + duration.range(c, c.kernelLookback) + '])';
@@ -24,10 +24,13 @@ function(c, l)
     label: label,
     values: values,
   });
+  // Causes of which the worker accuses ranks.
+  local ofRanks = ['gpu-compute', 'gpu-transfer', 'gpu-memory', 'workload'];
   // Causes that a group of ranks may have in common, the first of which it gets; and what people read of them.
   local ofGroups = ['link-slow', 'gpu-compute', 'gpu-transfer', 'workload'];
   local coordinate = l.list(['coordinate', 'value']);
-  local cause(sentences) = std.join('', ['{{ if eq $labels.cause "' + name + '" }}' + sentences[name] + '{{ end }}' for name in std.objectFields(sentences)]);
+  // What people read of a cause: the words of its first row.
+  local said(name) = [row.words for row in rows if row.as != 'context' && name == (if 'cause' in row then row.cause else row.id)][0];
   [
     words.alert({
       about:: 'A part that fails is a ticket, whatever it costs by now: memory, and the way to the GPU. Of the rest a finding tells what costs enough.',
@@ -43,20 +46,17 @@ function(c, l)
       labels: { level: 'L3' },
       annotations: {
         summary: words.text(
-          '{{ $value }} rank{{ if ne $value 1.0 }}s{{ end }} of ' + words.job + ' ' + cause({
-            'gpu-compute': '{{ if eq $value 1.0 }}computes{{ else }}compute{{ end }} some kernels more slowly than the ranks that do the same work',
-            'gpu-transfer': '{{ if eq $value 1.0 }}copies{{ else }}copy{{ end }} more slowly between host and GPU than the ranks that do the same work',
-            'gpu-memory': '{{ if eq $value 1.0 }}has{{ else }}have{{ end }} kernels that take far longer now and then, as memory errors leave them',
-            workload: '{{ if eq $value 1.0 }}runs{{ else }}run{{ end }} some kernels longer and in other numbers than the ranks of the same role: another share of the work',
-          })
+          '{{ if eq $value 1.0 }}1 rank{{ else }}Each of {{ $value }} ranks{{ end }} of ' + words.job + ' '
+          + '{{ ' + std.join('{{ else ', ['if eq $labels.cause "' + name + '" }}' + said(name) for name in ofRanks])
+          + '{{ else }}is slow in some kernels{{ end }}'
           + words.each(
             'topk(4, max by (rank, kernel) (' + std.strReplace(anomaly(['@']), '@', '<job>,cause=<cause>') + ') unless on (rank) rank:argus_decision:lost_ratio{<job>})',
             'rank {{ $one.Labels.rank }}' + words.first('argus_rank_info{<job>,rank=<one>}', '{{ with .Labels.node }} on {{ . }}{{ end }}')
-            + ' {{ if eq $one.Labels.kernel "all" }}in all kernels{{ else }}in {{ $one.Labels.kernel }}{{ end }} by {{ $one.Value | humanizePercentage }}',
+            + ' by {{ $one.Value | humanizePercentage }} in {{ if eq $one.Labels.kernel "all" }}all kernels{{ else }}{{ $one.Labels.kernel }}{{ end }}',
             before=': '
           ) + '.'
         ),
-        description: 'It costs the job too little to be told by rank. {{ if eq $labels.cause "workload" }}The GPU may be sound{{ else }}It may be the beginning of a fault{{ end }}.',
+        description: 'It costs the job little so far. {{ if eq $labels.cause "workload" }}Their GPUs may be sound: look at their work.{{ else }}It may be the beginning of a fault.{{ end }}',
       },
     }),
     words.alert({
@@ -70,11 +70,11 @@ function(c, l)
       annotations: {
         summary: words.text(
           '{{ if eq $labels.coordinate "none" }}Some of the ranks of ' + words.job + '{{ else }}The ranks of ' + words.job
-          + ' with {{ $labels.coordinate }} {{ $labels.value }}{{ end }} take {{ $value | humanizePercentage }} longer than the others'
+          + ' with {{ $labels.coordinate }} {{ $labels.value }}{{ end }} need longer for kernels than the others that do the same work'
           + words.each(
             'topk(4, max by (kernel) (' + std.strReplace(shift(['@']), '@', '<job>,coordinate=<coordinate>,value=<value>') + '))',
-            '{{ $one.Labels.kernel }}',
-            before=' for '
+            '{{ $one.Value | humanizePercentage }} for {{ if eq $one.Labels.kernel "all" }}all kernels{{ else }}{{ $one.Labels.kernel }}{{ end }}',
+            before=': '
           ) + '.'
         ),
         description: '{{ if eq $labels.coordinate "none" }}Nothing that is known of them says why these: compare their hardware, drivers and settings.'

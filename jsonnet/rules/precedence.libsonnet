@@ -100,7 +100,21 @@ function(c, l, rows)
 
   local name(row) = if 'cause' in row then row.cause else row.id;
   local without(labels, matcher) = '\nunless on (' + labels + ') ' + exclusion + '{cause' + matcher + '}';
-  local ruling(row) = [excluded([row], number) for number in std.range(0, std.length(places(row)) - 1)] + [
+  // What is told as info yields to all that is told, as it says less, and for as long as that may be in its window.
+  local quiet(row) = {
+    about:: 'What silences %s: that anything else is told of the job, or was.' % row.id,
+    memory:: true,
+    record: exclusion,
+    labels: { cause: row.id, at: 'job' },
+    local lesser = [name(other) for other in rows[index(row.id):] if other.as == 'culprit' && other.info],
+    expr: text.fill(|||
+      label_replace(
+        topk by (%(job)s) (1, max by (%(job)s, cause) (max_over_time(rank:argus_decision:lost_ratio{cause!~"%(lesser)s"}[%(window)s]))),
+        "by", "$1", "cause", "(.*)"
+      ) and on (%(job)s) %(own)s
+    |||, { job: l.job, lesser: std.join('|', lesser), window: duration.range(c, 900 * c.second), own: of([row]) }),
+  };
+  local ruling(row) = [excluded([row], number) for number in std.range(0, std.length(places(row)) - 1)] + (if row.info then [quiet(row)] else []) + [
     {
       about:: 'A rank, set, group or job that %s, and that nothing excuses: the share of wall time lost.' % row.words,
       record: verdict,

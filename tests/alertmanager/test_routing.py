@@ -115,3 +115,13 @@ def test_secrets_are_named_by_file(name: str) -> None:
     for key, value in found:
         assert key.endswith("_file"), key
         assert value.startswith("/etc/alertmanager/secrets/")
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_only_a_page_silences_and_only_within_its_job(name: str) -> None:
+    """And no page but the others of a job that stands still: tickets wait for the morning, pages do not."""
+    for rule in load(name)["inhibit_rules"]:
+        assert {"cluster", "training_job"} <= set(rule["equal"])
+        assert 'severity="page"' in rule["source_matchers"]
+        stalled = 'alertname="ArgusTrainingStalled"' in rule["source_matchers"]
+        assert stalled or 'severity!="page"' in rule["target_matchers"]

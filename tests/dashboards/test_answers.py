@@ -16,9 +16,12 @@ LINES = 2500
 NEEDS_MORE = {
     ("argus-job", "Slower since"),
     ("argus-job", "Slower by"),
+    ("argus-job", "annotation Slowdowns"),
+    ("argus-rank", "annotation Slowdowns"),
+    ("argus-kernel", "annotation Slowdowns"),
     ("argus-kernel", "Groups that L3 tells apart"),
 }
-"""A change point needs more than eleven minutes, two clusters more than four ranks of a role."""
+"""A slowdown needs more than eleven minutes, two clusters more than four ranks of a role."""
 
 
 @pytest.mark.e2e

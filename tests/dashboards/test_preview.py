@@ -143,6 +143,20 @@ def test_a_panel_without_data_says_why() -> None:
     assert all(escape(text) in page for text in said if text)
 
 
+def test_a_cause_is_shown_in_the_words_of_its_alert() -> None:
+    """As Grafana does by the mapping of the column; the label itself is not for people."""
+
+    class Named(Synthetic):
+        def ask(self, query: PanelQuery, values: Mapping[str, str]) -> Answer:
+            answer = super().ask(query, values)
+            for one in answer.result:
+                one["metric"] = {**one["metric"], "row": "host-gc"}
+            return answer
+
+    assert "<td" in (page := render(load("argus-job"), Named(), Chosen()))
+    assert ">pauses to collect garbage</td>" in page
+
+
 def test_marks_that_are_switched_off_are_not_drawn() -> None:
     """Tickets of a job: one fault raises dozens."""
 

@@ -13,6 +13,7 @@ import yaml
 from bench.servers import PrometheusServer
 
 from argus_core import remote_write
+from argus_core.causes import HANGS
 from argus_l3_worker.cli import main
 from argus_l3_worker.commands.diagnose import RUNBOOK_URL
 from argus_l3_worker.reports.diagnosis_report import (
@@ -21,6 +22,8 @@ from argus_l3_worker.reports.diagnosis_report import (
     _OF_JOBS,
     _OF_KERNELS,
     _RUNBOOK_OF_CAUSE,
+    _RUNBOOK_OF_JOBS,
+    page_of,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -287,22 +290,27 @@ def test_an_unknown_job_is_an_error(prometheus: PrometheusServer, capsys: pytest
 
 def test_links_lead_to_runbooks_that_exist() -> None:
     """Each alert that the report sends people to has a page, under the URL that alerts use."""
-    for name in {*_RUNBOOK_OF_CAUSE.values(), *_NOBODY.values(), _OF_JOBS, _OF_KERNELS, _OF_GROUPS}:
+    pages = {*_RUNBOOK_OF_CAUSE.values(), *_RUNBOOK_OF_JOBS.values(), *_NOBODY.values()}
+    for name in pages | {_OF_JOBS, _OF_KERNELS, _OF_GROUPS}:
         assert (ROOT / "docs" / "runbooks" / f"{name}.md").is_file()
     for alert in alerts():
-        url = alert["annotations"].get("runbook_url", RUNBOOK_URL % alert["alert"])
-        assert url == RUNBOOK_URL % alert["alert"]
+        assert alert["annotations"]["runbook_url"] == RUNBOOK_URL % alert["alert"]
 
 
 def test_a_cause_leads_to_the_page_of_its_alert() -> None:
-    """By the causes that alerts select; what the job as a whole loses has one page."""
-    of_jobs, of_causes = set(), {}
+    """By the causes that alerts select, of the whole job (L1) or of others: one alert tells each of them."""
+    of_alert = r'rank:argus_(?:decision|verdict):\w+\{[^}]*cause=~"([a-z|-]+)"(?:, level(!?=)"L1")?'
+    told: dict[tuple[str, str], set[str]] = {}
     for alert in alerts():
-        for causes in re.findall(r'cause=~"([a-z|-]+)"', alert["expr"]):
-            of_causes |= dict.fromkeys(causes.split("|"), alert["alert"])
-            of_jobs |= set(causes.split("|")) if alert["alert"] == _OF_JOBS else set()
-    assert {cause: _RUNBOOK_OF_CAUSE.get(cause, _OF_JOBS) for cause in of_causes} == of_causes
-    assert of_causes.keys() - of_jobs == _RUNBOOK_OF_CAUSE.keys()
+        for causes, level in re.findall(of_alert, alert["expr"]):
+            for cause in causes.split("|"):
+                for of_job in {"=": [True], "!=": [False]}.get(level, [True, False]):
+                    told.setdefault((cause, "L1" if of_job else "L2"), set()).add(alert["alert"])
+    assert {cause for cause, _ in told} >= _RUNBOOK_OF_CAUSE.keys() | _RUNBOOK_OF_JOBS.keys()
+    alerts_by_cause = {(cause, level): name for (cause, level), (name,) in told.items()}
+    of_either = {"workload": "L2", **dict.fromkeys(("work-uneven", *HANGS), "L1")}
+    for (cause, level), name in alerts_by_cause.items():
+        assert page_of(cause, of_either.get(cause, level)) == name, cause
 
 
 def alerts() -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Jobs as their exporters say them, drawn with numpy: for what the rules promise of whole histories.
 
-A job is data-parallel; each step is data, forward, backward, optimizer and a wait in the gradients' all-reduce,
-which lasts until the slowest rank has come. So who is slow waits least, as in a real job. Times are seconds since
-the job began.
+A job is data-parallel; each step is data, forward, backward, optimizer and a wait in the gradients'
+all-reduce, which lasts until the slowest rank has come. So who is slow waits least, as in a real job. Times
+are seconds since the job began.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ PHASES: Final = {"data": 0.02, "forward": 0.3, "backward": 0.5, "optimizer": 0.0
 """Share of a step that each takes on a healthy rank; the rest is the all-reduce itself."""
 KINDS: Final = {"data": "host", "dp-allreduce": "comm"}
 WINDOW_S: Final = 60
+FORGOTTEN_S: Final = 300
 Series = dict[Labels, tuple[Ints, Floats]]
 Slow = Callable[[dict[str, Floats], Floats], None]
-"""Changes the phases' durations, each of shape (ranks, steps), of steps that begin at times of shape (steps,)."""
+"""Changes the phases' durations, each of shape (ranks, steps), of steps that begin at times (steps,)."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Job:
         waits: of `forward` and `backward`, with the set of ranks that wait for one another, by rank.
         until_s: when each rank leaves without a word, by rank; for ever where it is not named.
         stops_s: when the whole job stops to make steps.
+        killed_s: when all of its processes are killed; the exporters tell of them for five minutes.
         typed: the store keeps each metric's type as a label.
     """
 
@@ -54,6 +56,7 @@ class Job:
     sets: Mapping[int, str] = field(default_factory=dict)
     until_s: Mapping[int, float] = field(default_factory=dict)
     stops_s: float = np.inf
+    killed_s: float = np.inf
     instances: tuple[str, ...] = ("host:9877",)
     typed: bool = False
 
@@ -71,7 +74,7 @@ class Job:
         step = own.max(0) + (1 - sum(PHASES.values())) * self.step_s
         phases["dp-allreduce"] = step - own
         ends = np.cumsum(step)
-        ends[ends > self.stops_s] = np.inf
+        ends[ends > min(self.stops_s, self.killed_s)] = np.inf
         found: Series = {}
         for rank in range(self.ranks):
             for instance in self.instances:
@@ -87,7 +90,8 @@ class Job:
         instance: str,
         first_s: float,
     ) -> Series:
-        at = np.arange(first_s, min(self.lasting_s, self.until_s.get(rank, np.inf)), self.scrape_s)
+        until_s = min(self.lasting_s, self.until_s.get(rank, np.inf), self.killed_s + FORGOTTEN_S)
+        at = np.arange(first_s, until_s, self.scrape_s)
         done = np.searchsorted(ends, at, "right")
         since = np.searchsorted(ends, at - WINDOW_S, "right")
         stamps: Ints = BEGIN_MS + np.round(1000 * np.append(at, at[-1] + self.scrape_s)).astype(np.int64)
@@ -109,7 +113,7 @@ class Job:
         def extreme(of: Callable[[Floats], float]) -> Floats:
             return np.array([of(step[a:b]) if a < b else STALE for a, b in zip(since, done, strict=True)])
 
-        add("argus_rank_up", 1.0)
+        add("argus_rank_up", np.where(at < self.killed_s, 1.0, 0.0))
         add("argus_rank_number", float(rank))
         add("argus_rank_info", 1.0, node=f"node{rank // 4}", gpu_uuid=f"GPU-{rank}")
         add("argus_group_expected_ranks", float(self.expected or members), group=group)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -59,3 +60,22 @@ def rules_of(files: Iterable[Path]) -> Document:
 def _groups(file: Path) -> tuple[str, ...]:
     content = yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader)
     return tuple(group["name"] for group in content["groups"])
+
+
+Texts = dict[str, str]
+"""Labels, or annotations."""
+_ALERT = re.compile(r"^ *Labels:(\{.*\})\n *Annotations:(\{.*\}),? *$", re.M)
+_PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')
+
+
+def firing(document: Document, alerts: Iterable[str], at: str) -> list[tuple[Texts, Texts]]:
+    """Labels and annotations of what fires at a time ("20m") in the only storage of a document."""
+    (storage,) = document["tests"]
+    none = [{"eval_time": at, "alertname": alert, "exp_alerts": []} for alert in alerts]
+    said = complaints({**document, "tests": [{**storage, "alert_rule_test": none}]})
+    assert "got:" in said or not said, said
+    return [(_pairs(labels), _pairs(annotations)) for labels, annotations in _ALERT.findall(said)]
+
+
+def _pairs(text: str) -> Texts:
+    return {name: json.loads(value) for name, value in _PAIR.findall(text)}

@@ -47,7 +47,9 @@ def config() -> dict[str, Any]:
 def test_compilers_are_known_by_the_same_names(config: dict[str, Any], frame: str, entry: bool) -> None:
     """The exporter counts what they do as one frame, and the rules find that frame."""
     label = frame_label(frame)
-    found = re.fullmatch(config["compileFrames"], label) and not re.fullmatch(config["compileFramesNot"], label)
+    found = re.fullmatch(config["compileFrames"], label) and not re.fullmatch(
+        config["compileFramesNot"], label
+    )
     assert bool(found) == entry
     assert (telling_frame(Stack("MainThread", (frame, "leaf (x.py:1)"))) == label) == entry
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rules.promtool import complaints, needs_promtool, rules_of
+from rules.promtool import Document, complaints, firing, needs_promtool, rules_of
 
 pytestmark = needs_promtool
 RULES = Path(__file__).resolve().parents[2] / "rules"
 PAGE = Path(__file__).with_name("pages") / "dcgm-exporter.txt"
-"""Two GPUs of host1: the first is hot, its power is braked, and its link has half of its lanes; the second has fallen
-off the bus. In the form of dcgm-exporter 3.3 with its default counters and some that sites turn on; written by hand."""
+"""Two GPUs of host1: the first is hot, its power is braked, and its link has half of its lanes; the second
+has fallen off the bus. In the form of dcgm-exporter 3.3 with its default counters and some that sites turn
+on; written by hand."""
 GPUS = ("GPU-6a3c1f0e-0b1d-4c55-9a0e-1f6f0a7f1c02", "GPU-b5a7d2c4-93f8-4be1-8e17-7c2f5d3e9a10")
 SAMPLES = 70
 """Every 5 s: what decides is asked so often, and finds after three minutes."""
@@ -66,15 +67,14 @@ def neighbours() -> Series:
 def told(inputs: Series, query: str, expected: Expected) -> str:
     """What promtool complains of."""
     listed = [{"labels": labels, "value": value} for labels, value in expected.items()]
-    return _complaints(
-        inputs, {"promql_expr_test": [{"expr": query, "eval_time": AT, "exp_samples": listed}]}
-    )
+    asked = {"promql_expr_test": [{"expr": query, "eval_time": AT, "exp_samples": listed}]}
+    return complaints(_document(inputs, asked))
 
 
-def _complaints(inputs: Series, asked: Mapping[str, Any]) -> str:
+def _document(inputs: Series, asked: Mapping[str, Any]) -> Document:
     files = rules_of(RULES / f"argus.{name}.rules.yaml" for name in ("job", "decision", "hardware"))
     test = {"interval": "5s", "input_series": inputs, **asked}
-    return complaints({**files, "evaluation_interval": "5s", "tests": [test]})
+    return {**files, "evaluation_interval": "5s", "tests": [test]}
 
 
 FIELDS = "max by (rank, field) (rank:argus_hardware:current)"
@@ -134,7 +134,7 @@ def test_two_jobs_on_one_gpu_break_nothing() -> None:
 
 @pytest.mark.parametrize("named", ["", "2"])
 def test_hardware_accuses_nobody(named: str) -> None:
-    """A GPU in trouble whose rank is not named is not told of, and one without exporters is named all the same."""
+    """A GPU in trouble whose rank is not named is not told of; one without exporters is named as ever."""
     inputs = job(named=named) + (page() if not named else [])
     assert not told(inputs, "rank:argus_hardware:current", {})
     query = 'count(rank:argus_verdict:active{verdict="culprit"})'
@@ -143,18 +143,12 @@ def test_hardware_accuses_nobody(named: str) -> None:
 
 def test_the_alert_says_it() -> None:
     """What is zero is left out."""
-    alerts = {
-        "exp_labels": {
-            "training_job": "a", "rank": "2", "cause": "gpu-compute", "team": "operations", "level": "L2",
-            "most": "page", "severity": "page", "node": "host1", "gpu_uuid": GPUS[0],
-        },
-        "exp_annotations": {
-            "summary": "Rank 2 of a on host1 computes slowly on its GPU.",
-            "description": "The job loses 20% of its time to it: 0.8 GPUs stand idle. Its hardware: last xid on host 79, "
-            "nvlink megabytes per second 104.1k, pcie link generation 5, pcie link width 8, power watts 318.4, "
-            "sm clock megahertz 810, sm clock to peers ratio 409.1m, temperature celsius 87, "
-            "throttled by hardware slowdown, throttled by hardware thermal, throttled by power brake.",
-        },
-    }  # fmt: skip
-    asked = {"eval_time": AT, "alertname": "ArgusStragglerRank", "exp_alerts": [alerts]}
-    assert not _complaints(job() + page() + neighbours(), {"alert_rule_test": [asked]})
+    document = _document(job() + page() + neighbours(), {})
+    ((labels, annotations),) = firing(document, ["ArgusStragglerRank"], AT)
+    assert (labels["rank"], labels["node"], labels["gpu_uuid"]) == ("2", "host1", GPUS[0])
+    assert annotations["description"] == (
+        "The job loses 20% of its time to it: 0.8 GPUs stand idle. Its hardware: last xid on host 79, "
+        "nvlink megabytes per second 104.1k, pcie link generation 5, pcie link width 8, power watts 318.4, "
+        "sm clock megahertz 810, sm clock to peers ratio 409.1m, temperature celsius 87, "
+        "throttled by hardware slowdown, throttled by hardware thermal, throttled by power brake."
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rules.beside import play
-from rules.promtool import needs_promtool, rules_of
+from rules.promtool import complaints, needs_promtool, rules_of
 
 pytestmark = [needs_promtool, pytest.mark.beside_others]
 
@@ -255,7 +255,7 @@ CAUSES: Mapping[str, tuple[RunProfile, RunProfile, str]] = {
 
 @pytest.mark.parametrize("what", CAUSES)
 def test_the_cause_is_what_changed_with_the_speed(what: str) -> None:
-    """All ranks alike are a fifth slower than in the earlier run: a ticket; nothing is said of the first minutes."""
+    """All ranks alike are a fifth slower than in the earlier run: a ticket, but not in the first minutes."""
     earlier, later, words = CAUSES[what]
     runs = Runs()
     runs.model("m", earlier, later)
@@ -312,7 +312,7 @@ def test_pauses_at_steps_of_each_ranks_own_explain_a_slower_run(lost: float, fou
 
 
 def test_a_regression_within_the_run_is_told_as_that() -> None:
-    """At once, and for everybody: what the history knows of it is excused, and stands in the text of its page."""
+    """At once, as a page: what the history knows of it is excused, and stands in the text of that."""
     runs = Runs()
     runs.model("m", RunProfile(), SLOWER)
     evidence = {"cause": "regression", "detector": "change"}
@@ -337,3 +337,52 @@ def test_a_slow_rank_explains_a_slower_run(rank: int) -> None:
         f'{{cause="gpu-compute", rank="{rank}"}}': 1
     })  # fmt: skip
     runs.play()
+
+
+def test_the_first_iterations_after_a_restart_are_no_slowdown() -> None:
+    """They take three times as long for two minutes, and are in the means for seven."""
+    runs = Runs()
+    runs.run("m old", "m", 0, RunProfile())
+    before, slow, after = f"_x{RUN + GAP}", 8, 30
+    who = {"training_job": "m new", "rank": 0}
+    info = {"model": "m", "backend": "megatron", "world_size": 8}
+    runs.add("argus_job_info", f"{before} 1x{RUN}", training_job="m new", **info)
+    for metric, values in (
+        ("argus_rank_up", f"1x{RUN}"),
+        ("argus_rank_number", f"0x{RUN}"),
+        ("argus_iteration_duration_seconds_sum", f"0+15x45 0+15x{slow + after}"),
+        ("argus_iteration_duration_seconds_count", f"0+30x45 0+10x{slow} {10 * (slow + 3)}+30x{after}"),
+        ("argus_iteration_duration_seconds_squared_total", f"0+7.5x45 0+22.5x{slow + after}"),
+        ("argus_iteration_window_max_seconds", f"0.5x45 1.5x{slow} 0.5x{after}"),
+        ("argus_iteration_window_min_seconds", f"0.5x45 1.5x{slow} 0.5x{after}"),
+    ):
+        runs.add(metric, f"{before} {values}", **who)
+    slowed = 'max(job:argus_signature:history_ratio{signature="iteration"}) > bool 1.05'
+    for sample, is_slow in ((40, 0), (55, 1), (65, 1), (80, 0)):
+        at = f"{STEP_S * (RUN + GAP + sample)}s"
+        runs.expect(slowed, at, {"{}": is_slow})
+        runs.expect("job:argus_history:slowdown_ratio", at, {})
+    runs.play()
+
+
+def test_the_page_of_a_regression_says_what_the_history_knows() -> None:
+    """Of what moved the first alone; promtool shows the alert, as it is told that there is none."""
+    runs = Runs()
+    samples, job = 60, {"training_job": "m"}
+    runs.add("argus_rank_up", f"1x{samples}", rank=0, **job)
+    evidence = {
+        "regression": "change",
+        "history-fabric-config": "history",
+        "history-overlap-config": "history",
+        "history-unexplained": "history",
+    }
+    for cause, detector in evidence.items():
+        series = {"cause": cause, "detector": detector}
+        runs.add("rank:argus_evidence:lost_ratio", f"0.2x{samples}", **series, **job)
+    asked = {"eval_time": "4m", "alertname": "ArgusIterationRegression", "exp_alerts": []}
+    test = {"interval": "5s", "input_series": runs.inputs, "alert_rule_test": [asked]}
+    rules = rules_of(RULES / f"argus.{name}.rules.yaml" for name in ("job", "history", "decision"))
+    said = complaints({**rules, "evaluation_interval": "5s", "tests": [test]})
+    assert 'cause="unexplained"' in said
+    assert "It also has slower collectives than earlier runs of its model." in said
+    assert said.count("It also") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ CONTRACT = {
     "ArgusRecordsDropped",
     "ArgusOverheadBudget",
     "ArgusL3WorkerBehind",
+    "ArgusRulesBehind",
 }
 """Alert names that sites route by."""
 
@@ -85,24 +87,90 @@ def test_runbooks_answer_the_same_questions() -> None:
         assert tuple(headings) == HEADINGS, name
 
 
+ITSELF = {
+    "ArgusChannelDown",
+    "ArgusRecordsDropped",
+    "ArgusOverheadBudget",
+    "ArgusL3WorkerBehind",
+    "ArgusRulesBehind",
+}
+"""On ARGUS itself, not on a job."""
+COVERAGE = {"ArgusRankMissing", "ArgusJobNameClash"}
+"""On what of a job is not seen, of which there is no trace."""
+
+
 @pytest.mark.parametrize("rule", alerts(), ids=described)
 def test_alert_is_routable_and_readable(rule: dict[str, Any]) -> None:
-    """Severity, level, a team (its own, or the one that the expression carries), and all annotations."""
-    assert rule["labels"]["severity"] in {"page", "ticket", "info"}
-    allowed = {"level": {"L1", "L2", "L3"}, "team": {"operations", "infrastructure", "algorithm"}}
-    for label, values in allowed.items():
-        carried = re.search(rf"verdict|by \([^)]*\b{label}\b", rule["expr"])
-        assert rule["labels"].get(label) in values or carried, f"no {label}"
-    assert set(rule["annotations"]) - {"cost"} == {
-        "summary",
-        "description",
-        "runbook_url",
-        "dashboard_url",
-        "trace_key",
-        "host",
-        "gpu",
+    """Severity, team and level (its own, or those that the expression carries), a text, and links."""
+    allowed = {
+        "severity": {"page", "ticket", "info"},
+        "level": {"L1", "L2", "L3"},
+        "team": {"operations", "infrastructure", "algorithm"},
     }
+    for label, values in allowed.items():
+        carried = re.search(rf'rank:argus_decision|"{label}"|by \([^)]*\b{label}\b', rule["expr"])
+        assert rule.get("labels", {}).get(label) in values or carried, f"no {label}"
+    text = {"summary", "description", "runbook_url", "dashboard_url"}
+    traced = rule["alert"] not in ITSELF | COVERAGE
+    assert set(rule["annotations"]) == text | ({"trace_key"} if traced else set())
     assert rule["annotations"]["runbook_url"].endswith(f"/docs/runbooks/{rule['alert']}.md")
+    board = "argus-itself" if rule["alert"] in ITSELF else "argus-job"
+    assert rule["annotations"]["dashboard_url"].startswith(f"/d/{board}/{board}?")
+
+
+@pytest.mark.parametrize("rule", alerts(), ids=described)
+def test_no_word_of_ours_reaches_the_phone(rule: dict[str, Any]) -> None:
+    """Neither names of causes nor of series, but in conditions and queries."""
+    for name in ("summary", "description"):
+        read = re.sub(r"{{.*?}}", "", rule["annotations"][name])
+        assert not re.search(r"culprit|verdict|abstain|victim|straggler|argus_|[a-z]+-[a-z]+-", read, re.I), (
+            read
+        )
+
+
+def test_names_are_contract_and_alerts_have_one_rule_each() -> None:
+    assert sorted(rule["alert"] for rule in alerts()) == sorted(CONTRACT)
+
+
+def test_a_site_has_labels_severities_and_addresses_of_its_own() -> None:
+    """In every alert."""
+    config = """{
+        alertLabels: { site: 'north' },
+        severities: { page: 'critical', ticket: 'warning', info: 'none' },
+        runbookUrl: 'https://wiki/%s',
+        dashboardUrl: 'https://grafana/job',
+        itselfUrl: 'https://grafana/itself',
+        traceUrl: 'https://argus',
+    }"""
+    source = f"((import 'jsonnet/mixin.libsonnet') + {{ _config+:: {config} }}).prometheusAlerts.groups"
+    groups = json.loads(rjsonnet.evaluate_snippet("site", source, jpathdir=[f"{ROOT}/"]))
+    found = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    assert {rule["alert"] for rule in found} == CONTRACT
+    for rule in found:
+        assert rule["labels"]["site"] == "north"
+        assert not re.search(r'"(page|ticket|info)"', rule["expr"] + str(rule["labels"]))
+        links = rule["annotations"]
+        assert links["runbook_url"] == f"https://wiki/{rule['alert']}"
+        assert links["dashboard_url"].startswith("https://grafana/")
+        assert ("trace_url" in links) == ("trace_key" in links)
+
+
+def test_the_rules_say_their_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for profile in PROFILES:
+        (info,) = [rule for rule in records(profile) if rule["record"] == "argus_rules_info"]
+        assert info["labels"] == {"flavour": profile, "version": project["version"]}
+
+
+def test_every_group_says_how_often_it_is_evaluated() -> None:
+    """Whatever a site lists: who counts that sees a ruler that falls behind."""
+    listed = "{_config+:: {phases: ['forward', 'data']}}"
+    source = f"((import 'jsonnet/mixin.libsonnet') + {listed}).prometheusRulesByFile"
+    files = json.loads(rjsonnet.evaluate_snippet("groups", source, jpathdir=[f"{ROOT}/"]))
+    for group in (group for groups in files.values() for group in groups):
+        (beat,) = [rule for rule in group["rules"] if rule.get("record") == "argus_rules_interval_seconds"]
+        assert beat["labels"] == {"rule_group": group["name"]}
+        assert beat["expr"] == f"vector({seconds_of(group['interval']):g})"
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -1,4 +1,4 @@
-"""What the rules promise: who is named, of whom nothing is said, and when; on the shipped files, in virtual time."""
+"""What the rules promise: who is named, of whom nothing is said, and when; shipped files, virtual time."""
 
 from __future__ import annotations
 
@@ -174,7 +174,9 @@ SOME = [job for job in JOBS if job.name in ("twin", "set", "small-first", "pairs
 
 def said(told: Sequence[Told], job: str) -> set[tuple[str, ...]]:
     """Of whom, by tickets and pages: an `info` of a few seconds depends on when a group is evaluated."""
-    return {(one.alertname, one.cluster, one.rank, one.set) for one in of(told, job) if one.severity != "info"}
+    return {
+        (one.alertname, one.cluster, one.rank, one.set) for one in of(told, job) if one.severity != "info"
+    }
 
 
 def test_a_foreign_label_on_all_that_is_recorded_changes_nothing(told: list[Told], tmp_path: Path) -> None:
@@ -192,7 +194,9 @@ def test_engines_that_see_records_late_tell_the_same_later(late: Late, told: lis
     for job in {job.name for job in SOME}:
         assert said(found, job) == said(told, job)
     for page in (one for one in found if one.severity == "page" and one.cluster != "y"):
-        assert page.end_s >= min(job.lasting_s for job in SOME if job.name == page.training_job) - ONSET_S - 60
+        assert (
+            page.end_s >= min(job.lasting_s for job in SOME if job.name == page.training_job) - ONSET_S - 60
+        )
 
 
 def _with_a_foreign_label(folder: Path) -> Iterator[Path]:

@@ -43,7 +43,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
 
 
 def too_much(rules: Sequence[PlacedRule]) -> Iterator[str]:
-    """Where the rules are more than one can follow: limits of names, depth, text and groups, and what has no reason."""
+    """Where the rules are more than one can follow, and what of them has no reason."""
     default = Graph(rule for rule in rules if rule.where not in checks.OPTIONAL)
     found = figures(default, {}) | {"names_with_optional": len(Graph(rules).recorded)}
     for name, most in checks.MOST.items():

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from argus_core import causes
 from argus_core.catalogue import CATALOGUE, SAMPLE_NAMES
-from tools.lint import sources
 from tools.lint.sources import ROOT, Rule, code_of, dashboard_queries, pages
 
 TEAMS = frozenset(causes.TEAMS.values())
@@ -23,7 +22,10 @@ SCRAPE_LABELS = frozenset({"job", "instance", "pod"})
 _SERIES = re.compile(
     r"(?<![\w:./-])(?:(?:rank|group|job):)?argus_[a-z0-9_]+(?::[a-z0-9_]+)*(?![\w*(/.]|-[a-z])"
 )
-_RECORD = re.compile(r"(rank|group|job):argus_[a-z0-9]+(_[a-z0-9]+)*:[a-z0-9]+(_[a-z0-9]+)*")
+_RECORD = re.compile(
+    r"(rank|group|job):argus_[a-z0-9]+(_[a-z0-9]+)*:[a-z0-9]+(_[a-z0-9]+)*|argus_rules(_[a-z0-9]+)+"
+)
+"""Of jobs; or of the rules themselves, as programs have metrics of theirs."""
 _PACKAGES = frozenset(
     {
         *("argus_core", "argus_training", "argus_exporter", "argus_traces", "argus_l3_worker"),
@@ -75,7 +77,7 @@ def unknown_in_pages(rules: Sequence[Rule], root: Path = ROOT) -> Iterator[str]:
 
 
 def misnamed(rules: Sequence[Rule]) -> Iterator[str]:
-    """Records that are not level:metric:operations, alerts that are not Argus and CamelCase."""
+    """Records that are neither level:metric:operations nor of the rules themselves, odd names of alerts."""
     for rule in rules:
         if rule.is_alert:
             if not re.fullmatch(r"Argus([A-Z][a-z0-9]*)+", rule.name):
@@ -113,13 +115,15 @@ def mislabelled(rules: Sequence[Rule], foreign: frozenset[str] = frozenset()) ->
 
 
 def _unroutable(rule: Rule) -> Iterator[str]:
+    # Decisions carry all three, verdict series team and level, and an aggregation may keep them.
+    decided = "rank:argus_decision:lost_ratio{" in rule.expr
     severity = rule.labels.get("severity")
-    if severity not in SEVERITIES:
+    replaced = severity is None and "severity" in _REPLACED.findall(rule.expr)
+    if severity not in SEVERITIES and not (decided or replaced):
         yield f"{rule.where}: alert {rule.name} has severity {severity!r}; allowed: {sorted(SEVERITIES)}"
-    # Verdict series carry team and level themselves, and an aggregation may keep them.
     kept = {label.strip() for labels in _KEPT.findall(rule.expr) for label in labels.split(",")}
     for label, allowed in (("team", TEAMS), ("level", LEVELS)):
         value = rule.labels.get(label)
-        carried = "verdict" in rule.expr or label in kept
+        carried = decided or "verdict" in rule.expr or label in kept
         if value not in allowed and not (value is None and carried):
             yield f"{rule.where}: alert {rule.name} has {label} {value!r}; allowed: {sorted(allowed)}"

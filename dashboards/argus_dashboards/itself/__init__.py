@@ -13,6 +13,7 @@ from argus_dashboards.links import ITSELF as UID
 
 _HEALTH: Final = (
     "ArgusChannelDown|ArgusRecordsDropped|ArgusOverheadBudget|ArgusL3WorkerBehind|ArgusRankMissing"
+    "|ArgusRulesBehind|ArgusJobNameClash"
 )
 
 SECTIONS: Final = (channels.SECTION, exporters.SECTION, rules.SECTION, worker.SECTION)

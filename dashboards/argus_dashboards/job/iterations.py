@@ -75,7 +75,8 @@ _SLOWER_SINCE = stat(
     the change. Ask what happened then: a new configuration, a restart, a repaired host, other jobs on the
     same network.
     """,
-    f"1000 * min(min_over_time(timestamp({_REGRESSION})[$__range:1m])) and max({_REGRESSION})",
+    f"1000 * min(min_over_time(timestamp({_REGRESSION})[$__range:1m]) or timestamp({_REGRESSION}))"
+    f" and max({_REGRESSION})",
     unit=TIMESTAMP,
     thresholds=steps(TICKET),
     no_value="not slower",

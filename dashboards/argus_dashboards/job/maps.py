@@ -37,7 +37,8 @@ def _map(figure: str, column: str, text: str) -> object:
   max by (place, {column}) (
     label_replace(
       $map_statistic{{{JOB}, phase="$map_phase"}}
-      * on (rank) group_left (dp, {column}) max by (rank, dp, {column}) (argus_rank_info{{{JOB}}}),
+      * on (cluster, rank) group_left (dp, {column})
+        max by (cluster, rank, dp, {column}) (argus_rank_info{{{JOB}}}),
       "place", "${{1}}", "dp", "(.*?)$map_step"
     )
   ),

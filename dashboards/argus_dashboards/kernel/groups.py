@@ -15,8 +15,8 @@ _SHOWN: Final = 12
 _ROWS: Final = 40
 # A label of one name, whatever the coordinate: a table can rename only what it knows.
 _INFO = f'label_replace(argus_rank_info{{{JOB}, role=~"$role"}}, "place", "${{1}}", "$coordinate", "(.*)")'
-_PLACES = f"max by (rank, place) ({_INFO})"
-_MEAN = f"avg by (place, mode) ({P50} * on (rank) group_left (place) {_PLACES})"
+_PLACES = f"max by (cluster, rank, place) ({_INFO})"
+_MEAN = f"avg by (place, mode) ({P50} * on (cluster, rank) group_left (place) {_PLACES})"
 
 _SHIFTS = table(
     "Groups that L3 tells apart",

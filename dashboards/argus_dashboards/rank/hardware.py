@@ -14,11 +14,12 @@ WATTS: Final = "watt"
 CELSIUS: Final = "celsius"
 
 
-def _gpu(title: str, metric: str, unit: str, text: str) -> Json:
+def _gpu(title: str, metric: str, unit: str, text: str, renamed: str = "") -> Json:
+    other = f" or {renamed}{{{_GPU}}}" if renamed else ""
     panel: Json = lines(
         title,
         text,
-        [("GPU", f"max({metric}{{{_GPU}}})")],
+        [("GPU", f"max({metric}{{{_GPU}}}{other})")],
         unit=unit,
         colours={"GPU": FACT},
         empty="No dcgm-exporter says this of the GPU",
@@ -52,6 +53,7 @@ _REASONS = _gpu(
     Bit mask of DCGM: 1 idle, 2 application clocks, 4 power cap, 8 hardware slowdown, 32 software thermal, 64
     hardware thermal, 128 power brake. Anything but 0, 1 and 2 takes speed from this GPU.
     """,
+    renamed="DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
 )
 _XID = _gpu(
     "Last Xid",

@@ -25,7 +25,7 @@ _MOST_TRACES: Final = 8
 _MOST_SUBJECTS: Final = 10
 _MOST_EVIDENCE: Final = 6
 _MOST_PHASES: Final = 4
-# What to read, by the cause of the weightiest culprit; of what the job as a whole loses there is one page.
+# What to read, by the cause of the weightiest culprit.
 _RUNBOOK_OF_CAUSE: Final = {
     "gpu-compute": "ArgusStragglerRank",
     "host-cpu": "ArgusStragglerRank",
@@ -36,9 +36,14 @@ _RUNBOOK_OF_CAUSE: Final = {
     "workload": "ArgusGroupImbalance",
     "collective-late": "ArgusCollectiveLateRank",
     "link-slow": "ArgusCollectiveSlowLink",
-    **dict.fromkeys(HANGS, "ArgusTrainingStalled"),
 }
 _OF_JOBS: Final = "ArgusIterationRegression"
+# What the job as a whole loses has that page, but for this.
+_RUNBOOK_OF_JOBS: Final = {
+    "jitter": "ArgusIterationJitter",
+    "work-uneven": "ArgusGroupImbalance",
+    **dict.fromkeys(HANGS, "ArgusTrainingStalled"),
+}
 _OF_KERNELS: Final = "ArgusKernelDegraded"
 _OF_GROUPS: Final = "ArgusKernelGroupShift"
 _NOBODY: Final[Mapping[str, str]] = {
@@ -57,8 +62,15 @@ def runbook(found: Diagnosis) -> str:
         first = subject.verdicts[0]
         if math.isfinite(first.shift):  # what the worker says of kernels, and rules do not
             return _OF_KERNELS
-        return _RUNBOOK_OF_CAUSE.get(first.cause, _OF_JOBS)
+        return page_of(first.cause, first.level)
     return _NOBODY.get(found.iteration_class, "")
+
+
+def page_of(cause: str, level: str) -> str:
+    """Name of the runbook of what rules find."""
+    if level == "L1":
+        return _RUNBOOK_OF_JOBS.get(cause, _OF_JOBS)
+    return _RUNBOOK_OF_CAUSE.get(cause, _OF_JOBS)
 
 
 def as_text(found: Diagnosis, runbook_url: str, traces_url: str) -> str:

@@ -29,7 +29,8 @@ ALERTS: Final = (
     "ArgusChannelDown", "ArgusCollectiveLateRank", "ArgusCollectiveSlowLink", "ArgusGroupImbalance",
     "ArgusHostStall", "ArgusIterationJitter", "ArgusIterationRegression", "ArgusJobNameClash",
     "ArgusKernelDegraded", "ArgusKernelGroupShift", "ArgusL3WorkerBehind", "ArgusOverheadBudget",
-    "ArgusRankMissing", "ArgusRecordsDropped", "ArgusStragglerRank", "ArgusTrainingStalled",
+    "ArgusRankMissing", "ArgusRecordsDropped", "ArgusRulesBehind", "ArgusStragglerRank",
+    "ArgusTrainingStalled",
 )  # fmt: skip
 """The alerts of the shipped rules."""
 RECORDED: Final = (

@@ -1,0 +1,246 @@
+"""What an on-call engineer reads of each alert, whole: alert_texts.yaml, from played evidence.
+
+`ARGUS_GOLDEN=1 pytest tests/rules/test_alert_texts.py` writes the file anew, to be read in a diff.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tools.lint.runbooks import WORKER_CAUSES
+
+from rules.promtool import Document, Texts, firing, needs_promtool, rules_of
+
+pytestmark = needs_promtool
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).parent / "alert_texts.yaml"
+CAUSES: list[dict[str, Any]] = []
+JOB = "llm"
+SAMPLES = 140
+STEP = 15
+BEGIN = 40
+"""The sample at which evidence begins: 10m."""
+AT = "30m"
+RANKS = range(16)
+
+
+class Storage:
+    """Series of job `llm` in cluster `north`, or of others."""
+
+    def __init__(self) -> None:
+        self.series: list[dict[str, str]] = []
+        self.job(JOB)
+
+    def job(self, name: str) -> None:
+        """Sixteen ranks on four hosts."""
+        self.add("job:argus_ranks:count", f"16x{SAMPLES}", training_job=name)
+        for rank in RANKS:
+            who = {"training_job": name, "rank": rank}
+            self.add("argus_rank_up", f"1x{SAMPLES}", **who)
+            self.add("argus_rank_number", f"{rank}x{SAMPLES}", **who)
+            self.add(
+                "argus_rank_info", f"1x{SAMPLES}", **who, node=f"gpu-{rank // 4}", gpu_uuid=f"GPU-{rank}"
+            )
+
+    def add(self, metric: str, values: str, /, **labels: object) -> None:
+        every = {"cluster": "north", "training_job": JOB} | labels
+        pairs = ", ".join(f'{name}="{value}"' for name, value in every.items())
+        self.series.append({"series": f"{metric}{{{pairs}}}", "values": values})
+
+    def evidence(self, cause: str, cost: float = 0.16, /, **labels: object) -> None:
+        self.add(
+            "rank:argus_evidence:lost_ratio", f"_x{BEGIN} {cost}x{SAMPLES - BEGIN}", cause=cause, **labels
+        )
+
+    def ratio(self, metric: str, value: float, /, **labels: object) -> None:
+        self.add(metric, f"{value}x{SAMPLES}", **labels)
+
+
+def findings(storage: Storage) -> None:
+    """One of each kind, each in a job of its own: of one job only the costliest would page."""
+
+    def job(name: str) -> dict[str, object]:
+        storage.job(name)
+        return {"training_job": name}
+
+    forward = {"phase": "forward", "group": "dp:0"}
+    slow = job("slow") | {"rank": 7}
+    storage.evidence("gpu-compute", **slow, **forward)
+    storage.ratio(
+        "rank:argus_phase_duration_seconds:median_ratio",
+        1.5,
+        **slow,
+        **forward,
+        kind="compute",
+        source="event",
+    )
+    storage.ratio("rank:argus_phase_slow:lost_ratio", 0.16, **slow, **forward, kind="compute", source="event")
+    storage.ratio(
+        "argus_l3_trace_info", 1, **slow, trace_key="slow/2026-11-25/7/w.perfetto-trace", suspect="true"
+    )
+    storage.evidence("host-cpu", **job("host"), rank=3, phase="all")
+    tensor_parallel = job("set")
+    for rank in range(4, 8):
+        storage.evidence(
+            "suspect-set", 0.2 - rank / 1000, **tensor_parallel, rank=rank, **forward, set="tp:dp1"
+        )
+    data = {"phase": "data", "group": "dp:0"}
+    loading = job("loading") | {"rank": 2}
+    storage.evidence("data-input", 0.034, **loading, **data)
+    storage.ratio(
+        "rank:argus_phase_duration_seconds:median_ratio", 4.25, **loading, **data, kind="host", source="host"
+    )
+    storage.ratio("rank:argus_phase_slow:lost_ratio", 0.034, **loading, **data, kind="host", source="host")
+    storage.evidence("host-gc", **job("collecting"), rank=2, phase="all")
+    storage.evidence("host-gc", 0.08, **job("unsynchronised"), phase="all")
+    storage.evidence("host-jit", **job("compiling"), rank=2, phase="all")
+    storage.evidence("host-alloc", 0.08, **job("pinning"))
+    working = job("working")
+    storage.evidence("workload", 0.08, **working, rank=5, **forward)
+    for rank in RANKS:
+        storage.ratio("rank:argus_work:rate", 1.4 if rank == 5 else 1, **working, rank=rank)
+    storage.evidence("work-uneven", 0.04, **job("uneven"))
+    storage.evidence("collective-late", **job("late"), rank=9, phase="dp-allreduce", group="dp:0")
+    linked = job("link")
+    storage.evidence("link-slow", **linked, phase="edp-allreduce", group="edp:1")
+    storage.ratio(
+        "group:argus_collective_transfer:ratio", 2.13, **linked, phase="edp-allreduce", group="edp:1"
+    )
+    regressed = job("regressed")
+    storage.evidence("regression", 0.23, **regressed)
+    storage.ratio("job:argus_iteration:regression_ratio", 1.3, **regressed, rank=0)
+    storage.evidence("fabric", 0.1, **job("network"))
+    jittering = job("jittering")
+    storage.evidence("jitter", 0.03, **jittering)
+    storage.ratio("job:argus_iteration:jitter_ratio", 2.37, **jittering)
+    storage.evidence("regression", 0.23, training_job="nowhere", cluster="")
+    storage.ratio("job:argus_ranks:count", 1, training_job="nowhere", cluster="")
+
+
+def hangs(storage: Storage) -> None:
+    stories: dict[str, dict[str, object]] = {
+        "hanging": {"cause": "hang", "rank": 3, "phase": "forward"},
+        "loader": {"cause": "hang", "rank": 3, "phase": "data"},
+        "stopped": {"cause": "hang", "rank": 3, "phase": "none"},
+        "collective": {"cause": "hang-comm", "phase": "tp-allreduce", "group": "tp:3"},
+        "unknown": {},
+    }
+    for name, evidence in stories.items():
+        storage.job(name)
+        storage.add("job:argus_stalled:seconds", f"_x{BEGIN} 60+15x{SAMPLES - BEGIN}", training_job=name)
+        if evidence:
+            cause = str(evidence.pop("cause"))
+            storage.evidence(cause, 1, training_job=name, **evidence)
+        if "rank" in evidence:
+            place = {"node": "gpu-0", "gpu_uuid": "GPU-3", "stage": "named"}
+            storage.ratio(
+                "rank:argus_stall_suspect:bool", 1, training_job=name, rank=evidence["rank"], **place
+            )
+
+
+def kernels(storage: Storage) -> None:
+    where = {"stream": "compute", "verdict": "culprit"}
+    for cause in WORKER_CAUSES:
+        team = "algorithm" if cause == "workload" else "operations"
+        name = f"kernels-{cause}"
+        storage.job(name)
+        for rank in range(1, 1 + WORKER_CAUSES.index(cause)) if cause != WORKER_CAUSES[0] else [0]:
+            kernel = "all" if rank == 2 else f"gemm_{rank}"
+            shift = 0.1 + rank / 100
+            storage.ratio(
+                "argus_l3_anomaly",
+                shift,
+                training_job=name,
+                rank=rank,
+                kernel=kernel,
+                cause=cause,
+                team=team,
+                **where,
+            )
+    shift = {"role": "r", "stream": "compute"}
+    for kernel, cause, value in [
+        ("gemm", "gpu-compute", 0.2),
+        ("copy", "gpu-transfer", 0.3),
+        ("attention", "gpu-compute", 0.1),
+    ]:
+        node = {"coordinate": "node", "value": "gpu-2", "cause": cause, "team": "operations"}
+        storage.ratio("argus_l3_group_shift", value, kernel=kernel, **shift, **node)
+    none = {"coordinate": "none", "value": "", "cause": "gpu-compute", "team": "operations"}
+    storage.ratio("argus_l3_group_shift", 0.2, kernel="gemm", **shift, **none)
+
+
+def health(storage: Storage) -> None:
+    storage.series.clear()
+    for name, lost in (("one", [11]), ("crashed", RANKS)):
+        for rank in RANKS:
+            who = {"training_job": name, "rank": rank}
+            died = f"1x{BEGIN} 0x{SAMPLES - BEGIN}" if rank in lost else f"1x{SAMPLES}"
+            storage.add("argus_rank_up", died, **who)
+            storage.add("argus_rank_number", f"{rank}x{SAMPLES}", **who)
+            storage.add(
+                "argus_rank_info", f"1x{SAMPLES}", **who, node=f"gpu-{rank // 4}", gpu_uuid=f"GPU-{rank}"
+            )
+    for rank in range(6):
+        who = {"training_job": "incomplete", "rank": rank}
+        storage.ratio("argus_rank_up", 1, **who)
+        storage.ratio("argus_group_expected_ranks", 8, **who, group="dp:0")
+        storage.ratio("argus_group_expected_ranks", 4, **who, group=f"dp:{rank // 4}:tp")
+    for node in ("a", "b"):
+        storage.ratio("argus_rank_info", 1, training_job="twice", rank=0, node=node, gpu_uuid="GPU-0")
+    for rank in range(3):
+        who = {"training_job": JOB, "rank": rank}
+        storage.ratio("argus_channel_up", 0, **who, channel="kernels")
+        storage.ratio("argus_channel_info", 1, **who, channel="kernels", reason="profiler_conflict")
+        storage.add("argus_records_total", f"0+1500x{SAMPLES}", **who, channel="kernels")
+        storage.add(
+            "argus_records_dropped_total", f"0+60x{SAMPLES}", **who, channel="kernels", reason="ring_full"
+        )
+        storage.add("argus_producer_cpu_seconds_total", f"0+0.3x{SAMPLES}", **who, channel="phases")
+    storage.series.append({"series": "argus_l3_last_success_timestamp_seconds", "values": "300x20 stale"})
+    seldom = " ".join("30" if sample % 4 < 1 else "_" for sample in range(SAMPLES))
+    storage.series.append(
+        {"series": 'argus_rules_interval_seconds{rule_group="argus-phases"}', "values": seldom}
+    )
+
+
+STORIES = {findings: ["decision"], hangs: ["decision"], kernels: ["decision"], health: ["job", "health"]}
+"""With the files of rules that are about them."""
+
+
+@functools.cache
+def told() -> list[tuple[Texts, Texts]]:
+    """Labels and annotations of all that the stories tell."""
+    found: list[tuple[Texts, Texts]] = []
+    for story, concerns in STORIES.items():
+        storage = Storage()
+        story(storage)
+        files = [ROOT / "rules" / f"argus.{concern}.rules.yaml" for concern in concerns]
+        rules = yaml.load(files[-1].read_text(encoding="utf-8"), yaml.CSafeLoader)
+        alerts = [rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
+        test = {"interval": f"{STEP}s", "input_series": storage.series}
+        document: Document = {**rules_of(files), "evaluation_interval": "5s", "tests": [test]}
+        found += firing(document, alerts, AT)
+    return found
+
+
+def page() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """As it is written: by alert, what is told of each job."""
+    by_alert: dict[str, list[dict[str, str]]] = {}
+    for labels, texts in told():
+        words = {name: texts[name] for name in ("summary", "description")}
+        by_alert.setdefault(labels["alertname"], []).append({"severity": labels["severity"], **words})
+    for alert in sorted(by_alert):
+        yield alert, sorted(by_alert[alert], key=lambda words: words["summary"])
+
+
+def test_the_texts_are_as_they_were_read() -> None:
+    found = dict(page())
+    if os.environ.get("ARGUS_GOLDEN"):
+        text = yaml.safe_dump(found, sort_keys=False, width=110, allow_unicode=True)
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert found == yaml.safe_load(GOLDEN.read_text(encoding="utf-8"))
