@@ -15,8 +15,8 @@ pytestmark = needs_promtool
 RULES = Path(__file__).resolve().parents[2] / "rules"
 PAGE = Path(__file__).with_name("pages") / "dcgm-exporter.txt"
 """Two GPUs of host1: the first is hot, its power is braked, and its link has half of its lanes; the second
-has fallen off the bus. In the form of dcgm-exporter 3.3 with its default counters and some that sites turn on;
-written by hand."""
+has fallen off the bus. In the form of dcgm-exporter 3.3 with its default counters and some that sites turn
+on; written by hand."""
 GPUS = ("GPU-6a3c1f0e-0b1d-4c55-9a0e-1f6f0a7f1c02", "GPU-b5a7d2c4-93f8-4be1-8e17-7c2f5d3e9a10")
 SAMPLES = 70
 """Every 5 s: what decides is asked so often, and finds after three minutes."""
@@ -134,7 +134,7 @@ def test_two_jobs_on_one_gpu_break_nothing() -> None:
 
 @pytest.mark.parametrize("named", ["", "2"])
 def test_hardware_accuses_nobody(named: str) -> None:
-    """A GPU in trouble whose rank is not named is not told of; one without exporters is named all the same."""
+    """A GPU in trouble whose rank is not named is not told; one without exporters is named all the same."""
     inputs = job(named=named) + (page() if not named else [])
     assert not told(inputs, "rank:argus_hardware:current", {})
     query = 'count(rank:argus_verdict:active{verdict="culprit"})'
