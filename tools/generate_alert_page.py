@@ -78,7 +78,9 @@ def _told_causes(expr: str) -> Sequence[str]:
 
 
 def _severity(rule: Mapping[str, Any]) -> str:
-    severity = _label(rule, "severity")
+    # Where it depends on what is found, the expression sets it.
+    found = re.findall(r'"severity", "(\w+)"', str(rule["expr"]))
+    severity = _label(rule, "severity") or " or ".join(found)
     return f"{severity} ({rule.get('for', 'no wait')})" if severity else ""
 
 
@@ -96,6 +98,8 @@ def _cause(row: Row) -> str:
         at: ", ".join(id for one in row.get("yields", ()) if one["at"] == at for id in one["to"])
         for at in ("rank", "job")
     }
+    if row.get("info"):
+        yields["job"] = "whatever is told"
     cause = row.get("cause", row["id"]) if "team" in row else "none, it only explains"
     most = row.get("most", "page" if row["as"] == "hang" else "")
     columns = row["id"], row["words"], cause, row.get("team", ""), most, yields["rank"], yields["job"]

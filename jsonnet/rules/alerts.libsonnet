@@ -66,7 +66,7 @@ function(c, l, rows)
     },
     ArgusIterationJitter: {
       causes: ['jitter'],
-      much: times('max(max_over_time(job:argus_iteration:jitter_ratio{<job>}[' + duration.range(c, 900 * c.second) + ']))', 'up to', 'times the shortest', '%.1f'),
+      much: times('max(max_over_time(job:argus_iteration:jitter_ratio{<job>}[' + duration.range(c, 900 * c.second) + ']))', 'up to', 'times the mean', '%.1f'),
     },
   };
   local mine(alert, row) =

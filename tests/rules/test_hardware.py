@@ -134,7 +134,7 @@ def test_two_jobs_on_one_gpu_break_nothing() -> None:
 
 @pytest.mark.parametrize("named", ["", "2"])
 def test_hardware_accuses_nobody(named: str) -> None:
-    """A GPU in trouble whose rank is not named is not told of; one without exporters is named as ever."""
+    """A GPU in trouble whose rank is not named is not told; one without exporters is named all the same."""
     inputs = job(named=named) + (page() if not named else [])
     assert not told(inputs, "rank:argus_hardware:current", {})
     query = 'count(rank:argus_verdict:active{verdict="culprit"})'

@@ -77,7 +77,7 @@ def unknown_in_pages(rules: Sequence[Rule], root: Path = ROOT) -> Iterator[str]:
 
 
 def misnamed(rules: Sequence[Rule]) -> Iterator[str]:
-    """Records that are neither level:metric:operations nor of the rules themselves, odd names of alerts."""
+    """Records that are neither level:metric:operations nor of the rules themselves; odd names of alerts."""
     for rule in rules:
         if rule.is_alert:
             if not re.fullmatch(r"Argus([A-Z][a-z0-9]*)+", rule.name):

@@ -11,7 +11,13 @@ SEVERITIES = ("info", "ticket", "page")
 """From quiet to loud."""
 
 ABOUT_ARGUS = frozenset(
-    {"ArgusChannelDown", "ArgusRecordsDropped", "ArgusOverheadBudget", "ArgusL3WorkerBehind"}
+    {
+        "ArgusChannelDown",
+        "ArgusRecordsDropped",
+        "ArgusOverheadBudget",
+        "ArgusL3WorkerBehind",
+        "ArgusRulesBehind",
+    }
 )
 """Alerts on the state of ARGUS itself: they find no fault of a training job."""
 
