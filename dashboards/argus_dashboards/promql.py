@@ -56,8 +56,9 @@ def state_of_job(selector: str) -> str:
         if name not in ("slow", "stalled")
     ]
     codes = {name: code for code, name in enumerate(STATE_COLOURS_OF_JOB)}
-    states.append(f"{codes['slow']} * (job:argus_lost:ratio{{{selector}}} >= {LOST_FLOOR}) ^ 0")
+    # Of two without a class the first counts.
     states.append(f"{codes['stalled']} * job:argus_stalled:seconds{{{selector}}} ^ 0")
+    states.append(f"{codes['slow']} * (job:argus_lost:ratio{{{selector}}} >= {LOST_FLOOR}) ^ 0")
     return "max by ({}) (\n  {}\n)".format(JOB_LABELS, "\n  or ".join(states))
 
 

@@ -98,7 +98,7 @@ def test_a_misspelt_series_in_a_page_or_dashboard_is_named(copy: Path) -> None:
     broken(copy / "docs/runbooks/ArgusRankMissing.md", "argus_rank_up{", "argus_rank_pu{")
     broken(
         copy / "dashboards/generated/argus-job.json",
-        "job:argus_iteration_seconds:recent",
+        "job:argus_iteration_recent:seconds",
         "job:argus_iteration:recnt",
     )
     found = list(names.unknown_in_pages(rules("rules"), copy))

@@ -101,13 +101,15 @@ _STACK = lines(
     by_phase=True,
 )
 
+_NO_PAUSE = 'phase!~"gc|compile|jit"'  # the mixin's pausePhases
 _COVERAGE = lines(
     "Groups that are not judged",
     """
     Share of its ranks that report the phase, of the worst group, where that is less than half: the rest is no
-    majority, so nothing is said of the group. Empty is good.
+    majority, so nothing is said of the group. Empty is good. Pauses (gc, compile) are left out: few ranks
+    have them at a time.
     """,
-    [("{{phase}}", f"min by (phase) (group:argus_phase_coverage:low_ratio{{{PHASES}}})")],
+    [("{{phase}}", f"min by (phase) (group:argus_phase_coverage:low_ratio{{{PHASES}, {_NO_PAUSE}}})")],
     unit=RATIO,
     calcs=("lastNotNull", "min"),
     by_phase=True,

@@ -1,4 +1,4 @@
-"""Two clusters with a job of one name, as a Prometheus that holds both shows them."""
+"""What dashboards show of a few jobs in a real Prometheus; two have one name, in two clusters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from argus_core import remote_write
 from argus_core.remote_write import Labels
 from argus_dashboards.inspection import queries
 from argus_dashboards.probe import Answer, Source, Span, all_uids, load, resolve
+from argus_dashboards.theme import STATE_COLOURS_OF_JOB
 
 pytestmark = pytest.mark.servers
 JOB = "llm"
 COSTS = {"a": 0.2, "b": 0.3}
 """Share of the time that rank 1 costs the job of each cluster."""
+HANGS = {"rank": "3", "verdict": "culprit", "cause": "hang-host", "team": "operations", "level": "L1"}
 
 
 def series(cluster: str, place: int) -> Iterator[tuple[Labels, float]]:
@@ -63,7 +65,10 @@ def series(cluster: str, place: int) -> Iterator[tuple[Labels, float]]:
 def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
     """Both jobs, for five minutes."""
     server = PrometheusServer(tmp_path_factory.mktemp("prometheus"))
-    told = [one for place, cluster in enumerate(COSTS) for one in series(cluster, place)]
+    told = [one for place, cluster in enumerate(COSTS) for one in series(cluster, place)] + [
+        *a_set("a"),
+        *a_stall(),
+    ]
     try:
         server.start()
         end = int(time.time())
@@ -74,8 +79,33 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
         server.stop()
 
 
-def ask(source: Source, uid: str, cluster: str) -> list[Answer]:
-    given = {"training_job": JOB, "cluster": cluster, "kernel": "k", "role": "pp0", "rank": "1"}
+def a_set(cluster: str) -> Iterator[tuple[Labels, float]]:
+    """One of the ranks of a tensor-parallel group is slow, and they wait for one another."""
+    job = {"cluster": cluster, "training_job": "tp", "set": "tp:dp0"}
+    named = {**job, "cause": "gpu-compute", "team": "operations", "level": "L2", "most": "page"}
+    yield remote_write.labels_of("rank:argus_finding:lost_ratio", **named), 0.1
+    for rank in ("0", "1"):
+        where = {"rank": rank, "phase": "forward", "group": "stage:0"}
+        verdict = {**named, **where, "row": "suspect-set"}
+        yield remote_write.labels_of("rank:argus_verdict:lost_ratio", **verdict), 0.1
+        seen = {**job, **where, "cause": "suspect-set", "detector": "mean"}
+        yield remote_write.labels_of("rank:argus_evidence:lost_ratio", **seen), 0.1
+
+
+def a_stall() -> Iterator[tuple[Labels, float]]:
+    """A job that stands still, of which a finding is still remembered."""
+    for name, value, labels in (
+        ("job:argus_stalled:seconds", 600.0, {}),
+        ("job:argus_iteration:class", 1.0, {"class": "stable"}),
+        ("job:argus_lost:ratio", 0.1, {}),
+        ("job:argus_ranks:count", 4.0, {}),
+        ("rank:argus_verdict:active", 1.0, HANGS),
+    ):
+        yield remote_write.labels_of(name, cluster="a", training_job="still", **labels), value
+
+
+def ask(source: Source, uid: str, cluster: str, job: str = JOB) -> list[Answer]:
+    given = {"training_job": job, "cluster": cluster, "kernel": "k", "role": "pp0", "rank": "1"}
     values = resolve(source, load(uid), given)
     asked = (query for query in queries(load(uid)) if not query.panel.startswith("variable "))
     return [source.ask(query, values) for query in asked]
@@ -95,6 +125,7 @@ def test_each_has_its_row_and_its_cost(source: Source) -> None:
         for answer in ask(source, "argus-jobs", ".*")
         if (answer.query.panel, answer.query.ref) == ("Training jobs", "D")
         for one in answer.result
+        if one["metric"]["training_job"] == JOB
     }
     assert lost == pytest.approx(COSTS)
 
@@ -108,3 +139,30 @@ def test_a_chosen_cluster_shows_its_own_host(source: Source) -> None:
         for one in answer.result
     )
     assert (found["node"], found["phase"], found["alertname"]) == ("b1", "forward", "ArgusStragglerRank")
+
+
+def test_of_a_set_the_phase_and_the_ranks_are_shown(source: Source) -> None:
+    """It is named without a rank; those that stand out are listed beside it."""
+    answers = {answer.query.panel: answer.result for answer in ask(source, "argus-job", "a", "tp")}
+    (found,) = (one["metric"] for one in answers["Whose fault it is"])
+    assert (found["set"], found["row"], found["phase"], found.get("rank")) == (
+        "tp:dp0",
+        "suspect-set",
+        "forward",
+        None,
+    )
+    assert {one["metric"]["rank"] for one in answers["Suspect sets"]} == {"0", "1"}
+
+
+def test_a_job_that_stands_still_loses_everything(source: Source) -> None:
+    """Whatever was found before; whoever hangs costs that, and the job is stalled."""
+    answers = {answer.query.panel: answer.result for answer in ask(source, "argus-job", "a", "still")}
+
+    def value(panel: str) -> float:
+        (one,) = answers[panel]
+        return float(one["value"][1])
+
+    assert value("Time lost now") == 1.0
+    assert value("GPUs lost now") == 4.0
+    assert value("State of the job") == [*STATE_COLOURS_OF_JOB].index("stalled")
+    assert (value("Whose fault it is"), answers["Whose fault it is"][0]["metric"]["rank"]) == (1.0, "3")
