@@ -58,10 +58,13 @@ function(c, l) {
         max by (%(job)s) (
           (%(transfer)s - min_over_time(%(transfer)s[%(window)s]))
           * on (%(phase)s) quantile by (%(phase)s) (0.5, %(spans)s)
+          and on (%(phase)s) %(transfer)s >= %(ratio)s * min_over_time(%(transfer)s[%(window)s])
         ) >= %(least)s
       |||, {
         job: l.job,
         phase: l.phase,
+        // The shortest of a group wanders, and its least value of an hour is below most: it must be as slow as a slow link.
+        ratio: c.linkRatio,
         transfer: 'job:argus_collective_transfer:seconds',
         window: duration.range(c, 2 * c.spreadWindow),
         spans: spans,
