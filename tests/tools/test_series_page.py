@@ -43,9 +43,9 @@ def test_the_sentence_stands_above_its_rule_and_changes_nothing() -> None:
 def test_every_flavour_carries_the_sentences_and_no_file_the_fields() -> None:
     """A hidden field is not rendered; our own renderer writes it as a comment."""
     files = dict(render())
-    for folder in ("rules", "rules/test", "rules/portable"):
-        text = files[Path(folder) / "argus.work.rules.yaml"]
-        assert "  # By how much a rank has more to do" in text
+    for folder in ("rules", "rules/test"):
+        text = files[Path(folder) / "argus.job.rules.yaml"]
+        assert "  # Ranks that are alive." in text
         assert "about:" not in text
     assert Path("notes") not in files
 
