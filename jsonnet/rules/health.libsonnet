@@ -152,7 +152,7 @@ local beat = 'argus_rules_interval_seconds';
         },
       }),
       words.alert(about='itself', alert={
-        about:: 'A ruler that is too slow leaves out evaluations, of some groups or of all: what must last then comes late or not at all. It sees nothing of a ruler that stands still or of a group that is not loaded, as it is a rule itself: let another Prometheus watch argus_rules_info. A ruler that evaluates in time and stores late is seen once it is minutes late.',
+        about:: 'A ruler that leaves out evaluations, of some groups or of all, or that stores them minutes late. As it is a rule itself, it sees nothing of a ruler that stands still, nor of groups that are not loaded: let another Prometheus watch argus_rules_info.',
         alert: 'ArgusRulesBehind',
         expr: text.fill(|||
           max by (%(site)s) (
