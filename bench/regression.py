@@ -4,7 +4,7 @@
 
 Two hours of the rules take an engine a second or more, and the twin a tenth of that without a server: so six
 hours at each age and step, and hundreds of healthy hours, can be had. Both say the same of the same samples
-(`tests/rules/test_next_regression.py`). Durations are seconds; steps vary by 5 %.
+(`tests/rules/test_regression.py`). Durations are seconds; steps vary by 5 %.
 """
 
 from __future__ import annotations
@@ -171,7 +171,8 @@ def _recent(seconds: Floats, units: Floats, start: int, now: int) -> Floats:
     for ago_s in RECENTS_S:
         begin = now - ago_s // INTERVAL_S
         if begin >= start and units[0, now] - units[0, begin] >= LEAST:
-            return (seconds[now] - seconds[begin]) / (units[:, now] - units[:, begin])
+            mean: Floats = (seconds[now] - seconds[begin]) / (units[:, now] - units[:, begin])
+            return mean
     return np.full(2, np.nan)
 
 

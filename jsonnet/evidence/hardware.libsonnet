@@ -54,7 +54,7 @@ function(c, l)
       |||, {
         place: place,
         rank: l.rank,
-        gpu: byGpu('\n    ' + std.join('\n    or on (UUID, field) ', [label(fields[field], 'field', field) for field in std.objectFields(fields)]) + '\n  '),
+        gpu: byGpu('\n    ' + std.join('\n    or ', [label(fields[field], 'field', field) for field in std.objectFields(fields)]) + '\n  '),
       }),
     },
     {
