@@ -139,10 +139,8 @@
     costliest: 0.8,
 
     // ---- kernels ----------------------------------------------------------------------------------------------
-    // Shift of a kernel (ratio to its peers, less 1) that is told where no finding tells it; and what a restart of the worker
-    // may take until that ends.
+    // Shift of a kernel (ratio to its peers, less 1) that is told where no finding tells it.
     kernelShift: 0.03,
-    kernelLookback: 180 * c.second,
 
     // ---- ARGUS itself -----------------------------------------------------------------------------------------
     health: {

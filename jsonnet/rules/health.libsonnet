@@ -28,7 +28,6 @@ local beat = 'argus_rules_interval_seconds';
       rank: l.rank,
       group: l.list(['group']),
       place: l.list(['rank', 'node', 'gpu_uuid']),
-      rankGroup: l.list(['rank', 'group']),
       channel: channel,
       reason: l.list(['rank', 'channel', 'reason']),
       jobChannel: l.list(['channel']),
@@ -53,19 +52,19 @@ local beat = 'argus_rules_interval_seconds';
         expr: 'vector(1)',
       },
       words.alert(about='coverage', alert={
-        about:: 'One for all ranks that a job has lost, however many. Who never came is missing from the groups of the topology.',
+        about:: 'One for all ranks that a job has lost, however many. Who never came is missing from the groups of the topology; two scrapers in one store hide that, as counting each rank once takes three times as long.',
         alert: 'ArgusRankMissing',
         expr: text.fill(|||
           count by (%(job)s) (max by (%(rank)s) (%(up)s) == 0)
           or on (%(job)s) max by (%(job)s) (
-            group:argus_ranks:expected - on (%(group)s) count by (%(group)s) (max by (%(rankGroup)s) (%(expected)s)) > 0
+            group:argus_ranks:expected - on (%(group)s) count by (%(group)s) (%(expected)s) > 0
           ) and on (%(job)s) job:argus_ranks:count
         |||, at { up: l.raw('argus_rank_up'), expected: l.raw('argus_group_expected_ranks') }),
         'for': duration.of(h.missing),
         labels: ticket('operations'),
         annotations: {
           local lost = 'bottomk(' + most + ', max by (rank) (argus_rank_number{<job>}) and on (rank) max by (rank) (argus_rank_up{<job>}) == 0)',
-          local groups = 'topk(3, group:argus_ranks:expected{<job>} - on (group) count by (group) (max by (rank, group) (argus_group_expected_ranks{<job>})) > 0)',
+          local groups = 'topk(3, group:argus_ranks:expected{<job>} - on (group) count by (group) (argus_group_expected_ranks{<job>}) > 0)',
           summary: words.text(ranks(words.ranks(
             lost,
             before='lost: ',
@@ -152,7 +151,7 @@ local beat = 'argus_rules_interval_seconds';
         },
       }),
       words.alert(about='itself', alert={
-        about:: 'A ruler that is too slow leaves out evaluations: what must last then comes late or not at all. A rule itself, it sees nothing of a ruler that stands still, nor of a group that is not loaded: let another Prometheus watch argus_rules_info.',
+        about:: 'A ruler that leaves out evaluations, of some groups or of all, or that stores them minutes late. As it is a rule itself, it sees nothing of a ruler that stands still, nor of groups that are not loaded: let another Prometheus watch argus_rules_info.',
         alert: 'ArgusRulesBehind',
         expr: text.fill(|||
           max by (%(site)s) (

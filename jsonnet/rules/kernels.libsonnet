@@ -9,8 +9,8 @@ local writing = import '../lib/words.libsonnet';
 
 function(c, l, rows)
   local words = writing(c);
-  // The worker's series end when it does: a restart withdraws nothing.
-  local lately(series) = 'last_over_time(' + series + '[' + duration.range(c, c.kernelLookback) + '])';
+  // The worker's series end when it does: a restart, which takes less than this, withdraws nothing.
+  local lately(series) = 'last_over_time(' + series + '[' + duration.range(c, 180 * c.second) + '])';
   local anomaly(matchers) = lately(l.raw('argus_l3_anomaly', ['verdict="culprit"'] + matchers));
   local shift(matchers) = lately(l.raw('argus_l3_group_shift', matchers));
   // Worker and phases find the same rank within some minutes of each other, and a finding must last before it is told.
