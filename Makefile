@@ -8,7 +8,7 @@ TRACEML := .venv/.argus-traceml
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup torch frameworks traceml demo check test prometheus verify lint fmt generate preview clean
+.PHONY: all help setup torch frameworks traceml demo check test prometheus verify lint fmt generate preview dist clean
 
 all: fmt generate lint test  ## format, generate, lint, test
 
@@ -16,12 +16,12 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
 
 setup: $(SETUP)  ## virtual environment, packages, Prometheus tools (once)
-$(SETUP): pyproject.toml tools/setup.sh tools/cupti_headers.py native/CMakeLists.txt $(wildcard native/*/*.cpp native/*/*.h native/*/*.hpp native/*/CMakeLists.txt)
+$(SETUP): pyproject.toml tools/setup.sh tools/cupti_headers.py native/CMakeLists.txt native/older_glibc.cpp $(wildcard native/*/*.cpp native/*/*.h native/*/*.hpp native/*/CMakeLists.txt)
 	@PYTHON=$(PYTHON) tools/setup.sh
 	@touch $@
 
 torch: $(TORCH)  ## PyTorch, for the training demo and the training tests (once)
-$(TORCH): $(SETUP)
+$(TORCH): $(SETUP) tests/frameworks/packages.txt
 	@PYTHON=$(PYTHON) tools/setup.sh --torch
 	@touch $@
 
@@ -45,7 +45,7 @@ check: lint  ## at every commit, in 3 minutes: lint, types, the tests that are q
 
 test: torch $(FRAMEWORKS) lint  ## everything that CI checks; with CI=true a skip that is not in tests/skips.py fails
 	@pytest -q -n 2 --dist worksteal -m "not e2e" $(PYTEST_ARGS)
-	@pytest -q -m e2e $(PYTEST_ARGS)  # alone: real servers and training jobs need the cores
+	@pytest -q -m e2e --durations=30 --durations-min=10 $(PYTEST_ARGS)  # alone: real servers and training jobs need the cores
 
 prometheus: setup  ## a newer Prometheus than Debian 12 has, into .venv/prometheus (SUITE=trixie)
 	@tools/newer_prometheus.sh $(or $(SUITE),sid)
@@ -71,6 +71,9 @@ generate: setup  ## rules, dashboards and reference pages from their sources
 
 preview: setup  ## dashboards as pages (build/preview) and pictures (docs/img), over a simulated fleet
 	@PYTHONPATH=dashboards:. python -m argus_preview $(PREVIEW_ARGS)
+
+dist: setup  ## wheels and sdist into dist/, checked; the last line is JSON
+	@python -m tools.dist
 
 clean:  ## remove what the build made
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .run

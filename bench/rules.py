@@ -101,7 +101,14 @@ def fleet(ranks: int) -> Iterator[Series]:
             0.0,
         )
         yield Series(remote_write.labels_of("argus_gc_pause_seconds_sum", **base, generation="2"), 1.0, 0.001)
+        yield Series(remote_write.labels_of("argus_rank_number", **base), rank, 0.0)
         for phase, kind in PHASES.items():
+            waits = "none" if kind == "compute" else phase[:2]
+            yield Series(
+                remote_write.labels_of("argus_phase_info", **base, phase=phase, kind=kind, waits=waits),
+                1.0,
+                0.0,
+            )
             seconds = STEP_SECONDS / len(PHASES) * (1 + 0.005 * rng.standard_normal())
             seconds *= 1.6 if rank == _SLOW and kind == "compute" else 1.0
             group = groups[phase[:2]] if kind == "comm" else groups["dp"]
@@ -118,7 +125,7 @@ def fleet(ranks: int) -> Iterator[Series]:
 
 def rules_file(folder: Path, evaluation: float = SCRAPE) -> Path:
     """All rules and alerts, with one rule group for each phase of the fleet; seconds between evaluations."""
-    config = json.dumps({"phases": list(PHASES), "evaluationInterval": evaluation})
+    config = json.dumps({"phases": list(PHASES), "interval": evaluation})
     source = (
         f"local argus = (import 'mixin.libsonnet') + {{ _config+:: {config} }};"
         " { groups: argus.prometheusRules.groups + argus.prometheusAlerts.groups }"

@@ -120,7 +120,8 @@ def overhead(_: Options) -> Iterator[Promise]:
 
 def torches(_: Options) -> Iterator[Promise]:
     """Real training programs on the oldest torch that is supported, and on the newest that was tried."""
-    for version in ("2.4.1", "2.15.0"):
+    packages = (REPOSITORY / "tests" / "frameworks" / "packages.txt").read_text()
+    for version in re.findall(r"^# torch==(\S+) the (?:oldest|newest)", packages, re.MULTILINE):
         command = [sys.executable, "-m", "tests.frameworks", "--torch", version]
         failed = subprocess.run(command, cwd=REPOSITORY, check=False).returncode
         yield at_most(f"training programs on torch {version}: exit status", failed, 0)
@@ -220,6 +221,7 @@ def long_forms(_: Options) -> Iterator[Promise]:
     yield passing_tests("worker: healthy chips and real traces, more seeds", *worker)
     training = ("tests/training/test_waits.py", "tests/training/test_compiled.py")
     yield passing_tests("training: all ways to compile, and to wait", *training)
+    yield passing_tests("remote write 1.0 and 2.0 into Prometheus", "tests/l3_worker/test_remote_write.py")
     yield passing_tests("manifests by the reference jsonnet", "tests/deploy/test_mixin_import.py")
 
 

@@ -19,6 +19,8 @@ local context = { as: 'context', yields: [] };
 local culprit = { as: 'culprit', yields: [], level: 'L2', most: 'page', info: false };
 // What two ways of measuring one thing differ by.
 local tie = 1.5;
+// Where ranks wait within the backward, unseen (`waits`), what is seen of a rank is what it does in the forward: a third.
+local hidden = 4;
 local pauses = ['host-gc', 'host-jit'];
 local host = pauses + ['host-cpu', 'host-alloc', 'data-input'];
 local ofRanks = host + ['kernel', 'gpu-compute'];
@@ -130,8 +132,7 @@ local moreWork = [
     team: 'operations',
     words: 'comes late to collectives, and none of its own phases says why',
     yields: [
-      { to: ['own-excess'], at: 'rank', factor: 2 },
-      { to: ['kept-waiting'], at: 'rank', factor: tie },
+      { to: ['own-excess', 'kept-waiting'], at: 'rank', factor: hidden },
       { to: ofRanks + ['link-slow', 'own-excess', 'more-work'], at: 'job', factor: tie },
       { to: ['suspect-set'], at: 'job', by: 'evidence', factor: tie },
     ],

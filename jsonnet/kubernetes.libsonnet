@@ -8,6 +8,7 @@ local network = import 'kubernetes/network.libsonnet';
 local operator = import 'kubernetes/operator.libsonnet';
 local training = import 'kubernetes/training.libsonnet';
 local worker = import 'kubernetes/worker.libsonnet';
+local version = import 'lib/version.libsonnet';
 
 {
   defaults:: {
@@ -16,8 +17,8 @@ local worker = import 'kubernetes/worker.libsonnet';
     monitoring: 'monitoring',
     prometheusAccount: 'prometheus-k8s',
     prometheusUrl: 'http://prometheus-operated.monitoring.svc:9090',
-    exporterImage: 'argus-exporter:0.1.0',
-    workerImage: 'argus-l3-worker:0.1.0',
+    exporterImage: 'argus-exporter:' + version,
+    workerImage: 'argus-l3-worker:' + version,
     // Nodes that train, and what keeps others off them.
     nodeSelector: { 'nvidia.com/gpu.present': 'true' },
     tolerations: [{ key: 'nvidia.com/gpu', operator: 'Exists', effect: 'NoSchedule' }],

@@ -17,6 +17,7 @@ from tools import (
     generate_rules,
     generate_scenarios,
     generate_series_page,
+    generate_version,
 )
 
 if __name__ == "__main__":
@@ -24,6 +25,7 @@ if __name__ == "__main__":
     statuses = [
         generator.main(sys.argv[1:])
         for generator in (
+            generate_version,  # the rules and the manifests carry it
             generate_rules,
             generate_alert_page,
             generate_causes,

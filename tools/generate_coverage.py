@@ -1,7 +1,7 @@
-"""docs/fault-coverage.md from the score that is committed beside it.
+"""docs/fault-coverage.md from the scores that are committed beside it.
 
-`python -m tools.generate_coverage` writes it; `--check` exits 1 where it is out of date. A new score is made
-by `argus-simulator score --json > docs/fault-coverage.json`.
+`python -m tools.generate_coverage` writes it; `--check` exits 1 where it is out of date. A line of
+docs/fault-coverage.jsonl is what `python -m bench.play --json` printed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 def main(arguments: Sequence[str] = ()) -> int:
     """0: written or up to date; 1: out of date."""
-    score = json.loads((DOCS / "fault-coverage.json").read_text())
+    scores = [json.loads(line) for line in (DOCS / "fault-coverage.jsonl").read_text().splitlines()]
     notes = yaml.safe_load((DOCS / "fault-coverage.notes.yaml").read_text()) or {}
     catalogue = [name.rpartition("/")[2] for name in rows(held_out=True)]
     return write_or_check(
-        {DOCS / "fault-coverage.md": page(score, notes, catalogue)}, check="--check" in arguments
+        {DOCS / "fault-coverage.md": page(scores, notes, catalogue)}, check="--check" in arguments
     )
 
 

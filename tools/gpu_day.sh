@@ -12,4 +12,13 @@ if ! .venv/bin/python -c 'import argus_exporter, torch' 2>/dev/null; then
   tools/setup.sh --torch >&2 || exit 3
 fi
 export PATH="$PWD/.venv/bin:$PATH"
+# What some steps measure where it is: the fallback's package, of the CUDA that torch has, and two frameworks. Without an
+# index the day goes on without them, and the steps say so.
+cuda=$(python -c 'import torch; print(torch.version.cuda or "")')
+if [ -n "$cuda" ]; then
+  python -c 'import cupti' 2>/dev/null || python -m pip install --quiet "cupti-python==$cuda.*" >&2 ||
+    echo "gpu-day: no cupti-python for CUDA $cuda: the step fallback will not run" >&2
+  [ -d .venv/frameworks ] || tools/setup.sh --frameworks >&2 || echo "gpu-day: no transformers, no lightning" >&2
+  export PYTHONPATH="$PWD/.venv/frameworks${PYTHONPATH:+:$PYTHONPATH}"
+fi
 exec .venv/bin/python -m bench.gpu_day "$@"

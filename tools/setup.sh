@@ -57,15 +57,17 @@ command -v chromium >/dev/null || command -v chromium-browser >/dev/null || comm
   apt_install chromium || say "no chromium: the tests of dashboard previews skip"
 
 if ! command -v c++ >/dev/null; then
-  say "no C++ compiler: installing without the native library (the numpy twins take its place)"
+  say "no C++ compiler: installing without native libraries: no kernels, and numpy in their place. docs/install.md: a wheel has them"
   export ARGUS_NO_NATIVE=1
 fi
 [ -x "$VENV/bin/python" ] || { say "creating $VENV"; "$PYTHON" -m venv "$VENV"; }
 say "installing Python packages into $VENV"
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-if [ "${1:-}" = --torch ] && ! "$VENV/bin/python" -c 'import torch' 2>/dev/null; then
-  say "installing torch==2.13.0"
-  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check torch==2.13.0
+torch=$(sed -n 's/^# \(torch==[^ ]*\) the usual one.*/\1/p' tests/frameworks/packages.txt)
+if [ "${1:-}" = --torch ] &&
+  ! "$VENV/bin/python" -c "import torch; assert torch.__version__.split('+')[0] == '${torch#torch==}'" 2>/dev/null; then
+  say "installing $torch"
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$torch"
 fi
 # install_apart FOLDER LIST: into a folder of their own below .venv, which nothing of ours imports from.
 install_apart() {

@@ -1,7 +1,8 @@
 """The anatomy of phases from a real GPU's marks, events and kernels.
 
-Besides the sums: how far inside a kernel of its stream a boundary of a span falls. Between kernels is where
-it belongs, so this is what the two clocks are apart.
+Besides the sums: how long kernels run in an iteration, against torch.profiler's timeline of the same
+training without ARGUS; and how far inside a kernel of its stream a boundary of a span falls. Between kernels
+is where it belongs, so this is what the two clocks are apart.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KernelArray
+from argus_exporter.kernels.anatomy import COMPUTE
 from argus_exporter.kernels.phase_anatomy import PhaseAnatomy
 from bench.gpu_day.collector import Connection, collecting
-from bench.gpu_day.observe import attached, trained
+from bench.gpu_day.observe import attached, base_environment, trained
 from bench.gpu_day.result import NotRun
 from bench.gpu_day.step import Day
 
-_STEPS, _MICRO_BATCHES = 40, 4
+_SIZE = ("40", "4")
+"""Steps, and micro-batches of a step."""
 
 
 def run(day: Day) -> dict[str, Any]:
     with collecting(day.work) as collector:
-        command = ("-m", "bench.gpu_day.starts", "micro_batches", str(_STEPS), str(_MICRO_BATCHES))
-        trained(attached(day, collector.path), *command)
+        trained(attached(day, collector.path), "-m", "bench.gpu_day.starts", "micro_batches", *_SIZE)
         collector.wait_ended()
+    timeline_ns = int(trained(base_environment(day), "-m", "bench.gpu_day.starts", "profiled", *_SIZE))
+    day.reach(f"kernels run for {timeline_ns / 1e3:.0f} us of a step, says torch.profiler")
     phases = next((one for one in collector.connections if one.gpu_spans), None)
     gpu = next(iter(collector.with_kernels()), None)
     if day.dry and phases is None:
@@ -55,6 +59,7 @@ def run(day: Day) -> dict[str, Any]:
         "marks_missing": max(len(phases.iterations) - len(marks), 0),
         "spans_divided": sum(totals.spans for totals in made.phases.values()),
         "parts_over_span_off": abs(divided / sum(own) - 1),
+        "compute_off": abs((made.iterations or [0])[COMPUTE] / (len(marks) - 1) / timeline_ns - 1),
         "boundaries_inside_ratio": len(inside) / max(2 * len(phases.gpu_spans), 1),
         "boundaries_inside_us_p99": float(np.quantile(inside, 0.99)) if len(inside) else 0.0,
     }

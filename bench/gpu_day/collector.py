@@ -13,6 +13,7 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray, join
+from argus_core.shared_page import PageReader
 from bench.seqpacket_server import SeqpacketServer
 
 
@@ -21,6 +22,7 @@ class Connection:
     """What came over one connection."""
 
     hello: wire.Hello
+    page: PageReader | None = None
     names: dict[int, str] = field(default_factory=dict)
     spans: list[wire.Span] = field(default_factory=list)
     gpu_spans: list[wire.GpuSpan] = field(default_factory=list)
@@ -74,9 +76,14 @@ class Collector:
     def _read(self, peer: socket.socket) -> None:
         connection: Connection | None = None
         try:
-            while packet := peer.recv(wire.MAX_MESSAGE_BYTES + 1):
+            while True:
+                packet, descriptors, _, _ = socket.recv_fds(peer, wire.MAX_MESSAGE_BYTES + 1, 1)
+                if not packet:
+                    break
                 for header, payload in wire.messages(packet):
                     connection = self._handle(connection, header, payload)
+                if connection is not None and descriptors:
+                    connection.page = PageReader(descriptors[0])
         except OSError:
             pass
         except Exception as error:

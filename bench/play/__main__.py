@@ -36,7 +36,7 @@ from argus_simulator.score.suites import Playable, held_out_seeds, playables
 from argus_simulator.stack.signals import StopSignals
 from bench.play.evaluate import LATE
 from bench.play.rules import UnplayableRules, read_rules, stages
-from bench.play.score import Batch, Engine, play
+from bench.play.score import Batch, Engine, play, stop_in_order
 
 _ROOT = Path(__file__).resolve().parents[2]
 _JOBS, _RANKS = 8, 160
@@ -126,7 +126,7 @@ def _score(options: argparse.Namespace, engine: Engine, scenes: list[Scene]) -> 
     signals = StopSignals()
     signals.raise_them()  # so that nobody's Prometheus is left behind
     with concurrent.futures.ProcessPoolExecutor(
-        options.processes, multiprocessing.get_context("spawn")
+        options.processes, multiprocessing.get_context("spawn"), initializer=stop_in_order
     ) as pool:
         try:
             capacity = Capacity(min(_JOBS, math.ceil(len(scenes) / options.processes)), _RANKS)
@@ -135,6 +135,9 @@ def _score(options: argparse.Namespace, engine: Engine, scenes: list[Scene]) -> 
                 played.append(done.result())
                 _tell(played[-1], reporter, quiet=bool(options.held_out))
         except BaseException:
+            # They would play their batches to the end, which takes minutes.
+            for worker in multiprocessing.active_children():
+                worker.terminate()
             pool.shutdown(cancel_futures=True)
             raise
         finally:

@@ -27,7 +27,7 @@ from argus_simulator.stack.processes import Server, start_server
 from argus_simulator.stack.repository import program
 from bench.play.alerts import Spell
 from bench.play.history import SCRAPE_MS, instance_of
-from bench.play.rules import EVALUATION_INTERVAL
+from bench.play.rules import EVALUATION_INTERVAL, read_rules
 
 _PATIENCE_S: Final = 2.0
 _FOREVER_S: Final = 7 * 86_400.0
@@ -51,17 +51,20 @@ class Lived:
     scrape_offsets_ms: dict[str, int]
     group_offsets_ms: dict[tuple[str, str], int]
     spells: list[Spell]
+    of_vmalert: list[Spell]
     lag_s: float
     errors: dict[str, str]
 
 
-def live(jobs: Mapping[str, Scenario], files: Sequence[Path], seconds: float) -> Lived:
-    """Play jobs, by their names, side by side for so long."""
+def live(
+    jobs: Mapping[str, Scenario], files: Sequence[Path], seconds: float, *, vmalert: bool = False
+) -> Lived:
+    """Play jobs, by their names, side by side for so long; with `vmalert`, that on the same samples too."""
     servers: list[Server] = []
     with tempfile.TemporaryDirectory(prefix="argus-live-") as name:
         folder = Path(name)
         try:
-            return _live(jobs, files, seconds, folder, servers)
+            return _live(jobs, files, seconds, folder, servers, vmalert)
         finally:
             for server in reversed(servers):
                 server.child.stop()
@@ -73,6 +76,7 @@ def _live(
     seconds: float,
     folder: Path,
     servers: list[Server],
+    vmalert: bool,
 ) -> Lived:
     sockets: dict[str, Path] = {}
     targets = []
@@ -84,8 +88,13 @@ def _live(
             exporter = _exporter(instance, sockets[instance], folder)
             servers.append(exporter)
             targets.append({"targets": [f"127.0.0.1:{exporter.port}"], "labels": {"instance": instance}})
-    prometheus = _prometheus(targets, files, folder)
+    victoria = _victoria(folder) if vmalert else None
+    servers += [] if victoria is None else [victoria]
+    prometheus = _prometheus(targets, files, folder, victoria)
     servers.append(prometheus)
+    if victoria is not None:
+        servers.append(_alertmanager(folder))
+        servers.append(_vmalert(files, folder, victoria, servers[-1]))
     running = [_Running(job, scenario, sockets) for job, scenario in jobs.items()]
     for one in running:
         one.thread.start()
@@ -93,7 +102,7 @@ def _live(
         time.sleep(seconds)
         for server in servers:
             server.child.check()
-        return _read(prometheus.url, running)
+        return _read(prometheus.url, running, None if victoria is None else victoria.url)
     finally:
         for one in running:
             one.player.stop()
@@ -136,13 +145,26 @@ def _exporter(instance: str, socket: Path, folder: Path) -> Server:
     )
 
 
-def _prometheus(targets: Sequence[Mapping[str, Any]], files: Sequence[Path], folder: Path) -> Server:
+def _prometheus(
+    targets: Sequence[Mapping[str, Any]], files: Sequence[Path], folder: Path, victoria: Server | None
+) -> Server:
     config = folder / "prometheus.yml"
-    content = {
+    content: dict[str, Any] = {
         "global": {"scrape_interval": f"{SCRAPE_MS}ms", "evaluation_interval": EVALUATION_INTERVAL},
         "rule_files": [str(file.resolve()) for file in files],
         "scrape_configs": [{"job_name": "argus", "static_configs": list(targets)}],
     }
+    if victoria is not None:
+        # What was scraped, and nothing that rules made of it.
+        recorded = {rule.record for rule in read_rules(files) if rule.record} | {"ALERTS", "ALERTS_FOR_STATE"}
+        dropped = {"source_labels": ["__name__"], "regex": "|".join(sorted(recorded)), "action": "drop"}
+        content["remote_write"] = [
+            {
+                "url": f"{victoria.url}/api/v1/write",
+                "write_relabel_configs": [dropped],
+                "queue_config": {"batch_send_deadline": "100ms"},
+            }
+        ]
     config.write_text(json.dumps(content))  # which is YAML
     return start_server(
         "prometheus",
@@ -157,10 +179,61 @@ def _prometheus(targets: Sequence[Mapping[str, Any]], files: Sequence[Path], fol
     )
 
 
+def _victoria(folder: Path) -> Server:
+    return start_server(
+        "victoria-metrics",
+        lambda port: [
+            program("victoria-metrics"),
+            f"-storageDataPath={folder / 'victoria'}",
+            f"-httpListenAddr=127.0.0.1:{port}",
+            "-search.latencyOffset=0s",  # else answers are half a minute old
+        ],
+        "/health",
+        folder / "victoria.log",
+    )
+
+
+def _alertmanager(folder: Path) -> Server:
+    """Whom vmalert tells, as it does not start without one."""
+    config = folder / "alertmanager.yml"
+    config.write_text(json.dumps({"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}))
+    return start_server(
+        "alertmanager",
+        lambda port: [
+            program("prometheus-alertmanager", "alertmanager"),
+            f"--config.file={config}",
+            f"--storage.path={folder / 'alertmanager'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--cluster.listen-address=",
+        ],
+        "/-/ready",
+        folder / "alertmanager.log",
+    )
+
+
+def _vmalert(files: Sequence[Path], folder: Path, victoria: Server, alertmanager: Server) -> Server:
+    return start_server(
+        "vmalert",
+        lambda port: [
+            program("vmalert"),
+            *(f"-rule={file.resolve()}" for file in files),
+            f"-datasource.url={victoria.url}",
+            "-datasource.queryStep=5m",
+            f"-remoteWrite.url={victoria.url}",
+            "-remoteWrite.flushInterval=1s",
+            f"-notifier.url={alertmanager.url}",
+            f"-evaluationInterval={EVALUATION_INTERVAL}",
+            f"-httpListenAddr=127.0.0.1:{port}",
+        ],
+        "/health",
+        folder / "vmalert.log",
+    )
+
+
 # -- what it did ------------------------------------------------------------------
 
 
-def _read(url: str, running: Sequence[_Running]) -> Lived:
+def _read(url: str, running: Sequence[_Running], victoria: str | None) -> Lived:
     end_ms = time.time_ns() // 1_000_000
     groups = _get(url, "rules")["groups"]
     offsets = {
@@ -179,17 +252,21 @@ def _read(url: str, running: Sequence[_Running]) -> Lived:
         for one in _series(url, "up", end_ms)
     }
     intervals = {rule["name"]: round(group["interval"] * 1000) for group in groups for rule in group["rules"]}
-    spells = [
-        spell
-        for one in _series(url, "ALERTS", end_ms)
-        for spell in _spells(one, intervals[one["metric"]["alertname"]])
-    ]
+
+    def spells(at: str) -> list[Spell]:
+        return [
+            spell
+            for one in _series(at, "ALERTS", end_ms)
+            for spell in _spells(one, intervals[one["metric"]["alertname"]])
+        ]
+
     return Lived(
         {one.job: one.player.progress.began_ns for one in running},
         end_ms,
         scrapes,
         offsets,
-        spells,
+        spells(url),
+        [] if victoria is None else spells(victoria),
         max(one.worst_lag_s for one in running),
         errors,
     )
@@ -205,6 +282,7 @@ def _spells(series: Mapping[str, Any], interval_ms: int) -> list[Spell]:
     labels = dict(series["metric"])
     state = labels.pop("alertstate")
     del labels["__name__"]
+    labels.pop("alertgroup", None)  # vmalert's own
     times = [round(at * 1000) for at, _ in series["values"]]
     begins = [0, *(n for n in range(1, len(times)) if times[n] - times[n - 1] > 1.5 * interval_ms)]
     ends = [*begins[1:], len(times)]

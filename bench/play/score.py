@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 import time
@@ -22,6 +23,7 @@ from argus_simulator.score.playing import Log, effect_of
 from argus_simulator.score.results import Result, result_of
 from argus_simulator.score.scene import Scene
 from argus_simulator.stack import Notification, Samples
+from argus_simulator.stack.signals import StopSignals
 from bench.play.delivery import Delivery
 from bench.play.evaluate import Evaluator, Late
 from bench.play.history import SCRAPE_MS, History, record
@@ -30,6 +32,12 @@ from bench.play.storage import Storage
 
 _EPOCH_MS: Final = 1_700_000_000_000
 """Virtual time begins here."""
+_COST: Final = 'quantile_over_time(0.5, job:argus_lost:ratio{{training_job="{job}"}}[{window}s] @ {end:.3f})'
+
+
+def stop_in_order() -> None:
+    """In a process that plays: SIGTERM ends it with its Prometheus."""
+    StopSignals().raise_them()
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,14 @@ def _judge(played: _Played, storage: Storage, told: Sequence[Notification]) -> t
     onset = timeline.begins(scene.onset_step)
     baselines = named(query, job.training_job, onset, end - 1)
     result = result_of(scene, log, judgement, missed_scrapes=0.0, missed_evaluations=0.0, baselines=baselines)
+    culprits = scene.truth.culprits
+    right = [claim.start - onset for claim in claims if claim.ranks & culprits and onset <= claim.start < end]
+    # Of its cost from the first message on: before that the means are still filling.
+    told_at = [claim.start for claim in claims if claim.about_training and onset <= claim.start < end]
+    if told_at:
+        asked = _COST.format(job=job.training_job, window=max(1, round(end - min(told_at))), end=end)
+        result = dataclasses.replace(result, cost=max((value for _, value in query(asked)), default=None))
+    result = dataclasses.replace(result, first_right_s=min(right, default=None))
     return result, list(_story(scene, timeline, result, claims))
 
 

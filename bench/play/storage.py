@@ -76,6 +76,10 @@ class Storage:
             self._connection.close()
         self._server.kill()  # nobody reads what it would save
 
+    @property
+    def url(self) -> str:
+        return self._server.url
+
     # -- writing ------------------------------------------------------------------
 
     def write(self, series: Mapping[Labels, tuple[Ints, Floats]]) -> None:

@@ -164,6 +164,50 @@ PHASE_OPEN = _gauge(
 COLLECTIVE_SEQUENCE = _gauge(
     "argus_collective_sequence", ("group",), "Number of the last collective entered in the process group."
 )
+RAS_ANSWER = _gauge(
+    "argus_nccl_ras_answer_timestamp_seconds",
+    ("result",),
+    "Unix time at which NCCL's RAS was last asked, in the process of this rank, about a job that stands "
+    "still. result: answered; failed (no answer, or another job's); refused (a version that is not safe to "
+    "ask, or out of reach). No series while the job goes on.",
+)
+RAS_ABSENT = _gauge(
+    "argus_nccl_ras_absent_processes",
+    ("absence",),
+    "Processes of the job without data, by NCCL's RAS in the process of this rank. absence: dead, "
+    "unresponsive, or missing (it answers, but not of a communicator that it was in).",
+)
+RAS_RANK_ABSENT = _gauge(
+    "argus_nccl_ras_rank_absent",
+    ("absence",),
+    "1 for each rank that NCCL's RAS has no data of; the first 16 of a job.",
+)
+RAS_RANK_LACKS = _gauge(
+    "argus_nccl_ras_rank_lacking_launches",
+    ("function",),
+    "Launches of this collective that the rank lacks in a communicator where nothing was launched between "
+    "two answers of NCCL's RAS, while it waits for nobody in another one; the first 16 ranks of a job. Sends "
+    "and receives are not counted: a rank that waits in one looks the same.",
+)
+COLLECTIVE_OPERATION = _gauge(
+    "argus_collective_operation_sequence",
+    ("group", "operation"),
+    "argus_collective_sequence with what that collective is, as torch's flight recorder has it. Only while "
+    "the iteration is overdue and the rank enters nothing. Ranks of a group with one number and several "
+    "operations have diverged. operation: all_reduce, barrier, ...; other: one that ARGUS does not know.",
+)
+COLLECTIVE_STARTED = _gauge(
+    "argus_collective_started_sequence",
+    ("group",),
+    "Number of the last collective that has started, as torch's flight recorder has it. When it is there: as "
+    "argus_collective_operation_sequence; never with gloo, with NCCL where TORCH_NCCL_ENABLE_TIMING is on.",
+)
+COLLECTIVE_COMPLETED = _gauge(
+    "argus_collective_completed_sequence",
+    ("group",),
+    "Number of the last collective that is complete, as torch's flight recorder has it. When it is there: as "
+    "argus_collective_operation_sequence. With NCCL a rank that has nothing under way has none of the three.",
+)
 WORK_UNITS = _counter(
     "argus_work_units_total", ("unit",), "Work done, as reported by the user: tokens, samples or pixels."
 )
@@ -292,6 +336,14 @@ EXPORTER_UNATTACHED = Family(
     (),
     "Processes with a rank and torch that ARGUS is not attached to, of those that the exporter may look at; "
     "its log names them. Absent where it may not look at all of the host's, and sees none with a rank.",
+    "exporter-self",
+)
+EXPORTER_REMOTE_WRITE_LOST = Family(
+    "argus_exporter_remote_write_lost_samples_total",
+    "counter",
+    ("reason",),
+    "Steps lost by remote write whose rank is not known, by reason: refused, of a request that the receiver "
+    "stored in part, or unwritten, where it answered success and counted fewer than were sent.",
     "exporter-self",
 )
 EXPORTER_RELOAD = Family(
@@ -445,8 +497,9 @@ WORKER_SAMPLES = _worker_self(
     "argus_l3_worker_samples_total",
     "counter",
     ("result",),
-    "Samples sent, by result: written, refused by the receiver for themselves and dropped, or postponed "
-    "behind others because the receiver refuses their request and then fails.",
+    "Samples sent, by result: written, refused by the receiver for themselves and dropped, unwritten where "
+    "it answered success and counted fewer than were sent, or postponed behind others because it refuses "
+    "their request and then fails.",
 )
 WORKER_SPOOL_DROPPED = _worker_self(
     "argus_l3_worker_spool_dropped_requests_total",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from argus_core.settings import SettingsError, require, section, setting
+from argus_core.version import installed_version
 
 # Set by the client itself; a value of the user's would break requests or be overwritten silently.
 _RESERVED_HEADERS: Final = frozenset(
@@ -118,10 +119,12 @@ class Access:
 
     Args:
         key: name of the configuration section, as messages call it.
+        program: who asks, for the server's logs.
     """
 
-    def __init__(self, config: AccessConfig, key: str) -> None:
+    def __init__(self, config: AccessConfig, key: str, program: str) -> None:
         self._config = config
+        self._user_agent = f"{program}/{installed_version()}"
         self.key = key
         self._context: ssl.SSLContext | None = None
         self._context_of: tuple[tuple[Path, int, int], ...] | None = None
@@ -143,7 +146,7 @@ class Access:
         return arguments
 
     def _headers(self) -> dict[str, str]:
-        config, headers = self._config, dict(self._config.headers)
+        config, headers = self._config, {"User-Agent": self._user_agent, **self._config.headers}
         if config.basic_auth.username:
             password = self._secret(
                 config.basic_auth.password, config.basic_auth.password_file, "basic_auth.password_file"
@@ -204,7 +207,10 @@ class Access:
 def refusal_hint(status: int, key: str) -> str:
     """What to do about an answer that is about who we are or where we ask; empty for other answers."""
     if status in (401, 403):
-        return f"check {key}.basic_auth, {key}.authorization or {key}.bearer_token_file"
+        return (
+            f"check {key}.basic_auth, {key}.authorization, {key}.bearer_token_file, and for a tenant "
+            f"{key}.headers (X-Scope-OrgID of Mimir and Cortex, THANOS-TENANT of Thanos)"
+        )
     if 300 <= status < 400:
         return f"redirects are not followed: let the URL in {key} be where it points"
     return ""

@@ -65,8 +65,7 @@ def unfit(library: str) -> tuple[str, str]:
     CUDA is not to meet a library that does not load: whether it then starts is not said anywhere.
     """
     try:
-        with open(library, "rb") as file:
-            needed = max(_needs(file.read()), default=(0, 0))
+        needed = needs_glibc(library)
     except OSError as error:
         return "missing", f"{library} cannot be read ({error.strerror})"
     try:
@@ -79,8 +78,17 @@ def unfit(library: str) -> tuple[str, str]:
     return "glibc", "{} needs glibc {}.{}, here is {}".format(library, *needed, libc or "another C library")
 
 
+def needs_glibc(library: str) -> tuple[int, int]:
+    """The oldest glibc that loads an ELF file, from the versions of symbols that it names.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(library, "rb") as file:
+        return max(_needs(file.read()), default=(0, 0))
+
+
 def _needs(content: bytes) -> Iterable[tuple[int, int]]:
-    """Versions of glibc's symbols that an ELF file names."""
     for part in content.split(_VERSION)[1:]:
         major, _, rest = part[:16].split(b"\0")[0].partition(b".")
         minor = rest.partition(b".")[0]

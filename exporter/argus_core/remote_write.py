@@ -32,12 +32,6 @@ HEADERS: Final = {
 _NOT_ABOUT_CONTENT: Final = frozenset({401, 403, 404, 405, 407, 408, 415, 429})
 REFUSALS_UNTIL_ASIDE: Final = 5
 """Content refusals without an end to it, as when the receiver fails on the halves, before others go first."""
-REMEDIES: Final = {
-    404: "start Prometheus with --web.enable-remote-write-receiver",
-    415: "let the receiver take remote write 1.0: Content-Type application/x-protobuf with "
-    "prometheus.WriteRequest, Content-Encoding snappy",
-}
-"""What to do about an answer of this status, whoever sends."""
 
 STALE_BITS: Final = 0x7FF0000000000002
 """The NaN that ends a series. As bits: arithmetic would make an ordinary NaN of it."""
@@ -48,12 +42,17 @@ class Damaged(ValueError):
 
 
 class Refused(Exception):
-    """The receiver will never take this request; nor a part of it, where it is `beyond_limit`."""
+    """The receiver will never take this request.
 
-    def __init__(self, status: int, text: str) -> None:
+    `written` of its samples are stored all the same, where the receiver counts them (2.0).
+    """
+
+    def __init__(self, status: int, text: str, written: int = 0, sorted_out: bool = False) -> None:
         super().__init__(f"HTTP {status}: {text}")
-        # A tenant's limit (Cortex, Mimir): what there was room for is stored already.
-        self.beyond_limit = status == 400 and ("limit of" in text or "exceeded" in text)
+        self.written = written
+        # Whether sending parts of it would change nothing: the receiver has sorted out what it can store, and
+        # under a tenant's limit (Cortex, Mimir) what there was room for is stored already.
+        self.final = sorted_out or (status == 400 and ("limit of" in text or "exceeded" in text))
 
 
 class SnappyMissing(Exception):
@@ -101,10 +100,10 @@ def encode_series_bits(labels: Labels, value: bytes, timestamp_ms: int) -> bytes
     """As `encode_series`, with the eight little-endian bytes of the value."""
     parts = bytearray()
     for name, text in labels:
-        label = _delimited(1, name.encode()) + _delimited(2, text.encode())
-        parts += _delimited(1, label)
+        label = delimited(1, name.encode()) + delimited(2, text.encode())
+        parts += delimited(1, label)
     sample = b"\x09" + value + b"\x10" + varint(timestamp_ms & 0xFFFFFFFFFFFFFFFF)
-    return bytes(parts + _delimited(2, sample))
+    return bytes(parts + delimited(2, sample))
 
 
 def pack(series: Iterable[bytes]) -> bytes:
@@ -113,7 +112,7 @@ def pack(series: Iterable[bytes]) -> bytes:
     Raises:
         SnappyMissing: as `snappy`.
     """
-    request = b"".join(_delimited(1, one) for one in series)
+    request = b"".join(delimited(1, one) for one in series)
     return bytes(snappy().compress_raw(request))
 
 
@@ -126,7 +125,7 @@ def unpack(body: bytes) -> list[bytes]:
     decompress = snappy().decompress_raw
     try:
         request = bytes(decompress(body))
-        return [field for number, field in _fields(request) if number == 1 and isinstance(field, bytes)]
+        return [field for number, field in fields(request) if number == 1 and isinstance(field, bytes)]
     except Exception as error:  # cramjam has one of its own, which its stubs do not name
         raise Damaged(f"{len(body)} bytes that are no remote write request: {error}") from error
 
@@ -134,9 +133,9 @@ def unpack(body: bytes) -> list[bytes]:
 def decode_labels(series: bytes) -> Labels:
     """Labels of an encoded series, to name it in a log line."""
     labels: list[tuple[str, str]] = []
-    for number, field in _fields(series):
+    for number, field in fields(series):
         if number == 1 and isinstance(field, bytes):
-            values = [part.decode() for _, part in _fields(field) if isinstance(part, bytes)]
+            values = [part.decode() for _, part in fields(field) if isinstance(part, bytes)]
             labels.append((values[0], values[1]))
     return tuple(labels)
 
@@ -154,11 +153,11 @@ def batches(series: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
         yield series[begin : begin + size]
 
 
-def _delimited(number: int, payload: bytes) -> bytes:
+def delimited(number: int, payload: bytes) -> bytes:
     return bytes((number << 3 | 2,)) + varint(len(payload)) + payload
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
+def fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
     """(field number, payload) of a protobuf message of the four kinds above."""
     position = 0
     while position < len(message):

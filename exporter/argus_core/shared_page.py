@@ -2,11 +2,13 @@
 
 Records say what has finished; a rank that hangs sends none. So each producer keeps a sealed memfd of one page
 (handed over with HELLO) in which it marks, by plain aligned 8-byte stores, the step it is in, which phases
-are open and which collective it entered last in each process group. It costs nothing to read, and it survives
-a process whose threads are stopped. Standard library only: the training process loads this file.
+are open and which collective it entered last in each process group. While an iteration is overdue it also
+marks what torch's flight recorder says of that collective. It costs nothing to read, and it survives a
+process whose threads are stopped. Standard library only: the training process loads this file.
 
-Layout, little-endian: a header, then slots of phases, then slots of process groups. A slot is claimed once,
-with its name written before its number, and never given back.
+Layout, little-endian: a header, then slots of phases, then slots of process groups, then a word of each group
+for what the flight recorder says. A slot is claimed once, with its name written before its number, and never
+given back.
 """
 
 from __future__ import annotations
@@ -45,13 +47,66 @@ SPARE_WORD: Final = 6
 """With the next one in the header's padding, read by nobody: where a phase or group without a slot may write,
 so that none need ask."""
 _WORD: Final = 8
+_RECORDED_AT: Final = _GROUPS_AT + GROUP_SLOTS * _SLOT.size
+"""One word a group: the low 16 bits of the number of the collective that it is about, 8 bits for the
+operation, 20 for how many collectives were entered and had not started, 20 for how many were not complete.
+The last three are one more than what they say; 0: not known. A number that went on makes the word void."""
+_BACKLOG_MOST: Final = (1 << 20) - 2
+OPERATIONS: Final = (
+    "other",
+    "all_gather",
+    "_all_gather_base",
+    "all_gather_into_tensor_coalesced",
+    "all_reduce",
+    "all_reduce_barrier",
+    "all_reduce_sparse",
+    "allreduce_coalesced",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "_broadcast_oop",
+    "coalesced",
+    "gather",
+    "reduce",
+    "_reduce_oop",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced",
+    "scatter",
+    "sparse_all_reduce",
+)
+"""Names that gloo and NCCL give their collectives in torch's flight recorder. The page holds the index: new
+ones go to the end."""
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
-assert _GROUPS_AT + GROUP_SLOTS * _SLOT.size <= SIZE
+assert _RECORDED_AT + GROUP_SLOTS * _WORD <= SIZE
 
 
 class PageError(Exception):
     """What a producer handed over is not a shared page."""
+
+
+def recorded_word(group: int) -> int:
+    """Index of the word for what the flight recorder says of a group, by that of its collective counter."""
+    if group == SPARE_WORD:
+        return SPARE_WORD
+    return (_RECORDED_AT + (group * _WORD - _GROUPS_AT) // _SLOT.size * _WORD) // _WORD
+
+
+def pack_recorded(number: int, operation: str, not_started: int | None, not_completed: int | None) -> int:
+    """The word about the collective of this number, the last that was entered.
+
+    Args:
+        operation: its name in the flight recorder, without the backend; empty: not known.
+        not_started, not_completed: so many of the group's collectives, with the last one; None: not known.
+    """
+    known = OPERATIONS.index(operation) if operation in OPERATIONS else 0
+    code = known + 1 if operation else 0
+    started, completed = (
+        0 if backlog is None else min(max(backlog, 0), _BACKLOG_MOST) + 1
+        for backlog in (not_started, not_completed)
+    )
+    return (number & 0xFFFF) << 48 | code << 40 | started << 20 | completed
 
 
 class PageWriter:
@@ -125,9 +180,16 @@ class OpenSpan:
 
 @dataclass(frozen=True)
 class CollectiveSequence:
+    """The last three as torch's flight recorder has it, only while an iteration is overdue."""
+
     group: str
     number: int
     entered_monotonic_ns: int
+    operation: str = ""
+    """What it is; empty: not known."""
+    started: int | None = None
+    """Number of the last one that has started."""
+    completed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -178,11 +240,23 @@ class PageReader:
             if start and kind in wire.Kind.__members__.values():
                 spans.append(OpenSpan(wire.decode_text(name), wire.Kind(kind), start))
         collectives = []
-        for offset in range(_GROUPS_AT, _GROUPS_AT + GROUP_SLOTS * _SLOT.size, _SLOT.size):
+        words = struct.unpack_from(f"<{GROUP_SLOTS}Q", raw, _RECORDED_AT)
+        for offset, word in zip(range(_GROUPS_AT, _RECORDED_AT, _SLOT.size), words, strict=True):
             number, entered, _, name = _SLOT.unpack_from(raw, offset)
             if number:
-                collectives.append(CollectiveSequence(wire.decode_text(name), number, entered))
+                recorded = _unpack_recorded(word, number)
+                collectives.append(CollectiveSequence(wire.decode_text(name), number, entered, *recorded))
         return Page(step, step_ns, tuple(spans), tuple(collectives))
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def _unpack_recorded(word: int, number: int) -> tuple[str, int | None, int | None]:
+    """Operation, started and completed; nothing where a peer wrote nonsense, or of another collective."""
+    if word >> 48 != number & 0xFFFF:
+        return "", None, None
+    code, *backlogs = word >> 40 & 0xFF, word >> 20 & 0xFFFFF, word & 0xFFFFF
+    operation = OPERATIONS[code - 1] if 0 < code <= len(OPERATIONS) else ""
+    started, completed = (number - backlog + 1 if 0 < backlog <= number + 1 else None for backlog in backlogs)
+    return operation, started, completed

@@ -16,8 +16,9 @@ import enum
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
+
+from argus_core.slotted import slotted
 
 MAGIC: Final = 0x53475241  # "ARGS" on the wire
 VERSION: Final = 2
@@ -105,7 +106,7 @@ class WireError(Exception):
 R = TypeVar("R", bound="Record")
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Record:
     """Base of the fixed-size records: field order and FORMAT agree."""
 
@@ -113,7 +114,8 @@ class Record:
     FORMAT: ClassVar[struct.Struct]
 
     def pack(self) -> bytes:
-        names: tuple[str, ...] = self.__slots__  # astuple copies each field, and costs five times as much
+        # astuple copies each field, and costs five times as much
+        names: tuple[str, ...] = self.__slots__  # type: ignore[attr-defined]
         return self.FORMAT.pack(*[getattr(self, name) for name in names])
 
     @classmethod
@@ -122,7 +124,7 @@ class Record:
         return (cls(*fields) for fields in cls.FORMAT.iter_unpack(payload))
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Hello(Record):
     """First message of a connection: who speaks, and of which channels.
 
@@ -163,7 +165,7 @@ class Hello(Record):
     cp_size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Name(Record):
     """Binds `name_id` to a text of at most 256 bytes of UTF-8 (see `encode_name`)."""
 
@@ -174,7 +176,7 @@ class Name(Record):
     text: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Span(Record):
     """One finished phase span. `group_id` names a dimension or a group; 0 lets the exporter route it.
 
@@ -196,7 +198,7 @@ class Span(Record):
     nested_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Kernel(Record):
     """One kernel, copy or memory set. `issue_ns`: start minus launch, -1 when unknown. `bytes`: of a copy.
 
@@ -244,7 +246,7 @@ def mark_of_set(value: int, size: int) -> int:
     return value & 0xFFFF if own and value & STEP_MARKS else 0
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class GpuSpan(Record):
     """Where a finished span lay on the GPU, on the stream of the step marks: as CUDA events measured it.
 
@@ -262,7 +264,7 @@ class GpuSpan(Record):
     kind: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Iteration(Record):
     """One finished iteration with the producer's running totals, so that an exporter restart is no reset."""
 
@@ -277,7 +279,7 @@ class Iteration(Record):
     total_squared: float
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class ActivityChange(Record):
     TYPE: ClassVar = MessageType.ACTIVITY
     FORMAT: ClassVar = struct.Struct("<QB7x")
@@ -286,7 +288,7 @@ class ActivityChange(Record):
     activity: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Work(Record):
     """Running total of work units (tokens, samples, pixels), named by `unit_id`."""
 
@@ -297,7 +299,7 @@ class Work(Record):
     unit_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class ChannelState(Record):
     """State and own cost of a channel inside the training process.
 
@@ -314,7 +316,7 @@ class ChannelState(Record):
     up: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class GarbageCollection(Record):
     """The latest pause of Python's collector, with the producer's running totals of that generation."""
 
@@ -328,7 +330,7 @@ class GarbageCollection(Record):
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Compilation(Record):
     """The latest JIT compilation on the host, with the producer's running totals of that compiler."""
 
@@ -342,7 +344,7 @@ class Compilation(Record):
     compiler_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class StackNode(Record):
     """A node of the tree of call stacks: a frame below a caller. `parent_id` 0: the outermost frame."""
 
@@ -354,7 +356,7 @@ class StackNode(Record):
     frame_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class StackSample(Record):
     """`count` samples of a thread (a name) whose innermost frame is the stack node `node_id`."""
 
@@ -367,7 +369,7 @@ class StackSample(Record):
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class JobFacts(Record):
     """What the job trains and with what, for comparison with its earlier runs. UTF-8, zero-padded."""
 
@@ -396,7 +398,7 @@ def waits_text(mask: int) -> str:
     return ",".join(name for bit, name in enumerate(WAITED_FOR) if mask >> bit & 1) or "none"
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class PhaseInfo(Record):
     """Whom a phase may wait for in its exclusive time: a mask, see `waits_text`. Repeated with the state."""
 
@@ -408,7 +410,7 @@ class PhaseInfo(Record):
     waits: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Layer(Record):
     """One sample of a layer's work: of `layer_id` (what kind), the `index`-th, in one micro-batch of a step.
 
@@ -428,7 +430,7 @@ class Layer(Record):
     source: int
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Bye(Record):
     """Last message: the process ends on purpose, with this exit status."""
 
@@ -474,7 +476,7 @@ def pack_message(type_: MessageType, payload: bytes, count: int, sequence: int, 
     return HEADER.pack(MAGIC, VERSION, type_, count, sequence & 0xFFFFFFFF, dropped) + payload
 
 
-@dataclass(frozen=True, slots=True)
+@slotted(frozen=True)
 class Header:
     type: MessageType
     count: int

@@ -16,10 +16,12 @@ PROGRAM = Program(
         "install-hook": "have a Python environment attach ARGUS by itself, below any launcher",
         "replay": "read recorded traces: print a summary, or serve them as if they happened now",
         "trace": "turn files of other tools into traces for Perfetto; list and fetch stored traces",
+        "ras": "ask NCCL which ranks of a job are dead, do not answer, or have launched less than others",
         "budget": "say how many series a fleet makes, and what Prometheus needs for them",
         "catalogue": "list every metric family, its type, labels and meaning",
     },
     config="argus_exporter.config:ExporterConfig",
+    extra="exporter",
 )
 main = PROGRAM.main
 

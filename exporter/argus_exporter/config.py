@@ -13,6 +13,7 @@ from argus_exporter.place.topology import DIMENSIONS
 from argus_exporter.publish.config import DiscoveryConfig, RemoteWriteConfig, WebConfig
 from argus_exporter.py_spy.config import StacksConfig
 from argus_exporter.ranks.config import RanksConfig
+from argus_exporter.ras.config import RasConfig
 from argus_exporter.traces.config import TracesConfig
 
 
@@ -27,6 +28,7 @@ class ExporterConfig:
     kernels: KernelsConfig = section(KernelsConfig, "kernel statistics")
     stacks: StacksConfig = section(StacksConfig, "call stacks, sampled from outside")
     modes: ModeConfig = section(ModeConfig, "how the durations of a kernel are clustered")
+    ras: RasConfig = section(RasConfig, "NCCL's own word on a job that stands still")
     ranks: RanksConfig = section(RanksConfig, "life of a rank")
     traces: TracesConfig = section(TracesConfig, "timelines of single ranks, for Perfetto")
     topology: TopologyConfig = section(TopologyConfig, "who the ranks are")

@@ -27,6 +27,7 @@ from argus_core.settings import SettingsError
 from argus_core.version import installed_version
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
+from argus_exporter.hangs.ras_watch import RasWatch
 from argus_exporter.intake import process
 from argus_exporter.intake.intake import Intake
 from argus_exporter.intake.listener import SocketTaken
@@ -37,7 +38,7 @@ from argus_exporter.publish.collectors.base import FamilyBuilder
 from argus_exporter.publish.discovery import discoverable
 from argus_exporter.publish.exposition import Exposition
 from argus_exporter.publish.index_page import index_page
-from argus_exporter.publish.iteration_writer import IterationWriter
+from argus_exporter.publish.iteration_writer import LOST_OF_NO_RANK, IterationWriter
 from argus_exporter.publish.trace_metrics import trace_metrics
 from argus_exporter.publish.web_config import WebAccess
 from argus_exporter.publish.web_listener import listeners
@@ -87,6 +88,7 @@ class RunningExporter:
     reloads: Reloads
     intake: Intake
     stacks: StackSupervisor
+    ras: RasWatch
     iterations: IterationWriter
     traces: TraceService | None
     access: WebAccess
@@ -103,6 +105,7 @@ class RunningExporter:
         self.intake.reconfigure(config.socket)
         self.ranks.reconfigure(config, topology)
         self.stacks.reconfigure(config.stacks)
+        self.ras.reconfigure(config.ras)
         if self.traces is not None:
             self.traces.reconfigure(config.traces, config.routing)
 
@@ -146,6 +149,8 @@ async def _running_exporter(
         iterations = IterationWriter(config.remote_write)
         ranks.step_sinks.append(iterations.take)
         failures = Failures(log)
+        ras = RasWatch(ranks, config.ras, failures)
+        ranks.step_sinks.append(ras.stepped)
         windows = WindowPublisher(ranks, executor, failures)
         ring = traces.ring if traces is not None else None
         intake = Intake(path, config.socket, ranks, failures, ring)
@@ -165,20 +170,24 @@ async def _running_exporter(
             windows.start()
             iterations.start()
             stacks.start()
+            ras.start()
             unattached.start()
             access = WebAccess(config.web.config_file)
-            application = _application(ranks, intake, unattached, failures, access, reloads, traces)
+            application = _application(
+                ranks, intake, unattached, iterations, failures, access, reloads, traces
+            )
             site = await _start_http(config.web.listen_address, application, access.context)
             everywhere = parse_listen_address(config.web.listen_address)[0] in (None, "0.0.0.0", "::")
             try:
                 with discoverable(config.discovery, site.url, everywhere=everywhere):
                     yield RunningExporter(
-                        path, site.url, ranks, reloads, intake, stacks, iterations, traces, access
+                        path, site.url, ranks, reloads, intake, stacks, ras, iterations, traces, access
                     )
             finally:
                 await site.runner.cleanup()
         finally:
             await unattached.stop()
+            await ras.stop()
             await stacks.stop()
             await intake.stop()
             await windows.stop()
@@ -223,6 +232,7 @@ def _application(
     ranks: RankRegistry,
     intake: Intake,
     unattached: UnattachedProcesses,
+    iterations: IterationWriter,
     failures: Failures,
     access: WebAccess,
     reloads: Reloads,
@@ -243,9 +253,13 @@ def _application(
             rejected.add({"reason": reason}, count)
         yield rejected.metric
         failed = FamilyBuilder(catalogue.EXPORTER_FAILURES)
-        for loop in ("connections", "processes", "windows"):
+        for loop in ("connections", "processes", "ras", "windows"):
             failed.add({"loop": loop}, failures.counts[loop])
         yield failed.metric
+        lost = FamilyBuilder(catalogue.EXPORTER_REMOTE_WRITE_LOST)
+        for reason in LOST_OF_NO_RANK:
+            lost.add({"reason": reason}, iterations.lost[reason])
+        yield lost.metric
         if unattached.count is not None:
             missed = FamilyBuilder(catalogue.EXPORTER_UNATTACHED)
             missed.add({}, unattached.count)

@@ -28,14 +28,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
+    from typing import ParamSpec
+
     from argus_training.hook import Observer
+
+    P = ParamSpec("P")
 
 __all__ = ["boot_directory", "iteration", "span", "work"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 _KINDS = ("compute", "comm", "host")

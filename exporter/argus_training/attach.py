@@ -93,7 +93,7 @@ def attach(torch: Any) -> Observer | None:
             recorder.host.say(text)
 
     hooks = attach_hooks(torch, observer, leave_out=config.disable_hooks)
-    os.register_at_fork(after_in_child=observer.forked)
+    os.register_at_fork(after_in_child=functools.partial(_forked, torch, observer))
     _watch_exit(observer)
     argus_training._observer = observer
 
@@ -254,6 +254,39 @@ def _training_begins(say: Callable[[str], None], *begin: Callable[[], None]) -> 
         )
     for channel in begin:
         channel()
+
+
+def _forked(torch: Any, observer: Observer) -> None:
+    """In a child of fork nothing is observed, until it joins a process group of its own.
+
+    Then it is a rank, as of `mp.start_processes(start_method="fork")`, Lightning's `ddp_fork` or accelerate's
+    `notebook_launcher`, whose parent attached and never trained. A loader's worker joins none.
+    """
+    rank_may_follow = argus_training._observer is observer and not observer.steps_seen
+    observer.forked()
+    if not rank_may_follow or not torch.distributed.is_available():
+        return
+    modules = (torch.distributed, torch.distributed.distributed_c10d)
+    original = torch.distributed.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        try:
+            if argus_training._observer is observer:
+                for module in modules:
+                    if module.init_process_group is init_process_group:
+                        module.init_process_group = original
+                for hook in observer.hooks:
+                    hook.detach()
+                argus_training._observer = None
+                attach(torch)
+        except Exception as error:
+            sys.stderr.write(f"argus: not attached, the training goes on without it: {error!r}\n")
+        return result
+
+    for module in modules:
+        module.init_process_group = init_process_group
 
 
 def _watch_exit(observer: Observer) -> None:

@@ -75,16 +75,14 @@ class ExitWatch:
         for instruction in dis.get_instructions(self._main.f_code):
             if instruction.offset == self._main.f_lasti:
                 break
-            if instruction.opname not in ("PRECALL", "CALL", "PUSH_NULL", "CACHE"):
+            if instruction.opname not in ("PRECALL", "CALL", "CALL_FUNCTION", "PUSH_NULL", "CACHE"):
                 before.append(instruction)
-        match before[-2:]:
-            case [_, dis.Instruction(opname="LOAD_NAME", argval="SystemExit")]:
-                return 0
-            case [
-                dis.Instruction(opname="LOAD_NAME", argval="SystemExit"),
-                dis.Instruction(opname="LOAD_CONST", argval=status),
-            ]:
-                return code(status)
+        last = [(one.opname, one.argval) for one in before[-2:]]
+        named = ("LOAD_NAME", "SystemExit")
+        if last[-1:] == [named]:
+            return 0
+        if last[:1] == [named] and last[1][0] == "LOAD_CONST":
+            return code(last[1][1])
         return UNKNOWN
 
 

@@ -52,6 +52,11 @@ class HostReport:
         if compiler in self._compilations or len(self._compilations) < _COMPILERS_LIMIT:
             self._compilations.setdefault(compiler, Pauses()).add(start_ns, duration_ns)
 
+    @property
+    def trains(self) -> bool:
+        """Nothing else is under way."""
+        return self._activities.current(warm=True) == wire.Activity.TRAIN
+
     def work(self, unit: str, amount: float) -> bool:
         """So many more tokens, samples or pixels were processed; False where there are too many units."""
         if unit not in self.work_totals and len(self.work_totals) >= _UNITS_LIMIT:

@@ -15,7 +15,7 @@ from argus_training import settings
 
 
 def library_path() -> Path | None:
-    """The installed library; None where the package was installed without a compiler.
+    """The installed library; None where the package was installed without it.
 
     In a wheel it lies in argus_core, beside the compiled numerics; an editable install keeps what it
     compiled in site-packages.
@@ -39,7 +39,10 @@ def environment(environ: Mapping[str, str], library: Path | None) -> tuple[dict[
     if wanted.disable or wanted.disable_kernels:
         return {}, "kernels are switched off"
     if library is None:
-        return {}, "libargus_cupti.so is not installed: no kernels (install with a C++ compiler at hand)"
+        return {}, (
+            "libargus_cupti.so is not installed: no kernels (the wheel of this platform has it; built from "
+            "source it takes a C++ compiler)"
+        )
     taken = environ.get(SLOT, "")
     if taken and Path(taken) != library:
         return {}, (

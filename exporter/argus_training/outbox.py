@@ -70,6 +70,8 @@ class Outbox:
         """Finished spans and iterations that wait to be sent."""
         self._table = table
         self._packer = Packer(link, self.log, table)
+        self.mean_iteration_s = self._packer.mean_seconds
+        """How long an iteration takes, on average; 0: too few have been sent to tell."""
         self._lock = threading.Lock()
         self._sender: Sender | None = None
         self._closed = False
@@ -82,6 +84,8 @@ class Outbox:
         self._connects = 0
         self.waits: Callable[[Collection[Phase]], dict[tuple[str, int], int]] = lambda _: {}
         """Whom phases may wait for: by name and kind, a mask of `wire.WAITED_FOR`."""
+        self.on_turn: Callable[[], None] = lambda: None
+        """Called by the sender about once a second, also while the training thread hangs."""
         self.may_speak: Callable[[], bool] = lambda: True
         """Asked until it says yes: whether this process speaks for a rank at all."""
         self.spans = 0
@@ -168,6 +172,7 @@ class Outbox:
     def _flush_guarded(self) -> None:
         """For the sender: a failure of ours ends the channel, not with a traceback."""
         try:
+            self.on_turn()
             self.flush()
         except Exception as error:
             self._host.degraded("sender")

@@ -132,9 +132,11 @@ def from_mesh(names: tuple[str, ...], shape: tuple[int, ...]) -> Layout:
     `tp` and `pp` are what they say. All others (dp_replicate, dp_shard, cp, ...) hold replicas of the same
     work and together are dp; they must be neighbours. `ep` and `cp` are kept where they are the fastest.
     """
+    if len(names) != len(shape):
+        raise ValueError(f"a mesh of dimensions {names} has the shape {shape}")
     groups: list[tuple[str, int]] = []
     sizes = {"tp": 1, "pp": 1, "dp": 1}
-    for name, size in zip(names, shape, strict=True):
+    for name, size in zip(names, shape):
         role = name if name in ("tp", "pp") else "dp"
         sizes[role] *= size
         if not groups or groups[-1][0] != role:
@@ -142,7 +144,7 @@ def from_mesh(names: tuple[str, ...], shape: tuple[int, ...]) -> Layout:
     order = [role for role, _ in groups]
     if len(set(order)) != len(order):
         return Layout()
-    replicas = [(name, size) for name, size in zip(names, shape, strict=True) if name not in ("tp", "pp")]
+    replicas = [(name, size) for name, size in zip(names, shape) if name not in ("tp", "pp")]
     fastest, size = replicas[-1] if replicas else ("", 1)
     if fastest in ("cp", "ep") and size > 1:
         sizes[fastest] = size

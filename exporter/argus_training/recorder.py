@@ -27,7 +27,8 @@ from threading import get_ident
 
 from argus_core import shared_page, wire
 from argus_core.link import Link
-from argus_core.shared_page import STEP_WORD, PageWriter
+from argus_core.shared_page import STEP_WORD, PageWriter, pack_recorded, recorded_word
+from argus_training.flight_recorder import LastCollective
 from argus_training.host_report import HostReport
 from argus_training.outbox import PENDING_LIMIT, Outbox
 from argus_training.spans import Phase, PhaseTable, Task, now
@@ -190,6 +191,21 @@ class Recorder:
             slot, words = self.collectives(group), self.words
             words[slot + 1] = now()
             words[slot] += 1
+
+    def counted(self, group: str, entered: int) -> None:
+        """So many collectives of a process group the rank has entered, as torch counts them."""
+        if self.alive:
+            slot, words = self.collectives(group), self.words
+            if words[slot] != entered:
+                words[slot + 1] = now()
+                words[slot] = entered
+
+    def recorded(self, group: str, last: LastCollective | None) -> None:
+        """What torch's flight recorder says of the last collective of a process group; None: nothing."""
+        if self.alive:
+            slot, words = self.collectives(group), self.words
+            word = 0 if last is None else pack_recorded(words[slot], *last)
+            words[recorded_word(slot)] = word
 
     def enter(self, activity: wire.Activity, *, urgent: bool = False) -> None:
         """The rank does something else than train. `urgent`: said at once, nothing may end for minutes."""

@@ -32,6 +32,8 @@ _LAYERS: Final = int(wire.MessageType.LAYERS)
 _PACK_GPU_SPAN: Final = wire.GpuSpan.FORMAT.pack
 _GPU_SPANS: Final = int(wire.MessageType.GPU_SPANS)
 _COMPUTE: Final = int(wire.Kind.COMPUTE)
+_ITERATIONS_LEAST: Final = 3
+"""Before the mean of iterations says what is usual: as `stallMinIterations` of the rules."""
 _LARGEST: Final = 0xFFFF
 """Index or micro-batch that fits a record."""
 assert len(_PACK_TIMES(0, 0, 0) + _PACK_PHASE(0, 0, 0, 0, 0) + _NOTHING_NESTED) == wire.Span.FORMAT.size
@@ -158,6 +160,11 @@ class Packer:
         self._training = _Clock()
         self._clocks: dict[int, _Clock] = {}
         """Of other threads, and of streams."""
+
+    def mean_seconds(self) -> float:
+        """How long an iteration takes, on average; 0: fewer than three were queued."""
+        ended = self._step - 1
+        return self._total_seconds / ended if ended >= _ITERATIONS_LEAST else 0.0
 
     def take(self, most: int, offset: int) -> tuple[list[bytes], int]:
         """Queue the iterations of the log; its spans as records, and how many were none."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import get_ident
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, Union
 
 from argus_core import wire
 from argus_core.shared_page import SPARE_WORD
@@ -58,7 +58,7 @@ class StepMark:
     stream: int
 
 
-Mark = int | EventMark
+Mark = Union[int, EventMark]
 """One end of a span; a plain int is host time."""
 
 

@@ -9,8 +9,10 @@ function(c, l) {
   local median = 'group:argus_phase_duration_seconds:median{kind="comm"}',
   local ratio = 'rank:argus_phase_duration_seconds:median_ratio',
   local spans = 'group:argus_phase_spans:rate',
+  // FSDP2's wait of its stream for a gather: that is a span of its own, and who begins it late waits for itself.
+  local gathered = 'dp-unshard-wait',
   // Nor of the long window, in which a single late arrival stays for all of it.
-  local together = ['kind="comm"', 'over=""', 'group!~"unknown|stage:.*"', 'phase!~"%s"' % c.pointToPointPhases],
+  local together = ['kind="comm"', 'over=""', 'group!~"unknown|stage:.*"', 'phase!~"%s|%s"' % [c.pointToPointPhases, gathered]],
   local who = l.list(['rank', 'phase', 'group']),
   local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
   local threshold = 'job:argus_phase_threshold:ratio',
@@ -51,6 +53,7 @@ function(c, l) {
 
   evidence: [
     {
+      // Where the work is uneven, now one comes last and now another, and no rank's mean is that of the transfer alone.
       about:: 'Collectives that take longer in most groups of a job than they did within the last hour: the network that they share.',
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'fabric', detector: 'transfer' },
@@ -60,6 +63,7 @@ function(c, l) {
           * on (%(phase)s) quantile by (%(phase)s) (0.5, %(spans)s)
           and on (%(phase)s) %(transfer)s >= %(ratio)s * min_over_time(%(transfer)s[%(window)s])
         ) >= %(least)s
+        unless on (%(job)s) job:argus_work:uneven
       |||, {
         job: l.job,
         phase: l.phase,
@@ -100,9 +104,10 @@ function(c, l) {
       about:: 'A rank that waits longer than its peers in a collective: kept there, it may be late elsewhere.',
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'kept-waiting', detector: 'mean' },
-      expr: text.fill('max by (%(who)s) (((%(ratio)s{kind="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s)', {
+      expr: text.fill('max by (%(who)s) (((%(ratio)s{kind="comm", phase!="%(gathered)s"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s)', {
         who: who,
         ratio: ratio,
+        gathered: gathered,
         toGroup: toGroup,
         median: median,
         spans: spans,

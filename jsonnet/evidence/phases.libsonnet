@@ -15,6 +15,7 @@ function(c, l) {
   local spans = 'group:argus_phase_spans:rate',
   local ranks = 'group:argus_phase_ranks:count',
   local spread = 'job:argus_phase_spread:ratio',
+  local compute = 'rank:argus_phase_compute_seconds:mean',
   local fast = 'rank:argus_phase_fast:ratio',
   local fastLost = 'rank:argus_phase_fast:lost_ratio',
   local slow = 'rank:argus_phase_slow:lost_ratio',
@@ -34,13 +35,11 @@ function(c, l) {
   statistics(matcher): [
     {
       about:: "Seconds in which the job's own kernels run, of one span of a phase.",
-      record: 'rank:argus_phase_compute_seconds:mean',
+      record: compute,
       expr: text.fill(|||
         max by (%(rank)s, phase) (rate(%(seconds)s[%(window)s]))
         / (max by (%(rank)s, phase) (rate(%(spans)s[%(window)s])) >= %(least)s)
-        unless on (%(rank)s) %(seldom)s
       |||, {
-        seldom: seldom,
         rank: l.rank,
         seconds: l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"']),
         spans: l.raw('argus_phase_gpu_spans_total', [matcher]),
@@ -53,28 +52,26 @@ function(c, l) {
       record: mean,
       expr: text.fill(|||
         label_replace(
-          max by (%(rank)s, phase) (rank:argus_phase_compute_seconds:mean%(here)s) * on (%(rank)s, phase) group_right ()
-          max by (%(rank)s, phase, kind, group) (%(computing)s ^ 0)
-          and on (%(group)s) %(covered)s,
+          max by (%(rank)s, phase) (%(short)s unless on (%(rank)s) %(seldom)s or %(long)s) * on (%(rank)s, phase) group_right ()
+          max by (%(rank)s, phase, kind, group) (%(computing)s and on (%(group)s) %(covered)s) ^ 0,
           "source", "gpu", "", ""
         )
         or
         max by (%(who)s) (
           rate(%(sum)s[%(window)s]) / (rate(%(count)s[%(window)s]) >= %(least)s)
-          and on (%(rank)s) %(up)s
           unless on (%(rank)s) %(seldom)s
         )
         unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
       |||, {
         seldom: seldom,
-        here: if matcher == '' then '' else '{' + matcher + '}',
+        short: l.selector(compute, [matcher, 'over=""']),
+        long: l.selector(compute, [matcher, 'over!=""']),
         rank: l.rank,
         group: l.group,
         who: l.phaseRank,
         sum: l.raw('argus_phase_duration_seconds_sum', [matcher]),
         count: l.raw('argus_phase_duration_seconds_count', [matcher]),
         computing: l.raw('argus_phase_duration_seconds_count', [matcher, 'kind="compute"']),
-        up: l.raw('argus_rank_up'),
         window: window,
         least: often,
         covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
@@ -102,26 +99,23 @@ function(c, l) {
 
   // Every rank of a phase, over the last scrape interval alone. Not of collectives, whose waits come and go.
   fast(matcher):
-    local lately(metric) =
-      local counter = l.raw(metric, [matcher, 'kind!="comm"']);
-      text.fill('(%(counter)s offset %(now)s - %(counter)s offset %(before)s)', {
-        counter: counter,
-        now: duration.of(c.settle),
-        before: duration.of(c.settle + c.scrapeInterval),
-      });
+    // The last two samples: so many lie in two scrape intervals.
+    local lately(metric) = 'rate(%s[%s])' % [l.raw(metric, [matcher, 'kind!="comm"']), duration.range(c, 2 * c.scrapeInterval)];
     [
       {
         about:: "Ratio of the last scrape interval's mean to the median, where it is far above it.",
         record: fast,
         expr: text.fill(|||
-          max by (%(who)s) (%(seconds)s / (%(spans)s >= %(least)s))
-          / %(toGroup)s (%(median)s > 0) >= %(ratio)s
+          max by (%(who)s) (
+            %(seconds)s / (%(spans)s >= %(least)s)
+            / %(toGroup)s (%(median)s > 0) >= %(ratio)s
+          )
         |||, {
           who: l.phaseRank,
           seconds: lately('argus_phase_duration_seconds_sum'),
           spans: lately('argus_phase_duration_seconds_count'),
           // A scrape that comes 2 % late holds as many.
-          least: 0.98 * c.minSpans,
+          least: 0.98 * c.minSpans / c.scrapeInterval,
           toGroup: toGroup,
           median: l.selector(median, [matcher]),
           ratio: c.fastSome,
@@ -164,9 +158,7 @@ function(c, l) {
       about:: 'Phases of which most ranks of a group have their kernels observed.',
       record: 'group:argus_phase_kernels:covered',
       expr: text.fill(|||
-        count by (%(group)s) (
-          max by (%(rank)s, phase, group) (%(count)s) and on (%(rank)s, phase) %(kernels)s
-        ) >= %(share)s * count by (%(group)s) (max by (%(rank)s, phase, group) (%(count)s))
+        count by (%(group)s) (%(count)s and on (%(rank)s, phase) %(kernels)s) >= %(share)s * count by (%(group)s) (%(count)s)
       |||, {
         group: l.group,
         rank: l.rank,
@@ -177,13 +169,14 @@ function(c, l) {
     },
     {
       about:: "Seconds in which the job's own kernels run, of a span over the long window: of ranks that make too few steps in the short one.",
-      record: 'rank:argus_phase_compute_seconds:mean',
+      record: compute,
       labels: { over: duration.of(c.longWindow) },
-      expr: text.fill('max by (%(rank)s, phase) (%(seconds)s / (%(spans)s >= %(least)s)) and on (%(rank)s) %(seldom)s', {
+      // Asked of the counters themselves: a name less on the way to whom is paged.
+      expr: text.fill('max by (%(rank)s, phase) (%(seconds)s / (%(spans)s >= %(least)s)) and on (%(rank)s) (%(seldom)s)', {
         rank: l.rank,
         seconds: grown(l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"'])),
         spans: grown(l.raw('argus_phase_gpu_spans_total', [matcher])),
-        seldom: seldom,
+        seldom: l.seldomOf,
         least: c.minSpans - 1,
       }),
     },
@@ -192,17 +185,14 @@ function(c, l) {
       record: mean,
       labels: { over: duration.of(c.longWindow) },
       expr: text.fill(|||
-        max by (%(who)s) (%(sum)s / (%(grown)s >= %(least)s) and on (%(rank)s) %(up)s and on (%(rank)s) %(seldom)s)
+        max by (%(who)s) (%(sum)s / (%(grown)s >= %(least)s))
         unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
       |||, {
         who: l.phaseRank,
-        rank: l.rank,
         group: l.group,
-        sum: grown(l.raw('argus_phase_duration_seconds_sum', [matcher])),
-        grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher])),
-        seldom: seldom,
+        sum: grown(l.raw('argus_phase_duration_seconds_sum', [matcher]), seldom),
+        grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher]), seldom),
         least: c.minSpans - 1,
-        up: l.raw('argus_rank_up'),
         covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
       }),
     },
@@ -216,7 +206,7 @@ function(c, l) {
         rank: l.rank,
         often: often,
         seldom: seldom,
-        grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher])),
+        grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher]), seldom),
         long: c.longWindow,
       }),
     },
@@ -255,7 +245,7 @@ function(c, l) {
         quantile by (%(phase)s) (0.5,
           abs(%(mean)s / %(toGroup)s (%(median)s > 0) - 1)
           / %(toGroup)s (0.65 - 0.65 / (%(ranks)s > 1) - 0.122 * (%(ranks)s == bool 3))
-        ) and on (%(phase)s) count by (%(phase)s) (%(mean)s) > 3
+        ) and on (%(phase)s) sum by (%(phase)s) (%(ranks)s) > 3
       |||, {
         phase: l.phase,
         mean: l.selector(mean, [matcher]),
@@ -290,9 +280,15 @@ function(c, l) {
       about:: "The paper's z: standard deviations above the mean, in groups whose cv is 0.02 and more.",
       record: 'rank:argus_phase_duration_seconds:zscore',
       expr: text.fill(|||
-        (%(mean)s - %(toGroup)s avg by (%(group)s) (%(mean)s))
-        / %(toGroup)s (stddev by (%(group)s) (%(mean)s) and group:argus_phase_duration_seconds:cv >= 0.02)
-      |||, { group: l.phaseGroup, mean: l.selector(mean, [matcher]), toGroup: toGroup }),
+        (%(mean)s / %(toGroup)s (avg by (%(group)s) (%(mean)s) and %(cv)s >= 0.02) - 1)
+        / %(toGroup)s (%(cv)s * sqrt(1 - 1 / %(ranks)s))
+      |||, {
+        group: l.phaseGroup,
+        mean: l.selector(mean, [matcher]),
+        ranks: l.selector(ranks, [matcher]),
+        cv: l.selector('group:argus_phase_duration_seconds:cv', [matcher]),
+        toGroup: toGroup,
+      }),
     },
   ],
 
@@ -312,7 +308,10 @@ function(c, l) {
     context: c.contextRatio,
     least: c.evidenceRatio,
     pauses: c.pausePhases,
-    info: l.raw('argus_phase_info'),
+    up: l.raw('argus_rank_up'),
+    // Phases that hold no wait. What nobody knows of, or no longer, accuses nobody.
+    own: l.raw('argus_phase_info', ['kind="compute"', 'waits="none"']),
+    replicas: l.raw('argus_phase_info', ['kind="compute"', 'waits=~"dp|edp|dp,edp"']),
   },
   sets: [{
     about:: 'Sets of too many ranks to name: more than %d, or than %g of the job.' % [c.setMost, c.setMostShare],
@@ -332,22 +331,20 @@ function(c, l) {
     %(excess)s{over=""} >= %(least)s
     or min_over_time(%(excess)s{over!=""}[%(long)s]) >= %(least)s and count_over_time(%(excess)s{over!=""}[%(long)s]) >= %(evaluations)s
   |||, at { long: duration.range(c, longer), evaluations: std.floor(longer / c.interval * 11 / 12) }),
-  local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu", set!=""})', at),
+  local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu"} * on (%(rank)s, phase) group_left (set) max by (%(rank)s, phase, set) (%(sets)s))', at { sets: sets }),
   evidence: [
     {
       about:: 'Share of the wall time that a rank takes longer than the median in a phase of its own.',
       record: excess,
       // The median of two is half-way between them.
-      expr: text.fill('((%(ratio)s{kind!="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2))) >= %(context)s', at { median: median, spans: spans, ranks: ranks }),
+      expr: text.fill('((%(ratio)s{kind!="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2))) >= %(context)s and on (%(rank)s) %(up)s', at { median: median, spans: spans, ranks: ranks }),
     },
     {
-      about:: 'Ranks that stand out in a phase: beyond what the spread of their phase explains, and costly enough. waits, set: for whom its time may hold waits.',
+      about:: 'Ranks that stand out in a phase: beyond what the spread of their phase explains, and costly enough.',
       record: slow,
       expr: text.fill(|||
-        (
-          (%(costly)s) %(out)s
-          or %(fast)s
-        ) * on (%(rank)s, phase) group_left (waits, set) max by (%(rank)s, phase, waits, set) (%(info)s)
+        (%(costly)s) %(out)s
+        or %(fast)s
       |||, at {
         fast: fastLost,
         costly: costly,
@@ -365,13 +362,24 @@ function(c, l) {
         }[c.l2Method],
       }),
     },
-    evidence('own-excess', 'mean', 'What a rank loses in its own phases: it may explain that it is late.', text.fill('max by (%(who)s) (%(excess)s{phase!~"%(pauses)s"})', at)),
+    evidence(
+      'own-excess',
+      'mean',
+      'What a rank loses in its own phases: it may explain that it is late. Who waits has company: for whom it waits takes as long.',
+      text.fill(|||
+        max by (%(who)s) (
+          %(excess)s{phase!~"%(pauses)s"}
+          unless on (%(rank)s, phase) %(replicas)s
+          unless on (%(rank)s, phase) (%(sets)s and on (%(set)s) count by (%(set)s) (max by (%(rank)s, phase, set) (%(sets)s) and on (%(rank)s, phase) %(excess)s) == 1)
+        )
+      |||, at { sets: sets })
+    ),
     evidence(
       'gpu-compute',
       'mean',
       'A rank that stands out in a phase of computation which holds no wait for others.',
       text.fill(|||
-        max by (%(who)s) (%(slow)s{kind="compute", source="gpu"} or %(slow)s{kind="compute", waits="none"})
+        max by (%(who)s) (%(slow)s{kind="compute", source="gpu"} or %(slow)s{kind="compute"} and on (%(rank)s, phase) %(own)s)
       |||, at)
     ),
     evidence(
@@ -390,13 +398,13 @@ function(c, l) {
       'data-input',
       'mean',
       'A rank that takes longer than the others to fetch its data.',
-      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase="data", waits="none"})', at)
+      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase="data"})', at)
     ),
     evidence(
       'host-cpu',
       'phase',
       'A rank that takes longer than the others in another phase of its host.',
-      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase!~"data|%(pauses)s", waits="none"})', at)
+      text.fill('max by (%(who)s) (%(slow)s{kind="host", phase!~"data|%(pauses)s"})', at)
     ),
     evidence(
       'host-cpu',

@@ -53,9 +53,7 @@ function(c, l)
       about:: 'The lowest live rank of a job, which speaks for it: all make the same steps.',
       record: 'job:argus_canonical_rank:number',
       expr: text.fill(|||
-        max by (%(rank)s) (%(number)s) == on (%(job)s) group_left () min by (%(job)s) (
-          max by (%(rank)s) (%(number)s) and on (%(rank)s) max by (%(rank)s) (%(up)s) == 1
-        )
+        max by (%(rank)s) (%(number)s == on (%(job)s) group_left () min by (%(job)s) (%(number)s and on (%(rank)s) %(up)s == 1))
       |||, { rank: K, job: l.job, number: l.raw('argus_rank_number'), up: l.raw('argus_rank_up') }),
     },
   ] + [
@@ -64,7 +62,7 @@ function(c, l)
       record: scan,
       labels: { total: total },
       // Work that nobody counts is one unit an iteration.
-      expr: text.fill('max by (%(rank)s) (%(part)s offset %(settle)s) and on (%(rank)s) job:argus_canonical_rank:number', {
+      expr: text.fill('max by (%(rank)s) (%(part)s offset %(settle)s and on (%(rank)s) job:argus_canonical_rank:number)', {
         rank: K,
         part: parts[total],
         settle: duration.of(c.settle),
@@ -102,10 +100,12 @@ function(c, l)
       memory:: true,
       expr: text.fill(|||
         (%(now)s and %(on)s (min_over_time(%(count)s[%(twice)s]) < %(least)s or resets(%(count)s[%(thrice)s]) > 0))
-        or %(on)s (%(last)s and %(on)s %(count)s)
-        or %(on)s %(now)s
+        or on (%(rank)s, total) (%(last)s and %(on)s %(count)s)
+        or on (%(rank)s, total) %(now)s
       |||, {
+        // Each total of its own: an engine that is late has not seen all of them at first.
         last: last(start),
+        rank: K,
         on: on,
         count: count(scan),
         twice: duration.range(c, 2 * c.interval),

@@ -3,7 +3,9 @@
 // The page that a producer shares with its exporter survives a stopped process: its open spans, and the number of the last
 // collective that it entered. Whoever has entered fewer than its group holds the group up; so does, where collectives are
 // not numbered, whoever is elsewhere while most ranks wait. Where all of a group are in one collective and only other
-// groups have gone on, it is the collective that does not end.
+// groups have gone on, it is the collective that does not end. Of a group that has called different collectives under one
+// number, who called what most did not is to blame. NCCL's RAS, where the exporter asks it, tells of processes
+// that no longer answer, and of launches that a rank lacks though it has called.
 local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 
@@ -25,7 +27,11 @@ function(c, l)
     broken: broken,
     suspect: suspect,
     // In a collective, or in a phase that may hold one.
-    waiting: text.fill('(%(open)s{kind="comm"} or %(open)s{waits!~"|none"})', { open: open }),
+    waiting: text.fill('(%(open)s{kind="comm"} or %(open)s and on (%(who)s) %(info)s)', {
+      open: open,
+      who: l.list(['rank', 'phase', 'kind']),
+      info: l.raw('argus_phase_info', ['kind!="comm"', 'waits!="none"']),
+    }),
     ranks: 'job:argus_ranks:count',
     share: c.stallShare,
   };
@@ -37,12 +43,11 @@ function(c, l)
       about:: 'Seconds since the last iteration of a job, only while that is far beyond the usual, or beyond all measure.',
       record: stalled,
       expr: text.fill(|||
-        (
-          %(age)s > on (%(job)s) clamp_min(
-            %(factor)s * max by (%(job)s) (%(sum)s / (%(count)s >= %(least)s)), %(floor)s
-          ) unless on (%(job)s) (job:argus_other_activity:seconds < %(floor)s)
+        %(age)s > on (%(job)s) (
+          clamp(%(factor)s * max by (%(job)s) (%(sum)s / (%(count)s >= %(least)s)), %(floor)s, %(outside)s)
+          unless on (%(job)s) (job:argus_other_activity:seconds < %(floor)s)
+          or on (%(job)s) 0 * max by (%(job)s) (%(count)s) + %(outside)s
         )
-        or %(age)s > %(outside)s
       |||, at {
         // 0 +: where the store keeps the metric's type as a label, a time has none, so what is subtracted may have none.
         age: text.fill('min by (%(job)s) (timestamp(%(last)s) - (0 + %(last)s > 0))', { job: l.job, last: l.raw('argus_iteration_last_timestamp_seconds') }),
@@ -55,24 +60,17 @@ function(c, l)
       }),
     },
     {
-      about:: 'When the spans that are open on the ranks of a stalled job began, with the waits of their phases.',
+      about:: 'When the spans that are open on the ranks of a stalled job began.',
       record: open,
       expr: text.fill(|||
-        max by (%(who)s, waits) (
-          %(open)s * on (%(who)s) group_left (waits) max by (%(who)s, waits) (%(info)s)
-          or on (%(who)s) %(open)s
-        ) and on (%(job)s) %(stalled)s
-      |||, at {
-        who: l.list(['rank', 'phase', 'kind']),
-        open: 'max by (' + l.list(['rank', 'phase', 'kind']) + ') (' + l.raw('argus_phase_open_timestamp_seconds') + ')',
-        info: l.raw('argus_phase_info'),
-      }),
+        max by (%(who)s) (%(open)s and on (%(job)s) %(stalled)s)
+      |||, at { who: l.list(['rank', 'phase', 'kind']), open: l.raw('argus_phase_open_timestamp_seconds') }),
     },
     {
       about:: 'How many collectives fewer than the first of its group a rank of a stalled job has entered.',
       record: lag,
       expr: text.fill(|||
-        max by (%(group)s) (%(sequence)s) - on (%(group)s) group_right ()
+        max by (%(group)s) (%(sequence)s and on (%(job)s) %(stalled)s) - on (%(group)s) group_right ()
         max by (%(rankGroup)s) (%(sequence)s and on (%(job)s) %(stalled)s)
       |||, at { sequence: l.raw('argus_collective_sequence') }),
     },
@@ -90,20 +88,37 @@ function(c, l)
       |||, at),
     },
     {
-      about:: 'Ranks of a stalled job that are lost.',
+      about:: "Ranks of a stalled job that are lost, to their exporter or to NCCL's RAS.",
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'lost' },
-      expr: text.fill('(max by (%(rank)s) (%(up)s) == 0) ^ 0 and on (%(job)s) %(stalled)s', at { up: l.raw('argus_rank_up') }),
+      expr: text.fill('(max by (%(rank)s) (%(up)s == 0 or %(absent)s)) ^ 0 and on (%(job)s) %(stalled)s', at {
+        up: l.raw('argus_rank_up'),
+        absent: l.raw('argus_nccl_ras_rank_absent'),
+      }),
     },
     {
-      about:: 'Ranks that are behind in a collective and first in none, but for collectives that do not end.',
+      // RAS counts what NCCL itself has launched, so it is asked where the calls are all alike.
+      about:: "Ranks that are behind in a collective and first in none, but for collectives that do not end; else the fewer of a group, which called something else than the most; else those that have launched less, by NCCL's RAS.",
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'behind' },
       expr: text.fill(|||
         (max by (%(rank)s) (%(lag)s) > 0) ^ 0
         unless on (%(rank)s) (%(lag)s == 0 and on (%(group)s) %(lag)s > 0)
         unless on (%(rank)s) (%(lag)s and on (%(group)s) %(broken)s)
-      |||, at),
+        or on (%(job)s)
+        max by (%(rank)s) (
+          %(called)s
+          and on (%(operation)s) (count by (%(operation)s) (%(called)s) < on (%(group)s) group_left () 0.5 * count by (%(group)s) (%(called)s))
+          and on (%(group)s) (max by (%(group)s) (%(called)s) == min by (%(group)s) (%(called)s))
+          and on (%(job)s) %(stalled)s
+        ) ^ 0
+        or on (%(job)s)
+        max by (%(rank)s) (%(lacking)s > 0) ^ 0 and on (%(job)s) %(stalled)s
+      |||, at {
+        called: l.raw('argus_collective_operation_sequence', ['operation!="other"']),
+        operation: l.list(['group', 'operation']),
+        lacking: l.raw('argus_nccl_ras_rank_lacking_launches'),
+      }),
     },
     {
       about:: 'Ranks that do not wait while most ranks do.',

@@ -6,6 +6,7 @@ local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 
 function(c, l) {
+  local who = l.list(['rank', 'phase', 'group']),
   local rate = 'rank:argus_work:rate',
   local units = l.raw('argus_work_units_total'),
   local steps = l.raw('argus_iteration_duration_seconds_count'),
@@ -38,29 +39,25 @@ function(c, l) {
       %(series)s{kind="compute"} ^ 0
       * on (%(group)s) group_left () (group:argus_phase_duration_seconds:median * group:argus_phase_spans:rate)
     ) * on (%(rank)s) group_left () (
-      (%(rate)s / on (%(job)s) group_left () (quantile by (%(job)s) (0.5, %(rate)s) > 0) > 1) - 1
+      (%(uneven)s / on (%(job)s) group_left () (quantile by (%(job)s) (0.5, %(uneven)s) > 0) > 1) - 1
     )
-  |||, { who: l.list(['rank', 'phase', 'group']), series: series, group: l.phaseGroup, rank: l.rank, rate: rate, job: l.job }),
+  |||, { who: who, series: series, group: l.phaseGroup, rank: l.rank, uneven: uneven, job: l.job }),
   local excess = 'rank:argus_phase_excess:lost_ratio',
+  local slow = 'rank:argus_phase_slow:lost_ratio',
+
+  // In the unit that is spread most; of jobs whose work is even, of no rank.
+  local uneven = 'max by (' + l.rank + ') (' + rate + ' and on (' + l.job + ') job:argus_work:uneven)',
 
   measures: [
     {
-      about:: 'Jobs whose work is spread unevenly over their ranks: the relative deviation, in the unit that is spread most.',
-      record: 'job:argus_work:uneven',
-      expr: text.fill(|||
-        max by (%(job)s) (
-          stddev by (%(job)s, unit) (%(work)s) / (avg by (%(job)s, unit) (%(work)s) > 0)
-        ) >= 0.02
-      |||, { job: l.job, work: perStep }),
+      about:: 'Work a step of each rank, against the average of its job.',
+      record: rate,
+      expr: text.fill('%(work)s / on (%(job)s, unit) group_left () (avg by (%(job)s, unit) (%(work)s) > 0)', { job: l.job, work: perStep }),
     },
     {
-      about:: 'Work a step of each rank of such a job, against the average.',
-      record: rate,
-      expr: text.fill(|||
-        max by (%(rank)s) (
-          %(work)s / on (%(job)s, unit) group_left () (avg by (%(job)s, unit) (%(work)s) > 0)
-        ) and on (%(job)s) job:argus_work:uneven
-      |||, { rank: l.rank, job: l.job, work: perStep }),
+      about:: 'Jobs whose work is spread unevenly over their ranks: the relative deviation, in the unit that is spread most.',
+      record: 'job:argus_work:uneven',
+      expr: text.fill('max by (%(job)s) (stddev by (%(job)s, unit) (%(rate)s)) >= 0.02', { job: l.job, rate: rate }),
     },
   ],
 
@@ -74,8 +71,16 @@ function(c, l) {
     evidence(
       'workload',
       'units',
-      'The same, of a rank that stands out in the phase.',
-      '%s >= %g' % [expected('rank:argus_phase_slow:lost_ratio'), c.evidenceRatio]
+      'Of a rank that stands out in the phase: what it needs longer, at most the same.',
+      text.fill(|||
+        %(slow)s - clamp_min(%(slow)s - on (%(who)s)
+        %(expected)s, 0) >= %(least)s
+      |||, {
+        slow: 'max by (' + who + ') (' + slow + ')',
+        who: who,
+        expected: expected(slow),
+        least: c.evidenceRatio,
+      })
     ),
     {
       // What it costs is not known: who has more in one step may have less in the next.

@@ -11,6 +11,9 @@
       template
     ),
 
+  // Whether `part` stands in `text`: std.findSubstr is interpreted as well.
+  has(text, part):: std.strReplace(text, part, '') != text,
+
   // A number as PromQL has it: 0.05 is not 0.050000000000000003.
   of(value)::
     if std.isString(value) then value

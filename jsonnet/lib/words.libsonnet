@@ -3,10 +3,13 @@
 // Prometheus and vmalert fill them at each evaluation; a text may ask queries. In a query <job> stands for the matchers of the
 // alert's job, <cost> for its value, <rank> and so on for the value of a label, and <one> for the rank of one of several samples.
 local duration = import 'duration.libsonnet';
+local text = import 'text.libsonnet';
 
 function(c) {
   local words = self,
-  local labels(names) = std.join(' ', ['$labels.' + name for name in names]),
+  // vmalert has nil where an alert lacks the label, and `index` an empty text as Prometheus has it.
+  local value(name) = '(index $labels "' + name + '")',
+  local labels(names) = std.join(' ', [value(name) for name in names]),
 
   // "llm", and what else of it is known: "llm in cluster a".
   job: '{{ $labels.training_job }}' + std.join('', [
@@ -18,13 +21,13 @@ function(c) {
   // A text in which queries may be asked.
   text(parts)::
     local job = '{{ $job := printf "' + std.join(',', [name + '=%q' for name in c.jobLabels]) + '" ' + labels(c.jobLabels) + ' }}';
-    (if std.findSubstr('$job', parts) == [] then '' else job) + parts,
+    (if text.has(parts, '$job') then job else '') + parts,
   local places = { job: { is: '$job', as: '%s' }, cost: { is: '$value', as: '%f' }, one: { is: '$one.Labels.rank', as: '%q' } } + {
-    [label]: { is: '$labels.' + label, as: '%q' }
+    [label]: { is: value(label), as: '%q' }
     for label in ['rank', 'group', 'set', 'cause', 'coordinate', 'value']
   },
   local asked(query) =
-    local used = [name for name in std.objectFields(places) if std.findSubstr('<' + name + '>', query) != []];
+    local used = [name for name in std.objectFields(places) if text.has(query, '<' + name + '>')];
     local numbered = std.foldl(
       function(filled, i) std.strReplace(filled, '<' + used[i] + '>', '%[' + (i + 1) + ']' + std.substr(places[used[i]].as, 1, 1)),
       std.range(0, std.length(used) - 1),

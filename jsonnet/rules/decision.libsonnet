@@ -39,14 +39,22 @@ function(c, l, rows)
       about:: 'Node and GPU of the ranks that are named, and of no others.',
       record: 'rank:argus_finding:place',
       expr: text.fill(|||
-        topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (last_over_time(%(info)s%(leave)s)))
-        and on (%(rank)s) last_over_time(%(finding)s%(leave)s)
+        topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (
+          last_over_time(%(info)s%(leave)s) and on (%(rank)s) last_over_time(%(finding)s%(leave)s)
+        ))
       |||, { rank: l.rank, info: l.raw('argus_rank_info'), leave: range(d.leave), finding: finding }),
     },
     {
-      about:: 'Share of the wall time that the job loses: ranks that hold up the same step do so at the same time, so the largest, not the sum.',
+      // A link, or a rank among stages of a pipeline, can cost more than what is measured of it.
+      about:: 'Share of the wall time that the job loses: ranks that hold up the same step do so at the same time, so the largest, not the sum; at least what it has become slower by.',
       record: 'job:argus_lost:ratio',
-      expr: text.fill('max by (%(job)s) (sum by (%(job)s, rank, set, group) (%(finding)s) or job:argus_stalled:seconds ^ 0)', { job: l.job, finding: finding }),
+      expr: text.fill(|||
+        max by (%(job)s) (
+          sum by (%(job)s, rank, set, group) (%(finding)s)
+          or rank:argus_evidence:lost_ratio{cause="regression"}
+          or job:argus_stalled:seconds ^ 0
+        )
+      |||, { job: l.job, finding: finding }),
     },
     {
       about:: 'GPUs that produce nothing because of a cause.',

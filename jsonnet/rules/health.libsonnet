@@ -2,9 +2,8 @@
 // Its own evidence only, straight from what is scraped.
 local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
+local version = import '../lib/version.libsonnet';
 local writing = import '../lib/words.libsonnet';
-// That of pyproject.toml.
-local version = '0.1.0';
 local beat = 'argus_rules_interval_seconds';
 
 {

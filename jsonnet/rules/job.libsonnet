@@ -9,6 +9,11 @@ function(c, l) {
       expr: 'count by (%s) (max by (%s) (%s) == 1)' % [l.job, l.rank, l.raw('argus_rank_up')],
     },
     {
+      about:: 'Iterations a second of ranks that make too few for a mean over the short window.',
+      record: l.seldom,
+      expr: l.seldomOf,
+    },
+    {
       about:: 'When a rank of the job was last seen doing anything but training, Unix time.',
       record: 'job:argus_other_activity:timestamp_seconds',
       expr: 'max by (%s) (timestamp(%s))' % [l.job, l.raw('argus_activity', ['activity!="train"'])],

@@ -14,6 +14,7 @@ PROGRAM = Program(
         "serve": "judge on a grid until stopped; /metrics and /healthz",
         "once": "judge the last windows once and print what was found",
         "doctor": "check all that the worker needs, with a remedy for what is missing",
+        "explain": "one card on a job: who holds it up, since when, what it costs, why, and what to do",
         "diagnose": "report what happened to a job, why, and what to do about it",
         "matrix": "draw how far the ranks' durations of one kernel lie from one another",
         "trace": "say from the traces of several ranks where the time went, and who is to blame",

@@ -78,6 +78,8 @@ class Worker:
         self._telemetry = telemetry
         self._monotonic = monotonic
         self._jobs: dict[str, Job] = {}
+        self._clusters: dict[str, list[str]] = {}
+        """Of each job, as its ranks' series say."""
         self._live: set[Labels] | None = None
         self._last_success: float | None = None
         self._traces_restored = False
@@ -149,8 +151,14 @@ class Worker:
         infos: dict[str, list[Sample]] = {}
         for sample in info:
             infos.setdefault(sample.labels.get("training_job", ""), []).append(sample)
+        self._clusters = {
+            name: sorted({one.labels.get("cluster", "") for one in infos[name]}) for name in names
+        }
         for number, name in enumerate(names):
             job = self._jobs.setdefault(name, Job(name))
+            if len(self._clusters[name]) > 1:
+                job.in_several_clusters(self._clusters[name])
+                continue
             until = None if budget is None else context.share_of(begun + budget, len(names) - number)
             try:
                 windows_judged += await job.judge(context, infos[name], at, until)
@@ -219,6 +227,7 @@ class Worker:
         series.update(results.of_cycle(report.seconds, stamp, replica))
         if self._traces is not None:
             series.update(self._traces.published(replica))
+        series = {self._placed(labels): value for labels, value in series.items()}
         ended = (self._live or set()) - series.keys()
         self._live = set(series)
         verdicts: list[bytes] = []
@@ -230,6 +239,11 @@ class Worker:
             part = verdicts if dict(labels)["__name__"] in results.VERDICTS else others
             part.append(remote_write.encode_series(labels, value, stamp_ms))
         return others, verdicts
+
+    def _placed(self, labels: Labels) -> Labels:
+        """With the job's cluster, where its own series have one: rules know a job by both."""
+        (cluster, *others) = self._clusters.get(dict(labels).get("training_job", ""), [""])
+        return labels if others or not cluster else tuple(sorted((*labels, ("cluster", cluster))))
 
 
 def _accused_by_rules(matchers: Mapping[str, str]) -> str:

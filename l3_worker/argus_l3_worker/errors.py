@@ -22,8 +22,4 @@ class PartialAnswer(QueryError):
 
 
 class DeliveryError(ArgusWorkerError):
-    """The receiver did not take a request now, but may later: network fault, 5xx or 429."""
-
-    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after_seconds = retry_after_seconds
+    """The receiver did not take what was written back."""

@@ -154,6 +154,12 @@ class Job:
         """What was known still holds; the window is looked at again in the next cycle."""
         self._not_looked_at = (Abstention(self.name, "all", "partial-answer", str(error)),)
 
+    def in_several_clusters(self, clusters: Sequence[str]) -> None:
+        """Two jobs have one name: as one they are not judged, and what was said is of nobody knows which."""
+        self._forget()
+        detail = f"ranks of this name are in clusters {', '.join(name or '(none)' for name in clusters)}"
+        self._not_looked_at = (Abstention(self.name, "all", "several-clusters", detail),)
+
     async def judge(
         self, context: CycleContext, info: Sequence[Sample], at: float, until: float | None
     ) -> int:
@@ -257,9 +263,7 @@ class Job:
         seen = published_windows(timeline)
         if seen and self._judged and seen[-1].last_step < max(self._judged):
             log.info("job restarted, its history is forgotten", training_job=self.name)
-            self._judged.clear()
-            self._roles.clear()
-            self._groups = None
+            self._forget()
         windows: list[PublishedWindow] = due(
             seen, frozenset(self._judged), len(steps), at, config.cycle_seconds, config.judge.windows
         )
@@ -267,6 +271,11 @@ class Job:
             _DueWindow(window.time, window.span, partial(self._judged.append, window.last_step))
             for window in windows
         ]
+
+    def _forget(self) -> None:
+        self._judged.clear()
+        self._roles.clear()
+        self._groups = None
 
     def _unmarked_windows(self, config: Config, at: float) -> list[_DueWindow]:
         """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""

@@ -14,7 +14,13 @@ ANY_ROLE: Final = "all"
 _TENSOR: Final = re.compile(r"tp\d+")
 
 AbstainReason = Literal[
-    "too-few-ranks", "too-few-events", "windows-disagree", "no-kernels", "partial-answer", "overload"
+    "too-few-ranks",
+    "too-few-events",
+    "windows-disagree",
+    "no-kernels",
+    "partial-answer",
+    "several-clusters",
+    "overload",
 ]
 
 

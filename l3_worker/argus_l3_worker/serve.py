@@ -15,6 +15,7 @@ from argus_core.log import Log
 from argus_core.settings import SettingsError
 from argus_core.store.base import StoreError
 from argus_core.store.config import open_store
+from argus_l3_worker import PROGRAM
 from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
@@ -268,7 +269,7 @@ async def _listen(config: Config, telemetry: Telemetry, health: Health) -> web.A
 
 
 def _delivery(session: aiohttp.ClientSession, config: Config, spool: Spool, telemetry: Telemetry) -> Delivery:
-    access = Access(*config.write_access)
+    access = Access(*config.write_access, PROGRAM)
     return Delivery(session, config.write_url, config.write, spool, telemetry, access=access)
 
 

@@ -39,7 +39,7 @@ class Telemetry:
             self.cycles.labels(result)
             self.queries.labels(result)
             self.trace_requests.labels(result)
-        for result in ("written", "refused", "postponed"):
+        for result in ("written", "refused", "unwritten", "postponed"):
             self.samples.labels(result)
 
     def exposition(self) -> bytes:

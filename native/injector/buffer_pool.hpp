@@ -1,12 +1,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <vector>
+
+#include "condition.hpp"
 
 namespace argus {
 
@@ -83,7 +84,7 @@ class BufferPool {
   std::uint8_t* memory_ = nullptr;  ///< buffers, then the reserve, then the void
 
   mutable std::mutex mutex_;
-  std::condition_variable filled_;
+  Condition filled_;
   std::vector<Place> places_;
   std::vector<std::size_t> free_;     ///< last in, first out: what was used last is in the cache
   std::vector<std::size_t> reserve_;

@@ -24,14 +24,14 @@ constexpr const char* kHelpers[] = {
     "argus-exporter",
     "argus_exporter.cli",
     "compile_worker",
-    "multiprocessing.forkserver",
     "resource_tracker",
     "ptxas",
     "cicc",
     "nvcc",
     "ninja",
 };
-constexpr const char* kSpawned = "multiprocessing.spawn";  // its RANK, if any, is its parent's
+// Their RANK, if any, is their parent's. A child of a fork server has the server's command line.
+constexpr const char* kSpawned[] = {"multiprocessing.spawn", "multiprocessing.forkserver"};
 constexpr std::size_t kCommandBytes = 32 * 1024;
 
 std::string joined(const std::vector<std::string>& words, std::size_t count) {
@@ -87,7 +87,9 @@ std::string reason_to_skip(const Settings& settings, const std::vector<std::stri
 
 std::string reason_to_wait(const Identity& identity, const std::vector<std::string>& command) {
   if (identity.rank < 0) return "no rank in the environment";
-  if (head(command).find(kSpawned) != std::string::npos) return "multiprocessing started it";
+  const std::string program = head(command);
+  for (const char* spawned : kSpawned)
+    if (program.find(spawned) != std::string::npos) return "multiprocessing started it";
   return "";
 }
 

@@ -239,9 +239,9 @@ bool Worker::finish(milliseconds limit) noexcept {
   stop_ = true;
   pool_.wake();
   std::unique_lock<std::mutex> lock(done_mutex_);
-  const bool done = done_changed_.wait_for(lock, limit, [this] { return done_; });
+  const bool done = done_changed_.wait_until(lock, steady_clock::now() + limit, [this] { return done_; });
   closed_ = true;
-  const bool outside = done_changed_.wait_for(lock, kCuptiLimit, [this] { return !in_cupti_; });
+  const bool outside = done_changed_.wait_until(lock, steady_clock::now() + kCuptiLimit, [this] { return !in_cupti_; });
   lock.unlock();
   if (done)
     thread_.join();

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -89,7 +88,7 @@ class Worker {
   std::atomic<bool> stop_{false};
   std::atomic<bool> tick_now_{false};
   std::mutex done_mutex_;
-  std::condition_variable done_changed_;
+  Condition done_changed_;
   bool done_ = false;
   bool in_cupti_ = false;  ///< the worker is; under done_mutex_, as `closed_`
   bool closed_ = false;    ///< CUPTI is closed to the worker

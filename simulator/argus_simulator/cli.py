@@ -16,7 +16,7 @@ PROGRAM = Program(
         "fleet": "1,000 to 100,000 ranks as series, by remote write or as OpenMetrics for backfill",
         "score": "play the fault catalogue against the whole stack, and judge it",
     },
-    extra="l3",
+    extra="simulator",
 )
 main = PROGRAM.main
 

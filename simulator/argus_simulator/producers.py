@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.link import Link
-from argus_core.shared_page import PageWriter
+from argus_core.shared_page import PageWriter, pack_recorded, recorded_word
+from argus_simulator.engine.clockwork import Times
 from argus_simulator.engine.compile import compile_plan
-from argus_simulator.engine.framework_hooks import waits
+from argus_simulator.engine.framework_hooks import FrameworkHooks, framework_hooks, waits
 from argus_simulator.engine.job import NEVER, HostPause, JobShape, JobStep
 from argus_simulator.engine.noise import generator
 from argus_simulator.engine.plan import SPAN_DTYPE, Ints, Plan
@@ -32,6 +33,12 @@ _GC_PHASE_NS: Final = 1_000_000
 """Shorter collections are no phase, as in the real producer."""
 _CLOCK_STREAM: Final = (1 << 29) - 1
 _GENERATION: Final = 2
+_OPERATIONS: Final = {
+    "AllReduce": "all_reduce",
+    "AllGather": "_all_gather_base",
+    "ReduceScatter": "_reduce_scatter_base",
+}
+"""What torch's flight recorder calls a collective of NCCL, by what the name of its kernel has in it."""
 
 MakeLink = Callable[[int, Callable[[], wire.Hello], int], Link]
 """Connects a rank to its exporter: (rank, what its HELLO says, descriptor of its page)."""
@@ -115,8 +122,10 @@ class Producer:
         self._bound: dict[Plan, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         hertz = shape.host.stack_hertz
         self._stacks = MainThread(hertz) if hertz > 0 else None
-        self._invented = shape.model.signals == "invented"
-        self._waits = _waits_of(compile_plan(shape.topology, shape.model, shape.host, Extras()))
+        self._waits = _waits_of(
+            compile_plan(shape.topology, shape.model, shape.host, Extras()),
+            framework_hooks(shape.topology, shape.model.framework),
+        )
         self._channels = tuple(
             channel
             for channel in (wire.Channel.PHASES, wire.Channel.KERNELS)
@@ -147,9 +156,8 @@ class Producer:
     def say_states(self, activity: wire.Activity) -> None:
         """Activity and channels, which are repeated for an exporter that was restarted."""
         self._link.add(wire.ActivityChange(self._now(), activity))
-        if not self._invented:
-            for (phase, kind), mask in self._waits.items():
-                self._link.add(wire.PhaseInfo(self._link.name_id(phase), kind, mask))
+        for (phase, kind), mask in self._waits.items():
+            self._link.add(wire.PhaseInfo(self._link.name_id(phase), kind, mask))
         for channel in wire.Channel:
             if channel is wire.Channel.STACKS and self._stacks is None:
                 continue
@@ -202,14 +210,17 @@ class Producer:
             return max(1, monotonic - max(0, now_ns - epoch_ns - round(seconds * 1e9)))
 
         self._page.step(done.step)
-        # Hooks say what the host has called, which may be far ahead of the GPU.
-        entered = times.arrival if self._invented else np.where(plan.seen, times.host, np.inf)
         for group, nodes in self._collectives(plan).items():
-            here = entered[nodes]
-            here = here[np.isfinite(here)]
-            if len(here) and (slot := self._page.group(group)) is not None:
-                self._page.words[slot] += len(here)
-                self._page.words[slot + 1] = on_monotonic(float(here[-1]))
+            called = nodes[np.isfinite(times.host[nodes])]  # by the host, which may be far ahead of the GPU
+            slot = self._page.group(group)
+            if slot is None:
+                continue
+            if len(called):
+                self._page.words[slot] += len(called)
+                self._page.words[slot + 1] = on_monotonic(float(times.host[called[-1]]))
+            if done.hung:
+                word = recorded(plan, times, self._page.words[slot], nodes, called)
+                self._page.words[recorded_word(slot)] = word
         if done.hung:
             for phase, kind, since in open_spans(done, self.rank):
                 slot = self._page.phase(phase, kind)
@@ -267,7 +278,7 @@ class Producer:
         totals.tokens += float(done.tokens[self.rank])
         ends = np.array([end])
         shown = epoch_ns + end + int(self._host_clock.skew(ends)[0])
-        unit = "tokens" if self._invented or self._topology.ep == 1 else "routed_tokens"
+        unit = "tokens" if self._topology.ep == 1 else "routed_tokens"
         self._link.add(wire.Work(totals.tokens, self._link.name_id(unit)))
         self._link.add(
             wire.Iteration(done.step, shown, end - start, totals.count, totals.seconds, totals.squared)
@@ -315,14 +326,27 @@ class Producer:
         return hello
 
 
-def _waits_of(plan: Plan) -> dict[tuple[str, wire.Kind], int]:
+def _waits_of(plan: Plan, hooks: FrameworkHooks) -> dict[tuple[str, wire.Kind], int]:
     """Whom each phase may wait for; of a collective of several groups: of any of them."""
     told: dict[tuple[str, wire.Kind], int] = {}
     for span in np.unique(plan.spans[["phase_id", "group_id", "kind"]]):
         phase, kind = plan.span_texts[span["phase_id"] - 1], wire.Kind(int(span["kind"]))
         group = plan.span_texts[span["group_id"] - 1] if span["group_id"] else ""
-        told[phase, kind] = told.get((phase, kind), 0) | waits(phase, kind, group, plan.topology)
+        told[phase, kind] = told.get((phase, kind), 0) | waits(phase, kind, group, plan.topology, hooks)
     return told
+
+
+def recorded(plan: Plan, times: Times, number: int, nodes: Ints, called: Ints) -> int:
+    """What torch's flight recorder would say of a group's last collective in a hang, as a word of the page.
+
+    Args:
+        number: of that collective.
+        nodes, called: the group's in each step, and those of this one that were called.
+    """
+    last = (called if len(called) else nodes)[-1]
+    kernel = plan.names[plan.comm_name[plan.comm == last][0]]
+    operation = next((name for part, name in _OPERATIONS.items() if part in kernel), "coalesced")
+    return pack_recorded(number, operation, None, int((~np.isfinite(times.end[called])).sum()))
 
 
 def open_spans(done: JobStep, rank: int) -> list[tuple[str, wire.Kind, float]]:

@@ -15,7 +15,7 @@ PASSWORD = "open sesame"
 
 
 def access(**keys: object) -> Access:
-    return Access(from_mapping(AccessConfig, keys, "test"), "prometheus")
+    return Access(from_mapping(AccessConfig, keys, "test"), "prometheus", "argus-test")
 
 
 def authorization(of: Access) -> str:

@@ -11,7 +11,19 @@ import pytest
 
 from argus_core import wire
 from argus_core.link import Link
-from argus_core.shared_page import PHASE_SLOTS, SIZE, PageError, PageReader, PageWriter
+from argus_core.shared_page import (
+    GROUP_SLOTS,
+    OPERATIONS,
+    PHASE_SLOTS,
+    SIZE,
+    SPARE_WORD,
+    CollectiveSequence,
+    PageError,
+    PageReader,
+    PageWriter,
+    pack_recorded,
+    recorded_word,
+)
 
 
 @pytest.fixture
@@ -46,6 +58,62 @@ def test_collectives_are_counted_a_group(writer, reader):
     assert (first.group, first.number) == ("dp:tp0", 3)
     assert (second.group, second.number) == ("tp:dp0", 1)
     assert before <= first.entered_monotonic_ns <= second.entered_monotonic_ns <= time.monotonic_ns()
+
+
+def entered(writer: PageWriter, group: str, number: int) -> int:
+    """Claim a group that has entered so many; the word of its flight recorder."""
+    slot = writer.group(group)
+    assert slot is not None
+    writer.words[slot] = number
+    return recorded_word(slot)
+
+
+def recorded(found: CollectiveSequence) -> tuple[str, int | None, int | None]:
+    return found.operation, found.started, found.completed
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_the_flight_recorder_says_of_the_last_collective(writer, reader, operation):
+    """Numbers are those of the group's collectives."""
+    word = entered(writer, "dp", 70_000)
+    writer.words[word] = pack_recorded(70_000, operation, 1, 3)
+    assert recorded(reader.read().collectives[0]) == (operation, 69_999, 69_997)
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        (("", None, 0), ("", None, 8)),
+        (("barrier", None, None), ("barrier", None, None)),
+        (("new_in_torch_3", 0, None), ("other", 8, None)),
+        (("", None, 1 << 40), ("", None, None)),  # more than there were
+        (("", None, -3), ("", None, 8)),
+    ],
+)
+def test_what_the_flight_recorder_does_not_say(writer, reader, said, read):
+    """gloo starts nothing; a recorder without the entry has no name."""
+    writer.words[entered(writer, "dp", 8)] = pack_recorded(8, *said)
+    assert recorded(reader.read().collectives[0]) == read
+
+
+def test_a_rank_that_has_gone_on_voids_what_the_flight_recorder_said(writer, reader):
+    """Hooks count in the training thread and know nothing of that word."""
+    writer.words[entered(writer, "dp", 8)] = pack_recorded(8, "barrier", 0, 1)
+    writer.enter_collective("dp")
+    assert recorded(reader.read().collectives[0]) == ("", None, None)
+
+
+def test_each_group_has_a_word_of_its_own(writer, reader):
+    """The last one ends within the page; a group without a slot shares the spare word."""
+    words = [entered(writer, f"group{n}", n + 1) for n in range(GROUP_SLOTS)]
+    for number, word in enumerate(words):
+        writer.words[word] = pack_recorded(number + 1, "all_reduce", None, number % 2)
+    assert writer.group("one more") is None
+    assert recorded_word(SPARE_WORD) == SPARE_WORD
+    page = reader.read()
+    assert page.open_spans == ()
+    assert [one.number for one in page.collectives] == list(range(1, GROUP_SLOTS + 1))
+    assert [one.completed for one in page.collectives] == [n + 1 - n % 2 for n in range(GROUP_SLOTS)]
 
 
 def test_the_step_and_its_start(writer, reader):

@@ -111,7 +111,7 @@ def test_images_install_extras_that_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     image = (ROOT / "deploy/containers/Containerfile").read_text(encoding="utf-8")
     named = [extras.split("]")[0].split(",") for extras in image.split("$1[")[1:]]
-    assert named == [["trace", "stacks", "remote-write"], ["l3", "trace"]]
+    assert named == [["exporter", "trace", "stacks", "remote-write"], ["l3", "trace"]]
     assert {extra for extras in named for extra in extras} <= set(project["project"]["optional-dependencies"])
     context = (ROOT / "deploy/containers/Containerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     packages = project["tool"]["scikit-build"]["wheel"]["packages"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from .pages import Page, pages
@@ -34,3 +36,9 @@ def test_every_guide_can_be_reached_from_the_readme() -> None:
             waiting += [by_path[path] for path in inside if path in by_path and path not in reached]
     docs = {path for path, page in by_path.items() if page.name.startswith("docs/")}
     assert sorted(str(path) for path in docs - reached) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_no_figure_is_still_to_be_filled_in(page: Page) -> None:
+    """A draft's mark for a figure to come, two @ before and after its name."""
+    assert not re.search(r"@@[A-Z]+@@", page.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -14,21 +15,43 @@ pytestmark = pytest.mark.torch
 
 TORCH = """
 import torch
+import torch._dynamo
+import torch._dynamo.callback as callback
 import torch.distributed._functional_collectives as functional
-from torch.distributed import distributed_c10d, pipelining
-from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+from torch.distributed import device_mesh, distributed_c10d, pipelining
+from torch.distributed.checkpoint import state_dict_saver
 from torch.optim.optimizer import register_optimizer_step_pre_hook, register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 from argus_training.torch_hooks.collectives import ASYNCHRONOUS, COLLECTIVES
+from argus_training.torch_hooks.layers import STAGES
+new = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+if new:
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+else:
+    from torch.distributed._composable.fsdp import _fsdp_param_group
 found = [name for name in COLLECTIVES if hasattr(distributed_c10d, name)]
 assert len(found) > 20 and hasattr(distributed_c10d, ASYNCHRONOUS), found
-distributed_c10d.Work.wait, distributed_c10d.new_group, distributed_c10d.split_group
+distributed_c10d.Work.wait, distributed_c10d.new_group
+distributed_c10d.init_process_group, device_mesh.init_device_mesh
 functional.wait_tensor, _fsdp_param_group.FSDPParamGroup.wait_for_unshard
 torch.nn.parallel.DistributedDataParallel._sync_buffers
 torch.autograd.backward, torch.autograd.Variable._execution_engine.queue_callback
+torch._C._current_graph_task_id, torch.compiler.is_compiling
 dataloader._BaseDataLoaderIter.__next__
-import torch._dynamo.callback as callback
+torch.serialization.save, state_dict_saver.save
+torch.autograd.profiler.profile._prepare_trace, torch.autograd._profiler_enabled
+torch.cuda.CUDAGraph.capture_begin, torch.cuda.CUDAGraph.capture_end, torch.cuda.is_current_stream_capturing
 callback.callback_handler.register_start_callback, callback.callback_handler.clear
+torch._dynamo.disable, torch._dynamo.eval_frame.skip_code, torch._dynamo.eval_frame.OptimizedModule
+missing = {name for name in STAGES if not hasattr(pipelining.stage._PipelineStageBase, name)}
+if not hasattr(distributed_c10d, "split_group"):
+    missing.add("split_group")
+# What older ones have not is not attached to.
+assert not missing if new else missing <= {"backward_weight_one_chunk", "split_group"}, missing
+"""
+TRANSFORMERS = """
+from transformers.generation.utils import GenerationMixin
+GenerationMixin.generate
 """
 DEEPSPEED = """
 from deepspeed.runtime.engine import DeepSpeedEngine as engine
@@ -66,15 +89,37 @@ assert set(TIMERS) - named <= {"batch-generator", "layernorm-grads-all-reduce"},
 """
 
 
-@pytest.mark.parametrize(
-    "program", [TORCH, DEEPSPEED, LIGHTNING, MEGATRON], ids=["torch", "deepspeed", "lightning", "megatron"]
-)
-def test_attach_points_are_where_the_hooks_look(program: str) -> None:
+OTHERS = {
+    "deepspeed": DEEPSPEED,
+    "lightning": LIGHTNING,
+    "megatron": MEGATRON,
+    "transformers": TRANSFORMERS,
+}
+
+
+def run(program: str, *folders: str) -> None:
     """In a process of its own: some packages change others as they are imported."""
-    if not PACKAGES.is_dir():
-        pytest.skip("the frameworks are not installed (make frameworks)")
-    code = f"import sys; sys.path.append({str(PACKAGES)!r})\n{program}"
+    path = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_torch_has_what_the_hooks_look_for() -> None:
+    """The installed one, or the oldest and the newest that are supported (`--torch`)."""
+    run(TORCH, *filter(None, [os.environ.get("OTHER_TORCH")]))
+
+
+@pytest.mark.parametrize("program", OTHERS.values(), ids=list(OTHERS))
+def test_frameworks_have_what_the_hooks_look_for(program: str) -> None:
+    if os.environ.get("OTHER_TORCH"):
+        pytest.skip("with another torch only what needs nothing else")
+    if not PACKAGES.is_dir():
+        pytest.skip("the frameworks are not installed (make frameworks)")
+    run(f"import sys; sys.path.append({str(PACKAGES)!r})\n{program}")

@@ -26,6 +26,8 @@ OPTIMIZER = {"optimizer": ("optimizer",)}
 FORWARD = {"forward": ("forward",)}
 BACKWARD = {"backward": ("backward", "dp-allreduce", "dp-reduce-scatter")}
 LOOP = DATA | FORWARD | BACKWARD | OPTIMIZER
+ITS_LOOP = {"fetch": ("data",)} | FORWARD | BACKWARD | OPTIMIZER
+"""Where the framework's loop asks for a batch."""
 DEEPSPEED = DATA | FORWARD | BACKWARD | {"step": ("optimizer",)}
 CHUNKS = "stage_forward"
 TOLERANCE = 0.03
@@ -65,13 +67,19 @@ PROGRAMS = (
     Program("compiled blocks", "`block.compile()` within DDP", ("compiled.py", "block")),
     Program("compiled DDP", "`torch.compile(DDP(model))`", ("compiled.py", "ddp"), layers=""),
     Program("compiled step", "the whole step", ("compiled.py", "step"), DATA | OPTIMIZER),
-    Program("transformers", "Trainer, accumulation", ("transformers_trainer.py", "map")),
-    Program("transformers, iterable", "batches dispatched", ("transformers_trainer.py", "iterable")),
+    Program("transformers", "Trainer, accumulation", ("transformers_trainer.py", "map"), ITS_LOOP),
     Program(
-        "transformers, compiled", "`torch_compile=True`", ("transformers_trainer.py", "compiled"), layers=""
+        "transformers, iterable", "batches dispatched", ("transformers_trainer.py", "iterable"), ITS_LOOP
     ),
-    Program("accelerate", "by torchrun, short epochs", ("accelerate_loop.py",), launch=by_torchrun),
-    Program("Lightning", "ddp, accumulation, validation", ("lightning_ddp.py",), launch=by_itself),
+    Program(
+        "transformers, compiled",
+        "`torch_compile=True`",
+        ("transformers_trainer.py", "compiled"),
+        ITS_LOOP,
+        layers="",
+    ),
+    Program("accelerate", "by torchrun, short epochs", ("accelerate_loop.py",), ITS_LOOP, launch=by_torchrun),
+    Program("Lightning", "ddp, accumulation, validation", ("lightning_ddp.py",), ITS_LOOP, launch=by_itself),
     Program(
         "DeepSpeed, ZeRO 1",
         "accumulation",

@@ -24,19 +24,18 @@ class Request:
 
 @dataclass
 class Backend:
-    """Speaks the query API (every vector empty) and takes remote write, until told otherwise.
+    """Speaks the query API (every vector empty) and takes remote write 1.0, until told otherwise.
 
     Range queries find nothing.
 
     Attributes:
         answer: (status, content) of a query, by its text.
         write_statuses: what remote write answers next; 204 once they are used up.
-        write_headers: further headers of these answers.
+        requests: all but those in remote write 2.0, which it does not take.
     """
 
     answer: Callable[[str], tuple[int, Any]] = lambda _: (200, vector())
     write_statuses: list[int] = field(default_factory=list)
-    write_headers: dict[str, str] = field(default_factory=dict)
     redirect_to: str = ""
     clock_offset: float = 0.0
     requests: list[Request] = field(default_factory=list)
@@ -50,6 +49,9 @@ class Backend:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 headers = {name.title(): value for name, value in self.headers.items()}
+                if "write.v2" in headers.get("Content-Type", ""):
+                    self._send(415, b"", {})
+                    return
                 backend.requests.append(Request(self.path, _AnyCase(headers), body))
                 if backend.redirect_to:
                     self._send(302, b"", {"Location": backend.redirect_to})
@@ -61,7 +63,7 @@ class Backend:
                     self._send(status, packed, {"Content-Encoding": "gzip"})
                 else:
                     status = backend.write_statuses.pop(0) if backend.write_statuses else 204
-                    self._send(status, b"", {} if status == 204 else backend.write_headers)
+                    self._send(status, b"", {})
 
             def do_GET(self) -> None:
                 self._send(404, b"", {})

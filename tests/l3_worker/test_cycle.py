@@ -266,6 +266,41 @@ def test_an_implausible_tail_is_not_known(prometheus: PrometheusServer, rubbish:
 # Incomplete answers
 
 
+def in_clusters(*clusters: str) -> Callable[[str], tuple[int, Any]]:
+    """Two ranks without kernels in each; none: no such label."""
+    info = [
+        {
+            "metric": {"training_job": "llm", "rank": rank} | ({"cluster": one} if one else {}),
+            "value": [0, "1"],
+        }
+        for one in clusters
+        for rank in "01"
+    ]
+    return lambda query: (200, vector(*info) if query.startswith("argus_rank_info") else vector())
+
+
+@pytest.mark.parametrize(
+    ("clusters", "reason", "written"),
+    [
+        (("",), "no-kernels", None),
+        (("a",), "no-kernels", "a"),
+        (("a", "b"), "several-clusters", None),
+        (("", "b"), "several-clusters", None),
+    ],
+)
+def test_what_is_written_of_a_job_is_in_its_cluster(
+    clusters: tuple[str, ...], reason: str, written: str | None
+) -> None:
+    """Rules know a job by cluster and name; two jobs of one name are not judged as one."""
+    with Backend(in_clusters(*clusters)) as backend:
+        report = cycles(backend.url, lambda worker: worker.cycle(60.0, 60.0))
+    assert [one.reason for one in report.abstentions] == [reason]
+    bodies = [request.body for request in backend.requests if request.path == "/api/v1/write"]
+    series = [dict(remote_write.decode_labels(one)) for body in bodies for one in remote_write.unpack(body)]
+    (abstention,) = [labels for labels in series if labels["__name__"] == "argus_l3_abstain"]
+    assert (abstention["reason"], abstention.get("cluster")) == (reason, written)
+
+
 @pytest.mark.parametrize(
     "mark", [{"isPartial": True}, {"warnings": ["store 10.0.0.3:10901 is not reachable"]}]
 )

@@ -67,6 +67,26 @@ def test_a_redirect_is_not_followed(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(request.path != "/elsewhere" for request in backend.requests)
 
 
+@pytest.mark.parametrize(
+    ("status", "error", "named"),
+    [
+        (404, "page not found", "/prometheus of Mimir and Cortex"),
+        (400, 'unsupported path requested: "/api/v1/query"', "/select/0/prometheus of vmselect"),
+        (401, "no org id", "prometheus.headers (X-Scope-OrgID"),
+    ],
+)
+def test_a_query_that_is_refused_for_us_names_what_to_set(
+    status: int, error: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The path of each engine, and the header of a tenant."""
+    with Backend(answer=lambda _: (status, {"errorType": "x", "error": error})) as backend:
+        assert (
+            main(["once", "--config", str(written(backend.folder, {"prometheus": {"url": backend.url}}))])
+            == 1
+        )
+    assert named in capsys.readouterr().err
+
+
 def written(folder: Path, config: object) -> Path:
     file = folder / "l3.yaml"
     file.write_text(yaml.safe_dump(config))

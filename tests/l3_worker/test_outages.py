@@ -22,7 +22,6 @@ from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.write.config import WriteConfig
 from argus_l3_worker.write.delivery import Delivery
 from argus_l3_worker.write.spool import Spool
-from l3_worker.backends import Backend
 
 pytestmark = pytest.mark.servers
 
@@ -185,22 +184,6 @@ def test_an_overloaded_receiver_gets_everything_later(prometheus: PrometheusServ
     assert writer.stored(prometheus) == writer.stamps
     assert prometheus.refusals() == 0
     assert writer.counted("samples_total", result="refused") == 0
-
-
-def test_retry_after_is_waited_for() -> None:
-    """The receiver's wish of one second counts, not the backoff of a twentieth."""
-    with Backend() as backend:
-        backend.write_statuses = [429]
-        backend.write_headers = {"Retry-After": "1"}
-        writer = Writer(f"{backend.url}/api/v1/push", series_per_request=SERIES)
-        begun = time.monotonic()
-
-        async def work(writer: Writer) -> None:
-            assert await writer.cycle()
-
-        writer.run(work)
-    assert time.monotonic() - begun >= 1.0
-    assert len(backend.requests) == 2
 
 
 def test_an_outage_that_is_too_long_keeps_the_newest_within_the_bound() -> None:

@@ -10,73 +10,58 @@ import os
 import stat
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from email.utils import formatdate
 from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import web
 
-from argus_core.remote_write import Labels, decode_labels, encode_series, labels_of, pack, unpack
+from argus_core.remote_write import Labels, encode_series, labels_of, pack
+from argus_core.version import installed_version
 from argus_l3_worker.config import Config
 from argus_l3_worker.serve import Health
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.write.config import WriteConfig
 from argus_l3_worker.write.delivery import Delivery
 from argus_l3_worker.write.spool import Spool
+from remote_write_receiver import Answer, Receiver, Takes, serving
 
 HOUR_MS = 3_600_000
 BAD = ("rank", "13")
-
-Answer = Callable[[Sequence[Labels]], tuple[int, str]]
-
-
-@dataclass
-class Receiver:
-    """Answers as told, and keeps what came and what it took."""
-
-    answer: Answer
-    requests: list[list[Labels]] = field(default_factory=list)
-    headers: list[dict[str, str]] = field(default_factory=list)
-    taken: list[Labels] = field(default_factory=list)
-
-    async def write(self, request: web.Request) -> web.Response:
-        try:
-            series = [decode_labels(one) for one in unpack(await request.read())]
-        except IndexError as error:
-            return web.Response(status=400, text=str(error))
-        self.requests.append(series)
-        self.headers.append(dict(request.headers))
-        status, text = self.answer(series)
-        if status < 300:
-            self.taken += series
-        return web.Response(status=status, text=text)
 
 
 class Writing:
     """A delivery to a receiver of its own; `counts` are the worker's samples by result."""
 
-    def __init__(self, answer: Answer, folder: Path | None = None, per_request: int = 100) -> None:
-        self.receiver, self.telemetry = Receiver(answer), Telemetry()
+    def __init__(
+        self,
+        answer: Answer,
+        folder: Path | None = None,
+        per_request: int = 100,
+        takes: Takes = "2.0",
+        attempts: int = 1,
+    ) -> None:
+        self.receiver, self.telemetry = Receiver(answer, takes), Telemetry()
         self.spool = Spool(folder, 1 << 20, HOUR_MS)
-        self._config = WriteConfig(attempts=1, backoff_seconds=0.01, series_per_request=per_request)
+        self._config = WriteConfig(attempts=attempts, backoff_seconds=0.01, series_per_request=per_request)
 
     def run(self, work: Callable[[Delivery], Awaitable[None]]) -> None:
         async def served() -> None:
-            app = web.Application()
-            app.router.add_post("/api/v1/write", self.receiver.write)
-            runner = web.AppRunner(app)
-            await runner.setup()
-            try:
-                await web.TCPSite(runner, "127.0.0.1", 0).start()
-                url = f"http://127.0.0.1:{runner.addresses[0][1]}/api/v1/write"
-                async with aiohttp.ClientSession() as session:
-                    await work(Delivery(session, url, self._config, self.spool, self.telemetry))
-            finally:
-                await runner.cleanup()
+            async with serving(self.receiver) as url, aiohttp.ClientSession() as session:
+                await work(Delivery(session, url, self._config, self.spool, self.telemetry))
 
         asyncio.run(served())
         self.spool.close()
+
+    @property
+    def requests(self) -> list[list[Labels]]:
+        """Labels of the series of each request."""
+        return [request.labels for request in self.receiver.requests]
+
+    @property
+    def taken(self) -> list[Labels]:
+        """What the receiver has stored."""
+        return [one.labels for one in self.receiver.taken]
 
     def counted(self, result: str) -> float:
         value = self.telemetry.registry.get_sample_value("argus_l3_worker_samples_total", {"result": result})
@@ -96,20 +81,25 @@ def refusing(status: int, text: str = "out of order sample") -> Answer:
     return lambda labels: (status, text) if any(BAD in one for one in labels) else (204, "")
 
 
-def test_a_request_is_as_remote_write_1_0_has_it() -> None:
-    """Labels sorted, none empty, no series twice, and the three headers."""
-    writing = Writing(lambda _: (204, ""))
+@pytest.mark.parametrize(
+    ("takes", "version"), [("2.0", "2.0.0"), ("1.0", "0.1.0"), ("1.0 unchecked", "0.1.0")]
+)
+def test_a_request_is_as_the_receiver_takes_it(takes: Takes, version: str) -> None:
+    """Labels sorted, none empty, no series twice, and the headers of the version that it takes."""
+    writing = Writing(lambda _: (204, ""), takes=takes)
 
     async def work(delivery: Delivery) -> None:
         assert await delivery.send(series(*range(20)))
 
     writing.run(work)
-    (request,), (headers,) = writing.receiver.requests, writing.receiver.headers
-    assert all(list(labels) == sorted(labels) and all(text for _, text in labels) for labels in request)
-    assert ranks_of(request) == list(range(20))
-    assert headers["Content-Encoding"] == "snappy"
-    assert headers["Content-Type"] == "application/x-protobuf"
-    assert headers["X-Prometheus-Remote-Write-Version"] == "0.1.0"
+    request = writing.receiver.requests[-1]
+    assert all(list(labels) == sorted(labels) for labels in request.labels)
+    assert all(text for labels in request.labels for _, text in labels)
+    assert ranks_of(request.labels) == list(range(20))
+    assert request.headers["X-Prometheus-Remote-Write-Version"] == version
+    assert request.headers["User-Agent"] == f"argus-l3-worker/{installed_version()}"
+    assert len(writing.requests) == (1 if takes == "2.0" else 2)
+    assert (writing.counted("written"), writing.counted("unwritten"), len(writing.spool)) == (20, 0, 0)
 
 
 @pytest.mark.parametrize("status", [400, 402, 406, 409, 410, 411, 412, 413, 414, 416, 422, 431, 451, 499])
@@ -122,13 +112,13 @@ def test_a_refusal_for_the_content_loses_the_bad_series_only(status: int) -> Non
         assert await delivery.send(series(100))
 
     writing.run(work)
-    assert sorted(ranks_of(writing.receiver.taken)) == [*range(13), *range(14, 64), 100]
-    assert len(writing.receiver.requests) == 1 + 12 + 1
+    assert sorted(ranks_of(writing.taken)) == [*range(13), *range(14, 64), 100]
+    assert len(writing.requests) == 1 + 12 + 1
     assert (writing.counted("refused"), writing.counted("written")) == (1, 64)
     assert len(writing.spool) == 0
 
 
-@pytest.mark.parametrize("status", [302, 401, 403, 404, 405, 407, 408, 415, 429, 500, 503])
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 405, 407, 408, 429, 500, 503])
 def test_what_is_not_about_the_content_holds_everything_back(status: int) -> None:
     """One request a cycle is tried, none is halved, and all of them come once somebody has mended it."""
     mended = False
@@ -142,22 +132,23 @@ def test_what_is_not_about_the_content_holds_everything_back(status: int) -> Non
         assert await delivery.send(series(7))
 
     writing.run(work)
-    assert [ranks_of(request) for request in writing.receiver.requests] == [
+    assert [ranks_of(request) for request in writing.requests] == [
         *([1, 2] for _ in range(2)),
         *([1, 2], [3, 4], [5, 6], [7]),
     ]
     assert writing.counted("refused") == 0
 
 
-def test_a_receiver_of_another_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture) -> None:
-    """415 of one that takes remote write 2.0 only: the message and the encoding that we send."""
-    writing = Writing(lambda _: (415, "want io.prometheus.write.v2.Request"))
+def test_a_receiver_of_neither_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture) -> None:
+    """415 to both: nothing is lost, and the log has the messages and the encoding that we send."""
+    writing = Writing(lambda _: (415, "want another"))
 
     async def work(delivery: Delivery) -> None:
         assert not await delivery.send(series(1))
 
     writing.run(work)
-    assert len(writing.receiver.requests) == 1
+    assert [request.version for request in writing.receiver.requests] == [2, 1]
+    assert len(writing.spool) == 1
     assert "prometheus.WriteRequest" in caplog.text and "snappy" in caplog.text
 
 
@@ -179,7 +170,7 @@ def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture, text: s
         assert not await delivery.send(series(*range(10, 30)), series(*range(10)))
 
     writing.run(work)
-    assert len(writing.receiver.requests) == 3
+    assert len(writing.requests) == 3
     assert (writing.counted("refused"), len(writing.spool)) == (30, 0)
     (line,) = [record.getMessage() for record in caplog.records if "refused and dropped" in record.message]
     assert f"{text} (1)" in line and "30" in line
@@ -199,8 +190,8 @@ def test_a_cycles_verdicts_go_first_and_say_whether_it_was_delivered() -> None:
     writing.run(taken)
     lost.run(refused)
     for one in (writing, lost):
-        assert [len(request) for request in one.receiver.requests] == [2, 48]
-    assert ranks_of(writing.receiver.taken) == [0, 1]
+        assert [len(request) for request in one.requests] == [2, 48]
+    assert ranks_of(writing.taken) == [0, 1]
 
 
 def test_a_refused_verdict_is_not_a_delivered_cycle() -> None:
@@ -211,7 +202,7 @@ def test_a_refused_verdict_is_not_a_delivered_cycle() -> None:
         assert not await delivery.send([], series(12, 13))
 
     writing.run(work)
-    assert ranks_of(writing.receiver.taken) == [12]
+    assert ranks_of(writing.taken) == [12]
 
 
 def test_verdicts_that_were_taken_by_halves_are_delivered() -> None:
@@ -222,8 +213,8 @@ def test_verdicts_that_were_taken_by_halves_are_delivered() -> None:
         assert await delivery.send([], series(*range(8)))
 
     writing.run(work)
-    assert sorted(ranks_of(writing.receiver.taken)) == list(range(8))
-    assert len(writing.receiver.requests) == 7
+    assert sorted(ranks_of(writing.taken)) == list(range(8))
+    assert len(writing.requests) == 7
 
 
 def test_poison_steps_aside() -> None:
@@ -240,15 +231,135 @@ def test_poison_steps_aside() -> None:
         assert not await delivery.send(series(14, 13))
         for cycle in range(1, 4):
             assert not await delivery.send(series(cycle))
-        assert writing.receiver.taken == []
+        assert writing.taken == []
         assert not await delivery.send(series(4))
-        assert ranks_of(writing.receiver.taken) == [1, 2, 3, 4]
+        assert ranks_of(writing.taken) == [1, 2, 3, 4]
         assert not await delivery.send(series(5))
-        assert ranks_of(writing.receiver.taken) == [1, 2, 3, 4, 5]
+        assert ranks_of(writing.taken) == [1, 2, 3, 4, 5]
 
     writing.run(work)
     assert (len(writing.spool), writing.counted("postponed")) == (1, 2)
-    assert len(writing.receiver.requests) == 6 * 2 + 5
+    assert len(writing.requests) == 6 * 2 + 5
+
+
+# What the receiver says that it has written
+
+
+def test_a_partial_write_is_counted_and_not_sent_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A receiver of 2.0 stores 63 of 64 and answers 400: one request, one lost, and its reason in the log."""
+    writing = Writing(lambda _: (204, ""))
+    writing.receiver.bad = lambda labels: BAD in labels
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send(series(*range(64)))
+        assert await delivery.send(series(100))
+
+    writing.run(work)
+    assert [len(request) for request in writing.requests] == [64, 1]
+    assert sorted(ranks_of(writing.taken)) == [*range(13), *range(14, 64), 100]
+    assert (writing.counted("refused"), writing.counted("written"), len(writing.spool)) == (1, 64, 0)
+    (line,) = [record.getMessage() for record in caplog.records if "refused and dropped" in record.message]
+    assert "count=1" in line and "out of order sample" in line
+
+
+def test_a_request_of_which_nothing_was_stored_is_halved() -> None:
+    """A receiver of 2.0 that takes all or nothing: the good ones come in parts."""
+    writing = Writing(refusing(400))
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send(series(12, 13, 14, 15))
+
+    writing.run(work)
+    assert sorted(ranks_of(writing.taken)) == [12, 14, 15]
+    assert (writing.counted("refused"), writing.counted("written")) == (1, 3)
+
+
+@pytest.mark.parametrize("stored", [0, 19])
+def test_a_success_that_counts_less_than_was_sent_is_a_loss(
+    stored: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a receiver drops in silence is counted; a cycle whose verdicts it may be is not delivered."""
+    writing = Writing(lambda _: (204, ""))
+
+    async def work(delivery: Delivery) -> None:
+        writing.receiver.counts = lambda _: str(stored)
+        assert not await delivery.send([], series(*range(20)))
+        writing.receiver.counts = str
+        assert await delivery.send([], series(*range(20)))
+
+    writing.run(work)
+    assert (writing.counted("unwritten"), writing.counted("written")) == (20 - stored, stored + 20)
+    assert len(writing.requests) == 2
+    (line,) = [record.getMessage() for record in caplog.records if "counts less" in record.message]
+    assert f"lost={20 - stored}" in line
+
+
+def test_a_tenants_limit_counts_what_there_was_room_for() -> None:
+    """Cortex and Mimir store a part of the request and refuse the rest: the answer says how much."""
+    writing = Writing(lambda _: (400, "per-user series limit of 15 exceeded"))
+    writing.receiver.counts = lambda _: "15"
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send(series(*range(20)))
+
+    writing.run(work)
+    assert len(writing.requests) == 1
+    assert (writing.counted("refused"), writing.counted("written")) == (5, 15)
+
+
+@pytest.mark.parametrize("takes", ["1.0", "1.0 unchecked"])
+def test_what_was_kept_for_one_receiver_goes_to_another(takes: Takes, tmp_path: Path) -> None:
+    """A spool of a receiver of 2.0, and the next one takes 1.0 only."""
+    before = Writing(lambda _: (503, "away"), tmp_path)
+
+    async def away(delivery: Delivery) -> None:
+        assert not await delivery.send(series(1, 2))
+
+    before.run(away)
+    after = Writing(lambda _: (204, ""), tmp_path, takes=takes)
+
+    async def back(delivery: Delivery) -> None:
+        assert await delivery.send(series(3))
+
+    after.run(back)
+    assert [request.version for request in after.receiver.requests] == [2, 1, 1]
+    assert ranks_of(after.taken) == [1, 2, 3]
+
+
+# When to come again
+
+
+@pytest.mark.parametrize("as_date", [False, True])
+def test_a_short_wish_is_waited_for_within_the_cycle(as_date: bool) -> None:
+    """Seconds from now, as a number or as a date: the request is sent once more after them."""
+    writing = Writing(lambda _: (204, ""), attempts=2)
+    busy = iter([(429, "busy")])
+    writing.receiver.answer = lambda _: next(busy, (204, ""))
+    wish = formatdate(time.time() + 2, usegmt=True) if as_date else "1"
+    writing.receiver.answer_headers = {"Retry-After": wish}
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send(series(1))
+
+    writing.run(work)
+    first, second = writing.receiver.requests
+    # A date has whole seconds: up to one of the two is gone when it is written.
+    assert 0.5 <= second.at - first.at < 10.0
+
+
+def test_a_long_wish_holds_back_the_cycles_until_then() -> None:
+    """60 seconds: this cycle ends, the next ones send nothing and say for how long."""
+    writing = Writing(lambda _: (503, "busy"), attempts=3)
+    writing.receiver.answer_headers = {"Retry-After": "60"}
+
+    async def work(delivery: Delivery) -> None:
+        for cycle in range(3):
+            assert not await delivery.send(series(cycle))
+        assert "wants no request for another 60 s" in delivery.problem
+
+    writing.run(work)
+    assert len(writing.requests) == 1
+    assert len(writing.spool) == 3
 
 
 # What a crash leaves in the spool
@@ -272,7 +383,7 @@ def test_a_torn_spool_file_is_dropped_and_the_next_ones_are_delivered(left: str,
         assert await delivery.send(series(4))
 
     after.run(back)
-    assert [ranks_of(request) for request in after.receiver.requests] == [[2], [3], [4]]
+    assert [ranks_of(request) for request in after.requests] == [[2], [3], [4]]
     dropped = after.telemetry.registry.get_sample_value("argus_l3_worker_spool_dropped_requests_total")
     assert (dropped, len(after.spool), list(tmp_path.glob("*.rw"))) == (1.0, 0, [])
 
@@ -302,7 +413,7 @@ def test_noise_that_looks_like_a_request_is_refused_and_passed_over() -> None:
         assert await delivery.send(series(2))
 
     writing.run(work)
-    assert ranks_of(writing.receiver.taken) == [2]
+    assert ranks_of(writing.taken) == [2]
     assert writing.counted("refused") == 1
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -131,6 +134,53 @@ def test_one_refused_series_does_not_take_the_others_with_it(prometheus: Prometh
     assert len(stored) == 999
     assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="refused") == 1.0
     assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="written") == 1000.0
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    ("message", "requests"),
+    [
+        # The first one is refused for its type, and the bad series is found by six times two halves.
+        ("prometheus.WriteRequest", 1 + 2 + 12),
+        # Prometheus stores what it can, and says how much.
+        ("io.prometheus.write.v2.Request", 2),
+    ],
+)
+def test_prometheus_gets_the_message_that_it_is_set_to_take(
+    tmp_path: Path, message: str, requests: int
+) -> None:
+    """One bad of 64 in the second request: 63 are stored, in either version, and one is refused."""
+    flag = f"--web.remote-write-receiver.accepted-protobuf-messages={message}"
+    if (
+        "accepted-protobuf-messages"
+        not in subprocess.run(["prometheus", "--help"], capture_output=True, text=True, check=True).stdout
+    ):
+        pytest.skip("prometheus is older than 2.54")
+    server = PrometheusServer(tmp_path, arguments=[flag])
+    now = now_ms()
+
+    async def work(delivery: Delivery) -> None:
+        assert await delivery.send([sample(50, 1.0, now)])
+        batch = [sample(rank, 2.0, now + 1000) for rank in range(64)]
+        batch[50] = sample(50, 2.0, now - 5_000)
+        assert await delivery.send(batch)
+
+    try:
+        server.start()
+        telemetry = deliver(server.url, work)
+        assert len(server.query("argus_l3_rank_shift_ratio == 2", now / 1000 + 1)) == 63
+        with urllib.request.urlopen(f"{server.url}/metrics", timeout=20) as page:
+            counts = re.findall(
+                r'^prometheus_http_requests_total\{code="\d+",handler="/api/v1/write"\} (\d+)$',
+                page.read().decode(),
+                re.MULTILINE,
+            )
+    finally:
+        server.stop()
+    assert sum(map(int, counts)) == requests
+    assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="refused") == 1.0
+    assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="written") == 64.0
+    assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="unwritten") == 0.0
 
 
 @pytest.mark.servers

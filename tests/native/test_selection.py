@@ -123,7 +123,7 @@ def test_rank_job_and_socket_are_what_python_finds(
         ({}, "python -m torch.distributed.run train.py", "helper process: torch.distributed.run"),
         ({}, "/usr/bin/torchrun train.py", "helper process: torchrun"),
         ({}, "python train.py torchrun", ""),
-        ({}, "python -c multiprocessing.forkserver", "helper process: multiprocessing.forkserver"),
+        ({}, "python -c multiprocessing.forkserver", ""),
         ({}, "python -c multiprocessing.spawn", ""),
         ({"ARGUS_COMMAND_EXCLUDE": "eval[.]py"}, "python eval.py", "matches ARGUS_COMMAND_EXCLUDE"),
         ({"ARGUS_COMMAND_EXCLUDE": "eval[.]py"}, "python train.py", ""),
@@ -150,9 +150,16 @@ def test_a_process_that_is_not_selected_loads_nothing(plain: Build, socket: Path
     assert listener.connections == []
 
 
-def test_the_rank_of_a_process_of_mp_spawn_is_not_its_parents(plain: Build) -> None:
+@pytest.mark.parametrize(
+    "start",
+    [
+        "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)",
+        "from multiprocessing.forkserver import main; main(8, 9, ['__main__'])",
+    ],
+)
+def test_the_rank_of_a_process_of_mp_spawn_is_not_its_parents(plain: Build, start: str) -> None:
     """Each of them inherits the launcher's variables of one process."""
-    words = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)")
+    words = ("python", "-c", start)
     assert unit(plain, "job", *words, RANK="0")[-2:] == ["", "multiprocessing started it"]
 
 

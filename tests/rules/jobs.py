@@ -19,7 +19,9 @@ from argus_core.remote_write import Labels
 BEGIN_MS: Final = 1_700_000_000_000
 PHASES: Final = {"data": 0.02, "forward": 0.3, "backward": 0.5, "optimizer": 0.08}
 """Share of a step that each takes on a healthy rank; the rest is the all-reduce itself."""
-KINDS: Final = {"data": "host", "dp-allreduce": "comm"}
+KINDS: Final = {"data": "host", "dp-allreduce": "comm", "tp-allgather": "comm"}
+UNSEEN: Final = "unseen"
+"""A phase that nobody measures."""
 WINDOW_S: Final = 60
 FORGOTTEN_S: Final = 300
 Series = dict[Labels, tuple[Ints, Floats]]
@@ -125,6 +127,8 @@ class Job:
         last = np.where(done > 0, ends[np.maximum(done - 1, 0)], 0.0)
         add("argus_iteration_last_timestamp_seconds", BEGIN_MS / 1000 + last)
         for phase, durations in phases.items():
+            if phase == UNSEEN:
+                continue
             labels = {"phase": phase, "kind": KINDS.get(phase, "compute")}
             where = labels | {"group": group, "source": "event"}
             add("argus_phase_duration_seconds_sum", total(durations[rank]), **where)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from tools.lint.runbooks import WORKER_CAUSES
 
@@ -238,6 +239,7 @@ def page() -> Iterator[tuple[str, list[dict[str, str]]]]:
         yield alert, sorted(by_alert[alert], key=lambda words: words["summary"])
 
 
+@pytest.mark.slow
 def test_the_texts_are_as_they_were_read() -> None:
     found = dict(page())
     if os.environ.get("ARGUS_GOLDEN"):

@@ -109,6 +109,7 @@ def _series(job: str, evidence: Evidence, generator: random.Random | None) -> It
         yield {"series": "rank:argus_evidence:lost_ratio" + _labels(labels), "values": values}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_order_in_which_evidence_appears_changes_no_verdict(seed: int) -> None:
     """Twenty sets of evidence, each in four orders: the same verdicts, and those of the table."""

@@ -124,12 +124,83 @@ def test_a_lost_rank_comes_first() -> None:
     job.run()
 
 
-def test_everybody_in_the_same_collective_is_the_collective_itself() -> None:
-    """Nobody is elsewhere or behind: the phase is named, and no rank."""
-    job = stalled(4)
-    for rank in range(4):
+def all_in_one_collective(ranks: int) -> Scenario:
+    """All have called it, so what the hooks see accuses nobody."""
+    job = stalled(ranks)
+    for rank in range(ranks):
         entered(job, rank, 31)
         is_in(job, rank, "grad_sync", "comm")
+    return job
+
+
+def test_a_rank_that_is_lost_to_nccl_is_named() -> None:
+    """Its exporter still has its connection: the process is stopped, and RAS hears nothing of it."""
+    job = all_in_one_collective(4)
+    job.add("argus_nccl_ras_rank_absent", f"_x8 1x{SAMPLES}", rank=3, absence="unresponsive")
+    job.expect(CULPRITS, AT, {culprit(3, "grad_sync"): 1})
+    job.run()
+
+
+def test_a_rank_that_has_launched_less_is_named_where_all_have_called() -> None:
+    """Python has called on every rank, and NCCL of rank 1 has not launched it."""
+    job = all_in_one_collective(4)
+    job.add("argus_nccl_ras_rank_lacking_launches", f"_x8 1x{SAMPLES}", rank=1, function="AllReduce")
+    job.expect(CULPRITS, AT, {culprit(1, "grad_sync"): 1})
+    job.run()
+
+
+def called(job: Scenario, rank: int, operation: str, number: int = 31) -> None:
+    """By torch's flight recorder, which is looked at while the iteration is overdue."""
+    job.add(
+        "argus_collective_operation_sequence",
+        f"_x6 {number}x{SAMPLES}",
+        rank=rank,
+        group="dp",
+        operation=operation,
+    )
+
+
+def test_who_called_something_else_than_the_most_is_named() -> None:
+    """All have entered a collective of one number; code that diverges makes it two collectives."""
+    job = all_in_one_collective(4)
+    for rank in range(4):
+        called(job, rank, "barrier" if rank == 2 else "all_reduce")
+    job.expect(CULPRITS, AT, {culprit(2, "grad_sync"): 1})
+    job.run()
+
+
+def test_halves_that_called_different_things_accuse_nobody() -> None:
+    """Which of them is right cannot be told: the collective is named."""
+    job = all_in_one_collective(4)
+    for rank in range(4):
+        called(job, rank, "barrier" if rank < 2 else "all_reduce")
+    job.expect(f"max by (cause, rank) ({CULPRITS})", AT, {'{cause="hang-comm"}': 1})
+    job.run()
+
+
+def test_a_look_at_different_moments_is_no_divergence() -> None:
+    """A rank of which another number was seen was in another collective."""
+    job = all_in_one_collective(4)
+    for rank in range(4):
+        called(job, rank, "barrier" if rank == 2 else "all_reduce", 30 if rank == 2 else 31)
+    job.expect(f"max by (cause, rank) ({CULPRITS})", AT, {'{cause="hang-comm"}': 1})
+    job.run()
+
+
+def test_what_was_called_comes_before_what_was_launched() -> None:
+    """RAS does not count sends and receives: a rank that waits in one lacks launches too."""
+    job = stalled(4)
+    for rank in range(4):
+        entered(job, rank, 30 if rank == 2 else 31)
+        is_in(job, rank, "grad_sync", "comm")
+    job.add("argus_nccl_ras_rank_lacking_launches", f"_x8 1x{SAMPLES}", rank=1, function="AllReduce")
+    job.expect(CULPRITS, AT, {culprit(2, "grad_sync"): 1})
+    job.run()
+
+
+def test_everybody_in_the_same_collective_is_the_collective_itself() -> None:
+    """Nobody is elsewhere or behind: the phase is named, and no rank."""
+    job = all_in_one_collective(4)
     label = 'verdict="culprit", cause="hang-comm"'
     job.expect(
         f"max by (verdict, cause, phase, rank) ({CULPRITS})", AT, {f'{{{label}, phase="grad_sync"}}': 1}

@@ -346,6 +346,8 @@ def test_the_shared_page_tells_who_hangs_where(tmp_path: Path, phases: str, open
         entered = {rank: page.collectives[0].number for rank, page in pages.items()}
         assert {span.phase for span in pages[0].open_spans} == {"dp-allreduce"}
         assert entered[2] < entered[0] == entered[1] == entered[3]
+        assert {page.collectives[0].completed for page in pages.values()} == {entered[2]}
+    assert {page.collectives[0].operation for page in pages.values()} == {"all_reduce"}
 
 
 def test_speed_changes_durations_and_nothing_else(tmp_path: Path):

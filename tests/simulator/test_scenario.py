@@ -44,7 +44,7 @@ def test_a_seed_moves_the_fault_and_the_truth_together():
 
 def test_magnitude_and_topology_replace_settings():
     """One file, several scenarios."""
-    assert len(variants("faults/gpu-throttle")) == 6
+    assert len(variants("faults/gpu-throttle")) == 12
     low = load_scenario("faults/gpu-throttle", magnitude="low", topology="pipeline")
     high = load_scenario("faults/gpu-throttle", magnitude="high")
     assert low.faults["throttled"].factor < high.faults["throttled"].factor
@@ -118,7 +118,8 @@ def test_a_wrong_scenario_is_refused_with_file_key_and_what_is_allowed(
 
 def test_an_unknown_variant_is_answered_with_those_that_exist():
     """Of a file that has some, and of one that has none."""
-    with pytest.raises(SettingsError, match="topologies has no 'ring'; allowed: dense, pipeline"):
+    allowed = "dense, sharded, mesh, pipeline"
+    with pytest.raises(SettingsError, match=f"topologies has no 'ring'; allowed: {allowed}"):
         load_scenario("faults/gpu-throttle", topology="ring")
     with pytest.raises(SettingsError, match="magnitudes has no 'low'; allowed: none"):
         load_scenario("healthy", magnitude="low")
@@ -164,7 +165,7 @@ def test_check_says_what_every_variant_is(capsys: pytest.CaptureFixture[str]):
     """Without an exporter."""
     assert main(["run", "--check", "faults/gpu-throttle"]) == 0
     told = capsys.readouterr().out.splitlines()
-    assert len(told) == 6
+    assert len(told) == 12
     assert told[0].startswith(
         "dense low: simulated: 16 ranks (dp16), steps of 0.5 s, seed 0; faults: kernels"
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from tools.lint import names, programs, runbooks
+from tools.lint import names, programs, runbooks, versions
 from tools.lint.__main__ import problems
 from tools.lint.sources import ROOT, Rule, rules
 
@@ -160,3 +160,13 @@ def test_the_overview_explains_every_cause_and_abstention_of_the_rules() -> None
     said -= {"waiting"}
     assert len(said) > 10
     assert [cause for cause in sorted(said) if f"`{cause}`" not in overview] == []
+
+
+def test_a_page_that_names_another_version_is_found() -> None:
+    """The tag of an image and the name of a wheel are typed off pages."""
+    page = "-t argus-exporter:1.2.3 .\npip install argus_for_prometheus-1.2.3-py3-none-any.whl\nany==2.0.0\n"
+    assert list(versions.other_versions_of("page.md", page, "1.2.3")) == []
+    assert list(versions.other_versions_of("page.md", page, "1.3.0")) == [
+        "page.md:1: argus-exporter:1.2.3, but pyproject.toml has version 1.3.0",
+        "page.md:2: argus_for_prometheus-1.2.3, but pyproject.toml has version 1.3.0",
+    ]

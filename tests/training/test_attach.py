@@ -387,6 +387,36 @@ def test_data_loader_workers_are_silent(reader: Reader) -> None:
     assert len(said.iterations) == 10
 
 
+@pytest.mark.parametrize("start", ["spawn", "fork", "forkserver", "preloaded"])
+def test_ranks_that_multiprocessing_starts_are_observed(start: str, reader: Reader, tmp_path: Path) -> None:
+    """Each as the rank that its process group tells; the parent, whose environment they have, is none."""
+    script = tmp_path / "started.py"
+    script.write_text(
+        LOOP
+        + f"""
+def rank(number):
+    store = "file://{tmp_path}/store"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=number, world_size=2)
+    train()
+    torch.distributed.destroy_process_group()
+if __name__ == "__main__":
+    import multiprocessing
+    if {start == "preloaded"}:
+        multiprocessing.set_forkserver_preload(["torch"])
+    method = "forkserver" if {start == "preloaded"} else {start!r}
+    torch.multiprocessing.start_processes(rank, nprocs=2, start_method=method)
+"""
+    )
+    result = run([sys.executable, str(script)], environment(reader.path))
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    until(lambda: all(reader.ranks[rank].exit_status is not None for rank in (0, 1)), "BYE")
+    assert sorted(reader.ranks) == [0, 1]
+    for rank in (0, 1):
+        said = reader.ranks[rank]
+        assert (len(said.hellos), len(said.iterations), said.exit_status) == (1, 10, 0)
+        assert said.count()["backward"] == said.count()["optimizer"] == 10
+
+
 @pytest.mark.parametrize("switch", [{"ARGUS_DISABLE": "1"}, {"ARGUS_DISABLE_PHASES": "1"}])
 def test_switched_off_is_off(reader: Reader, switch: dict[str, str]) -> None:
     """No hook is in place and nobody says HELLO."""

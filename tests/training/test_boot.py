@@ -243,18 +243,26 @@ def test_however_torch_is_looked_up_argus_attaches_once(probe: str, torches: Pat
     ]
 
 
-@pytest.mark.parametrize("start", ["-m", "script", "standard input", "zipapp", "spawn", "fork"])
+@pytest.mark.parametrize(
+    "start", ["-m", "script", "standard input", "zipapp", "spawn", "fork", "forkserver", "preloaded"]
+)
 def test_however_the_process_is_started_argus_attaches(start: str, torches: Path, tmp_path: Path) -> None:
     """Each start looks modules up in its own way; the children of multiprocessing too."""
     probe = "import importlib.util as u; u.find_spec('torch'); import torch\n"
     script = tmp_path / "__main__.py"
     script.write_text(ATTACHED + probe)
     shutil.copy(script, tmp_path / "train.py")
-    if start in ("spawn", "fork"):
-        (tmp_path / "work.py").write_text(ATTACHED + "def work():\n    " + probe)
+    if start in ("spawn", "fork", "forkserver", "preloaded"):
+        (tmp_path / "work.py").write_text(ATTACHED + "def work():\n    " + probe + "    import colorsys\n")
+        method = "forkserver" if start == "preloaded" else start
         script.write_text(
             "import multiprocessing, work\nif __name__ == '__main__':\n"
-            f"    child = multiprocessing.get_context({start!r}).Process(target=work.work)\n"
+            + (
+                "    multiprocessing.set_forkserver_preload(['torch', 'work'])\n"
+                if start == "preloaded"
+                else ""
+            )
+            + f"    child = multiprocessing.get_context({method!r}).Process(target=work.work)\n"
             "    child.start(); child.join()\n"
         )
     if start == "zipapp":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,60 @@ def test_stopped_process_still_shows_where_it_hangs(reader: Reader) -> None:
     finally:
         job.kill()
         job.wait()
+
+
+COUNTS = """
+import os, sys, time, torch, torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+pair = dist.new_group([0, 1], group_desc="pair")
+torch.manual_seed(0)
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(12):
+    if (rank, step) == (1, 11):
+        open(sys.argv[1], "w").close()
+        time.sleep(600)
+    dist.all_reduce(torch.ones(1), group=pair)
+    if rank == 0: dist.send(torch.ones(1), 1)
+    else: dist.recv(torch.ones(1), 0)
+    net(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_collectives_from_cpp_are_counted_also_of_a_rank_that_hangs_in_one(
+    reader: Reader, tmp_path: Path
+) -> None:
+    """DDP's own: rank 1 has called one fewer. Transfers between two ranks count nowhere."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    hangs = tmp_path / "hangs"
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", COUNTS, str(hangs)],
+            env=environment(reader.path, RANK=str(rank), ARGUS_FLUSH_MILLISECONDS="10", **job),
+        )
+        for rank in range(2)
+    ]
+
+    def counts(rank: int) -> dict[str, int]:
+        page = reader.ranks[rank].page
+        return {one.group: one.number for one in page.read().collectives} if page is not None else {}
+
+    def world(rank: int) -> int:
+        return counts(rank).get("world", 0)
+
+    try:
+        until(hangs.exists, "the hang")
+        until(lambda: world(0) == world(1) + 1, "counts")
+        assert world(1) >= 2 * 11, "a pair's and DDP's in each step, and what DDP asks at first"
+    finally:
+        for one in ranks:
+            one.kill()
+            one.wait()
 
 
 def test_nothing_is_open_after_a_loop(reader: Reader) -> None:

@@ -7,7 +7,18 @@ import json
 import sys
 from collections.abc import Iterator
 
-from tools.lint import citations, classes, graph, graph_report, matches, names, programs, readers, runbooks
+from tools.lint import (
+    citations,
+    classes,
+    graph,
+    graph_report,
+    matches,
+    names,
+    programs,
+    readers,
+    runbooks,
+    versions,
+)
 from tools.lint.sources import FLAVOURS, rules
 
 FOREIGN = frozenset({"UUID", "gpu", "Hostname", "hostname", "device", "node", "nodename", "cluster"})
@@ -30,6 +41,7 @@ def problems() -> Iterator[str]:
     yield from runbooks.dead_links()
     yield from citations.unfound()
     yield from classes.too_long()
+    yield from versions.other_versions()
     yield from programs.refused_rules()
     yield from programs.refused_configurations()
 

@@ -29,6 +29,7 @@ _RECORD = re.compile(
 _PACKAGES = frozenset(
     {
         *("argus_core", "argus_training", "argus_exporter", "argus_traces", "argus_l3_worker"),
+        "argus_for_prometheus",
         *("argus_simulator", "argus_dashboards", "argus_cupti"),
     }
 )

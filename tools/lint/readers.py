@@ -47,7 +47,7 @@ def readers(graph: Graph, root: Path = ROOT) -> dict[str, Readers]:
         for name in series_in(query) & found.keys():
             found[name].dashboards.add(Path(where).stem)
     for program, folder in PROGRAMS.items():
-        for source in (root / folder).rglob("*.py"):
+        for source in (*(root / folder).rglob("*.py"), *(root / folder).rglob("*.yaml")):
             for name in series_in(source.read_text(encoding="utf-8")) & found.keys():
                 found[name].programs.add(program)
     for page in pages(root):

@@ -90,6 +90,10 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     # Seen at a scrape if it is open at that moment; over two hours all of them.
     "argus_phase_open_timestamp_seconds": lambda fleet: fleet.phases,
     "argus_collective_sequence": lambda fleet: fleet.groups,
+    # Only of an overdue iteration, all ranks of the job at once.
+    "argus_collective_operation_sequence": lambda fleet: fleet.groups,
+    "argus_collective_started_sequence": lambda fleet: fleet.groups,
+    "argus_collective_completed_sequence": lambda fleet: fleet.groups,
     "argus_work_units_total": lambda _: 1,
     "argus_kernel_mode_events": lambda fleet: fleet.pairs * fleet.modes,
     "argus_kernel_mode_p50_seconds": lambda fleet: fleet.pairs * fleet.modes,
@@ -119,7 +123,16 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
 }
 """Label sets of each family of the exporter on one rank; a summary's series are counted from these."""
 
-PER_JOB: Final = frozenset({"argus_job_info"})
+PER_JOB: Final = frozenset(
+    {
+        "argus_job_info",
+        # Of a job that stands still 148 at most, else none.
+        "argus_nccl_ras_answer_timestamp_seconds",
+        "argus_nccl_ras_absent_processes",
+        "argus_nccl_ras_rank_absent",
+        "argus_nccl_ras_rank_lacking_launches",
+    }
+)
 """Families of the exporter that a rank does not multiply."""
 
 _WORKER_A_PAIR: Final = 2

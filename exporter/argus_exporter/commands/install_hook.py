@@ -24,7 +24,7 @@ from argus_training import boot_directory
 
 PTH: Final = "argus_hook.pth"
 MODULE: Final = "argus_hook.py"
-_OLDEST_PYTHON: Final = (3, 11)
+_OLDEST_PYTHON: Final = (3, 9)
 _ANSWER_LIMIT_S: Final = 60.0
 """How long an interpreter may take to say where its packages are: it may start from a cold network disk."""
 _MARK: Final = '"""Written by `argus-exporter install-hook`'

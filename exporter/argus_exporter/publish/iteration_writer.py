@@ -1,25 +1,26 @@
 """One sample a step of `argus_iteration_seconds`, stamped with the step's end, by remote write. Opt-in.
 
 The intake never waits: samples queue up to a limit, and whatever is not delivered is counted with the rank
-that it came from, in `argus_records_dropped_total`.
+that it came from, in `argus_records_dropped_total`. Where a receiver says how many it lost of a request, not
+which, they are counted without a rank, in `argus_exporter_remote_write_lost_samples_total`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import aiohttp
 
 from argus_core import catalogue, remote_write, wire
-from argus_core.bounded_read import read_bounded
-from argus_core.http_access import Access, AccessError, refusal_hint
+from argus_core.http_access import Access
 from argus_core.log import Log
 from argus_core.log_limiter import LogLimiter
-from argus_core.remote_write import Labels, SnappyMissing, encode_series, labels_of, pack, snappy
+from argus_core.remote_write import Labels, SnappyMissing, encode_series, labels_of, snappy
+from argus_core.remote_write_sender import Sender, Unavailable
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.publish.config import RemoteWriteConfig
 from argus_exporter.ranks.channels import ChannelTotals
@@ -30,6 +31,10 @@ log = Log(__name__)
 QUEUE_FULL: Final = "remote_write_queue"
 REFUSED: Final = "remote_write_refused"
 OUT_OF_ORDER: Final = "remote_write_order"
+LOST_OF_NO_RANK: Final = ("refused", "unwritten")
+_PROGRAM: Final = "argus-exporter"
+_KEY: Final = "remote_write"
+"""Section of the configuration."""
 _SAMPLES_PER_REQUEST: Final = 2000
 _LONGEST_BACKOFF_S: Final = 30.0
 _FAREWELL_S: Final = 2.0
@@ -50,21 +55,22 @@ class Sample(NamedTuple):
         self.charged.dropped[reason] += 1
 
 
-class Unreachable(Exception):
-    """The receiver is away, overloaded or does not let us in: the request may be taken later."""
-
-
 class IterationWriter:
     """Takes iterations and sends them in batches. Lives on the event loop, between `start` and `stop`."""
 
     def __init__(self, config: RemoteWriteConfig) -> None:
         self._config = config
-        self._access = Access(config, "remote_write")
+        self._receiver = _receiver(config)
         self._queue: deque[Sample] = deque()
+        self._under_way: list[Sample] = []
         self._newest: dict[Labels, int] = {}
         self._sender: asyncio.Task[None] | None = None
         self._warnings = LogLimiter(log)
-        self._refused: list[tuple[Sample, remote_write.Refused]] = []
+        self._refused: list[tuple[int, Labels, remote_write.Refused]] = []
+        """How many of a request, the first of its series, and why."""
+        self.lost = Counter(dict.fromkeys(LOST_OF_NO_RANK, 0))
+        """Samples that are lost without a rank, by reason."""
+        self._unwritten = 0
         self._unsettled = 0
         """Tries in a row in which a refused batch was not sorted out, as the receiver failed on a part."""
 
@@ -82,10 +88,10 @@ class IterationWriter:
         if self._sender is None:
             return
         await self._end_sender()
-        with contextlib.suppress(Unreachable, TimeoutError):
-            async with asyncio.timeout(_FAREWELL_S), self._connected() as receiver:
-                await self._drain(receiver)
-        self._report_refused()
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(_FAREWELL_S), aiohttp.ClientSession() as session:
+                await self._drain(session)
+        self._report_lost()
 
     def reconfigure(self, config: RemoteWriteConfig) -> None:
         """Take a new configuration; what is queued goes where it says.
@@ -98,9 +104,8 @@ class IterationWriter:
                 snappy()
             except SnappyMissing as error:
                 raise ArgusExporterError(f"remote_write.url is set: {error}") from error
-        access = Access(config, "remote_write")
-        access.arguments()
-        self._config, self._access = config, access
+        Access(config, _KEY, _PROGRAM).arguments()
+        self._config, self._receiver = config, _receiver(config)
         if self._sender is not None:
             self._sender.cancel()
             self._sender = None
@@ -114,6 +119,11 @@ class IterationWriter:
         with contextlib.suppress(asyncio.CancelledError):
             await self._sender
         self._sender = None
+
+    @property
+    def pending(self) -> int:
+        """Samples that are neither delivered nor lost yet."""
+        return len(self._queue) + len(self._under_way)
 
     def take(self, state: RankState, record: wire.Iteration) -> None:
         """Queue a step: a look-up and an append."""
@@ -139,67 +149,69 @@ class IterationWriter:
         if len(self._queue) > self._config.queue_samples:
             self._queue.popleft().lost(QUEUE_FULL)
 
-    @contextlib.asynccontextmanager
-    async def _connected(self) -> AsyncIterator[_Receiver]:
-        async with aiohttp.ClientSession() as session:
-            yield _Receiver(session, self._config, self._access)
-
     async def _send_forever(self) -> None:
         interval = wait = self._config.interval_seconds
-        async with self._connected() as receiver:
+        async with aiohttp.ClientSession() as session:
             while True:
                 await asyncio.sleep(wait)
                 try:
-                    await self._drain(receiver)
+                    await self._drain(session)
                     wait = interval
-                except Unreachable as error:
+                except Unavailable as error:
                     wait = min(2 * wait, max(_LONGEST_BACKOFF_S, interval))
+                    wait = max(wait, error.retry_after_seconds or 0.0)
                     self._warnings.warning(
                         "unreachable", "remote write waits", queued=len(self._queue), error=error
                     )
-                self._report_refused()
+                self._report_lost()
 
-    async def _drain(self, receiver: _Receiver) -> None:
+    async def _drain(self, session: aiohttp.ClientSession) -> None:
         """Send what is queued, oldest first.
 
         Raises:
-            Unreachable: the rest stays queued.
+            Unavailable: the rest stays queued.
         """
         while self._queue:
-            batch = [self._queue.popleft() for _ in range(min(len(self._queue), _SAMPLES_PER_REQUEST))]
+            count = min(len(self._queue), _SAMPLES_PER_REQUEST)
+            batch = self._under_way = [self._queue.popleft() for _ in range(count)]
             try:
-                await self._deliver(receiver, batch)
+                await self._deliver(session, batch)
             except BaseException:
                 self._queue.extendleft(reversed(batch))
+                batch.clear()
                 raise
         self._unsettled = 0
 
-    def _report_refused(self) -> None:
+    def _report_lost(self) -> None:
         if self._refused:
-            sample, why = self._refused[0]
-            self._warnings.warning(
-                "refused", "remote write refused", samples=len(self._refused), first=sample.labels, reason=why
-            )
+            _, first, why = self._refused[0]
+            count = sum(count for count, _, _ in self._refused)
+            self._warnings.warning("refused", "remote write refused", samples=count, first=first, reason=why)
             self._refused.clear()
+        if self._unwritten:
+            self._warnings.warning(
+                "unwritten",
+                "the receiver answered success and counts less than was sent",
+                samples=self._unwritten,
+            )
+            self._unwritten = 0
 
-    async def _deliver(self, receiver: _Receiver, batch: list[Sample]) -> None:
+    async def _deliver(self, session: aiohttp.ClientSession, batch: list[Sample]) -> None:
         """Send a batch and empty it. A receiver refuses all for one bad sample: halves find and drop it."""
         parts: list[list[Sample]] = [list(batch)]
         refused = False
         while parts:
             part = parts.pop()
             try:
-                await receiver.post(part)
+                await self._post(session, part)
             except remote_write.Refused as error:
                 refused = True
-                if len(part) > 1 and not error.beyond_limit:
+                if len(part) > 1 and not error.final:
                     middle = len(part) // 2
                     parts += [part[middle:], part[:middle]]
                     continue
-                for one in part:
-                    one.lost(REFUSED)
-                    self._refused.append((one, error))
-            except Unreachable:
+                self._drop_refused(part, error)
+            except Unavailable:
                 if refused:
                     self._unsettled += 1
                     if self._unsettled >= remote_write.REFUSALS_UNTIL_ASIDE:
@@ -208,32 +220,21 @@ class IterationWriter:
                 raise
             del batch[: len(part)]
 
+    async def _post(self, session: aiohttp.ClientSession, part: Sequence[Sample]) -> None:
+        series = [encode_series(one.labels, one.seconds, one.end_ms) for one in part]
+        unwritten = len(part) - await self._receiver.post(session, series)
+        self.lost["unwritten"] += unwritten
+        self._unwritten += unwritten
 
-class _Receiver:
-    def __init__(self, session: aiohttp.ClientSession, config: RemoteWriteConfig, access: Access) -> None:
-        self._session = session
-        self._config = config
-        self._access = access
+    def _drop_refused(self, part: Sequence[Sample], why: remote_write.Refused) -> None:
+        count = len(part) - why.written
+        self._refused.append((count, part[0].labels, why))
+        if why.written:  # it may be any of them
+            self.lost["refused"] += count
+        else:
+            for one in part:
+                one.lost(REFUSED)
 
-    async def post(self, samples: Sequence[Sample]) -> None:
-        """Raises Refused or Unreachable."""
-        body = pack(encode_series(one.labels, one.seconds, one.end_ms) for one in samples)
-        timeout = aiohttp.ClientTimeout(total=self._config.timeout_seconds)
-        try:
-            arguments = self._access.arguments()
-            arguments["headers"] |= remote_write.HEADERS
-            url = self._config.url
-            async with self._session.post(url, data=body, timeout=timeout, **arguments) as response:
-                if response.status < 300:
-                    return
-                told = (await read_bounded(response.content, 300))[:300]
-                text = " ".join(told.decode("utf-8", "replace").split())
-        except AccessError as error:
-            raise Unreachable(str(error)) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"cannot reach {self._config.url}: {error or type(error).__name__}") from error
-        if remote_write.refused_for_content(response.status):
-            raise remote_write.Refused(response.status, text)
-        remedy = remote_write.REMEDIES.get(response.status) or refusal_hint(response.status, "remote_write")
-        hint = f"; {remedy}" if remedy else ""
-        raise Unreachable(f"{self._config.url} answers HTTP {response.status}: {text}{hint}")
+
+def _receiver(config: RemoteWriteConfig) -> Sender:
+    return Sender(config.url, Access(config, _KEY, _PROGRAM), config.timeout_seconds)

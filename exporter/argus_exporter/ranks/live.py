@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from argus_core import wire
 from argus_core.log import Log
-from argus_core.shared_page import Page, PageError, PageReader
+from argus_core.shared_page import CollectiveSequence, Page, PageError, PageReader
 from argus_exporter.place.topology import RoutingTable
 
 log = Log(__name__)
@@ -30,8 +30,8 @@ class Live:
 
     open_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(phase, kind) to the Unix time at which the open span began."""
-    collectives: Mapping[str, int] = field(default_factory=dict)
-    """Group to the number of the collective entered last."""
+    collectives: Mapping[str, CollectiveSequence] = field(default_factory=dict)
+    """Group to the collective entered last."""
 
 
 class LivePage:
@@ -62,13 +62,16 @@ class LivePage:
         self._reader.close()
 
 
-def _collectives(page: Page, routing: RoutingTable, published: Callable[[str], str]) -> dict[str, int]:
+def _collectives(
+    page: Page, routing: RoutingTable, published: Callable[[str], str]
+) -> dict[str, CollectiveSequence]:
     """By process group: one that the producer names by its dimension has the name of its members' place."""
-    numbers: dict[str, int] = {}
+    found: dict[str, CollectiveSequence] = {}
     for collective in page.collectives:
         group = routing.process_group("", published(collective.group) or "world").name
-        numbers[group] = max(collective.number, numbers.get(group, 0))
-    return numbers
+        if group not in found or found[group].number < collective.number:
+            found[group] = collective
+    return found
 
 
 def adopt_page(hello: wire.Hello, descriptors: list[int]) -> LivePage | None:

@@ -27,6 +27,7 @@ from argus_exporter.ranks.layers import Layers
 from argus_exporter.ranks.live import Live, LivePage
 from argus_exporter.ranks.peers import is_trusted
 from argus_exporter.ranks.phases import Phases
+from argus_exporter.ras.outcome import Outcome
 from argus_exporter.stacks.state import StackState
 
 log = Log(__name__)
@@ -77,6 +78,8 @@ class RankState:
         self.work: dict[str, float] = {}
         self.host = HostTotals()
         self.stacks = StackState()
+        self.ras: Outcome | None = None
+        """What NCCL says of the job, where this rank's process was asked and the job still stands."""
         self.phases = Phases(self._routing(), config.windows.extremes_seconds, clock)
         self.layers = Layers()
         self.kernels = KernelPipeline(

@@ -35,10 +35,10 @@ _HELPERS = (
     b"argus-exporter",
     b"argus_exporter.cli",
     b"compile_worker",
-    b"multiprocessing.forkserver",
     b"resource_tracker",
 )
-_OLDEST_PYTHON = (3, 11)
+_FORKSERVER = b"multiprocessing.forkserver"
+_OLDEST_PYTHON = (3, 9)
 
 
 class _OwnPackages:
@@ -142,14 +142,18 @@ def _may_train():
     observed = os.environ.get("ARGUS_PRODUCER_PID", "")
     if observed.isdigit() and int(observed) not in (0, os.getpid()):
         return False  # started by a rank that is observed already
+    head = _program()
+    return not any(helper in head for helper in _HELPERS)
+
+
+def _program():
+    """The program and its own switches: an argument of the script may say anything. Empty: not known."""
     try:
         with open("/proc/self/cmdline", "rb") as file:
             words = file.read().split(b"\0")
     except OSError:
-        return True
-    # Only the program and its own switches: an argument of the script may say anything.
-    head = b" ".join(words[:6]) if b"-c" in words[:6] or b"-m" in words[:6] else b" ".join(words[:2])
-    return not any(helper in head for helper in _HELPERS)
+        return b""
+    return b" ".join(words[:6]) if b"-c" in words[:6] or b"-m" in words[:6] else b" ".join(words[:2])
 
 
 def _torch_is_here():
@@ -206,6 +210,18 @@ def start(socket=""):
         os.environ["ARGUS_SOCKET"] = socket
     if _torch_is_here():
         _prepare()
-    if not _switched_on("ARGUS_DISABLE"):
+    if _switched_on("ARGUS_DISABLE"):
+        return
+    if _FORKSERVER in _program():
+        # Its children may train. It never does, and what attached in it would be silent in them: a torch that
+        # it has preloaded is seen at the first look-up of each.
+        os.register_at_fork(after_in_child=_wait_for_torch)
+    else:
+        _wait_for_torch()
+
+
+def _wait_for_torch():
+    """In children of a child, too: once is enough."""
+    if _AttachAfterTorch not in sys.meta_path:
         sys.meta_path.insert(1, _AttachAfterTorch)
         atexit.register(_warn_if_missed)

@@ -5,8 +5,10 @@ where they are defined and where they are re-exported. One that calls another is
 calls (`async_op=True`) return at once, so their host time says nothing: they count in the sequence of their
 group (shared page), and the wait for them is a span, `all_reduce-wait`: `Work.wait`, which on a GPU makes the
 current stream wait. So are the waits of functional collectives (`wait_tensor`) and of FSDP2 for its
-parameters (`dp-unshard-wait`). What DDP, FSDP and autograd issue and wait for in C++ is not seen here
-(`backward.py`).
+parameters (`dp-unshard-wait`). What DDP, FSDP and autograd issue and wait for in C++ has no span here
+(`backward.py`). It is counted all the same: about once a second the shared page takes over how many
+collectives of each group torch says that this rank has entered, also while the rank hangs in one. Of an
+overdue iteration it takes over too what torch's flight recorder says of them (`overdue.py`).
 
 Patched too: the method by which DDP broadcasts its buffers (of BatchNorm) from rank 0 when a forward begins:
 phase `dp-buffers-broadcast`. Who comes late to it lets the others wait.
@@ -20,8 +22,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from argus_core import wire
+from argus_training.flight_recorder import FlightRecorder
 from argus_training.hook import Hook, Observer
 from argus_training.identity import Layout
+from argus_training.overdue import OverdueIteration
 from argus_training.spans import Task
 from argus_training.stopwatch import Mark
 
@@ -73,7 +77,10 @@ class CollectivesHook(Hook):
         self._distributed: Any = None
         self._groups: dict[str, str] = {}
         observer.on_topology.append(self._groups.clear)
+        self._transfers: dict[str, int] = {}
+        """Seen so far between two ranks, by group."""
         self._tasks: dict[tuple[str, str], Task] = {}
+        self._overdue: OverdueIteration | None = None
         self._awaited: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
         """Name and group of what `Work.wait` waits for."""
 
@@ -93,6 +100,10 @@ class CollectivesHook(Hook):
             self.replace(distributed_c10d, name, wrapper)
             if exported:
                 self.replace(torch.distributed, name, wrapper)
+        from torch._C import _distributed_c10d
+
+        self._overdue = OverdueIteration(self.recorder, FlightRecorder(_distributed_c10d, self._unread))
+        self.recorder.outbox.on_turn = self._turn
         work = distributed_c10d.Work
         wrapper = self._wrap_wait(work.wait, lambda one: self._awaited.get(one, ("work", "")))
         self.replace(work, "wait", wrapper)
@@ -107,6 +118,56 @@ class CollectivesHook(Hook):
             self.when_imported(
                 "torch._dynamo", lambda dynamo: self.replace(ddp, "_sync_buffers", dynamo.disable(wrapper))
             )
+
+    def _turn(self) -> None:
+        """By the sender, about once a second."""
+        if not self.alive:
+            return
+        try:
+            names = self._take_counts()
+        except Exception as error:
+            self.failed(error)
+            return
+        if self._overdue is not None:
+            try:
+                backends = {backend for backend, _ in list(self._distributed._world.pg_map.values())}
+                self._overdue.turn(names, backends)
+            except Exception as error:
+                self._overdue = None
+                self._unread(error)
+
+    def _unread(self, error: Exception) -> None:
+        if not self.recorder.host.limit:
+            self.recorder.host.limited("flight_recorder")
+        self.recorder.host.say(f"torch's flight recorder is not read: {error!r}")
+
+    def _take_counts(self) -> dict[str, str]:
+        """The names of the groups that it counts, by torch's.
+
+        Groups of one name are counted together; where a backend counts nothing, what is seen here counts.
+
+        Other backends than NCCL count transfers between two ranks too. Those of a pipeline are called in
+        ways that are not seen here.
+        """
+        counts: dict[str, int] = {}
+        transfers: dict[str, int] = {}
+        names: dict[str, str] = {}
+        uncounted = {""}
+        has_pipeline = self.observer.layout().sizes.get("pp", 1) > 1
+        for group, (backend, _) in list(self._distributed._world.pg_map.items()):
+            name = names[str(group.group_name)] = self._group_name(group)
+            if "nccl" not in backend:
+                transfers[name] = self._transfers.get(name, 0)
+            try:
+                counts[name] = counts.get(name, 0) + group._get_sequence_number_for_group()
+            except RuntimeError:
+                uncounted.add(name)
+        if has_pipeline:
+            uncounted |= transfers.keys()
+        counted = counts.keys() - uncounted
+        for name in counted:
+            self.recorder.counted(name, counts[name] - transfers.get(name, 0))
+        return {torchs: name for torchs, name in names.items() if name in counted}
 
     def _attach_functional(self, functional: Any) -> None:
         wrapper = self._wrap_wait(functional.wait_tensor, lambda _: ("functional", ""))
@@ -124,12 +185,16 @@ class CollectivesHook(Hook):
 
         def begins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Task | None, str]:
             process_group = kwargs.get("group") or next(filter(self._is_group, args), None)
+            operations: list[Any] = []
             if name == ASYNCHRONOUS:
                 operations = args[0] if args else kwargs["p2p_op_list"]
                 process_group = operations[0].group if operations else None
             named = group or self._group_name(process_group)
             if counted and named:
                 self.recorder.entered(named)
+            elif named:
+                number = len(operations) if name == ASYNCHRONOUS else 1
+                self._transfers[named] = self._transfers.get(named, 0) + number
             returns_at_once = not named or kwargs.get("async_op") or name == ASYNCHRONOUS
             return None if returns_at_once else self._task(name, named), named
 

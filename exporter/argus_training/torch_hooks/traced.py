@@ -41,12 +41,12 @@ class TracedHook(Hook):
             if inspect.isclass(owner)
             else getattr(owner, last, None)
         )
-        plain = function.__func__ if isinstance(function, staticmethod | classmethod) else function
+        plain = function.__func__ if isinstance(function, (staticmethod, classmethod)) else function
         if not callable(plain) or inspect.isclass(plain):
             self._wrong(name, f"{module.__name__} has no function {attribute}")
             return
         wrapper: Any = self._wrap(f"{module.__name__}.{attribute}", plain)
-        if isinstance(function, staticmethod | classmethod):
+        if isinstance(function, (staticmethod, classmethod)):
             wrapper = type(function)(wrapper)
         try:
             self._put(owner, last, function, wrapper)

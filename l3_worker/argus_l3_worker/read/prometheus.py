@@ -15,12 +15,17 @@ from typing import Any, Final, TypeVar
 import aiohttp
 
 from argus_core.http_access import Access, AccessError, refusal_hint
+from argus_l3_worker import PROGRAM
 from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.telemetry import Telemetry
 
 T = TypeVar("T")
 
+_PATHS: Final = (
+    "prometheus.url is what stands before /api/v1: the address alone of Prometheus, VictoriaMetrics and "
+    "Thanos Query, with /prometheus of Mimir and Cortex, with /select/0/prometheus of vmselect"
+)
 # Larger answers are decoded in a thread: a millisecond of the event loop.
 _INLINE_BYTES: Final = 64 << 10
 _decoding = threading.Lock()
@@ -151,7 +156,7 @@ class Prometheus:
     ) -> None:
         self._session = session
         self._config = config
-        self._access = Access(config, "prometheus")
+        self._access = Access(config, "prometheus", PROGRAM)
         self._telemetry = telemetry
         self._slots = asyncio.Semaphore(config.concurrency)
 
@@ -181,7 +186,7 @@ class Prometheus:
             async with self._session.get(url, timeout=self._timeout, **self._access.arguments()) as response:
                 return response.status, await response.read(), response.headers
         except (aiohttp.ClientError, TimeoutError, OSError, AccessError) as error:
-            raise QueryError(f"{url} cannot be asked ({error or type(error).__name__})") from error
+            raise QueryError(f"{url} cannot be asked ({str(error) or type(error).__name__})") from error
 
     @property
     def _base(self) -> str:
@@ -212,15 +217,15 @@ class Prometheus:
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 self._telemetry.queries.labels("failure").inc()
                 raise QueryError(
-                    f"{self._base} cannot be asked ({error or type(error).__name__}), so nothing can be "
+                    f"{self._base} cannot be asked ({str(error) or type(error).__name__}), so nothing can be "
                     "judged: check --prometheus.url, prometheus.tls_config and that Prometheus runs"
                 ) from error
         if response.status >= 300:
             self._telemetry.queries.labels("failure").inc()
+            reason = _reason(answer)
             raise QueryError(
-                f"{self._base} refused a query with HTTP {response.status} ({_reason(answer)}), so nothing "
-                f"can be judged{_then(refusal_hint(response.status, 'prometheus'))}; "
-                f"the query was {query[:200]}"
+                f"{self._base} refused a query with HTTP {response.status} ({reason}), so nothing "
+                f"can be judged{_then(_hint(response.status, reason))}; the query was {query[:200]}"
             )
         self._telemetry.queries.labels("success").inc()
         return answer
@@ -235,6 +240,12 @@ async def _decoded(answer: bytes, decode: Callable[[bytes], T]) -> T:
             return decode(answer)
 
     return await asyncio.to_thread(work)
+
+
+def _hint(status: int, reason: str) -> str:
+    # vmselect says by a 400 that nobody listens there.
+    wrong_path = status in (404, 405) or (status == 400 and "unsupported path" in reason)
+    return _PATHS if wrong_path else refusal_hint(status, "prometheus")
 
 
 def _then(hint: str) -> str:

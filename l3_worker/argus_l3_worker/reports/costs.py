@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from argus_l3_worker.read.prometheus import Series
-from argus_l3_worker.reports.findings import Points
 
+Points = tuple[tuple[float, float], ...]
+"""(Unix seconds, value)."""
 STALLED: Final = "stalled"
 """The cause of what a job loses while it stands still: everything, whoever it waits for."""
 

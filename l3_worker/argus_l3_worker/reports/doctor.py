@@ -14,10 +14,13 @@ from typing import Any, Final, Literal
 
 import aiohttp
 
-from argus_core import catalogue, remote_write
-from argus_core.http_access import Access, AccessError, refusal_hint
+from argus_core import catalogue
+from argus_core.http_access import Access
+from argus_core.remote_write import Refused
+from argus_core.remote_write_sender import PATHS, Sender, Unavailable
 from argus_core.store.base import StoreError
 from argus_core.store.config import open_store
+from argus_l3_worker import PROGRAM
 from argus_l3_worker.config import Config
 from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
@@ -134,28 +137,14 @@ async def _backend(
 async def _receiver(session: aiohttp.ClientSession, config: Config) -> Check:
     """Sends a request without series, which every receiver takes and nobody stores."""
     access, key = config.write_access
-    url = config.write_url
-    timeout = aiohttp.ClientTimeout(total=config.write.timeout_seconds)
+    sender = Sender(config.write_url, Access(access, key, PROGRAM), config.write.timeout_seconds)
     try:
-        arguments = Access(access, key).arguments()
-        arguments["headers"] |= remote_write.HEADERS
-        async with session.post(url, data=remote_write.pack([]), timeout=timeout, **arguments) as answer:
-            status, text = answer.status, " ".join((await answer.text(errors="replace")).split())[:200]
-    except (aiohttp.ClientError, TimeoutError, OSError, AccessError) as error:
-        return Check(
-            "remote write",
-            "fail",
-            f"{url} cannot be reached ({error or type(error).__name__})",
-            "check write.url (default: /api/v1/write of prometheus.url) and write.tls_config",
-        )
-    if status < 300:
-        return Check("remote write", "ok", f"{url} takes requests")
-    hint = refusal_hint(status, key)
-    if not hint and (status in (404, 405) or "remote write receiver" in text):
-        hint = "start Prometheus with --web.enable-remote-write-receiver, or correct write.url"
-    return Check(
-        "remote write", "fail", f"{url} answers HTTP {status}: {text}", hint or "see the receiver's log"
-    )
+        await sender.post(session, [])
+    except Unavailable as error:
+        return Check("remote write", "fail", error.happened, error.remedy or "see the receiver's log")
+    except Refused as error:
+        return Check("remote write", "fail", f"{config.write_url} answers {error}", PATHS)
+    return Check("remote write", "ok", f"{config.write_url} takes remote write {sender.version}.0")
 
 
 async def _rules(prometheus: Prometheus) -> Check:

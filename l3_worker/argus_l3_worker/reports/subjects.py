@@ -1,7 +1,7 @@
-"""Who is accused of what: verdicts and group shifts put together by the ranks that they are about. No I/O.
+"""Who is accused of what: accusations put together by the ranks that they are about. No I/O.
 
-One fault speaks in many series: in each phase that it slows, in kernels, by rank and by group. A person wants
-to read once who it is, and below it what speaks against them.
+One fault speaks in many series: by several causes, in kernels, by rank and by group. A person wants to read
+once who it is.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from argus_core.causes import WORDS
-from argus_l3_worker.reports.findings import GroupFinding, Suspect
 from argus_l3_worker.roles import ANY_ROLE, natural, stage_of
 
 _PART: Final = re.compile(r"([a-z]+)(\d+)")
@@ -22,105 +20,93 @@ Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True)
+class Accusation:
+    """One cause that rules or worker blame on a rank, a set of which one is meant, a group, or the job.
+
+    Attributes:
+        level: L1 or L2 of the rules, L3 of the worker.
+        series: the selector of what accuses, for as long as it does.
+        ranks: whom it is about, as far as known; none for the job.
+        lost: share of the job's time that it costs, or did when it was last there; NaN: unknown.
+        gpu_seconds: what it has cost over the time; 0 where unknown.
+        typical, last: when it cost the median, and when it was last there; Unix time.
+        active: whether it holds at the end.
+    """
+
+    rank: str
+    set: str
+    group: str
+    cause: str
+    team: str
+    level: str
+    series: str
+    ranks: tuple[str, ...]
+    lost: float
+    gpu_seconds: float
+    typical: float
+    last: float
+    active: bool
+
+
+@dataclass(frozen=True)
 class Subject:
     """A rank, a group of ranks, or the job (no ranks), and what speaks against it.
 
     Attributes:
         name: `rank 3`, `one of tp:dp0.pp1`, `group tp:dp0.pp1`, `node host2 of pp0`, `the job`.
-        hosts: of its ranks.
-        verdicts, shifts: the costliest first.
+        accusations: what holds first, then what rules say, then the costliest.
     """
 
     name: str
     ranks: tuple[str, ...]
-    hosts: tuple[str, ...]
-    verdicts: tuple[Suspect, ...]
-    shifts: tuple[GroupFinding, ...]
+    accusations: tuple[Accusation, ...]
 
     @property
     def active(self) -> bool:
-        """Whether something of it holds at the end."""
-        return any(one.active for one in self.verdicts) or any(one.active for one in self.shifts)
+        return any(one.active for one in self.accusations)
+
+    @property
+    def last(self) -> float:
+        """When it was last accused, Unix time."""
+        return max(one.last for one in self.accusations)
 
     @property
     def lost(self) -> float:
-        """Share of the job's time that its causes cost together now, or the costliest cost; 0: unknown."""
-        return min(1.0, sum(one.lost for one in self._counted))
-
-    @property
-    def gpus(self) -> float:
-        """The same in GPUs."""
-        return sum(one.gpus for one in self._counted)
+        """Share of the job's time that its causes cost together now; 0: nothing, or unknown."""
+        return sum(one.lost for one in self.accusations if one.active and math.isfinite(one.lost))
 
     @property
     def gpu_seconds(self) -> float:
         """What they have cost so far; 0 where unknown."""
-        return sum(one.gpu_seconds for one in self.verdicts)
-
-    @property
-    def _counted(self) -> Sequence[Suspect]:
-        """Causes that cost at the same time: those that hold; else the costliest of them."""
-        known = [one for one in self.verdicts if math.isfinite(one.lost)]
-        return [one for one in known if one.active] or sorted(known, key=lambda one: -one.lost)[:1]
-
-    @property
-    def causes(self) -> tuple[tuple[str, str, str], ...]:
-        """(cause, team, words), the costliest first."""
-        found = {(one.cause, one.team): one.words for one in reversed(self.verdicts)}
-        of_shifts = [(one.cause, one.team) for one in self.shifts]
-        ordered = dict.fromkeys([(one.cause, one.team) for one in self.verdicts] + of_shifts)
-        return tuple((*key, found.get(key) or WORDS.get(key[0], "")) for key in ordered)
+        return sum(one.gpu_seconds for one in self.accusations)
 
 
-def subjects(
-    suspects: Iterable[Suspect], groups: Iterable[GroupFinding], hosts: Mapping[str, str]
-) -> tuple[Subject, ...]:
-    """All that is accused, what still holds first and then by cost.
-
-    Args:
-        suspects: culprits; victims are nobody's subject.
-        groups: shifts; only slower groups are accused.
-        hosts: host by rank.
-    """
-    verdicts: dict[tuple[str, ...], list[Suspect]] = {}
-    shifts: dict[tuple[str, ...], list[GroupFinding]] = {}
-    named: dict[tuple[str, ...], tuple[str, tuple[str, ...]]] = {}
-    for one in suspects:
-        ranks = (one.rank,) if one.rank else one.members
+def subjects(accusations: Iterable[Accusation]) -> tuple[Subject, ...]:
+    """All that is accused: what still holds first, then by what it costs now, then by what it has cost."""
+    found: dict[tuple[str, ...], list[Accusation]] = {}
+    for one in accusations:
         # Of a set one rank is meant, of a group of the same ranks all.
-        key = ("one of", one.set) if one.set else (ranks or ("", one.group))
-        named.setdefault(key, (_name(one), ranks))
-        verdicts.setdefault(key, []).append(one)
-    for shift in groups:
-        if shift.shift <= 0.0:
-            continue
-        where = f"{shift.coordinate} {shift.value}" if shift.value else "ranks with nothing in common"
-        key = shift.members or ("", where)
-        named.setdefault(key, (f"{where} of {shift.role}", shift.members))
-        shifts.setdefault(key, []).append(shift)
-    found = []
-    for key, (name, ranks) in named.items():
-        of_ranks = tuple(sorted({hosts[rank] for rank in ranks if hosts.get(rank)}))
-        against = tuple(sorted(verdicts.get(key, ()), key=_by_cost))
-        found.append(Subject(name, ranks, of_ranks, against, tuple(shifts.get(key, ()))))
-    return tuple(sorted(found, key=lambda one: (not one.active, -one.gpu_seconds, -_largest(one), one.name)))
+        found.setdefault(("one of", one.set) if one.set else one.ranks or ("", one.group), []).append(one)
+    made = []
+    for against in found.values():
+        against.sort(key=lambda one: (not one.active, math.isnan(one.lost), -one.gpu_seconds, one.cause))
+        made.append(Subject(_name(against[0]), against[0].ranks, tuple(against)))
+    return tuple(sorted(made, key=lambda one: (not one.active, -one.lost, -one.gpu_seconds, one.name)))
 
 
-def _name(one: Suspect) -> str:
+def _name(one: Accusation) -> str:
     if one.rank:
         return f"rank {one.rank}"
     if one.set:
         return f"one of {one.set}"
+    if one.level == "L3":  # by the coordinate that its ranks share
+        return one.group
     return f"group {one.group}" if one.group else "the job"
 
 
-def _by_cost(one: Suspect) -> tuple[object, ...]:
-    return -one.gpu_seconds, one.level, -abs(one.shift) if math.isfinite(one.shift) else 0.0, str(one.where)
-
-
-def _largest(one: Subject) -> float:
-    every = (*(of.shift for of in one.verdicts), *(of.shift for of in one.shifts))
-    return max((abs(shift) for shift in every if math.isfinite(shift)), default=0.0)
+def hosts_of(ranks: Iterable[str], info: Mapping[str, Labels]) -> tuple[str, ...]:
+    """Where ranks are, as far as known."""
+    return tuple(sorted({info.get(rank, {}).get("node", "") for rank in ranks} - {""}, key=natural))
 
 
 def members_of_group(group: str, info: Mapping[str, Labels]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from argus_core.bounded_read import read_bounded
 from argus_core.http_access import Access, AccessError, refusal_hint
 from argus_core.log import Log
 from argus_core.remote_write import Labels, labels_of
+from argus_l3_worker import PROGRAM
 from argus_l3_worker.read.prometheus import Sample
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.config import RequestConfig
@@ -93,7 +94,7 @@ class TraceRequests:
         self._telemetry = telemetry
         self._asked: dict[Rank, float] = {}
         self._known: dict[Rank, KnownTrace] = {}
-        self._access = Access(config, "traces.request")
+        self._access = Access(config, "traces.request", PROGRAM)
         self._access.arguments()
 
     def restore(self, samples: Sequence[Sample], at: float) -> None:

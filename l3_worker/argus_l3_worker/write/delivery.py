@@ -10,10 +10,11 @@ from typing import Final
 import aiohttp
 
 from argus_core import remote_write
-from argus_core.http_access import Access, AccessError, refusal_hint
+from argus_core.http_access import Access
 from argus_core.log import Log
 from argus_core.remote_write import REFUSALS_UNTIL_ASIDE
-from argus_l3_worker.errors import DeliveryError
+from argus_core.remote_write_sender import Sender, Unavailable
+from argus_l3_worker import PROGRAM
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.write.config import WriteConfig
 from argus_l3_worker.write.spool import Entry, Spool
@@ -21,6 +22,7 @@ from argus_l3_worker.write.spool import Entry, Spool
 log = Log(__name__)
 
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
+"""A receiver that wants a longer pause gets it, as then the requests wait for a later cycle."""
 # Requests spent on finding the bad series of one request. One bad of 2,000 takes 22.
 _BISECTION_LIMIT: Final = 200
 
@@ -38,14 +40,17 @@ class Delivery:
         clock: Callable[[], float] = time.time,
         access: Access | None = None,
     ) -> None:
-        self._access = access or Access(config, "write")
+        access = access or Access(config, "write", PROGRAM)
+        self._sender = Sender(url, access, config.timeout_seconds, clock)
         self._session = session
-        self._url = url
         self._config = config
         self._spool = spool
         self._telemetry = telemetry
         self._clock = clock
         self._refused: list[tuple[Sequence[bytes], remote_write.Refused]] = []
+        self._unwritten = 0
+        self._silent_until = 0.0
+        """By the clock of the event loop: when the receiver wants to hear from us again."""
         self.problem = ""
         """What the last `send` or `drain` met; empty where it delivered."""
 
@@ -72,7 +77,7 @@ class Delivery:
         self._expire(self._spool.trim(self._now_ms()))
         self.problem = ""
         missing = set(needed)
-        unsettled: DeliveryError | None = None
+        unsettled: Unavailable | None = None
         # Oldest first, and what the receiver will not let us sort out behind all that it takes.
         waiting = sorted(self._spool.waiting(), key=lambda entry: entry.refusals >= REFUSALS_UNTIL_ASIDE)
         try:
@@ -84,20 +89,20 @@ class Delivery:
                     self._spool.remove(entry)
                     self._expire(1, f"no request is in its file: {error}")
                     continue
-                refused = len(self._refused)
+                lost = len(self._refused), self._unwritten
                 try:
-                    await self._deliver(entry, body, series)
-                except DeliveryError as error:
+                    await self._deliver(entry, series)
+                except Unavailable as error:
                     if entry.refusals < REFUSALS_UNTIL_ASIDE:
                         raise
                     unsettled = error
                     continue
                 self._spool.remove(entry)
-                if len(self._refused) == refused:
+                if (len(self._refused), self._unwritten) == lost:
                     missing.discard(body)
             if unsettled is not None:
                 raise unsettled
-        except DeliveryError as error:
+        except Unavailable as error:
             self.problem = str(error)
             log.warning(
                 "results kept for later",
@@ -107,17 +112,16 @@ class Delivery:
             )
             return False
         finally:
-            self._report_refused()
+            self._report_lost()
             self._telemetry.spooled_requests.set(len(self._spool))
             self._telemetry.spooled_bytes.set(self._spool.size_bytes)
         if missing:
             self.problem = "verdicts were refused or dropped, see the log"
         return not missing
 
-    async def _deliver(self, entry: Entry, body: bytes, series: Sequence[bytes]) -> None:
+    async def _deliver(self, entry: Entry, series: Sequence[bytes]) -> None:
         try:
-            await self._post_patiently(body)
-            self._telemetry.samples.labels("written").inc(len(series))
+            await self._post_patiently(series)
         except remote_write.Refused as error:
             entry.refusals += 1
             if entry.refusals == REFUSALS_UNTIL_ASIDE:
@@ -130,20 +134,20 @@ class Delivery:
         requests = 0
         while pending:
             part, why = pending.pop()
-            if len(part) == 1 or why.beyond_limit or requests >= _BISECTION_LIMIT:
-                self._telemetry.samples.labels("refused").inc(len(part))
+            if len(part) == 1 or why.final or requests >= _BISECTION_LIMIT:
+                self._telemetry.samples.labels("written").inc(why.written)
+                self._telemetry.samples.labels("refused").inc(len(part) - why.written)
                 self._refused.append((part, why))
                 continue
             middle = len(part) // 2
             for half in (part[middle:], part[:middle]):
                 requests += 1
                 try:
-                    await self._post_patiently(remote_write.pack(half))
-                    self._telemetry.samples.labels("written").inc(len(half))
+                    await self._post_patiently(half)
                 except remote_write.Refused as error:
                     pending.append((half, error))
 
-    def _report_refused(self) -> None:
+    def _report_lost(self) -> None:
         """One line for all that a receiver refused at once: under a limit it may be thousands of series."""
         if self._refused:
             part, why = self._refused[0]
@@ -151,51 +155,37 @@ class Delivery:
                 first = remote_write.describe(remote_write.decode_labels(part[0]))
             except (IndexError, ValueError):  # noise, which is why it was refused
                 first = "unreadable"
-            count = sum(len(part) for part, _ in self._refused)
+            if why.written:  # it may be any of them: the receiver's reason names it
+                first = f"of {len(part)} beginning with {first}"
+            count = sum(len(part) - why.written for part, why in self._refused)
             log.error("series refused and dropped", series=first, count=count, reason=why)
             self._refused.clear()
+        if self._unwritten:
+            log.error("the receiver answered success and counts less than was sent", lost=self._unwritten)
+            self._unwritten = 0
 
-    async def _post_patiently(self, body: bytes) -> None:
+    async def _post_patiently(self, series: Sequence[bytes]) -> None:
+        loop = asyncio.get_running_loop()
+        if (rest := self._silent_until - loop.time()) > 0.0:
+            raise Unavailable(f"the receiver wants no request for another {rest:.0f} s (Retry-After)")
         backoff = self._config.backoff_seconds
         for attempt in range(1, self._config.attempts + 1):
             try:
-                await self._post(body)
-                return
-            except DeliveryError as error:
-                if attempt == self._config.attempts:
-                    raise
-                wait = error.retry_after_seconds if error.retry_after_seconds is not None else backoff
-                await asyncio.sleep(min(wait, _LONGEST_BACKOFF_SECONDS))
-                backoff *= 2.0
-
-    async def _post(self, body: bytes) -> None:
-        timeout = aiohttp.ClientTimeout(total=self._config.timeout_seconds)
-        try:
-            arguments = self._access.arguments()
-            arguments["headers"] |= remote_write.HEADERS
-            async with self._session.post(self._url, data=body, timeout=timeout, **arguments) as response:
-                if response.status < 300:
-                    return
-                text = " ".join((await response.text(errors="replace")).split())[:300]
-                retry_after = response.headers.get("Retry-After", "")
-        except AccessError as error:
-            raise DeliveryError(str(error)) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise DeliveryError(
-                f"{self._url} cannot be reached ({error or type(error).__name__}), so verdicts are not "
-                "stored: check --remote-write.url and that Prometheus runs"
-            ) from error
-        if remote_write.refused_for_content(response.status):
-            raise remote_write.Refused(response.status, text)
-        hint = (
-            remote_write.REMEDIES.get(response.status)
-            or refusal_hint(response.status, self._access.key)
-            or "the requests are kept and tried again"
-        )
-        raise DeliveryError(
-            f"{self._url} answered HTTP {response.status}: {text}: {hint}",
-            float(retry_after) if retry_after.isdigit() else None,
-        )
+                written = await self._sender.post(self._session, series)
+            except Unavailable as error:
+                asked = error.retry_after_seconds
+                wait = backoff if asked is None else asked
+                if attempt < self._config.attempts and wait <= _LONGEST_BACKOFF_SECONDS:
+                    await asyncio.sleep(wait)
+                    backoff *= 2.0
+                    continue
+                if asked is not None:
+                    self._silent_until = loop.time() + asked
+                raise
+            self._telemetry.samples.labels("written").inc(written)
+            self._telemetry.samples.labels("unwritten").inc(len(series) - written)
+            self._unwritten += len(series) - written
+            return
 
     def _expire(
         self, dropped: int, reason: str = "beyond write.spool_bytes or write.spool_age_seconds"

@@ -57,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--remote-write", metavar="URL", help="send to this Prometheus, /api/v1/write")
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a header of remote write, such as X-Scope-OrgID=team-a for a tenant",
+    )
     target.add_argument(
         "--openmetrics", type=Path, metavar="FILE", help="write a file for promtool's backfill"
     )
@@ -74,10 +81,14 @@ def run(options: argparse.Namespace) -> int:
         raise ArgusSimulatorError(f"--every is {options.every:g} s; allowed: above 0")
     if options.openmetrics is not None and options.live:
         raise ArgusSimulatorError("--live goes with --remote-write only: a file is complete at once")
+    if options.openmetrics is not None and options.header:
+        raise ArgusSimulatorError("--header goes with --remote-write only")
     end = time.time()
     times = history(end, options.history, options.every)
     sink: Sink = (
-        OpenMetricsFile(options.openmetrics) if options.openmetrics else RemoteWrite(options.remote_write)
+        OpenMetricsFile(options.openmetrics)
+        if options.openmetrics
+        else RemoteWrite(options.remote_write, dict(map(_header, options.header)))
     )
     say = _silent if options.quiet else _progress(time.monotonic())
     job = Fleet(plan, times[0])
@@ -122,6 +133,13 @@ def _label(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name.isidentifier():
         raise ValueError(f"--label {text}: allowed: NAME=VALUE, such as cluster=a")
+    return name, value
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise ArgusSimulatorError(f"--header {text}: allowed: NAME=VALUE, such as X-Scope-OrgID=team-a")
     return name, value
 
 

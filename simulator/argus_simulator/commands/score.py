@@ -69,8 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--signals",
         choices=SIGNALS,
         default="hooks",
-        help="what the producers send: hooks (what real hooks send, kernels off; default), kernels (and "
-        "kernels), or invented (marks around layers and every collective, which no producer sends)",
+        help="what the producers send: hooks (as real ones do; default) or kernels (and kernels)",
     )
     parser.add_argument(
         "--json", action="store_true", help="nothing but the last line on stdout; the rest goes to stderr"

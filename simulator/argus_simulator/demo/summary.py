@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Collection, Iterator
 
-from argus_simulator.demo.story import Outcome, slow_kernels
+from argus_simulator.demo.story import Outcome
 from argus_simulator.demo.training import Training
-from argus_simulator.demo.truth import Accusation, Truth
+from argus_simulator.demo.truth import Accusation
 from argus_simulator.demo.verdict import accusation
 from argus_simulator.stack import Stack
-
-_KERNELS_SHOWN = 2
+from argus_simulator.stack.repository import program
 
 
 def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
@@ -22,43 +22,32 @@ def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
     else:
         yield f"Found: rank {expected.rank} is slow in phase {training.truth.phase}."
         yield f"  who mends it  team {expected.team}, paged by {expected.alert} on {outcome.page.path}"
-        yield f"  how slow      {_how_slow(stack, training.truth)}"
         yield f"  how fast      {_how_fast(outcome, training)}"
-        yield from _kernels(slow_kernels(stack, training.truth))
+        yield ""
+        yield from _card(stack, outcome.page.labels["training_job"])
+        yield ""
     wrong = {*outcome.early, *outcome.verdict.found} - {expected}
     yield from _wrong(wrong, stack, training) if wrong else ("  nobody else was accused",)
     yield f"Truth: {training.truth_text}."
     yield ""
     yield f"Prometheus    {stack.prometheus.url}/alerts"
     yield f"Alertmanager  {stack.alertmanager.url}"
-    yield from _trace(stack, expected)
     yield f"exporter      {stack.exporter.url}/metrics"
 
 
-def _kernels(slow: dict[str, float]) -> Iterator[str]:
-    largest = sorted(slow.items(), key=lambda one: -one[1])[:_KERNELS_SHOWN]
-    if largest:
-        shifts = ", ".join(f"{kernel} {shift:+.0%}" for kernel, shift in largest)
-        yield f"  its kernels   {shifts} beside those of the other ranks"
-
-
-def _trace(stack: Stack, made: Accusation) -> Iterator[str]:
-    """Where the timeline of the accused rank is, once the worker has been promised one."""
-    if stack.l3_worker is not None:
-        for labels, _ in stack.query(f'argus_l3_trace_info{{rank="{made.rank}"}}'):
-            yield f"trace         {stack.l3_worker.url}/traces/{labels['trace_key']}?ui=1"
-
-
-def _how_slow(stack: Stack, truth: Truth) -> str:
-    """From the recorded rules, as a dashboard would show it."""
-    rank = f'rank="{truth.rank}"'
-    ratio = stack.query(
-        f'max(rank:argus_phase_duration_seconds:median_ratio{{{rank}, phase="{truth.phase}"}})'
+def _card(stack: Stack, training_job: str) -> Iterator[str]:
+    """What whoever is paged would ask."""
+    traces = [f"--traces-url={stack.l3_worker.url}"] if stack.l3_worker is not None else []
+    asked = [f"--prometheus.url={stack.prometheus.url}", f"--job={training_job}", *traces]
+    told = subprocess.run(
+        [program("argus-l3-worker"), "explain", *asked],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    lost = stack.query(f"max(rank:argus_finding:lost_ratio{{{rank}}})")
-    parts = [f"{value:.2f} times the median of its group" for _, value in ratio]
-    parts += [f"costs the job {value:.0%} of its time" for _, value in lost]
-    return "; ".join(parts) or "no longer known"
+    yield f"$ argus-l3-worker explain {' '.join(asked)}"
+    yield from (told.stdout or told.stderr).splitlines()
 
 
 def _how_fast(outcome: Outcome, training: Training) -> str:

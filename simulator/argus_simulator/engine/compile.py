@@ -131,7 +131,6 @@ class _Compiler:
             span_texts=spans[4],
             span_after=spans[5],
             span_within=spans[6],
-            seen=self._seen(nodes),
         )
 
     def _order(
@@ -178,14 +177,6 @@ class _Compiler:
             queue[own[late]] = own[np.minimum(blocking[late], np.flatnonzero(late) - 1)]
         return queue
 
-    def _seen(self, nodes: list[tuple[int, int]]) -> NDArray[np.bool_]:
-        """Communications that the producer counts as entered: those that have a span."""
-        marked = [
-            {one.last for one in schedule.marked if one.group or one.after >= 0}
-            for schedule in self.schedules
-        ]
-        return np.array([position in marked[rank] for rank, position in nodes])
-
     def _spans(self) -> tuple[NDArray[np.void], Ints, Ints, Ints, tuple[str, ...], Ints, Ints]:
         texts = _Table()
         after: list[int] = []
@@ -206,7 +197,10 @@ class _Compiler:
                 outer = [
                     begin + number
                     for number, other in enumerate(schedule.marked)
-                    if marked.after < 0 and other.first < marked.first and marked.last <= other.last
+                    if not (marked.apart or other.apart)
+                    and other.after < 0
+                    and other.first < marked.first
+                    and marked.last <= other.last
                 ]
                 within.append(outer[0] if outer else -1)
                 first.append(self.node_at[rank][marked.first])

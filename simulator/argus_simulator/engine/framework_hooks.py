@@ -6,7 +6,7 @@ Recorded from real programs on two ranks (tests/frameworks: DDP; megatron-core's
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from argus_core import wire
@@ -20,11 +20,17 @@ class FrameworkHooks:
     Attributes:
         gradients: phase of the wait for gradients after the backward.
         operations: phase of each collective that Python calls, by our name of the operation.
+        waits: along which dimensions a phase may wait in its exclusive time, where its name does not say so;
+            empty: nobody knows.
+        sharded: each rank holds a part of every layer, which is gathered for each pass; tensor-parallel
+            collectives are DTensor's, of which the forward's waits are told and the backward's are not.
     """
 
     name: str
     gradients: str
     operations: Mapping[str, str]
+    waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sharded: bool = False
 
 
 _TORCH_OPERATIONS: Final = {
@@ -33,20 +39,35 @@ _TORCH_OPERATIONS: Final = {
     "reduce-scatter": "reduce_scatter_tensor",
     "send-recv": "all_to_all_single",
 }
-DDP: Final = FrameworkHooks("ddp", "dp-allreduce", _TORCH_OPERATIONS)
-MEGATRON: Final = FrameworkHooks("megatron", "dp-grads-sync", _TORCH_OPERATIONS)
+FRAMEWORKS: Final = {
+    hooks.name: hooks
+    for hooks in (
+        FrameworkHooks("ddp", "dp-allreduce", _TORCH_OPERATIONS),
+        FrameworkHooks("megatron", "dp-grads-sync", _TORCH_OPERATIONS),
+        FrameworkHooks(
+            "fsdp2",
+            "dp-reduce-scatter",
+            {"all-gather": "all_gather_single", "reduce-scatter": "reduce_scatter_single"},
+            {"backward": ("dp", "tp"), "functional-wait": ()},
+            sharded=True,
+        ),
+    )
+}
 
 
-def framework_hooks(topology: Topology) -> FrameworkHooks:
-    """Which framework trains so."""
-    return DDP if topology.ranks == topology.dp and topology.ep == 1 else MEGATRON
+def framework_hooks(topology: Topology, framework: str) -> FrameworkHooks:
+    """Of a framework by name; empty: of the one that trains so."""
+    dense = topology.ranks == topology.dp and topology.ep == 1
+    return FRAMEWORKS[framework or ("ddp" if dense else "megatron")]
 
 
-def waits(phase: str, kind: wire.Kind, group: str, topology: Topology) -> int:
+def waits(phase: str, kind: wire.Kind, group: str, topology: Topology, hooks: FrameworkHooks) -> int:
     """Mask of whom a phase may wait for in its exclusive time: only where it communicates."""
+    large = [name for name, size in topology.sizes.items() if size > 1]
+    if phase in hooks.waits:
+        told = hooks.waits[phase]
+        return wire.waits_mask(name for name in told if name in large) if told else wire.WAITS_UNKNOWN
     if kind != wire.Kind.COMM:
         return 0
     along = group or phase.partition("-")[0]
-    return wire.waits_mask(
-        [name for name, size in topology.sizes.items() if size > 1] if along == "world" else [along]
-    )
+    return wire.waits_mask(large if along == "world" else [along])

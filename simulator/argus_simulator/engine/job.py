@@ -265,10 +265,9 @@ class Job:
         first_ns = _ns(span_start, complete)
         spans["start_ns"], spans["duration_ns"] = first_ns, _ns(span_end, complete) - first_ns
         spans["step"] = self._step
-        if self.shape.model.signals != "invented":
-            with np.errstate(invalid="ignore"):  # what never begins has no length
-                seconds = span_end - span_start
-            spans["nested_seconds"] = _nested(plan, seconds, complete)
+        with np.errstate(invalid="ignore"):  # what never begins has no length
+            seconds = span_end - span_start
+        spans["nested_seconds"] = _nested(plan, seconds, complete)
         return JobStep(
             self._step, plan, _ns(self._now, None), _or_never(load.ready), _or_never(ends), records,
             kernel_ends, spans, span_ends, self._host_pauses(flat_launch, pauses),

@@ -106,5 +106,3 @@ class Plan:
     """Node after whose end a span begins at the earliest; -1: none."""
     span_within: Ints
     """The span that a span lies in; -1: none."""
-    seen: Bools
-    """Communications that the producer counts as entered, shape (N,)."""

@@ -24,6 +24,8 @@ _BACKWARD: Final = 2.0
 _OPTIMIZER_OF_LAYER, _COPY = 2.2, 1.5
 _TENSOR_BODY, _EXPERT_BODY, _PIPELINE_BODY = 0.12, 0.12, 0.2
 _GRADIENT_BODY_OF_LAYER, _WORLD_BODY = 3.0, 0.02
+_PARAMETERS_OF_LAYER: Final = 1.0
+"""Gathering them, or scattering their gradients, where each rank holds a part."""
 _EXPERT_GRADIENTS = 0.8
 """Share of the parameters that belongs to experts, where there are some."""
 
@@ -73,6 +75,8 @@ class Marked:
     """What the producer says of the process group: a dimension, or nothing."""
     after: int = -1
     """It begins when this node has ended, if that is later: the stream waits there. -1: no node."""
+    apart: bool = False
+    """On a stream of its own: no part of the pass in which it is called."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +108,11 @@ class RankSchedule:
         self._last: tuple[int, ...] = ()
         self._gradients: list[int] = []
         self._numbers: dict[tuple[str, str], int] = {}
-        self._invented = model.signals == "invented"
-        self._by_layer = self._invented and (topology.tp > 1 or topology.ep > 1)
-        """Layers are marked, not passes: no producer does so."""
-        self._hooks = framework_hooks(topology)
+        self._hooks = framework_hooks(topology, model.framework)
+        self._in_turn = extras.serial or not model.overlap
+        self._unsharded: tuple[int, ...] = ()
+        """What must have ended before the next layer's parameters are gathered: it frees their memory."""
+        self._scattered: tuple[int, ...] = ()
         self._build()
 
     def _build(self) -> None:
@@ -126,10 +131,10 @@ class RankSchedule:
                 self._transfer(f"{direction}-send", towards, microbatch)
         if self.extras.forward_only:
             return
-        if self._gradients and not self._invented:
+        if self._gradients:
             self._wait(self._hooks.gradients, self._gradients[-1])
         self._last = (*self._last, *self._gradients)
-        if topology.ranks > topology.dp:
+        if topology.ranks > topology.dp or self._hooks.sharded:  # the norm of all gradients
             self._collective("all-reduce", "world", _WORLD_BODY)
         begin = len(self.nodes)
         layers = self.model.layers
@@ -144,16 +149,20 @@ class RankSchedule:
         begin = len(self.nodes)
         layers = range(self.model.layers)
         for layer in layers if direction == "forward" else reversed(layers):
+            if self._hooks.sharded:
+                self._unshard(microbatch)
             if direction == "forward":
                 self._attention(direction, microbatch, layer)
                 self._feed_forward(direction, microbatch, layer)
             else:
                 self._feed_forward(direction, microbatch, layer)
                 self._attention(direction, microbatch, layer)
-            if last and direction == "backward":
+            if self._hooks.sharded and direction == "backward":
+                self._scatter(microbatch)
+            elif last and direction == "backward":
                 self._exchange_gradients()
-        if not self._by_layer:
-            self._mark(direction, wire.Kind.COMPUTE, begin, self._last_compute(), microbatch)
+        first = next(index for index in range(begin, len(self.nodes)) if self.nodes[index].role == "compute")
+        self._mark(direction, wire.Kind.COMPUTE, first, self._last_compute(), microbatch)
 
     def _attention(self, direction: str, microbatch: int, layer: int) -> None:
         forward = direction == "forward"
@@ -162,7 +171,7 @@ class RankSchedule:
         if self.extras.minority_share > 0:
             body = (_ATTENTION + _MLP) * self.extras.minority_share
             self._block(transformer.MINORITY, body, "attention", direction, microbatch, layer)
-        self._collective("all-reduce", "tp", _TENSOR_BODY, microbatch)
+        self._collective("all-reduce", "tp", _TENSOR_BODY, microbatch, seen=self._sees_tensor(direction))
 
     def _feed_forward(self, direction: str, microbatch: int, layer: int) -> None:
         forward = direction == "forward"
@@ -176,22 +185,23 @@ class RankSchedule:
             block = transformer.EXPERTS if forward else transformer.EXPERTS_BACKWARD
             self._block(block, _EXPERTS, "mlp", direction, microbatch, layer)
             self._collective("send-recv", "ep", _EXPERT_BODY, microbatch, name="combine")
-        self._collective("all-reduce", "tp", _TENSOR_BODY, microbatch)
+        self._collective("all-reduce", "tp", _TENSOR_BODY, microbatch, seen=self._sees_tensor(direction))
 
     def _block(
         self, block: transformer.Block, body: float, part: str, direction: str, microbatch: int, layer: int
     ) -> None:
-        begin = len(self.nodes)
         body *= 1.0 if direction == "forward" else _BACKWARD
-        if self._gradients and not self.extras.serial and self.model.overlap:
+        if self._gradients and not self._in_turn:
             body *= _BESIDE_TRANSFERS
         self._compute(block, body, f"{part}-{direction}", microbatch, layer)
-        if self._by_layer:
-            self._mark(f"{part}-{direction}", wire.Kind.COMPUTE, begin, begin, microbatch)
+
+    def _sees_tensor(self, direction: str) -> bool:
+        """Whether hooks see tensor-parallel collectives: DTensor's backward calls them in C++."""
+        return not self._hooks.sharded or direction == "forward"
 
     def _exchange_gradients(self) -> None:
         """The gradients of one layer, while the backward pass of the layers before it goes on."""
-        needs, alone = self._last, self.extras.serial or not self.model.overlap
+        needs = self._last
         found: list[int] = []
         if self.topology.ep > 1:
             found += self._collective(
@@ -201,8 +211,22 @@ class RankSchedule:
         body = _GRADIENT_BODY_OF_LAYER * (1 - _EXPERT_GRADIENTS if self.topology.ep > 1 else 1)
         found += self._collective("all-reduce", "dp", body, needs=needs)
         self._gradients += found
-        if alone:
+        if self._in_turn:
             self._last = (*self._last, *found)
+
+    def _unshard(self, microbatch: int) -> None:
+        """The parameters of a layer are gathered while the layer before is computed, as memory allows."""
+        needs = self._last if self._in_turn else self._unsharded
+        found = self._collective("all-gather", "dp", _PARAMETERS_OF_LAYER, microbatch, needs=needs)
+        self._wait("dp-unshard-wait", found[-1], microbatch)
+        self._last = self._unsharded = (*self._last, *found)
+
+    def _scatter(self, microbatch: int) -> None:
+        """The gradients of a layer are scattered; the computation waits for those of the layer before."""
+        found = self._collective("reduce-scatter", "dp", _PARAMETERS_OF_LAYER, microbatch, needs=self._last)
+        self._last = (*self._last, *(found if self._in_turn else self._scattered))
+        self._scattered = tuple(found)
+        self._gradients += found
 
     # -- single nodes ------------------------------------------------------------------
 
@@ -214,9 +238,13 @@ class RankSchedule:
 
     def _collective(
         self, operation: str, dimension: str, body: float, microbatch: int = -1, *,
-        name: str = "", needs: tuple[int, ...] | None = None,
+        name: str = "", needs: tuple[int, ...] | None = None, seen: bool = True,
     ) -> list[int]:  # fmt: skip
-        """Nothing in a group of one. With `needs` the computation goes on meanwhile."""
+        """Nothing in a group of one. With `needs` the computation goes on meanwhile.
+
+        Args:
+            seen: by hooks, where the computation waits for it.
+        """
         if len(self.topology.members(self.rank, dimension)) < 2:
             return []
         phase = f"{dimension}-{name or operation}"
@@ -230,13 +258,13 @@ class RankSchedule:
                 self._last if needs is None else needs, (group, phase, number), dimension,
             )
         )  # fmt: skip
-        if self._invented:
-            self._mark(phase, wire.Kind.COMM, position, position, microbatch, dimension)
-        elif (
-            needs is None
-        ):  # called from Python; gradients travel from C++, and are waited for after the backward
+        told = self._hooks.operations.get(operation)
+        if not told and seen:  # functional
+            self._wait("functional-wait", position, microbatch)
+        elif told and (needs is None or self._hooks.sharded):
+            # Gradients of DDP and Megatron travel from C++, and are waited for after the backward.
             self._mark(
-                self._hooks.operations[operation], wire.Kind.COMM, position, position, microbatch, dimension
+                told, wire.Kind.COMM, position, position, microbatch, dimension, apart=needs is not None
             )
         if needs is None:
             self._last = (position,)
@@ -255,11 +283,8 @@ class RankSchedule:
             () if receives else self._last, (pair, direction, microbatch), "pp",
         )  # fmt: skip
         position = self._add(node)
-        if self._invented:
-            self._mark(f"pp-{phase}", wire.Kind.COMM, position, position, microbatch)
-        elif receives:
-            self._wait(f"pp-{phase}", position, microbatch)
         if receives:
+            self._wait(f"pp-{phase}", position, microbatch)
             self._last = (*self._last, position)
 
     def _add(self, node: Node) -> int:
@@ -278,8 +303,7 @@ class RankSchedule:
 
     def _mark(
         self, phase: str, kind: wire.Kind, first: int, last: int | None = None, microbatch: int = -1,
-        group: str = "",
+        group: str = "", apart: bool = False,
     ) -> None:  # fmt: skip
-        self.marked.append(
-            Marked(phase, kind, first, len(self.nodes) - 1 if last is None else last, microbatch, group)
-        )
+        until = len(self.nodes) - 1 if last is None else last
+        self.marked.append(Marked(phase, kind, first, until, microbatch, group, apart=apart))

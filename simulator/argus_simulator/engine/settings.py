@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from argus_core.settings import setting
+from argus_simulator.engine.framework_hooks import FRAMEWORKS
 
-SIGNALS: Final = ("hooks", "kernels", "invented")
+SIGNALS: Final = ("hooks", "kernels")
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,15 @@ class ModelSettings:
     communication: float = setting(1.0, "length of all transfers, as a multiple of the usual")
     loader_share: float = setting(0.04, "wait for data at the start of a step, as a share of the step")
     signals: str = setting(
-        "kernels", "what the producers send: hooks (as those of torch and Megatron-LM, no kernels), "
-        "kernels (and kernels), or invented (marks around layers and every collective: no real producer, and "
-        "without a word on waits, so the rules accuse nobody by them)"
+        "kernels", "what the producers send: hooks (as those of torch and Megatron-LM, no kernels) "
+        "or kernels (and kernels)"
     )  # fmt: skip
 
+    framework: str = setting("", "ddp, megatron or fsdp2; empty: ddp where there is dp alone, else megatron")
+
     def __post_init__(self) -> None:
+        if self.framework and self.framework not in FRAMEWORKS:
+            raise ValueError(f"framework is {self.framework!r}; allowed: {', '.join(FRAMEWORKS)}")
         _in("microbatches", self.microbatches, 1, 64)
         _in("layers", self.layers, 1, 16)
         _in("communication", self.communication, 0.01, 100)

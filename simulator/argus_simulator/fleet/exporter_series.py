@@ -30,6 +30,7 @@ _COLLECTORS: Final = (
     "issue_latency",
     "void",
     "stack",
+    "ras",
     "work",
 )
 
@@ -60,7 +61,7 @@ def exporters(fleet: Exposition) -> Iterator[Block]:
     yield of_host(
         catalogue.EXPORTER_REJECTED.name, "counter", lambda: 0 * hosts, Row({"reason": "bad_magic"})
     )
-    loops = [Row({"loop": loop}) for loop in ("connections", "processes", "windows")]
+    loops = [Row({"loop": loop}) for loop in ("connections", "processes", "ras", "windows")]
     yield of_host(
         catalogue.EXPORTER_FAILURES.name,
         "counter",

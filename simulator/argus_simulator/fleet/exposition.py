@@ -16,6 +16,7 @@ from argus_core import catalogue
 from argus_core.catalogue import Family
 from argus_simulator.fleet import program
 from argus_simulator.fleet.anatomy_series import anatomy
+from argus_simulator.fleet.collective_series import collectives
 from argus_simulator.fleet.exporter_series import exporters
 from argus_simulator.fleet.faults import CHANNELS
 from argus_simulator.fleet.gpu_series import gpu_idle, kernel_modes, kernel_totals
@@ -59,6 +60,7 @@ class Exposition:
             *self._identity(),
             *self._iterations(),
             *self._phases(),
+            *collectives(self),
             *layers(self),
             *self._host_work(),
             *self._channels(),
@@ -196,9 +198,6 @@ class Exposition:
         yield self.of_rank(catalogue.PHASE_INFO, lambda: np.ones((len(info), self.layout.ranks)), info)
         open_rows = [Row({"phase": phase.name, "kind": phase.kind}) for phase in steps.phases]
         yield self.of_rank(catalogue.PHASE_OPEN, self._open_since, open_rows)
-        along = [phase for phase in steps.phases if phase.along is not None]
-        group_rows = [Row(each={"group": groups[_dimension(phase)]}) for phase in along]
-        yield self.of_rank(catalogue.COLLECTIVE_SEQUENCE, lambda: self._entered(along), group_rows)
 
     def _open_since(self) -> Floats:
         place, since = self.steps.open_operation(self.now)
@@ -208,15 +207,6 @@ class Exposition:
                 row = found[self.steps.phases.index(operation)]
                 row[place == number] = self.began + since[place == number]
         return found
-
-    def _entered(self, along: Sequence[program.FleetPhase]) -> Floats:
-        """Collectives entered by now: those of finished steps, and of this one up to the open operation."""
-        place, _ = self.steps.open_operation(self.now)
-        entered = np.empty((len(along), self.layout.ranks))
-        for row, phase in enumerate(along):
-            numbers = [n for n, operation in enumerate(self.steps.operations) if operation is phase]
-            entered[row] = len(numbers) * self.steps.totals.steps + sum(place >= n for n in numbers)
-        return entered
 
     def _host_work(self) -> Iterator[Block]:
         totals = self.steps.totals

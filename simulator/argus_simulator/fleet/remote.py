@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core import remote_write
+from argus_core.http_access import Access, AccessConfig
+from argus_core.remote_write_sender import PATHS, wrong_path
 from argus_core.varint import varint
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.fleet.ranks import Floats
@@ -29,6 +31,17 @@ _ATTEMPTS: Final = 5
 _EMPTY_SAMPLE: Final = remote_write.encode_series((), 0.0, 0)
 _STAMP_BYTES: Final = 6
 """Length of the varint of a time in milliseconds, from 2004 to 2109."""
+
+
+_TENANT: Final = (
+    "give --header, such as X-Scope-OrgID=TENANT for Mimir and Cortex, THANOS-TENANT=TENANT for Thanos"
+)
+_HINTS: Final = {
+    401: _TENANT,
+    403: _TENANT,
+    415: "let the receiver take remote write 1.0 (prometheus.WriteRequest)",
+}
+"""What to do about an answer of this status."""
 
 
 class ReceiverRefuses(ArgusSimulatorError):
@@ -64,8 +77,13 @@ class _Request:
 class RemoteWrite:
     """One Prometheus, or anything that takes its remote write 1.0."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
         self._url = url
+        try:
+            access = Access(AccessConfig(headers=dict(headers or {})), "--header", "argus-simulator")
+        except ValueError as error:
+            raise ArgusSimulatorError(f"--header: {error}") from error
+        self._headers = access.arguments()["headers"] | remote_write.HEADERS
         self._requests: list[_Request] = []
         self._present: NDArray[np.bool_] = np.zeros(0, bool)
 
@@ -105,7 +123,7 @@ class RemoteWrite:
 
     def _send(self, body: bytes) -> None:
         packed = bytes(remote_write.snappy().compress_raw(body))
-        request = urllib.request.Request(self._url, data=packed, headers=dict(remote_write.HEADERS))
+        request = urllib.request.Request(self._url, data=packed, headers=self._headers)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS):
@@ -113,12 +131,9 @@ class RemoteWrite:
             except urllib.error.HTTPError as error:
                 said = error.read(300).decode(errors="replace").strip()
                 if error.code < 500 and error.code != 429:
-                    hint = (
-                        "; start Prometheus with --web.enable-remote-write-receiver"
-                        if error.code == 404
-                        else ""
-                    )
-                    raise ReceiverRefuses(f"{self._url}: HTTP {error.code}: {said}{hint}") from error
+                    hint = PATHS if wrong_path(error.code, said) else _HINTS.get(error.code, "")
+                    refusal = f"{self._url}: HTTP {error.code}: {said}" + (f": {hint}" if hint else "")
+                    raise ReceiverRefuses(refusal) from error
                 failure = f"HTTP {error.code}: {said}"
             except (OSError, ValueError) as error:
                 failure = str(getattr(error, "reason", error))

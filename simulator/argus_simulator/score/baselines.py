@@ -22,12 +22,19 @@ LONGEST: Final = "longest own phases"
 Z_SCORE: Final = "z > 3"
 W1_FENCE: Final = "mean W1 > Q3 + 1.5 IQR"
 SHARE_MAD: Final = "share of the step, > 5 MAD"
-NAMES: Final = (HEALTHY, LONGEST, Z_SCORE, W1_FENCE, SHARE_MAD)
+RATIO: Final = "ratio to the median > 1.1"
+SLOWEST: Final = "slowest, > 10 %"
+SCORE: Final = "score < 0.75"
+NAMES: Final = (HEALTHY, LONGEST, Z_SCORE, W1_FENCE, SHARE_MAD, RATIO, SLOWEST, SCORE)
 
 _Z: Final = 3.0
 """ARGUS, section 6.1: the usual threshold, as the paper gives none."""
 _MADS: Final = 5.0
 """EROICA, section 4: how far from the median, in median absolute deviations."""
+_RATIO: Final = 1.1
+"""What people write first."""
+_SCORE: Final = 0.75
+"""nvidia-resiliency-ext's straggler detection: the median of a section over a rank's own."""
 
 _MEANS: Final = """
   rate(argus_phase_duration_seconds_sum{{training_job="{job}",kind!="comm"}}[{window}s] @ {end})
@@ -72,6 +79,9 @@ def named(query: Callable[[str], Samples], job: str, start: float, end: float) -
         Z_SCORE: _union(_beyond(of_group, _z) for of_group in means.values()),
         W1_FENCE: tuple(sorted(int(labels["rank"]) for labels, _ in query(_OVER_FENCE.format(**words)))),
         SHARE_MAD: _union(_beyond(of_phase, _mads) for of_phase in seconds.values()),
+        RATIO: _union(_beyond(of_group, _ratio) for of_group in means.values()),
+        SLOWEST: _union(_beyond(of_group, _slowest) for of_group in means.values()),
+        SCORE: _union(_beyond(of_group, _low_score) for of_group in means.values()),
     }
 
 
@@ -93,6 +103,19 @@ def _mads(values: Floats) -> Bools:
     return (distance > _MADS * deviation) & (deviation > 0)
 
 
+def _ratio(values: Floats) -> Bools:
+    return values > _RATIO * np.median(values)
+
+
+def _slowest(values: Floats) -> Bools:
+    slowest: Bools = _ratio(values) & (values == values.max())
+    return slowest
+
+
+def _low_score(values: Floats) -> Bools:
+    return values > np.median(values) / _SCORE
+
+
 def _union(sets: Iterable[set[int]]) -> tuple[int, ...]:
     return tuple(sorted(set[int]().union(*sets)))
 
@@ -102,7 +125,8 @@ def compare(results: Sequence[Result]) -> dict[str, dict[str, float | None]]:
     compared: dict[str, dict[str, float | None]] = {}
     faults = [r for r in results if r.kind == "high" and r.expected and r.baselines]
     controls = [r for r in results if r.kind == "control" and r.baselines]
-    for name in NAMES:
+    known = {name for result in results for name in result.baselines}
+    for name in (name for name in NAMES if name in known):
         pairs = [(set(r.baselines.get(name, ())), set(r.expected)) for r in faults]
         compared[name] = {
             "rank_precision": _mean([len(said & true) / len(said) for said, true in pairs if said]),

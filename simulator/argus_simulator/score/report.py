@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+from argus_simulator.score.baselines import NAMES
 from argus_simulator.score.results import Result
-from argus_simulator.score.totals import Totals, accusations, totals
+from argus_simulator.score.totals import Totals, accusations, f1, totals
 
 _HEAD = ("row", "variant", "seed", "effect", "found", "steps", "P", "R", "cause", "team", "victims", "false")
 
@@ -54,6 +56,10 @@ def _totals(of: Totals) -> Iterator[str]:
     yield f"  cause                {of.cause}; where detected {of.cause_where_detected}"
     yield f"  team                 {of.team}; where detected {of.team_where_detected}"
     yield f"  scenarios with a victim accused {of.victims}"
+    first = " and ".join("-" if seconds is None else f"{seconds:.0f} s" for seconds in of.first_right_s)
+    yield f"  first right name     median and 90th percentile {first}"
+    error = "-" if of.cost_error_p50 is None else f"{of.cost_error_p50:.3f}"
+    yield f"  cost                 error {error} of the wall time (median row); within 0.05: {of.cost_within}"
     p50 = "-" if of.steps_p50 is None else f"{of.steps_p50:g}"
     yield f"  steps to detection   median {p50}, {of.missed} of {of.rows} missed"
 
@@ -90,6 +96,12 @@ def as_json(
             "team": high.team.value,
             "false_accusations": false.incidents,
             "steps_to_detection_p50": high.steps_p50,
+            "first_right_name_p50_s": high.first_right_s[0],
+            "first_right_name_p90_s": high.first_right_s[1],
+            "cost_error_p50": high.cost_error_p50,
+            "cost_within": high.cost_within.value,
+            "f1": high.f1,
+            "shapes": {shape: _of_shape(of) for shape, of in _by_shape(results).items()},
             "scenarios": high.rows,
             "healthy_job_hours": round(false.hours, 4),
             "false_accusations_per_hour_below": round(false.per_hour_bound, 4) if false.hours else None,
@@ -100,6 +112,29 @@ def as_json(
             "rows": [result.as_dict() for result in results] if rows else [],
         }
     )
+
+
+def _by_shape(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """High-severity rows with culprits."""
+    shapes: dict[str, list[Result]] = {}
+    for result in results:
+        if result.kind == "high" and result.expected:
+            shapes.setdefault(result.shape, []).append(result)
+    return dict(sorted(shapes.items()))
+
+
+def _of_shape(results: Sequence[Result]) -> dict[str, Any]:
+    of = totals(results)
+    simple = {name: f1((row.baselines.get(name, ()), row.expected) for row in results) for name in NAMES}
+    best = max(NAMES, key=lambda name: simple[name] or 0.0)
+    return {
+        "rows": len(results),
+        "rank_precision": of.precision.value,
+        "rank_recall": of.recall.value,
+        "f1": of.f1,
+        "best_simple": best,
+        "best_simple_f1": simple[best],
+    }
 
 
 def _cells(result: Result) -> tuple[str, ...]:

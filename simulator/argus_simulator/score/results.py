@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from argus_simulator.errors import ArgusSimulatorError
+from argus_simulator.lab.scenario import Scenario
 from argus_simulator.score.judging import Judgement
 from argus_simulator.score.playing import Log
 from argus_simulator.score.scene import Scene
@@ -36,10 +37,14 @@ class Result:
         reason: why a hidden row is hidden.
         expected: the ranks to blame; empty: nobody alone.
         expected_causes, expected_teams: any of them is right.
+        shape: its parallel dimensions, such as `dp4 tp2`, and its framework where that is not the usual one.
         effect: by how much the fault lengthens the step, less 1; None for a control.
         job_hours: played, and of these healthy.
         lag_seconds, dropped, missed_scrapes, missed_evaluations: whether the machine kept up.
         baselines: what other rules say to the same input: (named ranks) by name of the rule.
+        first_right_s: from the onset to the first alert, `info` counts, that names a culprit; None: none did.
+        cost: share of the wall time that the rules say the job loses, the median while it was said; None:
+            they never said.
     """
 
     row: str
@@ -60,6 +65,14 @@ class Result:
     missed_evaluations: float
     judgement: Judgement
     baselines: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    shape: str = ""
+    first_right_s: float | None = None
+    cost: float | None = None
+
+    @property
+    def true_cost(self) -> float | None:
+        """Share of the wall time that the fault costs: of the same steps played without it."""
+        return None if self.effect is None else self.effect / (1 + self.effect)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -124,7 +137,14 @@ def result_of(
         missed_evaluations=missed_evaluations,
         judgement=judgement,
         baselines=baselines,
+        shape=_shape(scene.scenario),
     )
+
+
+def _shape(scenario: Scenario) -> str:
+    sizes = {name: getattr(scenario.topology, name) for name in ("dp", "tp", "pp", "ep")}
+    words = [f"{name}{size}" for name, size in sizes.items() if size > 1]
+    return " ".join([*words, *filter(None, [scenario.model.framework])])
 
 
 def _kind(scene: Scene, effect: float | None) -> Class:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from argus_simulator.score.intervals import poisson_upper, wilson
 from argus_simulator.score.results import Result
+
+COST_ERROR: Final = 0.05
+"""Of the wall time."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,15 @@ class Totals:
     steps_p50: float | None
     """Misses count as later than all others; None: the median is a miss."""
     missed: int
+    first_right_s: tuple[float | None, float | None]
+    """Seconds to the first alert, `info` counts, that names a culprit: median and 90th percentile of the rows
+    with culprits, misses the latest."""
+    cost_error_p50: float | None
+    """Of the share of wall time that the job loses, said less true, without sign."""
+    cost_within: Share
+    """Rows where that error is at most 0.05 of the wall time."""
+    f1: float | None
+    """Of precision and recall of ranks, over the rows with culprits."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +74,17 @@ class Accusations:
 
 def totals(results: Iterable[Result]) -> Totals:
     """Of fault rows; a row that was not detected counts as wrong in cause and team."""
-    faults = [result.judgement for result in results if result.judgement.detected is not None]
+    rows = [result for result in results if result.judgement.detected is not None]
+    faults = [row.judgement for row in rows]
     detected = [judged for judged in faults if judged.detected]
     # A miss is later than anything: the median knows that, a mean could not.
     steps = [float("inf") if judged.steps is None else float(judged.steps) for judged in faults]
     p50 = statistics.median_high(steps) if steps else float("inf")
+    culprits = [row for row in rows if row.expected]
+    first = sorted(float("inf") if row.first_right_s is None else row.first_right_s for row in culprits)
+    errors = [
+        abs(row.cost - row.true_cost) for row in rows if row.cost is not None and row.true_cost is not None
+    ]
     return Totals(
         rows=len(faults),
         detection=_share([judged.detected for judged in faults]),
@@ -77,7 +97,28 @@ def totals(results: Iterable[Result]) -> Totals:
         victims=_share([bool(judged.victims) for judged in faults]),
         steps_p50=p50 if p50 < float("inf") else None,
         missed=len(faults) - len(detected),
+        first_right_s=(_quantile(first, 0.5), _quantile(first, 0.9)),
+        cost_error_p50=statistics.median(errors) if errors else None,
+        cost_within=_share([error <= COST_ERROR for error in errors]),
+        f1=f1([(row.judgement.named, row.expected) for row in culprits]),
     )
+
+
+def f1(pairs: Iterable[tuple[Iterable[int], Iterable[int]]]) -> float | None:
+    """Of (named, true) ranks: the harmonic mean of the mean precision of the named and the mean recall."""
+    sets = [(set(named), set(true)) for named, true in pairs]
+    said = [len(named & true) / len(named) for named, true in sets if named]
+    if not said:
+        return 0.0 if sets else None
+    precision = statistics.mean(said)
+    recall = statistics.mean(len(named & true) / len(true) for named, true in sets)
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float | None:
+    """The nearest rank; None where that is a miss, or of nothing."""
+    value = ordered[math.ceil(q * len(ordered)) - 1] if ordered else float("inf")
+    return value if value < float("inf") else None
 
 
 def accusations(results: Iterable[Result]) -> Accusations:

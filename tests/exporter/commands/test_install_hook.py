@@ -206,7 +206,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused(
     [
         (None, "cannot be run: No such file or directory"),
         ("#!/bin/sh\nexit 1\n", "is no Python interpreter that says where its packages are"),
-        ("#!/bin/sh\necho '[\"/x\", [3, 9, 2]]'\n", "is Python 3.9.2; allowed: 3.11 or newer"),
+        ("#!/bin/sh\necho '[\"/x\", [3, 8, 2]]'\n", "is Python 3.8.2; allowed: 3.9 or newer"),
     ],
 )
 def test_an_interpreter_that_will_not_do_is_refused(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from argus_core import wire
-from argus_core.shared_page import SIZE, PageWriter
+from argus_core.shared_page import SIZE, PageWriter, pack_recorded, recorded_word
 from argus_exporter.kernels.pipeline import KernelPipeline
 from argus_exporter.server import RunningExporter
 from exporter.exporter_process import Rank, config, exporter, greeting, scrape, value, wait_for
@@ -71,6 +71,27 @@ def test_collectives_are_numbered_by_their_comparison_group(running: RunningExpo
     rank.iterate()
     wait_for(lambda: value(scrape(running.url), SEQUENCE, group="dp:tp0") == 3, "three collectives")
     assert value(scrape(running.url), SEQUENCE, group="my-group") == 1
+    page.close()
+
+
+def test_of_an_overdue_iteration_the_last_collective_has_an_operation(running: RunningExporter):
+    """What the producer took from torch's flight recorder; a recorder of gloo's knows of no starts."""
+    page = PageWriter()
+    rank = Rank(running.socket, 0, page=page)
+    for _ in range(3):
+        page.enter_collective("my-group")
+    slot = page.group("my-group")
+    assert slot is not None
+    page.words[recorded_word(slot)] = pack_recorded(3, "all_reduce", None, 1)
+    rank.iterate()
+    named = "argus_collective_operation_sequence"
+    wait_for(lambda: value(scrape(running.url), named, rank="0") == 3, "the operation")
+    samples = scrape(running.url)
+    assert value(samples, named, group="my-group", operation="all_reduce") == 3
+    assert value(samples, "argus_collective_completed_sequence", group="my-group") == 2
+    assert value(samples, "argus_collective_started_sequence") is None
+    page.enter_collective("my-group")
+    assert value(scrape(running.url), named) is None, "it went on"
     page.close()
 
 

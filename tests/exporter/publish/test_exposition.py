@@ -18,7 +18,7 @@ from prometheus_client.samples import Sample
 
 from argus_core import catalogue, wire
 from argus_core.kernel_records import KERNEL_DTYPE
-from argus_core.shared_page import PageReader, PageWriter
+from argus_core.shared_page import PageReader, PageWriter, pack_recorded, recorded_word
 from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import records
 from argus_exporter.kernels.config import WindowsConfig
@@ -31,6 +31,9 @@ from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.live import Clock, LivePage
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
+from argus_exporter.ras.json_answer import parse_json
+from argus_exporter.ras.outcome import outcome_of
+from exporter.ras.answers import Absentee, Group, Job, Member
 
 SECOND = 10**9
 HOSTILE = 'a"b\\c\nd{}=,é\u2028\U0001f525\x00z'
@@ -142,6 +145,15 @@ def stacks(exporter: Exporter) -> None:
     state.stacks.totals.add(state.stacks.tree.take()[2])
 
 
+def asked_ras(exporter: Exporter) -> None:
+    """Twice, of a job that hangs."""
+    exporter.hello(world_size=4)
+    (state,) = exporter.ranks
+    ranks = [Member(0, 4000, 7), Member(1, 4001, 6)]
+    report = parse_json(Job([Group(ranks, [Absentee(2, 4002, dead=True), Absentee(3, 4003)])]).json())
+    state.ras = outcome_of(report, report, 1e9, world_size=4, known={4000: 0})
+
+
 def open_spans(exporter: Exporter) -> None:
     page = PageWriter()
     told = Identity("job", 0, coordinates={"dp": 0}, sizes={"dp": 8})
@@ -152,6 +164,9 @@ def open_spans(exporter: Exporter) -> None:
         page.words[slot] = 2 * 10**9
     for group in ("dp", "tp", "world", "my-group"):  # this job has no tp: dp stands in
         page.enter_collective(group)
+    world = page.group("world")
+    assert world is not None
+    page.words[recorded_word(world)] = pack_recorded(1, "all_reduce", 0, 1)
 
 
 def lost(exporter: Exporter) -> None:
@@ -217,6 +232,7 @@ STATES: tuple[Callable[[Exporter], None], ...] = (
     divided,
     pauses,
     stacks,
+    asked_ras,
     open_spans,
     lost,
     channel_down,

@@ -7,16 +7,18 @@ import base64
 import contextlib
 import dataclasses
 import sys
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from argus_core import wire
 from argus_core.http_access import AccessError
-from argus_core.remote_write import decode_labels, unpack
+from argus_core.remote_write import Labels
 from argus_core.settings import SettingsError, from_mapping
+from argus_core.version import installed_version
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.place.topology import Identity
@@ -25,6 +27,7 @@ from argus_exporter.publish.iteration_writer import IterationWriter
 from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
+from remote_write_receiver import Answer, Receiver, Takes, serving
 
 MS = 1_000_000
 NOWHERE = "http://127.0.0.1:1/api/v1/write"
@@ -43,49 +46,30 @@ def dropped(state: RankState) -> dict[str, int]:
     return dict(state.channel(wire.Channel.PHASES).dropped)
 
 
-class Receiver:
-    """A remote-write receiver that answers as told and keeps what it took."""
-
-    def __init__(self) -> None:
-        self.statuses: list[int] = []
-        """For the next requests; 200 when used up."""
-        self.refuse: Callable[[bytes], bool] = lambda _: False
-        self.refusal = 400, "out of bounds"
-        self.alone: int | None = None
-        """For a request of nothing but what is refused, instead of `refusal`."""
-        self.taken: list[bytes] = []
-        self.requests = 0
-        self.authorization = ""
-        self.url = ""
-
-    async def write(self, request: web.Request) -> web.Response:
-        self.requests += 1
-        self.authorization = request.headers.get("Authorization", "")
-        series = unpack(await request.read())
-        if self.statuses:
-            return web.Response(status=self.statuses.pop(0), text="as told")
-        if any(map(self.refuse, series)):
-            status, text = self.refusal
-            if self.alone is not None and all(map(self.refuse, series)):
-                status = self.alone
-            return web.Response(status=status, text=text)
-        self.taken += series
-        return web.Response(status=204)
-
-
 @contextlib.asynccontextmanager
-async def receiver() -> AsyncIterator[Receiver]:
-    made = Receiver()
-    application = web.Application()
-    application.router.add_post("/api/v1/write", made.write)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/api/v1/write"
-        yield made
-    finally:
-        await runner.cleanup()
+async def receiver(answer: Answer = lambda _: (204, ""), takes: Takes = "2.0") -> AsyncIterator[Receiver]:
+    """A receiver that takes everything, unless told otherwise."""
+    there = Receiver(answer, takes)
+    async with serving(there):
+        yield there
+
+
+def answering(*statuses: int) -> Answer:
+    """These statuses, one a request, then success."""
+    left = iter(statuses)
+    return lambda _: (next(left, 204), "as told")
+
+
+def refusing(status: int = 400, text: str = "out of bounds", alone: int | None = None) -> Answer:
+    """All requests that have a sample of rank 1 in them; `alone`: those that have nothing else."""
+
+    def answer(series: Sequence[Labels]) -> tuple[int, str]:
+        bad = [("rank", "1") in labels for labels in series]
+        if alone is not None and all(bad):
+            return alone, text
+        return (status, text) if any(bad) else (204, "")
+
+    return answer
 
 
 @contextlib.asynccontextmanager
@@ -118,7 +102,7 @@ def test_each_step_is_one_sample():
             for end in (1000, 1250, 1500):
                 writer.take(state, step(end))
             await until(lambda: len(there.taken) == 3)
-            assert decode_labels(there.taken[0]) == (
+            assert there.taken[0].labels == (
                 ("__name__", "argus_iteration_seconds"),
                 ("cluster", "a"),
                 ("rank", "3"),
@@ -135,8 +119,7 @@ def test_a_receiver_that_is_away_gets_the_steps_later():
 
     async def body() -> None:
         state = rank()
-        async with receiver() as there, writing(there.url) as writer:
-            there.statuses = [503, 429, 401]
+        async with receiver(answering(503, 429, 401)) as there, writing(there.url) as writer:
             for end in range(100):
                 writer.take(state, step(end))
             await until(lambda: len(there.taken) == 100)
@@ -164,8 +147,7 @@ def test_one_refused_sample_does_not_take_the_others_with_it():
 
     async def body() -> None:
         bad, good = rank(1), rank(2)
-        async with receiver() as there, writing(there.url) as writer:
-            there.refuse = lambda series: ("rank", "1") in decode_labels(series)
+        async with receiver(refusing()) as there, writing(there.url) as writer:
             for end in range(20):
                 writer.take(good, step(end))
             writer.take(bad, step(5))
@@ -181,42 +163,41 @@ def test_every_refusal_for_the_content_loses_the_bad_sample_only(status: int):
 
     async def body() -> None:
         bad, good = rank(1), rank(2)
-        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
-            there.refuse = lambda series: ("rank", "1") in decode_labels(series)
-            there.refusal = status, "no"
+        async with (
+            receiver(refusing(status, "no")) as there,
+            writing(there.url, interval_seconds=0.2) as writer,
+        ):
             writer.take(bad, step(5))
             for end in range(7):
                 writer.take(good, step(end))
             await until(lambda: len(there.taken) == 7)
-            assert there.requests == 7
+            assert len(there.requests) == 7
         assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
 
     asyncio.run(body())
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 405, 407, 408, 415, 429, 503])
+@pytest.mark.parametrize("status", [401, 403, 404, 405, 407, 408, 429, 500, 503])
 def test_what_is_not_about_the_content_keeps_every_sample(status: int):
     """Who we are, where we ask and which protocol we speak can be mended: the samples wait, unsplit."""
 
     async def body() -> None:
         state = rank()
-        async with receiver() as there, writing(there.url) as writer:
-            there.statuses = [status, status]
+        async with receiver(answering(status, status)) as there, writing(there.url) as writer:
             for end in range(8):
                 writer.take(state, step(end))
             await until(lambda: len(there.taken) == 8)
-            assert there.requests == 3
+            assert len(there.requests) == 3
         assert dropped(state) == {}
 
     asyncio.run(body())
 
 
-def test_a_receiver_of_another_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture):
-    """415 of one that takes remote write 2.0 only: the message and the encoding that we send."""
+def test_a_receiver_of_neither_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture):
+    """415 to both: the messages and the encoding that we send."""
 
     async def body() -> None:
-        async with receiver() as there, writing(there.url) as writer:
-            there.statuses = [415]
+        async with receiver(answering(415, 415)) as there, writing(there.url) as writer:
             writer.take(rank(), step(1))
             await until(lambda: len(there.taken) == 1)
 
@@ -229,17 +210,94 @@ def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture):
 
     async def body() -> None:
         state = rank()
-        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
-            there.refuse = lambda _: True
-            there.refusal = 400, "per-user series limit of 1000 exceeded"
+        limit = "per-user series limit of 1000 exceeded"
+        async with (
+            receiver(lambda _: (400, limit)) as there,
+            writing(there.url, interval_seconds=0.2) as writer,
+        ):
             for end in range(2500):
                 writer.take(state, step(end))
             await until(lambda: dropped(state) == {"remote_write_refused": 2500})
-            assert there.requests == 2
+            assert len(there.requests) == 2
 
     asyncio.run(body())
     (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert "2500" in line and "limit of 1000" in line
+
+
+@pytest.mark.parametrize("takes", ["1.0", "1.0 unchecked"])
+def test_a_receiver_of_1_0_gets_every_step(takes: Takes):
+    """The first request comes in 2.0, and again in 1.0; all others in 1.0."""
+
+    async def body() -> None:
+        state = rank()
+        async with receiver(takes=takes) as there, writing(there.url) as writer:
+            writer.take(state, step(1))
+            await until(lambda: len(there.taken) == 1)
+            writer.take(state, step(2))
+            await until(lambda: len(there.taken) == 2)
+            assert [request.version for request in there.requests] == [2, 1, 1]
+            agent = there.requests[-1].headers["User-Agent"]
+            assert agent == f"argus-exporter/{installed_version()}"
+        assert (dropped(state), writer.lost) == ({}, {"refused": 0, "unwritten": 0})
+
+    asyncio.run(body())
+
+
+def test_a_partial_write_is_counted_and_not_sent_again(caplog: pytest.LogCaptureFixture):
+    """A receiver of 2.0 stores three of four and answers 400: one request; nobody knows whose step it was."""
+
+    async def body() -> None:
+        states = [rank(number) for number in range(4)]
+        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
+            there.bad = lambda labels: ("rank", "1") in labels
+            for state in states:
+                writer.take(state, step(5))
+            await until(lambda: len(there.taken) == 3)
+            await until(lambda: writer.lost["refused"] == 1)
+            assert len(there.requests) == 1
+        assert [dropped(state) for state in states] == [{}] * 4
+        assert writer.lost == {"refused": 1, "unwritten": 0}
+
+    asyncio.run(body())
+    (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert "samples=1" in line and "out of order sample" in line
+
+
+def test_a_success_that_counts_less_than_was_sent_is_a_loss(caplog: pytest.LogCaptureFixture):
+    """Two of five are dropped in silence: counted, said, and not sent again."""
+
+    async def body() -> None:
+        state = rank()
+        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
+            there.counts = lambda count: str(count - 2)
+            for end in range(5):
+                writer.take(state, step(end))
+            await until(lambda: writer.lost["unwritten"] == 2)
+            assert len(there.requests) == 1
+        assert len(there.requests) == 1
+
+    asyncio.run(body())
+    (line,) = [record.getMessage() for record in caplog.records if "counts less" in record.getMessage()]
+    assert "samples=2" in line
+
+
+@pytest.mark.parametrize("as_date", [False, True])
+def test_a_receivers_wish_is_waited_for(as_date: bool):
+    """Seconds from now, as a number or as a date: the steps come after them."""
+
+    async def body() -> None:
+        state = rank()
+        async with receiver(answering(429)) as there, writing(there.url) as writer:
+            wish = formatdate(time.time() + 2, usegmt=True) if as_date else "1"
+            there.answer_headers = {"Retry-After": wish}
+            writer.take(state, step(1))
+            await until(lambda: len(there.taken) == 1)
+            first, second = there.requests
+            # A date has whole seconds: up to one of the two is gone when it is written.
+            assert 0.5 <= second.at - first.at < 10.0
+
+    asyncio.run(body())
 
 
 def test_poison_steps_aside():
@@ -247,15 +305,13 @@ def test_poison_steps_aside():
 
     async def body() -> None:
         bad, good = rank(1), rank(2)
-        async with receiver() as there, writing(there.url) as writer:
-            there.refuse = lambda series: ("rank", "1") in decode_labels(series)
-            there.alone = 502
+        async with receiver(refusing(alone=502)) as there, writing(there.url) as writer:
             writer.take(bad, step(5))
             for end in range(3):
                 writer.take(good, step(end))
             await until(lambda: len(there.taken) == 3)
-            assert there.requests >= 5 * 3
-            there.alone = None
+            assert len(there.requests) >= 5 * 3
+            there.answer = refusing()
         assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
 
     asyncio.run(body())
@@ -315,13 +371,19 @@ def test_a_rotated_secret_is_used_without_a_reload(tmp_path: Path, caplog: pytes
         async with receiver() as there, writing(there.url, basic_auth=auth) as writer:
             writer.take(state, step(1))
             await until(lambda: len(there.taken) == 1)
-            assert there.authorization == "Basic " + base64.b64encode(b"me:first").decode()
+            assert (
+                there.requests[-1].headers["Authorization"]
+                == "Basic " + base64.b64encode(b"me:first").decode()
+            )
             secret.unlink()
             writer.take(state, step(2))
             await until(lambda: f"remote_write.basic_auth.password_file: cannot read {secret}" in caplog.text)
             secret.write_text("second\n")
             await until(lambda: len(there.taken) == 2)
-            assert there.authorization == "Basic " + base64.b64encode(b"me:second").decode()
+            assert (
+                there.requests[-1].headers["Authorization"]
+                == "Basic " + base64.b64encode(b"me:second").decode()
+            )
         assert dropped(state) == {}
 
     asyncio.run(body())

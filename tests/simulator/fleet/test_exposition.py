@@ -55,8 +55,10 @@ def test_labels_are_those_of_the_catalogue() -> None:
         assert block.name in family.sample_names
         assert block.type == family.type
     of_exporter = {family.name for family in catalogue.CATALOGUE if family.component == "exporter"}
-    # One sample a step comes by the exporter's own remote write, where it is switched on.
-    assert of_exporter - seen == {catalogue.ITERATION_SECONDS.name}
+    # One sample a step comes by the exporter's own remote write, and NCCL is asked about jobs that stand
+    # still; both are switched off by default.
+    of_ras = {name for name in of_exporter if name.startswith("argus_nccl_ras_")}
+    assert of_exporter - seen == {catalogue.ITERATION_SECONDS.name} | of_ras
 
 
 def test_a_real_exporter_publishes_the_same_labels(tmp_path: Path) -> None:
@@ -82,6 +84,23 @@ def test_a_real_exporter_publishes_the_same_labels(tmp_path: Path) -> None:
     assert {name for name, _ in of_the_rank} >= {"argus_rank_info", "argus_phase_duration_seconds_sum"}
     for name, labels in of_the_rank:
         assert labels in ours[name], name
+
+
+def test_in_a_hang_the_flight_recorder_says_who_is_in_which_collective() -> None:
+    """Not before. The rank that never leaves forward has completed what it has entered."""
+    job = fleet(FleetFault("0", hang=True, onset=60.0))
+    assert "argus_collective_operation_sequence" not in series(job, 60.0)
+    found = series(job, 200.0)
+    names = [f"argus_collective_{what}sequence" for what in ("", "operation_", "completed_")]
+    entered, named, completed = (
+        {(dict(key)["rank"], dict(key)["group"]): value for key, value in found[name].items()}
+        for name in names
+    )
+    assert named == entered
+    in_one = {place[0] for place in entered if completed[place] == entered[place] - 1}
+    assert "0" not in in_one
+    assert in_one
+    assert {dict(key)["operation"] for key in found[names[1]]} <= {"all_reduce", "all_to_all", "coalesced"}
 
 
 def test_kernel_modes_come_from_the_exporter_s_clustering() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 from bench.servers import PrometheusServer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from argus_core.version import installed_version
 from argus_simulator.cli import main
 from argus_simulator.fleet.faults import FleetFault
 from argus_simulator.fleet.play import Fleet, FleetPlan, history, play, play_live
@@ -125,32 +128,79 @@ def test_openmetrics_is_valid(tmp_path: Path) -> None:
     assert "argus_phase_duration_seconds" in names
 
 
-class _Refusing(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(404)
-        self.end_headers()
-        self.wfile.write(b"remote write receiver needs to be enabled")
+@contextlib.contextmanager
+def _answering(status: int, text: bytes = b"") -> Iterator[tuple[str, list[Message]]]:
+    """URL of a receiver that always answers so, and the headers of the requests that came."""
+    came: list[Message] = []
 
-    def log_message(self, *args: object) -> None:
-        """Nothing on stderr."""
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            came.append(self.headers)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text)
 
+        def log_message(self, *args: object) -> None:
+            """Nothing on stderr."""
 
-def test_a_receiver_that_is_off_is_named_with_the_flag_that_opens_it() -> None:
-    """The most common mistake says its remedy."""
-    server = HTTPServer(("127.0.0.1", 0), _Refusing)
+    server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        fleet = Fleet(FleetPlan(LAYOUT, channels=("phases",)), 1.8e9)
-        sink = RemoteWrite(f"http://127.0.0.1:{server.server_port}/api/v1/write")
-        sink.open(fleet.blocks)
-        with pytest.raises(ReceiverRefuses, match=r"HTTP 404: .*--web.enable-remote-write-receiver"):
-            sink.write(1.8e9, fleet.sample(1.8e9))
+        yield f"http://127.0.0.1:{server.server_port}/api/v1/write", came
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "says"),
+    [
+        (404, b"", "--web.enable-remote-write-receiver.*/api/v1/push.*/api/v1/receive"),
+        (400, b"unsupported path requested", "/insert/0/prometheus/api/v1/write"),
+        (401, b"no org id", "--header, such as X-Scope-OrgID=TENANT"),
+        (415, b"", "prometheus.WriteRequest"),
+    ],
+)
+def test_a_refusal_says_its_remedy(status: int, text: bytes, says: str) -> None:
+    """A receiver that is off, a path of another engine, a tenant that is missing, another version."""
+    with _answering(status, text) as (url, came):
+        fleet = Fleet(FleetPlan(LAYOUT, channels=("phases",)), 1.8e9)
+        sink = RemoteWrite(url)
+        sink.open(fleet.blocks)
+        with pytest.raises(ReceiverRefuses, match=rf"HTTP {status}: .*{says}"):
+            sink.write(1.8e9, fleet.sample(1.8e9))
+    assert len(came) == 1
+
+
+def test_headers_of_a_tenant_are_sent() -> None:
+    """With each request, beside those of remote write and our name."""
+    size = ["--ranks", "4", "--tp", "2", "--pp", "1", "--history", "30s", "--quiet"]
+    with _answering(204) as (url, came):
+        assert main(["fleet", *size, "--remote-write", url, "--header", "X-Scope-OrgID=team-a=b"]) == 0
+    assert came
+    for headers in came:
+        assert headers["X-Scope-OrgID"] == "team-a=b"
+        assert headers["Content-Type"] == "application/x-protobuf"
+        assert headers["User-Agent"] == f"argus-simulator/{installed_version()}"
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ("X-Scope-OrgID", "--header X-Scope-OrgID: allowed: NAME=VALUE"),
+        ("Content-Type=text/plain", "headers.Content-Type is set by ARGUS itself"),
+        ("a b=c", "headers.a b is no header name"),
+    ],
+)
+def test_what_is_no_header_of_ours_is_refused(
+    header: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is sent."""
+    assert main(["fleet", "--remote-write", "http://127.0.0.1:1/w", "--header", header]) == 2
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -161,6 +211,7 @@ def test_a_receiver_that_is_off_is_named_with_the_flag_that_opens_it() -> None:
         (["--fault", "ranks=9999,late=1"], "ranks=9999: no such ranks among 1024"),
         (["--step", "0.01"], "step is 0.01 s; allowed: 0.1 to 600"),
         (["--label", "cluster"], "--label cluster: allowed: NAME=VALUE"),
+        (["--header", "a=b"], "--header goes with --remote-write only"),
         (["--live", "1m"], "--live goes with --remote-write only"),
         (["--every", "0"], "--every is 0 s; allowed: above 0"),
     ],

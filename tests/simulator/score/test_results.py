@@ -103,15 +103,17 @@ def test_the_table_shows_every_line():
 
 
 def test_the_page_names_what_falls_short_and_why():
-    """Row by row: the note, and what was said instead."""
+    """Row by row: the note, and what was said instead; of held-out seeds the totals alone."""
     score = json.loads(report.as_json("0123456789abcdef", "hooks", "2 cores", ALL, {}))
-    text = page(score, {"row": "the reason"}, ["row", "still", "other"])
-    assert "at commit `0123456789ab`" in text
+    held_out = json.loads(report.as_json("0123456789abcdef", "kernels", "2 cores", ALL, {}, rows=False))
+    text = page([score, held_out], {"row": "the reason"}, ["row", "still", "other"])
+    assert "| over the high-severity rows | hooks, seed 0 | kernels, held-out seeds |" in text
+    assert "| commit | `0123456789ab` | `0123456789ab` |" in text
     assert "**1 of 3 rows were not played**, so the totals are not those of the catalogue: other." in text
-    assert "Played on: 2 cores. It kept up with all jobs." in text
     assert "the reason; named rank 4, right is rank 3 (low); not found (high)" in text
     assert "| L2 | 3 | 0.667 | 20 |" in text
     assert "| still | 1 | 0.028 | 1 |" in text
+    assert "## With kernels" not in text
 
 
 def test_what_a_busy_machine_played_is_named():
@@ -122,3 +124,26 @@ def test_what_a_busy_machine_played_is_named():
         for line in report.summary([late])
     )
     assert not any("too busy" in line for line in report.summary([RIGHT]))
+
+
+def test_costs_are_compared_with_the_same_steps_without_the_fault():
+    """A fault of +20 % costs a sixth of the wall time; who was told nothing has no error."""
+    said = [dataclasses.replace(RIGHT, cost=cost) for cost in (1 / 6, 0.18, 0.3)]
+    costs = totals([*said, MISSED])
+    assert costs.cost_error_p50 == pytest.approx(0.18 - 1 / 6)
+    assert costs.cost_within.value == pytest.approx(2 / 3)
+
+
+def test_the_first_right_name_of_a_miss_is_later_than_all_others():
+    """Of 40 and 60 seconds and never, the median is 60 and the 90th percentile never."""
+    rows = [dataclasses.replace(RIGHT, first_right_s=seconds) for seconds in (40.0, 60.0, None)]
+    assert totals(rows).first_right_s == (60.0, None)
+    assert totals(rows[:2]).first_right_s == (40.0, 60.0)
+
+
+def test_each_shape_is_measured_beside_the_best_simple_rule():
+    """Precision 1 and recall 1/2 are an F1 of 2/3."""
+    rows = [dataclasses.replace(row, shape="dp8") for row in (RIGHT, MISSED)]
+    (shape,) = json.loads(report.as_json("commit", "hooks", "2 cores", rows, {}))["shapes"].values()
+    assert shape["f1"] == pytest.approx(2 / 3)
+    assert (shape["best_simple"], shape["best_simple_f1"]) == ("z > 3", 1.0)

@@ -15,6 +15,7 @@ from argus_exporter.publish.collectors.layer import LayerCollector
 from argus_exporter.publish.collectors.live import LiveCollector
 from argus_exporter.publish.collectors.phase import PhaseCollector
 from argus_exporter.publish.collectors.rank import RankCollector
+from argus_exporter.publish.collectors.ras import RasCollector
 from argus_exporter.publish.collectors.runner import CollectorRunner
 from argus_exporter.publish.collectors.stack import StackCollector
 from argus_exporter.publish.collectors.void import VoidCollector
@@ -35,6 +36,7 @@ ALL_COLLECTORS: tuple[Collector, ...] = (
     IssueLatencyCollector(),
     VoidCollector(),
     StackCollector(),
+    RasCollector(),
     ChannelCollector(),
 )
 

@@ -1,4 +1,7 @@
-"""What each rank is in the middle of: its open spans and the last collective it entered (the shared page)."""
+"""What each rank is in the middle of: its open spans and the last collective it entered (the shared page).
+
+Of an overdue iteration also what torch's flight recorder says of that collective.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,21 @@ class LiveCollector:
     def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:  # noqa: ARG002
         open_since = FamilyBuilder(catalogue.PHASE_OPEN)
         sequence = FamilyBuilder(catalogue.COLLECTIVE_SEQUENCE)
+        operation = FamilyBuilder(catalogue.COLLECTIVE_OPERATION)
+        started = FamilyBuilder(catalogue.COLLECTIVE_STARTED)
+        completed = FamilyBuilder(catalogue.COLLECTIVE_COMPLETED)
         for state in ranks:
             base, live = rank_labels(state), state.live()
             for (phase, kind), began in live.open_since.items():
                 open_since.add(base | {"phase": phase, "kind": kind}, began)
-            for group, number in live.collectives.items():
-                sequence.add(base | {"group": group}, number)
-        return with_samples((open_since, sequence), "no rank shares a page with an open span or a collective")
+            for group, last in live.collectives.items():
+                labels = base | {"group": group}
+                sequence.add(labels, last.number)
+                if last.operation:
+                    operation.add(labels | {"operation": last.operation}, last.number)
+                if last.started is not None:
+                    started.add(labels, last.started)
+                if last.completed is not None:
+                    completed.add(labels, last.completed)
+        families = open_since, sequence, operation, started, completed
+        return with_samples(families, "no rank shares a page with an open span or a collective")

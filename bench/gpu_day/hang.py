@@ -1,0 +1,111 @@
+"""A hang of two ranks on one GPU: counts of collectives beside torch's flight recorder; what NCCL's RAS says.
+
+RAS's answer is kept, and no gate: NCCL before 2.28.7 is not asked.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from bench.gpu_day.collector import Collector, collecting
+from bench.gpu_day.observe import attached, start
+from bench.gpu_day.step import Day
+
+_TWO_ON_ONE_GPU: Final = {
+    # NCCL refuses two ranks of one host on one GPU. So they are two hosts, and all goes over sockets.
+    "NCCL_NET": "Socket",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_MNNVL_ENABLE": "0",
+    "NCCL_MAX_NCHANNELS": "2",
+    "GLOO_SOCKET_IFNAME": "lo",
+    # Before torch 2.11 it is off where nobody asks for it.
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+}
+_TRAINED_S: Final = 240.0
+_COUNTED_S: Final = 20.0
+
+
+def run(day: Day) -> dict[str, Any]:
+    with collecting(day.work) as collector:
+        ranks = [
+            start(
+                attached(
+                    day,
+                    collector.path,
+                    rank,
+                    WORLD_SIZE="2",
+                    NCCL_HOSTID=f"gpu-day-{rank}",
+                    **_TWO_ON_ONE_GPU,
+                ),
+                *("-m", "bench.gpu_day.two_ranks", str(day.work)),
+            )
+            for rank in range(2)
+        ]
+        try:
+            return _measured(day, collector, ranks)
+        finally:
+            for one in ranks:
+                one.kill()
+                print(one.communicate()[1], end="", flush=True)
+
+
+def _measured(day: Day, collector: Collector, ranks: list[subprocess.Popen[str]]) -> dict[str, Any]:
+    limit = time.monotonic() + _TRAINED_S
+    for one in ranks:
+        assert one.stdout is not None
+        if one.stdout.readline().strip() != "trained":
+            raise RuntimeError(f"a rank ended with status {one.wait()} before it had trained")
+    day.reach("both ranks trained")
+    # What C++ calls is counted about once a second: the first rank has called one more when it hangs.
+    collector.wait(lambda: _behind(collector) == 1, _COUNTED_S)
+    (day.work / "ask").touch()
+    recorded = [day.work / f"recorder.{rank}.json" for rank in range(2)]
+    if not collector.wait(lambda: all(path.exists() for path in recorded), limit - time.monotonic()):
+        raise RuntimeError("the flight recorder did not answer while a rank hung")
+    entries = [json.loads(path.read_text()).get("entries", []) for path in recorded]
+    counted = [_counted(collector, rank) for rank in range(2)]
+    last = [
+        max((one["collective_seq_id"] for one in those if not one["is_p2p"]), default=-1) for those in entries
+    ]
+    for path in recorded:
+        _keep(day, path)
+    asked = [sys.executable, "-m", "argus_exporter.cli", "ras", "--pid", str(ranks[0].pid), "--json"]
+    ras = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if ras.returncode == 0:
+        (day.fixtures / "ras.json").write_text(ras.stdout)
+    return {
+        "ras_status": ras.returncode,
+        "ras_said": ras.stderr.strip().splitlines()[-1:],
+        "behind": _behind(collector),
+        "behind_recorded": last[0] - last[1],
+        "entries": min(len(those) for those in entries),
+        "counted": counted,
+        "recorded": last,
+        "counted_off": max(abs(one - other) for one, other in zip(counted, last, strict=True)),
+        "ended": sum(one.poll() is not None for one in ranks),
+    }
+
+
+def _behind(collector: Collector) -> int:
+    return _counted(collector, 0) - _counted(collector, 1)
+
+
+def _counted(collector: Collector, rank: int) -> int:
+    """Collectives of the whole job that a rank has called, by the page that it shares with the exporter."""
+    pages = [one.page for one in collector.connections if one.hello.rank == rank and one.page is not None]
+    groups = {one.group: one.number for page in pages for one in page.read().collectives}
+    return groups.get("world", 0)
+
+
+def _keep(day: Day, path: Path) -> None:
+    kept = day.fixtures / f"flight-{path.name}"
+    shutil.copyfile(path, kept)
+    day.reach(f"kept {kept.name}, {kept.stat().st_size} bytes")

@@ -1,0 +1,76 @@
+"""Two ranks of a data-parallel training on one device; in the last step the second one stays away.
+
+    python -m bench.gpu_day.two_ranks FOLDER
+
+The first has called its collective of that step, by DDP and so from C++, and waits for it: a hang. A thread
+of each then writes what torch's flight recorder says, FOLDER/recorder.RANK.json, and the rank stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import torch
+import torch.distributed
+from torch._C import _distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
+
+from bench.gpu_day.device import device
+
+STEPS: Final = 20
+RECORDERS: Final = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
+"""What torch calls it: with CUDA, and without."""
+
+
+def main() -> None:
+    folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
+    on = device()
+    torch.distributed.init_process_group(
+        "nccl" if on.torch_device == "cuda" else "gloo",
+        init_method=f"file://{folder}/rendezvous",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(minutes=10),
+    )
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(32, 32).to(on.torch_device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.randn(8, 32, device=on.torch_device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+        on.synchronize()
+
+    for _ in range(STEPS):
+        step()
+        torch.distributed.all_reduce(batch[0].clone())
+    on.synchronize()
+    print("trained", flush=True)
+    record = threading.Thread(target=_record, args=(folder, rank))
+    record.start()
+    if rank == 0:
+        step()
+    record.join()
+    threading.Event().wait()
+
+
+def _record(folder: Path, rank: int) -> None:
+    """When the file `ask` is there: by then the first rank waits."""
+    while not (folder / "ask").exists():
+        threading.Event().wait(0.05)
+    dump = next(getattr(_distributed_c10d, name) for name in RECORDERS if hasattr(_distributed_c10d, name))
+    written = folder / f"recorder.{rank}.part"
+    said = dump(includeCollectives=True, onlyActive=False)
+    written.write_bytes(said if isinstance(said, bytes) else said.encode())
+    written.rename(folder / f"recorder.{rank}.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What is looked at only once a job stands still."""

@@ -1,0 +1,93 @@
+"""While an iteration is overdue: what this rank is in goes from torch's flight recorder to the shared page.
+
+Nobody tells a training process that its job has stalled, so the sender's thread compares the age of the
+running iteration with how long they take, as the rules do that call a job stalled, and at half of that: what
+they ask for has been scraped by then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from argus_core.shared_page import STEP_WORD
+from argus_training.flight_recorder import FlightRecorder, LastCollective, Status
+from argus_training.recorder import Recorder
+
+_FACTOR: Final = 2.5
+_FLOOR_S: Final = 3.0
+_MOST_S: Final = 900.0
+"""Halves of stallFactor, of stallMinSeconds (at the tenth of rules/test: a status costs too little to wait
+for more) and of stallOutsideTrainSeconds, in jsonnet/config.libsonnet."""
+_PERIOD_S: Final = 0.5
+"""Between two looks, of 0.02 ms each, or 0.1 with many groups: 0.02 % while an iteration is overdue."""
+_LISTING_SHARE: Final = 300
+"""A list of entries, which takes turns with others at the GIL, is followed by so many times its duration
+without one (20 s after one of 2,000): an iteration that goes on after all is made later by 0.3 % at most."""
+
+
+class OverdueIteration:
+    """Looks at the flight recorder while the running iteration is overdue. The sender's thread only.
+
+    Args:
+        recorder: has the page, the iteration and its usual duration.
+        flight: torch's.
+        clock: seconds, monotonic as the page's times are.
+    """
+
+    def __init__(
+        self, recorder: Recorder, flight: FlightRecorder, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._recorder = recorder
+        self._flight = flight
+        self._clock = clock
+        self._looks_at = 0.0
+        self._lists_at = 0.0
+        self._status: Mapping[tuple[str, int], Status] = {}
+        """Of the look before."""
+        self._listed: Mapping[tuple[str, int], int] = {}
+        """The last collective of each group when entries were listed."""
+        self._shown: set[str] = set()
+        """Groups about which the page says something."""
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the running iteration takes far longer than usual."""
+        recorder = self._recorder
+        usual = recorder.outbox.mean_iteration_s() if recorder.host.trains else 0.0
+        limit = min(max(_FACTOR * usual, _FLOOR_S), _MOST_S) if usual else _MOST_S
+        return self._clock() - recorder.words[STEP_WORD + 1] / 1e9 > limit
+
+    def turn(self, names: Mapping[str, str], backends: Collection[str]) -> None:
+        """About once a second.
+
+        Args:
+            names: of the process groups whose collectives the page counts, by torch's names of them; several
+                may have one.
+            backends: of all groups, as torch names them.
+        """
+        if not self.overdue:
+            self._show({})
+            self._status = {}
+            return
+        now = self._clock()
+        if now < self._looks_at:
+            return
+        self._looks_at = now + _PERIOD_S
+        before, self._status = self._status, self._flight.status(backends)
+        if self._status != before:  # the rank goes on, and what it is in changes
+            return
+        enqueued = {group: status.enqueued for group, status in self._status.items()}
+        if self._listed != enqueued and now >= self._lists_at:
+            self._flight.list_entries(backends)
+            self._listed = enqueued
+            self._lists_at = now + _LISTING_SHARE * (self._clock() - now)
+        self._show(self._flight.last(self._status, names))
+
+    def _show(self, last: Mapping[str, LastCollective]) -> None:
+        for name in self._shown - last.keys():
+            self._recorder.recorded(name, None)
+        for name, one in last.items():
+            self._recorder.recorded(name, one)
+        self._shown = set(last)
