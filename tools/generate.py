@@ -7,6 +7,7 @@ import sys
 from tools import (
     generate_alert_page,
     generate_causes,
+    generate_chart,
     generate_coverage,
     generate_dashboards,
     generate_deploy,
@@ -29,6 +30,7 @@ if __name__ == "__main__":
             generate_rules,
             generate_alert_page,
             generate_causes,
+            generate_chart,
             generate_coverage,
             generate_dashboards,
             generate_deploy,  # reads what the dashboards became

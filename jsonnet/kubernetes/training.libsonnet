@@ -63,7 +63,7 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
   // With a sidecar: restartPolicy makes it one (Kubernetes 1.29); it starts first and ends with the training.
   withSidecar(config)::
     local sidecar = exporter.container(config) { restartPolicy: 'Always', securityContext: common.confined };
-    job(config, $.socketInPod(config), config.found.label, [sidecar], exporter.volumes + [
+    job(config, $.socketInPod(config), config.found.label, [sidecar], exporter.volumes('argus-exporter') + [
       { name: 'argus-socket', emptyDir: { medium: 'Memory', sizeLimit: '1Mi' } },
     ]),
   // An emptyDir is open to every user, and the exporter listens in no such folder: it makes one of its own in it.
