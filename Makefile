@@ -9,7 +9,7 @@ HELM := .venv/.argus-helm
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup torch frameworks traceml helm chart demo check test prometheus verify lint fmt generate preview dist clean
+.PHONY: all help setup torch frameworks traceml helm chart demo check test prometheus verify lint fmt generate preview dist images clean
 
 all: fmt generate lint test  ## format, generate, lint, test
 
@@ -81,8 +81,11 @@ generate: setup  ## rules, dashboards and reference pages from their sources
 preview: setup  ## dashboards as pages (build/preview) and pictures (docs/img), over a simulated fleet
 	@PYTHONPATH=dashboards:. python -m argus_preview $(PREVIEW_ARGS)
 
-dist: setup $(HELM)  ## wheels and sdist into dist/, checked; the last line is JSON
+dist: setup $(HELM)  ## wheels, sdist, chart and images into dist/, checked; the last line is JSON
 	@python -m tools.dist
+
+images: setup  ## the images of exporter and worker into dist/, of the wheel there, and started
+	@python -m tools.images
 
 clean:  ## remove what the build made
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .run

@@ -15,6 +15,7 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -225,6 +226,16 @@ def long_forms(_: Options) -> Iterator[Promise]:
     yield passing_tests("manifests by the reference jsonnet", "tests/deploy/test_mixin_import.py")
 
 
+def dist(_: Options) -> Iterator[Promise]:
+    """What goes to machines without a checkout, the images too, which `make test` leaves out."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = benchmark("tools.dist", "--output", folder)
+    older = tuple(map(int, result["glibc"].split("."))) <= (2, 28)
+    yield Promise("wheel: glibc that its libraries need", result["glibc"], "<= 2.28", older)
+    for what in ("chart_objects_equal", "image_serves"):
+        yield Promise(f"dist: {what}", str(result[what]), "True", result[what] is True)
+
+
 def play(_: Options) -> Iterator[Promise]:
     """Jobs in virtual time, against the same jobs on the real stack."""
     result = benchmark("bench.play.compare")
@@ -287,6 +298,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "blame": blame,
     "l3": l3,
     "regression": regression,
+    "dist": dist,
     "long_forms": long_forms,
     "rules_alone": rules_alone,
     "rules": rules,
