@@ -3,6 +3,7 @@
 local common = import 'common.libsonnet';
 local exporter = import 'exporter.libsonnet';
 local producer = '/argus';
+local image = 'your-training-image';
 local packages = '/opt/argus/lib/python3.11/site-packages';
 
 {
@@ -29,10 +30,18 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
             command: ['cp', '-r', packages + '/argus_core', packages + '/argus_training', producer],
             securityContext: common.confined,
             volumeMounts: [{ name: 'argus-producer', mountPath: producer }],
+          }, {
+            // Loads that library in your image; where it cannot, ranks train without it and say why on /metrics.
+            // Whatever happens here, training starts.
+            name: 'argus-library',
+            image: image,
+            command: ['sh', '-c', 'python3 -I -S "$0"/argus_training/try_library.py "$0"/argus_core/libargus_cupti.so || true', producer],
+            securityContext: common.confined,
+            volumeMounts: [{ name: 'argus-producer', mountPath: producer }],
           }] + sidecars,
           containers: [{
             name: 'train',
-            image: 'your-training-image',
+            image: image,
             command: ['torchrun', '--nproc-per-node=8', 'train.py'],
             env: [
               { name: 'ARGUS_SOCKET', value: socket },
