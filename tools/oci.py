@@ -4,7 +4,7 @@ An archive holds an OCI image layout (`podman load`, `skopeo copy oci-archive:..
 the manifest.json that `docker load` looks for; both name the same blobs. Files belong to root and have one
 date, so the same files make the same layer.
 
-Source: github.com/opencontainers/image-spec (config.md, layer.md, image-layout.md), version 1.0.
+Source: github.com/opencontainers/image-spec 1.0, on configuration, layers and the image layout.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def test_what_loads_in_the_training_image_is_used(tmp_path: Path) -> None:
 
 
 def test_what_does_not_load_in_the_training_image_is_left_out(library: Path) -> None:
-    """An ELF file of no machine: training starts, CUDA hears of nothing, the channel has the loader's words."""
+    """An ELF file of no machine: training starts, CUDA hears of nothing, the channel has a reason."""
     done = tried(library)
     assert done.returncode == 0
     for environ in ({}, {SLOT: str(library)}):
