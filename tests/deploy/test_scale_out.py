@@ -1,13 +1,14 @@
-"""Beyond one Prometheus: the configurations of docs/scale-out.md, loaded by the real programs that are here.
+"""Beyond one Prometheus: the configurations of docs/scale-out.md and docs/engines, in the real programs.
 
-Prometheus (server, agent, receiver) and VictoriaMetrics run. Of Mimir and Thanos there is no program here:
-their files are held against the limits that our rules need, and the schemas of Kubernetes.
+Prometheus (server, pair, agent, receiver) and VictoriaMetrics run. Of Mimir, Cortex and Thanos there is no
+program here: their files are held against the rules, the budget, and the schemas of Kubernetes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import re
 import shutil
 import subprocess
@@ -167,8 +168,51 @@ def test_an_agent_writes_to_where_the_rules_are(tmp_path: Path) -> None:
                 assert api.rule_errors() == []
 
 
+@needs_prometheus
+@pytest.mark.servers
+def test_a_pair_sends_alerts_of_the_same_labels(tmp_path: Path) -> None:
+    """So Alertmanager has one; what either remembers or sends on still has its name."""
+    rule = {"alert": "Up", "expr": 'count by (training_job) (argus_rank_up{training_job="job-1"}) == 2'}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "a", "rules": [rule]}]}))
+    with two_hosts() as targets, alerts_received() as (address, received):
+        for name in ("a", "b"):
+            file = adapted("prometheus-pair.yaml", tmp_path / name, targets)
+            config = yaml.safe_load(file.read_text())
+            config["global"] |= {"evaluation_interval": "1s"}
+            config["global"]["external_labels"]["prometheus_replica"] = name
+            config["rule_files"] = [str(tmp_path / "rules.yaml")]
+            config["alerting"]["alertmanagers"] = [{"static_configs": [{"targets": [address]}]}]
+            file.write_text(yaml.safe_dump(config), encoding="utf-8")
+            before = len(received)
+            with prometheus(file):
+                wait_for(lambda before=before: len(received) > before, PATIENCE_S, "its alert")
+    labels = {tuple(sorted(alert["labels"].items())) for alert in received}
+    assert labels == {(("alertname", "Up"), ("cluster", "a"), ("training_job", "job-1"))}
+
+
+@contextlib.contextmanager
+def alerts_received() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """What stands for Alertmanager: its host:port, and the alerts that it was sent."""
+    received: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.extend(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}", received
+        server.shutdown()
+
+
 @pytest.mark.parametrize(
-    "name", ["prometheus-shard.yaml", "prometheus-agent.yaml", "prometheus-central.yaml"]
+    "name",
+    ["prometheus-shard.yaml", "prometheus-pair.yaml", "prometheus-agent.yaml", "prometheus-central.yaml"],
 )
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on PATH")
 def test_promtool_accepts_the_configuration(name: str) -> None:
