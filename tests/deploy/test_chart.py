@@ -16,7 +16,7 @@ import yaml
 from argus_core.settings import load
 from argus_exporter.config import ExporterConfig
 from argus_l3_worker.config import Config
-from deploy.manifests import ROOT, Manifest, containers, pod_of
+from deploy.manifests import FOLDER, ROOT, Manifest, containers, documents, patched, pod_of, the
 from tools import chart, generate_chart
 
 needs_helm = pytest.mark.skipif(chart.helm is None, reason=chart.NEEDS_HELM)
@@ -213,6 +213,20 @@ def test_the_programs_accept_their_files(archive: Path, tmp_path: Path) -> None:
     )
     worker = load(Config, tmp_path / "worker.yaml")
     assert (worker.prometheus.url, worker.prometheus.concurrency) == ("https://prometheus.example", 2)
+
+
+@needs_helm
+def test_stacks_are_what_the_component_makes(archive: Path) -> None:
+    """Of the pod; the file has them on as well."""
+    found = chart.rendered(archive, {"exporter": {"stacks": {"enabled": True}}})
+    made, base = (
+        of(found, "DaemonSet", "argus-exporter"),
+        patched(the("DaemonSet", "argus-exporter"), "stacks"),
+    )
+    assert pod_of(made)["spec"] == pod_of(base)["spec"]
+    text = of(found, "ConfigMap", "argus-exporter")["data"]["exporter.yaml"]
+    [file] = documents(FOLDER / "stacks/exporter.yaml")
+    assert yaml.safe_load(text) == file
 
 
 @needs_helm
