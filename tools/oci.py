@@ -1,8 +1,9 @@
 """Container images as files, written without a daemon: an OCI layout that Docker reads too.
 
 An archive holds an OCI image layout (`podman load`, `skopeo copy oci-archive:...`, containerd) and beside it
-the manifest.json that `docker load` looks for; both name the same blobs. Files belong to root and have one
-date, so the same files make the same layer.
+the manifest.json that `docker load` looks for; both name the same blobs. Files belong to root, have one date,
+and all may do with them what their owner may but write: the same files make the same layer, whoever makes it,
+and a container reads them as any user.
 
 Source: github.com/opencontainers/image-spec 1.0, on configuration, layers and the image layout.
 """
@@ -46,6 +47,7 @@ def layer(tree: Path) -> Layer:
             member.uid = member.gid = 0
             member.uname = member.gname = ""
             member.mtime = _DATE
+            member.mode |= (member.mode & 0o500) >> 3 | (member.mode & 0o500) >> 6
             if member.isreg():
                 with path.open("rb") as file:
                     archive.addfile(member, file)

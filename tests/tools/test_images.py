@@ -30,6 +30,7 @@ def tree(tmp_path: Path) -> Path:
     folder = tmp_path / "tree"
     for name in ("bin", "tmp", "empty"):
         (folder / name).mkdir(parents=True)
+        (folder / name).chmod(0o755)  # whatever the umask
     (folder / "bin/program").write_text("#!/bin/sh\n")
     (folder / "bin/program").chmod(0o755)
     (folder / "bin/link").symlink_to("program")
@@ -67,6 +68,15 @@ def test_layers_are_roots_and_of_one_date(tree: Path) -> None:
     (tree / "layer.tar").write_bytes(raw)
     with tarfile.open(tree / "layer.tar") as archive:
         assert {(one.uid, one.gid, one.mtime) for one in archive.getmembers()} == {(0, 0, 315532800)}
+
+
+def test_any_user_reads_what_a_private_umask_made(tree: Path) -> None:
+    """The worker is no root in its container."""
+    open_to_all = oci.layer(tree)
+    (tree / "bin").chmod(0o700)
+    (tree / "bin/program").chmod(0o700)
+    (tree / "empty").chmod(0o711)
+    assert oci.layer(tree) == open_to_all
 
 
 def test_docker_and_oci_name_the_same_blobs(image: Path) -> None:
