@@ -22,17 +22,24 @@ from argus_l3_worker.judge.shifts import mode_shifts, pair_shift
 from argus_l3_worker.judge.tails import FAR, explained_by_work, of_the_data, tail_groups, tails_of
 from argus_l3_worker.judge.verdicts import ALL_KERNELS
 from argus_l3_worker.roles import STAGE, stage_of
-from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window, merged
 
 # Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
 _COLLECTIVE_EVENTS: Final = 8
 
 
-def judge_groups(roles: Sequence[RoleTriples], config: JudgeConfig) -> list[GroupShift]:
-    """The group shifts of one window. All roles are of one job; those of other windows are compared apart."""
+def judge_groups(
+    roles: Sequence[RoleTriples], config: JudgeConfig, tails_of_data: Collection[str] | None = None
+) -> list[GroupShift]:
+    """The group shifts of one window. All roles are of one job; those of other windows are compared apart.
+
+    Args:
+        tails_of_data: see `tails.of_the_data`, which is asked where it is None.
+    """
     found: list[GroupShift] = []
     role_of = {rank: role.role for role in roles for rank in role.ranks}
-    tails_of_data = of_the_data(roles, config)
+    if tails_of_data is None:
+        tails_of_data = of_the_data(roles, config)
     for scope in _scopes(roles):
         found += _judge_scope(scope, config)
         found += _judge_links(scope, role_of, config)
@@ -47,53 +54,7 @@ def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
         stages = frozenset(role.coordinates.get(STAGE, ()))
         scopes.setdefault((stage_of(role.role), stages, role.window), []).append(role)
     for (name, _, _), members in scopes.items():
-        yield members[0] if len(members) == 1 else _merged(name, members)
-
-
-def _merged(name: str, roles: Sequence[RoleTriples]) -> RoleTriples:
-    offsets = np.cumsum([0, *(len(role.ranks) for role in roles)])
-    parts: dict[tuple[str, str], list[tuple[int, PairTriples]]] = {}
-    for offset, role in zip(offsets, roles, strict=False):
-        for pair in role.pairs:
-            parts.setdefault((pair.kernel, pair.stream), []).append((int(offset), pair))
-    names = sorted({key for role in roles for key in role.coordinates})
-    return RoleTriples(
-        roles[0].training_job,
-        name,
-        roles[0].window,
-        tuple(rank for role in roles for rank in role.ranks),
-        tuple(_stacked(of_pair) for of_pair in parts.values()),
-        np.concatenate([role.unpublished for role in roles]),
-        {
-            key: tuple(v for role in roles for v in role.coordinates.get(key, ("",) * len(role.ranks)))
-            for key in names
-        },
-        np.concatenate([_or_unknown(role.tail_events, role) for role in roles]),
-        np.concatenate([_or_unknown(role.work, role) for role in roles]),
-    )
-
-
-def _or_unknown(values: Floats | None, role: RoleTriples) -> Floats:
-    return np.full(len(role.ranks), np.nan) if values is None else values
-
-
-def _stacked(parts: Sequence[tuple[int, PairTriples]]) -> PairTriples:
-    width = max(pair.count.shape[1] for _, pair in parts)
-
-    def padded(values: Floats, how: str) -> Floats:
-        missing = ((0, 0), (0, width - values.shape[1]))
-        wide: Floats = np.pad(values, missing) if how == "zero" else np.pad(values, missing, mode="edge")
-        return wide
-
-    first = parts[0][1]
-    return PairTriples(
-        first.kernel,
-        first.stream,
-        np.concatenate([pair.ranks + offset for offset, pair in parts]),
-        np.concatenate([padded(pair.count, "zero") for _, pair in parts]),
-        np.concatenate([padded(pair.p50, "edge") for _, pair in parts]),
-        np.concatenate([padded(pair.p99, "edge") for _, pair in parts]),
-    )
+        yield members[0] if len(members) == 1 else merged(name, members)
 
 
 def _judge_scope(scope: RoleTriples, config: JudgeConfig) -> list[GroupShift]:
