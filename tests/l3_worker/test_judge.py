@@ -98,7 +98,7 @@ def test_shift_is_the_log_ratio_to_the_role_median() -> None:
     """One of four ranks 12 % slower: ln 1.12 there, 0 elsewhere."""
     base = [(1e-3, 1.05e-3, 200.0)]
     slow = [(1.12e-3, 1.12 * 1.05e-3, 200.0)]
-    shift, _ = pair_shift(mode_shifts(pair(base, base, slow, base), 20))
+    shift, _, _ = pair_shift(mode_shifts(pair(base, base, slow, base), 20))
     assert shift == pytest.approx([0.0, 0.0, np.log(1.12), 0.0], abs=1e-12)
 
 
@@ -106,14 +106,14 @@ def test_a_median_that_jumps_inside_an_unchanged_mode_is_no_shift() -> None:
     """p50 up 60 % with p99 where it was: two modes that the sample did not part, not a slow rank."""
     base = [(1e-3, 4e-3, 200.0)]
     jumped = [(1.6e-3, 4e-3, 200.0)]
-    shift, _ = pair_shift(mode_shifts(pair(base, base, jumped, base), 20))
+    shift, _, _ = pair_shift(mode_shifts(pair(base, base, jumped, base), 20))
     assert shift == pytest.approx(0.0, abs=1e-12)
 
 
 def test_modes_with_too_few_events_are_not_compared() -> None:
     """19 events where 20 are needed: unknown, not 0."""
     base = [(1e-3, 1.05e-3, 200.0)]
-    shift, _ = pair_shift(mode_shifts(pair(base, base, base, [(2e-3, 2.1e-3, 19.0)]), 20))
+    shift, _, _ = pair_shift(mode_shifts(pair(base, base, base, [(2e-3, 2.1e-3, 19.0)]), 20))
     assert np.isnan(shift[3])
 
 
@@ -125,12 +125,12 @@ def test_a_rank_with_other_launches_in_the_place_of_a_mode_is_not_slow() -> None
 
     usual, other = windows(425.0, 75.0), windows(50.0, 450.0)
     for modes in (other, other[1:]):  # with and without what is left of the faster kind
-        shift, _ = pair_shift(mode_shifts(pair(usual, usual, modes, usual), 20))
+        shift, _, _ = pair_shift(mode_shifts(pair(usual, usual, modes, usual), 20))
         assert np.isnan(shift[2]) or abs(shift[2]) < 0.01
     slow = windows(
         425.0, 75.0, 1.5
     )  # its faster mode lies at the slower one of the others, its slower nowhere
-    shift, _ = pair_shift(mode_shifts(pair(usual, usual, slow, usual), 20))
+    shift, _, _ = pair_shift(mode_shifts(pair(usual, usual, slow, usual), 20))
     assert shift[2] == pytest.approx(np.log(1.5), abs=1e-9)
 
 

@@ -40,7 +40,7 @@ _W1_LINES = lines(
     "W1 of the ranks furthest away, and the fence",
     f"""
     Mean Wasserstein distance to the other ranks of the role, for the {_SHOWN} largest, with the fence of each
-    role and the IQR that it is made of dashed. Above its fence a rank is an outlier. Many ranks just below it:
+    role and the IQR that it is made of dashed. Above its fence a rank is an outlier. Many ranks just below:
     half the role is slow and has moved the fence; see the split below. Empty while the kernel has no anomaly.
     """,
     [

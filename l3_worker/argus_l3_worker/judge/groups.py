@@ -18,14 +18,18 @@ from argus_l3_worker.judge.clusters import MANY, OTHERS, VALUES_NAMED, Split, ex
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.links import SlowGroup, slow_groups
+from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.judge.shifts import mode_shifts, pair_shift
-from argus_l3_worker.judge.tails import FAR, explained_by_work, of_the_data, tail_groups, tails_of
+from argus_l3_worker.judge.tails import FAR, Tails, explained_by_work, of_the_data, tail_groups, tails_of
 from argus_l3_worker.judge.verdicts import ALL_KERNELS
 from argus_l3_worker.roles import STAGE, stage_of
 from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window, merged
 
 # Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
 _COLLECTIVE_EVENTS: Final = 8
+
+_Shifts = dict[tuple[str, str], tuple[Floats, Floats]]
+"""(shift, its error) by kernel and stream, each of shape (ranks,); NaN where unknown."""
 
 
 def judge_groups(
@@ -40,11 +44,32 @@ def judge_groups(
     role_of = {rank: role.role for role in roles for rank in role.ranks}
     if tails_of_data is None:
         tails_of_data = of_the_data(roles, config)
-    for scope in _scopes(roles):
-        found += _judge_scope(scope, config)
+    scopes = list(_scopes(roles))
+    for scope, shifts, tails in zip(scopes, *_of_all(scopes, config), strict=True):
+        found += _judge_scope(scope, shifts, config)
         found += _judge_links(scope, role_of, config)
-        found += _judge_tails(scope, tails_of_data, config)
+        found += _judge_tails(scope, tails, tails_of_data, config)
     return found
+
+
+def _of_all(scopes: Sequence[RoleTriples], config: JudgeConfig) -> tuple[list[_Shifts], list[Tails]]:
+    """(shift and its error of each pair but collectives, far launches) of the ranks of each scope."""
+    if not scopes:
+        return [], []
+    whole, by_scope = merged("", scopes), Segments([len(scope.ranks) for scope in scopes])
+    shifts: list[_Shifts] = [{} for _ in scopes]
+    for pair in whole.pairs:
+        if pair.kind == "collective":
+            continue
+        sizes = np.bincount(by_scope.of_row[pair.ranks], minlength=by_scope.count)
+        found = np.full((2, len(whole.ranks)), np.nan)
+        found[:, pair.ranks] = pair_shift(mode_shifts(pair, config.min_events, Segments(sizes[sizes > 0])))[
+            :2
+        ]
+        for of_scope, own in zip(shifts, by_scope.slices, strict=True):
+            of_scope[pair.kernel, pair.stream] = found[0, own], found[1, own]
+    tails = tails_of(whole, by_scope)
+    return shifts, [Tails(tails.far[own], tails.launches[own]) for own in by_scope.slices]
 
 
 def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
@@ -57,7 +82,7 @@ def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
         yield members[0] if len(members) == 1 else merged(name, members)
 
 
-def _judge_scope(scope: RoleTriples, config: JudgeConfig) -> list[GroupShift]:
+def _judge_scope(scope: RoleTriples, shifts: _Shifts, config: JudgeConfig) -> list[GroupShift]:
     """Clusters of ranks of which compute kernels or copies are slower."""
     ranks = len(scope.ranks)
     rank_seconds = _rank_seconds(scope)
@@ -66,8 +91,7 @@ def _judge_scope(scope: RoleTriples, config: JudgeConfig) -> list[GroupShift]:
     for pair in scope.pairs:
         if pair.kind == "collective" or not _often_enough(pair, ranks, config.min_events):
             continue
-        shift, error = np.full(ranks, np.nan), np.full(ranks, np.nan)
-        shift[pair.ranks], error[pair.ranks] = pair_shift(mode_shifts(pair, config.min_events))
+        shift, error = shifts[pair.kernel, pair.stream]
         if pair.kind == "compute":
             seconds = float(np.median(pair.seconds))
             known = ~np.isnan(shift)
@@ -154,10 +178,9 @@ def _together(slow: Sequence[SlowGroup]) -> SlowGroup:
 
 
 def _judge_tails(
-    scope: RoleTriples, tails_of_data: Collection[str], config: JudgeConfig
+    scope: RoleTriples, tails: Tails, tails_of_data: Collection[str], config: JudgeConfig
 ) -> Iterator[GroupShift]:
     """Hosts and racks with launches far beyond the usual; see tails.py."""
-    tails = tails_of(scope)
     least = np.log1p((FAR - 1.0) * np.nan_to_num(tails.share))
     known = ~(explained_by_work(least, scope.work) | np.isin(scope.ranks, list(tails_of_data)))
     tails = replace(tails, far=np.where(known, tails.far, np.nan))

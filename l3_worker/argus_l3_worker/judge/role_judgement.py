@@ -178,6 +178,7 @@ class _Comparison:
         self._weights: list[Floats] = []
         self._shifts: list[Floats] = []
         self._errors: list[Floats] = []
+        self._of_medians: list[Floats] = []
         # What tells other work from slower work: largest evidence of a rank, its share of time, and of that
         # what ran another number of times; and spreads of work with their weights by role.
         self._longest, self._busy, self._other_count = np.zeros((3, ranks))
@@ -196,7 +197,9 @@ class _Comparison:
             self._judge_pair(pair, typical)
         ranks, compared = len(whole.ranks), len(self._weights)
         weights = np.array(self._weights).reshape(compared, by_role.count)
-        shifts, errors = (np.array(rows).reshape(compared, ranks) for rows in (self._shifts, self._errors))
+        shifts, errors, of_medians = (
+            np.array(rows).reshape(compared, ranks) for rows in (self._shifts, self._errors, self._of_medians)
+        )
         by_rank = weights[:, by_role.of_row]
         known = np.where(np.isnan(shifts), 0.0, by_rank).sum(axis=0)
         coverage = by_role.medians(known) / np.where(compute_seconds > 0.0, compute_seconds, np.inf)
@@ -207,7 +210,8 @@ class _Comparison:
         rank_shift = (by_rank * np.nan_to_num(shifts)).sum(axis=0) / total
         # Not in quadrature: what makes a launch long, such as a large sample, does so in all kernels.
         rank_error = (by_rank * np.nan_to_num(errors)).sum(axis=0) / total
-        evidence = self._rank_evidence(rank_shift, rank_error, by_rank, shifts)
+        by_medians = (by_rank * np.nan_to_num(of_medians)).sum(axis=0) / total
+        evidence = self._rank_evidence(rank_shift, rank_error, by_medians, by_rank, shifts)
         # Each far launch took half as long again at least; cycle.py asks what they did take.
         tails = np.log1p((FAR - 1.0) * rank_excess(tails_of(whole, by_role), config, by_role))
         tails[explained_by_work(tails, whole.work, by_role) | np.isin(whole.ranks, list(tails_of_data))] = 0.0
@@ -267,7 +271,7 @@ class _Comparison:
         parts = Segments(sizes[chosen])
         share = rows.seconds / np.maximum(self._rank_seconds[rows.ranks], 1e-300)
         few, small = events[chosen] < config.min_events, self._small[chosen]
-        shift, error, evidence, in_tail = _pair_evidence(rows, parts, share, few, small, config)
+        shift, error, of_medians, evidence, in_tail = _pair_evidence(rows, parts, share, few, small, config)
         count = np.log(rows.events / parts.medians(rows.events)[parts.of_row])
         effect = np.full(parts.count, np.log1p(config.kernel_effect))
         other_count = significant(count, np.zeros_like(count), effect, config, small, parts) != 0.0
@@ -287,7 +291,8 @@ class _Comparison:
             )
         if pair.kind == "compute":
             ranks = len(self._whole.ranks)
-            for table, values in ((self._shifts, shift), (self._errors, error)):
+            tables = (self._shifts, shift), (self._errors, error), (self._of_medians, of_medians)
+            for table, values in tables:
                 table.append(np.full(ranks, np.nan))
                 table[-1][rows.ranks] = values
             self._weights.append(typical)
@@ -326,7 +331,9 @@ class _Comparison:
             self._longest[begin + pair.ranks] = np.maximum(self._longest[begin + pair.ranks], evidence)
             self._busy[begin + pair.ranks] += share
 
-    def _rank_evidence(self, shift: Floats, error: Floats, weights: Floats, shifts: Floats) -> Floats:
+    def _rank_evidence(
+        self, shift: Floats, error: Floats, of_medians: Floats, weights: Floats, shifts: Floats
+    ) -> Floats:
         """Ranks of which all compute kernels are slower, as a throttled GPU's are.
 
         The time-weighted mean must be significant, and the time-weighted median must have moved by half of
@@ -334,7 +341,7 @@ class _Comparison:
         """
         config = self._config
         floor = np.log1p(np.where(self._small, config.small_role_effect, config.rank_effect))
-        evidence = significant(shift, error, floor, config, self._small, self._by_role)
+        evidence = significant(shift, error, floor, config, self._small, self._by_role, differing=of_medians)
         for rank in np.flatnonzero(evidence):
             known = ~np.isnan(shifts[:, rank])
             middle = _weighted_median(shifts[known, rank], weights[known, rank])
@@ -371,8 +378,8 @@ class _Comparison:
 
 def _pair_evidence(
     pair: PairTriples, parts: Segments, share: Floats, few: Bools, small: Bools, config: JudgeConfig
-) -> tuple[Floats, Floats, Floats, Bools]:
-    """(shift, its error, evidence, evidence is of a tail) of each row; see `PairJudgement`.
+) -> tuple[Floats, Floats, Floats, Floats, Bools]:
+    """(shift, its error, shift of medians, evidence, whether that is of a tail); see `PairJudgement`.
 
     Args:
         parts: ranks that are compared with one another.
@@ -380,23 +387,26 @@ def _pair_evidence(
     """
     least = np.where(few, min(_COPY_EVENTS, config.min_events), config.min_events)
     modes = mode_shifts(pair, least[parts.of_row, None], parts)
-    shift, error = pair_shift(modes)
+    shift, error, of_medians = pair_shift(modes)
+    alike = modes.reference
     effect = np.log1p(np.where(small, config.small_role_effect, config.kernel_effect))
     if pair.kind == "collective":
         effect = effect / _COLLECTIVE_WEIGHT
     effect = np.where(few & (pair.kind != "collective"), effect / _FEW_COPIES_WEIGHT, effect)
-    candidates = [significant(shift, error, effect, config, small, parts, modes.reference)]
+    candidates = [significant(shift, error, effect, config, small, parts, alike, of_medians)]
     of_tail = [False]
     holds = (modes.time_share >= _MODE_TIME_SHARE) & (modes.event_share >= _MODE_EVENT_SHARE)
     for mode in np.flatnonzero(holds.any(axis=0)):
-        values, errors = np.where(holds[:, mode], (modes.whole[:, mode], modes.p50_error[:, mode]), np.nan)
-        candidates.append(significant(values, errors, effect, config, small, parts, modes.reference))
+        values, errors, medians = np.where(
+            holds[:, mode], (modes.whole[:, mode], modes.p50_error[:, mode], modes.p50[:, mode]), np.nan
+        )
+        candidates.append(significant(values, errors, effect, config, small, parts, alike, medians))
         of_tail.append(False)
         if pair.kind != "collective":
             tail = holds[:, mode] & ~parts.chosen(small)
             values, errors = np.where(tail, (modes.p99[:, mode], modes.p99_error[:, mode]), np.nan)
             floor = np.full(parts.count, np.log1p(config.tail_effect))
-            tail_evidence = significant(values, errors, floor, config, small, parts, modes.reference)
+            tail_evidence = significant(values, errors, floor, config, small, parts, alike)
             candidates.append(np.where(modes.count[:, mode] >= _P99_MIN_EVENTS, tail_evidence, 0.0))
             of_tail.append(True)
     stacked = np.stack(candidates)
@@ -408,7 +418,7 @@ def _pair_evidence(
     evidence[(weight < config.min_share) | (mean_seconds < config.min_duration_seconds)] = 0.0
     # A tail counts as one only where nothing shifted as a whole.
     in_tail: Bools = np.array(of_tail)[largest] & ~stacked[~np.array(of_tail)].any(axis=0)
-    return shift, error, evidence, in_tail
+    return shift, error, of_medians, evidence, in_tail
 
 
 def significant(
@@ -419,6 +429,7 @@ def significant(
     small: Bools | None = None,
     parts: Segments | None = None,
     alike: Ints | None = None,
+    differing: Floats | None = None,
 ) -> Floats:
     """`values` where they exceed the floor and the noise, else 0; NaN counts as 0.
 
@@ -432,6 +443,7 @@ def significant(
         small: parts of two or three ranks, shape (parts,); None: none is.
         parts: ranks that are compared with one another; None: all.
         alike: see `deviations`.
+        differing: by what ranks differ, shape (ranks,); None: by `values`.
     """
     parts = parts or Segments([values.size])
     small = np.zeros(parts.count, dtype=np.bool_) if small is None else small
@@ -439,7 +451,7 @@ def significant(
     size = np.abs(np.nan_to_num(values))
     if not (size > np.broadcast_to(floor, parts.count)[parts.of_row]).any():
         return np.zeros_like(values)
-    of_large = np.where(parts.chosen(small), np.nan, values)
+    of_large = np.where(parts.chosen(small), np.nan, values if differing is None else differing)
     spread = np.where(small, 0.0, deviations(of_large, parts, alike))[parts.of_row]
     noise = np.maximum(np.nan_to_num(errors), spread)
     least = np.maximum(np.broadcast_to(floor, parts.count)[parts.of_row], config.deviations * noise)

@@ -91,7 +91,7 @@ def match_modes(count: Floats, parts: Segments | None = None) -> tuple[Ints, Int
     high, low = typical[parts.of_row, :, None], typical_lower[parts.of_row, :, None]
     shared = np.minimum(upper[:, None, :], high) - np.maximum(lower[:, None, :], low)
     union = np.maximum(upper[:, None, :], high) - np.minimum(lower[:, None, :], low)
-    overlap = np.where(count[:, None, :] > 0.0, shared / union, -1.0)
+    overlap = np.where(count[:, None, :] > 0.0, shared / np.where(union > 0.0, union, 1.0), -1.0)
     best: Ints = overlap.argmax(axis=2)
     good = np.take_along_axis(overlap, best[:, :, None], axis=2)[:, :, 0] > _SAME_MODE_OVERLAP
     width, own = high - low, weight[:, None, :]
@@ -169,19 +169,25 @@ def _other_mode(count: Floats, mu: Floats, sigma: Floats, shift: Floats, usual: 
     return other
 
 
-def pair_shift(shifts: ModeShifts) -> tuple[Floats, Floats]:
-    """(shift, its standard error) of the whole pair: its matched modes weighted by the mode's time.
+def pair_shift(shifts: ModeShifts) -> tuple[Floats, Floats, Floats]:
+    """(shift, its standard error, shift of medians) of the whole pair: its modes weighted by the mode's time.
 
-    Both of shape (ranks,); NaN where modes that match and have enough events hold under half of the time.
+    What p99 does not confirm is no shift, but it is how medians of healthy ranks differ: deviations are
+    those of the medians.
+
+    Each of shape (ranks,); NaN where modes that match and have enough events hold under half of the time.
     """
     known = ~np.isnan(shifts.whole)
     weight = np.where(known, shifts.time_share, 0.0)
     total = weight.sum(axis=1)
     weight /= np.maximum(total, 1e-300)[:, None]
-    shift = (weight * np.where(known, shifts.whole, 0.0)).sum(axis=1)
+    shift, of_medians = ((weight * np.where(known, of, 0.0)).sum(axis=1) for of in (shifts.whole, shifts.p50))
     error = np.sqrt(((weight * np.where(known, shifts.p50_error, 0.0)) ** 2).sum(axis=1))
     enough = total >= 0.5
-    return np.where(enough, shift, np.nan), np.where(enough, error, np.nan)
+    nothing = np.full_like(shift, np.nan)
+    for of in (shift, error, of_medians):
+        np.copyto(of, nothing, where=~enough)
+    return shift, error, of_medians
 
 
 def deviations(values: Floats, parts: Segments, alike: Ints | None = None) -> Floats:
