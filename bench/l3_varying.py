@@ -14,10 +14,9 @@ from typing import Final
 import numpy as np
 
 from argus_core.modes import find_modes
-from argus_l3_worker.judge.baseline import RECENT_SECONDS
 from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.read.assemble import JobWindow
-from argus_l3_worker.read.past_shifts import Gpu
+from argus_l3_worker.read.past_shifts import RECENT_SECONDS, Gpu
 from argus_l3_worker.read.prometheus import Sample, Series
 from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
 

@@ -16,7 +16,7 @@ from argus_core import catalogue
 from argus_core.log import Log
 from argus_l3_worker.config import Config
 from argus_l3_worker.errors import PartialAnswer
-from argus_l3_worker.judge.baseline import BLOCKS, own_evidence
+from argus_l3_worker.judge.baseline import own_evidence
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
@@ -26,7 +26,7 @@ from argus_l3_worker.judge.tails import of_the_data
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.read.fetch import fetch_window, mean_seconds
-from argus_l3_worker.read.past_shifts import Gpu, PastShifts
+from argus_l3_worker.read.past_shifts import BLOCKS, Gpu, PastShifts
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.read.windows import PublishedWindow, Span, due, published_windows
 from argus_l3_worker.roles import Abstention

@@ -12,10 +12,10 @@ from bench.servers import PrometheusServer
 
 from argus_core.remote_write import encode_series, labels_of
 from argus_l3_worker.config import Config
-from argus_l3_worker.judge.baseline import BLOCK_SECONDS, BLOCKS, own_evidence
+from argus_l3_worker.judge.baseline import own_evidence
 from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.read.config import PrometheusConfig
-from argus_l3_worker.read.past_shifts import PastShifts
+from argus_l3_worker.read.past_shifts import BLOCK_SECONDS, BLOCKS, PastShifts
 from argus_l3_worker.read.prometheus import Prometheus
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.triples import Floats

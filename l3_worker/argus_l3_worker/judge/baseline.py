@@ -19,13 +19,6 @@ from argus_l3_worker.judge.role_judgement import significant
 from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.triples import Floats
 
-RECENT_SECONDS: Final = 3600.0
-"""What is held against the past: temperature moves a GPU by 1 % over tens of minutes, and its mean over an
-hour by half of that."""
-BLOCK_SECONDS: Final = 1800.0
-"""The past is known by its median of each half hour, whose spread tells how far such medians wander."""
-BLOCKS: Final = 24
-"""Twelve hours: who becomes slow is so against them for six, while most of them are of before."""
 # Of fewer half hours neither the median nor the spread is known: two hours.
 _LEAST_BLOCKS: Final = 4
 # Share of the change that the newest window must still show: who has recovered is not accused any longer.
@@ -41,7 +34,7 @@ def own_evidence(now: Floats, recent: Floats, past: Floats, by_role: Segments, c
     do, in its role and in all roles of the job.
 
     Args:
-        now, recent: log shift against the role in the newest window, and median of `RECENT_SECONDS`, shape
+        now, recent: log shift against the role in the newest window, and median of the last hour, shape
             (ranks,), NaN where unknown.
         past: medians of the half hours before that, shape (ranks, half hours), NaN where unknown.
         by_role: the ranks of each role.
