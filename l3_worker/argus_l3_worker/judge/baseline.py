@@ -30,8 +30,8 @@ _MEDIAN_ERROR: Final = np.pi / 2.0
 def own_evidence(now: Floats, recent: Floats, past: Floats, by_role: Segments, config: JudgeConfig) -> Floats:
     """Log shift of each rank against its GPU's own past, where it counts as an anomaly, else 0.
 
-    Noise is the largest of how far the GPU's own half hours lie apart, and how far the changes of the ranks
-    do, in its role and in all roles of the job.
+    Noise is the largest of two: how far the GPU's own half hours lie apart, of which the recent are two; and
+    how far the changes of the ranks do, in its role and in all roles of the job.
 
     Args:
         now, recent: log shift against the role in the newest window, and median of the last hour, shape
@@ -42,7 +42,10 @@ def own_evidence(now: Floats, recent: Floats, past: Floats, by_role: Segments, c
     each = Segments([past.shape[1]] * len(past))
     known = (~np.isnan(past)).sum(axis=1)
     usual = np.where(known >= _LEAST_BLOCKS, each.medians(past.ravel()), np.nan)
-    error = each.deviations(past.ravel()) * np.sqrt(1.0 + _MEDIAN_ERROR / np.maximum(known, 1))
+    # The standard deviation: of a handful of values a robust one is twice as uncertain.
+    squares = np.where(np.isnan(past), 0.0, past - usual[:, None]) ** 2
+    apart = np.sqrt(np.nan_to_num(squares).sum(axis=1) / np.maximum(known - 1, 1))
+    error = apart * np.sqrt(0.5 + _MEDIAN_ERROR / np.maximum(known, 1))
     change, still = by_role.centred(recent - usual), by_role.centred(now - usual)
-    found = significant(change, error, float(np.log1p(config.rank_effect)), config, parts=by_role)
+    found = significant(change, error, float(np.log1p(config.own_effect)), config, parts=by_role)
     return np.where((found > 0.0) & (still > _STILL * found), found, 0.0)
