@@ -153,9 +153,13 @@ def l3(_: Options) -> Iterator[Promise]:
     yield at_most("W1, 10,000 ranks x 200 kernels", result["w1_10k_200_s"], 10, " s")
     yield at_most("EROICA, 1,000,000 ranks x 20 functions", result["eroica_1m_20_s"], 10, " s")
     yield at_most("L3 cycle, 10,000 ranks x 20 pairs", result["cycle_10k_20_s"], 60, " s")
-    quality = benchmark("bench.l3_quality")
+    quality = benchmark("bench.l3_quality", "--cases")
     yield at_most("L3: healthy fleets accused", quality["false_anomalies"], 0)
     yield at_least("L3: faults found", quality["recall"], 1.0)
+    day = benchmark("bench.l3_quality", "--chip", "0.02", "--role-size", "8")
+    yield at_most("L3: accused in a day of 10,240 ranks, chips 2 % apart, roles of 8", day["accused"], 0)
+    yield at_least("L3: x1.1 found in two hours, chips 3 % apart", day["found_x110_at_3"], 0.9)
+    yield at_least("L3: x1.05 found in two hours, chips 2 % apart", day["found_x105_at_2"], 0.85)
 
 
 def dashboards(_: Options) -> Iterator[Promise]:
