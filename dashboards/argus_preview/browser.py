@@ -36,8 +36,8 @@ def document(browser: str, page: Path, width: int = 1500, height: int = 3000) ->
     return _run(browser, page, width, height, "--dump-dom").decode()
 
 
-def picture(browser: str, page: Path, file: Path, width: int = 1500) -> None:
-    """A PNG of the whole page, with few colours: it goes into the repository.
+def picture(browser: str, page: Path, file: Path, width: int = 1500) -> str:
+    """A PNG of the whole page, with few colours: it goes into the repository. Returns the document.
 
     Raises:
         BrowserFailed: the browser ended with an error, or a script of the page did.
@@ -46,13 +46,14 @@ def picture(browser: str, page: Path, file: Path, width: int = 1500) -> None:
     failures = re.search(r'data-failures="([^"]*)"', drawn)
     if failures is None or failures[1]:
         raise BrowserFailed(f"{page.name}: {failures[1] if failures else 'scripts did not end'}")
-    grid = re.search(r'id="grid" style="height:\s*(\d+)px', drawn)
+    grid = re.search(r'id="grid" style="[^"]*height:\s*(\d+)px', drawn)
     height = int(grid[1]) + 130 if grid else 3000
     taken = file.with_suffix(".full.png")
     _run(browser, page, width, height, f"--screenshot={taken}")
     with Image.open(io.BytesIO(taken.read_bytes())) as image:
         image.convert("RGB").quantize(_COLOURS).save(file, optimize=True)
     taken.unlink()
+    return drawn
 
 
 def _run(browser: str, page: Path, width: int, height: int, what: str) -> bytes:
