@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def opened(options: argparse.Namespace) -> Iterator[tuple[Source, list[Scene]]]:
-    """The source that the options name, with its scenes: on a stage a faulty and a healthy job, in this order."""
+    """The source that the options name, and its scenes: of a stage a faulty and a healthy job."""
     if options.url:
         given = {"": {"training_job": options.job}} if options.job else {}
         yield Source(options.url, Span(options.end or time.time())), [Scene(options.job or "job", given)]
@@ -67,7 +67,7 @@ def opened(options: argparse.Namespace) -> Iterator[tuple[Source, list[Scene]]]:
 
 
 def document(source: Source, uid: str, scene: Scene) -> Json:
-    """A dashboard with all that Prometheus says to its panels, as the page of Grafana's components reads it."""
+    """A dashboard with all that Prometheus answers it, as the page of Grafana's components reads it."""
     dashboard = load(uid)
     values = resolve(source, dashboard, scene.variables(uid))
     answers = {}

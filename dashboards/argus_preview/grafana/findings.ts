@@ -57,10 +57,11 @@ export function ofLegend(panel: any, data: any[], box: Element): string[] {
     return finite.length ? REDUCERS[sortBy](finite) * (sortDesc ? 1 : -1) : -Infinity;
   };
   const worst = Math.max(...series.map(height));
-  const names = series.filter((one) => height(one) === worst).map((one) => grafana.getFieldDisplayName(one.field, one.frame, data));
-  const bottom = box.getBoundingClientRect().bottom;
-  const seen = [...box.querySelectorAll('[data-testid^="data-testid VizLegend series"]')]
-    .filter((item) => item.getBoundingClientRect().bottom <= bottom)
-    .map((item) => item.getAttribute('data-testid')!.replace('data-testid VizLegend series ', ''));
+  const names = series.filter((one) => height(one) === worst).map((one) => grafana.getFieldDisplayName(one.field, one.frame, data).trim());
+  const legend = box.querySelector('[data-testid="data-testid viz-layout-legend"]');
+  const bottom = legend?.getBoundingClientRect().bottom ?? 0;
+  const seen = [...(legend?.querySelectorAll('tbody button') ?? [])]
+    .filter((name) => name.getBoundingClientRect().bottom <= bottom)
+    .map((name) => name.textContent!.trim());
   return names.some((name) => seen.includes(name)) ? [] : [`${panel.title}: its legend shows ${seen.join(', ') || 'nobody'} and not ${names[0]}`];
 }
