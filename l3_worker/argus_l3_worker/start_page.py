@@ -32,8 +32,8 @@ def start_page(telemetry: Telemetry, remark: str, *, traces: bool) -> str:
     table = "".join(f"<tr><td>{name}<td>{escape(text)}</tr>" for name, text in rows.items())
     return (
         "<!doctype html><html lang=en><meta charset=utf-8>"
-        f"<meta http-equiv=refresh content={_REFRESH_SECONDS}><title>ARGUS L3 worker</title><style>{_STYLE}</style>"
-        f"<h1>ARGUS L3 worker {escape(installed_version())}</h1><table>{table}</table><ul>"
+        f"<meta http-equiv=refresh content={_REFRESH_SECONDS}><title>ARGUS L3 worker</title>"
+        f"<style>{_STYLE}</style><h1>ARGUS L3 worker {escape(installed_version())}</h1><table>{table}</table><ul>"
         '<li><a href="/metrics">/metrics</a>: what the worker says of itself; its findings are in Prometheus'
         f'<li><a href="/healthz">/healthz</a>: whether its cycles end{_TRACES if traces else ""}</ul></html>'
     )
