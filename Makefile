@@ -9,7 +9,7 @@ HELM := .venv/.argus-helm
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup torch frameworks traceml helm chart demo check test prometheus verify lint fmt generate preview dist images clean
+.PHONY: all help setup torch frameworks traceml helm chart demo check test prometheus verify lint fmt generate preview preview-grafana dist images clean
 
 all: fmt generate lint test  ## format, generate, lint, test
 
@@ -80,6 +80,9 @@ generate: setup  ## rules, dashboards and reference pages from their sources
 
 preview: setup  ## dashboards as pages (build/preview) and pictures (docs/img), over a simulated fleet
 	@PYTHONPATH=dashboards:. python -m argus_preview $(PREVIEW_ARGS)
+
+preview-grafana: setup  ## the same by Grafana's own components, of a faulty and a healthy job, checked (npm, 0.5 GB, into build/grafana)
+	@PYTHONPATH=dashboards:. python -m argus_preview.in_grafana $(PREVIEW_ARGS)
 
 dist: setup $(HELM)  ## wheels, sdist, chart and images into dist/, checked; the last line is JSON
 	@python -m tools.dist

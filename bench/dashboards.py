@@ -51,10 +51,12 @@ NOTHING_TO_SHOW = {
     ("argus-job", "Groups that are not judged"),
     ("argus-job", "Records lost"),
     ("argus-job", "Suspect sets"),
+    ("argus-job", "Timelines of suspects"),
     ("argus-rank", "Records lost"),
 }
 """What is rightly empty on this stage: every role and group is judged, nothing fails, no record is lost, no
-phase of computation holds a wait, and what ARGUS has against itself are tickets."""
+phase of computation holds a wait, the worker has no store of traces, and what ARGUS has against itself are
+tickets."""
 
 
 @dataclass(frozen=True)

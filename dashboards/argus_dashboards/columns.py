@@ -45,7 +45,9 @@ _NO_ROW: Final = {
 }
 """What is no row of the table of causes: what excuses everybody, and all that the history may say."""
 
-LOST: Final = "Wall time lost"
+LOST: Final = "Time lost"
+LOSSES: Final = steps(FACT, {NOTICE: 0.02, TICKET: 0.05, BAD: 0.2})
+"""Of a share of the job's time: below the first it is nobody's."""
 SHIFT: Final = "Shift"
 
 
@@ -77,6 +79,11 @@ def words(name: str, width: int = 260) -> Json:
     return column(name, mappings=[{"type": "value", "options": options}], custom__width=width)
 
 
+def rank_number(width: int = 70) -> Json:
+    """A column of ranks that may be empty, and so has no link."""
+    return column("Rank", custom__width=width)
+
+
 def _coloured(colours: Mapping[str, str]) -> list[Json]:
     options = {
         word: {"color": colour, "index": index} for index, (word, colour) in enumerate(colours.items())
@@ -86,16 +93,29 @@ def _coloured(colours: Mapping[str, str]) -> list[Json]:
 
 def share(name: str) -> Json:
     """A column of shares of the job's time."""
-    return value(name, RATIO, steps(FACT, {NOTICE: 0.02, TICKET: 0.05, BAD: 0.2}), 130)
+    return value(name, RATIO, LOSSES, 90)
 
 
-RANK: Final = column("Rank", links=[RANK_LINK], custom__width=80)
+ALL_RUNBOOKS: Final = "README"
+"""The page of all runbooks: where whoever is named has not been told of to anybody yet."""
+
+# Grafana cannot leave out the link of an empty cell: no column with a link may have one (tests/dashboards).
+RANK: Final = column("Rank", links=[RANK_LINK], custom__width=70)
 KERNEL: Final = column("Kernel", links=[KERNEL_LINK])
 ALERT: Final = column("Alert", links=[RUNBOOK_LINK], custom__width=200)
-RUNBOOK: Final = column("Runbook", links=[RUNBOOK_LINK], custom__width=200)
+RUNBOOK: Final = column(
+    "Runbook",
+    links=[RUNBOOK_LINK],
+    mappings=[{"type": "value", "options": {ALL_RUNBOOKS: {"text": "all runbooks", "index": 0}}}],
+    custom__width=185,
+)
 TRACE: Final = column("Trace", links=[TRACE_LINK])
-GPU: Final = column("GPU", custom__width=150)
-TEAM: Final = text("Team", TEAM_COLOURS, 130)
+GPU: Final = column("GPU", custom__width=270)
+STREAM: Final = column("Stream", custom__width=100)
+CAUSE: Final = column("Cause", custom__width=130)
+HOST: Final = column("Host", custom__width=150)
+PLACES: Final = column("/^(dp|tp|pp|ep)$/", custom__width=60)
+TEAM: Final = text("Team", TEAM_COLOURS, 110)
 VERDICT: Final = text("Verdict", VERDICT_COLOURS)
 LOST_SHARE: Final = share(LOST)
 SHIFT_RATIO: Final = value(SHIFT, RATIO, steps(FACT, {NOTICE: 0.03, TICKET: 0.1, BAD: 0.5}), 100)

@@ -101,6 +101,9 @@ _DASHBOARD_KEYS: Final = frozenset(
 )
 
 
+_LEAST_WIDTH: Final = 60
+"""Pixels of a column."""
+
 _Class = TypeVar("_Class")
 
 
@@ -137,8 +140,23 @@ class _Current:
         return data
 
 
+@_extended
 class TimeSeries(_Current, grafana.TimeSeries):
-    """Lines over time."""
+    """Lines over time. `least_top` is a value that the axis reaches at least."""
+
+    legend_sort_by: str = attr.ib(default="")
+    legend_descending: bool = attr.ib(default=True)
+    least_top: float | None = attr.ib(default=None)
+
+    def to_json_data(self) -> Json:
+        data: Json = super().to_json_data()
+        data["options"]["legend"] |= {"sortBy": self.legend_sort_by, "sortDesc": self.legend_descending}
+        defaults = data["fieldConfig"]["defaults"]
+        if self.least_top is not None:
+            defaults["custom"]["axisSoftMax"] = self.least_top
+        if self.colorMode == "thresholds":
+            defaults["color"]["seriesBy"] = "last"
+        return data
 
 
 @_extended
@@ -164,6 +182,8 @@ class Table(_Current, grafana.Table):
         defaults["mappings"] = self.mappings
         defaults["custom"].pop("displayMode")
         defaults["custom"]["cellOptions"] = {"type": self.displayMode}
+        # 150 unless told, which moves the last columns out of a narrow panel.
+        defaults["custom"]["minWidth"] = _LEAST_WIDTH
         if self.no_value:
             defaults["noValue"] = self.no_value
         data["options"]["cellHeight"] = "sm"

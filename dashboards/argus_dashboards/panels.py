@@ -18,12 +18,22 @@ from argus_dashboards.current import (
     TimeSeries,
     column,
 )
-from argus_dashboards.theme import FACT, PHASE_COLOURS, Json, steps
+from argus_dashboards.theme import COUNT, FACT, PHASE_COLOURS, RATIO, UNKNOWN, Json, steps
 
 MAX_POINTS: Final = 240
 """Points of a time range: at 10,000 ranks each point costs a pass over the series that a query reads."""
 
-NOTHING: Final = "none"
+NO_DATA: Final = "no data"
+
+_SORTED_BY: Final = {
+    "max": ("Max", True),
+    "min": ("Min", False),
+    "mean": ("Mean", True),
+    "lastNotNull": ("Last *", True),
+}
+"""Heading and direction by which a legend names the worst first: it has room for three or four of twenty."""
+_LEAST_TOP: Final = {RATIO: 0.01, COUNT: 1.0}
+"""How far an axis goes at least: one of nothing but zeros would else go to 10,000 %."""
 
 
 _EMPTY_CELL: Final[Json] = {
@@ -34,6 +44,14 @@ _EMPTY_CELL: Final[Json] = {
 
 def _said_when_empty(text: str) -> Json:
     return {"fieldConfig": {"defaults": {"noValue": text}}} if text else {}
+
+
+def _unknown(text: str) -> Json:
+    """What stands for a number that is not there: Grafana would paint it in the base colour, often green."""
+    return {
+        "type": "special",
+        "options": {"match": "null+nan", "result": {"text": text, "color": UNKNOWN, "index": 99}},
+    }
 
 
 def _prose(text: str) -> str:
@@ -57,10 +75,10 @@ def stat(
     thresholds: Sequence[Json] = (),
     mappings: Sequence[Json] = (),
     decimals: int | None = None,
-    no_value: str = NOTHING,
+    no_value: str = NO_DATA,
     background: bool = False,
 ) -> Stat:
-    """One number as it is now."""
+    """One number as it is now. `no_value`: what is said, in grey, where there is none."""
     return Stat(
         title=title,
         description=_prose(description),
@@ -69,7 +87,7 @@ def stat(
         format=unit,
         decimals=decimals,
         thresholds=list(thresholds) or steps(FACT),
-        mappings=list(mappings),
+        mappings=[*mappings, _unknown(no_value)],
         noValue=no_value,
         reduceCalc="lastNotNull",
         graphMode="none",
@@ -90,37 +108,45 @@ def lines(
     filled: bool = False,
     decimals: int | None = None,
     floor: int | None = 0,
+    ceiling: int | None = None,
     calcs: Sequence[str] = ("lastNotNull", "max"),
     stacked: bool = False,
     points: bool = False,
     most_points: int = MAX_POINTS,
     by_phase: bool = False,
+    legend: str = "bottom",
     empty: str = "",
 ) -> TimeSeries:
     """Lines over time from (legend, expression). A name keeps its colour on every panel.
 
+    `decimals` are the axis's too: none for shares, whose ticks would be at 0, 100 and 200 %, or all alike.
+    Where `limits` judge, a line that has no colour of its own has that of the limit which it has reached.
     `colours`, `dashed`: by name, or by /pattern/. `by_phase`: the names begin with those of phases.
-    `stacked`: areas that add up. `points`: a scatter on a logarithmic axis instead of lines. `empty`: what is
-    said where there is nothing to draw.
+    `ceiling`: where the axis ends. `stacked`: areas that add up. `points`: a scatter on a logarithmic axis
+    instead of lines. `empty`: what is said where there is nothing to draw.
     """
     phases = {f"/^{start}/": colour for start, colour in PHASE_COLOURS.items()} if by_phase else {}
     overrides = [
         column(name, color={"mode": "fixed", "fixedColor": colour})
         for name, colour in {**phases, **(colours or {})}.items()
     ] + [column(name, custom__lineStyle={"fill": "dash", "dash": [8, 6]}) for name in dashed]
+    sort_by, descending = next(order for calc, order in _SORTED_BY.items() if calc in calcs)
+    judged = bool(limits) and not by_phase
     return TimeSeries(
         title=title,
         description=_prose(description),
         dataSource=DATA_SOURCE,
         targets=_queries(expressions),
         unit=unit,
+        valueMax=ceiling,
         valueDecimals=decimals,
+        least_top=None if points else _LEAST_TOP.get(unit),
         axisSoftMin=None if points else floor,
         drawStyle="points" if points else "line",
         pointSize=4,
         scaleDistributionType="log" if points else "linear",
         scaleDistributionLog=10,
-        colorMode="palette-classic-by-name",
+        colorMode="thresholds" if judged else "palette-classic-by-name",
         overrides=overrides,
         thresholds=list(limits) or steps(FACT),
         thresholdsStyleMode="dashed" if limits else "off",
@@ -130,8 +156,10 @@ def lines(
         tooltipMode="multi",
         tooltipSort="desc",
         legendDisplayMode="table",
-        legendPlacement="bottom",
+        legendPlacement=legend,
         legendCalcs=list(calcs),
+        legend_sort_by=sort_by,
+        legend_descending=descending,
         maxDataPoints=most_points,
         interval="15s",
         extraJson=_said_when_empty(empty),
@@ -145,13 +173,14 @@ def table(
     columns: Mapping[str, str],
     *,
     overrides: Sequence[Json] = (),
-    sort: str = "",
+    sort: str | Mapping[str, bool] = "",
     empty: str = "",
 ) -> Table:
     """Rows as they are now. `columns` maps labels and values to headings, in order.
 
-    The values are `Value`, or `Value #A`, `Value #B`, ... where there are several expressions. `empty`: what
-    is said instead of rows where there are none.
+    The values are `Value`, or `Value #A`, `Value #B`, ... where there are several expressions. `sort`: the
+    heading whose largest comes first, or several headings, with whether their largest does. `empty`: what is
+    said instead of rows where there are none.
     """
     transformations: list[Json] = [{"id": "merge", "options": {}}] if len(expressions) > 1 else []
     transformations += [
@@ -175,7 +204,11 @@ def table(
         # Grafana says the panel's text for want of rows, and the columns' own in an empty cell.
         overrides=[_EMPTY_CELL, *overrides],
         filterable=True,
-        sortBy=[grafana.TableSortByField(displayName=sort, desc=True)] if sort else [],
+        sortBy=[
+            grafana.TableSortByField(displayName=heading, desc=descending)
+            for heading, descending in ({sort: True} if isinstance(sort, str) else sort).items()
+            if heading
+        ],
         no_value=empty,
         maxDataPoints=None,
     )
@@ -188,6 +221,7 @@ def matrix(
     *,
     rows: str,
     columns: str,
+    numbered: Sequence[str],
     unit: str,
     thresholds: Sequence[Json],
     overrides: Sequence[Json] = (),
@@ -197,6 +231,7 @@ def matrix(
 ) -> Table:
     """The values of one expression now, by two labels, each cell in the colour of its value.
 
+    `numbered`: those of the two labels that are numbers. Rows and columns are in the order of their labels.
     `scheme`: a colour mode of Grafana; without thresholds the range of the values is coloured. `empty`: as in
     `table`.
     """
@@ -205,17 +240,7 @@ def matrix(
         description=_prose(description),
         dataSource=DATA_SOURCE,
         targets=_queries([("", expr)], table=True),
-        transformations=[
-            {
-                "id": "groupingToMatrix",
-                "options": {
-                    "rowField": rows,
-                    "columnField": columns,
-                    "valueField": "Value",
-                    "emptyValue": "null",
-                },
-            }
-        ],
+        transformations=_in_order(rows, columns, numbered),
         thresholds=list(thresholds) or steps(FACT),
         colorMode=scheme,
         displayMode="color-background",
@@ -226,6 +251,32 @@ def matrix(
         maxDataPoints=None,
         extraJson={"fieldConfig": {"defaults": {"decimals": decimals}}},
     )
+
+
+def _in_order(rows: str, columns: str, numbered: Sequence[str]) -> list[Json]:
+    """Transformations: Grafana's matrix alone has rows and columns in the order of the values."""
+    corner = f"{rows}\\{columns}"
+    return [
+        _converted(dict.fromkeys(numbered, "number")),
+        {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": columns}]}},
+        {
+            "id": "groupingToMatrix",
+            "options": {
+                "rowField": rows,
+                "columnField": columns,
+                "valueField": "Value",
+                "emptyValue": "null",
+            },
+        },
+        {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": corner}]}},
+        # Left a number it would be one of the values from the smallest to the largest of which colours go.
+        _converted({corner: "string"}),
+    ]
+
+
+def _converted(types: Mapping[str, str]) -> Json:
+    conversions = [{"targetField": name, "destinationType": kind} for name, kind in types.items()]
+    return {"id": "convertFieldType", "options": {"fields": {}, "conversions": conversions}}
 
 
 def states(

@@ -13,7 +13,10 @@ CULPRITS_SHOWN: Final = 30
 CLUSTER: Final = 'cluster=~"$cluster|"'
 """Also what has no such label: where there is one cluster, nothing needs to say so."""
 JOB: Final = f'{CLUSTER}, training_job="$training_job"'
-RANKS: Final = f'{JOB}, rank=~"$rank"'
+WITH_RANK: Final = ', rank!=""'
+WITHOUT_RANK: Final = ', rank=""'
+RANKS: Final = f'{JOB}, rank=~"$rank"{WITH_RANK}'
+"""Never what has no rank: a link that names none would else show what was found of a group."""
 PHASES: Final = f'{JOB}, phase=~"$phase"'
 
 JOB_LABELS: Final = "cluster, training_job"
@@ -141,6 +144,16 @@ def with_labels(labels: str, on: str, expr: str, info: str, of: str = "") -> str
     one = f"topk by ({on}) (1, {info})"
     without = f"max by ({on}) ({of or expr})"
     return f"({expr}) * on ({on}) group_left ({labels}) (({one}) ^ 0 or on ({on}) ({without}) ^ 0)"
+
+
+def filled(expr: str, label: str, value: str) -> str:
+    """`expr` with a value of the label where it has none."""
+    return f'label_replace({expr}, "{label}", "{value}", "{label}", "")'
+
+
+def zero_if(watched: str) -> str:
+    """What a sum of nothing is: 0 where `watched` has series, and where not no data rather than a good 0."""
+    return f"0 * max({watched})"
 
 
 def ranks_of_interest(phases: str) -> str:

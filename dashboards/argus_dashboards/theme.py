@@ -20,13 +20,13 @@ UNKNOWN: Final = "#808080"
 
 SECONDS: Final = "s"
 RATIO: Final = "percentunit"
-TIMES: Final = "suffix: x"
+TIMES: Final = "suffix:x"
 BYTES: Final = "bytes"
 COUNT: Final = "short"
 EXACT: Final = "none"
 """A count of which each one matters: 1,023 of 1,024 ranks."""
 PER_SECOND: Final = "cps"
-TIMESTAMP: Final = "dateTimeAsIso"
+TIMESTAMP: Final = "dateTimeAsIsoNoDateIfToday"
 
 CV_MILD: Final = 0.02
 CV_SEVERE: Final = 0.05
@@ -35,6 +35,10 @@ CV_SEVERE: Final = 0.05
 NOTICE_RATIO: Final = 1.05
 CULPRIT_RATIO: Final = 1.2
 FAST_RATIO: Final = 1.4
+
+MOST: Final = "#CA95E5"
+LEAST: Final = "#8AB8FF"
+"""Of lines that judge nothing: the largest and the smallest of what is shown; between them stands FACT."""
 
 SLOWNESS: Final = "continuous-GrYlRd"
 """Colour mode for maps: green is the least of what is shown, red the most."""
@@ -55,8 +59,8 @@ PHASE_COLOURS: Final = {
     "data": "#CA95E5",
     "dp-": "#37A2B4",
     "tp-": "#70DBED",
-    "pp-": "#B7DBAB",
-    "ep-": "#C7D0D9",
+    "pp-": "#8C9BAB",
+    "ep-": "#D8DFE6",
 }
 """By how a phase's name begins; none is a colour that judges."""
 VERDICT_COLOURS: Final = {"culprit": BAD, "victim": FACT, "abstain": UNKNOWN}

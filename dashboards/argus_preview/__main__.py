@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-from argus_dashboards.probe import Source, Span, all_uids, load, resolve
+from argus_dashboards.probe import Source, all_uids, load, resolve
 from argus_preview import browser
+from argus_preview.answers import Scene, add_arguments, opened
 from argus_preview.page import render, write_library
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def draw(source: Source, given: dict[str, dict[str, str]], pages: Path) -> list[Path]:
-    """Write one page a dashboard. `given`: values of variables by dashboard; '' holds for all."""
+def draw(source: Source, scene: Scene, pages: Path) -> list[Path]:
+    """Write one page a dashboard."""
     pages.mkdir(parents=True, exist_ok=True)
     write_library(pages)
     written = []
     for uid in all_uids():
         dashboard = load(uid)
-        values = resolve(source, dashboard, given.get("", {}) | given.get(uid, {}))
+        values = resolve(source, dashboard, scene.variables(uid))
         page = pages / f"{uid}.html"
         page.write_text(render(dashboard, source, values), encoding="utf-8")
         written.append(page)
@@ -55,43 +53,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="argus_preview", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--url", help="draw what this Prometheus holds")
-    parser.add_argument("--end", type=float, help="Unix time at which the range ends (default: now)")
-    parser.add_argument("--job", default="", help="with --url: the training job (default: the first)")
-    parser.add_argument(
-        "--ranks", type=int, default=256, help="of the simulated fleet (default: %(default)s)"
-    )
-    parser.add_argument("--minutes", type=float, default=60.0, help="of history (default: %(default)s)")
+    add_arguments(parser)
     parser.add_argument("--pages", type=Path, default=REPOSITORY / "build" / "preview")
     parser.add_argument("--pictures", type=Path, default=REPOSITORY / "docs" / "img")
     options = parser.parse_args()
-    if options.url:
-        source = Source(options.url, Span(options.end or time.time()))
-        given = {"": {"training_job": options.job}} if options.job else {}
-        screenshot(draw(source, given, options.pages), options.pictures)
-        return 0
-    # Only here: whoever draws a Prometheus of their own needs no simulator.
-    from bench import dashboard_stage as stage
-
-    with tempfile.TemporaryDirectory() as folder:
-        size = stage.Size(ranks=options.ranks, seconds=60 * options.minutes)
-        played = stage.build(Path(folder), size, _progress())
-        try:
-            source = Source(played.server.url, Span(played.end, size.seconds, size.every))
-            screenshot(draw(source, stage.variables(size), options.pages), options.pictures)
-        finally:
-            played.server.stop()
+    with opened(options) as (source, scenes):
+        screenshot(draw(source, scenes[0], options.pages), options.pictures)
     return 0
-
-
-def _progress() -> Callable[[str], None]:
-    tty = sys.stderr.isatty()
-
-    def say(text: str) -> None:
-        if tty:
-            print(f"\r{text:70}", end="", file=sys.stderr, flush=True)
-
-    return say
 
 
 if __name__ == "__main__":

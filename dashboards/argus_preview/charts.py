@@ -59,9 +59,14 @@ def figure(
     return drawn
 
 
-def line_colour(panel: Json, name: str) -> str:
-    colour = fields.of(panel, name).get("color", {})
-    return colours.of(colour["fixedColor"]) if colour.get("mode") == "fixed" else colours.by_name(name)
+def line_colour(panel: Json, line: Series) -> str:
+    field = fields.of(panel, line.name)
+    colour = field.get("color", {})
+    if colour.get("mode") == "fixed":
+        return colours.of(colour["fixedColor"])
+    if colour.get("mode") == "thresholds":
+        return colours.by_threshold(line.last, field["thresholds"]["steps"])
+    return colours.by_name(line.name)
 
 
 def _clock(seconds: float) -> datetime:
@@ -76,7 +81,7 @@ def _timeseries(panel: Json, lines: Sequence[Series]) -> go.Figure:
     drawn = go.Figure()
     for line in lines:
         field = fields.of(panel, line.name)
-        colour = line_colour(panel, line.name)
+        colour = line_colour(panel, line)
         times, heights = (line.times, line.values) if stacked else _with_gaps(line)
         dashed = field["custom"].get("lineStyle", {}).get("fill") == "dash"
         drawn.add_scatter(
@@ -135,8 +140,9 @@ def _value_axis(
             drawn.update_yaxes(tickformat=".0%" if unit == "percentunit" else "~s", rangemode="tozero")
             return
         low = min(low, floor) if floor is not None else low
-        room = 0.06 * (high - low) or abs(high) * 0.1 or (0.01 if unit == "percentunit" else 1.0)
-        high, low = high + room, low if low == floor else low - room
+        high = max(high, defaults["custom"].get("axisSoftMax", high))
+        room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
+        high, low = min(high + room, defaults.get("max", math.inf)), low if low == floor else low - room
         drawn.update_yaxes(range=[low, high])
         places, texts = values.ticks(low, high, unit)
         drawn.update_yaxes(tickvals=places, ticktext=texts)

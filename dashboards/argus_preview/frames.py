@@ -62,8 +62,13 @@ def table(results: Sequence[list[Any]], transformations: Sequence[Json]) -> tupl
     for step in transformations:
         options = step["options"]
         if step["id"] == "groupingToMatrix":
-            return _matrix(rows, options["rowField"], options["columnField"], options["valueField"])
-        if step["id"] == "filterFieldsByName":
+            columns, rows = _matrix(rows, options["rowField"], options["columnField"], options["valueField"])
+        elif step["id"] == "sortBy":
+            rows = sorted(rows, key=lambda row: _place(row.get(options["sort"][0]["field"], "")))
+        elif step["id"] == "convertFieldType":
+            for one in options["conversions"]:
+                _convert(rows, one["targetField"], one["destinationType"])
+        elif step["id"] == "filterFieldsByName":
             columns = [name for name in options["include"]["names"] if name in columns]
         elif step["id"] == "organize":
             order, renamed = options["indexByName"], options["renameByName"]
@@ -97,17 +102,27 @@ def _merge(frames: Sequence[list[Row]]) -> list[Row]:
 def _matrix(
     rows: Sequence[Row], row_field: str, column_field: str, value: str
 ) -> tuple[list[str], list[Row]]:
+    """In the order of the rows, as Grafana has it."""
     corner = f"{row_field}\\{column_field}"
-    by_row: dict[str, Row] = {}
+    by_row: dict[Any, Row] = {}
     columns: dict[str, None] = {}
     for row in rows:
-        columns[row.get(column_field, "")] = None
-        by_row.setdefault(row.get(row_field, ""), {corner: row.get(row_field, "")})[
-            row.get(column_field, "")
-        ] = row[value]
-    ordered = sorted(columns, key=_natural)
-    return [corner, *ordered], sorted(by_row.values(), key=lambda row: _natural(row[corner]))
+        column, place = row.get(column_field, ""), row.get(row_field, "")
+        heading = f"{column:g}" if isinstance(column, float) else column
+        columns[heading] = None
+        by_row.setdefault(place, {corner: place})[heading] = row[value]
+    return [corner, *columns], list(by_row.values())
 
 
-def _natural(text: str) -> tuple[int, float, str]:
-    return (0, float(text), "") if text.replace(".", "", 1).isdigit() else (1, 0.0, text)
+def _convert(rows: Sequence[Row], name: str, kind: str) -> None:
+    for row in rows:
+        value = row.get(name, "")
+        if kind == "string":
+            row[name] = f"{value:g}" if isinstance(value, float) else value
+        elif isinstance(value, str):
+            row[name] = float(value) if re.fullmatch(r"-?\d+(\.\d+)?", value) else value
+
+
+def _place(value: float | str) -> tuple[int, float, str]:
+    """Numbers by size, then texts."""
+    return (0, value, "") if isinstance(value, float) else (1, 0.0, value)

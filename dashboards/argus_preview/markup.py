@@ -2,56 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any
+from statistics import fmean
+from typing import Any, Final
 
 from argus_dashboards.theme import Json
 from argus_preview import colours, fields, values
 from argus_preview.frames import Row, Series
+
+GRID_COLUMN: Final = 79
+"""Pixels of a column of Grafana's grid of 24 on a page of 1,920."""
 
 
 def stat(panel: Json, value: float | None) -> str:
     """One number."""
     field = panel["fieldConfig"]["defaults"]
     shown = values.show(value, field)
+    size = 22 * panel["gridPos"]["h"] - 30
     if panel["options"]["colorMode"] == "background":
-        style = f"background:{shown.colour};color:#fff"
+        style = f"font-size:{size}px;background:{shown.colour};color:#fff"
     else:
-        style = f"color:{shown.colour}"
+        style = f"font-size:{size}px;color:{shown.colour}"
     return f'<div class="stat" style="{style}">{escape(shown.text)}</div>'
 
 
-def legend(panel: Json, lines: Sequence[Series], colour_of: Any, rows: int) -> str:
-    """Names with their last value, largest first; what does not fit is counted."""
-    if not panel["options"].get("legend", {}).get("showLegend", True):
-        return ""
-    ordered = sorted(lines, key=lambda line: -line.last)
-    shown = "".join(
-        f'<span class="key"><i style="background:{colour_of(panel, line.name)}"></i>{escape(line.name)}'
-        f" <b>{escape(values.show(line.last, fields.of(panel, line.name)).text)}</b></span>"
-        for line in ordered[:rows]
+_CALCS: Final[dict[str, tuple[str, Callable[[Sequence[float]], float]]]] = {
+    "lastNotNull": ("Last *", lambda values: values[-1]),
+    "max": ("Max", max),
+    "min": ("Min", min),
+    "mean": ("Mean", fmean),
+}
+
+
+def legend(panel: Json, lines: Sequence[Series], colour_of: Callable[[Json, Series], str]) -> str:
+    """Names with their numbers, sorted as the panel says; the panel cuts off what has no room."""
+    options = panel["options"]["legend"]
+    calcs = [_CALCS[calc] for calc in options["calcs"]]
+    key = dict(_CALCS.values())[options["sortBy"]]
+    ordered = sorted(lines, key=lambda line: key(line.values), reverse=options["sortDesc"])
+    head = "".join(f"<th>{name}</th>" for name, _ in calcs)
+    rows = "".join(
+        f'<tr><td><i style="background:{colour_of(panel, line)}"></i>{escape(line.name)}</td>'
+        + "".join(
+            f"<td>{escape(values.show(calc(line.values), fields.of(panel, line.name)).text)}</td>"
+            for _, calc in calcs
+        )
+        + "</tr>"
+        for line in ordered
     )
-    more = f'<span class="key">and {len(ordered) - rows} more</span>' if len(ordered) > rows else ""
-    return f'<div class="legend">{shown}{more}</div>'
+    return (
+        f'<div class="legend {options["placement"]}"><table><tr><th>Name</th>{head}</tr>{rows}</table></div>'
+    )
 
 
 def table(panel: Json, columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """Rows, sorted and coloured as the panel says."""
+    """Rows, sorted and coloured as the panel says; columns as wide as Grafana makes them."""
+    if not rows:
+        return f'<div class="empty">{escape(nothing(panel))}</div>'
     for key in reversed(panel["options"].get("sortBy", [])):
         name = key["displayName"]
         rows = sorted(rows, key=lambda row: _order(row.get(name)), reverse=bool(key.get("desc")))
     numbers = [value for row in rows for value in row.values() if isinstance(value, float)]
     span = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
     config = {name: fields.of(panel, name) for name in columns}
+    wide = _widths(panel, [config[name]["custom"] for name in columns])
+    sized = "".join(f'<col style="width:{one:.0f}px">' for one in wide)
     head = "".join(f"<th>{escape(config[name].get('displayName', name))}</th>" for name in columns)
     body = "".join(
         "<tr>" + "".join(_cell(row.get(name), config[name], span) for name in columns) + "</tr>"
         for row in rows
     )
-    if not rows:
-        return f'<div class="empty">{escape(nothing(panel))}</div>'
-    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return (
+        f'<div class="table"><table style="width:{sum(wide):.0f}px"><colgroup>{sized}</colgroup>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _widths(panel: Json, columns: Sequence[Json]) -> list[float]:
+    """Pixels of each column: those that have no width share what is left, but have at least their least."""
+    told = [column.get("width") for column in columns]
+    left = panel["gridPos"]["w"] * GRID_COLUMN - sum(filter(None, told))
+    share = left / max(1, told.count(None))
+    return [width or max(column["minWidth"], share) for width, column in zip(told, columns, strict=True)]
 
 
 def nothing(panel: Json) -> str:
@@ -59,8 +92,11 @@ def nothing(panel: Json) -> str:
     return str(panel["fieldConfig"]["defaults"].get("noValue", "No data"))
 
 
-def _order(value: Any) -> tuple[int, Any]:
-    return (1, value) if isinstance(value, float) else (0, str(value or ""))
+def _order(value: Any) -> tuple[int, float, str]:
+    if isinstance(value, float):
+        return (2, value, "")
+    text = str(value or "")
+    return (1, float(text), "") if text.isdigit() else (0, 0.0, text)
 
 
 def _cell(value: Any, field: Json, span: tuple[float, float]) -> str:
@@ -79,8 +115,6 @@ def _cell(value: Any, field: Json, span: tuple[float, float]) -> str:
         styles.append(f"background:{colour};color:#111217;text-align:center")
     elif kind == "color-text" and colour:
         styles.append(f"color:{colour}")
-    if "width" in field["custom"]:
-        styles.append(f"max-width:{field['custom']['width']}px")
     style = f' style="{";".join(styles)}"' if styles else ""
     inner = escape(text)
     if field.get("links") and value:

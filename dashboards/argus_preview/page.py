@@ -16,13 +16,12 @@ from argus_dashboards.theme import Json
 from argus_preview import charts, colours, frames, markup
 
 PLOTLY: Final = "plotly.min.js"
-_CELL: Final = 34
-"""Pixels of a row of the grid."""
-_LEGEND_KEYS: Final = 6
+_CELL: Final = 38
+"""Pixels of a row of Grafana's grid."""
 
 NOTE: Final = (
     "Preview, drawn by argus_preview from the dashboard's JSON and real answers of Prometheus. Not Grafana: "
-    "fonts, axes and legends differ there."
+    "fonts and axes differ there, and what is below a › is folded until somebody clicks it."
 )
 
 _STYLE: Final = """
@@ -37,15 +36,21 @@ header{padding:10px 14px 4px}h1{font-size:19px;margin:0 0 2px}header p{margin:2p
 display:flex;flex-direction:column;overflow:hidden}
 .row{font-size:15px;font-weight:600;padding:8px 6px 0}
 h2{font-size:12px;margin:5px 9px 2px;font-weight:600;color:#d8d9da;white-space:nowrap;overflow:hidden}
-.chart{flex:1;min-height:0}.stat{flex:1;display:flex;align-items:center;justify-content:center;font-size:26px;
+.chart{flex:1;min-height:0}.stat{flex:1;display:flex;align-items:center;justify-content:center;
 font-weight:600;margin:2px 6px 6px;border-radius:3px;text-align:center}
-.legend{padding:0 9px 5px;font-size:11px;line-height:15px;color:#b0b0c0}
-.key{display:inline-block;margin-right:12px;max-width:95%;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}
-.key i{display:inline-block;width:11px;height:3px;margin:0 5px 3px 0}.key b{color:#e8e8f0;font-weight:600}
-.table{flex:1;overflow:hidden;margin:0 6px 6px}table{border-collapse:collapse;width:100%;font-size:11.5px}
-th{text-align:left;color:#6e9fff;font-weight:600;padding:2px 6px;border-bottom:1px solid #33363d}
-td{padding:1px 6px;border-bottom:1px solid #22252b;white-space:nowrap;max-width:260px;overflow:hidden;
-text-overflow:ellipsis}u{text-decoration-color:#6e9fff}
+.legend{padding:0 9px 5px;color:#b0b0c0;overflow:hidden}
+.legend.bottom{flex:none;max-height:35%}.legend.right{flex:none;max-width:35%}
+.body{flex:1;min-height:0;display:flex;flex-direction:column}.body.right{flex-direction:row}
+.legend table{width:100%;border-collapse:collapse;font-size:12px}
+.legend th,.legend td{height:23px;white-space:nowrap;padding:0 6px;overflow:hidden;
+text-overflow:ellipsis}.legend td+td,.legend th+th{text-align:right;width:60px}
+.legend i{display:inline-block;width:14px;height:4px;border-radius:2px;margin:0 9px 2px 0}
+.legend th,.table th{text-align:left;color:#9d9da8;font-weight:600}.legend tr{border-bottom:1px solid #22252b}
+.table{flex:1;overflow:hidden}
+.table table{border-collapse:collapse;table-layout:fixed;font-size:13.5px}
+.table td,.table th{height:35px;box-sizing:border-box;border-bottom:1px solid #22252b;
+border-right:1px solid #22252b;
+padding:0 6px;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}u{text-decoration:none;color:#6e9fff}
 .empty{flex:1;display:flex;align-items:center;justify-content:center;color:#808080;
 text-align:center;padding:0 9px}
 """
@@ -73,7 +78,8 @@ def render(dashboard: Json, source: Asker, values: Mapping[str, str]) -> str:
     figures: dict[str, Any] = {}
     for panel in _everything(dashboard):
         if panel["type"] == "row":
-            parts.append(_placed("row", panel, escape(interpolate(panel["title"], values))))
+            sign = "›" if panel["collapsed"] else "⌄"
+            parts.append(_placed("row", panel, f"{sign} {escape(interpolate(panel['title'], values))}"))
             continue
         answers = [source.ask(asked[panel["id"], target["refId"]], values) for target in panel["targets"]]
         inner = _panel(panel, answers, marks, source.span, figures)
@@ -122,9 +128,11 @@ def _panel(
         return f'<div class="empty">{escape(markup.nothing(panel))}</div>'
     place = f"chart{panel['id']}"
     figures[place] = json.loads(charts.figure(panel, lines, marks, (span.start, span.end)).to_json())
-    keys = _LEGEND_KEYS * max(1, panel["gridPos"]["w"] // 12)
-    below = markup.legend(panel, lines, charts.line_colour, keys) if panel["type"] == "timeseries" else ""
-    return f'<div class="chart" id="{place}"></div>{below}'
+    chart = f'<div class="chart" id="{place}"></div>'
+    if panel["type"] != "timeseries":
+        return chart
+    beside = panel["options"]["legend"]["placement"]
+    return f'<div class="body {beside}">{chart}{markup.legend(panel, lines, charts.line_colour)}</div>'
 
 
 def _marks(dashboard: Json, source: Asker, values: Mapping[str, str]) -> Iterator[charts.Mark]:

@@ -21,19 +21,30 @@ class Shown:
 
 def show(value: float | None, field: Json) -> Shown:
     """By the field's mappings, thresholds and unit. `field`: defaults merged with overrides."""
+    steps = field.get("thresholds", {}).get("steps", ())
     if value is None or math.isnan(value):
-        return Shown(field.get("noValue", "–"), "#808080")
+        return _nothing(field, steps)
     mapped = mapping(f"{value:g}", field.get("mappings", ()))
     if mapped is not None:
         return Shown(mapped["text"], colours.of(mapped["color"]))
-    steps = field.get("thresholds", {}).get("steps", ())
     text = with_unit(value, field.get("unit", "short"), field.get("decimals"))
     return Shown(text, colours.by_threshold(value, steps) if steps else colours.of("blue"))
+
+
+def _nothing(field: Json, steps: Sequence[Json]) -> Shown:
+    """By the mapping for what is not there; without one Grafana paints it in the base colour."""
+    for one in field.get("mappings", ()):
+        if one["type"] == "special" and one["options"]["match"] == "null+nan":
+            result = one["options"]["result"]
+            return Shown(result["text"], colours.of(result["color"]))
+    return Shown(field.get("noValue", "–"), colours.of(steps[0]["color"] if steps else "green"))
 
 
 def mapping(text: str, mappings: Sequence[Json]) -> Json | None:
     """What a value mapping makes of a text; None where it has none."""
     for one in mappings:
+        if one["type"] != "value":
+            continue
         found = one["options"].get(text)
         if found is not None:
             return {"text": found.get("text", text), "color": found.get("color", "blue")}
@@ -46,16 +57,18 @@ def with_unit(value: float, unit: str, decimals: int | None = None) -> str:
         return _scaled(value, _SECONDS, decimals)
     if unit == "bytes":
         return _scaled(value, _BYTES, decimals)
-    if unit == "dateTimeAsIso":
-        return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if unit == "dateTimeAsIsoNoDateIfToday":
+        at = datetime.fromtimestamp(value / 1000, UTC)
+        today = at.date() == datetime.now(UTC).date()
+        return at.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
     if unit == "percentunit":
-        return f"{_plain(100 * value, 1 if decimals is None else decimals)} %"
+        return f"{_plain(100 * value, 1 if decimals is None else decimals)}%"
     text = f"{value:.{decimals or 0}f}" if unit == "none" else _scaled(value, _PLAIN, decimals)
     suffix = _SUFFIXES.get(unit, _suffix(unit))
     return f"{text} {suffix}".strip()
 
 
-_SECONDS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_SECONDS = ((86400.0, "d"), (3600.0, "h"), (60.0, "mins"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _BYTES = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 _PLAIN = ((1e9, "G"), (1e6, "M"), (1e3, "K"), (1.0, ""))
 

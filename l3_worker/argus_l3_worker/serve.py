@@ -21,6 +21,7 @@ from argus_l3_worker.cycle import CycleReport, Worker
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
 from argus_l3_worker.read.prometheus import Prometheus
 from argus_l3_worker.reload import changed_keys, reloaded
+from argus_l3_worker.start_page import start_page
 from argus_l3_worker.telemetry import CONTENT_TYPE, Telemetry
 from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.traces.serving import add_routes
@@ -245,7 +246,13 @@ async def _listen(config: Config, telemetry: Telemetry, health: Health) -> web.A
         problem = health.problem()
         return web.Response(text=problem or health.remark() or "ok", status=503 if problem else 200)
 
+    async def start(_: web.Request) -> web.Response:
+        remark = health.problem() or health.remark() or "ok"
+        page = start_page(telemetry, remark, traces=config.traces.serve)
+        return web.Response(text=page, content_type="text/html")
+
     app = web.Application()
+    app.router.add_get("/", start)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthz)
     if config.traces.serve:

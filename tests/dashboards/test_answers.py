@@ -16,12 +16,13 @@ LINES = 2500
 NEEDS_MORE = {
     ("argus-job", "Slower since"),
     ("argus-job", "Slower by"),
+    ("argus-job", "Whose fault it is: links, sets, or the whole job"),
     ("argus-job", "annotation Slowdowns"),
     ("argus-rank", "annotation Slowdowns"),
     ("argus-kernel", "annotation Slowdowns"),
     ("argus-kernel", "Groups that L3 tells apart"),
 }
-"""A slowdown needs more than eleven minutes, two clusters more than four ranks of a role."""
+"""A slowdown and a slow link need more than eleven minutes, two clusters more than four ranks of a role."""
 
 
 @pytest.mark.e2e

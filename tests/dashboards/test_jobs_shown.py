@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from bench.servers import PrometheusServer
 
 from argus_core import remote_write
 from argus_core.remote_write import Labels
-from argus_dashboards.inspection import queries
+from argus_dashboards.inspection import panels, queries
 from argus_dashboards.probe import Answer, Source, Span, all_uids, load, resolve
 from argus_dashboards.theme import STATE_COLOURS_OF_JOB
+from argus_preview import frames
 
 pytestmark = pytest.mark.servers
 JOB = "llm"
 COSTS = {"a": 0.2, "b": 0.3}
 """Share of the time that rank 1 costs the job of each cluster."""
+RANKS_AT_FAULT = "Whose fault it is: ranks"
+OTHERS_AT_FAULT = "Whose fault it is: links, sets, or the whole job"
+BEGAN = float(int(time.time()) - 200)
 HANGS = {"rank": "3", "verdict": "culprit", "cause": "hang-host", "team": "operations", "level": "L1"}
 
 
@@ -50,7 +55,8 @@ def series(cluster: str, place: int) -> Iterator[tuple[Labels, float]]:
     yield of("rank:argus_finding:lost_ratio", cost, **named)
     yield of("rank:argus_verdict:lost_ratio", cost, row="gpu-compute", **named, **phase)
     yield of("ALERTS", 1, alertstate="firing", **alert)
-    yield of("ALERTS_FOR_STATE", time.time(), **alert)
+    yield of("ALERTS_FOR_STATE", BEGAN, **alert)
+    yield of("rank:argus_finding:place", 1, rank="1", node=f"{cluster}1", gpu_uuid=f"GPU-{cluster}1")
     late = {"rank": "0", "cause": "collective-late", "phase": "dp-allreduce", "group": "dp"}
     yield of("rank:argus_evidence:lost_ratio", cost, detector="shortest", **late)
     yield of("rank:argus_exclusion:lost_ratio", cost, by="gpu-compute", by_rank="1", at="job", **late)
@@ -118,6 +124,48 @@ def test_no_query_is_refused(uid: str, cluster: str, source: Source) -> None:
     assert [(one.query.panel, one.error) for one in ask(source, uid, cluster) if one.error] == []
 
 
+@pytest.mark.parametrize("job", [JOB, "tp", "still"])
+@pytest.mark.parametrize("uid", all_uids())
+def test_no_empty_cell_is_a_link(uid: str, job: str, source: Source) -> None:
+    """Grafana cannot leave a link out: one of an empty cell leads to a rank or a page that does not exist."""
+    answers: dict[str, list[Answer]] = {}
+    for answer in ask(source, uid, "a", job):
+        answers.setdefault(answer.query.panel, []).append(answer)
+    for panel in panels(load(uid)):
+        if panel["type"] == "table":
+            _, rows = frames.table(
+                [answer.result for answer in answers[panel["title"]]], panel["transformations"]
+            )
+            for linked in (override["matcher"]["options"] for override in linking(panel)):
+                assert all(row.get(linked) for row in rows), (panel["title"], linked, rows)
+
+
+def linking(panel: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for override in panel["fieldConfig"]["overrides"]:
+        if any(one["id"] == "links" for one in override["properties"]):
+            yield override
+
+
+def test_a_job_says_whom_to_call_where_and_since_when(source: Source) -> None:
+    """In its row of ARGUS / Jobs: rank, host, and when the alert of it began."""
+    shown = [answer for answer in ask(source, "argus-jobs", "a") if answer.query.panel == "Training jobs"]
+    [panel] = [panel for panel in panels(load("argus-jobs")) if panel["title"] == "Training jobs"]
+    _, rows = frames.table([answer.result for answer in shown], panel["transformations"])
+    by_job = {row["Job"]: row for row in rows}
+
+    assert (by_job[JOB]["To blame"], by_job[JOB]["Host"]) == ("rank 1", "a1")
+    assert by_job[JOB]["Since"] == pytest.approx(1000 * BEGAN)
+    assert by_job["tp"]["To blame"] == "tp:dp0"
+
+
+def test_without_data_nothing_is_said_to_be_well(source: Source) -> None:
+    """Of a job that nobody has heard of every number is missing, rather than 0."""
+    numbers = {panel["title"] for uid in all_uids() for panel in panels(load(uid)) if panel["type"] == "stat"}
+    for uid in ("argus-job", "argus-rank", "argus-kernel"):
+        for answer in ask(source, uid, "a", "nobody"):
+            assert answer.query.panel not in numbers or answer.result == [], answer
+
+
 def test_each_has_its_row_and_its_cost(source: Source) -> None:
     """ARGUS / Jobs shows what the job of either cluster loses."""
     lost = {
@@ -135,7 +183,7 @@ def test_a_chosen_cluster_shows_its_own_host(source: Source) -> None:
     (found,) = (
         one["metric"]
         for answer in ask(source, "argus-job", "b")
-        if answer.query.panel == "Whose fault it is"
+        if answer.query.panel == RANKS_AT_FAULT
         for one in answer.result
     )
     assert (found["node"], found["phase"], found["alertname"]) == ("b1", "forward", "ArgusStragglerRank")
@@ -144,7 +192,7 @@ def test_a_chosen_cluster_shows_its_own_host(source: Source) -> None:
 def test_of_a_set_the_phase_and_the_ranks_are_shown(source: Source) -> None:
     """It is named without a rank; those that stand out are listed beside it."""
     answers = {answer.query.panel: answer.result for answer in ask(source, "argus-job", "a", "tp")}
-    (found,) = (one["metric"] for one in answers["Whose fault it is"])
+    (found,) = (one["metric"] for one in answers[OTHERS_AT_FAULT])
     assert (found["set"], found["row"], found["phase"], found.get("rank")) == (
         "tp:dp0",
         "suspect-set",
@@ -165,4 +213,4 @@ def test_a_job_that_stands_still_loses_everything(source: Source) -> None:
     assert value("Time lost now") == 1.0
     assert value("GPUs lost now") == 4.0
     assert value("State of the job") == [*STATE_COLOURS_OF_JOB].index("stalled")
-    assert (value("Whose fault it is"), answers["Whose fault it is"][0]["metric"]["rank"]) == (1.0, "3")
+    assert (value(RANKS_AT_FAULT), answers[RANKS_AT_FAULT][0]["metric"]["rank"]) == (1.0, "3")

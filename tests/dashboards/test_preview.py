@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import pytest
 from PIL import Image
 
+from argus_dashboards import panels as panels_
 from argus_dashboards.inspection import PanelQuery, metric_names, panels
 from argus_dashboards.probe import Answer, Span, all_uids, load
-from argus_preview import browser, frames, values
+from argus_preview import browser, colours, frames, markup, values
 from argus_preview.page import NOTE, render, write_library
 
 SPAN = Span(1_800_003_600.0)
@@ -101,7 +102,7 @@ def test_a_picture_is_small_enough_to_commit(chromium: str, tmp_path: Path) -> N
     browser.picture(chromium, page, tmp_path / "job.png")
 
     with Image.open(tmp_path / "job.png") as image:
-        assert image.width == 1500
+        assert image.width == 1920
         assert image.height > 3000
     assert (tmp_path / "job.png").stat().st_size < 300_000
 
@@ -185,14 +186,14 @@ def test_committed_pictures_are_of_all_dashboards() -> None:
     ("value", "unit", "decimals", "text"),
     [
         (0.00123, "s", None, "1.23 ms"),
-        (75.0, "s", None, "1.25 min"),
+        (75.0, "s", None, "1.25 mins"),
         (0.0, "s", None, "0 s"),
-        (0.153, "percentunit", 1, "15.3 %"),
-        (1.5, "suffix: x", 2, "1.50 x"),
+        (0.153, "percentunit", 1, "15.3%"),
+        (1.5, "suffix:x", 2, "1.50 x"),
         (12_345.0, "short", None, "12.3 K"),
         (3 * 2**20, "bytes", None, "3 MiB"),
         (640.0, "watt", None, "640 W"),
-        (1.8e12, "dateTimeAsIso", None, "2027-01-15 08:00:00"),
+        (1.8e12, "dateTimeAsIsoNoDateIfToday", None, "2027-01-15 08:00:00"),
     ],
 )
 def test_numbers_have_the_unit_of_their_panel(
@@ -207,7 +208,7 @@ def test_numbers_have_the_unit_of_their_panel(
     [
         (0.0, 0.0004, "percentunit", ["0.00 %", "0.01 %", "0.02 %", "0.03 %", "0.04 %"]),
         (0.0, 4.2, "s", ["0 s", "2 s", "4 s"]),
-        (0.95, 1.55, "suffix: x", ["1.0 x", "1.2 x", "1.4 x"]),
+        (0.95, 1.55, "suffix:x", ["1.0 x", "1.2 x", "1.4 x"]),
     ],
 )
 def test_axes_have_round_ticks(low: float, high: float, unit: str, texts: list[str]) -> None:
@@ -235,18 +236,41 @@ def test_rows_of_several_queries_become_one_table() -> None:
     assert set(columns) == {"kernel", "name", "Value #A", "Value #B"}
 
 
-def test_a_matrix_has_its_places_in_order() -> None:
-    """By number, not by text: 2 before 10."""
+def test_a_matrix_has_its_places_in_the_order_that_the_panel_asks_for() -> None:
+    """By number, not by text, 2 before 10; without that as the answer has them, as in Grafana."""
     result = [{"metric": {"dp": dp, "tp": tp}, "value": [0, dp]} for dp in ("10", "2") for tp in ("1", "0")]
-    step = {
-        "id": "groupingToMatrix",
-        "options": {"rowField": "dp", "columnField": "tp", "valueField": "Value"},
-    }
+    steps = panels_.matrix(
+        "t", "d", "e", rows="dp", columns="tp", numbered=("dp", "tp"), unit="s", thresholds=[]
+    ).to_json_data()["transformations"]
+    [grouping] = [step for step in steps if step["id"] == "groupingToMatrix"]
 
-    columns, rows = frames.table([result], [step])
+    columns, rows = frames.table([result], steps)
 
     assert columns == ["dp\\tp", "0", "1"]
     assert [row["dp\\tp"] for row in rows] == ["2", "10"]
+    columns, rows = frames.table([result], [grouping])
+    assert columns == ["dp\\tp", "1", "0"]
+    assert [row["dp\\tp"] for row in rows] == ["10", "2"]
+
+
+def test_a_number_that_is_missing_has_the_colour_that_grafana_gives_it() -> None:
+    """That of the panel's mapping; without one the base colour, which is how a fault of a panel is seen."""
+    grey = {"type": "special", "options": {"match": "null+nan", "result": {"text": "?", "color": "#808080"}}}
+    field = {"noValue": "none", "thresholds": {"steps": [{"color": "green", "value": None}]}}
+
+    assert values.show(None, {**field, "mappings": [grey]}) == values.Shown("?", "#808080")
+    assert values.show(None, field) == values.Shown("none", colours.NAMED["green"])
+
+
+def test_a_legend_begins_with_the_worst() -> None:
+    """In the order of the panel, with the numbers that it names."""
+    panel = panels_.lines("t", "d", [("{{rank}}", "e")], unit="s").to_json_data()
+    series = [frames.Series("calm", [0.0, 1.0], [2.0, 2.0]), frames.Series("burst", [0.0, 1.0], [9.0, 1.0])]
+
+    drawn = markup.legend(panel, series, lambda _, line: line.name)
+
+    assert drawn.index("burst") < drawn.index("calm")
+    assert "9 s" in drawn
 
 
 def test_every_dashboard_reads_something() -> None:

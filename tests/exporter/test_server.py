@@ -161,18 +161,27 @@ def test_a_rank_that_is_no_number_is_refused(path: Path, wanted: str):
 
 
 def test_the_index_page_tells_how_to_begin_and_then_who_is_here(path: Path):
-    """Ranks with their last step and channels; what a producer names is escaped."""
+    """Ranks with host, step time and channels, and who is gone; what a producer names is escaped."""
     with exporter(config(path)) as running:
         _, body = get(running.url)
         assert f"No rank has connected to <code>{path}</code>" in body.decode()
-        rank = Rank(path, 3, training_job="<b>", role="tp1")
-        rank.iterate()
+        rank, leaver = (Rank(path, number, training_job="<b>", node="h<7>", role="tp1") for number in (3, 4))
+        rank.iterate(seconds=0.5)
+        rank.iterate(seconds=0.2)
         wait_for(lambda: b"phases up" in get(running.url)[1], "the rank")
         _, body = get(running.url)
         page = body.decode()
-        assert '<td>&lt;b&gt;<td><a href="/metrics?rank=3">3</a><td>tp1<td>connected<td>1, ' in page
+        assert (
+            '<td>&lt;b&gt;<td><a href="/metrics?rank=3">3</a><td>h&lt;7&gt;<td>tp1<td>connected'
+            "<td>0.2 s, longest 0.5 s<td>2, "
+        ) in page
+        assert "http-equiv=refresh" in page
+        assert "Ranks that are gone" not in page
+        leaver.link.close(exit_status=0)
         rank.link.close()
-        wait_for(lambda: b'<span class="bad">lost</span>' in get(running.url)[1], "rank lost")
+        wait_for(lambda: b'<span class="bad">lost, 0 s ago</span>' in get(running.url)[1], "rank lost")
+        left = b"<td>4<td>h&lt;7&gt;<td>0 s ago<td>its training process said goodbye"
+        wait_for(lambda: left in get(running.url)[1], "rank gone")
 
 
 def test_it_is_ready_once_producers_can_connect(path: Path):

@@ -8,7 +8,7 @@ from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, stat, table
 from argus_dashboards.promql import CLUSTER, JOB_LABELS, RATE
-from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, NOTICE, PER_SECOND, RATIO, steps
+from argus_dashboards.theme import BAD, EXACT, FACT, GOOD, NOTICE, PER_SECOND, RATIO, steps
 
 _JOBS: Final = 10
 POINTS: Final = 60
@@ -23,7 +23,6 @@ def _up(channel: str, what: str) -> object:
         unit=RATIO,
         decimals=1,
         thresholds=steps(BAD, {NOTICE: 0.8, GOOD: 0.99}),
-        no_value="no data",
     )
 
 
@@ -35,7 +34,6 @@ _DROPPED_NOW = stat(
     unit=RATIO,
     decimals=3,
     thresholds=steps(GOOD, {BAD: 0.01}),
-    no_value="no data",
 )
 _COST_NOW = stat(
     "CPU in the costliest process",
@@ -44,7 +42,6 @@ _COST_NOW = stat(
     unit=RATIO,
     decimals=2,
     thresholds=steps(GOOD, {NOTICE: 0.008, BAD: 0.01}),
-    no_value="no data",
 )
 _CHANNELS = lines(
     "Channels that observe",
@@ -54,6 +51,7 @@ _CHANNELS = lines(
     """,
     [("{{channel}}", f"avg by (channel) (argus_channel_up{{{CLUSTER}}})")],
     unit=RATIO,
+    ceiling=1,
     calcs=("lastNotNull", "min"),
     most_points=POINTS,
 )
@@ -74,7 +72,7 @@ _REASONS = table(
         "reason": "Reason",
         "Value": "Ranks",
     },
-    overrides=[columns.value("Ranks", COUNT, steps(FACT), 90, 0)],
+    overrides=[columns.value("Ranks", EXACT, steps(FACT), 70, 0)],
     sort="Ranks",
     empty="All channels observe",
 )
@@ -106,7 +104,6 @@ _COST = lines(
         )
     ],
     unit=RATIO,
-    decimals=2,
     limits=steps(GOOD, {BAD: 0.01}),
     most_points=POINTS,
 )

@@ -8,7 +8,7 @@ from argus_dashboards.itself.channels import POINTS
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines
 from argus_dashboards.promql import CLUSTER, RATE
-from argus_dashboards.theme import BAD, BYTES, COUNT, GOOD, RATIO, SECONDS, TICKET
+from argus_dashboards.theme import BAD, BYTES, COUNT, FACT, LEAST, MOST, RATIO, SECONDS
 
 _OF_EXPORTERS = f"and on (job, instance) argus_exporter_build_info{{{CLUSTER}}}"
 
@@ -22,11 +22,11 @@ _UP = lines(
         ("answer", f"count(argus_exporter_build_info{{{CLUSTER}}})"),
         (
             "down",
-            f"count(up{{{CLUSTER}}} == 0 and on (job) argus_exporter_build_info{{{CLUSTER}}}) or vector(0)",
+            f"count(up{{{CLUSTER}}} == 0 and on (job) argus_exporter_build_info{{{CLUSTER}}})",
         ),
     ],
     unit=COUNT,
-    colours={"answer": GOOD, "down": BAD},
+    colours={"answer": FACT, "down": BAD},
 )
 _SERIES = lines(
     "Series budget",
@@ -59,7 +59,7 @@ _A_RANK = lines(
     ],
     unit=COUNT,
     decimals=0,
-    colours={"largest": TICKET},
+    colours={"largest": MOST, "median": FACT, "average": FACT},
     most_points=POINTS,
 )
 _SCRAPE = lines(
@@ -70,7 +70,7 @@ _SCRAPE = lines(
         ("median", f"quantile(0.5, scrape_duration_seconds{{{CLUSTER}}} {_OF_EXPORTERS})"),
     ],
     unit=SECONDS,
-    colours={"slowest": TICKET},
+    colours={"slowest": MOST, "median": FACT},
 )
 _COST = lines(
     "CPU of exporters",
@@ -80,8 +80,7 @@ _COST = lines(
         ("median", f"quantile(0.5, rate(process_cpu_seconds_total{{{CLUSTER}}}[{RATE}]) {_OF_EXPORTERS})"),
     ],
     unit=RATIO,
-    decimals=2,
-    colours={"largest": TICKET},
+    colours={"largest": MOST, "median": FACT, "average": FACT},
 )
 _MEMORY = lines(
     "Memory of exporters",
@@ -91,7 +90,7 @@ _MEMORY = lines(
         ("median", f"quantile(0.5, process_resident_memory_bytes{{{CLUSTER}}} {_OF_EXPORTERS})"),
     ],
     unit=BYTES,
-    colours={"largest": TICKET},
+    colours={"largest": MOST, "median": FACT, "average": FACT},
 )
 _FAILURES = lines(
     "Failures",
@@ -128,7 +127,7 @@ _RING = lines(
         ),
     ],
     unit=SECONDS,
-    colours={"least": TICKET},
+    colours={"least": LEAST, "median": FACT},
 )
 
 SECTION: Final = Section(

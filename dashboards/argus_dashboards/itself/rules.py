@@ -8,7 +8,7 @@ from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
 from argus_dashboards.promql import RATE
-from argus_dashboards.theme import BAD, COUNT, GOOD, NOTICE, RATIO, SECONDS, steps
+from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, NOTICE, RATIO, SECONDS, steps
 
 _GROUPS: Final = 'rule_group=~".*argus.*"'
 _SHOWN: Final = 10
@@ -45,7 +45,6 @@ _LOAD = lines(
         )
     ],
     unit=RATIO,
-    decimals=1,
     limits=steps(GOOD, {NOTICE: 0.5, BAD: 0.8}),
 )
 _MISSED = lines(
@@ -70,8 +69,8 @@ _TABLE = table(
     {"rule_group": "Group", "Value #A": "Took", "Value #B": "Interval", "Value #C": "Rules"},
     overrides=[
         columns.value("Took", SECONDS, steps(GOOD, {NOTICE: 0.5, BAD: 1}), 90),
-        columns.value("Interval", SECONDS, steps(GOOD), 90, 0),
-        columns.value("Rules", COUNT, steps(GOOD), 70, 0),
+        columns.value("Interval", SECONDS, steps(FACT), 90, 0),
+        columns.value("Rules", COUNT, steps(FACT), 70, 0),
     ],
     sort="Took",
     empty="The rules of ARGUS are not loaded",

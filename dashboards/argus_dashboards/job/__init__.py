@@ -1,7 +1,8 @@
 """ARGUS / Job: is one training job slow, since when, whose fault is it, and what does it cost?
 
-Read from top to bottom: state and cost, findings and alerts, the job's iterations (L1), phases (L2), single
-ranks, kernels (L3), and last whether ARGUS itself sees what it should.
+The first screen answers; what is below it is folded, and asks nothing before somebody opens it: why not
+another rank, the job's state over time (L1), phases (L2), single ranks, where they sit, kernels (L3), and
+last whether ARGUS itself sees what it should.
 
 At 10,000 ranks no panel may draw a series per rank, and few may read one. So panels are aggregates, or a
 top-k, or read the ranks of the variable `rank` only: one instant query finds those that matter most, and the
@@ -13,12 +14,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from argus_dashboards import frame, variables
-from argus_dashboards.job import findings, health, iterations, kernels, maps, phases, ranks, state
+from argus_dashboards.job import findings, first_screen, health, iterations, kernels, maps, phases, ranks
 from argus_dashboards.links import JOB as UID
 from argus_dashboards.promql import PHASES
 
 SECTIONS: Final = (
-    state.SECTION,
+    first_screen.SECTION,
     findings.SECTION,
     iterations.SECTION,
     phases.SECTION,

@@ -18,12 +18,10 @@ _OF_OTHERS = f'rank:argus_exclusion:lost_ratio{{{_EXPLAINED}, at="job"}}'
 _OF_THEMSELVES = f'rank:argus_exclusion:lost_ratio{{{_EXPLAINED}, at="rank"}}'
 
 
-def _by_cause(how: str, expr: str) -> str:
-    return (
-        f"{how} by (cause, by, by_rank) ({expr.format(_OF_OTHERS)})"
-        f" or {how} by (cause, by) ({expr.format(_OF_THEMSELVES)})"
-    )
-
+_BY_CAUSE = (
+    f"count by (cause, by, by_rank) (count by (rank, set, group, cause, by, by_rank) ({_OF_OTHERS}))"
+    f" or count by (cause, by) (count by (rank, set, group, cause, by) ({_OF_THEMSELVES}))"
+)
 
 BY_CAUSE: Final = table(
     "Who is excused, and by whom",
@@ -32,23 +30,18 @@ BY_CAUSE: Final = table(
     explains what they lose: of the rank on the right, of a group or the job, or (without one) of the same
     rank. They are well, or wrong in what is named for them: leave them alone. At most {_ROWS} kinds.
     """,
-    [
-        f"topk({_ROWS}, {_by_cause('count', 'count by (rank, set, group, cause, by, by_rank) ({})')})",
-        _by_cause("max", "{}"),
-    ],
+    [f"topk({_ROWS}, {_BY_CAUSE})"],
     {
+        "Value": "Ranks",
         "cause": "Looks as if it",
-        "Value #A": "Ranks",
         "by": "Explained by one that",
         "by_rank": "Rank",
-        "Value #B": "which costs",
     },
     overrides=[
-        columns.words("Looks as if it"),
-        columns.value("Ranks", EXACT, steps(FACT), 70, 0),
-        columns.words("Explained by one that"),
-        columns.RANK,
-        columns.share("which costs"),
+        columns.value("Ranks", EXACT, steps(FACT), 60, 0),
+        columns.words("Looks as if it", 450),
+        columns.words("Explained by one that", 390),
+        columns.rank_number(),
     ],
     sort="Ranks",
     empty="Nobody else looks guilty",
@@ -81,10 +74,10 @@ OF_RANKS: Final = table(
         "set": "Set",
     },
     overrides=[
-        columns.RANK,
-        columns.words("Looks as if it"),
+        columns.rank_number(),
+        columns.words("Looks as if it", 450),
         columns.LOST_SHARE,
-        columns.words("Explained by one that"),
+        columns.words("Explained by one that", 390),
     ],
     sort=columns.LOST,
     empty="Nothing of these ranks is explained by something else",
@@ -100,7 +93,7 @@ SETS: Final = table(
     """,
     [f"topk({_ROWS}, max by (set, phase, rank, cause) ({EVIDENCE}{{{_OF_SETS}}}))"],
     {"set": "Set", "phase": "Phase", "rank": "Rank", "Value": columns.LOST, "cause": "What it is"},
-    overrides=[columns.RANK, columns.LOST_SHARE, columns.words("What it is")],
+    overrides=[columns.RANK, columns.LOST_SHARE, columns.words("What it is", 330)],
     sort=columns.LOST,
     empty="No set: every rank that stands out does so by itself",
 )

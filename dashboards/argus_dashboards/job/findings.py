@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from argus_dashboards import columns
+from argus_dashboards.current import column
 from argus_dashboards.job import exclusions
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import states, table
@@ -13,6 +14,9 @@ from argus_dashboards.promql import (
     CULPRITS_SHOWN,
     JOB,
     WHOSE,
+    WITH_RANK,
+    WITHOUT_RANK,
+    filled,
     findings,
     named_phases,
     with_labels,
@@ -20,60 +24,95 @@ from argus_dashboards.promql import (
 )
 from argus_dashboards.theme import EXACT, FACT, SECONDS, SEVERITY_COLOURS, STATE_COLOURS, codes, steps
 
-_FOUND = f"topk({CULPRITS_SHOWN},\n{findings(JOB)}\n)"
-_ABSTAINING = f'0 * max by (phase, group, cause) (rank:argus_verdict:active{{{JOB}, verdict="abstain"}})'
-_ALL = f"{_FOUND}\nor {_ABSTAINING}"
-_FIRING = f'ALERTS{{{ALERTS}, alertstate="firing"}}'
 _TRACES = f'argus_l3_trace_info{{{JOB}, suspect="true"}}'
-_IN_WORDS = (
-    f"{with_labels('row, phase', WHOSE, _FOUND, named_phases(JOB))}\n"
-    f'or label_replace({_ABSTAINING}, "row", "$1", "cause", "(.*)")'
-)
-_FINDINGS_AND_ALERTS = with_labels(
-    "trace_key",
-    "rank",
-    with_labels("alertname, severity", WHOSE, with_place(_IN_WORDS, JOB, of=_ALL), _FIRING, of=_ALL),
-    _TRACES,
-    of=_ALL,
-)
+_FIRING = f'ALERTS{{{ALERTS}, alertstate="firing"}}'
 
-_FINDINGS = table(
-    "Whose fault it is",
+
+def _in_words(found: str) -> str:
+    """With the costliest phase and the row of the table of causes."""
+    return with_labels("row, phase", WHOSE, found, named_phases(JOB))
+
+
+def _told(expr: str, of: str) -> str:
+    """With the alert that tells of it."""
+    alerted = with_labels("alertname, severity", WHOSE, expr, _FIRING, of=of)
+    return filled(alerted, "alertname", columns.ALL_RUNBOOKS)
+
+
+_RANKS_FOUND = f"topk({CULPRITS_SHOWN},\n{findings(JOB + WITH_RANK)}\n)"
+_FOUND = f"topk({CULPRITS_SHOWN},\n{findings(JOB + WITHOUT_RANK)}\n)"
+_ABSTAINING = f'0 * max by (phase, group, cause) (rank:argus_verdict:active{{{JOB}, verdict="abstain"}})'
+
+RANKS: Final = table(
+    "Whose fault it is: ranks",
     f"""
-    The costliest first: the share of its time that the job loses to this rank (or to one of this set, to
-    this group's link, to the whole job), in all of its phases together; the costliest phase is named. The
-    team acts, on this host and GPU, by the runbook; severity says how loud it was told. Without a share:
-    nothing is said of this phase and group, or of the job, and why. At most {CULPRITS_SHOWN}.
+    The costliest first: the share of its time that the job loses to this rank, in all of its phases together;
+    the costliest phase is named. The team acts, on this host, by the runbook; told says how loud it was told,
+    where it was. Click a rank for all that is known of it. At most {CULPRITS_SHOWN}.
     """,
-    [_FINDINGS_AND_ALERTS],
+    [_told(with_place(_in_words(_RANKS_FOUND), JOB, of=_RANKS_FOUND), of=_RANKS_FOUND)],
     {
         "Value": columns.LOST,
-        "severity": "Told",
         "rank": "Rank",
-        "set": "One of set",
-        "group": "Group",
         "node": "Host",
         "row": "What it is",
-        "cause": "Cause",
+        "severity": "Told",
         "team": "Team",
         "alertname": "Runbook",
         "phase": "Phase",
-        "level": "Level",
-        "trace_key": "Trace",
-        "gpu_uuid": "GPU",
     },
     overrides=[
         columns.LOST_SHARE,
-        columns.text("Told", SEVERITY_COLOURS, 80),
         columns.RANK,
-        columns.words("What it is"),
+        columns.HOST,
+        columns.words("What it is", 240),
+        columns.text("Told", SEVERITY_COLOURS, 60),
         columns.TEAM,
         columns.RUNBOOK,
-        columns.TRACE,
-        columns.GPU,
     ],
     sort=columns.LOST,
-    empty="Nobody: nothing that was seen costs the job time, or something else explains it",
+    empty="No rank: none that was seen costs the job time, or something else explains it",
+)
+
+_TOLD = _told(
+    f'{_in_words(_FOUND)}\nor label_replace({_ABSTAINING}, "row", "$1", "cause", "(.*)")',
+    of=f"{_FOUND}\nor {_ABSTAINING}",
+)
+OTHERS: Final = table(
+    "Whose fault it is: links, sets, or the whole job",
+    f"""
+    What is no single rank's: a group's link, one of a set of ranks, or the job as a whole. A share of 0:
+    nothing is said of this phase and group, or of the job, and why. At most {CULPRITS_SHOWN}.
+    """,
+    [filled(f'label_join({_TOLD}, "where", "", "set", "group")', "where", "the whole job")],
+    {
+        "Value": columns.LOST,
+        "where": "Where",
+        "row": "What it is",
+        "severity": "Told",
+        "team": "Team",
+        "alertname": "Runbook",
+        "phase": "Phase",
+    },
+    overrides=[
+        columns.LOST_SHARE,
+        column("Where", custom__width=130),
+        columns.words("What it is", 175),
+        columns.text("Told", SEVERITY_COLOURS, 60),
+        columns.TEAM,
+        columns.RUNBOOK,
+    ],
+    sort=columns.LOST,
+    empty="Nothing: what the job loses, if anything, is a rank's",
+)
+
+_TRACE_TABLE = table(
+    "Timelines of suspects",
+    "What each suspect did when it was slow, as a trace: click to open it in the Perfetto UI.",
+    [f"topk(20, max by (rank, trace_key) ({_TRACES}))"],
+    {"rank": "Rank", "trace_key": "Trace"},
+    overrides=[columns.RANK, columns.TRACE],
+    empty="No trace of a suspect: the worker fetches them where it has a store",
 )
 
 _LOUD = f'{ALERTS}, severity=~"page|ticket"'
@@ -105,10 +144,11 @@ _ALERTS = table(
         columns.text("State", STATE_COLOURS, 90),
         columns.text("Severity", SEVERITY_COLOURS, 90),
         columns.TEAM,
-        columns.value("Alerts", EXACT, steps(FACT), 80, 0),
+        columns.CAUSE,
+        columns.value("Alerts", EXACT, steps(FACT), 70, 0),
         columns.value("For", SECONDS, steps(FACT), 90),
     ],
-    sort="For",
+    sort={"Severity": False, "For": True},  # page, then ticket
     empty="No page and no ticket",
 )
 
@@ -131,10 +171,10 @@ _ALERTS_OVER_TIME = states(
 
 SECTION: Final = Section(
     3,
-    "Who is to blame",
+    "Why not another rank, who was told, and timelines",
     [
-        Line(9, [(24, _FINDINGS)]),
-        Line(8, [(11, exclusions.BY_CAUSE), (13, exclusions.OF_RANKS)]),
-        Line(8, [(9, exclusions.SETS), (9, _ALERTS), (6, _ALERTS_OVER_TIME)]),
+        Line(9, [(24, exclusions.OF_RANKS)]),
+        Line(9, [(11, _ALERTS), (7, _ALERTS_OVER_TIME), (6, _TRACE_TABLE)]),
     ],
+    folded=True,
 )

@@ -8,7 +8,7 @@ from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
 from argus_dashboards.promql import JOB, RATE
-from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, PER_SECOND, RATIO, SECONDS, steps
+from argus_dashboards.theme import BAD, COUNT, EXACT, FACT, GOOD, PER_SECOND, RATIO, SECONDS, steps
 
 _POINTS = 40
 """These read three series of every rank."""
@@ -23,6 +23,7 @@ _CHANNELS = lines(
     """,
     [("{{channel}}", f"avg by (channel) (argus_channel_up{{{JOB}}})")],
     unit=RATIO,
+    ceiling=1,
     calcs=("lastNotNull", "min"),
     most_points=_POINTS,
 )
@@ -38,7 +39,7 @@ _REASONS = table(
         f" and on (rank, channel) (argus_channel_up{{{JOB}}} == 0)))"
     ],
     {"channel": "Channel", "reason": "Reason", "Value": "Ranks"},
-    overrides=[columns.value("Ranks", COUNT, steps(FACT), 90, 0)],
+    overrides=[columns.value("Ranks", EXACT, steps(FACT), 70, 0)],
     sort="Ranks",
     empty="All channels observe",
 )
@@ -58,7 +59,6 @@ _DROPPED = lines(
         )
     ],
     unit=RATIO,
-    decimals=2,
     limits=steps(GOOD, {BAD: 0.01}),
     most_points=_POINTS,
     empty="No record was lost",
@@ -80,7 +80,6 @@ _PRODUCER_CPU = lines(
     """,
     [("{{channel}}", f"max by (channel) (rate(argus_producer_cpu_seconds_total{{{JOB}}}[{RATE}]))")],
     unit=RATIO,
-    decimals=2,
     limits=steps(GOOD, {BAD: 0.01}),
     most_points=_POINTS,
 )
@@ -128,4 +127,5 @@ SECTION: Final = Section(
         Line(8, [(8, _CHANNELS), (8, _REASONS), (8, _DROPPED)]),
         Line(8, [(6, _RECEIVED), (6, _PRODUCER_CPU), (6, _EXPORTER_FAILURES), (6, _WORKER)]),
     ],
+    folded=True,
 )

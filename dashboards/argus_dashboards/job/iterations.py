@@ -8,7 +8,19 @@ from argus_dashboards.job.state import STATE, STATE_CODES
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, stat, states
 from argus_dashboards.promql import HEALTHY, JOB, JOB_LABELS, RECENT
-from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, SECONDS, TICKET, TIMES, TIMESTAMP, UNKNOWN, steps
+from argus_dashboards.theme import (
+    BAD,
+    COUNT,
+    FACT,
+    LEAST,
+    MOST,
+    SECONDS,
+    TICKET,
+    TIMES,
+    TIMESTAMP,
+    UNKNOWN,
+    steps,
+)
 
 # Of one rank, which rules choose: all ranks of a job end a step together, and 10,000 say the same.
 _TOTALS = "job:argus_iteration_scan:total"
@@ -22,7 +34,7 @@ _EXTREME = f'argus_iteration_window_%s_seconds{{{JOB}, rank=~"[0-7]"}}'
 _HEALTHY = f'{HEALTHY}{{{JOB}, total="count"}} < Inf'
 _PACE = f'{RECENT}{{{JOB}, total="count"}}'
 
-_ITERATION_TIME = lines(
+ITERATION_TIME: Final = lines(
     "Iteration time",
     """
     Mean, with the shortest and the longest iteration of the trailing window. A step of all three is a
@@ -37,12 +49,13 @@ _ITERATION_TIME = lines(
         ("healthy", f"max({_HEALTHY} or {_PACE})"),
     ],
     unit=SECONDS,
-    colours={"longest": TICKET, "mean": FACT, "shortest": GOOD, "healthy": UNKNOWN},
+    colours={"longest": MOST, "mean": FACT, "shortest": LEAST, "healthy": UNKNOWN},
     dashed=["healthy"],
-    calcs=("lastNotNull", "min", "max"),
+    calcs=("lastNotNull", "max"),
+    legend="right",
 )
 
-_LOST_BY_CAUSE = lines(
+LOST_BY_CAUSE: Final = lines(
     "GPUs lost by cause",
     """
     GPUs that produce nothing because the job waits, by cause. The highest line is the one to work on; lower
@@ -57,18 +70,20 @@ _LOST_BY_CAUSE = lines(
     decimals=1,
     colours={"unexplained": UNKNOWN, "stalled": BAD},
     filled=True,
+    calcs=("max",),
+    legend="right",
     empty="Nothing was lost in this range",
 )
 
 _CLASS_OVER_TIME = states(
     "State of the job over time",
-    "As above, by time. Compare its changes with deployments, restarts and the alerts above.",
+    "As at the top, by time. Compare its changes with deployments, restarts and the alerts above.",
     [("state", STATE)],
     STATE_CODES,
 )
 
 _REGRESSION = f'rank:argus_evidence:lost_ratio{{{JOB}, cause="regression"}}'
-_SLOWER_SINCE = stat(
+SLOWER_SINCE: Final = stat(
     "Slower since",
     """
     When it was first found, in this time range, that the job needs longer than it did: a minute or two after
@@ -97,9 +112,9 @@ _SLOWER_BY = stat(
 
 SECTION: Final = Section(
     2,
-    "Iterations (L1)",
+    "The job's state over time (L1)",
     [
-        Line(8, [(14, _ITERATION_TIME), (10, _LOST_BY_CAUSE)]),
-        Line(4, [(14, _CLASS_OVER_TIME), (5, _SLOWER_SINCE), (5, _SLOWER_BY)]),
+        Line(4, [(19, _CLASS_OVER_TIME), (5, _SLOWER_BY)]),
     ],
+    folded=True,
 )

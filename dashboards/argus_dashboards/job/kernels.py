@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from argus_dashboards import columns
+from argus_dashboards.current import column
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
 from argus_dashboards.promql import CULPRITS_SHOWN, JOB, RANKS, with_kernel_name
@@ -12,7 +13,8 @@ from argus_dashboards.theme import GOOD, NOTICE, RATIO, SECONDS, steps
 
 # Two workers publish under `replica`; the aggregations drop it.
 _LABELS = "rank, kernel, stream, cause, verdict, team"
-_ALL = f'max by ({_LABELS}) (argus_l3_anomaly{{{JOB}, verdict!="victim"}})'
+# "all" is the worker's word for a GPU on which every kernel is slow, and no kernel to look at.
+_ALL = f'max by ({_LABELS}) (argus_l3_anomaly{{{JOB}, verdict!="victim", kernel!="all"}})'
 _WORST = f"{_ALL}\nand topk({CULPRITS_SHOWN}, abs({_ALL}))"
 # Of the rank: what its kernels lose together, on each of its rows.
 _LOST = f'max by (rank) (rank:argus_evidence:lost_ratio{{{JOB}, cause="kernel"}})'
@@ -25,8 +27,8 @@ _ANOMALIES = table(
     Kernels whose durations have left those of the rank's role; collectives in which it only waits are left
     out. Shift: how much slower (negative: faster). Wall time lost, by all of the rank's kernels together,
     tells whether it matters: a large shift of a rare kernel does not. One rank with many kernels: its GPU.
-    Many ranks with one kernel: the kernel, or its input. Empty: none, or the worker does not run (last
-    section).
+    Many ranks with one kernel: the kernel, or its input. How slow a GPU is as a whole is below. Empty: none,
+    or the worker does not run (last section).
     """,
     [with_kernel_name(_WORST), with_kernel_name(_COST)],
     {
@@ -43,6 +45,8 @@ _ANOMALIES = table(
     overrides=[
         columns.RANK,
         columns.KERNEL,
+        columns.STREAM,
+        columns.CAUSE,
         columns.VERDICT,
         columns.TEAM,
         columns.SHIFT_RATIO,
@@ -60,7 +64,6 @@ _RANK_SHIFT = lines(
     """,
     [("rank {{rank}}", f"max by (rank) (argus_l3_rank_shift_ratio{{{RANKS}}})")],
     unit=RATIO,
-    decimals=1,
     floor=None,
     limits=steps(GOOD, {NOTICE: 0.03}),
 )
@@ -101,7 +104,14 @@ _GROUP_SHIFTS = table(
         "team": "Team",
         "kernel": "Kernel",
     },
-    overrides=[columns.SHIFT_RATIO, columns.TEAM, columns.KERNEL],
+    overrides=[
+        column("Place", custom__width=70),
+        column("Slow at", custom__width=80),
+        columns.SHIFT_RATIO,
+        columns.TEAM,
+        columns.CAUSE,
+        columns.KERNEL,
+    ],
     sort=columns.SHIFT,
     empty="No part of a role differs from the others",
 )
@@ -109,5 +119,6 @@ _GROUP_SHIFTS = table(
 SECTION: Final = Section(
     7,
     "Kernels (L3)",
-    [Line(9, [(24, _ANOMALIES)]), Line(8, [(8, _RANK_SHIFT), (8, _W1), (8, _GROUP_SHIFTS)])],
+    [Line(9, [(24, _ANOMALIES)]), Line(9, [(7, _RANK_SHIFT), (7, _W1), (10, _GROUP_SHIFTS)])],
+    folded=True,
 )

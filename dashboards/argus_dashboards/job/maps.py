@@ -1,4 +1,4 @@
-"""Where in the topology the slow ranks sit: ARGUS figures 10 and 16."""
+"""Where in the topology the slow ranks sit."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from argus_dashboards.theme import COUNT, SLOWNESS
 CELLS_SHOWN: Final = 2048
 
 STATISTICS: Final = {
-    "mean duration (s)": "rank:argus_phase_duration_seconds:mean",
     "longest span (s)": "argus_phase_window_max_seconds",
+    "mean duration (s)": "rank:argus_phase_duration_seconds:mean",
     "uneven groups: duration / median": "rank:argus_phase_duration_seconds:median_ratio",
     "uneven groups: z-score": "rank:argus_phase_duration_seconds:zscore",
     "ranks that stand out: share of wall time lost": "rank:argus_phase_slow:lost_ratio",
@@ -25,9 +25,9 @@ STEPS: Final = {"1": "()", "10": "[0-9]", "100": "[0-9][0-9]"}
 """DP indices in one row, and the digits that are cut for it: PromQL has no division of labels."""
 
 
-def _map(figure: str, column: str, text: str) -> object:
+def _map(column: str, text: str) -> object:
     return matrix(
-        f"Worst rank by DP and {column.upper()} index (ARGUS figure {figure}): $map_phase",
+        f"Worst rank by DP and {column.upper()} index: $map_phase",
         f"""
         In the phase and statistic chosen above; colours go from the smallest to the largest value shown, so
         read the numbers too. {text} In a comm phase the small values are the late ranks. With several DP
@@ -46,6 +46,7 @@ def _map(figure: str, column: str, text: str) -> object:
 ))""",
         rows="place",
         columns=column,
+        numbered=("place", column),
         unit=COUNT,
         thresholds=[],
         overrides=[
@@ -67,11 +68,12 @@ SECTION: Final = Section(
     "Where they sit",
     [
         Line(
-            10,
+            18,  # 16 replicas, and what stands over them
             [
-                (12, _map("10", "tp", "A single red cell: one GPU. A red row: one replica, or its host.")),
-                (12, _map("16", "pp", "A red column: one pipeline stage has more work, or slower kernels.")),
+                (12, _map("tp", "A single red cell: one GPU. A red row: one replica, or its host.")),
+                (12, _map("pp", "A red column: one pipeline stage has more work, or slower kernels.")),
             ],
         )
     ],
+    folded=True,
 )

@@ -55,7 +55,6 @@ _IMBALANCE = lines(
     """,
     [(_LEGEND, f"max by ({_BY}) ({_GROUP}:cv{{{PHASES}}})")],
     unit=RATIO,
-    decimals=1,
     limits=steps(GOOD, {NOTICE: CV_MILD, BAD: CV_SEVERE}),
     by_phase=True,
 )
@@ -94,7 +93,6 @@ _STACK = lines(
         )
     ],
     unit=RATIO,
-    decimals=0,
     stacked=True,
     calcs=("lastNotNull", "mean"),
     most_points=40,  # it multiplies three series of every group, and a tensor-parallel group has four ranks
@@ -111,6 +109,7 @@ _COVERAGE = lines(
     """,
     [("{{phase}}", f"min by (phase) (group:argus_phase_coverage:low_ratio{{{PHASES}, {_NO_PAUSE}}})")],
     unit=RATIO,
+    ceiling=1,
     calcs=("lastNotNull", "min"),
     by_phase=True,
     empty="At least half of the ranks of every group report",
@@ -124,4 +123,5 @@ SECTION: Final = Section(
         Line(8, [(12, _TYPICAL), (12, _SLOWEST)]),
         Line(8, [(16, _DISTRIBUTION), (8, _COVERAGE)]),
     ],
+    folded=True,
 )

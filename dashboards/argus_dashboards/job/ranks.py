@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.columns import GPU, RANK, RANK_LINK
+from argus_dashboards.columns import GPU, HOST, PLACES, RANK, RANK_LINK
 from argus_dashboards.current import column
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import history, lines, matrix, table
@@ -28,7 +28,7 @@ _SLOWER_IS_WORSE = steps(GOOD, {NOTICE: NOTICE_RATIO, TICKET: CULPRIT_RATIO, BAD
 _SHORTER_IS_WORSE = steps(BAD, {TICKET: 1 / FAST_RATIO, NOTICE: 1 / CULPRIT_RATIO, GOOD: 1 / NOTICE_RATIO})
 
 _COMM_COLUMNS: Json = {
-    "matcher": {"id": "byRegexp", "options": "/, comm$/"},
+    "matcher": {"id": "byRegexp", "options": "/ \\*$/"},
     "properties": [{"id": "thresholds", "value": {"mode": "absolute", "steps": _SHORTER_IS_WORSE}}],
 }
 _RANK_COLUMN = column(
@@ -43,17 +43,15 @@ _RANK_COLUMN = column(
 _RANK_BY_PHASE = matrix(
     "Rank by phase: duration against the group's median",
     """
-    1 is like its peers. Red in a compute or host phase: the rank is slow there itself. Red in a comm phase,
-    where values below 1 are the bad ones: it arrives late because of what it did before, so look at its
-    other phases. Red in comm and nowhere else: work that no phase covers.
+    1 is like its peers. Red in a compute or host phase: the rank is slow there itself. Red in a collective
+    (marked *), where values below 1 are the bad ones: it arrives late because of what it did before, so look
+    at its other phases. Red in a collective and nowhere else: work that no phase covers.
     """,
-    f"""label_join(
-  max by (rank, phase, kind) ({to_median(NOT_COMM)})
-  or min by (rank, phase, kind) ({to_median(COMM)}),
-  "column", ", ", "phase", "kind"
-)""",
+    f"""label_replace(max by (rank, phase) ({to_median(NOT_COMM)}), "column", "$1", "phase", "(.*)")
+or label_replace(min by (rank, phase) ({to_median(COMM)}), "column", "$1 *", "phase", "(.*)")""",
     rows="rank",
     columns="column",
+    numbered=("rank",),
     unit=TIMES,
     thresholds=_SLOWER_IS_WORSE,
     overrides=[_COMM_COLUMNS, _RANK_COLUMN],
@@ -68,15 +66,16 @@ _WHO = table(
     [f"max by (rank, node, gpu_uuid, role, dp, tp, pp, ep) (argus_rank_info{{{RANKS}}})"],
     {
         "rank": "Rank",
-        "node": "Node",
-        "gpu_uuid": "GPU",
+        "node": "Host",
         "role": "Role",
         "dp": "dp",
         "tp": "tp",
         "pp": "pp",
         "ep": "ep",
+        "gpu_uuid": "GPU",
     },
-    overrides=[RANK, GPU],
+    overrides=[RANK, HOST, PLACES, GPU],
+    sort={"Rank": False},  # as beside it
 )
 
 _RANK_OVER_TIME = history(
@@ -109,4 +108,5 @@ SECTION: Final = Section(
         Line(12, [(14, _RANK_BY_PHASE), (10, _WHO)]),
         Line(10, [(14, _RANK_OVER_TIME), (10, _LONGEST_SPAN)]),
     ],
+    folded=True,
 )

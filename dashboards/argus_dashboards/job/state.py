@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import stat
 from argus_dashboards.promql import (
     ALERTS,
@@ -14,6 +13,7 @@ from argus_dashboards.promql import (
     lost_gpus,
     lost_share,
     state_of_job,
+    zero_if,
 )
 from argus_dashboards.theme import (
     BAD,
@@ -31,23 +31,24 @@ from argus_dashboards.theme import (
 
 STATE: Final = state_of_job(JOB)
 STATE_CODES: Final = codes(STATE_COLOURS_OF_JOB)
+_WATCHED = zero_if(f"job:argus_ranks:count{{{JOB}}}")
 
-_L1_CLASS = stat(
+L1_CLASS: Final = stat(
     "State of the job",
     """
     What the job's iteration time does now. stable: look no further. slow: it does not change, but somebody
-    costs the job 2 % or more; the table below says who. jitter: single iterations take much longer; look for
-    a cause that comes and goes. regression: it has become slower and stays so; since when is in the section
-    on iterations. both: regression with jitter. stalled: no iteration ends; go to the alerts.
+    costs the job 2 % or more; the tables below say who. jitter: single iterations take much longer; look
+    for a cause that comes and goes. regression: it has become slower and stays so; since when is beside it.
+    both: regression with jitter. stalled: no iteration ends; go to the alerts. no data: no rank reports, or
+    the rules are not loaded.
     """,
     STATE,
     unit=COUNT,
     mappings=STATE_CODES,
-    no_value="no data",
     background=True,
 )
 
-_AGAINST_HEALTHY = stat(
+AGAINST_HEALTHY: Final = stat(
     "Against healthy",
     """
     Time of an iteration (of a unit of work, where the job counts its work) over that before the job became
@@ -58,81 +59,59 @@ _AGAINST_HEALTHY = stat(
     unit=TIMES,
     decimals=2,
     thresholds=steps(GOOD, {NOTICE: 1.035, TICKET: 1.2, BAD: 1.5}),
-    no_value="no data",
 )
 
-_LOST = stat(
+LOST: Final = stat(
     "Time lost now",
     """
     Share of its time that the job loses to what is found below. Ranks that hold up the same step do so at the
     same time, so the costliest counts and not their sum. While the job stands still it loses all.
     """,
-    f"max({lost_share(JOB)}) or vector(0)",
+    f"max({lost_share(JOB)}) or {_WATCHED}",
     unit=RATIO,
     decimals=1,
     thresholds=steps(GOOD, {NOTICE: LOST_FLOOR, TICKET: 0.05, BAD: 0.2}),
 )
 
-_LOST_GPUS = stat(
+LOST_GPUS: Final = stat(
     "GPUs lost now",
     """
     The same share of the job's GPUs: so many produce nothing because the job waits. This number orders work
-    between jobs.
+    between jobs; whether it is much for this one, the share beside it says.
     """,
-    f"max({lost_gpus(JOB)}) or vector(0)",
+    f"max({lost_gpus(JOB)}) or {_WATCHED}",
     unit=COUNT,
     decimals=1,
-    thresholds=steps(GOOD, {NOTICE: 0.5, TICKET: 2, BAD: 8}),
 )
 
-_LOST_GPU_HOURS = stat(
+LOST_GPU_HOURS: Final = stat(
     "GPU-hours lost",
     """
     Lost GPUs integrated over the time range of the dashboard: what faults have cost so far. Times without
     rules count as no loss.
     """,
-    f"sum_over_time(max({lost_gpus(JOB)})[$__range:1m]) / 60 or vector(0)",
+    f"sum_over_time(max({lost_gpus(JOB)})[$__range:1m]) / 60 or {_WATCHED}",
     unit=COUNT,
     decimals=1,
 )
 
-_RANKS = stat(
-    "Ranks connected",
+CONNECTED: Final = stat(
+    "Ranks",
     """
     Ranks whose producer speaks to its exporter. Fewer than the job has: the others are listed as
     ArgusRankMissing, and nothing is said of a group of which less than half report.
     """,
     f"max(job:argus_ranks:count{{{JOB}}})",
     unit=EXACT,
-    no_value="0",
 )
 
-_PAGES = stat(
-    "Alerts that page",
+PAGES: Final = stat(
+    "Pages",
     """
-    Firing ARGUS alerts with severity page. Above 0 somebody should be at work; who and on what is in the
-    section "Who is to blame", with tickets and infos.
+    Firing ARGUS alerts with severity page. Above 0 somebody should be at work; on what is in the tables
+    below, and with tickets in the next section.
     """,
-    f'count(ALERTS{{{ALERTS}, alertstate="firing", severity="page"}}) or vector(0)',
+    f'count(ALERTS{{{ALERTS}, alertstate="firing", severity="page"}}) or {_WATCHED}',
     unit=COUNT,
     thresholds=steps(GOOD, {BAD: 1}),
-)
-
-SECTION: Final = Section(
-    1,
-    "State and cost",
-    [
-        Line(
-            4,
-            [
-                (4, _L1_CLASS),
-                (4, _LOST),
-                (4, _LOST_GPUS),
-                (3, _AGAINST_HEALTHY),
-                (3, _LOST_GPU_HOURS),
-                (3, _RANKS),
-                (3, _PAGES),
-            ],
-        )
-    ],
 )

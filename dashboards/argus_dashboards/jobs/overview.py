@@ -18,6 +18,8 @@ from argus_dashboards.promql import (
     lost_gpus,
     lost_share,
     state_of_job,
+    with_labels,
+    zero_if,
 )
 from argus_dashboards.theme import (
     BAD,
@@ -26,10 +28,12 @@ from argus_dashboards.theme import (
     FACT,
     GOOD,
     NOTICE,
+    RATIO,
     SECONDS,
     STATE_COLOURS_OF_JOB,
     TICKET,
     TIMES,
+    TIMESTAMP,
     codes,
     steps,
 )
@@ -37,6 +41,8 @@ from argus_dashboards.theme import (
 JOBS_SHOWN: Final = 200
 _FIRING = f'ALERTS{{{CLUSTER}, alertname=~"Argus.*", alertstate="firing", severity=~"page|ticket"}}'
 _LOST = lost_gpus(CLUSTER)
+_RANKS = f"max by ({JOB_LABELS}) (job:argus_ranks:count{{{CLUSTER}}})"
+_WATCHED = zero_if(f"job:argus_ranks:count{{{CLUSTER}}}")
 
 STATE: Final = state_of_job(CLUSTER)
 STATE_CODES: Final = codes(STATE_COLOURS_OF_JOB)
@@ -50,13 +56,13 @@ _JOBS = stat(
 _GPUS = stat(
     "GPUs watched",
     "Ranks of all jobs. What the losses beside it are to be compared with.",
-    f"sum(max by ({JOB_LABELS}) (job:argus_ranks:count{{{CLUSTER}}}))",
+    f"sum({_RANKS})",
     unit=EXACT,
 )
 _SLOW = stat(
     "Jobs not well",
     "Jobs that are not stable, or lose 2 % or more. The table says which; begin with what loses most.",
-    f"count(({STATE}) > 0) or vector(0)",
+    f"count(({STATE}) > 0) or {_WATCHED}",
     unit=COUNT,
     thresholds=steps(GOOD, {TICKET: 1}),
 )
@@ -66,28 +72,44 @@ _LOST_NOW = stat(
     GPUs that produce nothing because their job waits, over all jobs; of each job the costliest rank counts.
     Compare it with the price of a GPU-hour before you decide how fast to act.
     """,
-    f"sum({_LOST}) or vector(0)",
+    f"sum({_LOST}) or {_WATCHED}",
     unit=COUNT,
     decimals=1,
-    thresholds=steps(GOOD, {NOTICE: 0.5, TICKET: 2, BAD: 8}),
+)
+_LOST_SHARE = stat(
+    "Share of GPUs lost now",
+    "The same of all GPUs watched. One job of ten that loses a fifth is 2 % here: see the table.",
+    f"(sum({_LOST}) or {_WATCHED}) / sum({_RANKS})",
+    unit=RATIO,
+    decimals=1,
+    thresholds=columns.LOSSES,
 )
 _LOST_HOURS = stat(
     "GPU-hours lost in this range",
     "Lost GPUs of all jobs over the time range: what faults have cost. Choose a week for a report.",
-    f"sum(sum_over_time(({_LOST})[$__range:1m])) / 60 or vector(0)",
+    f"sum(sum_over_time(({_LOST})[$__range:1m])) / 60 or {_WATCHED}",
     unit=COUNT,
     decimals=1,
 )
 _INCIDENTS = stat(
     "Open incidents",
     "Jobs with an ARGUS alert that pages or is a ticket. Alertmanager sends one notification for each.",
-    f"count(count by ({JOB_LABELS}) ({_FIRING})) or vector(0)",
+    f"count(count by ({JOB_LABELS}) ({_FIRING})) or {_WATCHED}",
     unit=COUNT,
     thresholds=steps(GOOD, {TICKET: 1}),
 )
 
 PACE: Final = f'max by ({JOB_LABELS}) ({RECENT}{{{CLUSTER}, total="count"}})'
 _WHOSE = f"{JOB_LABELS}, rank, set, group, cause, team"
+
+_COSTLIEST = (
+    f"topk by ({JOB_LABELS}) (1, max by ({_WHOSE}) (rank:argus_finding:lost_ratio{{{CLUSTER}}}\n"
+    f"  or rank:argus_verdict:active{{{CLUSTER}, {HANGING}}}))"
+)
+_COSTLIEST_NAMED = f'label_replace({_COSTLIEST}, "number", "rank $1", "rank", "(.+)")'
+_PLACE = f"rank:argus_finding:place{{{CLUSTER}}}"
+_WHOM = with_labels("node", f"{JOB_LABELS}, rank", _COSTLIEST_NAMED, _PLACE)
+_TOLD = f'{CLUSTER}, alertname=~"Argus.*", severity=~"page|ticket"'
 
 _EXPRESSIONS = [
     f"topk({JOBS_SHOWN}, {STATE})",
@@ -97,9 +119,10 @@ _EXPRESSIONS = [
     _LOST,
     f"sum_over_time(({_LOST})[$__range:1m]) / 60",
     f"count by ({JOB_LABELS}) ({_FIRING})",
-    f"max by ({JOB_LABELS}) (job:argus_ranks:count{{{CLUSTER}}})",
-    f"topk by ({JOB_LABELS}) (1, max by ({_WHOSE}) (rank:argus_finding:lost_ratio{{{CLUSTER}}}\n"
-    f"  or rank:argus_verdict:active{{{CLUSTER}, {HANGING}}}))",
+    _RANKS,
+    f'label_join({_WHOM}, "whom", "", "number", "set", "group")',
+    f"1000 * min by ({JOB_LABELS}) (ALERTS_FOR_STATE{{{_TOLD}}}\n"
+    f"  and on ({JOB_LABELS}, rank, set, group, cause) {_COSTLIEST})",
 ]
 _JOB_LINK = to_dashboard(JOB, "Open job ${__value.raw}", "training_job=${__value.raw}", keep_job=False)
 
@@ -107,25 +130,26 @@ _TABLE = table(
     "Training jobs",
     f"""
     One row a job; click its name to see why. Sorted by GPUs lost: that is the order to work in; the team of
-    the costliest cause acts. Against healthy above 1.035 the job is slower than it was; a job that was slow
-    from its first step shows 1 there, so look at what it loses too. At most {JOBS_SHOWN} jobs.
+    the costliest cause acts, on the host that is named. Since: when that was first seen.
+    Against healthy above 1.035 the job is slower than it was; a job that was slow from its first step shows 1
+    there, so look at what it loses too. At most {JOBS_SHOWN} jobs.
     """,
     _EXPRESSIONS,
     {
         "training_job": "Job",
         "cluster": "Cluster",
         "Value #A": "State",
-        "Value #B": "Iteration",
-        "Value #C": "Against healthy",
         "Value #D": "Time lost",
         "Value #E": "GPUs lost",
-        "Value #F": "GPU-hours lost",
+        "Value #J": "Since",
+        "whom": "To blame",
+        "node": "Host",
         "cause": "Costliest cause",
         "team": "Team",
-        "rank": "Rank to blame",
-        "set": "or one of set",
-        "group": "or group",
         "Value #G": "Alerts",
+        "Value #C": "Against healthy",
+        "Value #B": "Iteration",
+        "Value #F": "GPU-hours lost",
         "Value #H": "Ranks",
     },
     overrides=[
@@ -137,11 +161,13 @@ _TABLE = table(
             custom__cellOptions={"type": "color-background"},
             custom__width=120,
         ),
-        columns.value("Iteration", SECONDS, steps(FACT)),
+        columns.value("Iteration", SECONDS, steps(FACT), 100),
         columns.value("Against healthy", TIMES, steps(GOOD, {NOTICE: 1.035, TICKET: 1.2, BAD: 1.5}), 140, 2),
-        columns.share("Time lost"),
-        columns.value("GPUs lost", COUNT, steps(GOOD, {NOTICE: 0.5, TICKET: 2, BAD: 8})),
-        columns.value("GPU-hours lost", COUNT, steps(FACT), 140),
+        columns.value("Time lost", RATIO, columns.LOSSES, 100),
+        columns.value("GPUs lost", COUNT, steps(FACT), 100),
+        columns.value("GPU-hours lost", COUNT, steps(FACT), 130),
+        column("Since", unit=TIMESTAMP, custom__width=150, color={"mode": "fixed", "fixedColor": "text"}),
+        columns.HOST,
         columns.TEAM,
         columns.value("Alerts", COUNT, steps(GOOD, {TICKET: 1}), 90, 0),
         columns.value("Ranks", EXACT, steps(FACT), 90, 0),
@@ -154,7 +180,18 @@ SECTION: Final = Section(
     1,
     "All jobs now",
     [
-        Line(4, [(4, one) for one in (_JOBS, _GPUS, _SLOW, _LOST_NOW, _LOST_HOURS, _INCIDENTS)]),
+        Line(
+            4,
+            [
+                (3, _JOBS),
+                (3, _GPUS),
+                (3, _SLOW),
+                (4, _LOST_SHARE),
+                (4, _LOST_NOW),
+                (4, _LOST_HOURS),
+                (3, _INCIDENTS),
+            ],
+        ),
         Line(8, [(24, _TABLE)]),
     ],
 )

@@ -7,8 +7,21 @@ from typing import Final
 from argus_dashboards.kernel.promql import KERNEL, OF_ROLE, P50, P99, POINTS
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import heatmap, lines, stat
-from argus_dashboards.promql import JOB_LABELS, RATE
-from argus_dashboards.theme import BAD, COUNT, EXACT, FACT, GOOD, NOTICE, RATIO, SECONDS, TICKET, TIMES, steps
+from argus_dashboards.promql import JOB_LABELS, RATE, zero_if
+from argus_dashboards.theme import (
+    BAD,
+    COUNT,
+    EXACT,
+    FACT,
+    GOOD,
+    MOST,
+    NOTICE,
+    RATIO,
+    SECONDS,
+    TICKET,
+    TIMES,
+    steps,
+)
 
 _SPENT = f"argus_kernel_duration_seconds_total{{{KERNEL}}}"
 _SHARE = stat(
@@ -24,8 +37,9 @@ _SHARE = stat(
 _PUBLISH = stat(
     "Ranks that publish it",
     "Ranks where it is among the top kernels. Only some of a role: it is slow there, or they do other work.",
-    f"count(count by ({JOB_LABELS}, rank) {P50}) or vector(0)",
+    f"count(count by ({JOB_LABELS}, rank) {P50})",
     unit=EXACT,
+    no_value="none",
 )
 _SPREAD = stat(
     "Slowest rank against the median",
@@ -34,12 +48,11 @@ _SPREAD = stat(
     unit=TIMES,
     decimals=2,
     thresholds=steps(GOOD, {NOTICE: 1.03, TICKET: 1.1, BAD: 1.5}),
-    no_value="no data",
 )
 _FLAGGED = stat(
     "Ranks flagged",
     "Ranks of this role on which L3 finds the kernel anomalous in two of three windows: listed below.",
-    f"count(count by ({JOB_LABELS}, rank) (argus_l3_anomaly{{{KERNEL}}} {OF_ROLE})) or vector(0)",
+    f"count(count by ({JOB_LABELS}, rank) (argus_l3_anomaly{{{KERNEL}}} {OF_ROLE})) or {zero_if(P50)}",
     unit=COUNT,
     thresholds=steps(GOOD, {TICKET: 1}),
 )
@@ -102,8 +115,7 @@ _TIME = lines(
         ("most", f"max(rate({_SPENT}[{RATE}]) {OF_ROLE})"),
     ],
     unit=RATIO,
-    decimals=1,
-    colours={"average": FACT, "most": TICKET},
+    colours={"average": FACT, "most": MOST},
     most_points=POINTS,
 )
 

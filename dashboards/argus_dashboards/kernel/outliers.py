@@ -9,7 +9,7 @@ from argus_dashboards.kernel.promql import KERNEL, OF_ROLE, POINTS
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
 from argus_dashboards.promql import JOB, with_place
-from argus_dashboards.theme import BAD, GOOD, NOTICE, RATIO, SECONDS, steps
+from argus_dashboards.theme import BAD, FACT, GOOD, NOTICE, RATIO, SECONDS, steps
 
 _SHOWN: Final = 10
 _ROWS: Final = 30
@@ -31,7 +31,6 @@ _SHIFTS = lines(
     # Whoever is furthest at the end: a choice made anew at each point would tear the lines.
     [("rank {{rank}}", f"{_SHIFT} and topk({_SHOWN}, abs({_SHIFT_LAST}))")],
     unit=RATIO,
-    decimals=1,
     floor=None,
     limits=steps(GOOD, {NOTICE: 0.03, BAD: 0.1}),
     most_points=POINTS,
@@ -87,10 +86,14 @@ _TABLE = table(
     },
     overrides=[
         columns.RANK,
+        columns.HOST,
+        columns.GPU,
+        columns.STREAM,
+        columns.CAUSE,
         columns.SHIFT_RATIO,
-        columns.value("W1", SECONDS, steps(GOOD), 100),
-        columns.value("p50", SECONDS, steps(GOOD), 100),
-        columns.value("p99", SECONDS, steps(GOOD), 100),
+        columns.value("W1", SECONDS, steps(FACT), 100),
+        columns.value("p50", SECONDS, steps(FACT), 100),
+        columns.value("p99", SECONDS, steps(FACT), 100),
         columns.VERDICT,
     ],
     sort=columns.SHIFT,

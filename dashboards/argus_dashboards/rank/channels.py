@@ -53,7 +53,6 @@ _CPU = lines(
     "Share of a core that ARGUS takes in this process. The budget for all channels together is 1 %.",
     [("{{channel}}", f"max by (channel) (rate(argus_producer_cpu_seconds_total{{{RANKS}}}[{RATE}]))")],
     unit=RATIO,
-    decimals=2,
     limits=steps(GOOD, {BAD: 0.01}),
 )
 

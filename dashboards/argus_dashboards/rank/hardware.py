@@ -9,7 +9,7 @@ from argus_dashboards.panels import lines
 from argus_dashboards.theme import COUNT, FACT, Json
 
 _GPU: Final = 'UUID="$gpu"'
-MEGAHERTZ: Final = "suffix: MHz"
+MEGAHERTZ: Final = "suffix:MHz"
 WATTS: Final = "watt"
 CELSIUS: Final = "celsius"
 

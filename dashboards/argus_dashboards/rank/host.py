@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from argus_dashboards import columns
+from argus_dashboards.current import column
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
 from argus_dashboards.promql import RANKS, RATE
-from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, RATIO, SECONDS, steps
+from argus_dashboards.theme import BAD, COUNT, EXACT, FACT, GOOD, RATIO, SECONDS, steps
 
 _FRAMES: Final = 12
 _SAMPLES = f"argus_stack_samples_total{{{RANKS}}}"
@@ -39,7 +40,7 @@ _TOP_FRAMES = table(
     """,
     [f"topk(20, sum by (thread, frame) (increase({_SAMPLES}[$__range])))"],
     {"thread": "Thread", "frame": "Function", "Value": "Samples"},
-    overrides=[columns.value("Samples", COUNT, steps(FACT), 100, 0)],
+    overrides=[columns.value("Samples", EXACT, steps(FACT), 100, 0), column("Thread", custom__width=130)],
     sort="Samples",
     empty="No stacks of this rank: see the channels below",
 )
@@ -56,7 +57,6 @@ _GC = lines(
         )
     ],
     unit=RATIO,
-    decimals=2,
     limits=steps(GOOD, {BAD: 0.05}),
     empty="No collection was seen",
 )
@@ -68,7 +68,6 @@ _JIT = lines(
     """,
     [("{{compiler}}", f"max by (compiler) (rate(argus_compile_seconds_sum{{{RANKS}}}[{RATE}]))")],
     unit=RATIO,
-    decimals=2,
     limits=steps(GOOD, {BAD: 0.05}),
     empty="Nothing was compiled",
 )
@@ -94,7 +93,6 @@ _VOIDS = lines(
     """,
     [("{{void}}", f"max by (void) (rate(argus_void_seconds_total{{{RANKS}}}[{RATE}]))")],
     unit=RATIO,
-    decimals=1,
 )
 
 SECTION: Final = Section(

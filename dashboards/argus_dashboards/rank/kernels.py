@@ -71,6 +71,7 @@ _TABLE = table(
     },
     overrides=[
         columns.KERNEL,
+        columns.STREAM,
         columns.value("Share of time", RATIO, steps(FACT), 110),
         columns.value("Launches/s", COUNT, steps(FACT), 100),
         columns.value("p50", SECONDS, steps(FACT), 90),
@@ -91,7 +92,6 @@ _COVERAGE = lines(
         ("cutoff", f"max(argus_kernel_cutoff_ratio{{{RANKS}}})"),
     ],
     unit=RATIO,
-    decimals=1,
 )
 _TAIL = lines(
     "Events outside every mode",

@@ -13,6 +13,7 @@ from argus_dashboards.theme import (
     FACT,
     FAST_RATIO,
     GOOD,
+    LEAST,
     NOTICE,
     RATIO,
     SECONDS,
@@ -33,7 +34,6 @@ _STACK = lines(
     """,
     [("{{phase}}", f"sum by (phase) (rate({_SPENT}[{RATE}]))")],
     unit=RATIO,
-    decimals=0,
     stacked=True,
     calcs=("lastNotNull", "mean"),
     by_phase=True,
@@ -113,7 +113,7 @@ _ITERATIONS = lines(
         ("job before it became slower", f'max({HEALTHY}{{{JOB}, total="count"}} < Inf)'),
     ],
     unit=SECONDS,
-    colours={"this rank": FACT, "job": GOOD, "job before it became slower": UNKNOWN},
+    colours={"this rank": FACT, "job": LEAST, "job before it became slower": UNKNOWN},
     dashed=["job before it became slower"],
 )
 

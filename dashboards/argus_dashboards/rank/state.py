@@ -14,9 +14,11 @@ from argus_dashboards.promql import (
     RANKS,
     WHOSE,
     against_peers,
+    filled,
     findings,
     named_phases,
     with_labels,
+    zero_if,
 )
 from argus_dashboards.theme import (
     BAD,
@@ -35,14 +37,15 @@ from argus_dashboards.theme import (
     steps,
 )
 
+_WATCHED = zero_if(f"argus_rank_up{{{RANKS}}}")
 _VERDICT = stat(
     "Verdict",
     """
     culprit: this rank makes the job wait; act on it. victim: it waits for another one; leave it alone. none:
-    neither. What was seen of it, and what explains that, is below.
+    neither. What was seen of it, and what explains that, is below. no data: nothing reports the rank.
     """,
     f'max(2 * rank:argus_verdict:active{{{RANKS}, verdict="culprit"}}'
-    f' or rank:argus_verdict:active{{{RANKS}, verdict="victim"}}) or vector(0)',
+    f' or rank:argus_verdict:active{{{RANKS}, verdict="victim"}}) or {_WATCHED}',
     unit=COUNT,
     mappings=codes({"none": GOOD, "victim": FACT, "culprit": BAD}),
     background=True,
@@ -53,7 +56,7 @@ _LOST = stat(
     Share of the job's time that it waits for this rank, by all that the rank is named for. Times the number
     of GPUs: what the rank costs.
     """,
-    f"max(sum by (rank) ({findings(RANKS)})) or vector(0)",
+    f"max(sum by (rank) ({findings(RANKS)})) or {_WATCHED}",
     unit=RATIO,
     decimals=1,
     thresholds=steps(GOOD, {NOTICE: 0.02, TICKET: 0.05, BAD: 0.2}),
@@ -68,7 +71,6 @@ _WORST_PHASE = stat(
     unit=TIMES,
     decimals=2,
     thresholds=steps(GOOD, {NOTICE: NOTICE_RATIO, TICKET: CULPRIT_RATIO, BAD: FAST_RATIO}),
-    no_value="no data",
 )
 _SHIFT = stat(
     "All compute kernels against the role",
@@ -91,7 +93,6 @@ _UP = stat(
     f"max(argus_rank_up{{{RANKS}}})",
     unit=COUNT,
     mappings=codes({"lost": BAD, "connected": GOOD}),
-    no_value="no data",
     background=True,
 )
 
@@ -104,14 +105,14 @@ _WHO = table(
     {
         "rank": "Rank",
         "node": "Host",
-        "gpu_uuid": "GPU",
         "role": "Role",
         "dp": "dp",
         "tp": "tp",
         "pp": "pp",
         "ep": "ep",
+        "gpu_uuid": "GPU",
     },
-    overrides=[columns.GPU],
+    overrides=[columns.rank_number(), columns.GPU, columns.HOST, columns.PLACES],
     empty="No rank of this number reports",
 )
 
@@ -123,12 +124,16 @@ _NAMED = table(
     The runbook of the alert says what to do.
     """,
     [
-        with_labels(
-            "alertname, severity",
-            WHOSE,
-            with_labels("row, phase", WHOSE, findings(RANKS), named_phases(RANKS)),
-            _FIRING,
-            of=findings(RANKS),
+        filled(
+            with_labels(
+                "alertname, severity",
+                WHOSE,
+                with_labels("row, phase", WHOSE, findings(RANKS), named_phases(RANKS)),
+                _FIRING,
+                of=findings(RANKS),
+            ),
+            "alertname",
+            columns.ALL_RUNBOOKS,
         )
     ],
     {
@@ -143,9 +148,10 @@ _NAMED = table(
     overrides=[
         columns.LOST_SHARE,
         columns.text("Told", SEVERITY_COLOURS, 80),
-        columns.words("What it is"),
+        columns.words("What it is", 230),
         columns.TEAM,
         columns.RUNBOOK,
+        columns.CAUSE,
     ],
     sort=columns.LOST,
     empty="Nothing: this rank costs the job no time, or something else explains what it seems to cost",
@@ -180,7 +186,7 @@ _SEEN = table(
         columns.LOST_SHARE,
         columns.words("Looks as if it", 400),
         columns.words("Explained by one that", 400),
-        columns.RANK,
+        columns.rank_number(),
     ],
     sort=columns.LOST,
     empty="Nothing: it works like its peers",
@@ -191,7 +197,7 @@ SECTION: Final = Section(
     "Rank $rank",
     [
         Line(4, [(5, _VERDICT), (5, _LOST), (5, _WORST_PHASE), (5, _SHIFT), (4, _UP)]),
-        Line(6, [(9, _WHO), (15, _NAMED)]),
+        Line(6, [(11, _WHO), (13, _NAMED)]),
         Line(6, [(24, _SEEN)]),
     ],
 )

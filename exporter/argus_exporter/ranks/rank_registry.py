@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
 
 from argus_core import wire
 from argus_exporter.place.topology import Identity
@@ -13,6 +16,18 @@ from argus_exporter.ranks.config import RankConfig
 from argus_exporter.ranks.live import LivePage
 from argus_exporter.ranks.peers import is_trusted, user_name
 from argus_exporter.ranks.rank_state import RankState, StepSink
+
+_DEPARTED: Final = 64
+"""Ranks that are gone, of which it is still known how: those of a whole host, several times over."""
+
+
+@dataclass(frozen=True)
+class Departed:
+    """A rank whose series have ended: who, when (monotonic seconds), and how."""
+
+    identity: Identity
+    at: float
+    how: str
 
 
 class RankRegistry:
@@ -30,6 +45,8 @@ class RankRegistry:
         self.step_sinks: list[StepSink] = []
         """Each is called with every finished step of a rank, and returns at once."""
         self._ranks: dict[tuple[str, int], RankState] = {}
+        self.departed: deque[Departed] = deque(maxlen=_DEPARTED)
+        """The last ones to go, the latest at the end."""
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -49,7 +66,7 @@ class RankRegistry:
         """
         state = self._ranks.get(identity.key)
         if state is not None and not self._goes_on(state, attachment):
-            self._forget(state)
+            self._forget(state, "another process took its place")
             state = None
         if state is None:
             limit = self._config.ranks.limit
@@ -83,22 +100,23 @@ class RankRegistry:
         """A connection ended; with BYE of the one that counts, the rank's series end with the next scrape."""
         state.detach(attachment, said_bye=said_bye)
         if state.left and not state.channels.attachments:
-            self._forget(state)
+            self._forget(state, "its training process said goodbye")
 
     def forget_lost(self) -> None:
         """Drop ranks that were lost `ranks.forget_seconds` ago."""
         limit = self._clock() - self._config.ranks.forget_seconds
         for state in list(self._ranks.values()):
             if state.lost_at is not None and state.lost_at <= limit:
-                self._forget(state)
+                self._forget(state, f"lost, and not back within {self._config.ranks.forget_seconds:.0f} s")
 
     def knows(self, state: RankState) -> bool:
         """Whether the state is still that of a rank, and not one that was forgotten or begun anew."""
         return self._ranks.get(state.identity.key) is state
 
-    def _forget(self, state: RankState) -> None:
+    def _forget(self, state: RankState, how: str) -> None:
         if self.knows(state):
             del self._ranks[state.identity.key]
+            self.departed.append(Departed(state.identity, self._clock(), how))
         state.close()
 
     def __iter__(self) -> Iterator[RankState]:

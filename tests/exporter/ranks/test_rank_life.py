@@ -138,6 +138,9 @@ def test_a_lost_rank_is_forgotten_after_its_time_and_not_before():
     host.ranks.forget_lost()
     assert host.up() == []
     assert not host.ranks.knows(state)
+    [gone] = host.ranks.departed
+    assert (gone.identity, gone.at) == (state.identity, host.now)
+    assert gone.how == "lost, and not back within 300 s"
 
 
 def test_a_lost_rank_that_comes_back_is_the_same():

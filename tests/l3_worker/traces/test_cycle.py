@@ -131,9 +131,12 @@ def test_the_worker_serves_traces_beside_its_metrics(tmp_path: Path) -> None:
         )
         runner: web.AppRunner = await _listen(config, Telemetry(), Health(config))
         try:
-            url = f"http://127.0.0.1:{runner.addresses[0][1]}/traces/llm/2026-11-21/"
-            async with aiohttp.ClientSession() as session, session.get(url) as answer:
-                return answer.status
+            url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            async with aiohttp.ClientSession() as session:
+                async with session.get(url) as start:
+                    assert ("/traces/TRAINING_JOB/" in await start.text()) == serve
+                async with session.get(f"{url}/traces/llm/2026-11-21/") as answer:
+                    return answer.status
         finally:
             await runner.cleanup()
 

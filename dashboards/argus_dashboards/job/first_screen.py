@@ -1,0 +1,35 @@
+"""What whoever is called at night needs, on one screen: state, since when, cost, who, and who not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from argus_dashboards.job import exclusions, findings, iterations, state
+from argus_dashboards.layout import Line, Section
+
+ROWS: Final = 22
+"""Of Grafana's grid, 38 pixels each: what 1,080 lines show below the bars of Grafana and of a browser."""
+
+SECTION: Final = Section(
+    1,
+    "What is wrong, and whose it is",
+    [
+        Line(
+            3,
+            [
+                (4, state.L1_CLASS),
+                (4, iterations.SLOWER_SINCE),
+                (3, state.LOST),
+                (3, state.LOST_GPUS),
+                (3, state.AGAINST_HEALTHY),
+                (3, state.LOST_GPU_HOURS),
+                (2, state.CONNECTED),
+                (2, state.PAGES),
+            ],
+        ),
+        # The text of the card belongs here; the line of graphs then moves to the section on the job's state.
+        Line(7, [(13, findings.RANKS), (11, findings.OTHERS)]),
+        Line(6, [(13, exclusions.BY_CAUSE), (11, exclusions.SETS)]),
+        Line(5, [(13, iterations.ITERATION_TIME), (11, iterations.LOST_BY_CAUSE)]),
+    ],
+)
