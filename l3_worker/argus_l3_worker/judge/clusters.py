@@ -75,13 +75,16 @@ class Explanation:
     agreement: float
 
 
-def split(shifts: Floats, least_gap: float, errors: Floats | None = None) -> Split | None:
+def split(
+    shifts: Floats, least_gap: float, errors: Floats | None = None, differing: Floats | None = None
+) -> Split | None:
     """Cut the ranks at the widest valley between modes of their shifts; None where they are one cluster.
 
     Args:
         shifts: signed log shifts, shape (ranks,); NaN (unknown) belongs to the faster cluster.
         least_gap: distance of the clusters that is worth a word, log units.
         errors: standard errors of the shifts, shape (ranks,): no gap can be surer than what it is between.
+        differing: by what ranks differ within a cluster, shape (ranks,); None: by `shifts`.
     """
     known = np.flatnonzero(~np.isnan(shifts))
     values = shifts[known]
@@ -95,7 +98,8 @@ def split(shifts: Floats, least_gap: float, errors: Floats | None = None) -> Spl
     widest = borders[np.argmax(ascending[borders] - ascending[borders - 1])]
     fast, slow = ascending[:widest], ascending[widest:]
     gap = float(np.median(slow) - np.median(fast))
-    noise = max(_spread(fast), _spread(slow))
+    by_median = values if differing is None else differing[known]
+    noise = max(_spread(by_median[values < slow[0]]), _spread(by_median[values >= slow[0]]))
     if errors is not None:
         noise = max(noise, float(np.median(np.nan_to_num(errors[known]))))
     if gap < least_gap or gap < _LEAST_SEPARATION * noise:

@@ -28,8 +28,8 @@ from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Wind
 # Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
 _COLLECTIVE_EVENTS: Final = 8
 
-_Shifts = dict[tuple[str, str], tuple[Floats, Floats]]
-"""(shift, its error) by kernel and stream, each of shape (ranks,); NaN where unknown."""
+_Shifts = dict[tuple[str, str], Floats]
+"""By kernel and stream: shift of the ranks, its error, shift of medians; shape (3, ranks), NaN unknown."""
 
 
 def judge_groups(
@@ -53,7 +53,7 @@ def judge_groups(
 
 
 def _of_all(scopes: Sequence[RoleTriples], config: JudgeConfig) -> tuple[list[_Shifts], list[Tails]]:
-    """(shift and its error of each pair but collectives, far launches) of the ranks of each scope."""
+    """(shifts of each pair but collectives, far launches) of the ranks of each scope."""
     if not scopes:
         return [], []
     whole, by_scope = merged("", scopes), Segments([len(scope.ranks) for scope in scopes])
@@ -62,12 +62,11 @@ def _of_all(scopes: Sequence[RoleTriples], config: JudgeConfig) -> tuple[list[_S
         if pair.kind == "collective":
             continue
         sizes = np.bincount(by_scope.of_row[pair.ranks], minlength=by_scope.count)
-        found = np.full((2, len(whole.ranks)), np.nan)
-        found[:, pair.ranks] = pair_shift(mode_shifts(pair, config.min_events, Segments(sizes[sizes > 0])))[
-            :2
-        ]
+        found = np.full((3, len(whole.ranks)), np.nan)
+        parts = Segments(sizes[sizes > 0])
+        found[:, pair.ranks] = pair_shift(mode_shifts(pair, config.min_events, parts))
         for of_scope, own in zip(shifts, by_scope.slices, strict=True):
-            of_scope[pair.kernel, pair.stream] = found[0, own], found[1, own]
+            of_scope[pair.kernel, pair.stream] = found[:, own]
     tails = tails_of(whole, by_scope)
     return shifts, [Tails(tails.far[own], tails.launches[own]) for own in by_scope.slices]
 
@@ -85,28 +84,30 @@ def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
 def _judge_scope(scope: RoleTriples, shifts: _Shifts, config: JudgeConfig) -> list[GroupShift]:
     """Clusters of ranks of which compute kernels or copies are slower."""
     ranks = len(scope.ranks)
-    rank_seconds = _rank_seconds(scope)
+    rank_seconds, gap = _rank_seconds(scope), float(np.log1p(config.group_effect))
     splits: list[tuple[PairTriples, Split]] = []
-    summed, weighed, squared = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks)
+    summed, weighed, squared, medians = np.zeros((4, ranks))
     for pair in scope.pairs:
         if pair.kind == "collective" or not _often_enough(pair, ranks, config.min_events):
             continue
-        shift, error = shifts[pair.kernel, pair.stream]
+        shift, error, of_medians = shifts[pair.kernel, pair.stream]
         if pair.kind == "compute":
             seconds = float(np.median(pair.seconds))
             known = ~np.isnan(shift)
             summed[known] += seconds * shift[known]
             squared[known] += (seconds * error[known]) ** 2
+            medians[known] += seconds * of_medians[known]
             weighed[known] += seconds
         if not _counts(pair, rank_seconds, config):
             continue
-        found = split(shift, float(np.log1p(config.group_effect)), error)
+        found = split(shift, gap, error, of_medians)
         if found is not None:
             splits.append((pair, found))
     enough = weighed > 0.5 * weighed.max(initial=0.0)
     overall = np.where(enough, summed / np.maximum(weighed, 1e-300), np.nan)
     errors = np.where(enough, np.sqrt(squared) / np.maximum(weighed, 1e-300), np.nan)
-    whole = split(overall, float(np.log1p(config.group_effect)), errors) if weighed.any() else None
+    differing = np.where(enough, medians / np.maximum(weighed, 1e-300), np.nan)
+    whole = split(overall, gap, errors, differing) if weighed.any() else None
     result: list[GroupShift] = []
     if whole is not None:
         result += _group_shifts(scope, ALL_KERNELS, ALL_KERNELS, GPU_COMPUTE, whole)
