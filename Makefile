@@ -5,10 +5,11 @@ SETUP := .venv/.argus-setup
 TORCH := .venv/.argus-torch
 FRAMEWORKS := .venv/.argus-frameworks
 TRACEML := .venv/.argus-traceml
+HELM := .venv/.argus-helm
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup torch frameworks traceml demo check test prometheus verify lint fmt generate preview preview-grafana dist clean
+.PHONY: all help setup torch frameworks traceml helm chart demo check test prometheus verify lint fmt generate preview preview-grafana dist images clean
 
 all: fmt generate lint test  ## format, generate, lint, test
 
@@ -37,13 +38,21 @@ $(TRACEML): $(TORCH) bench/traceml.txt
 	@PYTHON=$(PYTHON) tools/setup.sh --traceml
 	@touch $@
 
+helm: $(HELM)  ## Helm as a library, for the chart and its tests (once)
+$(HELM): $(SETUP)
+	@PYTHON=$(PYTHON) tools/setup.sh --helm
+	@touch $@
+
+chart: helm  ## the Helm chart into dist/, linted, and compared with what kustomize makes
+	@python -m tools.chart
+
 demo: setup $(if $(filter torch,$(TRAINING)),torch)  ## a slow rank found, routed and explained (KEEP=1, DEMO_SEED=n, TRAINING=torch)
 	@argus-simulator demo --seed $(or $(DEMO_SEED),0) $(if $(KEEP),--keep) $(if $(TRAINING),--training $(TRAINING))
 
 check: lint  ## at every commit, in 3 minutes: lint, types, the tests that are quick and start no server
 	@pytest -q -n 2 --dist worksteal --check $(PYTEST_ARGS)
 
-test: torch $(FRAMEWORKS) lint  ## everything that CI checks; with CI=true a skip that is not in tests/skips.py fails
+test: torch $(FRAMEWORKS) $(HELM) lint  ## everything that CI checks; with CI=true a skip that is not in tests/skips.py fails
 	@pytest -q -n 2 --dist worksteal -m "not e2e" $(PYTEST_ARGS)
 	@pytest -q -m e2e --durations=30 --durations-min=10 $(PYTEST_ARGS)  # alone: real servers and training jobs need the cores
 
@@ -75,8 +84,11 @@ preview: setup  ## dashboards as pages (build/preview) and pictures (docs/img), 
 preview-grafana: setup  ## the same by Grafana's own components, of a faulty and a healthy job, checked (npm, 0.5 GB, into build/grafana)
 	@PYTHONPATH=dashboards:. python -m argus_preview.in_grafana $(PREVIEW_ARGS)
 
-dist: setup  ## wheels and sdist into dist/, checked; the last line is JSON
+dist: setup $(HELM)  ## wheels, sdist, chart and images into dist/, checked; the last line is JSON
 	@python -m tools.dist
+
+images: setup  ## the images of exporter and worker into dist/, of the wheel there, and started
+	@python -m tools.images
 
 clean:  ## remove what the build made
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .run

@@ -58,10 +58,6 @@ def fleet_series(fleet: Fleet) -> Iterator[Series]:
                     yield Series(remote_write.labels_of(name, **labels), 1.0, rising)
         for replica in range(fleet.replicas if fleet.pairs else 0):
             where = {"training_job": "bench", "rank": str(rank), "replica": f"argus-l3-worker-{replica}"}
-            for pair in range(fleet.pairs):
-                for name in ("argus_l3_kernel_w1_seconds", "argus_l3_kernel_shift_ratio"):
-                    labels = where | {"kernel": names[pair], "stream": "compute0"}
-                    yield Series(remote_write.labels_of(name, **labels), float(rng.uniform(0, 0.01)), 0.0)
             for name in ("argus_l3_rank_shift_ratio", "argus_l3_rhythm_divergence"):
                 yield Series(remote_write.labels_of(name, **where), float(rng.uniform(0, 0.01)), 0.0)
 

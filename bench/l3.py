@@ -1,6 +1,6 @@
-"""The worker's speed: W1 scores alone, EROICA's distances, and a whole cycle against a real Prometheus.
+"""The worker's speed: judging a window, W1 and EROICA alone, and a whole cycle against a real Prometheus.
 
-    python -m bench.l3 [--ranks 10000] [--kernels 200] [--pairs 20] [--skip-cycle] [--json]
+    python -m bench.l3 [--ranks 10000] [--role-size 8] [--kernels 200] [--pairs 20] [--skip-cycle] [--json]
 
 Compute alone is CPU time of one core. numpy's share is measured on a few kernels and scaled up; the all-pairs
 method and scipy run on as many ranks as they end with. The last line is JSON.
@@ -26,18 +26,23 @@ import numpy as np
 from scipy.stats import wasserstein_distance
 
 from argus_core import catalogue, native, remote_write
+from argus_l3_worker import cross_checks
 from argus_l3_worker import job as job_module
 from argus_l3_worker.config import Config
+from argus_l3_worker.cross_checks import CrossChecks
 from argus_l3_worker.cycle import CycleReport, Worker
-from argus_l3_worker.job import find
+from argus_l3_worker.job import Found, find
 from argus_l3_worker.judge import eroica
+from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.wasserstein import Mixtures, mean_distances
 from argus_l3_worker.read import fetch, prometheus
-from argus_l3_worker.read.assemble import assemble
+from argus_l3_worker.read.assemble import JobWindow, assemble
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.read.mode_columns import concatenate, decode_modes
+from argus_l3_worker.roles import coordinates_of
 from argus_l3_worker.telemetry import Telemetry
-from argus_l3_worker.triples import Floats
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
+from argus_l3_worker.write import results
 from bench.servers import PrometheusServer
 
 GRID = 256
@@ -118,7 +123,64 @@ def eroica_seconds(ranks: int, functions: int, rng: np.random.Generator) -> floa
     return cpu_seconds(all_functions)
 
 
-def published(ranks: int, pairs: int, stamp: int, rng: np.random.Generator) -> Iterator[bytes]:
+def place_of(rank: int, ranks: int, role_size: int) -> dict[str, str]:
+    """Where a rank is: roles of one size one after the other, up to eight tensor indices a stage."""
+    role = rank // role_size
+    stage, tensor = divmod(role, min(8, max(1, ranks // role_size)))
+    place = {"pp": str(stage), "tp": str(tensor), "dp": str(rank % role_size), "node": f"host{rank // 8}"}
+    return {**place, "role": f"pp{stage}.tp{tensor}", "gpu_uuid": f"GPU-{rank}"}
+
+
+def judged_window(ranks: int, pairs: int, role_size: int, rng: np.random.Generator) -> JobWindow:
+    """What is published, see there, as it is judged."""
+    chips = np.exp(0.005 * rng.standard_normal((ranks, 1)))
+    events, medians = np.array([210.0, 90.0]), np.array([1e-4, 1e-3])
+    tables = []
+    for pair in range(pairs):
+        noise = 1.0 + 0.03 * 1.25 / np.sqrt(events) * rng.standard_normal((ranks, 2))
+        tables.append(medians * (1 + pair / 7) * chips * noise)
+    roles = []
+    for begin in range(0, ranks, role_size):
+        of = [place_of(rank, ranks, role_size) for rank in range(begin, min(begin + role_size, ranks))]
+        own = slice(begin, begin + len(of))
+        everyone: Ints = np.arange(len(of), dtype=np.intp)
+        roles.append(
+            RoleTriples(
+                "bench",
+                of[0]["role"],
+                Window(64, 64),
+                tuple(map(str, range(own.start, own.stop))),
+                tuple(
+                    PairTriples(
+                        f"kernel_{pair}",
+                        "compute0",
+                        everyone,
+                        np.tile(events, (len(of), 1)),
+                        table[own],
+                        table[own] * 1.072,
+                    )
+                    for pair, table in enumerate(tables)
+                ),
+                np.full(len(of), np.nan),
+                coordinates_of(of, ("pp", "tp", "dp", "node")),
+                rng.poisson(pairs, len(of)).astype(float),
+                gpus=tuple(one["gpu_uuid"] for one in of),
+            )
+        )
+    return JobWindow(tuple(roles), (), (), {})
+
+
+def series_of(found: Found) -> int:
+    """Series that a cycle writes of a healthy job: shifts, and the rhythm of each rank."""
+    judgements = [one for one in found.outcomes.values() if isinstance(one, RoleJudgement)]
+    rhythm = CrossChecks("bench", (), dict.fromkeys(found.ranks, 0.0))
+    written = [series for one in judgements for series in results.of_judgement(one, (), (), "")]
+    return len(written) + len(list(cross_checks.series_of(rhythm, "")))
+
+
+def published(
+    ranks: int, pairs: int, role_size: int, stamp: int, rng: np.random.Generator
+) -> Iterator[bytes]:
     """Series of one scrape of all ranks: identity, window, and two modes a pair."""
     chips = np.exp(0.005 * rng.standard_normal(ranks))
     for rank in range(ranks):
@@ -128,7 +190,7 @@ def published(ranks: int, pairs: int, stamp: int, rng: np.random.Generator) -> I
             named = remote_write.labels_of(family.name, **base, **labels)  # noqa: B023, called at once
             return remote_write.encode_series(named, value, stamp)
 
-        yield one(catalogue.RANK_INFO, 1.0, role="pp0.tp0", node=f"host{rank // 8}", dp=str(rank), pp="0")
+        yield one(catalogue.RANK_INFO, 1.0, **place_of(rank, ranks, role_size))
         yield one(catalogue.KERNEL_WINDOW_LAST_STEP, 64.0)
         yield one(catalogue.KERNEL_WINDOW_STEPS, 64.0)
         yield one(catalogue.KERNEL_CUTOFF, 0.002)
@@ -193,7 +255,7 @@ def spent_by(server: PrometheusServer) -> float:
     raise RuntimeError("Prometheus does not tell process_cpu_seconds_total")
 
 
-def whole_cycle(ranks: int, pairs: int, say: Callable[[str], None]) -> dict[str, float]:
+def whole_cycle(ranks: int, pairs: int, role_size: int, say: Callable[[str], None]) -> dict[str, float]:
     """One window of a fleet in a real Prometheus, judged by a worker that knows nothing yet."""
     with tempfile.TemporaryDirectory() as folder:
         server = PrometheusServer(Path(folder)).start()
@@ -201,7 +263,7 @@ def whole_cycle(ranks: int, pairs: int, say: Callable[[str], None]) -> dict[str,
             now = float(int(time.time()))
             pending: list[bytes] = []
             for number, series in enumerate(
-                published(ranks, pairs, round(now * 1000), np.random.default_rng(0))
+                published(ranks, pairs, role_size, round(now * 1000), np.random.default_rng(0))
             ):
                 pending.append(series)
                 if len(pending) == _SERIES_A_REQUEST:
@@ -219,7 +281,7 @@ def whole_cycle(ranks: int, pairs: int, say: Callable[[str], None]) -> dict[str,
             spent = spent_by(server) - spent
         finally:
             server.stop()
-    if len(report.judgements) != 1 or len(report.judgements[0].ranks) != ranks:
+    if sum(len(judgement.ranks) for judgement in report.judgements) != ranks:
         raise RuntimeError(f"the cycle judged something else: {report.abstentions} {report.not_judged[:3]}")
     return {
         "cycle": seconds,
@@ -233,6 +295,7 @@ def whole_cycle(ranks: int, pairs: int, say: Callable[[str], None]) -> dict[str,
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.l3", description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=10_000)
+    parser.add_argument("--role-size", type=int, help="ranks of a role; left out: one role")
     parser.add_argument("--kernels", type=int, default=200)
     parser.add_argument("--pairs", type=int, default=20, help="pairs a rank of the cycle")
     parser.add_argument("--skip-cycle", action="store_true", help="compute alone, no Prometheus")
@@ -267,8 +330,15 @@ def main(argv: list[str] | None = None) -> int:
     measure("one kernel, 1,000 ranks, by ranking", lambda: w1_seconds(1000, 1, rng))
     measure("one kernel, 1,000 ranks, all pairs in numpy", lambda: all_pairs_seconds(1000, rng))
     measure("one kernel, 100 ranks x 300 events, all pairs in scipy", lambda: scipy_seconds(100, 300, rng))
-    whole = {} if options.skip_cycle else whole_cycle(ranks, options.pairs, say)
-    rows += [(f"cycle, {ranks} ranks x {options.pairs} pairs: {what}", whole[what]) for what in whole]
+    role_size = options.role_size or ranks
+    window = judged_window(ranks, options.pairs, role_size, rng)
+    judged: list[Found] = []
+    where = f"{ranks} ranks in roles of {role_size} x {options.pairs} pairs"
+    judge = measure(
+        f"judging, {where}", lambda: cpu_seconds(lambda: judged.append(find(window, Config().judge)))
+    )
+    whole = {} if options.skip_cycle else whole_cycle(ranks, options.pairs, role_size, say)
+    rows += [(f"cycle, {where}: {what}", whole[what]) for what in whole]
     say("")
     if not options.json:
         for what, seconds in rows:
@@ -280,6 +350,8 @@ def main(argv: list[str] | None = None) -> int:
                 "w1_10k_200_numpy_s": round(plain, 2),
                 "w1_100k_20_s": round(large, 2),
                 "eroica_1m_20_s": round(patterns, 2),
+                "judge_s": round(judge, 2),
+                "series_per_healthy_rank": round(series_of(judged[0]) / ranks, 2),
                 **{
                     f"{key}_10k_20_s" if key == "cycle" else f"{key}_s": round(whole[key], 2)
                     for key in ("cycle", "query", "parse", "compute", "prometheus_cpu")

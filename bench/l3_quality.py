@@ -1,11 +1,14 @@
 """What the worker finds and whom it wrongly accuses, on synthetic fleets of any size.
 
-    python -m bench.l3_quality [--seed 0] [--ranks 10000] [--kernels 200] [--cycles 10] [--json]
+    python -m bench.l3_quality [--chip 0.02] [--role-size 8] [--windows 1440] [--seed 0] [--json]
 
-Cases: healthy for ten windows, with and without outliers; one rank 7 % slow; one mode of one kernel 12 %
-slower on one rank; one rank of which 2 % of the launches take far longer; 30 % and 50 % of the ranks slow by
-12 %; a rank that is late to its collectives. A verdict needs two of three windows, as in production. The last
-line is JSON.
+A cell is a day of healthy GPUs that differ (l3_varying.py; each ingredient is a flag), and how many are
+accused; and how many of the GPUs that become 1.1 and 1.05 times slower are named within two hours, where
+chips differ by 3 and by 2 %. `--chip` and `--role-size` choose the cell. Without both all cells are played,
+and the cases of one large role of like chips, which `--cases` plays alone: healthy for ten windows, with
+and without outliers; one rank 7 % slow; one mode of one kernel 12 % slower on one rank; one rank of which 2
+% of the launches take far longer; 30 % and 50 % of the ranks slow by 12 %; a rank that is late to its
+collectives. A verdict needs two of three windows, as in production. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +28,9 @@ from argus_l3_worker.judge.groups import judge_groups
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.triples import RoleTriples
+from bench.l3_cells import EVENTS, a_day, cells, found_share
 from bench.l3_fleet import Faults, Fleet, fleet
+from bench.l3_varying import Varying
 
 CONFIG = JudgeConfig()
 
@@ -190,26 +195,15 @@ def late_rank(of: Fleet, rng: np.random.Generator) -> Outcome:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="bench.l3_quality", description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--ranks", type=int, default=10_000)
-    parser.add_argument("--kernels", type=int, default=200)
-    parser.add_argument("--cycles", type=int, default=10, help="windows of a healthy fleet")
-    parser.add_argument("--json", action="store_true", help="print only the JSON line")
-    options = parser.parse_args(argv)
-
-    def say(text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{text:60}", end="", file=sys.stderr, flush=True)
-
+def cases(ranks: int, kernels: int, cycles: int, seed: int, say: Callable[[str], None]) -> list[Outcome]:
+    """One large role of chips that are nearly alike, and what may be wrong with it."""
     outcomes: list[Outcome] = []
     for outliers in (False, True):
-        made = fleet(options.ranks, options.kernels, options.seed, outliers=outliers, progress=say)
-        rng = np.random.default_rng([options.seed, outliers])
+        made = fleet(ranks, kernels, seed, outliers=outliers, progress=say)
+        rng = np.random.default_rng([seed, outliers])
         suffix = ", 0.3 % outliers" if outliers else ""
         say(f"healthy{suffix}")
-        outcomes.append(healthy(made, rng, options.cycles, f"healthy{suffix}"))
+        outcomes.append(healthy(made, rng, cycles, f"healthy{suffix}"))
         if outliers:
             for case in (slow_rank, one_mode, far_launches, late_rank):
                 say(case.__name__)
@@ -217,22 +211,108 @@ def main(argv: list[str] | None = None) -> int:
             for share in (0.3, 0.5):
                 say(f"{share:.0%} slow")
                 outcomes.append(many_slow(made, rng, share))
-    say("")
-    if not options.json:
-        print(f"{options.ranks} ranks, {options.kernels} kernels, seed {options.seed}")
-        print(f"{'case':38} {'found':>7} {'false':>6} {'s':>6}  detail")
-        for one in outcomes:
-            ratio = f"{one.found}/{one.expected}" if one.expected else "-"
-            print(f"{one.case:38} {ratio:>7} {one.false:>6} {one.seconds:6.0f}  {one.detail}")
+    return outcomes
+
+
+def of_cases(outcomes: list[Outcome]) -> dict[str, float]:
+    """What they come to."""
     found, expected = sum(one.found for one in outcomes), sum(one.expected for one in outcomes)
     false = sum(one.false for one in outcomes)
-    result = {
+    return {
         "false_anomalies": sum(one.false for one in outcomes if not one.expected),
         "precision": round(found / max(found + false, 1), 4),
         "recall": round(found / expected, 4),
     }
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Each ingredient of a cell is a flag."""
+    parser = argparse.ArgumentParser(prog="bench.l3_quality", description=__doc__.splitlines()[0])
+    usual = Varying()
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--chip", type=float, help="deviation of the GPUs' speeds of the healthy cell")
+    parser.add_argument("--role-size", type=int, help="ranks of a role")
+    parser.add_argument("--ranks", type=int, default=usual.ranks)
+    parser.add_argument("--windows", type=int, default=1440, help="of a healthy fleet; 1,440 are a day")
+    parser.add_argument(
+        "--interaction", type=float, default=usual.interaction, help="chip x kernel, of --chip"
+    )
+    parser.add_argument("--noise", type=float, default=usual.noise, help="from window to window")
+    parser.add_argument("--freedom", type=float, default=usual.freedom, help="of Student's t of noise, > 2")
+    parser.add_argument("--temperature", type=float, default=usual.temperature)
+    parser.add_argument("--memory", type=float, default=usual.memory, help="of the temperature, a window")
+    parser.add_argument("--outliers", type=float, default=usual.outliers, help="share of launches")
+    parser.add_argument("--weights", type=float, default=usual.weights, help="of second modes, between ranks")
+    parser.add_argument("--one-model", action="store_true", help="no second model of GPUs")
+    parser.add_argument(
+        "--without", nargs="*", default=[], choices=sorted(EVENTS), help="events that stay away"
+    )
+    parser.add_argument("--skip-found", action="store_true", help="the healthy fleet alone")
+    parser.add_argument("--cases", action="store_true", help="one large role, and no cell")
+    parser.add_argument("--kernels", type=int, default=200, help="of the cases")
+    parser.add_argument("--cycles", type=int, default=10, help="windows of a healthy fleet of the cases")
+    parser.add_argument("--json", action="store_true", help="print only the JSON line")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments().parse_args(argv)
+
+    def say(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{text:76}", end="", file=sys.stderr, flush=True)
+
+    def tell(text: str) -> None:
+        if not options.json:
+            print(text, flush=True)
+
+    result: dict[str, float] = {}
+    one_cell = options.chip is not None or options.role_size is not None
+    if options.cases or not one_cell:
+        outcomes = cases(options.ranks, options.kernels, options.cycles, options.seed, say)
+        tell(f"{options.ranks} ranks, {options.kernels} kernels, seed {options.seed}")
+        tell(f"{'case':38} {'found':>7} {'false':>6} {'s':>6}  detail")
+        for one in outcomes:
+            ratio = f"{one.found}/{one.expected}" if one.expected else "-"
+            tell(f"{one.case:38} {ratio:>7} {one.false:>6} {one.seconds:6.0f}  {one.detail}")
+        result |= of_cases(outcomes)
+    if not options.cases:
+        result |= play_cells(options, say, tell)
     print(json.dumps(result))
     return 0
+
+
+def play_cells(
+    options: argparse.Namespace, say: Callable[[str], None], tell: Callable[[str], None]
+) -> dict[str, float]:
+    """The sum of all who are accused in the cells, and the worst share that is found."""
+    like = Varying(
+        ranks=options.ranks,
+        interaction=options.interaction,
+        noise=options.noise,
+        temperature=options.temperature,
+        memory=options.memory,
+        freedom=options.freedom,
+        outliers=options.outliers,
+        weights=options.weights,
+        models=not options.one_model,
+    )
+    events = sorted(set(EVENTS) - set(options.without))
+    accused, found = 0, {"found_x110_at_3": 1.0, "found_x105_at_2": 1.0}
+    sizes = []
+    for chip, size in cells(options.chip, options.role_size):
+        cell = a_day(replace(like, chip=chip, role_size=size), options.windows, options.seed, events, say)
+        accused += cell.accused + cell.groups
+        tell(f"chip {chip:.1%}, roles of {size}: {cell.accused} ranks and {cell.groups} groups accused")
+        for name in cell.names[:20]:
+            tell(f"    {name}")
+        sizes.append(size)
+    for size in dict.fromkeys(sizes if not options.skip_found else []):
+        for key, factor, chip in (("found_x110_at_3", 1.1, 0.03), ("found_x105_at_2", 1.05, 0.02)):
+            share = found_share(replace(like, chip=chip, role_size=size), factor, options.seed, say)
+            found[key] = min(found[key], share)
+            tell(f"x{factor}, chip {chip:.0%}, roles of {size}: {share:.2f} named within two hours")
+    return {"accused": accused} | ({} if options.skip_found else found)
 
 
 if __name__ == "__main__":

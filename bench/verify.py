@@ -15,6 +15,7 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -152,9 +153,13 @@ def l3(_: Options) -> Iterator[Promise]:
     yield at_most("W1, 10,000 ranks x 200 kernels", result["w1_10k_200_s"], 10, " s")
     yield at_most("EROICA, 1,000,000 ranks x 20 functions", result["eroica_1m_20_s"], 10, " s")
     yield at_most("L3 cycle, 10,000 ranks x 20 pairs", result["cycle_10k_20_s"], 60, " s")
-    quality = benchmark("bench.l3_quality")
+    quality = benchmark("bench.l3_quality", "--cases")
     yield at_most("L3: healthy fleets accused", quality["false_anomalies"], 0)
     yield at_least("L3: faults found", quality["recall"], 1.0)
+    day = benchmark("bench.l3_quality", "--chip", "0.02", "--role-size", "8")
+    yield at_most("L3: accused in a day of 10,240 ranks, chips 2 % apart, roles of 8", day["accused"], 0)
+    yield at_least("L3: x1.1 found in two hours, chips 3 % apart", day["found_x110_at_3"], 0.9)
+    yield at_least("L3: x1.05 found in two hours, chips 2 % apart", day["found_x105_at_2"], 0.85)
 
 
 def dashboards(_: Options) -> Iterator[Promise]:
@@ -225,6 +230,16 @@ def long_forms(_: Options) -> Iterator[Promise]:
     yield passing_tests("manifests by the reference jsonnet", "tests/deploy/test_mixin_import.py")
 
 
+def dist(_: Options) -> Iterator[Promise]:
+    """What goes to machines without a checkout, the images too, which `make test` leaves out."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = benchmark("tools.dist", "--output", folder)
+    older = tuple(map(int, result["glibc"].split("."))) <= (2, 28)
+    yield Promise("wheel: glibc that its libraries need", result["glibc"], "<= 2.28", older)
+    for what in ("chart_objects_equal", "image_serves"):
+        yield Promise(f"dist: {what}", str(result[what]), "True", result[what] is True)
+
+
 def play(_: Options) -> Iterator[Promise]:
     """Jobs in virtual time, against the same jobs on the real stack."""
     result = benchmark("bench.play.compare")
@@ -287,6 +302,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "blame": blame,
     "l3": l3,
     "regression": regression,
+    "dist": dist,
     "long_forms": long_forms,
     "rules_alone": rules_alone,
     "rules": rules,

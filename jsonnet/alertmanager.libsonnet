@@ -34,8 +34,9 @@ local duration = import 'lib/duration.libsonnet';
   // workingHours: intervals in which tickets are sent; []: always.
   // maintenance: intervals in which nothing is sent at all; []: no such interval.
   // globals: Alertmanager's `global` section.
+  // templates: where those of the messages are.
   // jobLabels: what makes a job one job, as in the rules.
-  new(receivers, timing=self.production, workingHours=[], maintenance=[], globals={}, jobLabels=rules._config.jobLabels)::
+  new(receivers, timing=self.production, workingHours=[], maintenance=[], globals={}, templates='templates/*.tmpl', jobLabels=rules._config.jobLabels)::
     local name(to) = 'argus-%(team)s-%(severity)s' % to;
     local byTeam = [
       { team: team, severity: severity }
@@ -53,7 +54,7 @@ local duration = import 'lib/duration.libsonnet';
     };
     {
       [if globals != {} then 'global']: globals,
-      templates: ['templates/*.tmpl'],
+      templates: [templates],
       [if workingHours + maintenance != [] then 'time_intervals']: [
         { name: interval.name, time_intervals: interval.when }
         for interval in [

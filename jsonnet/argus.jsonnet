@@ -54,5 +54,12 @@ rules {
   'alertmanager/alertmanager.slack.yaml': alertmanager.new(slack),
   'alertmanager/alertmanager.pagerduty.yaml': alertmanager.new(pagerduty),
   'alertmanager/alertmanager.email.yaml': alertmanager.new(email, globals=mailServer),
+  // For a tenant of Mimir or Cortex, whose Alertmanager reads no file and knows templates by their bare name.
+  'deploy/scale-out/alertmanager-tenant.yaml': alertmanager.new(
+    function(team, severity)
+      receive.inline(slack)(team, severity)
+      + (if severity == 'page' then receive.inline(pagerduty)(team, severity) else {}),
+    templates='argus.tmpl',
+  ),
   'alertmanager/alertmanager.test.yaml': alertmanager.new(receive.webhook(placeholder), timing=alertmanager.quick),
 }

@@ -13,10 +13,15 @@ local version = import 'lib/version.libsonnet';
 {
   defaults:: {
     namespace: 'argus',
+    // Names of the objects of each, and of the role by which Prometheus finds pods.
+    exporter: 'argus-exporter',
+    worker: 'argus-l3-worker',
+    discovery: 'argus-prometheus-discovery',
     // Where Prometheus runs, by whose name, and how pods reach it.
     monitoring: 'monitoring',
     prometheusAccount: 'prometheus-k8s',
     prometheusUrl: 'http://prometheus-operated.monitoring.svc:9090',
+    prometheusPort: 9090,
     exporterImage: 'argus-exporter:' + version,
     workerImage: 'argus-l3-worker:' + version,
     // Nodes that train, and what keeps others off them.
@@ -33,7 +38,8 @@ local version = import 'lib/version.libsonnet';
   found:: { label: { 'argus-exporter': 'true' }, port: 'argus-metrics' },
 
   new(mixin, overrides={}):: {
-    local config = $.defaults + overrides + { found: $.found, scrapeInterval: mixin._config.scrapeInterval },
+    local config =
+      $.defaults { scrapeInterval: '%ds' % mixin._config.scrapeInterval } + overrides + { found: $.found },
 
     rules:: operator.rules(config, mixin),
     podMonitors:: operator.podMonitors(config),

@@ -1,11 +1,12 @@
-"""`make dist`: a wheel with the native libraries, one without, and an sdist, in dist/.
+"""`make dist`: wheels with and without the native libraries, sdist, Helm chart and images, in dist/.
 
-    python -m tools.dist [--output FOLDER]
+    python -m tools.dist [--output FOLDER] [--no-images]
 
 Both wheels are built from the unpacked sdist, so what is missing there is found. Then all is checked: the
 sdist has what git has; both libraries load on glibc 2.28; the wheel, in a fresh virtual environment and away
-from a checkout, runs its commands and finds its libraries; Debian 11, from its own packages, loads them. The
-last line is one of JSON.
+from a checkout, runs its commands and finds its libraries; Debian 11, from its own packages, loads them; the
+chart installs what kustomize does (tools/chart.py), and images that have the wheel serve (tools/images.py).
+The last line is one of JSON; what could not be tried here is null in it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from argus_core.injection import needs_glibc
+from tools import chart, images
 from tools.debian_11 import Debian11, Unavailable
 from tools.generate_version import ROOT, declared
 
@@ -54,15 +56,19 @@ class Refused(Exception):
     """What was made is not what it should be: one line."""
 
 
-def make(output: Path) -> dict[str, object]:
+def make(output: Path, with_images: bool = True) -> dict[str, object]:
     """Make and check everything; what was measured.
+
+    Args:
+        output: where to put it.
+        with_images: the images too, which take longer than all else.
 
     Raises:
         Refused: something is wrong with what was made, or a tool failed, whose output was shown.
     """
     version = declared()
     output.mkdir(parents=True, exist_ok=True)
-    for old in output.glob("argus_for_prometheus-*"):
+    for old in (*output.glob("argus_for_prometheus-*"), *output.glob("argus-*")):
         old.unlink()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
@@ -88,8 +94,40 @@ def make(output: Path) -> dict[str, object]:
             "pure_wheel_mb": _megabytes(pure),
             "sdist": sdist.name,
             "sdist_mb": _megabytes(sdist),
+            **make_chart(output),
+            **(make_images(wheel, output) if with_images else {"image_serves": None}),
             "seconds": round(time.monotonic() - began),
         }
+
+
+def make_chart(output: Path) -> dict[str, object]:
+    """The Helm chart, and whether it installs what kustomize does.
+
+    Raises:
+        Refused: it does not, or there is no Helm.
+    """
+    try:
+        archive, differing = chart.make(output)
+    except chart.Refused as problem:
+        raise Refused(str(problem)) from problem
+    if differing:
+        raise Refused(f"{archive.name} is not what kustomize makes: {'; '.join(differing)}")
+    return {"chart": archive.name, "chart_mb": _megabytes(archive), "chart_objects_equal": True}
+
+
+def make_images(wheel: Path, output: Path) -> dict[str, object]:
+    """The images, and whether they serve; null where they cannot be made or started.
+
+    Raises:
+        Refused: one does not do what it should.
+    """
+    try:
+        return images.make(wheel, output)
+    except images.Unavailable as problem:
+        print(f"dist: no images: {problem}", file=sys.stderr)
+        return {"image_serves": None}
+    except images.Refused as problem:
+        raise Refused(str(problem)) from problem
 
 
 def build_wheel(source: Path, folder: Path, environment: Mapping[str, str] | None = None) -> Path:
@@ -233,8 +271,10 @@ def _megabytes(file: Path) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.dist", description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "dist", help="where to put them (dist/)")
+    parser.add_argument("--no-images", action="store_true", help="all but the images")
+    options = parser.parse_args()
     try:
-        measured = make(parser.parse_args().output.resolve())
+        measured = make(options.output.resolve(), with_images=not options.no_images)
     except Refused as problem:
         print(f"dist: {problem}", file=sys.stderr)
         return 1

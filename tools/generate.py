@@ -7,6 +7,7 @@ import sys
 from tools import (
     generate_alert_page,
     generate_causes,
+    generate_chart,
     generate_coverage,
     generate_dashboards,
     generate_deploy,
@@ -15,6 +16,7 @@ from tools import (
     generate_gpu_day,
     generate_native,
     generate_rules,
+    generate_scale_out,
     generate_scenarios,
     generate_series_page,
     generate_version,
@@ -29,6 +31,7 @@ if __name__ == "__main__":
             generate_rules,
             generate_alert_page,
             generate_causes,
+            generate_chart,
             generate_coverage,
             generate_dashboards,
             generate_deploy,  # reads what the dashboards became
@@ -36,6 +39,7 @@ if __name__ == "__main__":
             generate_frameworks,
             generate_gpu_day,
             generate_native,
+            generate_scale_out,  # counts the rules
             generate_scenarios,
             generate_series_page,  # reads what the dashboards became, and the pages
         )

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this checkout once: .venv with the packages, and the Prometheus tools from Debian.
-# Usage: tools/setup.sh [--torch|--frameworks|--traceml]
-# (PyTorch for the training tests; what real programs import; what bench.overhead measures beside ARGUS)
+# Usage: tools/setup.sh [--torch|--frameworks|--traceml|--helm]
+# (PyTorch for the training tests; what real programs import; what bench.overhead measures beside ARGUS; Helm)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -76,6 +76,10 @@ install_apart() {
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$VENV/$1" -r "$2"
 }
 case "${1:-}" in
+  --helm)
+    helm=$(sed -n 's/^chart = \["\(.*\)"\]$/\1/p' pyproject.toml)
+    say "installing $helm"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$helm" ;;
   --frameworks) install_apart frameworks tests/frameworks/packages.txt ;;
   --traceml) install_apart traceml bench/traceml.txt ;;
 esac

@@ -77,7 +77,8 @@ def flagged_in_a_resampled_trace(trace: Durations, seed: int) -> Table:
         for _ in range(_SEEDS):
             for pair in _judged(trace, ranks, rng).pairs:
                 for name, alpha in (("1.5 IQR", 1.5), ("3 IQR", 3.0)):
-                    flagged[name].append(float((pair.w1_seconds > upper_fence(pair.w1_seconds, alpha)).any()))
+                    of_ranks = pair.w1.seconds if pair.w1 is not None else np.zeros(1)
+                    flagged[name].append(float((of_ranks > upper_fence(of_ranks, alpha)).any()))
                 flagged["evidence"].append(float((pair.evidence != 0.0).any()))
         rows[f"{ranks} ranks"] = {name: float(np.mean(each)) for name, each in flagged.items()}
     return Table("Resampled from one real trace: share of kernels with a rank that is flagged", rows)

@@ -12,7 +12,8 @@ from argus_core.modes import find_modes
 from argus_l3_worker.judge.clusters import split
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.role_judgement import significant
-from argus_l3_worker.judge.shifts import mode_shifts, robust_deviation
+from argus_l3_worker.judge.segments import robust_deviation
+from argus_l3_worker.judge.shifts import mode_shifts
 from argus_l3_worker.judge.wasserstein import Mixtures, mean_distances, upper_fence
 from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.triples import Bools, Floats

@@ -150,7 +150,9 @@ def flagged_among_healthy(seed: int) -> Iterator[Table]:
         flagged = {}
         for alpha in (1.5, 3.0):
             beyond = sum(
-                int((pair.w1_seconds > upper_fence(pair.w1_seconds, alpha)).sum()) for pair in judgement.pairs
+                int((pair.w1.seconds > upper_fence(pair.w1.seconds, alpha)).sum())
+                for pair in judgement.pairs
+                if pair.w1 is not None
             )
             flagged[f"W1 beyond Q3 + {alpha:g} IQR"] = {"share of pairs": beyond / pairs}
         evidence = sum(int((pair.evidence != 0.0).sum()) for pair in judgement.pairs)

@@ -399,26 +399,35 @@ TRACE_DROPPED = _trace(
 )
 
 
-def _worker(name: str, labels: tuple[str, ...], help_: str, *, rank: bool = True) -> Family:
+def _worker(
+    name: str, labels: tuple[str, ...], help_: str, *, rank: bool = True, optional: tuple[str, ...] = ()
+) -> Family:
     base = RANK if rank else ("training_job",)
-    return Family(name, "gauge", base + labels, help_, "worker", optional_labels=("replica",))
+    return Family(name, "gauge", base + labels, help_, "worker", optional_labels=(*optional, "replica"))
 
 
 L3_KERNEL_W1 = _worker(
     "argus_l3_kernel_w1_seconds",
     _KERNEL,
-    "Mean Wasserstein-1 distance of the rank's duration distribution to those of its role.",
+    "Mean Wasserstein-1 distance of the rank's duration distribution to those of its role. Of kernels with "
+    "an anomaly: the ranks that have it, and those furthest away.",
 )
 L3_KERNEL_W1_FENCE = _worker(
     "argus_l3_kernel_w1_fence_seconds",
     ("role", *_KERNEL),
-    "Upper Tukey fence of the role's W1 scores: Q3 + alpha (Q3 - Q1).",
+    "Upper Tukey fence of the W1 scores of all ranks of the role: Q3 + alpha (Q3 - Q1).",
+    rank=False,
+)
+L3_KERNEL_W1_IQR = _worker(
+    "argus_l3_kernel_w1_iqr_seconds",
+    ("role", *_KERNEL),
+    "Interquartile range of the W1 scores of all ranks of the role: Q3 - Q1.",
     rank=False,
 )
 L3_KERNEL_SHIFT = _worker(
     "argus_l3_kernel_shift_ratio",
     _KERNEL,
-    "Signed shift of the kernel's modes against the role's median; 0.1 is 10 % slower.",
+    "Signed shift of the kernel's modes against the role's median; 0.1 is 10 % slower. Of the same ranks.",
 )
 L3_ANOMALY = _worker(
     "argus_l3_anomaly",
@@ -432,7 +441,11 @@ L3_GROUP_SHIFT = _worker(
     rank=False,
 )
 L3_RANK_SHIFT = _worker(
-    "argus_l3_rank_shift_ratio", (), "Time-weighted signed shift of all the rank's compute kernels."
+    "argus_l3_rank_shift_ratio",
+    ("role",),
+    "Time-weighted signed shift of all the rank's compute kernels against its role. What it was over the "
+    "last hours is what the GPU is compared with, beside its peers.",
+    optional=("gpu_uuid",),
 )
 L3_EROICA_DISTANCE = _worker(
     "argus_l3_eroica_distance",

@@ -15,6 +15,8 @@ from argus_core.process_environment import THREADS
 
 SLOT = "CUDA_INJECTION64_PATH"
 NAME = "libargus_cupti.so"
+REFUSED = ".refused"
+"""What `argus_training.try_library` leaves beside a library that does not load in this image."""
 _VERSION = b"\0GLIBC_"
 
 
@@ -74,8 +76,18 @@ def unfit(library: str) -> tuple[str, str]:
         libc = ""
     kind, _, version = libc.partition(" ")
     if kind == "glibc" and tuple(int(part) for part in version.split(".")[:2]) >= needed:
-        return "", ""
+        return _tried(library)
     return "glibc", "{} needs glibc {}.{}, here is {}".format(library, *needed, libc or "another C library")
+
+
+def _tried(library: str) -> tuple[str, str]:
+    """What a trial of it left; empty: it loads, or was not tried."""
+    try:
+        with open(library + REFUSED, encoding="utf-8", errors="replace") as file:
+            why = file.read(300).strip()
+    except OSError:
+        return "", ""
+    return "load", f"{library} does not load in this image: {why}"
 
 
 def needs_glibc(library: str) -> tuple[int, int]:

@@ -71,4 +71,17 @@ local of(team, severity) = std.join('-', std.filter(function(part) part != '', [
     [if user != '' then 'smtp_auth_username']: user,
     [if user != '' then 'smtp_auth_password_file']: secrets + '/smtp-password',
   },
+
+  // Where no file can be named (tenants of Mimir and Cortex): the secret itself, here as REPLACE-NAME-OF-THE-FILE.
+  inline(receiver):: function(team, severity)
+    local isFile(field) = std.endsWith(field, '_file');
+    local plain(field) = if isFile(field) then std.strReplace(field, '_file', '') else field;
+    local secret(file) = local parts = std.split(file, '/'); 'REPLACE-' + parts[std.length(parts) - 1];
+    local value(field, given) =
+      if !isFile(field) then given
+      else if plain(field) == 'api_url' then 'https://hooks.example.com/' + secret(given)
+      else secret(given);
+    local filled(config) = { [plain(field)]: value(field, config[field]) for field in std.objectFields(config) };
+    local made = receiver(team, severity);
+    { [kind]: [filled(config) for config in made[kind]] for kind in std.objectFields(made) },
 }

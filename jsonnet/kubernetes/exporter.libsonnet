@@ -1,5 +1,6 @@
 // One exporter for each GPU host. Training pods of the host reach its socket through a folder of the host.
 local common = import 'common.libsonnet';
+// Of the container, and of its files in overlays; the objects' name is `config.exporter`.
 local name = 'argus-exporter';
 
 {
@@ -24,32 +25,32 @@ local name = 'argus-exporter';
       { name: 'argus-scratch', mountPath: '/tmp' },
     ],
   },
-  volumes:: [
-    { name: 'argus-config', configMap: { name: name } },
+  volumes(map):: [
+    { name: 'argus-config', configMap: { name: map } },
     { name: 'argus-scratch', emptyDir: { sizeLimit: '64Mi' } },
   ],
 
   objects(config):: [
-    common.account(name),
+    common.account(config.exporter),
     {
       apiVersion: 'apps/v1',
       kind: 'DaemonSet',
-      metadata: common.metadata(name),
+      metadata: common.metadata(config.exporter),
       spec: {
-        selector: { matchLabels: { 'app.kubernetes.io/name': name } },
+        selector: { matchLabels: { 'app.kubernetes.io/name': config.exporter } },
         // Producers wait for nobody and send their names again: all hosts at once lose nothing.
         updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: '10%' } },
         template: {
-          metadata: { labels: common.metadata(name).labels + config.found.label },
+          metadata: { labels: common.metadata(config.exporter).labels + config.found.label },
           spec: {
-            serviceAccountName: name,
+            serviceAccountName: config.exporter,
             automountServiceAccountToken: false,
             nodeSelector: config.nodeSelector,
             tolerations: config.tolerations,
             // The owner of the host's folder; without capabilities it is root in name only.
             securityContext: { runAsUser: 0, runAsGroup: 0, seccompProfile: { type: 'RuntimeDefault' } },
             containers: [$.container(config) { securityContext: common.confined }],
-            volumes: $.volumes + [
+            volumes: $.volumes(config.exporter) + [
               { name: 'argus-socket', hostPath: { path: config.socketFolder, type: 'DirectoryOrCreate' } },
             ],
           },

@@ -4,7 +4,7 @@ local common = import 'common.libsonnet';
 {
   objects(config)::
     local from(namespace) = { namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': namespace } } };
-    local worker = { podSelector: { matchLabels: { 'app.kubernetes.io/name': 'argus-l3-worker' } } };
+    local worker = { podSelector: { matchLabels: { 'app.kubernetes.io/name': config.worker } } };
     local policy(name, spec) = {
       apiVersion: 'networking.k8s.io/v1',
       kind: 'NetworkPolicy',
@@ -17,17 +17,17 @@ local common = import 'common.libsonnet';
     };
     [
       // Scraped by Prometheus; asked for traces by the worker. It calls nobody: stores and remote write need a rule.
-      policy('argus-exporter', {
+      policy(config.exporter, {
         policyTypes: ['Ingress', 'Egress'],
         ingress: [{ from: [from(config.monitoring), worker], ports: [{ port: 9877, protocol: 'TCP' }] }],
         egress: [],
       }),
-      policy('argus-l3-worker', {
+      policy(config.worker, {
         policyTypes: ['Ingress', 'Egress'],
         ingress: [{ from: [from(config.monitoring)], ports: [{ port: 9878, protocol: 'TCP' }] }],
         egress: [
           names,
-          { to: [from(config.monitoring)], ports: [{ port: 9090, protocol: 'TCP' }] },
+          { to: [from(config.monitoring)], ports: [{ port: config.prometheusPort, protocol: 'TCP' }] },
           {
             to: [{ namespaceSelector: {}, podSelector: { matchLabels: config.found.label } }],
             ports: [{ port: 9877, protocol: 'TCP' }],

@@ -26,19 +26,19 @@ local api = 'monitoring.coreos.com/v1';
       spec: {
         namespaceSelector: namespaces,
         selector: { matchLabels: labels },
-        podMetricsEndpoints: [{ port: config.found.port, interval: '%ds' % config.scrapeInterval }],
+        podMetricsEndpoints: [{ port: config.found.port, interval: config.scrapeInterval }],
       },
     };
     [
       // Sidecars live where training does.
-      monitor('argus-exporter', config.found.label, { any: true }),
+      monitor(config.exporter, config.found.label, { any: true }),
       monitor(
-        'argus-l3-worker', { 'app.kubernetes.io/name': 'argus-l3-worker' }, { matchNames: [config.namespace] }
+        config.worker, { 'app.kubernetes.io/name': config.worker }, { matchNames: [config.namespace] }
       ),
     ],
 
   discovery(config)::
-    local name = 'argus-prometheus-discovery';
+    local name = config.discovery;
     [
       {
         apiVersion: 'rbac.authorization.k8s.io/v1',

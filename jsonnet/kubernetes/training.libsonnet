@@ -3,6 +3,7 @@
 local common = import 'common.libsonnet';
 local exporter = import 'exporter.libsonnet';
 local producer = '/argus';
+local image = 'your-training-image';
 local packages = '/opt/argus/lib/python3.11/site-packages';
 
 {
@@ -29,10 +30,18 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
             command: ['cp', '-r', packages + '/argus_core', packages + '/argus_training', producer],
             securityContext: common.confined,
             volumeMounts: [{ name: 'argus-producer', mountPath: producer }],
+          }, {
+            // Loads that library in your image; where it cannot, ranks train without it and say why on /metrics.
+            // Whatever happens here, training starts.
+            name: 'argus-library',
+            image: image,
+            command: ['sh', '-c', 'python3 -I -S "$0"/argus_training/try_library.py "$0"/argus_core/libargus_cupti.so || true', producer],
+            securityContext: common.confined,
+            volumeMounts: [{ name: 'argus-producer', mountPath: producer }],
           }] + sidecars,
           containers: [{
             name: 'train',
-            image: 'your-training-image',
+            image: image,
             command: ['torchrun', '--nproc-per-node=8', 'train.py'],
             env: [
               { name: 'ARGUS_SOCKET', value: socket },
@@ -63,7 +72,7 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
   // With a sidecar: restartPolicy makes it one (Kubernetes 1.29); it starts first and ends with the training.
   withSidecar(config)::
     local sidecar = exporter.container(config) { restartPolicy: 'Always', securityContext: common.confined };
-    job(config, $.socketInPod(config), config.found.label, [sidecar], exporter.volumes + [
+    job(config, $.socketInPod(config), config.found.label, [sidecar], exporter.volumes('argus-exporter') + [
       { name: 'argus-socket', emptyDir: { medium: 'Memory', sizeLimit: '1Mi' } },
     ]),
   // An emptyDir is open to every user, and the exporter listens in no such folder: it makes one of its own in it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -217,8 +217,11 @@ class Worker:
         """(all else that was found, what rules read)."""
         replica, stamp_ms = self._config.replica, round(stamp * 1000)
         series: dict[Labels, float] = {}
+        verdicts_of, shifts_of = _by_job(report.verdicts), _by_job(report.group_shifts)
         for judgement in report.judgements:
-            series.update(results.of_judgement(judgement, replica))
+            name = judgement.training_job
+            found = verdicts_of.get(name, []), shifts_of.get(name, [])
+            series.update(results.of_judgement(judgement, *found, replica))
         series.update(results.of_verdicts(report.verdicts, replica))
         series.update(results.of_group_shifts(report.group_shifts, replica))
         for of_job in report.cross_checks:
@@ -244,6 +247,13 @@ class Worker:
         """With the job's cluster, where its own series have one: rules know a job by both."""
         (cluster, *others) = self._clusters.get(dict(labels).get("training_job", ""), [""])
         return labels if others or not cluster else tuple(sorted((*labels, ("cluster", cluster))))
+
+
+def _by_job(found: Iterable[_Told]) -> dict[str, list[_Told]]:
+    by_job: dict[str, list[_Told]] = {}
+    for one in found:
+        by_job.setdefault(one.training_job, []).append(one)
+    return by_job
 
 
 def _accused_by_rules(matchers: Mapping[str, str]) -> str:

@@ -16,14 +16,17 @@ from argus_core import catalogue
 from argus_core.log import Log
 from argus_l3_worker.config import Config
 from argus_l3_worker.errors import PartialAnswer
+from argus_l3_worker.judge.baseline import own_evidence
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
+from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.judge.tails import of_the_data
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.read.fetch import fetch_window, mean_seconds
+from argus_l3_worker.read.past_shifts import BLOCKS, Gpu, PastShifts
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.read.windows import PublishedWindow, Span, due, published_windows
 from argus_l3_worker.roles import Abstention
@@ -67,7 +70,7 @@ class _RoleState:
 
 
 @dataclass
-class _Found:
+class Found:
     """What one window says."""
 
     outcomes: dict[str, RoleJudgement | Abstention]
@@ -94,6 +97,24 @@ class _Found:
             of_ranks = [shifts[rank] for rank in shift.ranks if rank in shifts]
             if shift.in_tail and of_ranks:
                 self.groups[place] = replace(shift, shift=max(shift.shift, statistics.median(of_ranks)))
+
+    def compare_with_past(self, shifts: PastShifts, judge: JudgeConfig) -> None:
+        """Hold each GPU against what it was itself."""
+        judgements = list(self._judgements())
+        gpus = [(gpu, of.role) for of in judgements for gpu in of.gpus]
+        if not shifts.past or not gpus:
+            return
+        by_role = Segments([len(of.ranks) for of in judgements])
+        unknown = np.full(BLOCKS, np.nan)
+        evidence = own_evidence(
+            np.concatenate([of.rank_shift for of in judgements]),
+            np.array([shifts.recent.get(gpu, np.nan) for gpu in gpus]),
+            np.array([shifts.past.get(gpu, unknown) for gpu in gpus]),
+            by_role,
+            judge,
+        )
+        for of, own in zip(judgements, by_role.slices, strict=True):
+            of.own_evidence[:] = evidence[own]
 
     def _judgements(self) -> Iterator[RoleJudgement]:
         return (one for one in self.outcomes.values() if isinstance(one, RoleJudgement))
@@ -124,6 +145,7 @@ class Job:
         """Last steps of the windows that were judged."""
         self._unmarked_until = 0.0
         self._groups: GroupHistory | None = None
+        self._past = PastShifts()
         self._not_looked_at: tuple[Abstention, ...] = ()
         self.not_judged: tuple[NotJudged, ...] = ()
         self.left_out: tuple[SkippedModes, ...] = ()
@@ -203,7 +225,8 @@ class Job:
             window = await asyncio.to_thread(assemble, job, fetched.samples, judge.coordinates)
             found = await asyncio.to_thread(find, window, judge)
             await self._measure_tails(context.prometheus, next_due, found)
-            self._take(window, found, judge)
+            await self.compare_with_past(context.prometheus, next_due.time, found, context.config)
+            self.take(window, found, judge)
             next_due.judged()
             self.left_out = tuple(
                 SkippedModes(job, reason, modes) for reason, modes in sorted(window.left_out.items())
@@ -213,7 +236,7 @@ class Job:
             context.telemetry.kernels_left_out.labels(job).set(len(fetched.left_out))
         return len(windows)
 
-    async def _measure_tails(self, prometheus: Prometheus, of: _DueWindow, found: _Found) -> None:
+    async def _measure_tails(self, prometheus: Prometheus, of: _DueWindow, found: Found) -> None:
         """Replace how much longer launches in the tail took at least by what they took, where that is known.
 
         Modes say nothing of launches outside of them, the running totals of time do; asked of suspects and of
@@ -231,7 +254,22 @@ class Job:
             middle = statistics.median(usual)
             found.set_tails({rank: math.log(own / middle) for rank, own in mean.items() if own > middle})
 
-    def _take(self, window: JobWindow, found: _Found, judge: JudgeConfig) -> None:
+    async def compare_with_past(
+        self, prometheus: Prometheus, at: float, found: Found, config: Config
+    ) -> None:
+        """Hold each GPU against what it was itself, as this worker or one before it has written.
+
+        Raises:
+            QueryError: Prometheus could not be asked, or answered in part.
+        """
+        accused: set[Gpu] = {
+            (of.gpus[place], of.role) for of in self.judgements for place in np.flatnonzero(of.own_evidence)
+        }
+        await self._past.read(prometheus, self.name, at, config.cycle_seconds, accused)
+        await asyncio.to_thread(found.compare_with_past, self._past, config.judge)
+
+    def take(self, window: JobWindow, found: Found, judge: JudgeConfig) -> None:
+        """The window was judged: what it says counts among the last ones."""
         for gone in self._roles.keys() - found.outcomes.keys():
             del self._roles[gone]
         for name, outcome in found.outcomes.items():
@@ -276,6 +314,7 @@ class Job:
         self._judged.clear()
         self._roles.clear()
         self._groups = None
+        self._past = PastShifts()
 
     def _unmarked_windows(self, config: Config, at: float) -> list[_DueWindow]:
         """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""
@@ -292,11 +331,12 @@ class Job:
         ]
 
 
-def find(window: JobWindow, judge: JudgeConfig) -> _Found:
+def find(window: JobWindow, judge: JudgeConfig) -> Found:
     """All that is judged of one window."""
     outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
-    outcomes |= judge_roles(window.roles, judge, of_the_data(window.roles, judge))
-    return _Found(outcomes, judge_groups(window.roles, judge))
+    tails_of_data = of_the_data(window.roles, judge)
+    outcomes |= judge_roles(window.roles, judge, tails_of_data)
+    return Found(outcomes, judge_groups(window.roles, judge, tails_of_data))
 
 
 def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:

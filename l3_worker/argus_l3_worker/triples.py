@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -67,6 +67,11 @@ class PairTriples:
     def kind(self) -> Kind:
         return kind_of(self.kernel)
 
+    def at(self, rows: Bools) -> PairTriples:
+        """These rows alone."""
+        table = self.ranks[rows], self.count[rows], self.p50[rows], self.p99[rows]
+        return PairTriples(self.kernel, self.stream, *table)
+
     @property
     def events(self) -> Floats:
         """Events a rank, shape (r,)."""
@@ -100,6 +105,7 @@ class RoleTriples:
             rank does not say; None: nobody says.
         work: units of work (tokens, samples) that a rank reports a step of the window, or a second, shape
             (ranks,), NaN where it reports none; None: nobody does.
+        gpus: of each rank, empty where that is unknown.
     """
 
     training_job: str
@@ -111,3 +117,53 @@ class RoleTriples:
     coordinates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tail_events: Floats | None = None
     work: Floats | None = None
+    gpus: tuple[str, ...] = ()
+
+
+def merged(name: str, roles: Sequence[RoleTriples]) -> RoleTriples:
+    """Roles of a job as one; its ranks, and the rows of each pair, are one role after the other."""
+    if len(roles) == 1:
+        return roles[0]
+    parts: dict[tuple[str, str], list[tuple[int, PairTriples]]] = {}
+    offset = 0
+    for role in roles:
+        for pair in role.pairs:
+            parts.setdefault((pair.kernel, pair.stream), []).append((offset, pair))
+        offset += len(role.ranks)
+    names = sorted({key for role in roles for key in role.coordinates})
+    return RoleTriples(
+        roles[0].training_job,
+        name,
+        roles[0].window,
+        tuple(rank for role in roles for rank in role.ranks),
+        tuple(_stacked(of_pair) for of_pair in parts.values()),
+        np.concatenate([role.unpublished for role in roles]),
+        {
+            key: tuple(v for role in roles for v in role.coordinates.get(key, ("",) * len(role.ranks)))
+            for key in names
+        },
+        np.concatenate([_or_unknown(role.tail_events, role) for role in roles]),
+        np.concatenate([_or_unknown(role.work, role) for role in roles]),
+    )
+
+
+def _or_unknown(values: Floats | None, role: RoleTriples) -> Floats:
+    return np.full(len(role.ranks), np.nan) if values is None else values
+
+
+def _stacked(parts: Sequence[tuple[int, PairTriples]]) -> PairTriples:
+    width = max(pair.count.shape[1] for _, pair in parts)
+
+    def padded(values: Floats, how: Literal["constant", "edge"]) -> Floats:
+        missing = width - values.shape[1]
+        return np.pad(values, ((0, 0), (0, missing)), mode=how) if missing else values
+
+    first = parts[0][1]
+    return PairTriples(
+        first.kernel,
+        first.stream,
+        np.concatenate([pair.ranks + offset for offset, pair in parts]),
+        np.concatenate([padded(pair.count, "constant") for _, pair in parts]),
+        np.concatenate([padded(pair.p50, "edge") for _, pair in parts]),
+        np.concatenate([padded(pair.p99, "edge") for _, pair in parts]),
+    )

@@ -35,7 +35,7 @@ def anomalies(stack: Stack, job: str) -> set[str]:
 
 def judged_windows(stack: Stack, job: str) -> float:
     """How many windows rank 0 has published while the worker was scoring the job."""
-    scored = stack.query(f'argus_l3_kernel_w1_seconds{{training_job="{job}",rank="0"}}')
+    scored = stack.query(f'argus_l3_rank_shift_ratio{{training_job="{job}",rank="0"}}')
     step = f'argus_kernel_window_last_step{{training_job="{job}",rank="0"}}'
     return sum(value for _, value in stack.query(f"changes({step}[1h])")) if scored else 0
 

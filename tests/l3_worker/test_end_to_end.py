@@ -41,9 +41,11 @@ def test_once_names_the_slow_rank_and_writes_it_back(
     assert set(by_kernel) == {"all", GEMM[0], FLASH[0], NORM[0]}
     assert by_kernel["all"] == pytest.approx(0.2, abs=0.01)
     ((labels, shift),) = prometheus.query('argus_l3_rank_shift_ratio{rank="3"}', now)
-    assert labels == {"training_job": "llm", "rank": "3"}
+    assert labels == {"training_job": "llm", "rank": "3", "role": "pp0.tp0"}
     assert shift == pytest.approx(0.2, abs=0.01)
-    assert len(prometheus.query("argus_l3_kernel_w1_seconds", now)) == 8 * 5
+    # Of the kernels that deviate, and of no other.
+    assert len(prometheus.query("argus_l3_kernel_w1_seconds", now)) == 8 * 3
+    assert len(prometheus.query("argus_l3_kernel_w1_iqr_seconds > 0", now)) == 3
     ((_, above),) = prometheus.query(
         f'argus_l3_kernel_w1_seconds{{rank="3",kernel="{GEMM[0]}"}} > bool on (kernel, stream) group_left '
         "argus_l3_kernel_w1_fence_seconds",

@@ -46,10 +46,10 @@ def false_episodes(ranks: int, rate: float, seed: int) -> int:
 
 
 def test_a_few_visits_recur_where_nobody_else_is_visited() -> None:
-    """As memory errors do: three of twelve windows, or two where 255 others had none."""
+    """As memory errors do: three of twelve windows, or two where 2,047 others had none."""
     assert found(3) == {"0"}
     assert found(2) == frozenset()
-    assert (found(2, ranks=256), found(1, ranks=256)) == ({"0"}, frozenset())
+    assert (found(2, ranks=2048), found(1, ranks=2048)) == ({"0"}, frozenset())
 
 
 def test_a_few_visits_are_chance_where_others_are_visited_too() -> None:
@@ -58,10 +58,10 @@ def test_a_few_visits_are_chance_where_others_are_visited_too() -> None:
 
 
 @pytest.mark.parametrize("ranks", [16, 64, 256, 1024])
-def test_a_healthy_fleet_is_accused_at_most_once_a_day(ranks: int) -> None:
-    """A day of looks at occurrences that come by chance alone, for each rate: 0.05 a look made 8 episodes."""
+def test_a_healthy_fleet_is_accused_at_most_once_a_week(ranks: int) -> None:
+    """Six days of looks at occurrences that come by chance alone, one for each rate."""
     rates = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
-    assert np.mean([false_episodes(ranks, rate, seed) for seed, rate in enumerate(rates)]) <= 1.0
+    assert sum(false_episodes(ranks, rate, seed) for seed, rate in enumerate(rates)) <= 1
 
 
 def test_an_ill_rank_is_found_within_the_hour() -> None:
@@ -77,7 +77,7 @@ def test_a_rank_that_is_visited_most_of_the_time_recurs_beside_others() -> None:
 
 def test_several_ranks_may_recur() -> None:
     """Each is measured by the others, the bad ones among them."""
-    assert found(7, 7, 7) == {"0", "1", "2"}
+    assert found(8, 8, 8) == {"0", "1", "2"}
 
 
 def test_nothing_recurs_without_visits() -> None:

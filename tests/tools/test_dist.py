@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import dist
+from tools import chart, dist
 
 COMMITTED = "pyproject.toml\nnative/CMakeLists.txt\ndocs/img/card.png\n"
 
@@ -40,10 +40,12 @@ def index(tmp_path: Path) -> None:
 def test_all_is_made_checked_and_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From sdist to Debian 11, as the page of `tools.dist` has it; the last line tells what came of it."""
+    """From sdist to Debian 11 and the chart; the last line tells what came of it. Images: `make verify`."""
     if shutil.which("c++") is None:
         pytest.skip("needs a C++ compiler")
-    monkeypatch.setattr(sys, "argv", ["dist", "--output", str(tmp_path / "dist")])
+    if chart.helm is None:
+        pytest.skip(chart.NEEDS_HELM)
+    monkeypatch.setattr(sys, "argv", ["dist", "--no-images", "--output", str(tmp_path / "dist")])
     assert dist.main() == 0
     measured = json.loads(capsys.readouterr().out.splitlines()[-1])
 
@@ -51,7 +53,8 @@ def test_all_is_made_checked_and_measured(
     assert re.search(r"-py3-none-manylinux_2_28_(x86_64|aarch64)\.whl$", measured["wheel"])
     assert measured["pure_wheel"].endswith("-py3-none-any.whl")
     made = {file.name for file in (tmp_path / "dist").iterdir()}
-    assert made == {measured["wheel"], measured["pure_wheel"], measured["sdist"]}
+    assert made == {measured["wheel"], measured["pure_wheel"], measured["sdist"], measured["chart"]}
+    assert measured["chart_objects_equal"] is True and measured["image_serves"] is None
     assert max(measured["wheel_mb"], measured["sdist_mb"]) < 3.0
     if measured["loads_on_debian_11"] is None:
         pytest.skip("Debian 11's packages cannot be had here")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from argus_core import injection
-from argus_training import injector
+from argus_training import injector, try_library
 
+ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path("/opt/argus/libargus_cupti.so")
 SLOT = "CUDA_INJECTION64_PATH"
 HERE = os.confstr("CS_GNU_LIBC_VERSION")
@@ -145,3 +149,58 @@ def test_the_installed_library_is_found_beside_the_package(
     library.touch()
     assert injector.library_path() in (library, before)
     assert injector.library_path() is not None
+
+
+def tried(library: Path) -> subprocess.CompletedProcess[str]:
+    """As the init container of the manifests does it."""
+    [job] = yaml.safe_load_all((ROOT / "deploy/kubernetes/training/job.yaml").read_text())
+    containers = job["spec"]["template"]["spec"]["initContainers"]
+    [command] = [one["command"] for one in containers if one["name"] == "argus-library"]
+    script = command[2].replace('"$0"/argus_training', str(ROOT / "exporter/argus_training"))
+    script = script.replace('"$0"/argus_core/libargus_cupti.so', str(library))
+    return subprocess.run([*command[:2], script], capture_output=True, text=True, timeout=60)
+
+
+def compiled(source: str, folder: Path) -> Path:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    path = folder / "libargus_cupti.so"
+    command = [compiler, "-shared", "-fPIC", "-x", "c", "-o", str(path), "-"]
+    subprocess.run(command, input=source, text=True, check=True)
+    return path
+
+
+def test_what_loads_in_the_training_image_is_used(tmp_path: Path) -> None:
+    """No note stays; one of an earlier trial goes."""
+    library = compiled("int fine;", tmp_path)
+    (tmp_path / "libargus_cupti.so.refused").write_text("before")
+    assert tried(library).returncode == 0
+    assert injection.place(environ := {}, str(library), alone=True) == ("", "")
+    assert environ == {SLOT: str(library)}
+
+
+def test_what_does_not_load_in_the_training_image_is_left_out(library: Path) -> None:
+    """An ELF file of no machine: training starts, CUDA hears of nothing, the channel has a reason."""
+    done = tried(library)
+    assert done.returncode == 0
+    for environ in ({}, {SLOT: str(library)}):
+        reason, why = injection.place(environ, str(library), alone=True)
+        assert reason == "load" and why.startswith(f"{library} does not load in this image: ")
+        assert why.rpartition("image: ")[2] in done.stderr
+        assert environ == {}
+    assert injector.environment({}, library)[0] == {}
+
+
+def test_a_library_that_kills_whoever_loads_it_is_left_out(tmp_path: Path) -> None:
+    """The note is there before the trial."""
+    source = "#include <stdlib.h>\n__attribute__((constructor)) static void load(void) { abort(); }"
+    library = compiled(source, tmp_path)
+    assert tried(library).returncode == 0
+    reason, why = injection.place({}, str(library), alone=True)
+    assert reason == "load" and why.endswith("the process that tried it ended")
+
+
+def test_the_note_has_one_name() -> None:
+    """The trial stands alone in its file: it runs where nothing of ours can be imported."""
+    assert try_library.REFUSED == injection.REFUSED

@@ -25,7 +25,8 @@ _SHIFTS = lines(
     "Shift of the ranks furthest away",
     f"""
     Signed shift against the role's median, for the {_SHOWN} ranks with the largest. Steadily above 10 % the
-    kernel is slow there; below 0 the rank is faster, which is no fault but may be other work.
+    kernel is slow there; below 0 the rank is faster, which is no fault but may be other work. Empty while no
+    rank or group of ranks has an anomaly in this kernel.
     """,
     # Whoever is furthest at the end: a choice made anew at each point would tear the lines.
     [("rank {{rank}}", f"{_SHIFT} and topk({_SHOWN}, abs({_SHIFT_LAST}))")],
@@ -38,8 +39,8 @@ _W1_LINES = lines(
     "W1 of the ranks furthest away, and the fence",
     f"""
     Mean Wasserstein distance to the other ranks of the role, for the {_SHOWN} largest, with the fence of each
-    role dashed. Above its fence a rank is an outlier. Many ranks just below it: half the role is slow and has
-    moved the fence; see the split below.
+    role and the IQR that it is made of dashed. Above its fence a rank is an outlier. Many ranks just below:
+    half the role is slow and has moved the fence; see the split below. Empty while the kernel has no anomaly.
     """,
     [
         ("rank {{rank}}", f"{_W1} and topk({_SHOWN}, {_W1_LAST})"),
@@ -48,15 +49,20 @@ _W1_LINES = lines(
             f"topk({_SHOWN}, max by (role, stream)"
             f' (argus_l3_kernel_w1_fence_seconds{{{KERNEL}, role=~"$role"}}))',
         ),
+        (
+            "IQR of {{role}}",
+            f"topk({_SHOWN}, max by (role, stream)"
+            f' (argus_l3_kernel_w1_iqr_seconds{{{KERNEL}, role=~"$role"}}))',
+        ),
     ],
     unit=SECONDS,
-    dashed=["/^fence/"],
+    dashed=["/^(fence|IQR)/"],
     most_points=POINTS,
 )
 _TABLE = table(
     "Ranks furthest from their role",
     f"""
-    The {_ROWS} ranks with the largest shift, where they are, and whether L3 calls them anomalous. Ranks that
+    The {_ROWS} ranks with the largest shift where the kernel has an anomaly, and where they are. Ranks that
     share a host or GPU model share the cause. Click a rank for all its phases and kernels.
     """,
     [

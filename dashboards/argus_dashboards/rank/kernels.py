@@ -49,6 +49,7 @@ _TABLE = table(
     f"""
     The {_PAIRS} pairs of kernel and stream with the most time. Shift is against the ranks of the same role: a
     large shift of a kernel with a small share does not matter. All kernels shifted alike: the GPU is slow.
+    Kernels without an anomaly show no shift.
     Click a kernel to see it on all ranks.
     """,
     [

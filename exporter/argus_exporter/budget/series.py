@@ -135,7 +135,7 @@ PER_JOB: Final = frozenset(
 )
 """Families of the exporter that a rank does not multiply."""
 
-_WORKER_A_PAIR: Final = 2
+# Its shift and its rhythm; what a kernel that deviates adds is of some ranks alone.
 _WORKER_A_RANK: Final = 2
 _HOST: Final = 120
 """Of an exporter itself: states and durations of its collectors, traces, process and scrape series."""
@@ -160,7 +160,7 @@ def exported(fleet: Fleet) -> dict[str, float]:
         ),
     }
     hosts = -(-fleet.ranks // fleet.ranks_per_host)
-    worker = fleet.replicas * (_WORKER_A_PAIR * fleet.pairs + _WORKER_A_RANK * (fleet.pairs > 0))
+    worker = fleet.replicas * _WORKER_A_RANK * (fleet.pairs > 0)
     return {name: count * fleet.ranks for name, count in of.items()} | {
         "exporters themselves": float(_HOST * hosts),
         "L3 worker": float(worker * fleet.ranks),

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from argus_core.modes import ModeConfig, find_modes
-from argus_l3_worker.judge.shifts import robust_deviation
+from argus_l3_worker.judge.segments import robust_deviation
 from argus_l3_worker.triples import Bools, Floats, Ints
 
 _LEAST_RANKS: Final = 4

@@ -36,6 +36,11 @@ class JudgeConfig:
         "busy tenth, in the same steps: uneven work",
     )
     rank_effect: float = setting(0.04, "least time-weighted shift of all compute kernels that is an anomaly")
+    own_effect: float = constant(
+        0.035,
+        "least change of all compute kernels against the GPU's own past that is an anomaly: six deviations "
+        "of what temperature makes of an hour (docs/evidence/shifts.md)",
+    )
     censored_effect: float = constant(
         0.25,
         "a pair that most ranks do not publish: least excess over the most it can have taken there; launches "

@@ -18,26 +18,58 @@ from argus_l3_worker.judge.clusters import MANY, OTHERS, VALUES_NAMED, Split, ex
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.links import SlowGroup, slow_groups
+from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.judge.shifts import mode_shifts, pair_shift
-from argus_l3_worker.judge.tails import FAR, explained_by_work, of_the_data, tail_groups, tails_of
+from argus_l3_worker.judge.tails import FAR, Tails, explained_by_work, of_the_data, tail_groups, tails_of
 from argus_l3_worker.judge.verdicts import ALL_KERNELS
 from argus_l3_worker.roles import STAGE, stage_of
-from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window, merged
 
 # Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
 _COLLECTIVE_EVENTS: Final = 8
 
+_Shifts = dict[tuple[str, str], tuple[Floats, Floats]]
+"""(shift, its error) by kernel and stream, each of shape (ranks,); NaN where unknown."""
 
-def judge_groups(roles: Sequence[RoleTriples], config: JudgeConfig) -> list[GroupShift]:
-    """The group shifts of one window. All roles are of one job; those of other windows are compared apart."""
+
+def judge_groups(
+    roles: Sequence[RoleTriples], config: JudgeConfig, tails_of_data: Collection[str] | None = None
+) -> list[GroupShift]:
+    """The group shifts of one window. All roles are of one job; those of other windows are compared apart.
+
+    Args:
+        tails_of_data: see `tails.of_the_data`, which is asked where it is None.
+    """
     found: list[GroupShift] = []
     role_of = {rank: role.role for role in roles for rank in role.ranks}
-    tails_of_data = of_the_data(roles, config)
-    for scope in _scopes(roles):
-        found += _judge_scope(scope, config)
+    if tails_of_data is None:
+        tails_of_data = of_the_data(roles, config)
+    scopes = list(_scopes(roles))
+    for scope, shifts, tails in zip(scopes, *_of_all(scopes, config), strict=True):
+        found += _judge_scope(scope, shifts, config)
         found += _judge_links(scope, role_of, config)
-        found += _judge_tails(scope, tails_of_data, config)
+        found += _judge_tails(scope, tails, tails_of_data, config)
     return found
+
+
+def _of_all(scopes: Sequence[RoleTriples], config: JudgeConfig) -> tuple[list[_Shifts], list[Tails]]:
+    """(shift and its error of each pair but collectives, far launches) of the ranks of each scope."""
+    if not scopes:
+        return [], []
+    whole, by_scope = merged("", scopes), Segments([len(scope.ranks) for scope in scopes])
+    shifts: list[_Shifts] = [{} for _ in scopes]
+    for pair in whole.pairs:
+        if pair.kind == "collective":
+            continue
+        sizes = np.bincount(by_scope.of_row[pair.ranks], minlength=by_scope.count)
+        found = np.full((2, len(whole.ranks)), np.nan)
+        found[:, pair.ranks] = pair_shift(mode_shifts(pair, config.min_events, Segments(sizes[sizes > 0])))[
+            :2
+        ]
+        for of_scope, own in zip(shifts, by_scope.slices, strict=True):
+            of_scope[pair.kernel, pair.stream] = found[0, own], found[1, own]
+    tails = tails_of(whole, by_scope)
+    return shifts, [Tails(tails.far[own], tails.launches[own]) for own in by_scope.slices]
 
 
 def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
@@ -47,56 +79,10 @@ def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
         stages = frozenset(role.coordinates.get(STAGE, ()))
         scopes.setdefault((stage_of(role.role), stages, role.window), []).append(role)
     for (name, _, _), members in scopes.items():
-        yield members[0] if len(members) == 1 else _merged(name, members)
+        yield members[0] if len(members) == 1 else merged(name, members)
 
 
-def _merged(name: str, roles: Sequence[RoleTriples]) -> RoleTriples:
-    offsets = np.cumsum([0, *(len(role.ranks) for role in roles)])
-    parts: dict[tuple[str, str], list[tuple[int, PairTriples]]] = {}
-    for offset, role in zip(offsets, roles, strict=False):
-        for pair in role.pairs:
-            parts.setdefault((pair.kernel, pair.stream), []).append((int(offset), pair))
-    names = sorted({key for role in roles for key in role.coordinates})
-    return RoleTriples(
-        roles[0].training_job,
-        name,
-        roles[0].window,
-        tuple(rank for role in roles for rank in role.ranks),
-        tuple(_stacked(of_pair) for of_pair in parts.values()),
-        np.concatenate([role.unpublished for role in roles]),
-        {
-            key: tuple(v for role in roles for v in role.coordinates.get(key, ("",) * len(role.ranks)))
-            for key in names
-        },
-        np.concatenate([_or_unknown(role.tail_events, role) for role in roles]),
-        np.concatenate([_or_unknown(role.work, role) for role in roles]),
-    )
-
-
-def _or_unknown(values: Floats | None, role: RoleTriples) -> Floats:
-    return np.full(len(role.ranks), np.nan) if values is None else values
-
-
-def _stacked(parts: Sequence[tuple[int, PairTriples]]) -> PairTriples:
-    width = max(pair.count.shape[1] for _, pair in parts)
-
-    def padded(values: Floats, how: str) -> Floats:
-        missing = ((0, 0), (0, width - values.shape[1]))
-        wide: Floats = np.pad(values, missing) if how == "zero" else np.pad(values, missing, mode="edge")
-        return wide
-
-    first = parts[0][1]
-    return PairTriples(
-        first.kernel,
-        first.stream,
-        np.concatenate([pair.ranks + offset for offset, pair in parts]),
-        np.concatenate([padded(pair.count, "zero") for _, pair in parts]),
-        np.concatenate([padded(pair.p50, "edge") for _, pair in parts]),
-        np.concatenate([padded(pair.p99, "edge") for _, pair in parts]),
-    )
-
-
-def _judge_scope(scope: RoleTriples, config: JudgeConfig) -> list[GroupShift]:
+def _judge_scope(scope: RoleTriples, shifts: _Shifts, config: JudgeConfig) -> list[GroupShift]:
     """Clusters of ranks of which compute kernels or copies are slower."""
     ranks = len(scope.ranks)
     rank_seconds = _rank_seconds(scope)
@@ -105,8 +91,7 @@ def _judge_scope(scope: RoleTriples, config: JudgeConfig) -> list[GroupShift]:
     for pair in scope.pairs:
         if pair.kind == "collective" or not _often_enough(pair, ranks, config.min_events):
             continue
-        shift, error = np.full(ranks, np.nan), np.full(ranks, np.nan)
-        shift[pair.ranks], error[pair.ranks] = pair_shift(mode_shifts(pair, config.min_events))
+        shift, error = shifts[pair.kernel, pair.stream]
         if pair.kind == "compute":
             seconds = float(np.median(pair.seconds))
             known = ~np.isnan(shift)
@@ -193,10 +178,9 @@ def _together(slow: Sequence[SlowGroup]) -> SlowGroup:
 
 
 def _judge_tails(
-    scope: RoleTriples, tails_of_data: Collection[str], config: JudgeConfig
+    scope: RoleTriples, tails: Tails, tails_of_data: Collection[str], config: JudgeConfig
 ) -> Iterator[GroupShift]:
     """Hosts and racks with launches far beyond the usual; see tails.py."""
-    tails = tails_of(scope)
     least = np.log1p((FAR - 1.0) * np.nan_to_num(tails.share))
     known = ~(explained_by_work(least, scope.work) | np.isin(scope.ranks, list(tails_of_data)))
     tails = replace(tails, far=np.where(known, tails.far, np.nan))

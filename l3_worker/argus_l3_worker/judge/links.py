@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.shifts import robust_deviation
+from argus_l3_worker.judge.segments import robust_deviation
 from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples
 
 # Label of a stream whose communicator's dimension the exporter knows.

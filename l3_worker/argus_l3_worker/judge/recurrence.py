@@ -13,11 +13,11 @@ from typing import Final
 
 from scipy.special import bdtrc
 
-# Ranks of a job that one look may accuse by chance. The worker looks at each window, up to 1,440 times a day:
-# some 0.7 false episodes a day (0 to 0.9 by rate and size, counted as in tests/l3_worker/test_recurrence.py),
-# where 0.05 made 8. Its price: two of twelve windows are enough in jobs of 230 ranks and more only, where the
-# others' rate is known well; smaller jobs need three.
-_CHANCE: Final = 0.0005
+# Ranks of a job that one look may accuse by chance. The worker looks at each window, up to 10,080 times a
+# week: 0 to 2 false episodes a fleet-week by rate and size, 0.2 on average (simulated, 16 to 1,024 ranks, as
+# in tests/l3_worker/test_recurrence.py), where 0.0005 made 0.75. Its price: two of twelve windows are enough
+# in jobs of 1,150 ranks and more only, where the others' rate is known well; smaller jobs need three.
+_CHANCE: Final = 0.0001
 
 
 @dataclass(frozen=True)

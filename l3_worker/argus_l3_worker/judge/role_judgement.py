@@ -7,18 +7,19 @@ a verdict is decided over windows (verdicts.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
 import numpy as np
 
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.shifts import Deviations, mode_shifts, pair_shift, robust_deviation
+from argus_l3_worker.judge.segments import Segments
+from argus_l3_worker.judge.shifts import deviations, mode_shifts, pair_shift
 from argus_l3_worker.judge.tails import FAR, explained_by_work, rank_excess, tails_of
-from argus_l3_worker.judge.wasserstein import Mixtures, mean_distances, upper_fence
+from argus_l3_worker.judge.wasserstein import Scores, scores
 from argus_l3_worker.roles import AbstainReason, Abstention
-from argus_l3_worker.triples import Bools, Floats, Ints, Kind, PairTriples, RoleTriples, Window
+from argus_l3_worker.triples import Bools, Floats, Ints, Kind, PairTriples, RoleTriples, Window, merged
 
 # Collectives weigh half: they must shift twice as far to say anything.
 _COLLECTIVE_WEIGHT = 0.5
@@ -41,36 +42,53 @@ class PairJudgement:
     """One (kernel, stream) of a role; arrays of shape (ranks that publish it,).
 
     Attributes:
-        ranks: positions in the role's ranks.
+        modes: what was published.
         share: the pair's share of the rank's kernel time.
-        w1_seconds, w1_log: mean W1 to all others; NaN in roles too small for them.
-        fence_seconds, fence_log: upper Tukey fences of these; NaN likewise.
         shift, error: signed log shift of all modes, weighted by time, and its standard error; NaN where too
             little can be compared.
         evidence: signed log shift that counts as an anomaly in this window, 0 where there is none.
         in_tail: the evidence is a p99 alone, not the mode as a whole.
         other_count: the rank ran the kernel another number of times in the same steps: other work.
+        scored: there are enough ranks for the paper's distances.
     """
 
-    kernel: str
-    stream: str
-    kind: Kind
-    ranks: Ints
+    modes: PairTriples
     share: Floats
-    w1_seconds: Floats
-    w1_log: Floats
-    fence_seconds: float
-    fence_log: float
     shift: Floats
     error: Floats
     evidence: Floats
     in_tail: Bools
     other_count: Bools
+    scored: bool
+
+    @property
+    def kernel(self) -> str:
+        return self.modes.kernel
+
+    @property
+    def stream(self) -> str:
+        return self.modes.stream
+
+    @property
+    def kind(self) -> Kind:
+        return self.modes.kind
+
+    @property
+    def ranks(self) -> Ints:
+        """Positions in the role's ranks."""
+        return self.modes.ranks
+
+    @cached_property
+    def w1(self) -> Scores | None:
+        """The paper's distances. Computed when somebody asks, as they decide nothing here."""
+        return scores(self.modes) if self.scored else None
 
     @property
     def beyond_fence(self) -> Bools:
         """The paper's flag: mean W1 above the fence."""
-        flags: Bools = self.w1_seconds > self.fence_seconds
+        if self.w1 is None:
+            return np.zeros(len(self.ranks), dtype=np.bool_)
+        flags: Bools = self.w1.seconds > self.w1.fence_seconds
         return flags
 
 
@@ -86,6 +104,9 @@ class RoleJudgement:
         work_spread: log ratio of the busiest ranks' launches to the least busy ones', 0 where that is no
             evidence of uneven work.
         not_compared: pairs that were not compared, with the reason.
+        gpus: of each rank, empty where that is unknown.
+        own_evidence: log shift against what the GPU itself was in the last hours, 0 where that is no anomaly;
+            see `baseline.py`.
     """
 
     training_job: str
@@ -99,322 +120,343 @@ class RoleJudgement:
     other_work: Bools
     work_spread: float
     not_compared: tuple[tuple[str, str, str], ...]
+    gpus: tuple[str, ...]
+    own_evidence: Floats
 
 
 def judge_roles(
     roles: Sequence[RoleTriples], config: JudgeConfig, tails_of_data: Collection[str] = ()
 ) -> dict[str, RoleJudgement | Abstention]:
-    """Judge all roles of a job: ranks within theirs, by how much ranks of all roles differ."""
-    deviations = Deviations()
-    outcomes = {role.role: judge_role(role, config, tails_of_data, deviations) for role in roles}
-    deviations.pool()
-    for role in roles:
-        first = outcomes[role.role]
-        # Who does not stand out by the role's own deviation does not by a larger one.
-        if isinstance(first, RoleJudgement) and any(
-            evidence.any() for evidence in (first.rank_evidence, *(pair.evidence for pair in first.pairs))
-        ):
-            outcomes[role.role] = judge_role(role, config, tails_of_data, deviations)
-    return outcomes
+    """Compare every pair over the ranks of each role, then the ranks as a whole.
 
-
-def judge_role(
-    role: RoleTriples,
-    config: JudgeConfig,
-    tails_of_data: Collection[str] = (),
-    deviations: Deviations | None = None,
-) -> RoleJudgement | Abstention:
-    """Compare every pair over the role's ranks, then the ranks as a whole.
+    Ranks are judged within their role, by how much ranks of all roles of the job differ.
 
     Args:
         tails_of_data: ranks whose far launches are no evidence; see `tails.of_the_data`.
-        deviations: what is known of other roles; None: the role is alone.
     """
-    deviations = deviations or Deviations()
-
-    def abstain(reason: AbstainReason, detail: str) -> Abstention:
-        return Abstention(role.training_job, role.role, reason, detail)
-
-    ranks = len(role.ranks)
-    if not role.pairs:
-        return abstain("no-kernels", f"none of {ranks} ranks publishes kernel modes")
-    if ranks < 2:
-        return abstain("too-few-ranks", "one rank has no peers to be compared with")
-    rank_seconds = np.zeros(ranks)
-    for pair in role.pairs:
-        rank_seconds[pair.ranks] += pair.seconds
-
-    judged: list[PairJudgement] = []
-    not_compared: list[tuple[str, str, str]] = []
-    for pair in role.pairs:
-        if 2 * len(pair.ranks) <= ranks:
-            result = _judge_censored(pair, role, rank_seconds, config)
+    outcomes: dict[str, RoleJudgement | Abstention] = {}
+    comparable = []
+    for role in roles:
+        if not role.pairs:
+            detail = f"none of {len(role.ranks)} ranks publishes kernel modes"
+            outcomes[role.role] = _abstention(role, "no-kernels", detail)
+        elif len(role.ranks) < 2:
+            detail = "one rank has no peers to be compared with"
+            outcomes[role.role] = _abstention(role, "too-few-ranks", detail)
         else:
-            result = _judge_pair(pair, rank_seconds[pair.ranks], ranks, config, deviations)
-        if isinstance(result, str):
-            not_compared.append((pair.kernel, pair.stream, result))
-        else:
-            judged.append(result)
+            comparable.append(role)
+    return outcomes | (_Comparison(comparable, config).judge(tails_of_data) if comparable else {})
 
-    compute_seconds = sum(_typical_seconds(pair, ranks) for pair in role.pairs if pair.kind == "compute")
-    weights, shifts, errors = _compute_shifts(judged, role)
-    known = np.where(np.isnan(shifts), 0.0, weights[:, None]).sum(axis=0)
-    coverage = float(np.median(known)) / compute_seconds if compute_seconds > 0 else 0.0
-    if coverage < config.min_coverage:
-        return abstain(
-            "too-few-events",
-            f"kernels with {config.min_events} events a mode and more hold {coverage:.0%} of compute time, "
-            f"{config.min_coverage:.0%} are needed: wait for a window with more steps",
+
+def judge_role(
+    role: RoleTriples, config: JudgeConfig, tails_of_data: Collection[str] = ()
+) -> RoleJudgement | Abstention:
+    """A role by itself."""
+    return judge_roles([role], config, tails_of_data)[role.role]
+
+
+def _abstention(role: RoleTriples, reason: AbstainReason, detail: str) -> Abstention:
+    return Abstention(role.training_job, role.role, reason, detail)
+
+
+class _Comparison:
+    """All roles of a job at once: tables have a row for each rank, one role after the other."""
+
+    def __init__(self, roles: Sequence[RoleTriples], config: JudgeConfig) -> None:
+        self._roles, self._config = roles, config
+        self._whole = merged("", roles)
+        self._by_role = Segments([len(role.ranks) for role in roles])
+        self._small = self._by_role.sizes < config.min_ranks
+        ranks = len(self._whole.ranks)
+        self._rank_seconds = np.zeros(ranks)
+        for pair in self._whole.pairs:
+            self._rank_seconds[pair.ranks] += pair.seconds
+        self._own = [{(pair.kernel, pair.stream): pair for pair in role.pairs} for role in roles]
+        self._judged: list[list[PairJudgement]] = [[] for _ in roles]
+        self._not_compared: list[list[tuple[str, str, str]]] = [[] for _ in roles]
+        # Of compute kernels: time of the middle rank of each role, and shifts and their errors.
+        self._weights: list[Floats] = []
+        self._shifts: list[Floats] = []
+        self._errors: list[Floats] = []
+        self._of_medians: list[Floats] = []
+        # What tells other work from slower work: largest evidence of a rank, its share of time, and of that
+        # what ran another number of times; and spreads of work with their weights by role.
+        self._longest, self._busy, self._other_count = np.zeros((3, ranks))
+        self._spreads: list[tuple[Floats, Floats]] = []
+
+    def judge(self, tails_of_data: Collection[str]) -> dict[str, RoleJudgement | Abstention]:
+        """The outcome of each role."""
+        config, by_role, whole = self._config, self._by_role, self._whole
+        compute_seconds = np.zeros(by_role.count)
+        for pair in whole.pairs:
+            seconds = np.zeros(len(whole.ranks))
+            seconds[pair.ranks] = pair.seconds
+            typical = by_role.medians(seconds)  # a rank that does not publish the pair counts as 0
+            if pair.kind == "compute":
+                compute_seconds += typical
+            self._judge_pair(pair, typical)
+        ranks, compared = len(whole.ranks), len(self._weights)
+        weights = np.array(self._weights).reshape(compared, by_role.count)
+        shifts, errors, of_medians = (
+            np.array(rows).reshape(compared, ranks) for rows in (self._shifts, self._errors, self._of_medians)
         )
-    rank_shift = np.full(ranks, np.nan)
-    enough = known >= config.min_coverage * compute_seconds
-    summed = (weights[:, None] * np.nan_to_num(shifts)).sum(axis=0)
-    rank_shift[enough] = summed[enough] / known[enough]
-    # Not in quadrature: what makes a launch long, such as a large sample, does so in all kernels.
-    rank_error = np.full(ranks, np.nan)
-    rank_error[enough] = (weights[:, None] * np.nan_to_num(errors)).sum(axis=0)[enough] / known[enough]
-    rank_evidence = _rank_evidence(rank_shift, rank_error, weights, shifts, config, deviations)
-    # Each far launch took half as long again at least; cycle.py asks what they did take.
-    tails = np.log1p((FAR - 1.0) * rank_excess(tails_of(role), config))
-    tails[explained_by_work(tails, role.work) | np.isin(role.ranks, list(tails_of_data))] = 0.0
-    return RoleJudgement(
-        role.training_job,
-        role.role,
-        role.window,
-        role.ranks,
-        tuple(judged),
-        rank_shift,
-        rank_evidence,
-        tails,
-        _other_work(role, judged, rank_evidence),
-        _work_spread(role, config),
-        tuple(not_compared),
-    )
+        by_rank = weights[:, by_role.of_row]
+        known = np.where(np.isnan(shifts), 0.0, by_rank).sum(axis=0)
+        coverage = by_role.medians(known) / np.where(compute_seconds > 0.0, compute_seconds, np.inf)
+        covered = coverage >= config.min_coverage
+        enough = known >= config.min_coverage * compute_seconds[by_role.of_row]
+        enough &= by_role.chosen(covered)
+        total = np.where(enough, known, np.nan)
+        rank_shift = (by_rank * np.nan_to_num(shifts)).sum(axis=0) / total
+        # Not in quadrature: what makes a launch long, such as a large sample, does so in all kernels.
+        rank_error = (by_rank * np.nan_to_num(errors)).sum(axis=0) / total
+        by_medians = (by_rank * np.nan_to_num(of_medians)).sum(axis=0) / total
+        evidence = self._rank_evidence(rank_shift, rank_error, by_medians, by_rank, shifts)
+        # Each far launch took half as long again at least; cycle.py asks what they did take.
+        tails = np.log1p((FAR - 1.0) * rank_excess(tails_of(whole, by_role), config, by_role))
+        tails[explained_by_work(tails, whole.work, by_role) | np.isin(whole.ranks, list(tails_of_data))] = 0.0
+        reported = explained_by_work(np.maximum(evidence, self._longest), whole.work, by_role)
+        other_work = reported | (self._other_count > 0.5 * self._busy) & (self._busy > 0.0)
+        work_spread = self._work_spread()
+        outcomes: dict[str, RoleJudgement | Abstention] = {}
+        for place, (role, own) in enumerate(zip(self._roles, by_role.slices, strict=True)):
+            if not covered[place]:
+                outcomes[role.role] = _abstention(
+                    role,
+                    "too-few-events",
+                    f"kernels with {config.min_events} events a mode and more hold {coverage[place]:.0%} of "
+                    f"compute time, {config.min_coverage:.0%} are needed: wait for a window with more steps",
+                )
+                continue
+            outcomes[role.role] = RoleJudgement(
+                role.training_job,
+                role.role,
+                role.window,
+                role.ranks,
+                tuple(self._judged[place]),
+                rank_shift[own],
+                evidence[own],
+                tails[own],
+                other_work[own],
+                work_spread[place],
+                tuple(self._not_compared[place]),
+                role.gpus or ("",) * len(role.ranks),
+                np.zeros(len(role.ranks)),
+            )
+        return outcomes
+
+    def _judge_pair(self, pair: PairTriples, typical: Floats) -> None:
+        """Compare one pair in every role that has it.
+
+        Args:
+            typical: seconds of it on the middle rank of each role.
+        """
+        config, by_role = self._config, self._by_role
+        role_of = by_role.of_row[pair.ranks]
+        sizes = np.bincount(role_of, minlength=by_role.count)
+        having = np.flatnonzero(sizes)
+        events = np.zeros(by_role.count)
+        events[having] = Segments(sizes[having]).medians(pair.events)
+        least = min(_COPY_EVENTS, config.min_events) if pair.kind == "transfer" else config.min_events
+        often = 2 * sizes > by_role.sizes
+        for place in having[~often[having]]:
+            self._judge_censored(place, self._own[place][pair.kernel, pair.stream])
+        for place in np.flatnonzero(often & (events < least)):
+            reason = f"{events[place]:.0f} events a rank, {least} are needed"
+            self._not_compared[place].append((pair.kernel, pair.stream, reason))
+        chosen = np.flatnonzero(often & (events >= least))
+        if not chosen.size:
+            return
+        rows = pair.at(np.isin(role_of, chosen)) if chosen.size < having.size else pair
+        parts = Segments(sizes[chosen])
+        share = rows.seconds / np.maximum(self._rank_seconds[rows.ranks], 1e-300)
+        few, small = events[chosen] < config.min_events, self._small[chosen]
+        shift, error, of_medians, evidence, in_tail = _pair_evidence(rows, parts, share, few, small, config)
+        count = np.log(rows.events / parts.medians(rows.events)[parts.of_row])
+        effect = np.full(parts.count, np.log1p(config.kernel_effect))
+        other_count = significant(count, np.zeros_like(count), effect, config, small, parts) != 0.0
+        for place, own in zip(chosen.tolist(), parts.slices, strict=True):
+            modes = self._own[place][pair.kernel, pair.stream]
+            self._judged[place].append(
+                PairJudgement(
+                    modes,
+                    share[own],
+                    shift[own],
+                    error[own],
+                    evidence[own],
+                    in_tail[own],
+                    other_count[own],
+                    scored=not self._small[place] and len(modes.ranks) >= config.min_ranks,
+                )
+            )
+        if pair.kind == "compute":
+            ranks = len(self._whole.ranks)
+            tables = (self._shifts, shift), (self._errors, error), (self._of_medians, of_medians)
+            for table, values in tables:
+                table.append(np.full(ranks, np.nan))
+                table[-1][rows.ranks] = values
+            self._weights.append(typical)
+            self._longest[rows.ranks] = np.maximum(self._longest[rows.ranks], evidence)
+            self._busy[rows.ranks] += share
+            self._other_count[rows.ranks] += np.where(other_count, share, 0.0)
+            whole = parts.sizes == by_role.sizes[chosen]
+            self._add_spread(chosen, whole & ~few & ~small, parts, rows)
+
+    def _judge_censored(self, place: int, pair: PairTriples) -> None:
+        """A pair that is among the top pairs of a few ranks only, perhaps the sick ones.
+
+        The others publish no triple of it, but it took them at most their cutoff: the shift is a lower bound.
+        """
+        config, role = self._config, self._roles[place]
+        ranks = len(role.ranks)
+        reason = f"published by {len(pair.ranks)} of {ranks} ranks"
+        bounds = np.delete(role.unpublished, pair.ranks)
+        bounds = bounds[~np.isnan(bounds)]
+        unknown = 2 * bounds.size <= ranks or not (bounds > 0.0).all()
+        if pair.kind == "collective" or self._small[place] or unknown:
+            if pair.kind != "collective" and not self._small[place]:
+                reason += ", and too few of the others say what it took them at most"
+            self._not_compared[place].append((pair.kernel, pair.stream, reason))
+            return
+        begin = int(self._by_role.sizes[:place].sum())
+        share = pair.seconds / np.maximum(self._rank_seconds[begin + pair.ranks], 1e-300)
+        shift = np.log(pair.seconds / float(np.median(bounds)))
+        counts = (pair.events >= config.min_events) & (share >= config.min_share)
+        counts &= pair.seconds / pair.events >= config.min_duration_seconds
+        evidence = np.where(counts & (shift > np.log1p(config.censored_effect)), shift, 0.0)
+        error, no = np.zeros(len(pair.ranks)), np.zeros(len(pair.ranks), dtype=np.bool_)
+        found = PairJudgement(pair, share, np.maximum(shift, 0.0), error, evidence, no, no, scored=False)
+        self._judged[place].append(found)
+        if pair.kind == "compute":
+            self._longest[begin + pair.ranks] = np.maximum(self._longest[begin + pair.ranks], evidence)
+            self._busy[begin + pair.ranks] += share
+
+    def _rank_evidence(
+        self, shift: Floats, error: Floats, of_medians: Floats, weights: Floats, shifts: Floats
+    ) -> Floats:
+        """Ranks of which all compute kernels are slower, as a throttled GPU's are.
+
+        The time-weighted mean must be significant, and the time-weighted median must have moved by half of
+        it: one very slow kernel is that kernel's fault, not the GPU's.
+        """
+        config = self._config
+        floor = np.log1p(np.where(self._small, config.small_role_effect, config.rank_effect))
+        evidence = significant(shift, error, floor, config, self._small, self._by_role, differing=of_medians)
+        for rank in np.flatnonzero(evidence):
+            known = ~np.isnan(shifts[:, rank])
+            middle = _weighted_median(shifts[known, rank], weights[known, rank])
+            if middle / evidence[rank] < 0.5:
+                evidence[rank] = 0.0
+        return evidence
+
+    def _add_spread(self, chosen: Ints, counts: Bools, parts: Segments, rows: PairTriples) -> None:
+        """How often the busiest ranks ran a pair more than the least busy ones, where that says something."""
+        low, high = (parts.quantiles(rows.events, level) for level in _WORK_QUANTILES)
+        uneven = counts & (high - low >= _WORK_LEAST_EVENTS)
+        spread, weight = np.zeros((2, self._by_role.count))
+        spread[chosen] = np.where(uneven, np.log(high / low), 0.0)
+        weight[chosen] = np.where(counts, parts.medians(rows.seconds), 0.0)
+        self._spreads.append((spread, weight))
+
+    def _work_spread(self) -> list[float]:
+        """How unevenly the work of the same steps is spread in each role, at the same speed of kernels.
+
+        Which ranks have more may change from step to step; who has more is nobody's fault.
+        """
+        least = float(np.log1p(self._config.workload_spread))
+        found = [0.0] * len(self._roles)
+        if not self._spreads:
+            return found
+        spreads, weights = np.array(self._spreads).transpose(1, 2, 0)
+        for place in np.flatnonzero((spreads >= least).any(axis=1)).tolist():
+            # By the kernel that holds the middle of the time: one that runs on demand says nothing of work.
+            spread = _weighted_median(spreads[place], weights[place])
+            if spread >= least and self._roles[place].window.steps > 0:
+                found[place] = spread
+        return found
 
 
-def _judge_pair(
-    pair: PairTriples, rank_seconds: Floats, role_ranks: int, config: JudgeConfig, deviations: Deviations
-) -> PairJudgement | str:
-    events = float(np.median(pair.events))
-    least = min(_COPY_EVENTS, config.min_events) if pair.kind == "transfer" else config.min_events
-    if events < least:
-        return f"{events:.0f} events a rank, {least} are needed"
-    few = events < config.min_events
-    small = role_ranks < config.min_ranks
-    none = np.full(len(pair.ranks), np.nan)
-    w1_seconds, w1_log, fence_seconds, fence_log = none, none, np.nan, np.nan
-    if not small and len(pair.ranks) >= config.min_ranks:
-        distances = mean_distances(Mixtures(*pair.components()))
-        w1_seconds, w1_log = distances.seconds, distances.log
-        fence_seconds = upper_fence(w1_seconds, config.alpha)
-        fence_log = upper_fence(w1_log, config.alpha)
-    modes = mode_shifts(pair, least if few else config.min_events)
-    shift, error = pair_shift(modes)
-    share = pair.seconds / np.maximum(rank_seconds, 1e-300)
+def _pair_evidence(
+    pair: PairTriples, parts: Segments, share: Floats, few: Bools, small: Bools, config: JudgeConfig
+) -> tuple[Floats, Floats, Floats, Floats, Bools]:
+    """(shift, its error, shift of medians, evidence, whether that is of a tail); see `PairJudgement`.
 
-    effect = float(np.log1p(config.small_role_effect if small else config.kernel_effect))
-    tail_effect = float(np.log1p(config.tail_effect))
+    Args:
+        parts: ranks that are compared with one another.
+        few, small: these have few events, or few ranks, shape (parts,).
+    """
+    least = np.where(few, min(_COPY_EVENTS, config.min_events), config.min_events)
+    modes = mode_shifts(pair, least[parts.of_row, None], parts)
+    shift, error, of_medians = pair_shift(modes)
+    alike = modes.reference
+    effect = np.log1p(np.where(small, config.small_role_effect, config.kernel_effect))
     if pair.kind == "collective":
-        effect, tail_effect = effect / _COLLECTIVE_WEIGHT, np.inf
-    elif few:
-        effect /= _FEW_COPIES_WEIGHT
-    key = pair.kernel, pair.stream, modes.p50.shape[1]
-    candidates = [significant(shift, error, effect, config, small, partial(deviations.of, (key, "shift")))]
+        effect = effect / _COLLECTIVE_WEIGHT
+    effect = np.where(few & (pair.kind != "collective"), effect / _FEW_COPIES_WEIGHT, effect)
+    candidates = [significant(shift, error, effect, config, small, parts, alike, of_medians)]
     of_tail = [False]
-    for mode in np.flatnonzero(
-        (modes.time_share >= _MODE_TIME_SHARE) & (modes.event_share >= _MODE_EVENT_SHARE)
-    ):
-        whole, p99 = modes.whole[:, mode], modes.p99[:, mode]
-        deviation = partial(deviations.of, (key, "mode", mode))
-        candidates.append(significant(whole, modes.p50_error[:, mode], effect, config, small, deviation))
+    holds = (modes.time_share >= _MODE_TIME_SHARE) & (modes.event_share >= _MODE_EVENT_SHARE)
+    for mode in np.flatnonzero(holds.any(axis=0)):
+        values, errors, medians = np.where(
+            holds[:, mode], (modes.whole[:, mode], modes.p50_error[:, mode], modes.p50[:, mode]), np.nan
+        )
+        candidates.append(significant(values, errors, effect, config, small, parts, alike, medians))
         of_tail.append(False)
-        if not small:
-            deviation = partial(deviations.of, (key, "p99", mode))
-            tail = significant(p99, modes.p99_error[:, mode], tail_effect, config, small, deviation)
-            candidates.append(np.where(modes.count[:, mode] >= _P99_MIN_EVENTS, tail, 0.0))
+        if pair.kind != "collective":
+            tail = holds[:, mode] & ~parts.chosen(small)
+            values, errors = np.where(tail, (modes.p99[:, mode], modes.p99_error[:, mode]), np.nan)
+            floor = np.full(parts.count, np.log1p(config.tail_effect))
+            tail_evidence = significant(values, errors, floor, config, small, parts, alike)
+            candidates.append(np.where(modes.count[:, mode] >= _P99_MIN_EVENTS, tail_evidence, 0.0))
             of_tail.append(True)
     stacked = np.stack(candidates)
     largest = np.abs(stacked).argmax(axis=0)
     evidence: Floats = np.take_along_axis(stacked, largest[None, :], axis=0)[0]
-    count = np.log(pair.events / np.median(pair.events))
-    other_count = significant(
-        count, np.zeros_like(count), float(np.log1p(config.kernel_effect)), config, small
-    )
     mean_seconds, weight = pair.seconds / pair.events, share
     if pair.kind == "collective":  # who is late has a short one: what it is to the others counts
-        mean_seconds, weight = (np.full_like(values, np.median(values)) for values in (mean_seconds, share))
-    quiet = (weight < config.min_share) | (mean_seconds < config.min_duration_seconds)
-    evidence[quiet] = 0.0
-    return PairJudgement(
-        pair.kernel,
-        pair.stream,
-        pair.kind,
-        pair.ranks,
-        share,
-        w1_seconds,
-        w1_log,
-        fence_seconds,
-        fence_log,
-        shift,
-        error,
-        evidence,
-        # A tail counts as one only where nothing shifted as a whole.
-        in_tail=np.array(of_tail)[largest] & ~stacked[~np.array(of_tail)].any(axis=0),
-        other_count=other_count != 0.0,
-    )
-
-
-def _judge_censored(
-    pair: PairTriples, role: RoleTriples, rank_seconds: Floats, config: JudgeConfig
-) -> PairJudgement | str:
-    """A pair that is among the top pairs of a few ranks only, perhaps the sick ones.
-
-    The others publish no triple of it, but it took them at most their cutoff: the shift is a lower bound.
-    """
-    ranks = len(role.ranks)
-    reason = f"published by {len(pair.ranks)} of {ranks} ranks"
-    if pair.kind == "collective" or ranks < config.min_ranks:
-        return reason
-    others = np.setdiff1d(np.arange(ranks), pair.ranks)
-    bounds = role.unpublished[others]
-    bounds = bounds[~np.isnan(bounds)]
-    if 2 * bounds.size <= ranks or not (bounds > 0.0).all():
-        return f"{reason}, and too few of the others say what it took them at most"
-    share = pair.seconds / np.maximum(rank_seconds[pair.ranks], 1e-300)
-    shift = np.log(pair.seconds / float(np.median(bounds)))
-    counts = (pair.events >= config.min_events) & (share >= config.min_share)
-    counts &= pair.seconds / pair.events >= config.min_duration_seconds
-    nothing = np.full(len(pair.ranks), np.nan)
-    return PairJudgement(
-        pair.kernel,
-        pair.stream,
-        pair.kind,
-        pair.ranks,
-        share,
-        w1_seconds=nothing,
-        w1_log=nothing,
-        fence_seconds=np.nan,
-        fence_log=np.nan,
-        shift=np.maximum(shift, 0.0),
-        error=np.zeros(len(pair.ranks)),
-        evidence=np.where(counts & (shift > np.log1p(config.censored_effect)), shift, 0.0),
-        in_tail=np.zeros(len(pair.ranks), dtype=bool),
-        other_count=np.zeros(len(pair.ranks), dtype=bool),
-    )
+        mean_seconds, weight = (parts.medians(values)[parts.of_row] for values in (mean_seconds, share))
+    evidence[(weight < config.min_share) | (mean_seconds < config.min_duration_seconds)] = 0.0
+    # A tail counts as one only where nothing shifted as a whole.
+    in_tail: Bools = np.array(of_tail)[largest] & ~stacked[~np.array(of_tail)].any(axis=0)
+    return shift, error, of_medians, evidence, in_tail
 
 
 def significant(
     values: Floats,
     errors: Floats,
-    floor: float,
+    floor: float | Floats,
     config: JudgeConfig,
-    small: bool = False,
-    deviation: Callable[[Floats], float] = robust_deviation,
+    small: Bools | None = None,
+    parts: Segments | None = None,
+    alike: Ints | None = None,
+    differing: Floats | None = None,
 ) -> Floats:
     """`values` where they exceed the floor and the noise, else 0; NaN counts as 0.
 
-    Noise is the larger of the robust deviation over ranks (their true spread) and the rank's own standard
-    error: among few ranks the median absolute deviation is at times tiny by chance. In a `small` role (two or
-    three ranks) deviations mean nothing and the floor decides alone.
+    Noise is the larger of how much ranks differ (see `deviations`) and the rank's own standard error. In
+    roles of two or three ranks deviations mean nothing and the floor decides alone.
 
     Args:
         values: log shifts against the role's median, shape (ranks,).
         errors: their standard errors, shape (ranks,).
-        floor: least log shift.
-        deviation: how much healthy ranks differ; asked where they are three and more.
+        floor: least log shift, of each part, shape (parts,).
+        small: parts of two or three ranks, shape (parts,); None: none is.
+        parts: ranks that are compared with one another; None: all.
+        alike: see `deviations`.
+        differing: by what ranks differ, shape (ranks,); None: by `values`.
     """
+    parts = parts or Segments([values.size])
+    small = np.zeros(parts.count, dtype=np.bool_) if small is None else small
     known = ~np.isnan(values)
-    if not small and known.sum() < config.min_ranks:
+    size = np.abs(np.nan_to_num(values))
+    if not (size > np.broadcast_to(floor, parts.count)[parts.of_row]).any():
         return np.zeros_like(values)
-    noise = np.nan_to_num(errors) if small else np.maximum(np.nan_to_num(errors), deviation(values))
-    clear = known & (np.abs(np.nan_to_num(values)) > np.maximum(floor, config.deviations * noise))
-    return np.where(clear, values, 0.0)
-
-
-def _typical_seconds(pair: PairTriples, ranks: int) -> float:
-    """The pair's time on the role's median rank; a rank that does not publish it counts as 0."""
-    seconds = np.zeros(ranks)
-    seconds[pair.ranks] = pair.seconds
-    return float(np.median(seconds))
-
-
-def _compute_shifts(judged: Sequence[PairJudgement], role: RoleTriples) -> tuple[Floats, Floats, Floats]:
-    """(time on the median rank of each compute pair, its shifts over all ranks and their errors).
-
-    NaN is unknown.
-    """
-    by_key = {(pair.kernel, pair.stream): pair for pair in role.pairs}
-    compute = [pair for pair in judged if pair.kind == "compute"]
-    weights = np.array([_typical_seconds(by_key[p.kernel, p.stream], len(role.ranks)) for p in compute])
-    shifts = np.full((len(compute), len(role.ranks)), np.nan)
-    errors = shifts.copy()
-    for row, pair in enumerate(compute):
-        shifts[row, pair.ranks], errors[row, pair.ranks] = pair.shift, pair.error
-    return weights, shifts, errors
-
-
-def _rank_evidence(
-    rank_shift: Floats,
-    rank_error: Floats,
-    weights: Floats,
-    shifts: Floats,
-    config: JudgeConfig,
-    deviations: Deviations,
-) -> Floats:
-    """Ranks of which all compute kernels are slower, as a throttled GPU's are.
-
-    The time-weighted mean must be significant, and the time-weighted median must have moved by half of it:
-    one very slow kernel is that kernel's fault, not the GPU's.
-    """
-    small = len(rank_shift) < config.min_ranks
-    floor = float(np.log1p(config.small_role_effect if small else config.rank_effect))
-    deviation = partial(deviations.of, "rank")
-    evidence = significant(rank_shift, rank_error, floor, config, small, deviation)
-    for rank in np.flatnonzero(evidence):
-        known = ~np.isnan(shifts[:, rank])
-        middle = _weighted_median(shifts[known, rank], weights[known])
-        if middle / evidence[rank] < 0.5:
-            evidence[rank] = 0.0
-    return evidence
-
-
-def _other_work(role: RoleTriples, judged: Sequence[PairJudgement], rank_evidence: Floats) -> Bools:
-    """Ranks with more work than the others: by what they report of it, or by how often their kernels run."""
-    longest = rank_evidence.copy()
-    for pair in judged:
-        if pair.kind == "compute":
-            longest[pair.ranks] = np.maximum(longest[pair.ranks], pair.evidence)
-    reported = explained_by_work(longest, role.work)
-    seconds, other = np.zeros(len(role.ranks)), np.zeros(len(role.ranks))
-    for pair in judged:
-        if pair.kind == "compute":
-            seconds[pair.ranks] += pair.share
-            other[pair.ranks] += np.where(pair.other_count, pair.share, 0.0)
-    more_often: Bools = reported | (other > 0.5 * seconds) & (seconds > 0.0)
-    return more_often
-
-
-def _work_spread(role: RoleTriples, config: JudgeConfig) -> float:
-    """How unevenly the work of the same steps is spread, where the kernels themselves are equally fast.
-
-    Which ranks have more may change from step to step; who has more is nobody's fault.
-    """
-    ranks = len(role.ranks)
-    if ranks < config.min_ranks or role.window.steps == 0:
-        return 0.0
-    spreads, weights = [0.0], [1e-300]
-    for pair in role.pairs:
-        if (
-            pair.kind == "compute"
-            and len(pair.ranks) == ranks
-            and np.median(pair.events) >= config.min_events
-        ):
-            low, high = np.quantile(pair.events, _WORK_QUANTILES)
-            spreads.append(float(np.log(high / low)) if high - low >= _WORK_LEAST_EVENTS else 0.0)
-            weights.append(float(np.median(pair.seconds)))
-    # By the kernel that holds the middle of the time: one that runs on demand says nothing about the work.
-    spread = _weighted_median(np.array(spreads), np.array(weights))
-    return spread if spread >= np.log1p(config.workload_spread) else 0.0
+    of_large = np.where(parts.chosen(small), np.nan, values if differing is None else differing)
+    spread = np.where(small, 0.0, deviations(of_large, parts, alike))[parts.of_row]
+    noise = np.maximum(np.nan_to_num(errors), spread)
+    least = np.maximum(np.broadcast_to(floor, parts.count)[parts.of_row], config.deviations * noise)
+    enough = parts.chosen(small | (parts.sums(known) >= config.min_ranks))
+    return np.where(enough & known & (size > least), values, 0.0)
 
 
 def _weighted_median(values: Floats, weights: Floats) -> float:

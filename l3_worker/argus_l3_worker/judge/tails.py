@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.shifts import robust_deviation
-from argus_l3_worker.triples import Bools, Floats, RoleTriples
+from argus_l3_worker.judge.segments import Segments, robust_deviation
+from argus_l3_worker.triples import Bools, Floats, RoleTriples, merged
 
 # As the exporter cuts its modes: at 1.5 times the median and further.
 FAR: Final = 1.5
@@ -57,36 +57,41 @@ class TailGroup:
     excess: float
 
 
-def tails_of(role: RoleTriples) -> Tails:
-    """Count the far launches of all compute kernels."""
+def tails_of(role: RoleTriples, by_role: Segments | None = None) -> Tails:
+    """Count the far launches of all compute kernels.
+
+    Args:
+        by_role: the ranks of each role, where `role` is several, see `merged`.
+    """
     ranks = len(role.ranks)
+    by_role = by_role or Segments([ranks])
     outside = np.full(ranks, np.nan) if role.tail_events is None else role.tail_events
     far, launches = outside.copy(), np.nan_to_num(outside)
     for pair in role.pairs:
         if pair.kind != "compute":
             continue
         launches[pair.ranks] += pair.events
-        if 2 * len(pair.ranks) > ranks:
-            # p50 of modes that a rank lacks repeats its slowest.
-            usual = float(np.median(pair.p50[:, -1]))
-            far[pair.ranks] += np.where(pair.p50 > FAR * usual, pair.count, 0.0).sum(axis=1)
+        slowest = np.full(ranks, np.nan)
+        slowest[pair.ranks] = pair.p50[:, -1]  # p50 of modes that a rank lacks repeats its slowest
+        published = by_role.sums(~np.isnan(slowest))
+        usual = np.where(2 * published > by_role.sizes, by_role.medians(slowest), np.inf)
+        beyond = pair.p50 > FAR * usual[by_role.of_row[pair.ranks], None]
+        far[pair.ranks] += np.where(beyond, pair.count, 0.0).sum(axis=1)
     return Tails(far, launches)
 
 
-def rank_excess(tails: Tails, config: JudgeConfig) -> Floats:
+def rank_excess(tails: Tails, config: JudgeConfig, by_role: Segments | None = None) -> Floats:
     """Share of a rank's launches that is far, above what is usual in its role; 0: no evidence."""
     share = tails.share
-    known = ~np.isnan(share)
-    if known.sum() < config.min_ranks:
-        return np.zeros_like(share)
-    usual = float(np.median(share[known]))
-    chance = np.sqrt(
-        np.maximum(usual, 1.0 / np.maximum(tails.launches, 1.0)) / np.maximum(tails.launches, 1.0)
-    )
-    noise = np.maximum(chance, robust_deviation(share))
+    by_role = by_role or Segments([share.size])
+    enough = by_role.chosen(by_role.sums(~np.isnan(share)) >= config.min_ranks)
+    usual = by_role.medians(share)[by_role.of_row]
+    launches = np.maximum(tails.launches, 1.0)
+    chance = np.sqrt(np.maximum(usual, 1.0 / launches) / launches)
+    noise = np.maximum(chance, by_role.deviations(share)[by_role.of_row])
     excess = np.nan_to_num(share - usual)
     clear = (excess > np.maximum(config.tail_share, config.deviations * noise)) & (tails.far >= _LEAST_EVENTS)
-    return np.where(clear, excess, 0.0)
+    return np.where(clear & enough, excess, 0.0)
 
 
 def of_the_data(roles: Sequence[RoleTriples], config: JudgeConfig) -> frozenset[str]:
@@ -95,32 +100,35 @@ def of_the_data(roles: Sequence[RoleTriples], config: JudgeConfig) -> frozenset[
     All stages of a replica are given the same samples, and a large one takes long in each of them. GPUs of
     two stages share nothing that would make them stutter together.
     """
-    excess: dict[str, dict[str, list[tuple[str, float]]]] = {}
-    for role in roles:
-        stages, replicas = (role.coordinates.get(name, ("",) * len(role.ranks)) for name in ("pp", "dp"))
-        share = tails_of(role).share
-        above = share - np.nanmedian(share) if np.isfinite(share).any() else share
-        for rank, stage, replica, own in zip(role.ranks, stages, replicas, above.tolist(), strict=True):
-            if replica and own == own:
-                excess.setdefault(replica, {}).setdefault(stage, []).append((rank, own))
-    found = set()
-    for stages_of in excess.values():
-        for stage, members in stages_of.items():
-            others = [own for other, ranks in stages_of.items() if other != stage for _, own in ranks]
-            if others and float(np.median(others)) > config.tail_share:
-                found |= {rank for rank, _ in members}
+    if not roles:
+        return frozenset()
+    whole, by_role = merged("", roles), Segments([len(role.ranks) for role in roles])
+    unnamed = ("",) * len(whole.ranks)
+    stages, replicas = (np.array(whole.coordinates.get(name, unnamed)) for name in ("pp", "dp"))
+    above = by_role.centred(tails_of(whole, by_role).share)
+    order = np.flatnonzero(~np.isnan(above) & (replicas != ""))
+    order = order[np.argsort(replicas[order], kind="stable")]
+    found: set[str] = set()
+    for replica in np.split(order, np.flatnonzero(replicas[order][1:] != replicas[order][:-1]) + 1):
+        for stage in np.unique(stages[replica]):
+            others = above[replica[stages[replica] != stage]]
+            if others.size and float(np.median(others)) > config.tail_share:
+                found |= {whole.ranks[rank] for rank in replica[stages[replica] == stage]}
     return frozenset(found)
 
 
-def explained_by_work(shift: Floats, work: Floats | None) -> Bools:
+def explained_by_work(shift: Floats, work: Floats | None, by_role: Segments | None = None) -> Bools:
     """Where a log shift of the mean launch goes along with half as much more work, or with all of it.
 
     Args:
         work: what each rank did in the same time, shape (ranks,), NaN where unknown; None: nobody says.
     """
-    more: Floats = np.zeros_like(shift)
-    if work is not None and (known := work > 0.0).sum() * 2 > known.size:
-        more[known] = np.log(work[known] / np.median(work[known]))
+    if work is None:
+        return np.zeros(shift.shape, dtype=np.bool_)
+    by_role = by_role or Segments([shift.size])
+    said = np.where(work > 0.0, work, np.nan)
+    more = np.nan_to_num(np.log(said / by_role.medians(said)[by_role.of_row]))
+    more[~by_role.chosen(2 * by_role.sums(~np.isnan(said)) > by_role.sizes)] = 0.0
     explained: Bools = (shift > 0.0) & (more >= WORK_EXPLAINS * shift)
     return explained
 

@@ -72,9 +72,12 @@ class WindowEvidence:
 def evidence_of(judgement: RoleJudgement) -> WindowEvidence:
     """The evidence of one judged window."""
     shifts: dict[Key, float] = {}
-    for position in np.flatnonzero(judgement.rank_evidence):
+    # Against its peers; where these say nothing, against what the GPU itself was.
+    peers, own = judgement.rank_evidence, judgement.own_evidence
+    whole = np.where((peers > 0.0) | (own == 0.0), peers, own)
+    for position in np.flatnonzero(whole):
         key = (judgement.ranks[position], ALL_KERNELS, ALL_KERNELS)
-        shifts[key] = float(judgement.rank_evidence[position])
+        shifts[key] = float(whole[position])
     kinds: dict[tuple[str, str], Kind] = {(ALL_KERNELS, ALL_KERNELS): "compute"}
     classes: dict[Key, str] = {
         (judgement.ranks[position], ALL_KERNELS, ALL_KERNELS): WORKLOAD

@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from argus_core import native
-from argus_l3_worker.triples import Floats
+from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.triples import Floats, PairTriples
 
 # 3 sigma loses up to 1 % of the distance, 5 sigma 1e-5.
 _REACH_SIGMAS: Final = 5.0
@@ -113,6 +114,22 @@ class Distances:
 
     seconds: Floats
     log: Floats
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The paper's distances of one kernel over a role: mean W1 of each rank, shape (ranks,)."""
+
+    seconds: Floats
+    iqr_seconds: float
+    fence_seconds: float
+
+
+def scores(modes: PairTriples, alpha: float = JudgeConfig.alpha) -> Scores:
+    """Of two ranks or more."""
+    seconds = mean_distances(Mixtures(*modes.components())).seconds
+    first, third = np.quantile(seconds, (0.25, 0.75))
+    return Scores(seconds, float(third - first), upper_fence(seconds, alpha))
 
 
 def mean_distances(mixtures: Mixtures, points: Floats | None = None) -> Distances:

@@ -127,7 +127,8 @@ def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] 
         bound = _unpublished(kept, tables, samples)
         tails = np.array([tail_events.get(rank, np.nan) for rank in kept])
         units = np.array([work.get(rank, np.nan) for rank in kept])
-        found.append(RoleTriples(training_job, role, window, kept, tables, bound, common, tails, units))
+        gpus = tuple(info[rank].get("gpu_uuid", "") for rank in kept)
+        found.append(RoleTriples(training_job, role, window, kept, tables, bound, common, tails, units, gpus))
     left_out = Counter(samples.modes.left_out)
     known = np.array([rank in roles for rank in samples.modes.ranks], dtype=bool)
     if strangers := int((~known[samples.modes.rank]).sum()):

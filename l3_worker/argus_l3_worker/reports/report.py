@@ -151,10 +151,10 @@ def _role(judgement: RoleJudgement) -> dict[str, Any]:
                 "kernel": pair.kernel,
                 "stream": pair.stream,
                 "kind": pair.kind,
-                "w1_fence_seconds": _number(pair.fence_seconds),
+                "w1_fence_seconds": None if pair.w1 is None else _number(pair.w1.fence_seconds),
                 "ranks": {
                     judgement.ranks[position]: {
-                        "w1_seconds": _number(pair.w1_seconds[index]),
+                        "w1_seconds": None if pair.w1 is None else _number(pair.w1.seconds[index]),
                         "shift_ratio": _ratio(pair.shift[index]),
                         "share": _number(pair.share[index]),
                         "evidence_ratio": _ratio(pair.evidence[index]),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from argus_core import catalogue
 from argus_core.remote_write import Labels, labels_of
 from argus_l3_worker.judge.group_shifts import GroupShift
-from argus_l3_worker.judge.role_judgement import RoleJudgement
-from argus_l3_worker.judge.verdicts import Verdict
-from argus_l3_worker.roles import Abstention
+from argus_l3_worker.judge.role_judgement import PairJudgement, RoleJudgement
+from argus_l3_worker.judge.verdicts import ALL_KERNELS, Verdict
+from argus_l3_worker.roles import Abstention, stage_of
 
 ENDED_BY_ANY_WORKER = (
     catalogue.L3_ANOMALY.name,
@@ -32,34 +32,64 @@ VERDICTS = (
 """Families that rules and alerts read: a cycle's first request. All others are for looking closer."""
 
 
-def of_judgement(judgement: RoleJudgement, replica: str) -> Iterator[tuple[Labels, float]]:
-    """Scores, fences and shifts of one role."""
+# As many as a dashboard's table of a kernel shows.
+_FURTHEST = 30
+
+
+def of_judgement(
+    judgement: RoleJudgement, verdicts: Iterable[Verdict], shifts: Iterable[GroupShift], replica: str
+) -> Iterator[tuple[Labels, float]]:
+    """Of every rank what its GPU is compared with later on; of kernels that deviate what shows by how much.
+
+    Args:
+        verdicts, shifts: of the job; those of other roles are left out.
+    """
     job, role = judgement.training_job, judgement.role
-    for pair in judgement.pairs:
-        where = {"training_job": job, "kernel": pair.kernel, "stream": pair.stream, "replica": replica}
-        if np.isfinite(pair.fence_seconds):
-            yield labels_of(catalogue.L3_KERNEL_W1_FENCE.name, role=role, **where), pair.fence_seconds
-        for index, position in enumerate(pair.ranks):
-            rank = judgement.ranks[position]
-            if np.isfinite(pair.w1_seconds[index]):
-                yield (
-                    labels_of(catalogue.L3_KERNEL_W1.name, rank=rank, **where),
-                    float(pair.w1_seconds[index]),
-                )
-            if np.isfinite(pair.shift[index]):
-                yield (
-                    labels_of(catalogue.L3_KERNEL_SHIFT.name, rank=rank, **where),
-                    float(np.expm1(pair.shift[index])),
-                )
-    for position, shift in enumerate(judgement.rank_shift):
+    for rank, gpu, shift in zip(judgement.ranks, judgement.gpus, judgement.rank_shift, strict=True):
         if np.isfinite(shift):
-            labels = labels_of(
-                catalogue.L3_RANK_SHIFT.name,
-                training_job=job,
-                rank=judgement.ranks[position],
-                replica=replica,
-            )
-            yield labels, float(np.expm1(shift))
+            where = {"training_job": job, "rank": rank, "role": role, "gpu_uuid": gpu, "replica": replica}
+            yield labels_of(catalogue.L3_RANK_SHIFT.name, **where), float(np.expm1(shift))
+    accused: dict[tuple[str, str], set[str]] = {}
+    for verdict in verdicts:
+        if verdict.role == role and verdict.rank:
+            accused.setdefault((verdict.kernel, verdict.stream), set()).add(verdict.rank)
+    for group in shifts:
+        if group.role in (role, stage_of(role)):
+            accused.setdefault((group.kernel, group.stream), set())
+    whole = accused.pop((ALL_KERNELS, ALL_KERNELS), None)
+    compute = [pair for pair in judgement.pairs if pair.kind == "compute"]
+    if whole is not None and compute:
+        costliest = max(compute, key=lambda pair: float(pair.share.sum()))
+        accused.setdefault((costliest.kernel, costliest.stream), set()).update(whole)
+    for pair in judgement.pairs:
+        if (ranks := accused.get((pair.kernel, pair.stream))) is not None:
+            yield from _of_pair(judgement, pair, ranks, replica)
+
+
+def _of_pair(
+    judgement: RoleJudgement, pair: PairJudgement, ranks: Collection[str], replica: str
+) -> Iterator[tuple[Labels, float]]:
+    """Fence and IQR over the whole role; W1 and shift of these ranks and of those furthest away."""
+    where = {
+        "training_job": judgement.training_job,
+        "kernel": pair.kernel,
+        "stream": pair.stream,
+        "replica": replica,
+    }
+    if pair.w1 is not None:
+        in_role = {**where, "role": judgement.role}
+        yield labels_of(catalogue.L3_KERNEL_W1_FENCE.name, **in_role), pair.w1.fence_seconds
+        yield labels_of(catalogue.L3_KERNEL_W1_IQR.name, **in_role), pair.w1.iqr_seconds
+    shown = np.isin(np.asarray(judgement.ranks)[pair.ranks], list(ranks))
+    shown[np.argsort(-np.abs(np.nan_to_num(pair.shift)))[:_FURTHEST]] = True
+    for index in np.flatnonzero(shown):
+        rank = judgement.ranks[pair.ranks[index]]
+        if pair.w1 is not None:
+            seconds = float(pair.w1.seconds[index])
+            yield labels_of(catalogue.L3_KERNEL_W1.name, rank=rank, **where), seconds
+        if np.isfinite(pair.shift[index]):
+            shift = float(np.expm1(pair.shift[index]))
+            yield labels_of(catalogue.L3_KERNEL_SHIFT.name, rank=rank, **where), shift
 
 
 def of_verdicts(verdicts: Iterable[Verdict], replica: str) -> Iterator[tuple[Labels, float]]:

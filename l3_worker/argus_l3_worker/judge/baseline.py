@@ -1,0 +1,51 @@
+"""Has a GPU become slower than it was itself?
+
+Chips differ for life, by 1 to 3 %, and in a role of few ranks that hides one that becomes 5 or 10 % slower
+from its peers. It does not hide it from what the GPU itself was in the same role over the last hours, since
+what makes chips differ does not change. One that is slow from the start is left to its peers.
+
+All is in shifts against the role, so that a change of work for all is none. Whatever else moves all ranks of
+a role, as when one GPU is replaced and the role's median moves, is taken off with the median change.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.role_judgement import significant
+from argus_l3_worker.judge.segments import Segments
+from argus_l3_worker.triples import Floats
+
+# Of fewer half hours neither the median nor the spread is known: two hours.
+_LEAST_BLOCKS: Final = 4
+# Share of the change that the newest window must still show: who has recovered is not accused any longer.
+_STILL: Final = 0.5
+# The error of a median of n normal values, in their deviations, squared and times n.
+_MEDIAN_ERROR: Final = np.pi / 2.0
+
+
+def own_evidence(now: Floats, recent: Floats, past: Floats, by_role: Segments, config: JudgeConfig) -> Floats:
+    """Log shift of each rank against its GPU's own past, where it counts as an anomaly, else 0.
+
+    Noise is the largest of two: how far the GPU's own half hours lie apart, of which the recent are two; and
+    how far the changes of the ranks do, in its role and in all roles of the job.
+
+    Args:
+        now, recent: log shift against the role in the newest window, and median of the last hour, shape
+            (ranks,), NaN where unknown.
+        past: medians of the half hours before that, shape (ranks, half hours), NaN where unknown.
+        by_role: the ranks of each role.
+    """
+    each = Segments([past.shape[1]] * len(past))
+    known = (~np.isnan(past)).sum(axis=1)
+    usual = np.where(known >= _LEAST_BLOCKS, each.medians(past.ravel()), np.nan)
+    # The standard deviation: of a handful of values a robust one is twice as uncertain.
+    squares = np.where(np.isnan(past), 0.0, past - usual[:, None]) ** 2
+    apart = np.sqrt(np.nan_to_num(squares).sum(axis=1) / np.maximum(known - 1, 1))
+    error = apart * np.sqrt(0.5 + _MEDIAN_ERROR / np.maximum(known, 1))
+    change, still = by_role.centred(recent - usual), by_role.centred(now - usual)
+    found = significant(change, error, float(np.log1p(config.own_effect)), config, parts=by_role)
+    return np.where((found > 0.0) & (still > _STILL * found), found, 0.0)

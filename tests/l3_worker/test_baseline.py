@@ -1,0 +1,106 @@
+"""A GPU that becomes slower than it was itself, and who only looks like it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+import numpy as np
+import pytest
+from bench.servers import PrometheusServer
+
+from argus_core.remote_write import encode_series, labels_of
+from argus_l3_worker.config import Config
+from argus_l3_worker.judge.baseline import own_evidence
+from argus_l3_worker.judge.segments import Segments
+from argus_l3_worker.read.config import PrometheusConfig
+from argus_l3_worker.read.past_shifts import BLOCK_SECONDS, BLOCKS, PastShifts
+from argus_l3_worker.read.prometheus import Prometheus
+from argus_l3_worker.telemetry import Telemetry
+from argus_l3_worker.triples import Floats
+
+CONFIG = Config()
+SIZES = [4] * 64
+RANKS = sum(SIZES)
+
+
+def found(
+    slower: Mapping[int, float] | None = None,
+    moved: Mapping[int, float] | None = None,
+    now: Mapping[int, float] | None = None,
+    blocks: int = BLOCKS,
+    chip: float = 0.03,
+) -> dict[int, float]:
+    """Ranks with evidence. `slower`: log shift of the last hour, `now` of the newest window where it differs;
+    `moved`: what came over several ranks of a role at once."""
+    random = np.random.default_rng(3)
+    chips = chip * random.standard_normal((RANKS, 1))
+    past: Floats = chips + 0.006 * random.standard_normal((RANKS, BLOCKS))
+    past[:, blocks:] = np.nan
+    recent = chips[:, 0] + 0.005 * random.standard_normal(RANKS)
+    for rank, shift in {**(slower or {}), **(moved or {})}.items():
+        recent[rank] += shift
+    newest = recent.copy()
+    for rank, shift in (now or {}).items():
+        newest[rank] += shift - (slower or {})[rank]
+    evidence = own_evidence(newest, recent, past, Segments(SIZES), CONFIG.judge)
+    return {int(rank): float(evidence[rank]) for rank in np.flatnonzero(evidence)}
+
+
+def test_a_gpu_that_becomes_slower_is_found_where_chips_differ_by_more() -> None:
+    """7 % in a role of four, chips 3 % apart: named alone, with its change."""
+    assert found({17: 0.07}) == {17: pytest.approx(0.07, abs=0.02)}
+
+
+def test_one_that_always_was_slow_is_left_to_its_peers() -> None:
+    """Chips that differ by 10 % have not changed."""
+    assert found(chip=0.1) == {}
+
+
+def test_one_that_became_faster_or_has_recovered_is_not_accused() -> None:
+    """The newest window must still show it."""
+    assert found({17: -0.07}) == {}
+    assert found({17: 0.07}, now={17: 0.0}) == {}
+
+
+def test_what_moves_a_whole_role_is_not_a_gpu_of_it() -> None:
+    """Another GPU in the role moved its median: three of four have the same change."""
+    assert found(moved={16: 0.06, 17: 0.06, 18: 0.06}) == {}
+
+
+def test_less_than_two_hours_are_no_past() -> None:
+    """Four half hours are needed."""
+    assert found({17: 0.07}, blocks=3) == {}
+    assert list(found({17: 0.07}, blocks=4)) == [17]
+
+
+@pytest.mark.servers
+def test_the_past_is_what_the_worker_wrote_whatever_the_rank(prometheus: PrometheusServer) -> None:
+    """GPU-a wrote 0.02 for hours as rank 0, and 0.08 in the last hour as rank 5: one past of one GPU."""
+    at = 1_700_000_000 // BLOCK_SECONDS * BLOCK_SECONDS
+    series = []
+    for minute in range(240):
+        stamp = at - 60.0 * minute
+        recent = minute < 60
+        where = {"training_job": "llm", "role": "pp0.tp0", "gpu_uuid": "GPU-a"}
+        labels = labels_of("argus_l3_rank_shift_ratio", rank="5" if recent else "0", **where)
+        series.append(encode_series(labels, 0.08 if recent else 0.02, round(stamp * 1000)))
+    nameless = labels_of("argus_l3_rank_shift_ratio", training_job="llm", rank="1", role="pp0.tp0")
+    prometheus.write([*reversed(series), encode_series(nameless, 0.5, round(at * 1000))])
+
+    async def read() -> PastShifts:
+        config = PrometheusConfig(url=prometheus.url)
+        async with aiohttp.ClientSession() as session:
+            past = PastShifts()
+            client = Prometheus(session, config, Telemetry())
+            await past.read(client, "llm", at, CONFIG.cycle_seconds, ())
+            return past
+
+    past = asyncio.run(read())
+    gpu = "GPU-a", "pp0.tp0"
+    assert past.recent == {gpu: pytest.approx(np.log(1.08))}
+    known = past.past[gpu][~np.isnan(past.past[gpu])]
+    assert list(past.past) == [gpu]
+    assert known == pytest.approx(np.log(1.02))
+    assert known.size in (6, 7)
