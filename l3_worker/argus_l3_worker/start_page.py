@@ -33,7 +33,8 @@ def start_page(telemetry: Telemetry, remark: str, *, traces: bool) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8>"
         f"<meta http-equiv=refresh content={_REFRESH_SECONDS}><title>ARGUS L3 worker</title>"
-        f"<style>{_STYLE}</style><h1>ARGUS L3 worker {escape(installed_version())}</h1><table>{table}</table><ul>"
+        f"<style>{_STYLE}</style><h1>ARGUS L3 worker {escape(installed_version())}</h1>"
+        f"<table>{table}</table><ul>"
         '<li><a href="/metrics">/metrics</a>: what the worker says of itself; its findings are in Prometheus'
         f'<li><a href="/healthz">/healthz</a>: whether its cycles end{_TRACES if traces else ""}</ul></html>'
     )
