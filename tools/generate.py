@@ -6,6 +6,7 @@ import sys
 
 from tools import (
     generate_alert_page,
+    generate_card,
     generate_causes,
     generate_coverage,
     generate_dashboards,
@@ -28,6 +29,7 @@ if __name__ == "__main__":
             generate_version,  # the rules and the manifests carry it
             generate_rules,
             generate_alert_page,
+            generate_card,
             generate_causes,
             generate_coverage,
             generate_dashboards,
