@@ -150,7 +150,9 @@ def test_a_card_is_printed_as_it_is(office: Office) -> None:
         return [one.body for one in office.http.deliveries(path) if "rank 5" in json.dumps(one.body)]
 
     (pager, *_) = wait_for(lambda: sent("/pagerduty"), PATIENCE_S, "a page with a card")
-    assert f"{CARD}\n{ANNOTATIONS['description']}\nDashboard: " in pager["payload"]["custom_details"]["firing"]
+    assert (
+        f"{CARD}\n{ANNOTATIONS['description']}\nDashboard: " in pager["payload"]["custom_details"]["firing"]
+    )
     (chat, *_) = wait_for(lambda: sent("/slack/operations"), PATIENCE_S, "a message with a card")
     text = chat["attachments"][0]["text"]
     assert f"```{CARD.replace('<', '&lt;').replace('>', '&gt;')}```" in text and "*Since*" not in text
