@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from argus_dashboards import columns
-from argus_dashboards.job import exclusions
+from argus_dashboards.job import card, exclusions
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import states, table
 from argus_dashboards.promql import (
@@ -133,6 +133,7 @@ SECTION: Final = Section(
     3,
     "Who is to blame",
     [
+        card.LINE,
         Line(9, [(24, _FINDINGS)]),
         Line(8, [(11, exclusions.BY_CAUSE), (13, exclusions.OF_RANKS)]),
         Line(8, [(9, exclusions.SETS), (9, _ALERTS), (6, _ALERTS_OVER_TIME)]),

@@ -13,6 +13,7 @@ from argus_simulator.demo.training import Training
 from argus_simulator.demo.truth import Accusation
 from argus_simulator.demo.verdict import accusation
 from argus_simulator.stack import Stack
+from argus_simulator.stack.prometheus import PrometheusApi
 from argus_simulator.stack.repository import program
 
 _EXACT: Final = 1e-6
@@ -69,9 +70,9 @@ def _evidence(stack: Stack, asked: Sequence[str]) -> str:
         check=False,
     )
     evidence = json.loads(told.stdout)["evidence"] if told.stdout else []
-    right = 0
+    right, prometheus = 0, PrometheusApi(stack.prometheus.url)
     for one in evidence:
-        again = [value for _, value in stack.prometheus.query(one["query"], at=one["time"])]
+        again = [value for _, value in prometheus.query(one["query"], at=one["time"])]
         right += len(again) == 1 and abs(again[0] - one["value"]) <= _EXACT * max(1.0, abs(one["value"]))
     return f"evidence: {right} of {len(evidence)} numbers are given again by their queries"
 
