@@ -6,6 +6,7 @@ import sys
 
 from tools import (
     generate_alert_page,
+    generate_card,
     generate_causes,
     generate_chart,
     generate_coverage,
@@ -30,6 +31,7 @@ if __name__ == "__main__":
             generate_version,  # the rules and the manifests carry it
             generate_rules,
             generate_alert_page,
+            generate_card,
             generate_causes,
             generate_chart,
             generate_coverage,

@@ -1,4 +1,5 @@
 // One alert a kind of finding: what it says, and where it leads. What fires, and how severe, is the decision's.
+local cards = import '../card/annotation.libsonnet';
 local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 local writing = import '../lib/words.libsonnet';
@@ -6,9 +7,10 @@ local decision = 'rank:argus_decision:lost_ratio';
 
 function(c, l, rows)
   local words = writing(c);
+  local card = cards(c, words);
   local name(row) = if 'cause' in row then row.cause else row.id;
   local culprits = [row for row in rows if row.as == 'culprit'];
-  local finding = 'rank:argus_finding:lost_ratio{<job>,rank=<rank>,group=<group>,set=<set>,cause=<cause>}';
+  local onset = 'rank:argus_finding:onset_timestamp_seconds{<job>,rank=<rank>,group=<group>,set=<set>,cause=<cause>}';
 
   // How much it is, where something tells: of a rank, in the phase in which it loses most.
   local ofGroup = words.first(
@@ -37,34 +39,45 @@ function(c, l, rows)
     between=''
   ) + '{{ end }}';
 
-  // By alert: whose rows it tells, how much that is, and what else people should know.
+  // Kinds of cards, by what is accused.
+  local ofRank = { subject: 'rank', kind: 'slow_rank', 'if': '$labels.rank' };
+  local ofSet = { subject: 'set', kind: 'suspect_set', 'if': '$labels.set' };
+  local ofJob = { subject: 'job', kind: 'job_regression', 'if': 'true' };
+  local ofLink = { subject: 'group', kind: 'slow_link', 'if': '$labels.group' };
+  // By alert: whose rows it tells, how much that is, what else people should know, and its kinds of cards.
   local told = {
     ArgusStragglerRank: {
+      kinds: [ofSet, ofRank],
       causes: ['gpu-compute', 'host-cpu'],
       much: ofGroup,
       more: '{{ if $labels.set }} They wait for one another within a phase, and nothing tells which of them it is.{{ end }}' + hardware,
     },
     ArgusHostStall: {
+      kinds: [ofRank { kind: 'data_stall', 'if': 'and $labels.rank (eq $labels.cause "data-input")' }, ofRank, ofJob],
       causes: ['host-gc', 'host-jit', 'host-alloc', 'data-input'],
       much: ofGroup,
       more: '{{ if and (eq $labels.cause "host-gc") (not $labels.rank) }} All ranks do so, each at a step of its own, and each time all wait.{{ end }}' + hardware,
     },
     ArgusGroupImbalance: {
+      kinds: [ofRank { kind: 'more_work' }, ofJob],
       causes: ['workload', 'work-uneven'],
       much: times('max(rank:argus_work:rate{<job>,rank=<rank>}) / quantile(0.5, rank:argus_work:rate{<job>})', 'it has', 'times the work of the median rank'),
     },
-    ArgusCollectiveLateRank: { causes: ['collective-late'], more: hardware },
+    ArgusCollectiveLateRank: { kinds: [ofRank { kind: 'late_rank' }], causes: ['collective-late'], more: hardware },
     ArgusCollectiveSlowLink: {
+      kinds: [ofLink],
       causes: ['link-slow'],
       much: times('max(group:argus_collective_transfer:ratio{<job>,group=<group>})', 'transfers take', 'times as long as in the other groups'),
       more: words.ranks('bottomk(8, argus_rank_number{<job>} and on (rank) argus_group_expected_ranks{<job>,group=<group>})', ' Its first ranks: ', '.'),
     },
     ArgusIterationRegression: {
+      kinds: [ofJob],
       causes: [name(row) for row in culprits if row.level == 'L1' && !row.info],
       much: '{{ if eq $labels.most "page" }}' + times('max(job:argus_iteration:regression_ratio{<job>})', 'an iteration takes') + '{{ end }}',
       more: history,
     },
     ArgusIterationJitter: {
+      kinds: [ofJob],
       causes: ['jitter'],
       much: times('max(max_over_time(job:argus_iteration:jitter_ratio{<job>}[' + duration.range(c, 900 * c.second) + ']))', 'up to', 'times the mean', '%.1f'),
     },
@@ -103,9 +116,10 @@ function(c, l, rows)
       summary: words.text(
         '{{ if $labels.rank }}Rank {{ $labels.rank }} of {{ else if $labels.set }}One of the ranks' + members + ' of '
         + '{{ else if $labels.group }}Group {{ $labels.group }} of {{ end }}' + words.job + '{{ with $labels.node }} on {{ . }}{{ end }} '
-        + sentence(alert) + it.much + words.since(finding) + '.'
+        + sentence(alert) + it.much + words.since(onset) + '.'
       ),
       description: words.text((if std.member(it.causes, 'work-uneven') then '{{ if eq $labels.cause "work-uneven" }}' + uneven + '{{ else }}' + lost + '{{ end }}' else lost) + it.more),
+      card: card.of(alert, '{{ $labels.severity }}', [kind { mine: rows } for kind in it.kinds]),
     },
   });
 
@@ -136,6 +150,11 @@ function(c, l, rows)
       description: 'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual duration. ' % c.stallFactor
                    + '{{ if $labels.rank }}The others wait for rank {{ $labels.rank }}.{{ else if $labels.phase }}Nobody is elsewhere, so it '
                    + 'is the collective itself.{{ else }}Nothing tells whom the others wait for.{{ end }}',
+      local hangs = [row for row in rows if row.as == 'hang'] + [{ id: 'stalled', words: 'stands still' }],
+      card: card.of('ArgusTrainingStalled', c.severities.page, [
+        kind { kind: 'hang', mine: hangs }
+        for kind in [ofRank, ofLink, ofJob]
+      ]),
     },
   });
   [stalled] + [of(alert) for alert in alerts]

@@ -15,6 +15,7 @@ function(c)
   local regression = (import '../evidence/regression.libsonnet')(c, l) + (import '../evidence/jitter.libsonnet')(c, l);
   local history = (import '../evidence/history.libsonnet')(c, l);
   local precedence = (import 'precedence.libsonnet')(c, l, rows);
+  local cards = (import '../card/rules.libsonnet')(c, l);
   local kernels = (import '../evidence/kernels.libsonnet')(c, l);
   // Phases with groups of their own are read side by side with all others.
   local subjects = [{ name: '-' + phase, matcher: 'phase="%s"' % phase, labels: { phase: phase } } for phase in c.phases]
@@ -61,15 +62,16 @@ function(c)
     regression: { groups: chain('regression', c.interval, regression) },
     decision: {
       groups: chain('precedence', c.decisionInterval, precedence.rules)
-              + chain('decision', c.decisionInterval, (import 'decision.libsonnet')(c, l, rows) + (import 'alerts.libsonnet')(c, l, rows))
-              + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l, rows))],
+              + chain('decision', c.decisionInterval, (import 'decision.libsonnet')(c, l, rows) + cards.onsets + (import 'alerts.libsonnet')(c, l, rows))
+              + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l, rows))]
+              + [group('card', c.slowInterval, cards.waiting)],
     },
     health: { groups: [group('health', c.slowInterval, health.rules(c, l))] },
     // Optional: who does not load them finds less, or is told less, and nothing else changes.
     history: { groups: [
       group('history-signatures', c.slowInterval, history.signatures + history.comparison),
       group('history', c.slowInterval, history.evidence),
-      group('history-learning', c.history.interval, history.learning),
+      group('history-learning', c.history.interval, history.learning + cards.places),
       group('history-precedence', c.decisionInterval, precedence.families.history),
     ] },
     hardware: { groups: [group('hardware', c.slowInterval, (import '../evidence/hardware.libsonnet')(c, l))] },

@@ -135,6 +135,29 @@ def test_a_page_on_slack_and_pagerduty(office: Office) -> None:
     assert "Silence" not in chat["text"], "nothing left to silence"
 
 
+CARD = """[page] llm: rank 5 on gpu-17 computes slowly, 1.49x in <forward>; 12% of the time lost
+who      on gpu-17, GPU-1a2b3c
+do       drain gpu-17 at the next checkpoint and test its GPU (dcgmi diag -r 3)"""
+
+
+def test_a_card_is_printed_as_it_is(office: Office) -> None:
+    """Line for line; what it says already is not said twice, and no name is markup."""
+    place = PLACE | {"rank": "5"}
+    of = labels("ArgusStragglerRank", "page", "carded", cause="gpu-compute", level="L2", **place)
+    office.alertmanager.fire(of, annotations=ANNOTATIONS | {"card": CARD})
+
+    def sent(path: str) -> list[dict[str, Any]]:
+        return [one.body for one in office.http.deliveries(path) if "rank 5" in json.dumps(one.body)]
+
+    (pager, *_) = wait_for(lambda: sent("/pagerduty"), PATIENCE_S, "a page with a card")
+    assert (
+        f"{CARD}\n{ANNOTATIONS['description']}\nDashboard: " in pager["payload"]["custom_details"]["firing"]
+    )
+    (chat, *_) = wait_for(lambda: sent("/slack/operations"), PATIENCE_S, "a message with a card")
+    text = chat["attachments"][0]["text"]
+    assert f"```{CARD.replace('<', '&lt;').replace('>', '&gt;')}```" in text and "*Since*" not in text
+
+
 def test_a_ticket_by_mail(office: Office) -> None:
     """To the team's address with a password from a file; as text and as HTML with links."""
     office.alertmanager.fire(

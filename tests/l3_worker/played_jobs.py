@@ -19,6 +19,7 @@ from bench.play.evaluate import Evaluator
 from bench.play.rules import read_rules
 from bench.play.storage import STALE, Floats, Storage
 
+from argus_core.remote_write import Labels
 from argus_l3_worker.cli import main
 from rules.jobs import BEGIN_MS, UNSEEN, Job, Series, Slow, slower
 
@@ -79,15 +80,31 @@ TWINS: Final = (
 )
 
 
+def later(series: Series, by_ms: int) -> Series:
+    """The same, so much later; what is a time is later, too. Nothing is said of the end."""
+    found: Series = {}
+    for labels, (at, values) in series.items():
+        moved = values.copy()
+        if _is_time(labels):
+            moved[~np.isnan(values)] += by_ms / 1000
+        before = at < END_S * 1000
+        found[labels] = at[before] + by_ms, moved[before]
+    return found
+
+
+def _is_time(labels: Labels) -> bool:
+    return dict(labels)["__name__"].endswith("timestamp_seconds")
+
+
 @contextmanager
-def played() -> Iterator[str]:
-    """URL of a Prometheus that holds these jobs, and what the rules say of them."""
+def played(by_ms: int = 0) -> Iterator[str]:
+    """URL of a Prometheus that holds these jobs, so much later, and what the rules say of them."""
     with tempfile.TemporaryDirectory() as folder, Storage(Path(folder)) as storage:
         for number, job in enumerate((*JOBS, *TWINS)):
-            storage.write(replace(job, seed=number).series())
-        storage.write(spans_of_the_hang())
+            storage.write(later(replace(job, seed=number).series(), by_ms))
+        storage.write(later(spans_of_the_hang(), by_ms))
         evaluator = Evaluator(storage, read_rules(RULES))
-        evaluator.advance(BEGIN_MS, round(END_S * 1000))
+        evaluator.advance(BEGIN_MS + by_ms, round(END_S * 1000) + by_ms)
         assert not evaluator.failures
         yield storage.url
 

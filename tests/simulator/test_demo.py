@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,8 @@ def test_the_demo_finds_exactly_the_slow_rank(seed: int):
     assert last["ok"] is True
     assert done.returncode == 0
     assert f"Found: rank {expected.rank} is slow in phase {truth.phase}" in done.stdout
+    given = re.search(r"^evidence: (\d+) of (\d+) numbers", done.stdout, re.M)
+    assert given and given[1] == given[2] and int(given[2]) > 8, done.stdout
 
 
 @pytest.mark.e2e

@@ -95,5 +95,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(card_text.as_json(card, links), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        sys.stdout.write(card_text.as_text(card, links))
+        sys.stdout.write(card_text.as_text(card, links) + card_text.beside(card))
     return _STATUS.get(card.state, 0)

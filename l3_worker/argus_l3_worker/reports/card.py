@@ -7,12 +7,10 @@ are answers like any other.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from argus_core.causes import HANGS, WORDS
@@ -26,10 +24,8 @@ from argus_l3_worker.roles import natural
 _LOOK_BACK_S: Final = 6 * 3600
 """Of one query of the onset; so often again, which is two weeks."""
 _LOOKS: Final = 56
-_POINTS: Final = 1440
-_GRID_S: Final = 15
-_ID_GRID_S: Final = 300
-"""Of the onset, which is known to a minute: an id must not change with it."""
+_MOST_NAMED: Final = 8
+"""Of the ranks of a set or a group."""
 _PLACE: Final = ("node", "gpu_uuid", "dp", "tp", "pp", "cp", "ep", "role")
 
 
@@ -62,6 +58,14 @@ class Refutation:
 
 
 @dataclass(frozen=True)
+class Members:
+    """Ranks of a set or a group with their hosts, the first of them, and how many there are."""
+
+    first: tuple[tuple[str, str], ...] = ()
+    count: int = 0
+
+
+@dataclass(frozen=True)
 class Card:
     """An answer about one job at Unix time `at`.
 
@@ -72,12 +76,12 @@ class Card:
         main: the costliest of what speaks against `subject`; both None where nobody is accused.
         words: what it is, in a sentence about the subject.
         place: host, GPU and coordinates of a rank.
+        members: of a set or a group.
         phase, group: in which it loses most, and the group whose ranks are compared there.
-        victims: ranks that wait.
         also: what else the subject is accused of, and who else is, costliest first.
         reasons: what was not judged, and why.
         runbook: name of its page; empty where there is nothing to do.
-        traces: keys of those of its ranks.
+        trace: key of the newest of its rank, or of one of the suspects.
     """
 
     id: str
@@ -95,14 +99,14 @@ class Card:
     phase: str = ""
     group: str = ""
     facts: Mapping[str, Fact] = field(default_factory=dict)
-    victims: tuple[str, ...] = ()
+    members: Members = Members()
     excluded: tuple[Excluded, ...] = ()
     refutations: tuple[Refutation, ...] = ()
     also: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     step: str = ""
     runbook: str = ""
-    traces: tuple[str, ...] = ()
+    trace: str = ""
 
     def value(self, fact: str) -> float:
         """NaN where it is not known."""
@@ -150,6 +154,7 @@ async def card_of(
     if "job.world_size" not in asker.facts:  # nothing is found only where something was looked at
         why = "none of the recorded series of the job is there: are the rules loaded, and is it scraped?"
         return _identified(replace(empty, state="abstained", reasons=(why,)))
+    await asker.ask(questions("abstained"))
     state = "abstained" if "more.abstained" in asker.facts else "none"
     return _identified(replace(empty, state=state, facts=asker.facts))
 
@@ -165,17 +170,17 @@ async def _about(
     asker.know(set=quoted(main.set), group=quoted(main.group), cause=quoted(main.cause))
     (phase, group, row), ranks = await asyncio.gather(_part(asker, main), _members(asker, subject, main))
     subject, hosts = replace(subject, ranks=ranks), hosts_of(ranks, found.info)
-    asker.know(phase=quoted(phase), part_group=quoted(group), where=", ".join(hosts[:3]) or "its host")
-    asker.know(
-        node=quoted(hosts[0] if len(hosts) == 1 else ""), ranks=quoted("|".join(map(re.escape, ranks)))
-    )
+    place = found.info.get(main.rank, {})
+    asker.know(phase=quoted(phase), part_group=quoted(group), node=quoted(place.get("node", "")))
+    asker.know(where=place.get("node", "") or "its host")
     of_hang = "_of_hang" if kind == "hang" else ""
-    await asker.onset(next(questions(f"onset{of_hang}")))
+    recorded = await asker.onset(*questions(f"onset{of_hang}"))
+    if not recorded:  # what the worker alone says, and what is older than a change of the rules
+        await asker.onset(*questions("onset_of_worker"))
     # What is over stopped to cost before it stopped to be told.
     when = main.typical if over else asker.at
     await asker.ask((*questions(f"cost{of_hang}"), *questions("size", kind)), when)
-    asker.know(victims=asker.filled(table()[f"victims{of_hang}"]))
-    await asker.ask(questions("so_far"))
+    await asker.ask((*questions("so_far"), *questions(f"victims{of_hang}")))
     steps = table()["advice"]
     causes = {one.cause for one in subject.accusations if one.active or over} - {main.cause}
     more = [f"{cause} of {subject.name}" for cause in sorted(causes)]
@@ -190,19 +195,35 @@ async def _about(
         main=main,
         words=_words(row, main),
         hosts=hosts,
-        place={name: of for name, of in found.info.get(main.rank, {}).items() if name in _PLACE and of},
-        phase=phase,
+        place={name: of for name, of in place.items() if name in _PLACE and of},
+        phase="" if phase in ("all", "none") else phase,
         group=group,
         facts=asker.facts,
-        victims=await asker.ranks("<victims>"),
+        members=await _first_members(asker, main, ranks, found),
         excluded=await _excluded(asker),
         refutations=await asker.refute(table()["refuted"][kind]),
         also=(*more, *(one.name for one in accused[1:] if one.active or over)),
         step=asker.filled(steps.get(kind) or steps.get(main.cause) or steps["other"]),
         runbook=_runbook(main, kind),
-        # Of what all ranks are part of, those of some that the worker asked for.
-        traces=tuple(key for rank, key, suspect in found.traces if suspect and (not ranks or rank in ranks)),
+        trace=await _trace(asker, main, found),
     )
+
+
+async def _first_members(asker: _Asker, main: Accusation, ranks: Sequence[str], found: Diagnosis) -> Members:
+    """Of a set or a group, as the alerts name them."""
+    if main.rank or not (main.set or main.group):
+        return Members()
+    ranks = await asker.ranks(table()["members"]["set" if main.set else "group"]) or ranks
+    nodes = ((rank, found.info.get(rank, {}).get("node", "")) for rank in ranks[:_MOST_NAMED])
+    return Members(tuple(nodes), len(ranks))
+
+
+async def _trace(asker: _Asker, main: Accusation, found: Diagnosis) -> str:
+    """The one that alerts name, else the newest of its ranks in the time that is looked at."""
+    rows = await asker.rows(table()["trace"]["rank" if main.rank else "other"], "trace_key")
+    keys = [key for (key,), _ in rows]
+    keys += [key for rank, key, suspect in found.traces if suspect and (not main.ranks or rank in main.ranks)]
+    return keys[0] if keys else ""
 
 
 class _Asker:
@@ -235,22 +256,31 @@ class _Asker:
     async def _one(self, one: Question, query: str, at: float) -> None:
         found = await self._prometheus.instant(query, at) if query else []
         if found:
-            self.facts[one.id] = Fact(one.id, one.unit, one.source, one.claim, query, at, found[0].value)
+            self.facts[one.id] = Fact(
+                one.id, one.unit, one.source, one.claim, query, one.says, at, found[0].value
+            )
 
-    async def onset(self, one: Question) -> None:
-        """When it was first there; where that is longer ago than two weeks, nothing."""
-        for looks in range(_LOOKS):
-            await self._one(one, self._query(one), self.at - looks * _LOOK_BACK_S)
-            if one.id in self.facts:
-                lasted = self.at - self.facts[one.id].value
-                step = max(_GRID_S, math.ceil(lasted / _POINTS / _GRID_S) * _GRID_S)
-                self.know(lasted=f"{max(lasted, step):.0f}s", step=f"{step}s", step_s=str(step))
-                return
+    async def onset(self, first: Question, lasted: Question) -> bool:
+        """When it was first there, and for how long it has lasted; False where that is not known."""
+        looks = range(_LOOKS if "[6h:" in first.query else 1)
+        for look in looks:
+            await self._one(first, self._query(first), self.at - look * _LOOK_BACK_S)
+            if first.id in self.facts:
+                break
+        else:
+            return False
+        if look:  # the query gives it again at the time at which it was asked only
+            self._values[first.id] = f"(vector({self.facts[first.id].value:.3f}))"
+        await self.ask((lasted,))
+        seconds = self.facts[lasted.id].value
+        step = next((step for most, step in table()["steps"] if seconds <= most), table()["steps"][-1][1])
+        self.know(lasted=f"{seconds:.0f}s", step=f"{step}s", step_s=str(step))
+        return True
 
-    async def refute(self, claims: Mapping[str, str]) -> tuple[Refutation, ...]:
+    async def refute(self, claims: Sequence[Sequence[str]]) -> tuple[Refutation, ...]:
         """Those that can be asked, and those that people must answer."""
         found = []
-        for claim, text in claims.items():
+        for claim, text in claims:
             if query := self.filled(text):
                 found.append(Refutation(claim, query, bool(await self._prometheus.instant(query, self.at))))
             elif not text:
@@ -287,14 +317,9 @@ def _kind(main: Accusation) -> str:
 
 async def _part(asker: _Asker, main: Accusation) -> tuple[str, str, str]:
     """The phase in which it loses most, the group whose ranks are compared there, the row of the table."""
-    series = "<series>"
-    if main.cause not in HANGS:
-        # What is of a rank or a set lies in groups of its own.
-        whose = "set=<set>" if main.set else 'rank=<rank>,set=""' if main.rank else "group=<group>"
-        series = f"rank:argus_verdict:lost_ratio{{<job>,{whose},cause=<cause>}}"
-    if not (main.rank or main.set or main.group):
-        series = 'rank:argus_verdict:lost_ratio{<job>,rank="",set="",group="",cause=<cause>}'
-    rows = await asker.rows(f"max by (phase, group, row) ({series})", "phase", "group", "row")
+    whose = "set" if main.set else "rank" if main.rank else "group" if main.group else "job"
+    query = "max by (phase, group, row) (<series>)" if main.cause in HANGS else table()["part"][whose]
+    rows = await asker.rows(query, "phase", "group", "row")
     return next(((phase, group, row) for (phase, group, row), _ in rows), ("", "", ""))
 
 
@@ -338,12 +363,9 @@ def _runbook(main: Accusation, kind: str) -> str:
 
 
 def _identified(card: Card) -> Card:
-    """The same whatever its severity, wherever it is read, and at which minute of its life it is asked."""
-    who = [card.place[name] for name in ("node", "gpu_uuid") if name in card.place]
-    if card.subject is not None and len(who) < 2:
-        who = [*card.subject.ranks, card.subject.name]
+    """The same whatever its severity, and wherever and whenever it is read: what, who and since when."""
     onset = card.value("onset.time")
-    spell = "" if math.isnan(onset) else str(int(onset // _ID_GRID_S) * _ID_GRID_S)
-    cause = card.main.cause if card.main else card.state
-    parts = [card.cluster, card.training_job, card.kind, cause, who, spell]
-    return replace(card, id="av1-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8])
+    main = card.main
+    who = (main.rank or main.set or main.group or "job") if main else "job"
+    since = "" if math.isnan(onset) else f"{datetime.fromtimestamp(onset, UTC):%Y%m%dT%H%M}"
+    return replace(card, id=f"av1-{main.cause if main else card.state}-{who}-{since}")

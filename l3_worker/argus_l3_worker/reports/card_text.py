@@ -1,4 +1,7 @@
-"""A card as at most twelve lines, and as JSON (`argus.verdict/1`: verdict.schema.json). No I/O."""
+"""A card as at most twelve lines, and as JSON (`argus.verdict/1`: verdict.schema.json). No I/O.
+
+The annotation `card` of the alerts is the same text, line for line: jsonnet/card/annotation.libsonnet.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,13 @@ from argus_l3_worker.reports.card import Card, Fact
 from argus_l3_worker.reports.subjects import listed
 
 SCHEMA: Final = "argus.verdict/1"
-_COLUMNS: Final = 100
-_FIRST_LINE: Final = 110
-"""What a locked phone shows."""
 _NAME: Final = 40
-"""Of a job, a group or a phase: users choose them."""
+"""Of what users choose; alerts do not shorten it."""
 _MOST_MEMBERS: Final = 64
 _MOST_LISTED: Final = 8
-_TAGS: Final = {"none": "nothing found"}
-_WHAT: Final = {
-    "slow_link": ("a transfer in {}", "its peer groups"),
-    "hang": ("it is in {}", ""),
-    "job_regression": ("an iteration", "before"),
-    "late_rank": ("its wait in {}", "the median of its group"),
-}
+_LINES: Final = ("", "who", "since", "cost", "why", "others", "before", "wrong if")
+"""By the first digit of where a fact is said."""
+_AXES: Final = ("dp", "tp", "pp", "cp", "ep")
 
 
 @dataclass(frozen=True)
@@ -42,181 +38,138 @@ class Links:
 
     def of(self, card: Card) -> dict[str, str]:
         """By what they lead to."""
-        trace, job = quote(card.traces[0]) if card.traces else "", quote(card.training_job)
+        trace = quote(card.trace)
+        rank = {"rank": card.main.rank} if card.main and card.main.rank else {}
+        of = {"cluster": card.cluster, **rank, "training_job": card.training_job}
+        variables = "&".join(f"var-{name}={quote(value)}" for name, value in of.items() if value)
         found = {
             "runbook": self.runbook % card.runbook if card.runbook else "",
-            "dashboard": f"{self.dashboard}?var-training_job={job}" if self.dashboard else "",
-            "trace": f"{self.traces.rstrip('/')}/traces/{trace}?ui=1" if self.traces and trace else trace,
+            "dashboard": f"{self.dashboard}?{variables}" if self.dashboard else "",
+            "trace": f"{self.traces.rstrip('/')}/traces/{trace}?ui=1"
+            if self.traces and trace
+            else card.trace,
         }
         return {name: link for name, link in found.items() if link}
 
 
 def as_text(card: Card, links: Links) -> str:
-    """Its lines; links alone may be longer than 100 characters."""
-    return "\n".join(_lines(card, links)) + "\n"
+    """Its lines, as in an alert."""
+    return "\n".join(map(_printable, _lines(card, links))) + "\n"
+
+
+def beside(card: Card) -> str:
+    """What the worker knows beyond an alert: who else, who looked guilty, and what was not judged."""
+    looked = [f"{one.who} ({one.cause}: {one.by})" for one in card.excluded]
+    rows = (
+        ("also", listed([_short(one) for one in card.also], 4)),
+        ("not blamed", listed(looked, 1)),
+        ("not judged", listed(card.reasons, 4) if card.subject else ""),
+    )
+    return "".join(f"{label}: {_printable(text)}\n" for label, text in rows if text)
 
 
 def _lines(card: Card, links: Links) -> Iterator[str]:
-    yield _cut(_headline(card), _FIRST_LINE)
-    for label, text in (
-        ("who", _place(card)),
-        ("since", _since(card)),
-        ("cost", _cost(card)),
-        ("why", _why(card)),
-        ("others", _others(card)),
-        ("also", listed([_short(one) for one in card.also], 4)),
-        (
-            "before",
-            _said(
-                card,
-                "history.other_jobs_30d",
-                "other jobs with a rank named on this host in 30 days: ",
-            ),
-        ),
-        ("wrong if", _refutations(card)),
-        ("do", card.step),
-    ):
-        if text:
-            yield _cut(f"{label:<8} {text}", _COLUMNS)
+    yield _headline(card)
+    said = _said(card)
+    for number, label in enumerate(_LINES):
+        text = "".join(text for at, text in said if at[0] == str(number))[2:]
+        if card.subject is None and label == "why":
+            text = listed(card.reasons, 4)
+        if label and text:
+            yield f"{label:<8} {text}"
+    if card.step:
+        yield f"do       {card.step}"
     if found := links.of(card):
         yield f"look     {'  '.join(found.values())}"
     where = f" --cluster {shlex.quote(card.cluster)}" if card.cluster else ""
     again = f"argus-l3-worker explain --job {shlex.quote(card.training_job)}{where} --time {card.at:.0f}"
-    yield _printable(f"id       {card.id}  {again}")
+    yield f"id       {card.id}  {again}"
 
 
 def _headline(card: Card) -> str:
-    tag = "over" if card.state == "over" else card.severity or _TAGS.get(card.state, card.state)
-    return f"[{tag}] {_short(card.training_job)}: {_accused(card) or _nobody(card)}"
-
-
-def _accused(card: Card) -> str:
     if card.subject is None:
-        return ""
-    where = f" on {_short(card.hosts[0])}" if len(card.hosts) == 1 else ""
+        return _nobody(card)
+    tag = "over" if card.state == "over" else card.severity or card.state
+    where = card.place.get("node", "")
     words = re.split("[;,:] ", card.words)[0]
-    phase = f" in {_short(card.phase)}" if card.kind in ("slow_rank", "suspect_set") else ""
-    size = _said(card, "size.late_s", ", by ") or _said(card, "size.ratio", ", ", phase)
-    cost = _said(card, "cost.lost_ratio", "; ", " of the time lost")
-    return f"{_short(card.subject.name)}{where} {words}{size}{cost}"
+    rest = "".join(text for at, text in _said(card) if at[0] == "0")
+    on = f" on {_short(where)}" if where else ""
+    return f"[{tag}] {_short(card.training_job)}: {_short(card.subject.name)}{on} {words}{rest}"
 
 
 def _nobody(card: Card) -> str:
     if card.state == "abstained":
-        return "not judged, so nothing is said of it"
-    ranks = _said(card, "job.world_size", " of ", " ranks")
-    return f"nobody{ranks} stands out{_said(card, 'job.iteration_s', '; an iteration takes ')}"
+        return f"[abstained] {card.training_job}: not judged, so nothing is said of it"
+    ranks, takes = card.facts.get("job.world_size"), card.facts.get("job.iteration_s")
+    of = f" of {_number(ranks)} ranks" if ranks else ""
+    then = f"; an iteration takes {_number(takes)}" if takes else ""
+    return f"[nothing found] {card.training_job}: nobody{of} stands out{then}"
 
 
-def _place(card: Card) -> str:
-    ranks = card.subject.ranks if card.subject else ()
-    return _joined(
-        f"ranks {listed(ranks)}" if len(ranks) > 1 else "",
-        f"on {listed([_short(host) for host in card.hosts], 4)}" if card.hosts else "",
-        card.place.get("gpu_uuid", ""),
-        " ".join(name + card.place[name] for name in ("dp", "tp", "pp", "cp", "ep") if name in card.place),
-    )
-
-
-def _since(card: Card) -> str:
-    onset = card.value("onset.time")
-    if math.isnan(onset):
-        return ""
-    return f"{datetime.fromtimestamp(onset, UTC):%Y-%m-%d %H:%M UTC}, for {_duration(card.at - onset)}"
-
-
-def _cost(card: Card) -> str:
-    iteration = _said(card, "job.iteration_s", "iteration ", ", without it ")
-    return _joined(
-        _said(card, "cost.lost_ratio", after=" of the time"),
-        _said(card, "cost.lost_gpus", after=f" of {card.value('job.world_size'):.0f} GPUs"),
-        _said(card, "cost.gpu_hours", after=" so far"),
-        _said(card, "cost.step_without_s", iteration),
-    )
-
-
-def _why(card: Card) -> str:
-    """The size against what it is held against, then the other evidence; of nobody, why not."""
+def _said(card: Card) -> list[tuple[str, str]]:
+    """All that facts, ranks and refutations say of somebody, in the order of a card."""
     if card.subject is None:
-        return "; ".join(card.reasons)
-    phase = _short(card.phase) if card.phase not in ("all", "none") else ""
-    what, against = _WHAT.get(card.kind, ("{}", "the median of its group"))
-    what = what.replace("{}", phase or "it")
-    others = _said(card, "size.peers", " (", " others)")
-    facts = (fact for fact in card.facts.values() if fact.id.startswith("more.") and not _usual(fact))
-    return _joined(
-        _said(card, "size.stalled_s", "no iteration has ended for "),
-        what if phase and card.kind == "hang" else "",
-        _said(card, "size.ratio", "its work against the median rank's ") if card.kind == "more_work" else "",
-        _said(card, "size.observed_s", what + " takes "),
-        _said(card, "size.baseline_s", f"{against}{others} "),
-        *(f"{fact.claim} {_number(fact.value, fact.unit)}" for fact in facts),
-    )
+        return []
+    phase = _short(card.phase) or "it"
+    found = [
+        (at, text.replace("#", _number(fact)).replace("@", phase))
+        for fact in card.facts.values()
+        for at, text in fact.says.items()
+    ]
+    if who := _who(card):
+        found.append(("10", f", {who}"))
+    for number, one in enumerate(card.refutations):
+        place = {True: 0, None: 3, False: 6}[one.true] + number
+        so = {True: ", AND IT IS SO", None: "", False: " (not so)"}[one.true]
+        found.append((f"7{place}", f"; {one.claim}{so}"))
+    return sorted(found)
 
 
-def _usual(fact: Fact) -> bool:
-    """Evidence that says nothing."""
-    return fact.id == "more.abstained" or (fact.unit == "times" and abs(fact.value - 1.0) < 0.02)
+def _who(card: Card) -> str:
+    if card.members.count:
+        ranks = [f"{rank} ({node})" if node else rank for rank, node in card.members.first]
+        more = card.members.count - len(ranks)
+        return f"ranks {', '.join(ranks)}" + (f" and {more} more" if more else "")
+    axes = " ".join(name + card.place[name] for name in _AXES if name in card.place)
+    node = card.place.get("node", "")
+    return ", ".join(filter(None, (f"on {node}" if node else "", card.place.get("gpu_uuid", ""), axes)))
 
 
-def _others(card: Card) -> str:
-    ranks = f" ({', '.join(card.victims)})" if len(card.victims) <= 4 else ""
-    looked = [f"{one.who} ({one.cause}: {one.by})" for one in card.excluded]
-    return _joined(
-        f"{len(card.victims)} ranks wait{ranks}" if card.victims else "",
-        f"not blamed: {listed(looked, 1)}" if looked else "",
-        f"not judged: {listed(card.reasons, 2)}" if card.reasons and card.subject else "",
-        by="; ",
-    )
+def _number(fact: Fact) -> str:
+    """As people read it, with its unit: the formats of Prometheus' templates."""
+    value = fact.value
+    if fact.unit == "s":
+        return _humanised(value)
+    if fact.unit in ("minute", "Unix s"):
+        moment = datetime.fromtimestamp(value, UTC)
+        return f"{moment:%Y-%m-%d %H:%M UTC}" if fact.unit == "minute" else f"{moment:%H:%M:%S UTC}"
+    if fact.unit in ("share", "change"):
+        return f"{100 * value:.3g}%" if fact.unit == "share" else f"{100 * value:+.0f}%"
+    formats = {"times": "{:.2f}x", "count": "{:.0f}", "GPUs": "{:.1f}", "GPU-hours": "{:.2f} GPU-hours"}
+    return formats[fact.unit].format(value)
 
 
-def _refutations(card: Card) -> str:
-    """What is so comes first; then what people must say; what is not so last."""
-    untrue = ", ".join(one.claim for one in card.refutations if one.true is False)
-    return _joined(
-        *(f"{one.claim}, AND IT IS SO" for one in card.refutations if one.true),
-        *(one.claim for one in card.refutations if one.true is None),
-        f"{untrue} (not so now)" if untrue else "",
-        by="; ",
-    )
-
-
-def _said(card: Card, fact: str, before: str = "", after: str = "") -> str:
-    found = card.facts.get(fact)
-    return f"{before}{_number(found.value, found.unit)}{after}" if found else ""
-
-
-def _joined(*texts: str, by: str = ", ") -> str:
-    return by.join(filter(None, texts))
-
-
-def _number(value: float, unit: str) -> str:
-    """As people read it, with its unit."""
-    if unit == "s":
-        return (
-            f"{value * 1000:.3g} ms" if value < 0.1 else f"{value:.2f} s" if value < 100 else _duration(value)
-        )
-    if unit == "share":
-        return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
-    if unit == "Unix s":
-        return f"{datetime.fromtimestamp(value, UTC):%H:%M:%S} UTC"
-    formats = {"change": "{:+.0%}", "times": "{:.2f}x", "count": "{:.0f}", "GPU-hours": "{:.2f} GPU-hours"}
-    return formats.get(unit, "{:.1f}").format(value)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 6000:
-        return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+def _humanised(seconds: float) -> str:
+    """`humanizeDuration` of Prometheus: 1d 2h 3m 4s, 16m 12s, 1.503s, 40ms."""
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
+    if seconds >= 60:
+        minutes, rest = divmod(int(seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        days, hours = divmod(hours, 24)
+        large = [(days, "d"), (hours, "h"), (minutes, "m")]
+        first = next(number for number, (count, _) in enumerate(large) if count)
+        return sign + " ".join(f"{count}{unit}" for count, unit in (*large[first:], (rest, "s")))
+    prefix = ""
+    for smaller in ("m", "u", "n"):
+        if seconds == 0 or seconds >= 1:
+            break
+        prefix, seconds = smaller, seconds * 1000
+    return f"{sign}{seconds:.4g}{prefix}s"
 
 
 def _short(name: str) -> str:
     """A name that users choose."""
-    return _cut(name, _NAME)
-
-
-def _cut(text: str, most: int) -> str:
-    return _printable(text if len(text) <= most else text[: most - 3] + "...")
+    return name if len(name) <= _NAME else name[: _NAME - 3] + "..."
 
 
 def _printable(text: str) -> str:
@@ -245,13 +198,13 @@ def as_json(card: Card, links: Links) -> dict[str, Any]:
         "cause": {"id": main.cause, "team": main.team, "level": main.level, "words": card.words}
         if main
         else None,
-        "onset": None if math.isnan(onset) else {"time": _rfc3339(onset), "precision_s": 60},
+        "onset": None if math.isnan(onset) else {**of["onset"], "time": _rfc3339(onset)},
         **{name: of.get(name, {}) for name in ("size", "cost", "history")},
-        "evidence": [asdict(one) | {"time": _rfc3339(one.time)} for one in card.facts.values()],
+        "evidence": [_evidence(one) for one in card.facts.values()],
         "excluded": [asdict(one) | {"time": _rfc3339(card.at)} for one in card.excluded[:_MOST_LISTED]],
         "excluded_count": len(card.excluded),
         "disproof": [asdict(one) | {"expect": "no sample"} for one in card.refutations],
-        "victims": {**of.get("victims", {}), "sample": card.victims[:_MOST_LISTED]},
+        "victims": of.get("victims", {}),
         "also": _names(card.also),
         "not_judged": _names(card.reasons),
         "advice": [{"text": card.step}] if card.step else [],
@@ -259,6 +212,14 @@ def as_json(card: Card, links: Links) -> dict[str, Any]:
         "text": as_text(card, links),
         "made": {"time": _rfc3339(card.at), "argus": installed_version()},
     }
+
+
+def _evidence(fact: Fact) -> dict[str, Any]:
+    """Without the words of the card."""
+    found = asdict(fact) | {"time": _rfc3339(fact.time)}
+    del found["says"]
+    found["unit"] = "Unix s" if fact.unit == "minute" else fact.unit
+    return found
 
 
 def _subject(card: Card) -> dict[str, Any] | None:

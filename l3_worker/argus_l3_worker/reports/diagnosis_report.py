@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
@@ -37,6 +37,7 @@ def _lines(found: Diagnosis, cards: Sequence[Card], links: Links) -> Iterator[st
     for card in cards:
         yield ""
         yield from card_text.as_text(card, links).splitlines()
+        yield from card_text.beside(replace(card, reasons=())).splitlines()  # they stand below
     yield ""
     for subject in found.subjects[len(cards) :][:_MOST_ROWS]:
         yield f"also accused: {subject.name}: {', '.join(sorted({one.cause for one in subject.accusations}))}"

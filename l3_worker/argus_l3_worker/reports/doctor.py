@@ -26,7 +26,7 @@ from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.telemetry import Telemetry
 
-State = Literal["ok", "warn", "fail"]
+State = Literal["ok", "wait", "warn", "fail"]
 
 ALERTS: Final = (
     "ArgusChannelDown", "ArgusCollectiveLateRank", "ArgusCollectiveSlowLink", "ArgusGroupImbalance",
@@ -56,7 +56,7 @@ _LEAST_KERNEL_COVERAGE: Final = 0.5
 
 @dataclass(frozen=True)
 class Check:
-    """One precondition. `remedy` is empty where nothing is to be done."""
+    """One precondition; `wait`: not yet there, nothing is broken. No `remedy`: there is nothing to do."""
 
     name: str
     state: State
@@ -79,7 +79,7 @@ async def examine(config: Config, clock: Callable[[], float] = time.time) -> lis
 
 
 def healthy(checks: Sequence[Check]) -> bool:
-    """Whether the worker can do its work: warnings do not stop it."""
+    """Whether the worker can do its work: warnings do not stop it, nor does what comes by itself."""
     return all(check.state != "fail" for check in checks)
 
 
@@ -179,6 +179,16 @@ async def _rules(prometheus: Prometheus) -> Check:
             f"{len(broken)} rules fail, first {broken[0]['name']}: {broken[0].get('lastError', '')}",
             "see Status > Rules in Prometheus; two exporters with the same rank are the usual cause",
         )
+    fresh = [
+        rule for rule in rules if "argus" in str(rule["name"]).lower() and rule.get("health") == "unknown"
+    ]
+    if fresh:
+        return Check(
+            "rules",
+            "wait",
+            f"{len(fresh)} rules are loaded, and not evaluated yet",
+            "look again in five minutes: the longest interval is four",
+        )
     return Check("rules", "ok", f"all alerts and recorded series are loaded ({len(names)} names)")
 
 
@@ -201,11 +211,23 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
         last_step = selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, matchers)
         steps = await prometheus.instant(f'count_values by (training_job) ("last_step", {last_step})', at)
         covered = await prometheus.instant(selector(catalogue.KERNEL_COVERAGE.name, matchers), at)
+        open_ = selector(catalogue.CHANNEL_UP.name, {**matchers, "channel": "kernels"})
+        observed = await by_job(f"count by (training_job) ({open_} == 1)")
+        exporters = await prometheus.instant(f"count({catalogue.EXPORTER_BUILD_INFO.name})", at)
     except QueryError as error:
         yield Check("series", "fail", str(error), "see above")
         return
     if not known:
         wanted = f" of job {config.training_job}" if config.training_job else ""
+        if exporters:
+            yield Check(
+                "series",
+                "wait",
+                f"{exporters[0].value:.0f} exporters are scraped, no argus_rank_info{wanted} has come yet",
+                "start a job with `argus-exporter run`; a job that runs and does not come in a minute is not "
+                "attached: see its exporter's index page",
+            )
+            return
         yield Check(
             "series",
             "fail",
@@ -215,6 +237,14 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
         )
         return
     for job, ranks in sorted(known.items()):
+        if not modes.get(job) and observed.get(job):
+            yield Check(
+                f"series of {job}",
+                "wait",
+                f"{ranks:.0f} ranks, kernels are observed on {observed[job]:.0f}, no window has ended yet",
+                "look again when the job has made some more steps (exporter: window)",
+            )
+            continue
         if not modes.get(job):
             yield Check(
                 f"series of {job}",

@@ -1,4 +1,7 @@
-"""What a card asks, from questions.yaml: each of its numbers is the answer to one query."""
+"""What a card says, from questions.json: each of its numbers is the answer to one query.
+
+The file is made of jsonnet/card/questions.libsonnet, as is the annotation `card` of the alerts.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +13,37 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-import yaml
-
 _NAME: Final = re.compile(r"<([a-z][a-z_.0-9]*)>")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A number: its path in the JSON, unit, what measures it, what people read before it, and the query."""
+    """A number: its path in the JSON, unit, what measures it, what people read before it, and the query.
+
+    Attributes:
+        says: where it stands on a card (two digits: line and place), and in which words; # is the number.
+    """
 
     id: str
     unit: str
     source: str
     claim: str
     query: str
+    says: Mapping[str, str]
 
 
 @cache
 def table() -> Mapping[str, Any]:
     """All of the file, by its sections."""
-    text = files("argus_l3_worker.reports").joinpath("questions.yaml").read_text("utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
+    text = files("argus_l3_worker.reports").joinpath("questions.json").read_text("utf-8")
+    content: dict[str, Any] = json.loads(text)
     return content
 
 
 def questions(section: str, kind: str = "") -> Iterator[Question]:
     """Those of a section, or of a kind within it."""
     rows = table()[section][kind] if kind else table()[section]
-    return (Question(name, *row) for name, row in rows.items())
+    return (Question(*row) for row in rows)
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 from argus_simulator.demo.story import Outcome
 from argus_simulator.demo.training import Training
 from argus_simulator.demo.truth import Accusation
 from argus_simulator.demo.verdict import accusation
 from argus_simulator.stack import Stack
+from argus_simulator.stack.prometheus import PrometheusApi
 from argus_simulator.stack.repository import program
+
+_EXACT: Final = 1e-6
+_SETTLED_S: Final = 2.0
+"""What was evaluated up to now may be stored a moment later."""
 
 
 def lines(outcome: Outcome, stack: Stack, training: Training) -> Iterator[str]:
@@ -48,6 +56,25 @@ def _card(stack: Stack, training_job: str) -> Iterator[str]:
     )
     yield f"$ argus-l3-worker explain {' '.join(asked)}"
     yield from (told.stdout or told.stderr).splitlines()
+    yield _evidence(stack, asked)
+
+
+def _evidence(stack: Stack, asked: Sequence[str]) -> str:
+    """How many numbers of a card its own queries give again, to 1e-6: nobody need believe it."""
+    settled = f"--time={time.time() - _SETTLED_S:.0f}"
+    told = subprocess.run(
+        [program("argus-l3-worker"), "explain", "--json", settled, *asked],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    evidence = json.loads(told.stdout)["evidence"] if told.stdout else []
+    right, prometheus = 0, PrometheusApi(stack.prometheus.url)
+    for one in evidence:
+        again = [value for _, value in prometheus.query(one["query"], at=one["time"])]
+        right += len(again) == 1 and abs(again[0] - one["value"]) <= _EXACT * max(1.0, abs(one["value"]))
+    return f"evidence: {right} of {len(evidence)} numbers are given again by their queries"
 
 
 def _how_fast(outcome: Outcome, training: Training) -> str:

@@ -80,13 +80,16 @@ class PrometheusApi:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def query(self, promql: str) -> Samples:
+    def query(self, promql: str, at: str = "") -> Samples:
         """An instant query that gives a vector (or a scalar, as one sample without labels).
+
+        Args:
+            at: a time as the API has it; now without one.
 
         Raises:
             StackError: Prometheus refuses the query, or does not answer.
         """
-        data = self._get("query", query=promql)
+        data = self._get("query", query=promql, **({"time": at} if at else {}))
         match data["resultType"]:
             case "vector":
                 return [(sample["metric"], float(sample["value"][1])) for sample in data["result"]]
