@@ -163,10 +163,6 @@ class VaryingFleet:
                 gpus=tuple(f"GPU-{gpu}" for gpu in self._gpu[rows].tolist()),
             )
 
-    def rank_of(self, gpu: int) -> str:
-        """Where a GPU is now."""
-        return str(int(np.flatnonzero(self._gpu == gpu)[0]))
-
 
 @dataclass(frozen=True)
 class _Bank:
