@@ -38,8 +38,8 @@ class JudgeConfig:
     rank_effect: float = setting(0.04, "least time-weighted shift of all compute kernels that is an anomaly")
     own_effect: float = constant(
         0.035,
-        "least change of all compute kernels against the GPU's own past that is an anomaly: six deviations "
-        "of what temperature makes of an hour (docs/evidence/shifts.md)",
+        "least change of all compute kernels against the GPU's own past that is an anomaly: above what "
+        "temperature makes of an hour; lowered from rank_effect on a simulated fleet (docs/evidence/shifts.md)",
     )
     censored_effect: float = constant(
         0.25,

@@ -58,6 +58,7 @@ _OVER_FENCE: Final = """
     )
   )
 """
+"""The worker writes them of kernels with an anomaly: whom this rule accuses elsewhere is not seen here."""
 
 
 def named(query: Callable[[str], Samples], job: str, start: float, end: float) -> dict[str, tuple[int, ...]]:
