@@ -286,7 +286,7 @@ void Host::progress(const NetworkOperation& what, const Slow& slow) {
   void* operation = start(what.communicator->context, operation_descriptor(what, getpid()));
   if (version_ >= 4) record(operation, 19, 0, false);
   for (int number = 0; number < what.steps && sends(kProxyStep); ++number) step(operation, what, number, slow);
-  if (version_ <= 3) {
+  if (version_ <= 3 && what.send) {
     record(operation, 1, 4096);
     if (slow.state == 1) usleep(static_cast<useconds_t>(slow.microseconds));
     record(operation, 2, 4096);
