@@ -3,10 +3,10 @@
     python -m bench.nccl [--batches N] [--build FOLDER]
 
 Callbacks of the progress thread are timed by batches of 16 network steps with five callbacks each, those of a
-collective by four groups of one: a start, a stop or a state. What is timed is the CPU time of the calling thread, so
-that what other processes take of the core is left out; the reading of its clock is in it. Allocations and locks are
-those of the thread meanwhile, memory grows from the first batch to the last, after the tables have been gone through
-once. The last line is JSON, of the slowest version of the interface.
+collective by four groups of one: a start, a stop or a state. What is timed is the CPU time of the calling
+thread, so that what other processes take of the core is left out; the reading of its clock is in it.
+Allocations and locks are those of the thread meanwhile, memory grows from the first batch to the last, after
+the tables have been gone through once. The last line is JSON, of the slowest version of the interface.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from argus_core import nccl_page
-
 from bench.injector import build
 
 VERSIONS = {2: 22501, 4: 22707, 5: 22809, 7: 23203}
@@ -60,7 +59,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         built = build(options.build or Path(temporary) / "build")
         print(
-            f"{'interface':10} {'callbacks':>10} {'step p50':>9} {'p99':>6} {'collective p50':>15} {'p99':>6} ns"
+            f"{'interface':10} {'callbacks':>10} {'step p50':>9} {'p99':>6} "
+            f"{'collective p50':>15} {'p99':>6} ns"
         )
         for version in VERSIONS:
             row = measure(built, version, options.batches)
@@ -71,7 +71,9 @@ def main() -> None:
             rows.append(row)
     summary = {name: max(row[name] for row in rows) for name in ("step_ns_p50", "step_ns_p99")}
     summary |= {name: max(row[name] for row in rows) for name in ("collective_ns_p99", "clock_ns")}
-    summary |= {name: sum(row[name] for row in rows) for name in ("allocations", "locks", "dropped", "callbacks")}
+    summary |= {
+        name: sum(row[name] for row in rows) for name in ("allocations", "locks", "dropped", "callbacks")
+    }
     grown_mb = max(row["grown_kib"] for row in rows) / 1024
     print(json.dumps(summary | {"rss_growth_mb": round(grown_mb, 2)}))
 

@@ -1,13 +1,14 @@
 """What libargus_nccl counts, as it lies in memory that the training process shares with its exporter.
 
-NCCL calls the library on the training's own threads and on its progress threads. There it only adds to words of
-this memory, so that nothing waits and nothing is lost with a process that hangs: the exporter reads the memory
-whenever it is scraped. `make generate` writes the C++ side, native/nccl/page.hpp, from this file. Standard library
-only: the training process loads it.
+NCCL calls the library on the training's own threads and on its progress threads. There it only adds to words
+of this memory, so that nothing waits and nothing is lost with a process that hangs: the exporter reads the
+memory whenever it is scraped. `make generate` writes the C++ side, native/nccl/page.hpp, from this file.
+Standard library only: the training process loads it.
 
-Layout, little-endian: a header of one memory page, then a page for each communicator: what it is, its operations by
-function, and the peers that its network steps go to. Words of 8 bytes are stored whole. A communicator's words are
-those of one thread that calls and one that moves data, so sums of one moment may be some nanoseconds apart.
+Layout, little-endian: a header of one memory page, then a page for each communicator: what it is, its
+operations by function, and the peers that its network steps go to. Words of 8 bytes are stored whole. A
+communicator's words are those of one thread that calls and one that moves data, so sums of one moment may be
+some nanoseconds apart.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from typing import Any, Final
 
 from argus_core import wire
 
-VARIABLE: Final = "ARGUS_NCCL_PAGE"
-"""Environment of the training process: PID:DESCRIPTOR of the memory, by its producer."""
 NAME: Final = "argus-nccl-page"
 MAGIC: Final = 0x4C43434E  # "NCCL"
 VERSION: Final = 1
@@ -56,7 +55,7 @@ STEP_STATES: Final = (
     "receive_flush_wait",
     "receive_gpu_wait",
 )
-"""What a step over the network waits for, in the order of its life: NCCL's profiler states 8, 20, 9, 10, 11, 12."""
+"""What a step over the network waits for, in the order of its life: NCCL's states 8, 20, 9, 10, 11, 12."""
 STATES: Final = ("not_loaded", "watching", "declined")
 """Of the library."""
 REASONS: Final = (
@@ -167,10 +166,10 @@ class Operation:
         called: calls of the API, captured ones too; 0 where NCCL does not say (before 2.28).
         count: operations that were handed to the GPU.
         bytes: of their messages, as the caller has them.
-        sequence: of the last one, NCCL's sequence number plus one: how many were entered. Of Send and Recv, which
-            have no number, the count.
+        sequence: of the last one, NCCL's sequence number plus one: how many were entered. Of Send and Recv,
+            which have no number, the count.
         entered_ns, finished_ns: CLOCK_MONOTONIC of the last one.
-        finished: the last one whose network steps had all ended, plus one; 0 where nothing goes over the network.
+        finished: the last one whose network steps had all ended, plus one; 0 where there are none.
         network_ns, network_count: from the hand-over to the end of the last network step, summed.
         by_size: operations by class of size, see SIZE_NAMES.
     """
@@ -306,9 +305,11 @@ def _communicator(raw: bytes) -> list[Communicator]:
         return []
     operations = []
     for number, function in enumerate(FUNCTIONS):
-        *words, a, b, c, d, e = OPERATION.unpack_from(raw, _OPERATIONS_AT + number * OPERATION.size)
+        words = OPERATION.unpack_from(raw, _OPERATIONS_AT + number * OPERATION.size)
         if any(words):
-            operations.append(Operation(function, *words, by_size=(a, b, c, d, e)))
+            singles = len(OPERATION_FIELDS) - 1
+            named = dict(zip(OPERATION_FIELDS[:singles], words[:singles], strict=True))
+            operations.append(Operation(function, by_size=words[singles:], **named))
     peers = []
     states = len(STEP_STATES)
     for number in range(PEERS):

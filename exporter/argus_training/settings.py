@@ -167,14 +167,14 @@ TABLE: Final = (
         "ARGUS_NCCL_EVENTS",
         str,
         "network",
-        "what libargus_nccl asks NCCL for; network: calls, launches and the steps of the network; calls: no network",
+        "what libargus_nccl asks NCCL for; network: calls, launches, network steps; calls: no network steps",
         allowed=("network", "calls"),
     ),
     Variable(
         "ARGUS_NEXT_PROFILER",
         str,
         "",
-        "another profiler plugin of NCCL, as NCCL_PROFILER_PLUGIN has it, which ours loads and passes events to",
+        "another profiler plugin of NCCL, which ours loads and passes events on to",
     ),
     Variable("ARGUS_NCCL_PAGE", str, "", "set by ARGUS itself: memory in which libargus_nccl counts"),
     Variable(

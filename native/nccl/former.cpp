@@ -1,6 +1,7 @@
 #include "former.hpp"
 
 #include <dlfcn.h>
+#include <strings.h>
 
 #include "host.hpp"
 #include "variables.hpp"
@@ -8,6 +9,7 @@
 namespace argus::nccl {
 namespace {
 
+constexpr int kFlags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
 constexpr int kNewest = 7;
 constexpr std::uint64_t kNetwork = kProxyOp | kProxyStep | kNetPlugin;
 constexpr std::uint64_t kBelow = kNetwork | kKernelCh | kKernelPhase;
@@ -15,11 +17,10 @@ constexpr std::uint64_t kCe = kCeColl | kCeSync | kCeBatch;
 
 /// As NCCL looks for a plugin: the name as it is, else within libnccl-profiler-NAME.so.
 void* open_library(const std::string& value) {
-  constexpr int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
-  if (void* library = dlopen(value.c_str(), flags)) return library;
+  if (void* library = dlopen(value.c_str(), kFlags)) return library;
   const bool whole = value.find('/') != std::string::npos ||
                      (value.rfind("lib", 0) == 0 && value.size() > 6 && value.rfind(".so") == value.size() - 3);
-  return whole ? nullptr : dlopen(("libnccl-profiler-" + value + ".so").c_str(), flags);
+  return whole ? nullptr : dlopen(("libnccl-profiler-" + value + ".so").c_str(), kFlags);
 }
 
 /// The oldest version of the interface that knows a state; the states of all versions are numbered alike.
@@ -35,8 +36,10 @@ int since(int state) noexcept {
 
 page::Former Former::load(const std::string& value, int table) noexcept {
   try {
-    if (value.empty()) return page::Former::kNone;
-    void* library = open_library(value);
+    if (strcasecmp(value.c_str(), "none") == 0) return page::Former::kNone;
+    // Where nothing was configured, NCCL takes the library of this name if there is one.
+    void* library = value.empty() ? dlopen("libnccl-profiler.so", kFlags) : open_library(value);
+    if (!library && value.empty()) return page::Former::kNone;
     if (!library) {
       say("ARGUS_NEXT_PROFILER is '" + value + "', which cannot be loaded as a plugin of NCCL; going on without it");
       return page::Former::kMissing;

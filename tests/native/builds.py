@@ -1,4 +1,4 @@
-"""Builds of native/injector and native/nccl with their stand-ins, plain and under sanitizers, once a test session."""
+"""Builds of native/injector and native/nccl with stand-ins, also under sanitizers, once a test session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the program of native/nccl/testing, which calls libargus_nccl as NCCL does, and reads what it counted."""
+"""Runs the program of native/nccl/testing, which calls libargus_nccl as NCCL does; reads what it counts."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def call(
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
     assert done.returncode == 0, f"status {done.returncode}\n{done.stderr}"
     raw = dump.read_bytes() if dump.exists() else bytes(nccl_page.SIZE)

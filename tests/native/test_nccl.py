@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from argus_core.injection import needs_glibc
 
+from argus_core import nccl_page
+from argus_core.injection import needs_glibc
+from long_forms import LONG
 from native.builds import Build
 from native.nccl_host import NCCL, VERSIONS, call, environment, operation, peer, read_page
 from native.test_portable import WHEEL_POLICY
 
 NETWORK = {1: 0x6, 2: 0x16, 3: 0x16, 4: 0x16, 5: 0x816, 6: 0x816, 7: 0x816}
-"""Types that are asked for by version of the interface: NCCL 2.23, the only one with version 1, has no network."""
+"""Types that are asked for, by version of the interface: NCCL 2.23, alone with version 1, has no network."""
+SOAK_MS = 100_000 if LONG else 500
+"""In the long form ten minutes over both versions and three builds."""
 STATES = {8: 0, 20: 1, 9: 2, 10: 3, 11: 4, 12: 5}
 
 
@@ -40,14 +45,14 @@ def test_every_collective_is_counted_by_communicator(injector: Build, tmp_path: 
 
 @pytest.mark.parametrize("version", [4, 7])
 def test_the_name_of_a_communicator_outlives_its_owner(injector: Build, tmp_path: Path, version: int) -> None:
-    """NCCL hands on the caller's pointer, which is overwritten and freed after init; a second one has no name."""
+    """NCCL hands on the caller's pointer, which is overwritten and freed after init; the second has none."""
     seen = call(injector, tmp_path, version, "init:2")
     assert [one.name for one in seen.page.communicators] == ["comm 0", ""]
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5, 6, 7])
 def test_network_steps_are_counted_by_peer_and_state(plain: Build, tmp_path: Path, version: int) -> None:
-    """2 rounds x 3 collectives x 2 channels x 4 steps each way, starts repeated and states recorded thrice."""
+    """2 rounds x 3 collectives x 2 channels x 4 steps each way, starts and states repeated thrice."""
     seen = call(plain, tmp_path, version, "init:1", "train:2:2")
     one = seen.communicator()
     to, from_ = peer(one, 3), peer(one, 9)
@@ -69,7 +74,7 @@ def test_time_goes_to_the_state_in_which_a_step_waits(plain: Build, tmp_path: Pa
     seen = call(plain, tmp_path, 7, "init:1", f"slow:{state}:2000", "train:1:2")
     ns = [sum(each.ns[at] for each in seen.communicator().peers) for at in range(6)]
     assert ns[STATES[state]] >= 24 * 2_000_000
-    assert max(ns[:STATES[state]] + ns[STATES[state] + 1 :]) < ns[STATES[state]] / 10
+    assert max(ns[: STATES[state]] + ns[STATES[state] + 1 :]) < ns[STATES[state]] / 10
 
 
 def test_steps_that_wait_together_wait_once(plain: Build, tmp_path: Path) -> None:
@@ -89,11 +94,12 @@ def test_a_hang_can_be_read_while_the_process_hangs(plain: Build, tmp_path: Path
         try:
             assert process.stdout is not None
             descriptor = process.stdout.readline().split()[1]
-            held = Path(f"/proc/{process.pid}/fd/{descriptor}").open("rb", buffering=0)
+            held = os.open(f"/proc/{process.pid}/fd/{descriptor}", os.O_RDONLY)
         finally:
             process.kill()
-    with held:
-        (one,) = read_page(held.read()).communicators
+    raw = os.pread(held, nccl_page.SIZE, 0)
+    os.close(held)
+    (one,) = read_page(raw).communicators
     assert (operation(one, "AllReduce").sequence, operation(one, "AllReduce").finished) == (2, 1)
     assert peer(one, 3).open == (0, 2, 0, 0, 0, 0)
     assert peer(one, 9).open == (0, 0, 0, 2, 0, 0)
@@ -131,7 +137,7 @@ def test_events_of_a_type_that_nobody_knows_are_counted(plain: Build, tmp_path: 
 def test_threads_call_at_once_while_communicators_come_and_go(
     injector: Build, tmp_path: Path, version: int
 ) -> None:
-    seen = call(injector, tmp_path, version, "init:1", "threads:500", "train:1:1")
+    seen = call(injector, tmp_path, version, "init:1", f"threads:{SOAK_MS}", "train:1:1")
     assert seen.report["rounds"] > 10
     assert seen.page.dropped_communicators == 0
 

@@ -1,8 +1,9 @@
-"""libargus_nccl in front of a profiler plugin that was configured before: it sees what NCCL would tell it alone."""
+"""libargus_nccl before a plugin that was configured already: that sees what NCCL would tell it alone."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,13 @@ NONE_WRONG = ("wrong_contexts", "wrong_handles", "wrong_parents")
 
 
 def behind(
-    build: Build, folder: Path, host: int, version: int, *actions: str, mask: int = ALL_OF_V5, **variables: str
+    build: Build,
+    folder: Path,
+    host: int,
+    version: int,
+    *actions: str,
+    mask: int = ALL_OF_V5,
+    **variables: str,
 ) -> tuple[Counted, dict[str, Any]]:
     """A run with the former plugin of `version` behind ours, and what it saw."""
     report = folder / "former"
@@ -66,7 +73,9 @@ def test_a_plugin_of_the_hosts_version_sees_all_that_it_sees_alone(
 
 
 @pytest.mark.parametrize("version", FORMER_VERSIONS)
-def test_a_plugin_of_an_older_version_is_told_in_its_own(injector: Build, tmp_path: Path, version: int) -> None:
+def test_a_plugin_of_an_older_version_is_told_in_its_own(
+    injector: Build, tmp_path: Path, version: int
+) -> None:
     """On a host of version 7, with contexts, handles and parents of its own, also under sanitizers."""
     seen, former = behind(injector, tmp_path, 7, version, "init:2", "train:2:2", "finalize")
     assert not any(former[name] for name in (*NONE_WRONG, "orphans"))
@@ -93,6 +102,20 @@ def test_a_plugin_that_cannot_be_loaded_is_named(plain: Build, tmp_path: Path) -
     seen = call(plain, tmp_path, 7, "init:1", "train:1:0", ARGUS_NEXT_PROFILER="/nowhere/libnone.so")
     assert seen.page.former == "missing"
     assert "/nowhere/libnone.so" in seen.said
+
+
+@pytest.mark.parametrize("name", ["libnccl-profiler.so", "libnccl-profiler-mine.so", "libother.so"])
+def test_it_is_looked_for_as_nccl_would(plain: Build, tmp_path: Path, name: str) -> None:
+    """By name, by the name in NCCL's own, and where nothing was configured by that alone."""
+    shutil.copy(plain.former(6), tmp_path / name)
+    value = {"libnccl-profiler.so": "", "libnccl-profiler-mine.so": "mine"}.get(name, name)
+    places = f"{plain.nccl_app.parent}:{tmp_path}"
+    seen = call(plain, tmp_path, 7, "init:1", "train:1:0", ARGUS_NEXT_PROFILER=value, LD_LIBRARY_PATH=places)
+    assert seen.page.former == "chained"
+
+
+def test_none_is_none(plain: Build, tmp_path: Path) -> None:
+    assert call(plain, tmp_path, 7, "init:1", ARGUS_NEXT_PROFILER="none").page.former == "none"
 
 
 def test_a_plugin_that_is_newer_than_the_host_is_not_asked(plain: Build, tmp_path: Path) -> None:
