@@ -101,6 +101,17 @@ def injector(_: Options) -> Iterator[Promise]:
     yield at_most("kernel injector, records lost uncounted", result["burst_uncounted"], 0)
 
 
+def nccl(_: Options) -> Iterator[Promise]:
+    result = benchmark("bench.nccl")
+    yield at_most("NCCL's plugin, CPU time a network callback, p99", result["step_ns_p99"], 50, " ns")
+    yield at_most("NCCL's plugin, allocations on its threads", result["allocations"], 0)
+    yield at_most("NCCL's plugin, locks on its threads", result["locks"], 0)
+    yield at_most("NCCL's plugin, memory growth", result["rss_growth_mb"], 5, " MB")
+    yield at_most("NCCL's plugin, events dropped", result["dropped"], 0)
+    soak = "threads_call_at_once"
+    yield passing_tests("NCCL's plugin, ten minutes, sanitizers too", "tests/native/test_nccl.py", "-k", soak)
+
+
 def traces(_: Options) -> Iterator[Promise]:
     result = benchmark("bench.traces")
     yield at_most("traces: CPU time for 10,000 kernels", result["ms_per_10k_events"], 20, " ms")
@@ -294,6 +305,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "volume": volume,
     "anatomy": anatomy,
     "injector": injector,
+    "nccl": nccl,
     "overhead": overhead,
     "torches": torches,
     "importers": importers,

@@ -7,6 +7,7 @@
 // (exp and pow without SVID errors), 2.32 (pthread_sigmask), 2.33 (stat) and 2.34 (libdl and libpthread became
 // part of libc).
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -33,6 +34,7 @@ ARGUS_BIND(ARGUS_FIRST, double, pow, (double x, double y), (x, y))
 ARGUS_BIND(ARGUS_FIRST, void*, dlopen, (const char* file, int mode), (file, mode))
 ARGUS_BIND(ARGUS_FIRST, void*, dlsym, (void* handle, const char* name), (handle, name))
 ARGUS_BIND(ARGUS_FIRST, char*, dlerror, (), ())
+ARGUS_BIND(ARGUS_FIRST, int, dladdr, (const void* address, Dl_info* info), (address, info))
 
 ARGUS_BIND(ARGUS_FIRST, int, pthread_create,
            (pthread_t * thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument),

@@ -33,7 +33,7 @@ from tools.generate_version import ROOT, declared
 
 NEWEST_GLIBC: Final = (2, 28)
 """PyTorch's own wheels are manylinux_2_28: what loads them loads ours."""
-LIBRARIES: Final = ("argus_core/libargus_cupti.so", "argus_core/libargus_numeric.so")
+LIBRARIES: Final = tuple(f"argus_core/libargus_{name}.so" for name in ("cupti", "nccl", "numeric"))
 NOT_SHIPPED: Final = "docs/img/"
 """Pictures: half a megabyte that nothing builds from (sdist.exclude in pyproject.toml)."""
 

@@ -1,4 +1,4 @@
-"""C++ headers of libargus_cupti from their Python sources: the wire, and the variables that it reads.
+"""C++ headers of the native libraries from their Python sources: the wire, NCCL's memory, and variables.
 
 `python -m tools.generate_native` writes them; `--check` exits 1 and names what is out of date.
 """
@@ -11,11 +11,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from argus_core import wire
+from argus_core import nccl_page, wire
 from argus_training import settings
 from tools.generated import write_or_check
 
-INJECTOR = Path(__file__).resolve().parent.parent / "native" / "injector"
+NATIVE = Path(__file__).resolve().parent.parent / "native"
+INJECTOR = NATIVE / "injector"
+NCCL = NATIVE / "nccl"
 
 RECORDS = (wire.Hello, wire.Name, wire.Kernel, wire.ChannelState)
 """What the library sends; the other records belong to the phases."""
@@ -73,34 +75,19 @@ def wire_header() -> str:
     return "\n".join(lines)
 
 
-def settings_header() -> str:
-    """native/injector/settings_table.hpp: names and defaults of the variables that the library reads."""
+def settings_header(read: Sequence[str]) -> str:
+    """settings_table.hpp of a library: names and defaults of the variables that it reads."""
     lines = [
         _NOTE.format(source="exporter/argus_training/settings.py"),
         "#pragma once",
         "",
-        "namespace argus::table {",
+        '#include "variables.hpp"',
         "",
-        "struct Switch {",
-        "  const char* name;",
-        "};",
-        "struct Text {",
-        "  const char* name;",
-        "};",
-        "/// The first that is allowed is the default.",
-        "struct Choice {",
-        "  const char* name;",
-        "  const char* allowed[3];",
-        "};",
-        "struct Number {",
-        "  const char* name;",
-        "  long initial;",
-        "  long minimum;",
-        "};",
+        "namespace argus::table {",
         "",
     ]
     for variable in settings.TABLE:
-        if variable.name not in settings.READ_BY_INJECTOR:
+        if variable.name not in read:
             continue
         name = "k" + _camel(variable.name.removeprefix(settings.PREFIX))
         lines.append(f"/// {variable.help}")
@@ -110,7 +97,7 @@ def settings_header() -> str:
             values = f"{variable.default}, {variable.minimum}"
             lines.append(f'inline constexpr Number {name}{{"{variable.name}", {values}}};')
         elif variable.allowed:
-            if len(variable.allowed) != 3 or variable.allowed[0] != variable.default:
+            if len(variable.allowed) > 3 or variable.allowed[0] != variable.default:
                 raise ValueError(f"{variable.name}: struct Choice holds three, the default first")
             values = ", ".join(f'"{value}"' for value in variable.allowed)
             lines.append(f'inline constexpr Choice {name}{{"{variable.name}", {{{values}}}}};')
@@ -120,8 +107,72 @@ def settings_header() -> str:
     return "\n".join(lines)
 
 
-def _struct(name: str, format_: str, fields: Sequence[str], size: int, summary: str | None) -> list[str]:
-    """A packed struct for a little-endian `struct` format whose values are `fields`."""
+def page_header() -> str:
+    """native/nccl/page.hpp."""
+    lines = [
+        _NOTE.format(source="exporter/argus_core/nccl_page.py"),
+        "#pragma once",
+        "",
+        "#include <cstddef>",
+        "#include <cstdint>",
+        "",
+        "namespace argus::page {",
+        "",
+        f"inline constexpr std::uint32_t kMagic = 0x{nccl_page.MAGIC:08x};",
+        f"inline constexpr std::uint32_t kVersion = {nccl_page.VERSION};",
+        f"inline constexpr std::size_t kPage = {nccl_page.PAGE};",
+        f"inline constexpr std::size_t kSize = {nccl_page.SIZE};",
+        f"inline constexpr std::uint32_t kCommunicators = {nccl_page.COMMUNICATORS};",
+        f"inline constexpr std::uint32_t kPeers = {nccl_page.PEERS};",
+        f"inline constexpr std::uint32_t kOtherPeers = 0x{nccl_page.OTHER_PEERS:08x};",
+        f"inline constexpr std::uint32_t kFunctions = {len(nccl_page.FUNCTIONS)};",
+        f"inline constexpr std::uint32_t kStepStates = {len(nccl_page.STEP_STATES)};",
+        f"inline constexpr std::uint32_t kLive = {nccl_page.LIVE};",
+        f"inline constexpr std::uint32_t kFinalized = {nccl_page.FINALIZED};",
+        "inline constexpr std::uint64_t kSizeLimits[] = {"
+        + ", ".join(map(str, nccl_page.SIZE_LIMITS))
+        + "};",
+        "inline constexpr const char* kFunctionNames[] = {"
+        + ", ".join(f'"{name}"' for name in nccl_page.FUNCTIONS)
+        + "};",
+        "",
+    ]
+    for name, words in (
+        ("State", nccl_page.STATES),
+        ("Reason", nccl_page.REASONS),
+        ("Former", nccl_page.FORMER),
+    ):
+        lines.append(f"enum class {name} : std::uint32_t {{")
+        lines += [f"  k{_camel(word or 'none')} = {number}," for number, word in enumerate(words)]
+        lines += ["};", ""]
+    for name, layout, fields, summary in (
+        ("Header", nccl_page.HEADER, nccl_page.HEADER_FIELDS, "Of the whole memory."),
+        ("Operation", nccl_page.OPERATION, nccl_page.OPERATION_FIELDS, "Of one function."),
+        ("Peer", nccl_page.PEER, nccl_page.PEER_FIELDS, "Of one member that steps go to."),
+        ("Identity", nccl_page.COMMUNICATOR, nccl_page.COMMUNICATOR_FIELDS, "Leads a communicator."),
+    ):
+        lines += _struct(name, layout.format, fields, layout.size, summary, arrays=True)
+    lines += [
+        "struct Communicator {",
+        "  Identity identity;",
+        "  Operation operations[kFunctions];",
+        "  Peer peers[kPeers];",
+        "};",
+        "static_assert(sizeof(Communicator) == kPage);",
+        "",
+        "}  // namespace argus::page",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _struct(
+    name: str, format_: str, fields: Sequence[str], size: int, summary: str | None, arrays: bool = False
+) -> list[str]:
+    """A packed struct for a little-endian `struct` format whose values are `fields`.
+
+    `arrays`: a count before a code is one field, an array.
+    """
     lines = [f"/// {summary}"] if summary else []
     lines.append(f"struct {name} {{")
     remaining = iter(fields)
@@ -132,6 +183,8 @@ def _struct(name: str, format_: str, fields: Sequence[str], size: int, summary: 
             padding += 1
         elif code == "s":
             lines.append(f"  char {next(remaining)}[{count}] = {{}};")
+        elif arrays and count > 1:
+            lines.append(f"  {_C_TYPES[code]} {next(remaining)}[{count}] = {{}};")
         else:
             lines += [f"  {_C_TYPES[code]} {next(remaining)} = 0;" for _ in range(count)]
     if next(remaining, None) is not None:
@@ -152,7 +205,12 @@ def _camel(name: str) -> str:
 
 def main(arguments: Sequence[str] = ()) -> int:
     """0: written or up to date; 1: out of date."""
-    files = {INJECTOR / "wire.hpp": wire_header(), INJECTOR / "settings_table.hpp": settings_header()}
+    files = {
+        INJECTOR / "wire.hpp": wire_header(),
+        INJECTOR / "settings_table.hpp": settings_header(settings.READ_BY_INJECTOR),
+        NCCL / "settings_table.hpp": settings_header(settings.READ_BY_NCCL),
+        NCCL / "page.hpp": page_header(),
+    }
     return write_or_check(files, check="--check" in arguments)
 
 

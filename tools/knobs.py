@@ -13,7 +13,7 @@ from argus_exporter.config import ExporterConfig
 from argus_l3_worker.config import Config
 from argus_training.settings import TABLE
 
-SET_BY_ARGUS = ("ARGUS_PRODUCER_PID",)
+SET_BY_ARGUS = ("ARGUS_PRODUCER_PID", "ARGUS_NCCL_PAGE")
 """Variables that are a message between our own processes: nobody sets them."""
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray, join
+from argus_core.nccl_page import NcclPageReader
 from argus_core.shared_page import PageReader
 from bench.seqpacket_server import SeqpacketServer
 
@@ -23,6 +24,7 @@ class Connection:
 
     hello: wire.Hello
     page: PageReader | None = None
+    nccl: NcclPageReader | None = None
     names: dict[int, str] = field(default_factory=dict)
     spans: list[wire.Span] = field(default_factory=list)
     gpu_spans: list[wire.GpuSpan] = field(default_factory=list)
@@ -77,13 +79,14 @@ class Collector:
         connection: Connection | None = None
         try:
             while True:
-                packet, descriptors, _, _ = socket.recv_fds(peer, wire.MAX_MESSAGE_BYTES + 1, 1)
+                packet, descriptors, _, _ = socket.recv_fds(peer, wire.MAX_MESSAGE_BYTES + 1, 2)
                 if not packet:
                     break
                 for header, payload in wire.messages(packet):
                     connection = self._handle(connection, header, payload)
                 if connection is not None and descriptors:
                     connection.page = PageReader(descriptors[0])
+                    connection.nccl = NcclPageReader(descriptors[1]) if descriptors[1:] else None
         except OSError:
             pass
         except Exception as error:

@@ -54,11 +54,13 @@ def attached(day: Day, socket: Path, rank: int | None = 0, **more: str) -> dict[
     return made
 
 
-def start(environment: Mapping[str, str], *command: str) -> subprocess.Popen[str]:
+def start(environment: Mapping[str, str], *command: str, stdin: bool = False) -> subprocess.Popen[str]:
+    """`stdin`: it may be told to go on."""
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=REPOSITORY,
         env=dict(environment),
+        stdin=subprocess.PIPE if stdin else None,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -19,11 +19,20 @@ def libraries() -> Path:
     """The folder that they are in, for LD_LIBRARY_PATH.
 
     Raises:
+        NotRun: as `build`.
+    """
+    return build("fake_cuda", "fake_cupti") / "injector" / "testing"
+
+
+def build(*targets: str) -> Path:
+    """Build these of native/; the folder of the build.
+
+    Raises:
         NotRun: no CMake or compiler is here, or they did not build.
     """
     for tool in ("cmake", "c++"):
         if shutil.which(tool) is None:
-            raise NotRun(f"{tool} is not installed: the stand-ins for CUDA and CUPTI cannot be built")
+            raise NotRun(f"{tool} is not installed: the stand-ins cannot be built")
     FOLDER.mkdir(parents=True, exist_ok=True)
     source = str(REPOSITORY / "native")
     configure = ["cmake", "-S", source, "-B", str(FOLDER), "-DARGUS_INJECTOR_TESTING=ON"]
@@ -31,8 +40,8 @@ def libraries() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (FOLDER / "CMakeCache.txt").exists():
             _run([*configure, "-DCMAKE_BUILD_TYPE=Release"])
-        _run(["cmake", "--build", str(FOLDER), "--target", "fake_cuda", "fake_cupti"])
-    return FOLDER / "injector" / "testing"
+        _run(["cmake", "--build", str(FOLDER), "--target", *targets])
+    return FOLDER
 
 
 def _run(command: list[str]) -> None:

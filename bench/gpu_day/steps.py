@@ -211,10 +211,21 @@ STEPS: Final = (
     ),
     Step(
         "nccl",
-        "bench.gpu_day.unbuilt",
-        "NCCL's profiler plugin reports each collective of two processes on one GPU, and none crashes",
-        "two processes with different NCCL_HOSTID pass NCCL's check for duplicate GPUs; counts are right",
-        {"collectives_missing": _NONE},
-        options={"library": "libargus_nccl.so"},
+        "bench.gpu_day.nccl",
+        "NCCL's profiler plugin reports each operation of two processes on one GPU, with another plugin "
+        "behind it; each kernel is launched just before its group of events, on the same thread",
+        "NCCL asks for version 5 (2.27: 4, 2.29 and 2.30: 6); counts equal; all over the network; 20 to "
+        "50 ns a callback",
+        {
+            "collectives_missing": _NONE,
+            "steps_of_the_network": Limit(">=", 1),
+            "former_missing": _NONE,
+            "dropped": _NONE,
+            "launches_out_of_order": _NONE,
+            "events": Limit(">=", 100),
+            "step_ns_p99": Limit("<=", 50.0, on_stand_ins=False),
+            "allocations": _NONE,
+            "locks": _NONE,
+        },
     ),
 )

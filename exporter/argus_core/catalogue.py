@@ -208,6 +208,80 @@ COLLECTIVE_COMPLETED = _gauge(
     "Number of the last collective that is complete, as torch's flight recorder has it. When it is there: as "
     "argus_collective_operation_sequence. With NCCL a rank that has nothing under way has none of the three.",
 )
+_NCCL = "As NCCL's profiler plugin tells it: only where ARGUS_NCCL is on. "
+NCCL_INFO = _gauge(
+    "argus_nccl_info",
+    ("state", "reason", "nccl", "interface", "former"),
+    "1 where NCCL was given libargus_nccl. state: not_loaded (no communicator yet, or NCCL does not), "
+    "watching, declined; reason: why it declines, or what it leaves out; nccl: its version, interface: the "
+    "plugin's; former: what became of the plugin that was configured before.",
+)
+NCCL_DROPPED = _counter(
+    "argus_nccl_dropped_total",
+    ("reason",),
+    "Events of NCCL that were not counted. reason: dropped_events (no slot), foreign_events (of another "
+    "process), unknown_events, stale_events (later than what they belong to), dropped_communicators, "
+    "former_dropped_events.",
+)
+NCCL_COLLECTIVES = _counter(
+    "argus_nccl_collectives_total",
+    ("group", "operation"),
+    _NCCL
+    + "Operations that were called or handed to the GPU, whichever is more: collectives, sends, receives. "
+    "group: as of phases; unknown where the members leave several. operation: NCCL's name.",
+)
+NCCL_BYTES = _counter(
+    "argus_nccl_bytes_total",
+    ("group", "operation"),
+    _NCCL
+    + "Bytes of their messages, elements times size as NCCL has them: what one rank gives to an AllReduce, "
+    "or adds to an AllGather.",
+)
+NCCL_SIZES = _counter(
+    "argus_nccl_sized_collectives_total",
+    ("group", "size"),
+    _NCCL + "Operations by class of size: 64KiB, 1MiB, 16MiB, 256MiB are the most of each, +Inf the rest.",
+)
+NCCL_LAUNCHES = _summary(
+    "argus_nccl_launch_seconds",
+    ("group",),
+    _NCCL
+    + "From the first call of a group of operations to the launch of its kernel, on the host; NCCL 2.28 and "
+    "later.",
+)
+NCCL_NETWORK = _summary(
+    "argus_nccl_network_seconds",
+    ("group", "operation"),
+    _NCCL
+    + "From the launch of an operation to the end of its last step over the network, work before it on the "
+    "GPU included; none within a node.",
+)
+NCCL_ENTERED = _gauge(
+    "argus_nccl_entered_sequence",
+    ("group", "communicator", "operation"),
+    _NCCL
+    + "How many of this operation the rank has entered on this communicator, by NCCL's own number, so that "
+    "ranks compare; it stands still while a CUDA graph replays them. communicator: NCCL's hash, the same on "
+    "all members; the 8 with the most operations.",
+)
+NCCL_FINISHED = _gauge(
+    "argus_nccl_finished_sequence",
+    ("group", "communicator", "operation"),
+    _NCCL + "The last of these whose steps over the network have all ended; no series within a node.",
+)
+NCCL_WAIT = _counter(
+    "argus_nccl_network_wait_seconds_total",
+    ("group", "communicator", "peer", "wait"),
+    _NCCL
+    + "Time that steps over the network waited, of each channel the oldest step alone; the two peers that "
+    "were waited for most. peer: its rank in the communicator, or other. wait: send_own_gpu, send_peer (it "
+    "gives no room), send_wire, receive_peer (its data or the wire), receive_own_gpu.",
+)
+NCCL_WAITING = _gauge(
+    "argus_nccl_network_steps_waiting",
+    ("group", "communicator", "peer", "wait"),
+    _NCCL + "Steps that wait now; labels as of the time. In a hang those that never go on.",
+)
 WORK_UNITS = _counter(
     "argus_work_units_total", ("unit",), "Work done, as reported by the user: tokens, samples or pixels."
 )

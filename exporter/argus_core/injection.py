@@ -1,6 +1,7 @@
-"""libargus_cupti in a training process: whether it loads there, and how CUDA hears of it.
+"""libargus_cupti and libargus_nccl in a training process: whether they load, and how CUDA and NCCL know.
 
-CUDA loads the library that CUDA_INJECTION64_PATH names when it comes up (cuInit). The interpreter's start
+CUDA loads the library that CUDA_INJECTION64_PATH names when it comes up (cuInit), NCCL the one that
+NCCL_PROFILER_PLUGIN names at its first communicator. The interpreter's start
 loads this module: it imports nothing that costs time.
 """
 
@@ -9,7 +10,7 @@ loads this module: it imports nothing that costs time.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 
 from argus_core.process_environment import THREADS
 
@@ -17,13 +18,18 @@ SLOT = "CUDA_INJECTION64_PATH"
 NAME = "libargus_cupti.so"
 REFUSED = ".refused"
 """What `argus_training.try_library` leaves beside a library that does not load in this image."""
+PROFILER_SLOT = "NCCL_PROFILER_PLUGIN"
+PROFILER = "libargus_nccl.so"
+NEXT_PROFILER = "ARGUS_NEXT_PROFILER"
+PROFILER_MEMORY = "ARGUS_NCCL_PAGE"
+"""PID:DESCRIPTOR of what the plugin counts in, see `argus_core.nccl_page`."""
 _VERSION = b"\0GLIBC_"
 
 
-def find(folders: Iterable[str]) -> str:
-    """The library in the first of these folders of packages that has it; empty: none has."""
+def find(folders: Iterable[str], name: str = NAME) -> str:
+    """The library of this name in the first of these folders of packages that has it; empty: none has."""
     for folder in folders:
-        path = os.path.join(folder, "argus_core", NAME)
+        path = os.path.join(folder, "argus_core", name)
         if os.path.isfile(path):
             return path
     return ""
@@ -59,6 +65,48 @@ def place(environ: MutableMapping[str, str], library: str, alone: bool) -> tuple
             return "threads", f"{SLOT} cannot be set, as {THREADS}"
         environ[SLOT] = ours
     return reason, why
+
+
+def place_profiler(environ: MutableMapping[str, str], library: str, alone: bool) -> tuple[str, str]:
+    """Before NCCL comes up: name our plugin to it, with memory to count in; or say why not, as `unfit`.
+
+    Another plugin is passed on to ours, which loads it behind itself.
+
+    Args:
+        environ: the variables of this process.
+        library: path of the installed one; empty: there is none.
+        alone: no other thread runs, so `environ` may be changed.
+    """
+    before = environ.get(PROFILER_SLOT, "")
+    if not library:
+        return "missing", f"{PROFILER} is not installed"
+    if before.lower() == "none" or (before and "static_plugin".startswith(before.lower())):
+        return "slot_taken", f"{PROFILER_SLOT} is {before}: NCCL is left without ours"
+    owner = environ.get(PROFILER_MEMORY, "").partition(":")[0]
+    if os.path.basename(before) == PROFILER and owner == str(os.getpid()):
+        return "", ""
+    reason, why = unfit(library)
+    if not reason and not alone:
+        reason, why = "threads", f"{PROFILER_SLOT} cannot be set, as {THREADS}"
+    if reason:
+        return reason, why
+    from argus_core import nccl_page  # costs time, and only who asks for it pays
+
+    try:
+        descriptor = nccl_page.make()
+    except (OSError, AttributeError) as error:
+        return "no_memory", f"no memory can be shared with {PROFILER} ({error})"
+    if before and os.path.basename(before) != PROFILER:
+        environ.setdefault(NEXT_PROFILER, before)
+    environ[PROFILER_SLOT] = library
+    environ[PROFILER_MEMORY] = f"{os.getpid()}:{descriptor}"
+    return "", ""
+
+
+def profiler_memory(environ: Mapping[str, str]) -> int | None:
+    """Descriptor of the memory of `place_profiler`, where that was in this process."""
+    owner, _, descriptor = environ.get(PROFILER_MEMORY, "").partition(":")
+    return int(descriptor) if owner == str(os.getpid()) and descriptor.isdecimal() else None
 
 
 def unfit(library: str) -> tuple[str, str]:

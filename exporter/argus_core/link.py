@@ -90,6 +90,7 @@ class Link:
             which may produce faster than real time, wait instead of dropping.
         clock: monotonic seconds.
         page_fd: descriptor of a shared page to hand over with HELLO; its HELLO says so in `shares_page`.
+        nccl_fd: of libargus_nccl's memory as well, which goes with a page only.
     """
 
     def __init__(
@@ -100,12 +101,14 @@ class Link:
         patience_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         page_fd: int | None = None,
+        nccl_fd: int | None = None,
     ) -> None:
         self._path = path
         self._hello = hello
         self._patience_s = patience_s
         self._clock = clock
         self._page_fd = page_fd
+        self._nccl_fd = nccl_fd
         self._socket: socket.socket | None = None
         self._owner = os.getpid()
         self._retry_at = 0.0
@@ -250,7 +253,8 @@ class Link:
             return
         try:
             if hello and self._page_fd is not None:
-                socket.send_fds(connection, packet, [self._page_fd])
+                shared = (self._page_fd, self._nccl_fd)
+                socket.send_fds(connection, packet, [fd for fd in shared if fd is not None])
             else:
                 connection.send(b"".join(packet))
         except (BlockingIOError, TimeoutError):

@@ -124,14 +124,19 @@ class Record:
         return (cls(*fields) for fields in cls.FORMAT.iter_unpack(payload))
 
 
+SHARES_PAGE: Final = 1
+SHARES_NCCL: Final = 2
+
+
 @slotted(frozen=True)
 class Hello(Record):
     """First message of a connection: who speaks, and of which channels.
 
     `channels` is a mask of `1 << Channel`. A rank may have several connections, such as one of the phases and
     one of `libargus_cupti`, which knows its rank from the environment but no topology: the identity that came
-    with PHASES stands, any other is provisional. Where `shares_page` is 1 the packet carries the descriptor
-    of a shared page (SCM_RIGHTS, see `shared_page`).
+    with PHASES stands, any other is provisional. `shares_page` says which descriptors the packet carries
+    (SCM_RIGHTS), in this order: SHARES_PAGE, a shared page (see `shared_page`); with it perhaps SHARES_NCCL,
+    the memory of libargus_nccl (see `nccl_page`).
 
     Parallel coordinates and sizes are -1 where the dimension does not exist; of cp, the size is 0 then. Texts
     are UTF-8, zero-padded.
@@ -580,6 +585,7 @@ def hello(
     role: str = "",
     channels: Iterable[Channel] = (Channel.PHASES,),
     shares_page: bool = False,
+    shares_nccl: bool = False,
 ) -> Hello:
     """A HELLO from plain values; `coordinates` and `sizes` are keyed by `dp`, `tp`, `pp`, `cp`, `ep`."""
     at: dict[str, Any] = coordinates or {}
@@ -604,7 +610,7 @@ def hello(
         gpu_uuid=encode_text(gpu_uuid, 48),
         role=encode_text(role, 32),
         channels=sum(1 << channel for channel in set(channels)),
-        shares_page=int(shares_page),
+        shares_page=SHARES_PAGE * shares_page + SHARES_NCCL * (shares_page and shares_nccl),
         cp=min(at.get("cp", 0), 0xFFFF),
         cp_size=min(of.get("cp", 0), 0xFFFF),
     )

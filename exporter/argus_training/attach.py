@@ -35,19 +35,29 @@ def attach(torch: Any) -> Observer | None:
     other = config.disable_kernels or config.kernels_fallback
     library = None if other else injector.library_path()
     no_kernels, why = injection.place(os.environ, str(library or ""), process_environment.alone())
+    no_nccl, why_no_nccl = "", ""
+    if config.nccl:
+        plugin = injector.library_path(injection.PROFILER)
+        no_nccl, why_no_nccl = injection.place_profiler(
+            os.environ, str(plugin or ""), process_environment.alone()
+        )
     if config.disable_phases:
         return None
     rank_layout = RankLayout(torch, os.environ, config.parallel, lambda text: _say(text))
     page = _shared_page()
+    nccl_fd = injection.profiler_memory(os.environ) if config.nccl else None
     link = Link(
         socket,
-        lambda: _hello(rank_layout, config, torch, page),
+        lambda: _hello(rank_layout, config, torch, page, shares_nccl=nccl_fd is not None),
         page_fd=page.fd if page is not None else None,
+        nccl_fd=nccl_fd,
     )
     facts: list[wire.Record] = [wire.job_facts(config.model, config.backend)] if config.model else []
     if no_kernels and not other:
         warnings = [*warnings, f"no kernels: {why}"]
         facts.append(wire.ChannelState(0, 0, link.name_id(no_kernels), wire.Channel.KERNELS, 0))
+    if no_nccl:
+        warnings = [*warnings, f"no collectives from NCCL: {why_no_nccl}"]
     begin_stacks = stack_sampler.prepare(
         "off" if config.disable_stacks else config.stacks,
         config.ptracer,
@@ -133,7 +143,12 @@ def attach_hooks(torch: Any, observer: Observer, leave_out: tuple[str, ...] = ()
 
 
 def _hello(
-    rank_layout: RankLayout, config: settings.Settings, torch: Any, page: PageWriter | None
+    rank_layout: RankLayout,
+    config: settings.Settings,
+    torch: Any,
+    page: PageWriter | None,
+    *,
+    shares_nccl: bool = False,
 ) -> wire.Hello:
     """HELLO as things stand now.
 
@@ -150,6 +165,7 @@ def _hello(
         _gpu_uuid(torch),
         node=config.node,
         shares_page=page is not None,
+        shares_nccl=shares_nccl,
     )
 
 

@@ -160,7 +160,14 @@ def script_name(argv: Sequence[str]) -> str:
 
 
 def hello(
-    at: Place, job: str, parallel: Layout, gpu_uuid: str = "", *, node: str = "", shares_page: bool = False
+    at: Place,
+    job: str,
+    parallel: Layout,
+    gpu_uuid: str = "",
+    *,
+    node: str = "",
+    shares_page: bool = False,
+    shares_nccl: bool = False,
 ) -> wire.Hello:
     """HELLO of this process, now. `node`: the host's name; empty: as this process knows it."""
     return wire.hello(
@@ -176,6 +183,7 @@ def hello(
         monotonic_ns=time.monotonic_ns(),
         realtime_ns=time.time_ns(),
         shares_page=shares_page,
+        shares_nccl=shares_nccl,
     )
 
 

@@ -14,8 +14,8 @@ from argus_core.injection import NAME, SLOT, unfit
 from argus_training import settings
 
 
-def library_path() -> Path | None:
-    """The installed library; None where the package was installed without it.
+def library_path(name: str = NAME) -> Path | None:
+    """The installed library of this name; None where the package was installed without it.
 
     In a wheel it lies in argus_core, beside the compiled numerics; an editable install keeps what it
     compiled in site-packages.
@@ -23,8 +23,8 @@ def library_path() -> Path | None:
     package = Path(__file__).resolve().parents[1] / "argus_core"
     installed = (sysconfig.get_path(key) for key in ("platlib", "purelib"))
     for folder in (package, *(Path(path) / "argus_core" for path in installed)):
-        if (folder / NAME).is_file():
-            return folder / NAME
+        if (folder / name).is_file():
+            return folder / name
     return None
 
 

@@ -158,6 +158,26 @@ TABLE: Final = (
     ),
     Variable("ARGUS_RECORD_MEBIBYTES", int, 64, "such a recording ends at this size", minimum=1),
     Variable(
+        "ARGUS_NCCL",
+        bool,
+        False,
+        "have NCCL load libargus_nccl.so: collectives by communicator; off until it has met a GPU",
+    ),
+    Variable(
+        "ARGUS_NCCL_EVENTS",
+        str,
+        "network",
+        "what libargus_nccl asks NCCL for; network: calls, launches, network steps; calls: no network steps",
+        allowed=("network", "calls"),
+    ),
+    Variable(
+        "ARGUS_NEXT_PROFILER",
+        str,
+        "",
+        "another profiler plugin of NCCL, which ours loads and passes events on to",
+    ),
+    Variable("ARGUS_NCCL_PAGE", str, "", "set by ARGUS itself: memory in which libargus_nccl counts"),
+    Variable(
         "ARGUS_WATCHDOG_SECONDS",
         int,
         30,
@@ -184,6 +204,16 @@ READ_BY_INJECTOR: Final = (
     "ARGUS_NEXT_INJECTION",
 )
 """What native/injector reads as well; its header of names and defaults is generated from the table."""
+
+READ_BY_NCCL: Final = (
+    "ARGUS_DISABLE",
+    "ARGUS_DEBUG",
+    "ARGUS_NCCL",
+    "ARGUS_NCCL_EVENTS",
+    "ARGUS_NEXT_PROFILER",
+    "ARGUS_NCCL_PAGE",
+)
+"""What native/nccl reads as well."""
 
 RETIRED: Final = {
     "ARGUS_EVENT_POOL": "4096 CUDA events may be in flight",
@@ -227,6 +257,10 @@ class Settings:
     record: str
     next_injection: str
     record_mebibytes: int
+    nccl: bool
+    nccl_events: str
+    next_profiler: str
+    nccl_page: str
     watchdog_seconds: int
 
 

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "variables.hpp"
+
 namespace argus {
 
 /// For which kernels launch times are recorded; in the order of ARGUS_ISSUE_LATENCY's values.
@@ -31,15 +33,6 @@ struct Settings {
 /// A value that cannot be used is said on stderr once, and the default stands: training never stops for
 /// it. Thread of InitializeInjection only.
 Settings read_settings();
-
-/// Value of a variable; empty where it is not set.
-std::string variable(const char* name);
-
-/// A whole number of 0 or more; -1 where the text is anything else.
-long whole_number(const std::string& text) noexcept;
-
-/// One line on stderr, marked as ours. Any thread.
-void say(const std::string& text) noexcept;
 
 /// As `say`, where ARGUS_DEBUG is set.
 void debug(const Settings& settings, const std::string& text) noexcept;

@@ -1,24 +1,9 @@
 // Generated from exporter/argus_training/settings.py by `make generate`; do not edit.
 #pragma once
 
-namespace argus::table {
+#include "variables.hpp"
 
-struct Switch {
-  const char* name;
-};
-struct Text {
-  const char* name;
-};
-/// The first that is allowed is the default.
-struct Choice {
-  const char* name;
-  const char* allowed[3];
-};
-struct Number {
-  const char* name;
-  long initial;
-  long minimum;
-};
+namespace argus::table {
 
 /// switch all of ARGUS off in the training process
 inline constexpr Switch kDisable{"ARGUS_DISABLE"};

@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 from bench.gpu_day.__main__ import main
 from bench.gpu_day.machine import REPOSITORY
+from bench.gpu_day.nccl import out_of_order
 from bench.gpu_day.observe import compared
 from bench.gpu_day.result import Limit, Machine, Result, decide, read
 from bench.gpu_day.runner import Runner
@@ -26,7 +27,6 @@ from exporter.exporter_process import wait_for
 GPU = Machine("a GPU", "580.1", "13.0", "2.13.0", "a processor")
 NO_GPU = Machine(None, None, None, "2.13.0+cpu", "a processor")
 COMMIT = "0123456789ab"
-NOT_BUILT = {"nccl"}
 SCHEMA = {
     "type": "object",
     "additionalProperties": False,
@@ -308,12 +308,38 @@ def test_a_dry_run_that_breaks_has_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_not_built_says_so(tmp_path: Path) -> None:
-    results = dry(tmp_path, *(step for step in STEPS if step.name in NOT_BUILT))
-    for result in results.values():
-        went_through(result, stopped=True)
-        assert result.dry is not None
-        assert result.dry["stopped"].startswith("not built yet")
+def test_a_dry_run_calls_nccls_plugin_as_nccl_would(tmp_path: Path) -> None:
+    """A fake host of interface version 5, and a recorder of events chained behind."""
+    (step,) = (step for step in STEPS if step.name == "nccl")
+    result = dry(tmp_path, step)["nccl"]
+    went_through(result)
+    assert result.dry is not None
+    assert result.dry["measured"]["interface"] == 5
+
+
+def launch(thread: int, communicator: int) -> dict[str, int | str]:
+    return {"call": "s", "type": 0x800, "thread": thread, "communicator": communicator}
+
+
+def group(thread: int, communicator: int) -> dict[str, int | str]:
+    return launch(thread, communicator) | {"type": 0x1}
+
+
+@pytest.mark.parametrize(
+    ("events", "wrong"),
+    [
+        ([launch(1, 5), group(1, 5), launch(1, 6), group(1, 6)], 0),
+        ([launch(1, 5), launch(2, 6), group(1, 5), group(2, 6)], 0),
+        ([group(1, 5)], 1),
+        ([launch(1, 5), group(1, 5), group(1, 5)], 1),
+        ([launch(1, 5), group(1, 6)], 1),
+        ([launch(2, 5), group(1, 5)], 1),
+    ],
+)
+def test_a_group_without_its_own_launch_is_out_of_order(
+    events: list[dict[str, int | str]], wrong: int
+) -> None:
+    assert out_of_order(events) == wrong
 
 
 @pytest.mark.slow
@@ -330,7 +356,7 @@ def test_a_dry_run_sees_the_kernels_of_the_stand_in(tmp_path: Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "step", [step for step in STEPS if step.name not in {"kernels", *NOT_BUILT}], ids=lambda step: step.name
+    "step", [step for step in STEPS if step.name not in {"kernels", "nccl"}], ids=lambda step: step.name
 )
 def test_every_step_goes_through_on_stand_ins(step: Step, tmp_path: Path) -> None:
     """The script itself cannot be what fails on the day: each step runs to where it needs the GPU."""

@@ -1,4 +1,4 @@
-"""Builds of native/injector with its stand-ins, plain and under sanitizers, once a test session."""
+"""Builds of native/injector and native/nccl with stand-ins, also under sanitizers, once a test session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ _FLAGS = {
     "thread": ("-DARGUS_SANITIZE=thread", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1"),
     "address": ("-DARGUS_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1"),
 }
-_TARGETS = ("argus_cupti", "fake_cuda", "fake_cupti", "training_app")
+FORMER_VERSIONS = range(1, 8)
+_TARGETS = (
+    *("argus_cupti", "fake_cuda", "fake_cupti", "training_app"),
+    *("argus_nccl", "fake_nccl", "fake_rccl", "nccl_app"),
+    *(f"former_v{version}" for version in FORMER_VERSIONS),
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,18 @@ class Build:
     @property
     def library(self) -> Path:
         return self.folder / "injector" / "libargus_cupti.so"
+
+    @property
+    def nccl(self) -> Path:
+        return self.folder / "nccl" / "libargus_nccl.so"
+
+    @property
+    def nccl_app(self) -> Path:
+        return self.folder / "nccl" / "testing" / "nccl_app"
+
+    def former(self, version: int) -> Path:
+        """The profiler plugin of one version that was there before ours."""
+        return self.folder / "nccl" / "testing" / f"libformer_v{version}.so"
 
     @property
     def stand_ins(self) -> Path:

@@ -25,6 +25,7 @@ class Fleet:
         modes: of a pair, on average. Real traces have 34 to 87 % of pairs with two or more.
         frames: (thread, frame) pairs of stacks; 0: no stacks.
         replicas: L3 workers; 0: none.
+        nccl: communicators that go over the network, published with sequences and peers; 0: no ARGUS_NCCL.
         step_samples: whether argus_iteration_seconds is written, one sample a step.
     """
 
@@ -37,6 +38,7 @@ class Fleet:
     modes: float = 2.0
     frames: int = 12
     replicas: int = 2
+    nccl: int = 0
     step_samples: bool = False
 
     def __post_init__(self) -> None:
@@ -60,6 +62,18 @@ _LAUNCHED: Final = 2
 """Classes of kernels with launch times: compute and comm."""
 _QUANTILES: Final = 3
 """Of a summary that has any."""
+
+
+_OPERATIONS: Final = 2
+"""Functions of NCCL that a group uses: AllGather and ReduceScatter of FSDP, Send and Recv of a pipeline."""
+_SIZES: Final = 2
+"""Classes of size in a group."""
+_NCCL_WAITS: Final = 5
+"""Of the two peers of a ring, one is sent to and one received from."""
+
+
+def _nccl_groups(fleet: Fleet) -> int:
+    return min(fleet.groups, fleet.nccl)
 
 
 def _divided(fleet: Fleet) -> int:
@@ -94,6 +108,18 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_collective_operation_sequence": lambda fleet: fleet.groups,
     "argus_collective_started_sequence": lambda fleet: fleet.groups,
     "argus_collective_completed_sequence": lambda fleet: fleet.groups,
+    # Off by default, and of the memory that it counts in no more than 8 communicators.
+    "argus_nccl_info": lambda fleet: fleet.nccl > 0,
+    "argus_nccl_dropped_total": lambda fleet: fleet.nccl > 0,
+    "argus_nccl_collectives_total": lambda fleet: _OPERATIONS * _nccl_groups(fleet),
+    "argus_nccl_bytes_total": lambda fleet: _OPERATIONS * _nccl_groups(fleet),
+    "argus_nccl_sized_collectives_total": lambda fleet: _SIZES * _nccl_groups(fleet),
+    "argus_nccl_launch_seconds": _nccl_groups,
+    "argus_nccl_network_seconds": lambda fleet: _OPERATIONS * _nccl_groups(fleet),
+    "argus_nccl_entered_sequence": lambda fleet: _OPERATIONS * fleet.nccl,
+    "argus_nccl_finished_sequence": lambda fleet: _OPERATIONS * fleet.nccl,
+    "argus_nccl_network_wait_seconds_total": lambda fleet: _NCCL_WAITS * fleet.nccl,
+    "argus_nccl_network_steps_waiting": lambda fleet: _NCCL_WAITS * fleet.nccl,
     "argus_work_units_total": lambda _: 1,
     "argus_kernel_mode_events": lambda fleet: fleet.pairs * fleet.modes,
     "argus_kernel_mode_p50_seconds": lambda fleet: fleet.pairs * fleet.modes,

@@ -20,6 +20,7 @@ _HELP = {
     "pairs": "(kernel, stream) pairs published a rank (kernels.top_pairs); 0: no kernel channel",
     "modes": "modes of a pair, on average",
     "frames": "(thread, frame) pairs of stacks published a rank; 0: no stacks",
+    "nccl": "communicators a rank that go over the network, with ARGUS_NCCL; 0: it is off",
     "replicas": "L3 workers; 0: none",
 }
 

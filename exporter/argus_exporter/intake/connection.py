@@ -25,7 +25,7 @@ log = Log(__name__)
 _PACKETS_A_TURN = 64
 """Packets read from one connection before the others get their turn."""
 _PACKET_LIMIT = wire.MAX_MESSAGE_BYTES + 1
-_DESCRIPTORS = 2
+_DESCRIPTORS = 3
 """Descriptors taken with HELLO: one more than allowed, to tell; the kernel closes what is beyond."""
 
 

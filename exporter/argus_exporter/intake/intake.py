@@ -25,8 +25,8 @@ log = Log(__name__)
 _TICK_S = 0.25
 _HELLO_LIMIT_S = 10.0
 """A connection that has not said HELLO by then ends: it would hold its place for nothing."""
-_FILES_EACH = 3
-"""Files that a connection may come to hold: its own, a page, a segment of the trace ring."""
+_FILES_EACH = 4
+"""Files that a connection may come to hold: its own, a page, NCCL's memory, a segment of the trace ring."""
 _ACCEPT_PAUSE_S = 1.0
 """Before accepting again when there are no file descriptors left."""
 

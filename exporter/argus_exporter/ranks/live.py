@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from argus_core import wire
 from argus_core.log import Log
+from argus_core.nccl_page import NcclPage, NcclPageError, NcclPageReader
 from argus_core.shared_page import CollectiveSequence, Page, PageError, PageReader
 from argus_exporter.place.topology import RoutingTable
 
 log = Log(__name__)
+
+_BOTH: Final = wire.SHARES_PAGE | wire.SHARES_NCCL
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,12 @@ class Live:
 
 
 class LivePage:
-    """The shared page of one rank. Owns the reader."""
+    """The shared page of one rank, and the memory of NCCL's plugin where there is one. Owns the readers."""
 
-    def __init__(self, reader: PageReader, clock: Clock) -> None:
+    def __init__(self, reader: PageReader, clock: Clock, nccl: NcclPageReader | None = None) -> None:
         self._reader = reader
         self._clock = clock
+        self._nccl = nccl
 
     def read(self, routing: RoutingTable, published: Callable[[str], str]) -> Live:
         """What is going on now; a name, which the peer may change at will, is as it is `published`.
@@ -49,6 +54,19 @@ class LivePage:
         """
         page = self._reader.read()
         return Live(self._open_since(page, published), _collectives(page, routing, published))
+
+    def read_nccl(self) -> NcclPage | None:
+        """What NCCL's plugin has counted; None where there is none.
+
+        Raises:
+            NcclPageError: the memory was not written by our library.
+        """
+        return self._nccl.read() if self._nccl is not None else None
+
+    def give_up_nccl(self) -> None:
+        if self._nccl is not None:
+            self._nccl.close()
+            self._nccl = None
 
     def _open_since(self, page: Page, published: Callable[[str], str]) -> dict[tuple[str, str], float]:
         open_since: dict[tuple[str, str], float] = {}
@@ -60,6 +78,7 @@ class LivePage:
 
     def close(self) -> None:
         self._reader.close()
+        self.give_up_nccl()
 
 
 def _collectives(
@@ -75,22 +94,29 @@ def _collectives(
 
 
 def adopt_page(hello: wire.Hello, descriptors: list[int]) -> LivePage | None:
-    """Take over the page that came with HELLO. Empties `descriptors` of what it took.
+    """Take over what came with HELLO. Empties `descriptors` of what it took.
 
     Raises:
-        WireError: more descriptors than one, one that HELLO does not announce, or one that is no page.
+        WireError: more descriptors than HELLO announces, or one that is not what it announces.
     """
-    if len(descriptors) > 1 or (descriptors and not hello.shares_page):
+    announced = (hello.shares_page & wire.SHARES_PAGE) + (hello.shares_page == _BOTH)
+    if len(descriptors) > announced:
         raise wire.WireError(
             "page", f"HELLO brought {len(descriptors)} descriptors and announces {hello.shares_page}"
         )
-    if not descriptors:
+    if len(descriptors) < announced or not announced:
         # Announced and not here: we are at our limit of open files. The rank's records matter more.
         if hello.shares_page:
             log.warning("shared page did not arrive, see the exporter's limit of open files", rank=hello.rank)
         return None
     try:
+        nccl = NcclPageReader(descriptors.pop()) if announced > 1 else None
+    except NcclPageError as error:
+        raise wire.WireError("page", str(error)) from error
+    try:
         reader = PageReader(descriptors.pop())
     except PageError as error:
+        if nccl is not None:
+            nccl.close()
         raise wire.WireError("page", str(error)) from error
-    return LivePage(reader, Clock(hello.monotonic_ns, hello.realtime_ns))
+    return LivePage(reader, Clock(hello.monotonic_ns, hello.realtime_ns), nccl)

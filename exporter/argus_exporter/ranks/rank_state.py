@@ -13,6 +13,7 @@ from typing import Final
 
 from argus_core import wire
 from argus_core.log import Log
+from argus_core.nccl_page import NcclPage, NcclPageError
 from argus_core.shared_page import PageError
 from argus_exporter.kernels.pipeline import KernelPipeline
 from argus_exporter.kernels.totals import CollectiveTotals
@@ -186,6 +187,17 @@ class RankState:
             self.channel(wire.Channel.PHASES).dropped["page"] += 1
             self.close()
             return Live()
+
+    def nccl(self) -> NcclPage | None:
+        """What NCCL's plugin in the rank's process has counted; None where there is none."""
+        if self._page is None:
+            return None
+        try:
+            return self._page.read_nccl()
+        except NcclPageError as error:
+            log.warning("memory of NCCL's plugin given up", **self.identity.names, error=error)
+            self._page.give_up_nccl()
+            return None
 
     def _within_limit(self, name: str) -> str:
         """A name of the page, within the limit of the rank's names."""

@@ -189,6 +189,11 @@ def _prepare():
     without = _switched_on("ARGUS_DISABLE_KERNELS") or _switched_on("ARGUS_KERNELS_FALLBACK")
     library = "" if without else injection.find([_ROOT, *sys.path])
     injection.place(os.environ, library, alone=True)
+    if _switched_on("ARGUS_NCCL"):
+        plugin = injection.find([_ROOT, *sys.path], injection.PROFILER)
+        injection.place_profiler(
+            os.environ, plugin, alone=True
+        )  # why it cannot be is said when ARGUS attaches
 
 
 def start(socket=""):

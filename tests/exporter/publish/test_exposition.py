@@ -16,8 +16,9 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.samples import Sample
 
-from argus_core import catalogue, wire
+from argus_core import catalogue, nccl_page, wire
 from argus_core.kernel_records import KERNEL_DTYPE
+from argus_core.nccl_page import NcclPageReader
 from argus_core.shared_page import PageReader, PageWriter, pack_recorded, recorded_word
 from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import records
@@ -34,6 +35,7 @@ from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.ras.json_answer import parse_json
 from argus_exporter.ras.outcome import outcome_of
 from exporter.ras.answers import Absentee, Group, Job, Member
+from nccl_memory import write_communicator, write_header, write_operation, write_peer
 
 SECOND = 10**9
 HOSTILE = 'a"b\\c\nd{}=,é\u2028\U0001f525\x00z'
@@ -169,6 +171,25 @@ def open_spans(exporter: Exporter) -> None:
     page.words[recorded_word(world)] = pack_recorded(1, "all_reduce", 0, 1)
 
 
+def told_by_nccl(exporter: Exporter) -> None:
+    """Two ranks of a job and their communicators, of which two have members that are not known."""
+    for rank in (0, 1):
+        descriptor = nccl_page.make()
+        write_header(
+            descriptor, state=1, reason=4, table=7, nccl_version=23203, communicators=3, stale_events=2
+        )
+        for slot, (hash_, ranks) in enumerate(((5, 2), (6, 3), (7, 3))):
+            write_communicator(
+                descriptor, slot, hash=hash_, rank=rank, ranks=ranks, launches=4, launch_ns=10**6
+            )
+            write_operation(descriptor, slot, "AllReduce", 3, 3)
+            write_peer(descriptor, slot, 0, 1, (10**9, 2, 3, 0, 0, 0), 1)
+            write_peer(descriptor, slot, 1, nccl_page.OTHER_PEERS, (0, 0, 0, 1, 2, 3), 0)
+        told = Identity("job", rank, world_size=2, coordinates={"dp": rank}, sizes={"dp": 2})
+        page = LivePage(PageReader(PageWriter().fd), Clock(10**9, 10**18), NcclPageReader(descriptor))
+        exporter.ranks.hello(told, exporter.attachment, page)
+
+
 def lost(exporter: Exporter) -> None:
     phases(exporter)
     (state,) = exporter.ranks
@@ -233,6 +254,7 @@ STATES: tuple[Callable[[Exporter], None], ...] = (
     pauses,
     stacks,
     asked_ras,
+    told_by_nccl,
     open_spans,
     lost,
     channel_down,

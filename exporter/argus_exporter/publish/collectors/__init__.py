@@ -13,6 +13,7 @@ from argus_exporter.publish.collectors.iteration import IterationCollector
 from argus_exporter.publish.collectors.kernel import KernelCollector
 from argus_exporter.publish.collectors.layer import LayerCollector
 from argus_exporter.publish.collectors.live import LiveCollector
+from argus_exporter.publish.collectors.nccl import NcclCollector
 from argus_exporter.publish.collectors.phase import PhaseCollector
 from argus_exporter.publish.collectors.rank import RankCollector
 from argus_exporter.publish.collectors.ras import RasCollector
@@ -37,6 +38,7 @@ ALL_COLLECTORS: tuple[Collector, ...] = (
     VoidCollector(),
     StackCollector(),
     RasCollector(),
+    NcclCollector(),
     ChannelCollector(),
 )
 

@@ -1,0 +1,161 @@
+"""Collectives by communicator, as NCCL tells them to libargus_nccl; nothing where that is not loaded."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from prometheus_client.metrics_core import Metric
+
+from argus_core import catalogue
+from argus_core.nccl_page import SIZE_NAMES, Communicator, NcclPage, Peer
+from argus_exporter.publish.collectors.base import FamilyBuilder, rank_labels, with_samples
+from argus_exporter.ranks.nccl_groups import dimensions_of, group_name
+from argus_exporter.ranks.rank_state import RankState
+
+COMMUNICATORS: Final = 8
+"""Published with their sequences and peers, those with the most operations; sums by group are of all."""
+PEERS: Final = 2
+"""Of a communicator, those waited for longest: a ring has one to send to and one to receive from."""
+WAITS: Final = (
+    "send_own_gpu",
+    "send_peer",
+    "send_wire",
+    "receive_peer",
+    "receive_own_gpu",
+    "receive_own_gpu",
+)
+"""What each of nccl_page.STEP_STATES waits for: a receive is flushed to our GPU's memory, then consumed."""
+_DROPPED: Final = (
+    "dropped_events",
+    "foreign_events",
+    "unknown_events",
+    "stale_events",
+    "dropped_communicators",
+    "former_dropped_events",
+)
+
+
+class NcclCollector:
+    name = "nccl"
+
+    def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:  # noqa: ARG002
+        told = [(state, page) for state in ranks if (page := state.nccl()) is not None]
+        dimensions = {
+            job: dimensions_of(
+                (state.identity, one)
+                for state, page in told
+                if state.identity.training_job == job
+                for one in page.communicators
+            )
+            for job in {state.identity.training_job for state, _ in told}
+        }
+        families = _Families()
+        for state, page in told:
+            families.add(state, page, dimensions[state.identity.training_job])
+        return with_samples(families.all, "no rank has libargus_nccl loaded (ARGUS_NCCL is off by default)")
+
+
+class _Families:
+    def __init__(self) -> None:
+        self.info = FamilyBuilder(catalogue.NCCL_INFO)
+        self.dropped = FamilyBuilder(catalogue.NCCL_DROPPED)
+        self.collectives = FamilyBuilder(catalogue.NCCL_COLLECTIVES)
+        self.bytes = FamilyBuilder(catalogue.NCCL_BYTES)
+        self.by_size = FamilyBuilder(catalogue.NCCL_SIZES)
+        self.launches = FamilyBuilder(catalogue.NCCL_LAUNCHES)
+        self.network = FamilyBuilder(catalogue.NCCL_NETWORK)
+        self.entered = FamilyBuilder(catalogue.NCCL_ENTERED)
+        self.finished = FamilyBuilder(catalogue.NCCL_FINISHED)
+        self.wait = FamilyBuilder(catalogue.NCCL_WAIT)
+        self.waiting = FamilyBuilder(catalogue.NCCL_WAITING)
+        self.all = tuple(vars(self).values())
+
+    def add(self, state: RankState, page: NcclPage, dimensions: dict[int, str]) -> None:
+        labels = rank_labels(state)
+        self.info.add(
+            labels
+            | {
+                "state": page.state,
+                "reason": page.reason,
+                "nccl": version_text(page.nccl_version),
+                "interface": str(page.table),
+                "former": page.former,
+            },
+            1,
+        )
+        for reason in _DROPPED:
+            if count := getattr(page, reason):
+                self.dropped.add(labels | {"reason": reason}, count)
+        groups = {one.hash: group_name(state.identity, dimensions, one) for one in page.communicators}
+        self._sums(labels, page, groups)
+        live = [one for one in page.communicators if one.live]
+        for one in sorted(live, key=_operations, reverse=True)[:COMMUNICATORS]:
+            self._communicator(labels | {"group": groups[one.hash], "communicator": f"{one.hash:#x}"}, one)
+
+    def _sums(self, labels: dict[str, str], page: NcclPage, groups: dict[int, str]) -> None:
+        """By group: several communicators may have the same one."""
+        counts: Counter[tuple[str, str]] = Counter()
+        sizes: Counter[tuple[str, str]] = Counter()
+        bytes_: Counter[tuple[str, str]] = Counter()
+        network: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+        launches: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for one in page.communicators:
+            group = groups[one.hash]
+            if one.launches:
+                launches[group][0] += one.launches
+                launches[group][1] += one.launch_ns
+            for operation in one.operations:
+                key = group, operation.function
+                counts[key] += max(operation.count, operation.called)
+                bytes_[key] += operation.bytes
+                for name, number in zip(SIZE_NAMES, operation.by_size, strict=True):
+                    if number:
+                        sizes[group, name] += number
+                if operation.network_count:
+                    network[key][0] += operation.network_count
+                    network[key][1] += operation.network_ns
+        for (group, function), count in counts.items():
+            where = labels | {"group": group, "operation": function}
+            self.collectives.add(where, count)
+            self.bytes.add(where, bytes_[group, function])
+        for (group, size), count in sizes.items():
+            self.by_size.add(labels | {"group": group, "size": size}, count)
+        for (group, function), (count, ns) in network.items():
+            self.network.add_summary(labels | {"group": group, "operation": function}, count, ns / 1e9)
+        for group, (count, ns) in launches.items():
+            self.launches.add_summary(labels | {"group": group}, count, ns / 1e9)
+
+    def _communicator(self, labels: dict[str, str], one: Communicator) -> None:
+        for operation in one.operations:
+            where = labels | {"operation": operation.function}
+            if operation.sequence:
+                self.entered.add(where, operation.sequence)
+            if operation.finished:
+                self.finished.add(where, operation.finished)
+        for peer in sorted(one.peers, key=_waited, reverse=True)[:PEERS]:
+            name = str(peer.rank) if peer.rank >= 0 else "other"
+            seconds: Counter[str] = Counter()
+            steps: Counter[str] = Counter()
+            for wait, ns, open_, done in zip(WAITS, peer.ns, peer.open, peer.steps, strict=True):
+                if done or open_:
+                    seconds[wait] += ns
+                    steps[wait] += open_
+            for wait, ns in seconds.items():
+                where = labels | {"peer": name, "wait": wait}
+                self.wait.add(where, ns / 1e9)
+                self.waiting.add(where, steps[wait])
+
+
+def version_text(version: int) -> str:
+    """`2.30.7` for 23007; `unknown` for 0."""
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}" if version else "unknown"
+
+
+def _operations(communicator: Communicator) -> int:
+    return sum(operation.count for operation in communicator.operations)
+
+
+def _waited(peer: Peer) -> int:
+    return sum(peer.ns)

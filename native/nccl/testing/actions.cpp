@@ -1,0 +1,321 @@
+#include "actions.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "../page.hpp"
+#include "counted.hpp"
+
+namespace counted {
+thread_local bool counting = false;
+std::uint64_t allocations = 0;
+std::uint64_t locks = 0;
+}  // namespace counted
+
+namespace {
+
+constexpr std::size_t kElements = 1024;  // of float32: 4 KiB
+/// Never destroyed: threads may use them while the process ends.
+const auto& kFunctions = *new std::vector<std::string>{"AllReduce", "AllGather", "ReduceScatter"};
+
+std::uint64_t now_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+/// Of this thread: what other processes take of the core is not counted.
+std::uint64_t cpu_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+long resident_kibibytes() {
+  long pages = 0, resident = 0;
+  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
+    if (std::fscanf(file, "%ld %ld", &pages, &resident) != 2) resident = 0;
+    std::fclose(file);
+  }
+  return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+std::uint64_t percentile(std::vector<std::uint64_t>& values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+/// As the producer makes it.
+int make_page() {
+  const char* chosen = std::getenv("FAKE_PAGE");
+  if (chosen && std::strcmp(chosen, "none") == 0) return -1;
+  const int fd = memfd_create("argus-nccl-page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(argus::page::kSize)) != 0) std::exit(5);
+  if (!(chosen && std::strcmp(chosen, "unsealed") == 0)) fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+  const int pid = chosen && std::strcmp(chosen, "foreign") == 0 ? 1 : getpid();
+  setenv("ARGUS_NCCL_PAGE", (std::to_string(pid) + ":" + std::to_string(fd)).c_str(), 1);
+  return fd;
+}
+
+}  // namespace
+
+Program::Program(int version, const char* library) : host_(version, library), page_(make_page()) {
+  communicators_.reserve(1024);
+}
+
+void Program::init(long count) {
+  for (long at = 0; at < count; ++at) {
+    fake::Communicator communicator;
+    communicator.hash = 0x1000 + communicators_.size();
+    communicator.rank = 2;
+    const std::string name = "comm " + std::to_string(communicators_.size());
+    communicators_.push_back(communicator);
+    host_.init(communicators_.back(), communicators_.size() % 2 ? name.c_str() : nullptr, 8);
+  }
+}
+
+void Program::drain() {
+  std::thread([this] {
+    for (const fake::NetworkOperation& operation : queue_) host_.progress(operation, slow_);
+  }).join();
+  queue_.clear();
+}
+
+void Program::train(long rounds, long channels) {
+  for (long round = 0; round < rounds; ++round) {
+    for (fake::Communicator& communicator : communicators_) {
+      host_.collectives(communicator, kFunctions, kElements, static_cast<int>(channels), queue_);
+      host_.point_to_point(communicator, "Send", 3, kElements);
+      host_.point_to_point(communicator, "Recv", 1, kElements);
+      ++collectives_;
+    }
+    drain();
+  }
+}
+
+/// Eight steps are posted at once and go on together.
+void Program::pipeline(long microseconds) {
+  std::vector<fake::NetworkOperation> queue;
+  host_.collectives(communicators_[0], {"AllReduce"}, kElements, 1, queue);
+  fake::NetworkOperation send = queue[0];
+  void* operation = host_.start(send.communicator->context, host_.operation_descriptor(send, getpid()));
+  std::vector<void*> steps;
+  for (int step = 0; step < 8; ++step) {
+    steps.push_back(host_.start(send.communicator->context, host_.step_descriptor(operation, step)));
+    host_.record(steps.back(), 8, 0, false);
+  }
+  usleep(static_cast<useconds_t>(microseconds));
+  for (void* step : steps) host_.record(step, 9, 4096);
+  for (void* step : steps) host_.stop(step);
+  host_.stop(operation);
+}
+
+/// Handles, contexts, types and states that no NCCL has.
+void Program::garbage(long calls) {
+  std::mt19937_64 random(7);
+  const auto pointer = [&]() -> void* {
+    switch (random() % 4) {
+      case 0:
+        return nullptr;
+      case 1:
+        return communicators_.empty() ? nullptr : communicators_[random() % communicators_.size()].context;
+      default:
+        return reinterpret_cast<void*>(random());
+    }
+  };
+  for (long call = 0; call < calls; ++call) {
+    // Types whose arms hold no names, as those are to be read: the rest of the bits is as it comes.
+    const std::uint64_t type = random() % 3 ? std::uint64_t{1} << (random() % 20 + 3) : random() & ~std::uint64_t{0x606};
+    fake::Bytes bytes = host_.descriptor(host_.version() >= 5 ? type & ~std::uint64_t{0x600} : type & 0xf8, pointer(), 0);
+    for (std::size_t at = 24; at < 48; ++at) bytes[at] = static_cast<unsigned char>(random());
+    void* handle = host_.start(pointer(), bytes);
+    if (random() % 2) handle = pointer();
+    host_.record(handle, static_cast<int>(random() % 64) - 8, random());
+    host_.stop(handle);
+    host_.stop(handle);
+  }
+}
+
+/// PXN: the owner of the network card is called with the context and parents of another process.
+void Program::foreign() {
+  fake::Communicator other = communicators_[0];
+  void* const parent = reinterpret_cast<void*>(0x7f0012345678ULL);
+  fake::NetworkOperation operation{&communicators_[0], parent, 0, 3, true, 1};
+  host_.stop(host_.start(communicators_[0].context, host_.operation_descriptor(operation, getpid() + 1)));
+  other.context = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(other.context) ^ (std::uintptr_t{1} << 60U));
+  operation.communicator = &other;
+  void* handle = host_.start(other.context, host_.operation_descriptor(operation, getpid()));
+  host_.step(handle, operation, 0, slow_);
+  host_.stop(handle);
+}
+
+/// Everything once more after its stop, and after finalize.
+void Program::late() {
+  fake::Communicator& communicator = communicators_[0];
+  std::vector<fake::NetworkOperation> queue;
+  host_.collectives(communicator, {"AllReduce"}, kElements, 1, queue);
+  fake::NetworkOperation operation = queue[0];
+  void* handle = host_.start(communicator.context, host_.operation_descriptor(operation, getpid()));
+  void* step = host_.start(communicator.context, host_.step_descriptor(handle, 0));
+  host_.stop(handle);
+  host_.record(step, 9, 4096);
+  host_.stop(step);
+  host_.stop(handle);
+  host_.record(operation.parent, 22, 5);
+  host_.stop(operation.parent);
+  void* const context = communicator.context;
+  host_.finalize(communicator);
+  host_.record(operation.parent, 22, 5);
+  host_.stop(operation.parent);
+  fake::Communicator gone = communicator;
+  gone.context = context;
+  host_.collectives(gone, {"AllReduce"}, kElements, 1, queue);
+}
+
+/// CollNet: operations start and never stop.
+void Program::unstopped(long count) {
+  std::vector<fake::NetworkOperation> queue;
+  for (long at = 0; at < count; ++at) {
+    fake::NetworkOperation operation{&communicators_[0], nullptr, 0, 3, false, 1};
+    host_.start(communicators_[0].context, host_.operation_descriptor(operation, getpid()));
+  }
+}
+
+/// Sends that the receiver gives no credit for, and receives that nothing comes for; then nothing more.
+void Program::hang(long channels) {
+  std::vector<fake::NetworkOperation> queue;
+  host_.collectives(communicators_[0], {"AllReduce"}, kElements, static_cast<int>(channels), queue);
+  for (const fake::NetworkOperation& operation : queue) {
+    void* handle = host_.start(operation.communicator->context, host_.operation_descriptor(operation, getpid()));
+    void* step = host_.start(operation.communicator->context, host_.step_descriptor(handle, 0));
+    host_.record(step, operation.send ? 8 : 10, 0, false);
+    if (operation.send) host_.record(step, 20, 0, false);
+  }
+  dump();
+  std::printf("hangs %d\n", page_);
+  std::fflush(stdout);
+  char word = 0;
+  while (read(STDIN_FILENO, &word, 1) > 0) {
+  }
+}
+
+void Program::fork_and_call() {
+  const pid_t child = fork();
+  if (child == 0) {
+    train(10, 1);
+    for (fake::Communicator& communicator : communicators_) host_.finalize(communicator);
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  extra_ += ", \"child_status\": " + std::to_string(status);
+}
+
+/// Threads that call and threads that make progress, for so long, with communicators that come and go.
+void Program::threads(long milliseconds) {
+  const std::uint64_t until = now_ns() + static_cast<std::uint64_t>(milliseconds) * 1'000'000U;
+  std::atomic<long> rounds{0};
+  std::vector<std::thread> running;
+  for (int thread = 0; thread < 3; ++thread)
+    running.emplace_back([this, until, thread, &rounds] {
+      while (now_ns() < until) {
+        fake::Communicator own;
+        own.hash = 0x9000U + static_cast<std::uint64_t>(thread);
+        own.rank = 2;
+        host_.init(own, "short-lived", 8);
+        for (int round = 0; round < 20; ++round) {
+          std::vector<fake::NetworkOperation> queue;
+          host_.collectives(own, kFunctions, kElements, 2, queue);
+          std::thread([this, &queue] {
+            for (const fake::NetworkOperation& operation : queue) host_.progress(operation, {});
+          }).join();
+          rounds.fetch_add(1);
+        }
+        host_.finalize(own);
+      }
+    });
+  for (std::thread& thread : running) thread.join();
+  extra_ += ", \"rounds\": " + std::to_string(rounds.load());
+}
+
+/// CPU time of callbacks by batches, and what they allocate and lock; after the tables have been gone through once.
+void Program::bench(long batches) {
+  constexpr int kSteps = 16;
+  constexpr int kCalls = kSteps * 5;
+  std::vector<fake::NetworkOperation> queue;
+  std::vector<std::uint64_t> step_ns, call_ns;
+  step_ns.reserve(static_cast<std::size_t>(batches));
+  call_ns.reserve(static_cast<std::size_t>(batches));
+  host_.collectives(communicators_[0], {"AllReduce"}, kElements, 1, queue);
+  const fake::NetworkOperation send = queue[0];
+  for (int warm = 0; warm < 40'000; ++warm) host_.collectives(communicators_[0], {"AllReduce"}, kElements, 0, queue);
+  const std::uint64_t allocations = counted::allocations, locks = counted::locks;
+  const long resident = resident_kibibytes();
+  std::uint64_t clock_ns = now_ns();
+  for (int read = 0; read < 1000; ++read) now_ns();
+  clock_ns = (now_ns() - clock_ns) / 1000;
+  for (long batch = 0; batch < batches; ++batch) {
+    const std::uint64_t before_calls = cpu_ns();
+    for (int call = 0; call < 4; ++call) host_.collectives(communicators_[0], {"AllReduce"}, kElements, 0, queue);
+    call_ns.push_back((cpu_ns() - before_calls) / 4);
+    void* operation = host_.start(send.communicator->context, host_.operation_descriptor(send, getpid()));
+    const std::uint64_t before = cpu_ns();
+    host_.bench_steps(send.communicator->context, operation, kSteps);
+    step_ns.push_back((cpu_ns() - before) / kCalls);
+    host_.stop(operation);
+  }
+  const long grown = resident_kibibytes() - resident;
+  char text[512];
+  std::snprintf(text, sizeof text,
+                ", \"callbacks\": %ld, \"step_ns_p50\": %lu, \"step_ns_p99\": %lu, \"collective_ns_p50\": %lu, "
+                "\"collective_ns_p99\": %lu, \"clock_ns\": %lu, \"allocations\": %lu, \"locks\": %lu, \"grown_kib\": %ld",
+                batches * kCalls, percentile(step_ns, 0.5), percentile(step_ns, 0.99), percentile(call_ns, 0.5),
+                percentile(call_ns, 0.99), clock_ns, counted::allocations - allocations, counted::locks - locks, grown);
+  extra_ += text;
+}
+
+bool Program::act(const std::string& action, long first, long second) {
+  if (action == "init") init(first);
+  else if (action == "train") train(first, second);
+  else if (action == "slow") slow_ = {static_cast<int>(first), second};
+  else if (action == "pipeline") pipeline(first);
+  else if (action == "garbage") garbage(first);
+  else if (action == "foreign") foreign();
+  else if (action == "late") late();
+  else if (action == "unstopped") unstopped(first);
+  else if (action == "hang") hang(first);
+  else if (action == "fork") fork_and_call();
+  else if (action == "threads") threads(first);
+  else if (action == "bench") bench(first);
+  else if (action == "finalize") for (fake::Communicator& one : communicators_) host_.finalize(one);
+  else if (action == "reload") { host_.unload(); host_.load(); }
+  else return false;
+  return true;
+}
+
+void Program::dump() const {
+  const char* path = std::getenv("FAKE_PAGE_DUMP");
+  if (!path || page_ < 0) return;
+  std::vector<char> bytes(argus::page::kSize);
+  const ssize_t got = pread(page_, bytes.data(), bytes.size(), 0);
+  if (std::FILE* file = std::fopen(path, "wb")) {
+    std::fwrite(bytes.data(), 1, static_cast<std::size_t>(std::max<ssize_t>(got, 0)), file);
+    std::fclose(file);
+  }
+}
+
+void Program::report() const {
+  dump();
+  std::printf("{\"mask\": %d, \"groups\": %ld%s}\n", host_.mask(), collectives_, extra_.c_str());
+}

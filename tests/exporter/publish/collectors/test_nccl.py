@@ -1,0 +1,112 @@
+"""Series of libargus_nccl from memory that two ranks of a job share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from argus_core import nccl_page, wire
+from argus_core.nccl_page import NcclPageReader
+from argus_core.shared_page import PageReader, PageWriter
+from argus_exporter.config import ExporterConfig
+from argus_exporter.place.topology import Identity
+from argus_exporter.publish.collectors.base import NoData
+from argus_exporter.publish.collectors.nccl import NcclCollector
+from argus_exporter.ranks.channels import Attachment
+from argus_exporter.ranks.live import Clock, LivePage, adopt_page
+from argus_exporter.ranks.rank_registry import RankRegistry
+from exporter.exporter_process import greeting
+from nccl_memory import write_communicator, write_header, write_operation, write_peer
+
+ATTACHMENT = Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), os.getpid())
+
+
+@pytest.fixture
+def told() -> Iterator[dict[tuple[str, ...], float]]:
+    """Values by name and labels, without the job's; rank 1's memory says twice as much as rank 0's."""
+    ranks = RankRegistry(ExporterConfig())
+    for rank in (0, 1):
+        memory = nccl_page.make()
+        write_header(memory, state=1, table=7, nccl_version=23203, communicators=2, stale_events=rank)
+        write_communicator(memory, 0, hash=0xAB, rank=rank, ranks=2, launches=4, launch_ns=2_000_000_000)
+        write_operation(memory, 0, "AllReduce", 3 * (rank + 1), 3 * (rank + 1))
+        write_peer(memory, 0, 0, 2 - rank, (10**9, 2 * 10**9, 0, 0, 0, 0), 1)
+        write_peer(memory, 0, 1, 8, (1, 0, 0, 0, 0, 0), 0)
+        write_peer(memory, 0, 2, 9, (0, 0, 0, 0, 10**9, 10**9), 0)
+        write_communicator(memory, 1, hash=0xCD, rank=0, ranks=5)
+        write_operation(memory, 1, "AllGather", 1, 1)
+        page = LivePage(PageReader(PageWriter().fd), Clock(0, 0), NcclPageReader(memory))
+        at = Identity("job", rank, world_size=2, coordinates={"dp": rank}, sizes={"dp": 2})
+        ranks.hello(at, ATTACHMENT, page)
+    yield {
+        (sample.name, *(v for k, v in sorted(sample.labels.items()) if k != "training_job")): sample.value
+        for family in NcclCollector().collect(list(ranks), 0.0)
+        for sample in family.samples
+    }
+    for state in ranks:
+        state.close()
+
+
+def test_operations_are_counted_by_group(told: dict[tuple[str, ...], float]) -> None:
+    """Two members of two of dp: its group; a communicator of five fits nothing here."""
+    assert told["argus_nccl_collectives_total", "dp", "AllReduce", "0"] == 3
+    assert told["argus_nccl_collectives_total", "dp", "AllReduce", "1"] == 6
+    assert told["argus_nccl_collectives_total", "unknown", "AllGather", "0"] == 1
+    assert told["argus_nccl_bytes_total", "dp", "AllReduce", "1"] == 24
+    assert told["argus_nccl_sized_collectives_total", "dp", "0", "64KiB"] == 3
+    assert told["argus_nccl_launch_seconds_sum", "dp", "0"] == 2
+    assert told["argus_nccl_launch_seconds_count", "dp", "0"] == 4
+
+
+def test_ranks_compare_by_communicator_and_sequence(told: dict[tuple[str, ...], float]) -> None:
+    assert told["argus_nccl_entered_sequence", "0xab", "dp", "AllReduce", "0"] == 3
+    assert told["argus_nccl_entered_sequence", "0xab", "dp", "AllReduce", "1"] == 6
+    assert told["argus_nccl_finished_sequence", "0xab", "dp", "AllReduce", "1"] == 5
+
+
+def test_waits_are_those_of_the_two_peers_that_count(told: dict[tuple[str, ...], float]) -> None:
+    """Peer 1 has 3 s, peer 8 has 2 s, peer 7 a nanosecond."""
+    wait = "argus_nccl_network_wait_seconds_total"
+    assert told[wait, "0xab", "dp", "1", "0", "send_peer"] == 2
+    assert told[wait, "0xab", "dp", "8", "0", "receive_own_gpu"] == 2
+    assert {key[3] for key in told if key[0] == wait and key[4] == "0"} == {"1", "8"}
+    assert told["argus_nccl_network_steps_waiting", "0xab", "dp", "1", "0", "send_peer"] == 1
+
+
+def test_the_library_says_how_it_is(told: dict[tuple[str, ...], float]) -> None:
+    assert told["argus_nccl_info", "none", "7", "2.32.3", "0", "", "watching"] == 1
+    assert told["argus_nccl_dropped_total", "1", "stale_events"] == 1
+    assert ("argus_nccl_dropped_total", "0", "stale_events") not in told
+
+
+def test_without_the_library_there_is_nothing() -> None:
+    ranks = RankRegistry(ExporterConfig())
+    ranks.hello(Identity("job", 0), ATTACHMENT)
+    with pytest.raises(NoData, match="ARGUS_NCCL is off"):
+        list(NcclCollector().collect(list(ranks), 0.0))
+
+
+def test_memory_comes_with_hello_behind_the_page() -> None:
+    page, memory = PageWriter(), nccl_page.make()
+    write_header(memory, state=2, reason=3)
+    hello = greeting(0, shares_page=True, shares_nccl=True)()
+    adopted = adopt_page(hello, [os.dup(page.fd), os.dup(memory)])
+    assert adopted is not None
+    nccl = adopted.read_nccl()
+    assert nccl is not None
+    assert (nccl.state, nccl.reason) == ("declined", "rccl")
+    adopted.close()
+
+
+@pytest.mark.parametrize("shares_nccl", [False, True])
+def test_what_hello_does_not_announce_is_refused(shares_nccl: bool) -> None:
+    """Two pages, with one announced or with NCCL's memory announced in place of the second."""
+    page = PageWriter()
+    hello = greeting(0, shares_page=True, shares_nccl=shares_nccl)()
+    given = [os.dup(page.fd), os.dup(page.fd)]
+    with pytest.raises(wire.WireError):
+        adopt_page(hello, given)
+    for descriptor in given:
+        os.close(descriptor)

@@ -1,0 +1,76 @@
+"""The dimension of a communicator from its members' places in the layout."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from argus_core.nccl_page import Communicator
+from argus_exporter.place.topology import UNKNOWN, Identity
+from argus_exporter.ranks.nccl_groups import dimensions_of, group_name
+
+
+def communicator(hash_: int, rank: int, ranks: int) -> Communicator:
+    return Communicator(hash_, rank, ranks, 1, True, "", 0, 0, 0, (), ())
+
+
+def job(tp: int, dp: int, pp: int) -> list[tuple[Identity, dict[str, int]]]:
+    """Ranks in Megatron's order, with their index along each dimension."""
+    sizes = {"tp": tp, "dp": dp, "pp": pp}
+    places = [
+        dict(zip(("pp", "dp", "tp"), at, strict=True)) for at in itertools.product(*map(range, (pp, dp, tp)))
+    ]
+    return [
+        (Identity("job", rank, world_size=len(places), coordinates=at, sizes=sizes), at)
+        for rank, at in enumerate(places)
+    ]
+
+
+def told(ranks: list[tuple[Identity, dict[str, int]]]) -> list[tuple[Identity, Communicator, str]]:
+    """Each rank's communicators, those of one group with one hash, and what they are."""
+    numbers: dict[tuple[str, tuple[tuple[str, int], ...]], int] = {}
+    found = []
+    for identity, at in ranks:
+        for dimension, size in identity.sizes.items():
+            others = tuple(sorted((name, index) for name, index in at.items() if name != dimension))
+            number = numbers.setdefault((dimension, others), len(numbers) + 1)
+            found.append((identity, communicator(number, at[dimension], size), dimension))
+        found.append((identity, communicator(999, identity.rank, identity.world_size), "world"))
+    return found
+
+
+LAYOUTS = [(2, 2, 2), (4, 2, 1), (8, 1, 1), (2, 4, 1), (1, 8, 1), (4, 4, 2), (2, 8, 4), (8, 2, 4)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_no_communicator_gets_a_dimension_that_it_is_not(layout: tuple[int, int, int]) -> None:
+    """With all ranks here each is right; of one member, or as large as the job, it may be unknown."""
+    members = told(job(*layout))
+    found = dimensions_of((identity, one) for identity, one, _ in members)
+    for identity, one, truth in members:
+        alike = one.ranks == identity.world_size
+        if one.ranks > 1 and not alike:
+            assert found[one.hash] == truth
+        elif alike:
+            assert found[one.hash] in (
+                truth,
+                UNKNOWN,
+                *(d for d, n in identity.sizes.items() if n == one.ranks),
+            )
+        else:
+            assert found[one.hash] == UNKNOWN
+
+
+def test_a_rank_alone_abstains_where_two_dimensions_fit() -> None:
+    """Rank 0 is the first of every group, and dp is as large as tp here."""
+    identity, _ = job(2, 2, 1)[0]
+    assert dimensions_of([(identity, communicator(5, 0, 2))]) == {5: UNKNOWN}
+
+
+def test_the_group_is_named_as_phases_name_it() -> None:
+    identity, _ = job(2, 4, 1)[1]
+    one = communicator(5, 1, 2)
+    assert group_name(identity, {5: "tp"}, one) == "tp:dp0.pp0"
+    assert group_name(identity, {5: "world"}, one) == "world"
+    assert group_name(identity, {}, one) == UNKNOWN

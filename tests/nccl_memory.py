@@ -1,0 +1,33 @@
+"""Writes the memory of libargus_nccl by its layout, as the library would."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from argus_core import nccl_page
+
+
+def write_header(descriptor: int, **values: int) -> None:
+    fields = dict.fromkeys(nccl_page.HEADER_FIELDS, 0)
+    fields |= {"magic": nccl_page.MAGIC, "version": nccl_page.VERSION} | values
+    os.pwrite(descriptor, nccl_page.HEADER.pack(*fields.values()), 0)
+
+
+def write_communicator(descriptor: int, slot: int, **values: Any) -> None:
+    fields: dict[str, Any] = dict.fromkeys(nccl_page.COMMUNICATOR_FIELDS, 0)
+    fields |= {"name": b"", "state": nccl_page.LIVE} | values
+    os.pwrite(descriptor, nccl_page.COMMUNICATOR.pack(*fields.values()), nccl_page.PAGE * (1 + slot))
+
+
+def write_operation(descriptor: int, slot: int, function: str, count: int, sequence: int) -> None:
+    at = nccl_page.PAGE * (1 + slot) + nccl_page.COMMUNICATOR.size
+    at += nccl_page.FUNCTIONS.index(function) * nccl_page.OPERATION.size
+    words = (0, count, 4 * count, sequence, 1, sequence - 1, 1, 5_000_000, count, count, 0, 0, 0, 0)
+    os.pwrite(descriptor, nccl_page.OPERATION.pack(*words), at)
+
+
+def write_peer(descriptor: int, slot: int, at: int, key: int, ns: tuple[int, ...], open_: int) -> None:
+    end = nccl_page.PAGE * (2 + slot) - (nccl_page.PEERS - at) * nccl_page.PEER.size
+    packed = nccl_page.PEER.pack(key, 1, 0, 0, *ns, *(bool(one) for one in ns), *(open_,) * 6)
+    os.pwrite(descriptor, packed, end)
