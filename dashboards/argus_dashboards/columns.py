@@ -110,10 +110,11 @@ RUNBOOK: Final = column(
     custom__width=185,
 )
 TRACE: Final = column("Trace", links=[TRACE_LINK])
-GPU: Final = column("GPU", custom__width=270)
+GPU: Final = column("GPU", custom__width=245)
 STREAM: Final = column("Stream", custom__width=100)
 CAUSE: Final = column("Cause", custom__width=130)
 HOST: Final = column("Host", custom__width=150)
+ROLE: Final = column("Role", custom__width=80)
 PLACES: Final = column("/^(dp|tp|pp|ep)$/", custom__width=60)
 TEAM: Final = text("Team", TEAM_COLOURS, 110)
 VERDICT: Final = text("Verdict", VERDICT_COLOURS)

@@ -11,13 +11,14 @@ from typing import Final
 
 from PIL import Image
 
+from argus_dashboards.theme import PHASE_COLOURS
 from argus_preview.colours import NAMED
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _BUDGET_MS: Final = 60_000
 """Virtual time: it passes as fast as the page allows."""
 _TIMEOUT_SECONDS: Final = 180.0
-_COLOURS: Final = 56
+_COLOURS: Final = 72
 """Of a picture, beside those that mean something, which a choice by medians would mix: blue with teal."""
 
 
@@ -61,7 +62,7 @@ def picture(browser: str, page: Path, file: Path, width: int = 1920) -> str:
 
 def _few_colours(image: Image.Image) -> Image.Image:
     palette = image.quantize(_COLOURS).getpalette() or []
-    for colour in NAMED.values():
+    for colour in (*NAMED.values(), *PHASE_COLOURS.values()):
         palette += bytes.fromhex(colour.removeprefix("#"))
     chosen = Image.new("P", (1, 1))
     chosen.putpalette(palette)

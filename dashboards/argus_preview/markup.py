@@ -19,11 +19,13 @@ def stat(panel: Json, value: float | None) -> str:
     """One number."""
     field = panel["fieldConfig"]["defaults"]
     shown = values.show(value, field)
-    size = 22 * panel["gridPos"]["h"] - 30
+    # As large as the panel is high, and its text not wider than the panel.
+    place = panel["gridPos"]
+    size = min(22 * place["h"] - 30, place["w"] * GRID_COLUMN / (0.8 * len(shown.text)))
     if panel["options"]["colorMode"] == "background":
-        style = f"font-size:{size}px;background:{shown.colour};color:#fff"
+        style = f"font-size:{size:.0f}px;background:{shown.colour};color:#fff"
     else:
-        style = f"font-size:{size}px;color:{shown.colour}"
+        style = f"font-size:{size:.0f}px;color:{shown.colour}"
     return f'<div class="stat" style="{style}">{escape(shown.text)}</div>'
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from argus_dashboards.columns import GPU, HOST, PLACES, RANK, RANK_LINK
+from argus_dashboards.columns import GPU, HOST, PLACES, RANK, RANK_LINK, ROLE
 from argus_dashboards.current import column
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import history, lines, matrix, table
@@ -74,7 +74,7 @@ _WHO = table(
         "ep": "ep",
         "gpu_uuid": "GPU",
     },
-    overrides=[RANK, HOST, PLACES, GPU],
+    overrides=[RANK, HOST, ROLE, PLACES, GPU],
     sort={"Rank": False},  # as beside it
 )
 
