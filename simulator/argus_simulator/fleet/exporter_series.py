@@ -31,6 +31,7 @@ _COLLECTORS: Final = (
     "void",
     "stack",
     "ras",
+    "stopped",
     "work",
 )
 
