@@ -67,7 +67,14 @@ def main(argv: list[str] | None = None) -> int:
     with concurrent.futures.ProcessPoolExecutor(
         options.processes, multiprocessing.get_context("spawn"), initializer=stop_in_order
     ) as pool:
-        results = list(pool.map(functools.partial(judge_together, rules=options.rules), batches))
+        try:
+            results = list(pool.map(functools.partial(judge_together, rules=options.rules), batches))
+        except BaseException:
+            # They would play their batches to the end, which takes minutes.
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            pool.shutdown(cancel_futures=True)
+            raise
     judged = [one for of, _ in results for one in of]
     failures = {name: why for _, failed in results for name, why in failed.items()}
     for one, case in zip(judged, every, strict=True):
