@@ -260,6 +260,18 @@ def play(_: Options) -> Iterator[Promise]:
     yield at_least(what, 1 - different / max(1, result["alerts"]), 0.95)
 
 
+def hangs(_: Options) -> Iterator[Promise]:
+    """Random hangs in virtual time; nothing of them was recorded from a GPU."""
+    result = benchmark("bench.hangs", "--cases", "200")
+    yield at_least("hangs (fake): named right", result["named_right"], 0.95)
+    yield at_most("hangs (fake): ranks accused that wait", result["innocents"], 0)
+    seconds = result["seconds_p95"]
+    what = "hangs (fake): from stallMinSeconds to a page with proof, p95"
+    yield at_most(what, float("inf") if seconds is None else seconds, 20, " s")
+    yield at_most("hangs (fake): pauses told", result["pauses_told"], 0)
+    yield passing_tests("hangs of a real job on gloo", "tests/e2e/test_hangs.py")
+
+
 def demo(options: Options) -> Iterator[Promise]:
     """The whole chain, over seeds: which rank and phase is slow varies."""
     command = [str(Path(sys.executable).with_name("argus-simulator")), "demo", "--json", "--seed"]
@@ -321,6 +333,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "budget": budget,
     "dashboards": dashboards,
     "play": play,
+    "hangs": hangs,
     "demo": demo,
     "demo_torch": demo_torch,
     "score": score,

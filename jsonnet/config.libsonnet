@@ -113,8 +113,9 @@
     stallFactor: 5,
     stallMinIterations: 3,
     stallMinSeconds: 60 * c.second,
-    // The page waits this long: scrapes and evaluations show a pause of 75 s for up to 45 s beyond stallMinSeconds.
-    stallFor: 45 * c.second,
+    // A page comes then where something proves who holds the job up: a rank is dead or stopped, or has called less or something
+    // else than the others. Without that it is an info, and a page from so many seconds on: the others may go on after all.
+    stallUnprovedSeconds: 180 * c.second,
     stallOutsideTrainSeconds: 1800 * c.second,
     // Share of the ranks that must wait for one that is elsewhere, and the largest share that can be to blame.
     stallShare: 0.5,

@@ -5,14 +5,17 @@ RAS's answer is kept, and no gate: NCCL before 2.28.7 is not asked.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from argus_core.shared_page import CollectiveSequence
 from bench.gpu_day.collector import Collector, collecting
 from bench.gpu_day.observe import attached, start
 from bench.gpu_day.step import Day
@@ -29,11 +32,13 @@ _TWO_ON_ONE_GPU: Final = {
     "TORCH_FR_BUFFER_SIZE": "2000",
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
 }
-_TRAINED_S: Final = 240.0
+_RECORDED_S: Final = 60.0
 _COUNTED_S: Final = 20.0
 
 
-def run(day: Day) -> dict[str, Any]:
+@contextlib.contextmanager
+def hanging(day: Day, how: str) -> Iterator[tuple[Collector, list[subprocess.Popen[str]]]]:
+    """Two ranks that have trained, and hang then in a way of `bench.gpu_day.two_ranks`."""
     with collecting(day.work) as collector:
         ranks = [
             start(
@@ -45,25 +50,30 @@ def run(day: Day) -> dict[str, Any]:
                     NCCL_HOSTID=f"gpu-day-{rank}",
                     **_TWO_ON_ONE_GPU,
                 ),
-                *("-m", "bench.gpu_day.two_ranks", str(day.work)),
+                *("-m", "bench.gpu_day.two_ranks", str(day.work), how),
             )
             for rank in range(2)
         ]
         try:
-            return _measured(day, collector, ranks)
+            for one in ranks:
+                assert one.stdout is not None
+                if one.stdout.readline().strip() != "trained":
+                    raise RuntimeError(f"a rank ended with status {one.wait()} before it had trained")
+            day.reach("both ranks trained")
+            yield collector, ranks
         finally:
             for one in ranks:
                 one.kill()
                 print(one.communicate()[1], end="", flush=True)
 
 
+def run(day: Day) -> dict[str, Any]:
+    with hanging(day, "away") as (collector, ranks):
+        return _measured(day, collector, ranks)
+
+
 def _measured(day: Day, collector: Collector, ranks: list[subprocess.Popen[str]]) -> dict[str, Any]:
-    limit = time.monotonic() + _TRAINED_S
-    for one in ranks:
-        assert one.stdout is not None
-        if one.stdout.readline().strip() != "trained":
-            raise RuntimeError(f"a rank ended with status {one.wait()} before it had trained")
-    day.reach("both ranks trained")
+    limit = time.monotonic() + _RECORDED_S
     # What C++ calls is counted about once a second: the first rank has called one more when it hangs.
     collector.wait(lambda: _behind(collector) == 1, _COUNTED_S)
     (day.work / "ask").touch()
@@ -99,10 +109,14 @@ def _behind(collector: Collector) -> int:
 
 
 def _counted(collector: Collector, rank: int) -> int:
-    """Collectives of the whole job that a rank has called, by the page that it shares with the exporter."""
+    found = last_of(collector, rank)
+    return found.number if found is not None else 0
+
+
+def last_of(collector: Collector, rank: int) -> CollectiveSequence | None:
+    """Of the collectives of the whole job, by the page that the rank shares with the exporter."""
     pages = [one.page for one in collector.connections if one.hello.rank == rank and one.page is not None]
-    groups = {one.group: one.number for page in pages for one in page.read().collectives}
-    return groups.get("world", 0)
+    return next((one for page in pages for one in page.read().collectives if one.group == "world"), None)
 
 
 def _keep(day: Day, path: Path) -> None:

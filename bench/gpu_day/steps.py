@@ -163,6 +163,35 @@ STEPS: Final = (
         },
     ),
     Step(
+        "hang-diverging",
+        "bench.gpu_day.hang_kinds",
+        "of two ranks on one GPU that call an all-reduce and an all-gather under one number, both pages have "
+        "that number, each with its own operation, and neither has ended",
+        "NCCL does not see that the calls differ, and its kernels wait for each other for ever",
+        {
+            "operations": Limit("==", 2),
+            "numbers_apart": _NONE,
+            "ended_it": _NONE,
+            "ended": _NONE,
+        },
+        options={"how": "diverging"},
+    ),
+    Step(
+        "hang-inside",
+        "bench.gpu_day.hang_kinds",
+        "of two ranks on one GPU, one is stopped in an all-reduce: both have its number, it has not ended, "
+        "and the kernel says who is stopped",
+        "over sockets NCCL's own threads move the data, so that who is stopped holds the other up",
+        {
+            "operations": Limit("==", 1),
+            "numbers_apart": _NONE,
+            "ended_it": _NONE,
+            "stopped": Limit("==", 1),
+            "ended": _NONE,
+        },
+        options={"how": "inside"},
+    ),
+    Step(
         "nsight",
         "bench.gpu_day.nsight",
         "beside Nsight Systems no job is harmed, kernels are there or the channel says why not, and our "

@@ -1,9 +1,11 @@
-"""Two ranks of a data-parallel training on one device; in the last step the second one stays away.
+"""Two ranks of a data-parallel training on one device, which hang in the end.
 
-    python -m bench.gpu_day.two_ranks FOLDER
+    python -m bench.gpu_day.two_ranks FOLDER [away | diverging | inside]
 
-The first has called its collective of that step, by DDP and so from C++, and waits for it: a hang. A thread
-of each then writes what torch's flight recorder says, FOLDER/recorder.RANK.json, and the rank stays as it is.
+away: the second stays away from the last step, whose collective the first has called, by DDP and so from C++.
+A thread of each then writes what torch's flight recorder says, FOLDER/recorder.RANK.json.
+diverging: under one number one calls an all-reduce, the other an all-gather.
+inside: both call an all-reduce, the first once FOLDER/go is there; by then the second has been stopped in it.
 """
 
 from __future__ import annotations
@@ -53,23 +55,36 @@ def main() -> None:
         torch.distributed.all_reduce(batch[0].clone())
     on.synchronize()
     print("trained", flush=True)
-    record = threading.Thread(target=_record, args=(folder, rank))
-    record.start()
-    if rank == 0:
-        step()
-    record.join()
+    how = sys.argv[2] if len(sys.argv) > 2 else "away"
+    if how == "away":
+        record = threading.Thread(target=_record, args=(folder, rank))
+        record.start()
+        if rank == 0:
+            step()
+        record.join()
+    elif how == "diverging" and rank == 1:
+        torch.distributed.all_gather([torch.empty_like(batch[0]) for _ in range(2)], batch[0].clone())
+    else:
+        if how == "inside" and rank == 0:
+            _wait_for(folder / "go")
+        torch.distributed.all_reduce(batch[0].clone())
+    on.synchronize()
     threading.Event().wait()
 
 
 def _record(folder: Path, rank: int) -> None:
     """When the file `ask` is there: by then the first rank waits."""
-    while not (folder / "ask").exists():
-        threading.Event().wait(0.05)
+    _wait_for(folder / "ask")
     dump = next(getattr(_distributed_c10d, name) for name in RECORDERS if hasattr(_distributed_c10d, name))
     written = folder / f"recorder.{rank}.part"
     said = dump(includeCollectives=True, onlyActive=False)
     written.write_bytes(said if isinstance(said, bytes) else said.encode())
     written.rename(folder / f"recorder.{rank}.json")
+
+
+def _wait_for(path: Path) -> None:
+    while not path.exists():
+        threading.Event().wait(0.05)
 
 
 if __name__ == "__main__":

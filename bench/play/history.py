@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ from argus_exporter.names import NameTable
 from argus_exporter.place.topology import Identity
 from argus_exporter.place.topology_file import JobTopology
 from argus_exporter.place.topology_file import Topology as Places
-from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
+from argus_exporter.publish.collectors import ALL_COLLECTORS, Collector, CollectorRunner
 from argus_exporter.ranks.channels import Attachment, channels_of
 from argus_exporter.ranks.live import adopt_page
 from argus_exporter.ranks.rank_registry import RankRegistry
@@ -147,9 +147,18 @@ class Host:
     Args:
         offset_ms: when it is scraped, after multiples of the interval.
         places: its topology file.
+        collectors: of what it tells.
     """
 
-    def __init__(self, clock: Clock, instance: str, offset_ms: int, places: Places) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        instance: str,
+        offset_ms: int,
+        places: Places,
+        collectors: Sequence[Collector] = ALL_COLLECTORS,
+    ) -> None:
+        self._collectors = collectors
         self.ranks = RankRegistry(ExporterConfig(), clock.seconds, places)
         begin_ms = clock.now_ns // 1_000_000
         self.due_ms = begin_ms + (offset_ms - begin_ms) % SCRAPE_MS
@@ -187,7 +196,7 @@ class Host:
             *_, folded = rank.stacks.tree.take()  # what the ranks sampled of themselves since the last scrape
             if folded:
                 rank.stacks.totals.add(folded)
-        for family in CollectorRunner(ALL_COLLECTORS, self.ranks).collect():
+        for family in CollectorRunner(self._collectors, self.ranks).collect():
             for sample in family.samples:
                 yield sample.name, sample.labels, sample.value
 
@@ -258,7 +267,7 @@ class InProcess(Link):
 
     def _greet(self) -> None:
         hello = self._hello()
-        self._attachment = Attachment(channels_of(hello.channels), os.getuid(), os.getpid())
+        self._attachment = Attachment(channels_of(hello.channels), os.getuid(), hello.pid)
         assert self._page_fd is not None
         page = adopt_page(hello, [os.dup(self._page_fd)])
         self._rank = self._ranks.hello(Identity.from_hello(hello), self._attachment, page)

@@ -67,6 +67,11 @@ RANK_UP = _gauge(
     (),
     "1 while the rank's producer is connected, 0 once it was lost without saying goodbye.",
 )
+RANK_STOPPED = _gauge(
+    "argus_rank_stopped",
+    (),
+    "1 for each rank whose process is stopped, by a signal or a debugger, as /proc has it; else no series.",
+)
 RANK_NUMBER = _gauge("argus_rank_number", (), "The rank as a number: rules find the lowest of a job.")
 JOB_INFO = Family(
     "argus_job_info",
@@ -192,9 +197,10 @@ RAS_RANK_LACKS = _gauge(
 COLLECTIVE_OPERATION = _gauge(
     "argus_collective_operation_sequence",
     ("group", "operation"),
-    "argus_collective_sequence with what that collective is, as torch's flight recorder has it. Only while "
-    "the iteration is overdue and the rank enters nothing. Ranks of a group with one number and several "
-    "operations have diverged. operation: all_reduce, barrier, ...; other: one that ARGUS does not know.",
+    "Number of the first collective that the rank has entered and that is not complete (where all are, the "
+    "last), with what it is, as torch's flight recorder has it. Only while the iteration is overdue and the "
+    "rank enters nothing. Ranks of a group with one number and several operations have diverged. operation: "
+    "all_reduce, barrier, ...; other: one that ARGUS does not know.",
 )
 COLLECTIVE_STARTED = _gauge(
     "argus_collective_started_sequence",

@@ -97,7 +97,8 @@ def pack_recorded(number: int, operation: str, not_started: int | None, not_comp
     """The word about the collective of this number, the last that was entered.
 
     Args:
-        operation: its name in the flight recorder, without the backend; empty: not known.
+        operation: name in the flight recorder, without the backend, of the first that is not complete, or of
+            the last where all are; empty: not known.
         not_started, not_completed: so many of the group's collectives, with the last one; None: not known.
     """
     known = OPERATIONS.index(operation) if operation in OPERATIONS else 0
@@ -186,10 +187,15 @@ class CollectiveSequence:
     number: int
     entered_monotonic_ns: int
     operation: str = ""
-    """What it is; empty: not known."""
+    """What the one that is waited for is; empty: not known."""
     started: int | None = None
     """Number of the last one that has started."""
     completed: int | None = None
+
+    @property
+    def waited_for(self) -> int:
+        """Number of the first that is not complete; of the last where all are, or where that is not known."""
+        return self.number if self.completed is None else min(self.completed + 1, self.number)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -48,6 +49,13 @@ class Numbers(NamedTuple):
     """Those that had not ended when they were listed."""
 
 
+class Operation(NamedTuple):
+    name: str
+    """Without the backend: `all_reduce`."""
+    created_ns: int
+    """Unix time at which it was enqueued."""
+
+
 class Listed(NamedTuple):
     """What the recorder lists of one process group."""
 
@@ -56,10 +64,8 @@ class Listed(NamedTuple):
     numbers: Numbers
     calls: Numbers
     """The same where transfers count too, as gloo's do."""
-    operation: str
-    """The last one's, without the backend: `all_reduce`."""
-    created_ns: int
-    """Unix time at which the last one was enqueued."""
+    operations: tuple[Operation, ...]
+    """Of those that had not ended, in their order, and of the last one."""
 
     def numbered_as(self, status: Status) -> Numbers | None:
         """In the way of a status; None where its last one is another call."""
@@ -67,9 +73,10 @@ class Listed(NamedTuple):
 
 
 class LastCollective(NamedTuple):
-    """The last collective that the rank has entered in one process group, or in several of one name."""
+    """What the rank has entered in one process group, or in several of one name."""
 
     operation: str
+    """Of the first collective that has not ended, which the others wait in; of the last where all have."""
     not_started: int | None
     """So many have been entered and not started; None: not known."""
     not_completed: int | None
@@ -229,6 +236,7 @@ class _Group:
     def __init__(self) -> None:
         self._numbers: list[int] = []
         self._calls: list[int] = []
+        self._operations: list[Operation] = []
         self._last: Mapping[str, Any] = {}
         self.transfers = False
         """Has one: NCCL numbers them apart, and its status has the number of either."""
@@ -239,6 +247,7 @@ class _Group:
         if not entry["retired"]:
             self._numbers.append(int(entry["collective_seq_id"]))
             self._calls.append(int(entry["op_id"]))
+            self._operations.append(_operation(entry))
         self._last = entry
         self.transfers |= bool(entry["is_p2p"])
 
@@ -248,9 +257,13 @@ class _Group:
             group=str(last["process_group"][0]),
             numbers=Numbers(int(last["collective_seq_id"]), tuple(self._numbers)),
             calls=Numbers(int(last["op_id"]), tuple(self._calls)),
-            operation=last["profiling_name"].partition(":")[2],
-            created_ns=int(last["time_created_ns"]),
+            operations=(*self._operations, _operation(last)),
         )
+
+
+def _operation(entry: Mapping[str, Any]) -> Operation:
+    name = str(entry["profiling_name"]).partition(":")[2]
+    return Operation(sys.intern(name), int(entry["time_created_ns"]))
 
 
 def _entries(text: str) -> Iterator[Mapping[str, Any]]:
@@ -266,19 +279,26 @@ def _entries(text: str) -> Iterator[Mapping[str, Any]]:
 def _last(groups: Sequence[tuple[Status, Listed]]) -> LastCollective | None:
     """None where one of them has gone on since its entries were listed, or its last call is a transfer."""
     open_: list[tuple[Status, tuple[int, ...]]] = []
+    first: list[Operation] = []
     for status, listed in groups:
         numbers = listed.numbered_as(status)
         if numbers is None:
             return None
         open_.append((status, numbers.open))
-    latest = max((listed for _, listed in groups), key=lambda listed: listed.created_ns)
+        ended = sum(1 for one in numbers.open if one <= status.completed)
+        if ended < len(numbers.open):
+            first.append(listed.operations[ended])
+    if first:
+        operation = min(first, key=lambda one: one.created_ns)
+    else:
+        operation = max((listed.operations[-1] for _, listed in groups), key=lambda one: one.created_ns)
     knows_starts = all(status.started != _NONE for status, _ in groups)
 
     def after(what: Callable[[Status], int]) -> int:
         return sum(sum(1 for one in numbers if one > what(status)) for status, numbers in open_)
 
     return LastCollective(
-        operation=latest.operation,
+        operation=operation.name,
         not_started=after(lambda status: status.started) if knows_starts else None,
         not_completed=after(lambda status: status.completed),
     )

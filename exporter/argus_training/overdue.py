@@ -27,6 +27,11 @@ _LISTING_SHARE: Final = 300
 without one (20 s after one of 2,000): an iteration that goes on after all is made later by 0.3 % at most."""
 
 
+def overdue_after(usual_s: float) -> float:
+    """Seconds from which an iteration is overdue, by how long they take; 0: not known."""
+    return min(max(_FACTOR * usual_s, _FLOOR_S), _MOST_S) if usual_s else _MOST_S
+
+
 class OverdueIteration:
     """Looks at the flight recorder while the running iteration is overdue. The sender's thread only.
 
@@ -56,8 +61,7 @@ class OverdueIteration:
         """Whether the running iteration takes far longer than usual."""
         recorder = self._recorder
         usual = recorder.outbox.mean_iteration_s() if recorder.host.trains else 0.0
-        limit = min(max(_FACTOR * usual, _FLOOR_S), _MOST_S) if usual else _MOST_S
-        return self._clock() - recorder.words[STEP_WORD + 1] / 1e9 > limit
+        return self._clock() - recorder.words[STEP_WORD + 1] / 1e9 > overdue_after(usual)
 
     def turn(self, names: Mapping[str, str], backends: Collection[str]) -> None:
         """About once a second.

@@ -53,7 +53,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
 
   // When it was first there. What the worker alone says is asked for as <series>; the hole that ends a spell is that of the rules.
   onset: [began('L2', 'first there', 'min(rank:argus_finding:onset_timestamp_seconds{<job>,<who>,cause=<cause>})'), lasted],
-  onset_of_hang: [began('L1', 'the last iteration ended', 'min(rank:argus_finding:onset_timestamp_seconds{<job>,cause="stalled"})'), lasted],
+  onset_of_hang: [began('L1', 'the last iteration ended', 'min(timestamp(job:argus_stalled:seconds{<job>}) - job:argus_stalled:seconds{<job>})'), lasted],
   onset_of_worker: [began('L3', 'first there', 'max_over_time(timestamp(absent(max_over_time(<series>[5m])))[6h:1m])'), lasted],
   // Steps of subqueries over it, seconds, by how long it has lasted at most: some 1,440 of them.
   steps: [[21600, 15], [86400, 60], [1209600, 900], [31536000, 21600]],

@@ -5,35 +5,18 @@ local text = import '../lib/text.libsonnet';
 function(c, l)
   local name = 'rank:argus_finding:onset_timestamp_seconds';
   local range(seconds) = '[' + duration.range(c, seconds) + ']';
-  // Kept for as long as `there`, whatever evaluations were missed within a minute.
-  local onset(about, labels, by, there, first) = {
-    about:: about,
-    memory:: true,
-    record: name,
-    [if labels != {} then 'labels']: labels,
-    expr: text.fill(|||
-      min by (%(by)s) (last_over_time(%(record)s%(minute)s)) and on (%(by)s) %(there)s
-      or on (%(by)s) max by (%(by)s) (%(first)s)
-    |||, { by: by, record: l.selector(name, ['%s="%s"' % [label, labels[label]] for label in std.objectFields(labels)]), minute: range(60 * c.second), there: there, first: first }),
-  };
   local waits = 'sum by (' + l.rank + ') (rank:argus_phase_duration_seconds:mean{kind="comm"})';
   {
-    onsets: [
-      onset(
-        'When a finding was first there, Unix time; it ends with it, some minutes later.',
-        {},
-        l.finding,
-        'last_over_time(rank:argus_finding:lost_ratio' + range(c.decision.leave) + ')',
-        'timestamp(rank:argus_finding:lost_ratio)'
-      ),
-      onset(
-        'When the last iteration of a job that stands still ended, Unix time.',
-        { cause: 'stalled' },
-        l.job,
-        'job:argus_stalled:seconds',
-        'timestamp(job:argus_stalled:seconds) - (0 + job:argus_stalled:seconds)'
-      ),
-    ],
+    onset: {
+      about:: 'When a finding was first there, Unix time; it ends with it, some minutes later.',
+      memory:: true,
+      record: name,
+      // Kept for as long as the finding, whatever evaluations were missed within a minute.
+      expr: text.fill(|||
+        min by (%(by)s) (last_over_time(%(record)s%(minute)s)) and on (%(by)s) last_over_time(rank:argus_finding:lost_ratio%(leave)s)
+        or on (%(by)s) max by (%(by)s) (timestamp(rank:argus_finding:lost_ratio))
+      |||, { by: l.finding, record: name, minute: range(60 * c.second), leave: range(c.decision.leave) }),
+    },
     waiting: [
       {
         about:: 'Ranks of a job that spend more time in collectives than a rank, or one of a set, that is named.',

@@ -1,18 +1,19 @@
 // Has the job stopped, and whom do the others wait for? Its own evidence only.
 //
-// The page that a producer shares with its exporter survives a stopped process: its open spans, and the number of the last
-// collective that it entered. Whoever has entered fewer than its group holds the group up; so does, where collectives are
-// not numbered, whoever is elsewhere while most ranks wait. Where all of a group are in one collective and only other
-// groups have gone on, it is the collective that does not end. Of a group that has called different collectives under one
-// number, who called what most did not is to blame. NCCL's RAS, where the exporter asks it, tells of processes
-// that no longer answer, and of launches that a rank lacks though it has called.
+// The page that a producer shares with its exporter survives a stopped process: its open spans, the number of the last
+// collective that it entered, and by torch's flight recorder which ones have started and ended. Who is in a collective that
+// has not ended waits. Of the others, whoever has entered fewer than its group holds the group up; so does, where
+// collectives are not numbered, whoever is elsewhere while most ranks wait, and where all have called, whose GPU has not
+// started what the others' have. Where all of a group are in one collective, it is the collective that does not end. Of a
+// group that has called different collectives under one number, who called what most did not is to blame. NCCL's RAS, where
+// the exporter asks it, tells of processes that no longer answer, and of launches that a rank lacks though it has called.
 local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 
 function(c, l)
   local stalled = 'job:argus_stalled:seconds';
   local open = 'rank:argus_stall_open:timestamp_seconds';
-  local lag = 'rank:argus_stall_lag:collectives';
+  local lag(of) = 'rank:argus_stall_lag:collectives{of="' + of + '"}';
   local broken = 'group:argus_stall_broken:bool';
   local candidate(why) = 'rank:argus_stall_suspect:bool{stage="' + why + '"}';
   local suspect = candidate('named');
@@ -23,7 +24,9 @@ function(c, l)
     rankGroup: l.list(['rank', 'group']),
     stalled: stalled,
     open: open,
-    lag: lag,
+    entered: lag('entered'),
+    started: lag('started'),
+    ended: lag('ended'),
     broken: broken,
     suspect: suspect,
     // In a collective, or in a phase that may hold one.
@@ -35,6 +38,13 @@ function(c, l)
     ranks: 'job:argus_ranks:count',
     share: c.stallShare,
   };
+  // Behind in a collective and first in none, and in none that has not ended.
+  local last(of) = text.fill(|||
+    (max by (%(rank)s) (%(lag)s) > 0) ^ 0
+    unless on (%(rank)s) (%(lag)s == 0 and on (%(group)s) %(lag)s > 0)
+    unless on (%(rank)s) %(ended)s > 0
+  |||, at { lag: lag(of) });
+  local ofStalled(metric) = text.fill('max by (%(rankGroup)s) (%(metric)s and on (%(job)s) %(stalled)s)', at { metric: l.raw(metric) });
   local count(expr) = text.fill('count by (%(job)s) (max by (%(rank)s) (%(expr)s))', at { expr: expr });
   // Some of the job's ranks, not most of them.
   local few(expr) = text.fill('(%(expr)s) and on (%(job)s) (%(count)s <= on (%(job)s) %(share)s * %(ranks)s)', at { expr: expr, count: count(expr) });
@@ -68,53 +78,100 @@ function(c, l)
     },
     {
       about:: 'How many collectives fewer than the first of its group a rank of a stalled job has entered.',
-      record: lag,
-      expr: text.fill(|||
-        max by (%(group)s) (%(sequence)s and on (%(job)s) %(stalled)s) - on (%(group)s) group_right ()
-        max by (%(rankGroup)s) (%(sequence)s and on (%(job)s) %(stalled)s)
-      |||, at { sequence: l.raw('argus_collective_sequence') }),
+      record: 'rank:argus_stall_lag:collectives',
+      labels: { of: 'entered' },
+      expr: text.fill('max by (%(group)s) (%(all)s) - on (%(group)s) group_right () %(all)s', at { all: ofStalled('argus_collective_sequence') }),
     },
     {
-      about:: 'Groups that have all entered one collective and are in it, and are behind in some other group: it does not end.',
+      about:: 'How many fewer its GPU has started, where NCCL tells.',
+      record: 'rank:argus_stall_lag:collectives',
+      labels: { of: 'started' },
+      expr: text.fill('max by (%(group)s) (%(all)s) - on (%(group)s) group_right () %(all)s', at { all: ofStalled('argus_collective_started_sequence') }),
+    },
+    {
+      about:: 'How many collectives it has started, or entered where that is not known, that have not ended.',
+      record: 'rank:argus_stall_lag:collectives',
+      labels: { of: 'ended' },
+      expr: text.fill('(%(started)s or %(entered)s) - %(completed)s', {
+        started: ofStalled('argus_collective_started_sequence'),
+        entered: ofStalled('argus_collective_sequence'),
+        completed: ofStalled('argus_collective_completed_sequence'),
+      }),
+    },
+    {
+      // Where hosts run ahead and nobody tells what has started, each group seems to be in a collective: then none is named.
+      about:: 'Groups that have all entered one collective, and of which all are in it and in no other; where nobody tells what has ended, that are behind in some other group.',
       record: broken,
       expr: text.fill(|||
         (
           count by (%(group)s) (
-            %(lag)s == 0
-            and on (%(rank)s) (max by (%(rank)s) (%(lag)s) > 0)
-            and on (%(rank)s) %(open)s{kind="comm"}
-          ) == on (%(group)s) (count by (%(group)s) (%(lag)s) > 1)
+            %(entered)s == 0
+            and on (%(rankGroup)s) %(ended)s > 0
+            and on (%(rank)s) count by (%(rank)s) (%(ended)s > 0) == 1
+          ) == on (%(group)s) (count by (%(group)s) (%(entered)s) > 1)
+          or
+          (
+            count by (%(group)s) (%(entered)s == 0 and on (%(rank)s) (max by (%(rank)s) (%(entered)s) > 0)) == on (%(group)s) (count by (%(group)s) (%(entered)s) > 1)
+            unless on (%(job)s) %(ended)s
+          )
+          and on (%(group)s) (
+            count by (%(group)s) (%(entered)s and on (%(rank)s) %(open)s{kind="comm"})
+            > on (%(group)s) 0.5 * count by (%(group)s) (%(entered)s)
+          )
         ) ^ 0
       |||, at),
     },
     {
-      about:: "Ranks of a stalled job that are lost, to their exporter or to NCCL's RAS.",
+      about:: "Ranks of a stalled job that are stopped, or lost to their exporter or to NCCL's RAS.",
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'lost' },
-      expr: text.fill('(max by (%(rank)s) (%(up)s == 0 or %(absent)s)) ^ 0 and on (%(job)s) %(stalled)s', at {
+      expr: text.fill('(max by (%(rank)s) (%(up)s == 0 or %(absent)s or %(stopped)s)) ^ 0 and on (%(job)s) %(stalled)s', at {
         up: l.raw('argus_rank_up'),
         absent: l.raw('argus_nccl_ras_rank_absent'),
+        stopped: l.raw('argus_rank_stopped'),
       }),
     },
     {
-      // RAS counts what NCCL itself has launched, so it is asked where the calls are all alike.
-      about:: "Ranks that are behind in a collective and first in none, but for collectives that do not end; else the fewer of a group, which called something else than the most; else those that have launched less, by NCCL's RAS.",
+      // Who waits in a receive is behind too, and is in a span that says so where its host waits.
+      about:: 'Ranks that are behind in a collective and first in none, but for collectives that do not end; those that are in no collective before the others.',
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'behind' },
       expr: text.fill(|||
-        (max by (%(rank)s) (%(lag)s) > 0) ^ 0
-        unless on (%(rank)s) (%(lag)s == 0 and on (%(group)s) %(lag)s > 0)
-        unless on (%(rank)s) (%(lag)s and on (%(group)s) %(broken)s)
-        or on (%(job)s)
+        (%(behind)s) unless on (%(rank)s) %(open)s{kind="comm"}
+        or on (%(job)s) (%(behind)s) unless on (%(job)s) %(broken)s
+      |||, at { behind: last('entered') + text.fill('unless on (%(rank)s) (%(entered)s and on (%(group)s) %(broken)s)', at) }),
+    },
+    {
+      about:: 'In how many groups a rank is behind whose GPU has not started what others have, where no collective is broken.',
+      record: 'rank:argus_stall_suspect:bool',
+      labels: { stage: 'idle' },
+      expr: text.fill(|||
+        count by (%(rank)s) (%(started)s > 0)
+        and on (%(rank)s) (%(last)s)
+        unless on (%(job)s) %(broken)s
+      |||, at { last: last('started') }),
+    },
+    {
+      // RAS counts what NCCL itself has launched, so it is asked last. Whose GPU waits for a receive of another stage is idle too,
+      // in fewer groups.
+      about:: "Of ranks that have all called: the fewer of a group, which called something else than the most; else the one whose GPU is idle in most groups; else those that have launched less, by NCCL's RAS.",
+      record: 'rank:argus_stall_suspect:bool',
+      labels: { stage: 'called' },
+      expr: text.fill(|||
         max by (%(rank)s) (
           %(called)s
           and on (%(operation)s) (count by (%(operation)s) (%(called)s) < on (%(group)s) group_left () 0.5 * count by (%(group)s) (%(called)s))
           and on (%(group)s) (max by (%(group)s) (%(called)s) == min by (%(group)s) (%(called)s))
           and on (%(job)s) %(stalled)s
         ) ^ 0
+        or on (%(job)s) max by (%(rank)s) (
+          %(idle)s == on (%(job)s) group_left () max by (%(job)s) (%(idle)s)
+          and on (%(job)s) count by (%(job)s) (%(idle)s == on (%(job)s) group_left () max by (%(job)s) (%(idle)s)) == 1
+        ) ^ 0
         or on (%(job)s)
         max by (%(rank)s) (%(lacking)s > 0) ^ 0 and on (%(job)s) %(stalled)s
       |||, at {
+        idle: candidate('idle'),
         called: l.raw('argus_collective_operation_sequence', ['operation!="other"']),
         operation: l.list(['group', 'operation']),
         lacking: l.raw('argus_nccl_ras_rank_lacking_launches'),
@@ -125,8 +182,10 @@ function(c, l)
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'elsewhere' },
       expr: text.fill(|||
-        max by (%(rank)s) (%(open)s or %(lag)s) ^ 0
+        max by (%(rank)s) (%(open)s or %(entered)s) ^ 0
         unless on (%(rank)s) %(waiting)s
+        unless on (%(rank)s) %(ended)s > 0
+        unless on (%(job)s) %(broken)s
         and on (%(job)s) (%(count)s >= on (%(job)s) %(share)s * %(ranks)s)
       |||, at { count: count(at.waiting) }),
     },
@@ -138,6 +197,7 @@ function(c, l)
         max by (%(rank)s) (
           %(lost)s
           or on (%(job)s) %(behind)s
+          or on (%(job)s) %(called)s
           or on (%(job)s) %(elsewhere)s
         )
         * on (%(rank)s) group_left (node, gpu_uuid) (
@@ -147,6 +207,7 @@ function(c, l)
       |||, at {
         lost: few(candidate('lost')),
         behind: few(candidate('behind')),
+        called: few(candidate('called')),
         elsewhere: candidate('elsewhere'),
         any: 'rank:argus_stall_suspect:bool{stage!="named"}',
         info: l.raw('argus_rank_info'),
@@ -168,10 +229,11 @@ function(c, l)
       labels: { cause: 'hang-comm', detector: 'stall' },
       expr: text.fill(|||
         (
-          max by (%(job)s, phase, group) (
-            max by (%(rankGroup)s) (%(lag)s and on (%(group)s) %(broken)s)
-            * on (%(rank)s) group_right (group) max by (%(rank)s, phase) (%(open)s{kind="comm"})
-          )
+          topk by (%(group)s) (1, count by (%(job)s, phase, group) (
+            max by (%(rankGroup)s) (%(entered)s and on (%(group)s) %(broken)s)
+            * on (%(rank)s) group_left (phase) topk by (%(rank)s) (1, %(open)s{kind="comm"})
+          ))
+          or on (%(group)s) label_replace(%(broken)s, "phase", "none", "", "")
           or on (%(job)s)
           count by (%(job)s, phase) (max by (%(rank)s, phase) (%(open)s{kind="comm"}))
           >= on (%(job)s) group_left () 0.8 * %(ranks)s

@@ -124,37 +124,74 @@ function(c, l, rows)
   });
 
   // Not a finding: a job that stands still loses everything, and at once. Of a job whose ranks are all dead others tell.
-  local stalled = words.alert({
-    alert: 'ArgusTrainingStalled',
-    expr: text.fill(|||
-      (
-        job:argus_stalled:seconds * on (%(job)s) group_right () (
-          %(hangs)s * on (%(rank)s) group_left (node, gpu_uuid) rank:argus_stall_suspect:bool{stage="named"}
-          or on (%(who)s) %(hangs)s
-        )
-        or on (%(job)s) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")
+  local suspects = 'rank:argus_stall_suspect:bool';
+  local at = {
+    job: l.job,
+    rank: l.rank,
+    who: l.who,
+    hangs: 'rank:argus_verdict:active{verdict="culprit", cause=~"' + std.join('|', std.set([name(row) for row in rows if row.as == 'hang'])) + '"}',
+    named: suspects + '{stage="named"}',
+    proven: suspects + '{stage=~"lost|behind|called"}',
+    unproved: c.stallUnprovedSeconds,
+  };
+  local whom = text.fill(|||
+    (
+      job:argus_stalled:seconds * on (%(job)s) group_right () (
+        %(hangs)s * on (%(rank)s) group_left (node, gpu_uuid) %(named)s
+        or on (%(who)s) %(hangs)s
       )
-      and on (%(job)s) job:argus_ranks:count
-    |||, {
-      job: l.job,
-      rank: l.rank,
-      who: l.who,
-      hangs: 'rank:argus_verdict:active{verdict="culprit", cause=~"' + std.join('|', std.set([name(row) for row in rows if row.as == 'hang'])) + '"}',
-    }),
-    'for': duration.of(c.stallFor),
-    labels: { severity: c.severities.page, level: 'L1' },
+      or on (%(job)s) label_replace(job:argus_stalled:seconds, "team", "operations", "", "")
+    )
+    and on (%(job)s) job:argus_ranks:count
+  |||, at);
+  local certain = text.fill('on (%(job)s) (%(named)s and on (%(rank)s) %(proven)s or job:argus_stalled:seconds >= %(unproved)s)', at);
+  // What the rank has not done that others have, and what all are in, each in a line.
+  local behind = 'rank:argus_stall_lag:collectives{<job>,rank=<rank>,of="entered"} > 0';
+  local why = '{{ if $labels.rank }}'
+              + words.first('argus_rank_stopped{<job>,rank=<rank>}', ' Its process is stopped.')
+              + words.first('argus_rank_up{<job>,rank=<rank>} == 0', ' Its process is gone.')
+              + words.each('argus_nccl_ras_rank_absent{<job>,rank=<rank>}', '{{ $one.Labels.absence }}', before=" By NCCL's RAS it is ", after='.', order='absence')
+              + words.first('topk(1, argus_collective_sequence{<job>,rank=<rank>} and on (group) (' + behind + '))', ' Its last collective of {{ .Labels.group }} is number {{ .Value }}.')
+              + '{{ end }}';
+  local all = words.each(
+                'topk(4, count by (phase) (topk by (rank) (1, rank:argus_stall_open:timestamp_seconds{<job>})))',
+                '{{ $one.Value }} in {{ $one.Labels.phase }}',
+                before=' Ranks by where they are: ',
+                after='.',
+                order='phase'
+              )
+              + words.each(
+                'topk(4, count_values by (group, operation) ("number", argus_collective_operation_sequence{<job>}))',
+                '{{ $one.Value }} in {{ $one.Labels.operation }} {{ $one.Labels.number }} of {{ $one.Labels.group }}',
+                before=' By the collective that they wait in, or ended last: ',
+                after='.',
+                order='group'
+              );
+  local stalled(severity, expr) = words.alert({
+    alert: 'ArgusTrainingStalled',
+    expr: expr,
+    labels: { severity: c.severities[severity], level: 'L1' },
     annotations: {
       summary: words.job + ' has finished no iteration for {{ $value | humanizeDuration }}'
-               + '{{ if $labels.rank }}: rank {{ $labels.rank }}{{ with $labels.node }} on {{ . }}{{ end }} hangs{{ if ne $labels.phase "none" }} in {{ $labels.phase }}{{ end }}'
-               + '{{ else if $labels.phase }}: all ranks{{ with $labels.group }} of {{ . }}{{ end }} are in {{ $labels.phase }}{{ end }}.',
-      description: 'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual duration. ' % c.stallFactor
-                   + '{{ if $labels.rank }}The others wait for rank {{ $labels.rank }}.{{ else if $labels.phase }}Nobody is elsewhere, so it '
-                   + 'is the collective itself.{{ else }}Nothing tells whom the others wait for.{{ end }}',
+               + '{{ if $labels.rank }}: rank {{ $labels.rank }}{{ with $labels.node }} on {{ . }}{{ end }}{{ with $labels.gpu_uuid }} ({{ . }}){{ end }} hangs{{ if ne $labels.phase "none" }} in {{ $labels.phase }}{{ end }}'
+               + '{{ else if $labels.phase }}: all ranks{{ with $labels.group }} of {{ . }}{{ end }} are in {{ if eq $labels.phase "none" }}one collective{{ else }}{{ $labels.phase }}{{ end }}{{ end }}.',
+      description: words.text(
+        'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual duration. ' % c.stallFactor
+        + '{{ if $labels.rank }}The others wait for rank {{ $labels.rank }}.{{ else if $labels.phase }}Nobody is elsewhere, so it '
+        + 'is the collective itself.{{ else }}Nothing tells whom the others wait for.{{ end }}'
+        + why + all + hardware
+      ),
       local hangs = [row for row in rows if row.as == 'hang'] + [{ id: 'stalled', words: 'stands still' }],
-      card: card.of('ArgusTrainingStalled', c.severities.page, [
+      card: card.of('ArgusTrainingStalled', c.severities[severity], [
         kind { kind: 'hang', mine: hangs }
         for kind in [ofRank, ofLink, ofJob]
       ]),
     },
   });
-  [stalled] + [of(alert) for alert in alerts]
+  {
+    stalled: [
+      stalled('page', whom + 'and ' + certain),
+      stalled('info', whom + 'unless ' + certain),
+    ],
+    findings: [of(alert) for alert in alerts],
+  }

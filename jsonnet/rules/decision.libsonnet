@@ -102,62 +102,65 @@ function(c, l, rows)
       above: std.join('', ['\nunless on (%s) %s{severity="%s"}' % [l.finding, decision, c.severities[higher]] for higher in above]),
     }),
   };
-  costs + [
-    decide('page', '{most="page"}', enters=text.fill(|||
+  {
+    rules: costs + [
+      decide('page', '{most="page"}', enters=text.fill(|||
 
-      and on (%(key)s) (%(finding)s >= on (%(job)s) group_left () %(costliest)s * max by (%(job)s) (%(finding)s{most="page"}))
-    |||, { key: l.finding, job: l.job, finding: finding, costliest: c.costliest })),
-    decide('ticket', '{most!="info"}', above=['page']),
-    decide(
-      'info',
-      '{cause=~"%s"}' % std.join('|', [name(row) for row in rows if row.as == 'culprit' && row.info]),
-      also=text.fill(|||
+        and on (%(key)s) (%(finding)s >= on (%(job)s) group_left () %(costliest)s * max by (%(job)s) (%(finding)s{most="page"}))
+      |||, { key: l.finding, job: l.job, finding: finding, costliest: c.costliest })),
+      decide('ticket', '{most!="info"}', above=['page']),
+      decide(
+        'info',
+        '{cause=~"%s"}' % std.join('|', [name(row) for row in rows if row.as == 'culprit' && row.info]),
+        also=text.fill(|||
 
-        or on (%(key)s) last_over_time(%(finding)s{level!="L1"}%(window)s)
-        and on (%(rank)s) last_over_time(rank:argus_phase_fast:confirmed%(window)s)
-      |||, { key: l.finding, rank: l.rank, finding: finding, window: range(c.window) }),
-      above=['page', 'ticket']
-    ) {
-      about:: 'info: a finding that two scrape intervals in a row show by themselves, as a single pause is in one; and what is told as such once it has lasted.',
-    },
-    {
-      about:: 'Who is to blame, as others read it: 1.',
-      record: 'rank:argus_verdict:active',
-      labels: { verdict: 'culprit' },
-      expr: 'max by (' + l.finding + ', team, level) (' + finding + '{most!="info"} ^ 0)',
-    },
-  ] + [
-    {
-      about:: 'Who or what holds up a job that stands still (%s): 1.' % row.words,
-      record: 'rank:argus_verdict:active',
-      labels: { verdict: 'culprit', cause: name(row), team: row.team, level: 'L1' },
-      local others = std.join('|', [other.phases for other in rows if other.id == row.id && 'phases' in other]),
-      expr: 'max by (' + l.who + ') (rank:argus_evidence:lost_ratio{cause="' + row.id + '"'
-            + (if 'phases' in row then ', phase=~"' + row.phases + '"' else if others != '' then ', phase!~"' + others + '"' else '') + '})',
-    }
-    for row in rows
-    if row.as == 'hang'
-  ] + [
-    {
-      about:: 'Who only waits for another rank: what it seems to lose is what that one costs. 1.',
-      record: 'rank:argus_verdict:active',
-      labels: { verdict: 'victim', cause: 'waiting', team: 'none', level: 'L2' },
-      expr: text.fill(|||
-        (
-          max by (%(rank)s) (rank:argus_exclusion:lost_ratio{rank!="", by_rank!=""} ^ 0)
-          or max by (%(rank)s) (rank:argus_stall_open:timestamp_seconds ^ 0 and on (%(job)s) rank:argus_stall_suspect:bool{stage="named"})
-        )
-        unless on (%(rank)s) label_replace(
-          max by (%(job)s, by_rank) (rank:argus_exclusion:lost_ratio{by_rank!=""}), "rank", "$1", "by_rank", "(.+)"
-        )
-        unless on (%(rank)s) %(finding)s
-        unless on (%(rank)s) rank:argus_stall_suspect:bool{stage="named"}
-      |||, { rank: l.rank, job: l.job, finding: finding }),
-    },
-    {
-      about:: 'Of whom nothing is said: too few ranks of a group are heard, or the job does something else. 1.',
-      record: 'rank:argus_verdict:active',
-      labels: { verdict: 'abstain', team: 'none', level: 'L2' },
-      expr: text.fill('label_replace(max by (%(job)s, phase, group, by) (rank:argus_exclusion:lost_ratio{by=~"activity|stall|coverage"} ^ 0), "cause", "$1", "by", "(.+)")', { job: l.job }),
-    },
-  ]
+          or on (%(key)s) last_over_time(%(finding)s{level!="L1"}%(window)s)
+          and on (%(rank)s) last_over_time(rank:argus_phase_fast:confirmed%(window)s)
+        |||, { key: l.finding, rank: l.rank, finding: finding, window: range(c.window) }),
+        above=['page', 'ticket']
+      ) {
+        about:: 'info: a finding that two scrape intervals in a row show by themselves, as a single pause is in one; and what is told as such once it has lasted.',
+      },
+      {
+        about:: 'Who is to blame, as others read it: 1.',
+        record: 'rank:argus_verdict:active',
+        labels: { verdict: 'culprit' },
+        expr: 'max by (' + l.finding + ', team, level) (' + finding + '{most!="info"} ^ 0)',
+      },
+      {
+        about:: 'Who only waits for another rank: what it seems to lose is what that one costs. 1.',
+        record: 'rank:argus_verdict:active',
+        labels: { verdict: 'victim', cause: 'waiting', team: 'none', level: 'L2' },
+        expr: text.fill(|||
+          (
+            max by (%(rank)s) (rank:argus_exclusion:lost_ratio{rank!="", by_rank!=""} ^ 0)
+            or max by (%(rank)s) (rank:argus_stall_open:timestamp_seconds ^ 0 and on (%(job)s) rank:argus_stall_suspect:bool{stage="named"})
+          )
+          unless on (%(rank)s) label_replace(
+            max by (%(job)s, by_rank) (rank:argus_exclusion:lost_ratio{by_rank!=""}), "rank", "$1", "by_rank", "(.+)"
+          )
+          unless on (%(rank)s) %(finding)s
+          unless on (%(rank)s) rank:argus_stall_suspect:bool{stage="named"}
+        |||, { rank: l.rank, job: l.job, finding: finding }),
+      },
+      {
+        about:: 'Of whom nothing is said: too few ranks of a group are heard, or the job does something else. 1.',
+        record: 'rank:argus_verdict:active',
+        labels: { verdict: 'abstain', team: 'none', level: 'L2' },
+        expr: text.fill('label_replace(max by (%(job)s, phase, group, by) (rank:argus_exclusion:lost_ratio{by=~"activity|stall|coverage"} ^ 0), "cause", "$1", "by", "(.+)")', { job: l.job }),
+      },
+    ],
+    // Of the group that has their evidence.
+    hangs: [
+      {
+        about:: 'Who or what holds up a job that stands still (%s): 1.' % row.words,
+        record: 'rank:argus_verdict:active',
+        labels: { verdict: 'culprit', cause: name(row), team: row.team, level: 'L1' },
+        local others = std.join('|', [other.phases for other in rows if other.id == row.id && 'phases' in other]),
+        expr: 'max by (' + l.who + ') (rank:argus_evidence:lost_ratio{cause="' + row.id + '"'
+              + (if 'phases' in row then ', phase=~"' + row.phases + '"' else if others != '' then ', phase!~"' + others + '"' else '') + '})',
+      }
+      for row in rows
+      if row.as == 'hang'
+    ],
+  }

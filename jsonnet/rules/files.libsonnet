@@ -16,6 +16,8 @@ function(c)
   local history = (import '../evidence/history.libsonnet')(c, l);
   local precedence = (import 'precedence.libsonnet')(c, l, rows);
   local cards = (import '../card/rules.libsonnet')(c, l);
+  local decision = (import 'decision.libsonnet')(c, l, rows);
+  local alerts = (import 'alerts.libsonnet')(c, l, rows);
   local kernels = (import '../evidence/kernels.libsonnet')(c, l);
   // Phases with groups of their own are read side by side with all others.
   local subjects = [{ name: '-' + phase, matcher: 'phase="%s"' % phase, labels: { phase: phase } } for phase in c.phases]
@@ -55,14 +57,15 @@ function(c)
       group('transfers', c.slowInterval, collectives.transfers),
       group('work', c.statisticsInterval, work.measures),
       group('stacks', c.slowInterval, stacks.measures),
-      group('stall', c.interval, (import '../evidence/stall.libsonnet')(c, l)),
       group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + stacks.evidence),
       group('pauses', c.statisticsInterval, pauses.evidence + phases.launches),
     ] },
     regression: { groups: chain('regression', c.interval, regression) },
     decision: {
-      groups: chain('precedence', c.decisionInterval, precedence.rules)
-              + chain('decision', c.decisionInterval, (import 'decision.libsonnet')(c, l, rows) + cards.onsets + (import 'alerts.libsonnet')(c, l, rows))
+      // A hang is told seconds after the scrape that shows it: from its evidence to its alert in one group.
+      groups: [group('stall', c.decisionInterval, (import '../evidence/stall.libsonnet')(c, l) + decision.hangs + alerts.stalled)]
+              + chain('precedence', c.decisionInterval, precedence.rules)
+              + chain('decision', c.decisionInterval, decision.rules + [cards.onset] + alerts.findings)
               + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l, rows))]
               + [group('card', c.slowInterval, cards.waiting)],
     },

@@ -337,16 +337,17 @@ def _waits_of(plan: Plan, hooks: FrameworkHooks) -> dict[tuple[str, wire.Kind], 
 
 
 def recorded(plan: Plan, times: Times, number: int, nodes: Ints, called: Ints) -> int:
-    """What torch's flight recorder would say of a group's last collective in a hang, as a word of the page.
+    """What torch's flight recorder would say of a group in a hang, as a word of the page.
 
     Args:
-        number: of that collective.
+        number: of the last collective that was called.
         nodes, called: the group's in each step, and those of this one that were called.
     """
-    last = (called if len(called) else nodes)[-1]
-    kernel = plan.names[plan.comm_name[plan.comm == last][0]]
+    unfinished = called[~np.isfinite(times.end[called])]
+    shown = unfinished[0] if len(unfinished) else (called if len(called) else nodes)[-1]
+    kernel = plan.names[plan.comm_name[plan.comm == shown][0]]
     operation = next((name for part, name in _OPERATIONS.items() if part in kernel), "coalesced")
-    return pack_recorded(number, operation, None, int((~np.isfinite(times.end[called])).sum()))
+    return pack_recorded(number, operation, None, len(unfinished))
 
 
 def open_spans(done: JobStep, rank: int) -> list[tuple[str, wire.Kind, float]]:

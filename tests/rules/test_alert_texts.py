@@ -124,24 +124,40 @@ def findings(storage: Storage) -> None:
 
 
 def hangs(storage: Storage) -> None:
-    stories: dict[str, dict[str, object]] = {
-        "hanging": {"cause": "hang", "rank": 3, "phase": "forward"},
-        "loader": {"cause": "hang", "rank": 3, "phase": "data"},
-        "stopped": {"cause": "hang", "rank": 3, "phase": "none"},
-        "collective": {"cause": "hang-comm", "phase": "tp-allreduce", "group": "tp:3"},
-        "unknown": {},
-    }
-    for name, evidence in stories.items():
+    """Jobs of which no iteration has ended since 9m: for rank 3, or for the collective of ranks 12 to 15."""
+    spans = {"hanging": ("forward", "compute"), "loader": ("data", "host"), "stopped": None}
+    for name in (*spans, "collective", "unknown"):
         storage.job(name)
-        storage.add("job:argus_stalled:seconds", f"_x{BEGIN} 60+15x{SAMPLES - BEGIN}", training_job=name)
-        if evidence:
-            cause = str(evidence.pop("cause"))
-            storage.evidence(cause, 1, training_job=name, **evidence)
-        if "rank" in evidence:
-            place = {"node": "gpu-0", "gpu_uuid": "GPU-3", "stage": "named"}
-            storage.ratio(
-                "rank:argus_stall_suspect:bool", 1, training_job=name, rank=evidence["rank"], **place
-            )
+        first = {"training_job": name, "rank": 0}
+        storage.add("argus_iteration_last_timestamp_seconds", f"540x{SAMPLES}", **first)
+        storage.add("argus_iteration_duration_seconds_count", f"100x{SAMPLES}", **first)
+        storage.add("argus_iteration_duration_seconds_sum", f"540x{SAMPLES}", **first)
+    for rank in RANKS:
+        inner = {"rank": rank, "training_job": "collective"}
+        behind = rank >= 12
+        collective(storage, inner | {"group": "dp"}, 41 if behind else 42, ended=behind)
+        if behind:
+            collective(storage, inner | {"group": "tp:3"}, 9, ended=False)
+        is_in(storage, inner, "tp-allreduce" if behind else "dp-allreduce", "comm")
+        for name, span in spans.items():
+            who = {"rank": rank, "training_job": name}
+            collective(storage, who | {"group": "dp"}, 41 if rank == 3 else 42, ended=rank == 3)
+            if rank != 3:
+                is_in(storage, who, "dp-allreduce", "comm")
+            elif span is not None:
+                is_in(storage, who, *span)
+    storage.ratio("argus_rank_stopped", 1, training_job="stopped", rank=3)
+
+
+def collective(storage: Storage, of: dict[str, object], number: int, *, ended: bool) -> None:
+    """The last one that a rank has entered in a group."""
+    storage.ratio("argus_collective_sequence", number, **of)
+    storage.ratio("argus_collective_completed_sequence", number - (not ended), **of)
+    storage.ratio("argus_collective_operation_sequence", number, **of, operation="all_reduce")
+
+
+def is_in(storage: Storage, who: dict[str, object], phase: str, kind: str) -> None:
+    storage.ratio("argus_phase_open_timestamp_seconds", 541, **who, phase=phase, kind=kind)
 
 
 def kernels(storage: Storage) -> None:
@@ -222,7 +238,8 @@ def told() -> list[tuple[Texts, Texts]]:
         story(storage)
         files = [ROOT / "rules" / f"argus.{concern}.rules.yaml" for concern in concerns]
         rules = yaml.load(files[-1].read_text(encoding="utf-8"), yaml.CSafeLoader)
-        alerts = [rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
+        named = (rule.get("alert", "") for group in rules["groups"] for rule in group["rules"])
+        alerts = [name for name in dict.fromkeys(named) if name]
         test = {"interval": f"{STEP}s", "input_series": storage.series}
         document: Document = {**rules_of(files), "evaluation_interval": "5s", "tests": [test]}
         found += firing(document, alerts, AT)

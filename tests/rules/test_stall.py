@@ -39,9 +39,9 @@ def culprit(rank: int, phase: str, cause: str = "hang-host", team: str = "operat
     )
 
 
-def page(labels: str, team: str = "operations") -> str:
+def page(labels: str, team: str = "operations", severity: str = "page") -> str:
     return (
-        'ALERTS{alertname="ArgusTrainingStalled", alertstate="firing", severity="page", level="L1", '
+        f'ALERTS{{alertname="ArgusTrainingStalled", alertstate="firing", severity="{severity}", level="L1", '
         f'training_job="a", team="{team}"{labels}}}'
     )
 
@@ -146,6 +146,55 @@ def test_a_rank_that_has_launched_less_is_named_where_all_have_called() -> None:
     job = all_in_one_collective(4)
     job.add("argus_nccl_ras_rank_lacking_launches", f"_x8 1x{SAMPLES}", rank=1, function="AllReduce")
     job.expect(CULPRITS, AT, {culprit(1, "grad_sync"): 1})
+    job.run()
+
+
+SOON = "2m30s"
+"""A minute and a half after the last iteration."""
+
+
+def test_a_stopped_process_pages_at_once() -> None:
+    """All have called, and the kernel says who is stopped."""
+    job = all_in_one_collective(4)
+    job.add("argus_rank_stopped", f"_x5 1x{SAMPLES}", rank=3)
+    named = ', verdict="culprit", cause="hang-host", rank="3", phase="grad_sync"'
+    job.expect(FIRING, SOON, {page(named): 1})
+    job.run()
+
+
+def test_what_nothing_proves_is_an_info_until_three_minutes_have_passed() -> None:
+    """They may go on after all."""
+    job = all_in_one_collective(4)
+    label = ', verdict="culprit", cause="hang-comm", phase="grad_sync"'
+    job.expect(FIRING, SOON, {page(label, severity="info"): 1})
+    job.expect(FIRING, AT, {page(label): 1})
+    job.run()
+
+
+def recorded(job: Scenario, rank: int, started: int | None, completed: int) -> None:
+    if started is not None:
+        job.add("argus_collective_started_sequence", f"_x6 {started}x{SAMPLES}", rank=rank, group="dp")
+    job.add("argus_collective_completed_sequence", f"_x6 {completed}x{SAMPLES}", rank=rank, group="dp")
+
+
+def test_the_gpu_that_has_not_started_what_others_have_is_named() -> None:
+    """Its host has called as much as theirs."""
+    job = all_in_one_collective(4)
+    for rank in range(4):
+        recorded(job, rank, 30 if rank == 1 else 31, 30)
+    job.expect(CULPRITS, AT, {culprit(1, "grad_sync"): 1})
+    job.run()
+
+
+def test_a_rank_in_a_collective_that_has_not_ended_is_behind_nobody() -> None:
+    """Rank 0 is first in `dp`; rank 2 waits in a collective of its own, so rank 1 holds both up."""
+    job = stalled(4)
+    for rank in range(4):
+        entered(job, rank, 30 if rank in (1, 2) else 31)
+        is_in(job, rank, "forward" if rank == 1 else "grad_sync", "compute" if rank == 1 else "comm")
+    job.add("argus_collective_sequence", f"9x{SAMPLES}", rank=2, group="tp")
+    job.add("argus_collective_completed_sequence", f"_x6 8x{SAMPLES}", rank=2, group="tp")
+    job.expect(CULPRITS, AT, {culprit(1, "forward"): 1})
     job.run()
 
 

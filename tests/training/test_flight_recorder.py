@@ -67,14 +67,14 @@ def read(said: Dump, names: Mapping[str, str]) -> dict[str, LastCollective]:
     return recorder.last(recorder.status({"cpu:gloo,cuda:nccl"}), names)
 
 
-def test_the_last_collective_has_a_name_and_a_distance() -> None:
+def test_the_first_collective_that_has_not_ended_has_a_name_and_a_distance() -> None:
     """NCCL with timing on: of three that were launched the first runs."""
     entries = [
         entry(0, "0", f"nccl:{operation}", number, number + 5)
         for number, operation in enumerate(("all_reduce", "broadcast", "_all_gather_base"), start=41)
     ]
     found = read(dump({0: (43, 41, 40)}, *entries), {"0": "world"})
-    assert found == {"world": LastCollective("_all_gather_base", not_started=2, not_completed=3)}
+    assert found == {"world": LastCollective("all_reduce", not_started=2, not_completed=3)}
 
 
 def test_without_starts_nothing_is_said_of_them() -> None:
@@ -110,7 +110,7 @@ def test_nccl_numbers_transfers_apart_so_a_group_with_one_is_left_out() -> None:
 
 
 def test_groups_of_one_name_count_together() -> None:
-    """The collective that was entered last of all names it; one that is not ours to count says nothing."""
+    """The first of all that has not ended names it; one that is not ours to count says nothing."""
     entries = [
         entry(0, "0", "nccl:broadcast", 9, 20),
         entry(1, "7", "nccl:all_reduce", 2, 10),
@@ -118,7 +118,7 @@ def test_groups_of_one_name_count_together() -> None:
     ]
     said = dump({0: (9, -1, 8), 1: (2, -1, 1), 2: (2, -1, 1)}, *entries)
     found = read(said, {"0": "world", "7": "world"})
-    assert found == {"world": LastCollective("broadcast", not_started=None, not_completed=2)}
+    assert found == {"world": LastCollective("all_reduce", not_started=None, not_completed=2)}
 
 
 def test_what_was_listed_is_void_once_the_group_has_gone_on() -> None:

@@ -13,9 +13,10 @@ from argus_dashboards.theme import EXACT
 
 _WORST: Final = f"topk(1,\n{findings(JOB)}\n)"
 _RANKS: Final = f"max(job:argus_ranks:count{{{JOB}}})"
-_ALL_ONSETS: Final = "rank:argus_finding:onset_timestamp_seconds"
-_ONSET: Final = f"{_ALL_ONSETS}{{{JOB}}} and on (rank, set, group, cause) {_WORST}"
-_STALLED: Final = f'{_ALL_ONSETS}{{{JOB}, cause="stalled"}}'
+_ONSET: Final = (
+    f"rank:argus_finding:onset_timestamp_seconds{{{JOB}}} and on (rank, set, group, cause) {_WORST}"
+)
+_STALLED: Final = f"timestamp(job:argus_stalled:seconds{{{JOB}}}) - job:argus_stalled:seconds{{{JOB}}}"
 _PLACE: Final = f"(rank:argus_finding:place{{{JOB}}} and on (rank) {_WORST})"
 _NAMES: Final = (("group", "group $1"), ("set", "one of $1"), ("rank", "rank $1"))
 

@@ -152,6 +152,7 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
 PER_JOB: Final = frozenset(
     {
         "argus_job_info",
+        "argus_rank_stopped",  # of who is stopped, else none
         # Of a job that stands still 148 at most, else none.
         "argus_nccl_ras_answer_timestamp_seconds",
         "argus_nccl_ras_absent_processes",

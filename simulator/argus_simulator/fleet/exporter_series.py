@@ -32,6 +32,7 @@ _COLLECTORS: Final = (
     "stack",
     "ras",
     "nccl",
+    "stopped",
     "work",
 )
 

@@ -19,6 +19,7 @@ from argus_exporter.publish.collectors.rank import RankCollector
 from argus_exporter.publish.collectors.ras import RasCollector
 from argus_exporter.publish.collectors.runner import CollectorRunner
 from argus_exporter.publish.collectors.stack import StackCollector
+from argus_exporter.publish.collectors.stopped import StoppedCollector
 from argus_exporter.publish.collectors.void import VoidCollector
 from argus_exporter.publish.collectors.work import WorkCollector
 
@@ -39,6 +40,7 @@ ALL_COLLECTORS: tuple[Collector, ...] = (
     StackCollector(),
     RasCollector(),
     NcclCollector(),
+    StoppedCollector(),
     ChannelCollector(),
 )
 

@@ -31,7 +31,7 @@ class LiveCollector:
                 labels = base | {"group": group}
                 sequence.add(labels, last.number)
                 if last.operation:
-                    operation.add(labels | {"operation": last.operation}, last.number)
+                    operation.add(labels | {"operation": last.operation}, last.waited_for)
                 if last.started is not None:
                     started.add(labels, last.started)
                 if last.completed is not None:

@@ -1,0 +1,59 @@
+"""Hangs of two ranks on one GPU in which nobody is behind: what else tells who it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import Any, Final
+
+from argus_core.shared_page import CollectiveSequence
+from argus_exporter.ranks.process_state import is_stopped
+from bench.gpu_day.collector import Collector
+from bench.gpu_day.hang import hanging, last_of
+from bench.gpu_day.step import Day
+
+_PATIENCE_S: Final = 40.0
+"""An iteration of milliseconds is overdue after 3 s, and looked at about once a second."""
+
+
+def run(day: Day) -> dict[str, Any]:
+    how = str(day.step.options["how"])
+    with hanging(day, how) as (collector, ranks):
+        before = _number(collector, 0)
+        if how == "inside":
+            _stop_inside(day, collector, ranks[1])
+        waits = [0, 1] if how == "diverging" else [0]
+        told = collector.wait(lambda: all(_is_told(last_of(collector, rank)) for rank in waits), _PATIENCE_S)
+        found = [last_of(collector, rank) for rank in range(2)]
+        day.reach(f"the pages say {found}")
+        return {
+            "before": before,
+            "told": told,
+            "numbers_apart": abs(_number(collector, 0) - _number(collector, 1)),
+            "operations": len({one.operation for one in found if one is not None and one.operation}),
+            "ended_it": sum(one is not None and one.completed == one.number for one in found),
+            "stopped": sum(is_stopped(one.pid) for one in ranks),
+            "ended": sum(one.poll() is not None for one in ranks),
+        }
+
+
+def _stop_inside(day: Day, collector: Collector, rank: subprocess.Popen[str]) -> None:
+    """The second rank is in its last collective, and is stopped; then the first comes."""
+
+    def one_more() -> bool:
+        return _number(collector, 1) > _number(collector, 0)
+
+    if not collector.wait(one_more, _PATIENCE_S):
+        raise RuntimeError("the second rank did not call its last collective")
+    os.kill(rank.pid, signal.SIGSTOP)
+    (day.work / "go").touch()
+
+
+def _is_told(one: CollectiveSequence | None) -> bool:
+    return one is not None and one.operation != ""
+
+
+def _number(collector: Collector, rank: int) -> int:
+    found = last_of(collector, rank)
+    return found.number if found is not None else 0
