@@ -9,13 +9,16 @@ function(c, l) {
     max by (%(rank)s) (
       (1 - 1 / (1 + (%(some)s > 0))) * on (%(rank)s, kernel, stream) group_left ()
         max by (%(rank)s, kernel, stream) (rate(%(seconds)s[%(range)s]))
-      or (1 - 1 / (1 + (%(whole)s > 0))) * on (%(rank)s) group_left () rank:argus_kernel_busy:ratio
+      or (1 - 1 / (1 + (%(whole)s > 0))) * on (%(rank)s) group_left ()
+        sum by (%(rank)s) (max by (%(rank)s, kernel, stream) (rate(%(compute)s[%(range)s])))
     )
   |||, {
     rank: l.rank,
     some: anomaly([cause, 'kernel!="all"']),
     whole: anomaly([cause, 'kernel="all"']),
     seconds: l.raw('argus_kernel_duration_seconds_total'),
+    // Streams of computation overlap: their share of the wall time may exceed 1.
+    compute: l.raw('argus_kernel_duration_seconds_total', ['stream=~"compute.*"']),
     range: duration.range(c, c.kernelRange),
   }),
   local evidence(cause, about, expr) = {
@@ -26,15 +29,6 @@ function(c, l) {
   },
   // Once a minute, as often as the worker: they alone read every kernel series.
   rules: [
-    {
-      about:: 'Share of the wall time in compute kernels; streams of computation overlap, so it may exceed 1.',
-      record: 'rank:argus_kernel_busy:ratio',
-      expr: text.fill('sum by (%(rank)s) (max by (%(rank)s, kernel, stream) (rate(%(seconds)s[%(range)s])))', {
-        rank: l.rank,
-        seconds: l.raw('argus_kernel_duration_seconds_total', ['stream=~"compute.*"']),
-        range: duration.range(c, c.kernelRange),
-      }),
-    },
     evidence('kernel', 'What slow kernels add to the time of a rank whose work is that of its peers.', lost('cause!="workload"')),
     evidence('kernel-work', 'The same of a rank that also runs them more or less often than its peers in the same steps: it has other work.', lost('cause="workload"')),
     evidence('more-work', 'The same: what its phases take longer is explained by it.', 'max by (' + l.rank + ') (rank:argus_evidence:lost_ratio{cause="kernel-work"})'),

@@ -66,8 +66,7 @@ function(c)
       groups: [group('stall', c.decisionInterval, (import '../evidence/stall.libsonnet')(c, l) + decision.hangs + alerts.stalled)]
               + chain('precedence', c.decisionInterval, precedence.rules)
               + chain('decision', c.decisionInterval, decision.rules + [cards.onset] + alerts.findings)
-              + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l, rows))]
-              + [group('card', c.slowInterval, cards.waiting)],
+              + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l, rows))],
     },
     health: { groups: [group('health', c.slowInterval, health.rules(c, l))] },
     // Optional: who does not load them finds less, or is told less, and nothing else changes.
@@ -76,6 +75,7 @@ function(c)
       group('history', c.slowInterval, history.evidence),
       group('history-learning', c.history.interval, history.learning + cards.places),
       group('history-precedence', c.decisionInterval, precedence.families.history),
+      group('card', c.slowInterval, cards.waiting),
     ] },
     hardware: { groups: [group('hardware', c.slowInterval, (import '../evidence/hardware.libsonnet')(c, l))] },
   }

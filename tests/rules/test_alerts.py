@@ -425,15 +425,15 @@ QUIET = [
     Job("healthy", lasting_s=3600),
     pauses(0.9, 30),
     pauses(10, 400),
-    pauses(75, 1000),
     pauses(30, 200, until_s=201),
 ]
+LONG_PAUSE = pauses(75, 1000)
 KILLED = Job("killed", ranks=64, killed_s=ONSET_S, lasting_s=3600)
 
 
 @pytest.fixture(scope="module")
 def told() -> list[Told]:
-    return play([*JITTER, *QUIET, KILLED], FILES)
+    return play([*JITTER, *QUIET, LONG_PAUSE, KILLED], FILES)
 
 
 def of(told: Sequence[Told], job: Job) -> list[Told]:
@@ -458,6 +458,13 @@ class TestJitter:
     @pytest.mark.parametrize("job", QUIET, ids=lambda job: str(job.name))
     def test_pauses_that_are_few_or_small_tell_nothing(self, job: Job, told: list[Told]) -> None:
         assert of(told, job) == []
+
+    def test_a_pause_of_75_seconds_is_one_info_that_names_no_rank(self, told: list[Told]) -> None:
+        """Longer than a job may stand still unseen (`stallMinSeconds`), and nothing proves who holds it up."""
+        found = of(told, LONG_PAUSE)
+        assert {(one.alertname, one.severity, one.rank) for one in found} == {
+            ("ArgusTrainingStalled", "info", "")
+        }
 
 
 @pytest.mark.servers

@@ -22,7 +22,7 @@ from tools.lint.sources import ROOT, Rule
 
 OPTIONAL: Final = frozenset({"argus.history.rules.yaml", "argus.hardware.rules.yaml"})
 """Files that a site may leave out: their names count apart."""
-MOST: Final = {"names": 62, "names_with_optional": 72, "depth": 12, "depth_l1": 15, "depth_by_rule": 20}
+MOST: Final = {"names": 60, "names_with_optional": 72, "depth": 12, "depth_l1": 15, "depth_by_rule": 20}
 """What one can still follow; `promql_kb`, `groups` and `characters` likewise."""
 MOST_KB: Final = 80
 MOST_GROUPS: Final = 60
