@@ -460,7 +460,7 @@ class TestJitter:
         assert of(told, job) == []
 
     def test_a_pause_of_75_seconds_is_one_info_that_names_no_rank(self, told: list[Told]) -> None:
-        """Longer than a job may stand still unseen (`stallMinSeconds`), and nothing proves who holds it up."""
+        """A job may not stand still for longer than `stallMinSeconds`; nothing proves who holds it up."""
         found = of(told, LONG_PAUSE)
         assert {(one.alertname, one.severity, one.rank) for one in found} == {
             ("ArgusTrainingStalled", "info", "")
