@@ -46,8 +46,8 @@ function(c, words)
   local ofClaims(claims) = std.flattenArrays([
     if claims[i][1] == '' then [said('vector(1)', '7%dn' % (i + 3), '; ' + claims[i][0])]
     else [
-      said('(' + claims[i][1] + ') ^ 0', '7%dn' % i, '; ' + claims[i][0] + ', AND IT IS SO'),
-      said('(vector(1) unless (' + claims[i][1] + '))', '7%dn' % (i + 6), '; ' + claims[i][0] + ' (not so)'),
+      said('(' + claims[i][1] + ') ^ 0', '7%dn' % i, '; ' + claims[i][0] + ' (checked: YES)'),
+      said('(vector(1) unless (' + claims[i][1] + '))', '7%dn' % (i + 6), '; ' + claims[i][0] + ' (checked: no)'),
     ]
     for i in std.range(0, std.length(claims) - 1)
   ]);

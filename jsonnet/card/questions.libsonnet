@@ -41,6 +41,7 @@ local gpus(source) = [
 local began(source, claim, query) = ['onset.time', 'minute', source, claim, query, { '20': ', #' }];
 // Whole seconds since then.
 local lasted = ['onset.lasted_s', 's', 'L2', 'for so long', 'clamp_min(floor(vector(time())) - floor(<onset.time>), 1)', { '21': ', for #' }];
+local others = ['history.other_jobs', 'count', 'L2', 'other jobs of which a rank was named on the host', 'max(group:argus_named_jobs:count{node=<node>}) - 1 > 0', { '60': ', # other jobs had a rank named on this host' }];
 local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wait', query, { '50': ', # ranks wait' }];
 {
   job: [
@@ -65,7 +66,11 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
   cost_of_hang: [lost('L1', 'max(job:argus_stalled:seconds{<job>}) ^ 0')] + gpus('L1'),
   so_far: [
     ['cost.gpu_hours', 'GPU-hours', 'L2', 'lost so far', 'sum_over_time((<cost.lost_gpus>)[<lasted>:<step>]) * <step_s> / 3600', { '33': ', #' }],
-    ['history.other_jobs', 'count', 'L2', 'other jobs of which a rank was named on the host', 'max(group:argus_named_jobs:count{node=<node>}) - 1 > 0', { '60': ', # other jobs had a rank named on this host' }],
+    others,
+  ],
+  so_far_of_hang: [
+    ['cost.gpu_hours', 'GPU-hours', 'L1', 'lost so far', '<cost.lost_gpus> * <onset.lasted_s> / 3600', { '33': ', #' }],
+    others,
   ],
   victims: [waiting('L2', 'max(job:argus_waiting_ranks:count{<job>})')],
   victims_of_hang: [waiting('L1', 'count(max by (rank) (rank:argus_verdict:active{<job>,verdict="victim"}))')],
@@ -103,7 +108,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
     late_rank: [
       observed(mean + ',rank=<rank>}', ', its wait in @ takes #'),
       median,
-      ratio({}),
+      ratio({ '43': ': they wait for it' }),
       peers,
       ['size.late_s', 's', 'L2', 'it comes later by', '<size.baseline_s> - <size.observed_s>', { '01': ', by #' }],
       kernels,
@@ -118,7 +123,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
     ],
     slow_group: [['more.kernels', 'change', 'L3', 'its kernels', 'max(<series>)', { '45': ', its kernels #' }]],
     hang: [
-      ['size.stalled_s', 's', 'L1', 'no iteration has ended for', 'max(job:argus_stalled:seconds{<job>})', { '40': ', no iteration has ended for #' }],
+      ['size.stalled_s', 's', 'L1', 'no iteration has ended for', '<onset.lasted_s>', { '40': ', no iteration has ended for #' }],
       ['more.open', 'Unix s', 'L1', 'there since', 'max(rank:argus_stall_open:timestamp_seconds{<job>,rank=<rank>,phase=<phase>})', { '41': ', it is in @ since #' }],
       ['more.behind', 'count', 'L1', 'collectives that it is behind', 'max(rank:argus_stall_lag:collectives{<job>,rank=<rank>}) > 0', { '42': ', # collectives behind' }],
       ['more.gone', 'count', 'L1', 'processes of it that are gone', 'count(max by (rank) (argus_rank_up{<job>,rank=<rank>}) == 0)', { '43': ', its process is gone' }],
@@ -160,6 +165,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
 
   // The first thing to do: <where> is its host.
   advice: {
+    abstained: 'find out why so few ranks are heard: ARGUS / Itself, or argus-l3-worker doctor',
     suspect_set: 'move or stop one of them at the next checkpoint: what stays slow with it is the one',
     'gpu-compute': 'drain <where> at the next checkpoint and test its GPU (dcgmi diag -r 3)',
     'gpu-memory': 'drain <where> at the next checkpoint and test its memory (dcgmi diag -r 3)',

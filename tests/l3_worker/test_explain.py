@@ -158,7 +158,7 @@ def test_what_is_so_refutes_and_stands_first(prometheus: str) -> None:
         False,
         None,
     }
-    assert "wrong if a rank was not judged, AND IT IS SO; " in first["text"]
+    assert "wrong if a rank was not judged (checked: YES); " in first["text"]
     assert len(first["not_judged"]) == 4
 
 

@@ -155,8 +155,10 @@ async def card_of(
         why = "none of the recorded series of the job is there: are the rules loaded, and is it scraped?"
         return _identified(replace(empty, state="abstained", reasons=(why,)))
     await asker.ask(questions("abstained"))
-    state = "abstained" if "more.abstained" in asker.facts else "none"
-    return _identified(replace(empty, state=state, facts=asker.facts))
+    if "more.abstained" not in asker.facts:
+        return _identified(replace(empty, facts=asker.facts))
+    step = table()["advice"]["abstained"]
+    return _identified(replace(empty, state="abstained", facts=asker.facts, step=step))
 
 
 async def _about(
@@ -180,7 +182,7 @@ async def _about(
     # What is over stopped to cost before it stopped to be told.
     when = main.typical if over else asker.at
     await asker.ask((*questions(f"cost{of_hang}"), *questions("size", kind)), when)
-    await asker.ask((*questions("so_far"), *questions(f"victims{of_hang}")))
+    await asker.ask((*questions(f"so_far{of_hang}"), *questions(f"victims{of_hang}")))
     steps = table()["advice"]
     causes = {one.cause for one in subject.accusations if one.active or over} - {main.cause}
     more = [f"{cause} of {subject.name}" for cause in sorted(causes)]
@@ -368,4 +370,5 @@ def _identified(card: Card) -> Card:
     main = card.main
     who = (main.rank or main.set or main.group or "job") if main else "job"
     since = "" if math.isnan(onset) else f"{datetime.fromtimestamp(onset, UTC):%Y%m%dT%H%M}"
-    return replace(card, id=f"av1-{main.cause if main else card.state}-{who}-{since}")
+    name = "-".join(filter(None, ("av1", main.cause if main else card.state, who, since)))
+    return replace(card, id=name)

@@ -59,7 +59,7 @@ def as_text(card: Card, links: Links) -> str:
 
 def beside(card: Card) -> str:
     """What the worker knows beyond an alert: who else, who looked guilty, and what was not judged."""
-    looked = [f"{one.who} ({one.cause}: {one.by})" for one in card.excluded]
+    looked = [f"{one.who} for {one.cause}, explained by {one.by}" for one in card.excluded]
     rows = (
         ("also", listed([_short(one) for one in card.also], 4)),
         ("not blamed", listed(looked, 1)),
@@ -78,7 +78,7 @@ def _lines(card: Card, links: Links) -> Iterator[str]:
         if label and text:
             yield f"{label:<8} {text}"
     if card.step:
-        yield f"do       {card.step}"
+        yield f"do       {'nothing now; if it comes back: ' if card.state == 'over' else ''}{card.step}"
     if found := links.of(card):
         yield f"look     {'  '.join(found.values())}"
     where = f" --cluster {shlex.quote(card.cluster)}" if card.cluster else ""
@@ -99,7 +99,7 @@ def _headline(card: Card) -> str:
 
 def _nobody(card: Card) -> str:
     if card.state == "abstained":
-        return f"[abstained] {card.training_job}: not judged, so nothing is said of it"
+        return f"[abstained] {card.training_job}: cannot be judged, so it may be slow or not"
     ranks, takes = card.facts.get("job.world_size"), card.facts.get("job.iteration_s")
     of = f" of {_number(ranks)} ranks" if ranks else ""
     then = f"; an iteration takes {_number(takes)}" if takes else ""
@@ -120,7 +120,7 @@ def _said(card: Card) -> list[tuple[str, str]]:
         found.append(("10", f", {who}"))
     for number, one in enumerate(card.refutations):
         place = {True: 0, None: 3, False: 6}[one.true] + number
-        so = {True: ", AND IT IS SO", None: "", False: " (not so)"}[one.true]
+        so = {True: " (checked: YES)", None: "", False: " (checked: no)"}[one.true]
         found.append((f"7{place}", f"; {one.claim}{so}"))
     return sorted(found)
 
