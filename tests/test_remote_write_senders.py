@@ -35,7 +35,8 @@ from remote_write_receiver import Answer, Labels, Receiver, Takes, serving
 
 BAD: Final = 13
 """The rank whose samples some receivers do not take."""
-_TIMEOUT_SECONDS: Final = 0.5
+_TIMEOUT_SECONDS: Final = 2.0
+"""Longer than a busy machine may leave a request unanswered."""
 
 Sample = tuple[int, int]
 """Rank, and milliseconds."""

@@ -82,8 +82,7 @@ def place_profiler(environ: MutableMapping[str, str], library: str, alone: bool)
         return "missing", f"{PROFILER} is not installed"
     if before.lower() == "none" or (before and "static_plugin".startswith(before.lower())):
         return "slot_taken", f"{PROFILER_SLOT} is {before}: NCCL is left without ours"
-    owner = environ.get(PROFILER_MEMORY, "").partition(":")[0]
-    if os.path.basename(before) == PROFILER and owner == str(os.getpid()):
+    if os.path.basename(before) == PROFILER and profiler_memory(environ) is not None:
         return "", ""
     reason, why = unfit(library)
     if not reason and not alone:
@@ -97,16 +96,21 @@ def place_profiler(environ: MutableMapping[str, str], library: str, alone: bool)
     except (OSError, AttributeError) as error:
         return "no_memory", f"no memory can be shared with {PROFILER} ({error})"
     if before and os.path.basename(before) != PROFILER:
-        environ.setdefault(NEXT_PROFILER, before)
+        environ[NEXT_PROFILER] = before
     environ[PROFILER_SLOT] = library
     environ[PROFILER_MEMORY] = f"{os.getpid()}:{descriptor}"
     return "", ""
 
 
 def profiler_memory(environ: Mapping[str, str]) -> int | None:
-    """Descriptor of the memory of `place_profiler`, where that was in this process."""
-    owner, _, descriptor = environ.get(PROFILER_MEMORY, "").partition(":")
-    return int(descriptor) if owner == str(os.getpid()) and descriptor.isdecimal() else None
+    """Descriptor of the memory of `place_profiler`, where that was in this process, and before no exec."""
+    owner, _, text = environ.get(PROFILER_MEMORY, "").partition(":")
+    if owner != str(os.getpid()) or not text.isdecimal():
+        return None
+    from argus_core import nccl_page  # costs time, and only who asks for it pays
+
+    descriptor = int(text)
+    return descriptor if nccl_page.is_memory(descriptor) else None
 
 
 def unfit(library: str) -> tuple[str, str]:

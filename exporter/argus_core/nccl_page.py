@@ -142,6 +142,15 @@ class NcclPageError(Exception):
     """What a producer handed over is no memory of libargus_nccl."""
 
 
+def is_memory(descriptor: int) -> bool:
+    """Whether this descriptor is of such memory: after an exec it may be closed, or of another file."""
+    try:
+        sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+        return sealed and os.fstat(descriptor).st_size == SIZE
+    except (OSError, OverflowError):
+        return False
+
+
 def make() -> int:
     """Descriptor of new, empty memory of this layout, for the library in this process.
 
@@ -208,8 +217,15 @@ class Peer:
 
 @dataclass(frozen=True)
 class Communicator:
-    """`hash` is the same on all members; `rank` and those of the peers count within the communicator."""
+    """`hash` is the same on all members; `rank` and those of the peers count within the communicator.
 
+    Attributes:
+        slot, generation: its place in the memory, and how often that was given away: no other has both.
+        ranks: 0 where NCCL does not say (before 2.27).
+    """
+
+    slot: int
+    generation: int
     hash: int
     rank: int
     ranks: int
@@ -282,7 +298,7 @@ class NcclPageReader:
             # A slot that was given to another communicator meanwhile is half of each.
             again = os.pread(self._fd, COMMUNICATOR.size, at)
             if COMMUNICATOR.unpack_from(raw)[:6] == COMMUNICATOR.unpack_from(again)[:6]:
-                communicators += _communicator(raw)
+                communicators += _communicator(slot, raw)
         words = {field: header[field] for field in HEADER_FIELDS[6:8] + HEADER_FIELDS[11:]}
         return NcclPage(
             state=_word(STATES, header["state"]),
@@ -297,10 +313,10 @@ class NcclPageReader:
         os.close(self._fd)
 
 
-def _communicator(raw: bytes) -> list[Communicator]:
+def _communicator(slot: int, raw: bytes) -> list[Communicator]:
     """One of a page; none where the slot is free."""
     fields: dict[str, Any] = dict(zip(COMMUNICATOR_FIELDS, COMMUNICATOR.unpack_from(raw), strict=True))
-    state, _ = fields.pop("state"), fields.pop("generation")
+    state = fields.pop("state")
     if state not in (LIVE, FINALIZED):
         return []
     operations = []
@@ -319,7 +335,8 @@ def _communicator(raw: bytes) -> list[Communicator]:
             parts = (tuple(rest[at : at + states]) for at in range(0, 3 * states, states))
             peers.append(Peer(rank, last_ns, sent, received, *parts))
     fields["name"] = wire.decode_text(fields["name"])
-    return [Communicator(live=state == LIVE, operations=tuple(operations), peers=tuple(peers), **fields)]
+    live = state == LIVE
+    return [Communicator(slot, live=live, operations=tuple(operations), peers=tuple(peers), **fields)]
 
 
 def _word(words: tuple[str, ...], number: int) -> str:

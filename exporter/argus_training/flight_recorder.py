@@ -64,8 +64,12 @@ class Listed(NamedTuple):
     numbers: Numbers
     calls: Numbers
     """The same where transfers count too, as gloo's do."""
-    operations: tuple[Operation, ...]
-    """Of those that had not ended, in their order, and of the last one."""
+    names: tuple[str, ...]
+    created_ns: tuple[int, ...]
+    """Of those that had not ended, in their order, and of the last one: as `Operation` has them."""
+
+    def operation(self, at: int) -> Operation:
+        return Operation(self.names[at], self.created_ns[at])
 
     def numbered_as(self, status: Status) -> Numbers | None:
         """In the way of a status; None where its last one is another call."""
@@ -236,7 +240,8 @@ class _Group:
     def __init__(self) -> None:
         self._numbers: list[int] = []
         self._calls: list[int] = []
-        self._operations: list[Operation] = []
+        self._names: list[str] = []
+        self._created: list[int] = []
         self._last: Mapping[str, Any] = {}
         self.transfers = False
         """Has one: NCCL numbers them apart, and its status has the number of either."""
@@ -247,23 +252,25 @@ class _Group:
         if not entry["retired"]:
             self._numbers.append(int(entry["collective_seq_id"]))
             self._calls.append(int(entry["op_id"]))
-            self._operations.append(_operation(entry))
+            self._keep_operation(entry)
         self._last = entry
         self.transfers |= bool(entry["is_p2p"])
 
+    def _keep_operation(self, entry: Mapping[str, Any]) -> None:
+        self._names.append(sys.intern(str(entry["profiling_name"]).partition(":")[2]))
+        self._created.append(int(entry["time_created_ns"]))
+
     def listed(self) -> Listed:
+        """Once all have been added."""
         last = self._last
+        self._keep_operation(last)
         return Listed(
             group=str(last["process_group"][0]),
             numbers=Numbers(int(last["collective_seq_id"]), tuple(self._numbers)),
             calls=Numbers(int(last["op_id"]), tuple(self._calls)),
-            operations=(*self._operations, _operation(last)),
+            names=tuple(self._names),
+            created_ns=tuple(self._created),
         )
-
-
-def _operation(entry: Mapping[str, Any]) -> Operation:
-    name = str(entry["profiling_name"]).partition(":")[2]
-    return Operation(sys.intern(name), int(entry["time_created_ns"]))
 
 
 def _entries(text: str) -> Iterator[Mapping[str, Any]]:
@@ -287,11 +294,11 @@ def _last(groups: Sequence[tuple[Status, Listed]]) -> LastCollective | None:
         open_.append((status, numbers.open))
         ended = sum(1 for one in numbers.open if one <= status.completed)
         if ended < len(numbers.open):
-            first.append(listed.operations[ended])
+            first.append(listed.operation(ended))
     if first:
         operation = min(first, key=lambda one: one.created_ns)
     else:
-        operation = max((listed.operations[-1] for _, listed in groups), key=lambda one: one.created_ns)
+        operation = max((listed.operation(-1) for _, listed in groups), key=lambda one: one.created_ns)
     knows_starts = all(status.started != _NONE for status, _ in groups)
 
     def after(what: Callable[[Status], int]) -> int:

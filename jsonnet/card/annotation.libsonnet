@@ -46,8 +46,8 @@ function(c, words)
   local ofClaims(claims) = std.flattenArrays([
     if claims[i][1] == '' then [said('vector(1)', '7%dn' % (i + 3), '; ' + claims[i][0])]
     else [
-      said('(' + claims[i][1] + ') ^ 0', '7%dn' % i, '; ' + claims[i][0] + ' (checked: YES)'),
-      said('(vector(1) unless (' + claims[i][1] + '))', '7%dn' % (i + 6), '; ' + claims[i][0] + ' (checked: no)'),
+      said('(' + claims[i][1] + ') ^ 0', '7%dn' % i, '; ' + claims[i][0] + ' (TRUE)'),
+      said('(vector(1) unless (' + claims[i][1] + '))', '7%dn' % (i + 6), '; ' + claims[i][0] + ' (ruled out)'),
     ]
     for i in std.range(0, std.length(claims) - 1)
   ]);
@@ -110,7 +110,7 @@ function(c, words)
     local cases = [{ when: 'eq $unit "' + units[unit].letter + '"', so: set('$n', units[unit].number) + (if unit == 'minute' then set('$onset', '$n') else '') } for unit in std.objectFields(units)] + [
       { when: 'eq $unit "l"', so: place },
       { when: 'eq $unit "k"', so: set('$trace', 'index .Labels "trace_key"') },
-      { when: 'eq $unit "a"', so: set('$now', 'printf "%.0f" .Value') },
+      { when: 'eq $unit "a"', so: set('$now', 'reReplaceAll "[.]000$" "" (printf "%.3f" .Value)') },
     ] + (if many == [] then [] else [{ when: 'eq $unit "r"', so: chain([{ when: kind['if'], so: members(kind) } for kind in many]) }]);
     '{{ $last := "0" }}{{ range sortByLabel "card" (query (printf "%s or %s" $common $more)) }}'
     + '{{ $card := index .Labels "card" }}{{ $line := slice $card 0 1 }}{{ $unit := slice $card 2 3 }}{{ $n := "" }}' + chain(cases)
@@ -139,7 +139,7 @@ function(c, words)
         + '{{ $node := ' + value('node') + ' }}{{ $cause := or ' + value('cause') + ' "stalled" }}'
         + lasted(hang)
         + declared([fact for fact in facts if fact[0] != 'onset.time'], facts)
-        + '{{ $common := ' + union(ofFacts(facts, facts) + [said('floor(vector(time()))', '99a', '')], facts) + ' }}'
+        + '{{ $common := ' + union(ofFacts(facts, facts) + [said('vector(time())', '99a', '')], facts) + ' }}'
         + '[' + severity + '] {{ $labels.training_job }}: ' + each(branch)
         + chain([{ when: 'and (or (eq $row "%(row)s") (eq $row "")) (eq $cause "%(cause)s")' % one, so: short(one.words) } for one in rows(kinds[0])])
         + '{{ if or (eq $phase "all") (eq $phase "none") }}{{ $phase = "" }}{{ end }}'

@@ -41,7 +41,7 @@ local gpus(source) = [
 local began(source, claim, query) = ['onset.time', 'minute', source, claim, query, { '20': ', #' }];
 // Whole seconds since then.
 local lasted = ['onset.lasted_s', 's', 'L2', 'for so long', 'clamp_min(floor(vector(time())) - floor(<onset.time>), 1)', { '21': ', for #' }];
-local others = ['history.other_jobs', 'count', 'L2', 'other jobs of which a rank was named on the host', 'max(group:argus_named_jobs:count{node=<node>}) - 1 > 0', { '60': ', # other jobs had a rank named on this host' }];
+local others = ['history.other_jobs', 'count', 'L2', 'other jobs of which a rank was named on the host', 'max(group:argus_named_jobs:count{node=<node>} and on (cluster) job:argus_ranks:count{<job>}) - 1 > 0', { '60': ', # other jobs had a rank named on this host' }];
 local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wait', query, { '50': ', # ranks wait' }];
 {
   job: [
@@ -157,7 +157,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
       ['the job does something else', 'max(job:argus_other_activity:seconds{<job>}) < 60'],
     ],
     job_regression: [
-      ['inputs or code changed', ''],
+      ['input or code changed', ''],
       ['a rank was not judged', 'count(rank:argus_verdict:active{<job>,verdict="abstain"})'],
       ['a rank or link did it', 'max(rank:argus_finding:lost_ratio{<job>,level!="L1"}) >= <cost.lost_ratio> / 3'],
     ],

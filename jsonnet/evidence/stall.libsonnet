@@ -36,6 +36,14 @@ function(c, l)
       info: l.raw('argus_phase_info', ['kind!="comm"', 'waits!="none"']),
     }),
     ranks: 'job:argus_ranks:count',
+    // Of the dead, too.
+    known: text.fill('count by (%(job)s) (max by (%(rank)s) (%(up)s))', { job: l.job, rank: l.rank, up: l.raw('argus_rank_up') }),
+    unheard: text.fill('on (%(job)s) (count_over_time(%(unheard)s[%(twice)s]) >= 2)', {
+      job: l.job,
+      unheard: candidate('unheard'),
+      twice: duration.range(c, 2 * c.interval),
+    }),
+    number: text.fill('max by (%s) (argus_rank_number)' % l.rank, {}),
     share: c.stallShare,
   };
   // Behind in a collective and first in none, and in none that has not ended.
@@ -47,7 +55,7 @@ function(c, l)
   local ofStalled(metric) = text.fill('max by (%(rankGroup)s) (%(metric)s and on (%(job)s) %(stalled)s)', at { metric: l.raw(metric) });
   local count(expr) = text.fill('count by (%(job)s) (max by (%(rank)s) (%(expr)s))', at { expr: expr });
   // Some of the job's ranks, not most of them.
-  local few(expr) = text.fill('(%(expr)s) and on (%(job)s) (%(count)s <= on (%(job)s) %(share)s * %(ranks)s)', at { expr: expr, count: count(expr) });
+  local few(expr) = text.fill('(%(expr)s) and on (%(job)s) (%(count)s <= on (%(job)s) %(share)s * %(known)s)', at { expr: expr, count: count(expr) });
   [
     {
       about:: 'Seconds since the last iteration of a job, only while that is far beyond the usual, or beyond all measure.',
@@ -119,13 +127,14 @@ function(c, l)
             > on (%(group)s) 0.5 * count by (%(group)s) (%(entered)s)
           )
         ) ^ 0
+        unless %(unheard)s
       |||, at),
     },
     {
       about:: "Ranks of a stalled job that are stopped, or lost to their exporter or to NCCL's RAS.",
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'lost' },
-      expr: text.fill('(max by (%(rank)s) (%(up)s == 0 or %(absent)s or %(stopped)s)) ^ 0 and on (%(job)s) %(stalled)s', at {
+      expr: text.fill('(max by (%(rank)s) (%(up)s) == 0 or on (%(rank)s) max by (%(rank)s) (%(absent)s or %(stopped)s)) ^ 0 and on (%(job)s) %(stalled)s', at {
         up: l.raw('argus_rank_up'),
         absent: l.raw('argus_nccl_ras_rank_absent'),
         stopped: l.raw('argus_rank_stopped'),
@@ -190,15 +199,13 @@ function(c, l)
       |||, at { count: count(at.waiting) }),
     },
     {
-      about:: 'Whom a stalled job waits for, and where: lost ranks before ranks that are behind, those before ranks that are elsewhere.',
+      about:: 'Whom a stalled job waits for, and where: lost ranks before ranks that are behind, those before ranks that are elsewhere. None but lost ones where some are not heard, for whom all may wait.',
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'named' },
       expr: text.fill(|||
         max by (%(rank)s) (
           %(lost)s
-          or on (%(job)s) %(behind)s
-          or on (%(job)s) %(called)s
-          or on (%(job)s) %(elsewhere)s
+          or on (%(job)s) (%(called)s or on (%(job)s) %(elsewhere)s) unless %(unheard)s
         )
         * on (%(rank)s) group_left (node, gpu_uuid) (
           topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(info)s and on (%(job)s) %(stalled)s))
@@ -206,10 +213,9 @@ function(c, l)
         )
       |||, at {
         lost: few(candidate('lost')),
-        behind: few(candidate('behind')),
-        called: few(candidate('called')),
+        called: few(text.fill('%(behind)s or on (%(job)s) %(called)s', { job: l.job, behind: candidate('behind'), called: candidate('called') })),
         elsewhere: candidate('elsewhere'),
-        any: 'rank:argus_stall_suspect:bool{stage!="named"}',
+        any: 'rank:argus_stall_suspect:bool{stage!~"named|unheard"}',
         info: l.raw('argus_rank_info'),
       }),
     },
@@ -218,9 +224,12 @@ function(c, l)
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'hang', detector: 'stall' },
       expr: text.fill(|||
-        max by (%(rank)s, phase) (topk by (%(rank)s) (1, %(open)s) ^ 0 and on (%(rank)s) %(suspect)s)
-        or on (%(rank)s) label_replace(max by (%(rank)s) (%(suspect)s), "phase", "none", "", "")
-      |||, at),
+        (
+          max by (%(rank)s, phase) (topk by (%(rank)s) (1, %(open)s) ^ 0 and on (%(rank)s) %(suspect)s)
+          or on (%(rank)s) label_replace(max by (%(rank)s) (%(suspect)s), "phase", "none", "", "")
+        )
+        and on (%(rank)s) bottomk by (%(job)s) (%(most)s, %(number)s and on (%(rank)s) %(suspect)s or max by (%(rank)s) (0 * %(suspect)s unless on (%(rank)s) argus_rank_number))
+      |||, at { most: c.setMost }),
     },
     {
       // Nobody is elsewhere or behind.
@@ -229,15 +238,22 @@ function(c, l)
       labels: { cause: 'hang-comm', detector: 'stall' },
       expr: text.fill(|||
         (
-          topk by (%(group)s) (1, count by (%(job)s, phase, group) (
-            max by (%(rankGroup)s) (%(entered)s and on (%(group)s) %(broken)s)
-            * on (%(rank)s) group_left (phase) topk by (%(rank)s) (1, %(open)s{kind="comm"})
+          (
+            topk by (%(group)s) (1, count by (%(job)s, phase, group) (
+              max by (%(rankGroup)s) (%(entered)s and on (%(group)s) %(broken)s)
+              * on (%(rank)s) group_left (phase) topk by (%(rank)s) (1, %(open)s{kind="comm"})
+            ))
+            or on (%(group)s) label_replace(%(broken)s, "phase", "none", "", "")
+          )
+          and on (%(group)s) bottomk by (%(job)s) (%(most)s, min by (%(group)s) (
+            (0 * %(entered)s and on (%(group)s) %(broken)s) + on (%(rank)s) group_left () %(number)s
           ))
-          or on (%(group)s) label_replace(%(broken)s, "phase", "none", "", "")
           or on (%(job)s)
           count by (%(job)s, phase) (max by (%(rank)s, phase) (%(open)s{kind="comm"}))
           >= on (%(job)s) group_left () 0.8 * %(ranks)s
-        ) ^ 0 unless on (%(job)s) %(suspect)s
-      |||, at),
+        ) ^ 0
+        unless on (%(job)s) %(suspect)s
+        unless %(unheard)s
+      |||, at { most: c.setMost }),
     },
   ]

@@ -149,9 +149,9 @@ function(c, l, rows)
   local behind = 'rank:argus_stall_lag:collectives{<job>,rank=<rank>,of="entered"} > 0';
   local why = '{{ if $labels.rank }}'
               + words.first('argus_rank_stopped{<job>,rank=<rank>}', ' Its process is stopped.')
-              + words.first('argus_rank_up{<job>,rank=<rank>} == 0', ' Its process is gone.')
+              + words.first('max(argus_rank_up{<job>,rank=<rank>}) == 0', ' Its process is gone.')
               + words.each('argus_nccl_ras_rank_absent{<job>,rank=<rank>}', '{{ $one.Labels.absence }}', before=" By NCCL's RAS it is ", after='.', order='absence')
-              + words.first('topk(1, argus_collective_sequence{<job>,rank=<rank>} and on (group) (' + behind + '))', ' Its last collective of {{ .Labels.group }} is number {{ .Value }}.')
+              + words.first('topk(1, argus_collective_sequence{<job>,rank=<rank>} and on (group) (' + behind + '))', ' Its last collective of {{ .Labels.group }} is number {{ .Value | printf "%.0f" }}.')
               + '{{ end }}';
   local all = words.each(
                 'topk(4, count by (phase) (topk by (rank) (1, rank:argus_stall_open:timestamp_seconds{<job>})))',

@@ -31,5 +31,15 @@ function(c, l) {
       record: 'group:argus_ranks:expected',
       expr: 'max by (%s) (%s)' % [l.list(['group']), l.raw('argus_group_expected_ranks')],
     },
+    {
+      about:: 'Jobs of which some ranks are not heard, though they are in the groups of those who are: 1. If such a job stands still, others may only seem to hold it up.',
+      record: 'rank:argus_stall_suspect:bool',
+      labels: { stage: 'unheard' },
+      expr: 'max by (%(job)s) (group:argus_ranks:expected - on (%(group)s) count by (%(group)s) (%(expected)s) > 0) ^ 0' % {
+        job: l.job,
+        group: l.list(['group']),
+        expected: l.raw('argus_group_expected_ranks'),
+      },
+    },
   ],
 }

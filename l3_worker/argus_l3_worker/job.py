@@ -15,14 +15,14 @@ import numpy as np
 from argus_core import catalogue
 from argus_core.log import Log
 from argus_l3_worker.config import Config
-from argus_l3_worker.errors import PartialAnswer
+from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.judge.baseline import own_evidence
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
 from argus_l3_worker.judge.segments import Segments
-from argus_l3_worker.judge.tails import of_the_data
+from argus_l3_worker.judge.tails import WORK_EXPLAINS, of_the_data
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.read.fetch import fetch_window, mean_seconds
@@ -115,6 +115,8 @@ class Found:
         )
         for of, own in zip(judgements, by_role.slices, strict=True):
             of.own_evidence[:] = evidence[own]
+            alone = (of.own_evidence > 0.0) & (of.rank_evidence <= 0.0)
+            of.other_work[:] |= alone & (of.more_work >= WORK_EXPLAINS * of.own_evidence)
 
     def _judgements(self) -> Iterator[RoleJudgement]:
         return (one for one in self.outcomes.values() if isinstance(one, RoleJudgement))
@@ -259,13 +261,16 @@ class Job:
     ) -> None:
         """Hold each GPU against what it was itself, as this worker or one before it has written.
 
-        Raises:
-            QueryError: Prometheus could not be asked, or answered in part.
+        Where that cannot be asked for, peers alone are compared.
         """
         accused: set[Gpu] = {
             (of.gpus[place], of.role) for of in self.judgements for place in np.flatnonzero(of.own_evidence)
         }
-        await self._past.read(prometheus, self.name, at, config.cycle_seconds, accused)
+        try:
+            await self._past.read(prometheus, self.name, at, config.cycle_seconds, accused)
+        except QueryError as error:
+            log.warning("past of GPUs not read", training_job=self.name, error=error)
+            return
         await asyncio.to_thread(found.compare_with_past, self._past, config.judge)
 
     def take(self, window: JobWindow, found: Found, judge: JudgeConfig) -> None:
@@ -314,7 +319,6 @@ class Job:
         self._judged.clear()
         self._roles.clear()
         self._groups = None
-        self._past = PastShifts()
 
     def _unmarked_windows(self, config: Config, at: float) -> list[_DueWindow]:
         """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""

@@ -312,9 +312,10 @@ void Observer::stop(const void* handle) noexcept {
 void Observer::launched(std::uint32_t index) noexcept {
   if (index >= page::kCommunicators || __atomic_load_n(&communicators_[index].state, __ATOMIC_ACQUIRE) != page::kLive)
     return;
+  if (!called_ns) return;  // called on another thread, as by communicators that do not block: no time, so not in the mean
   page::Identity& shown = communicators_[index].page->identity;
   add(shown.launches, std::uint64_t{1});
-  if (called_ns) add(shown.launch_ns, now_ns() - called_ns);
+  add(shown.launch_ns, now_ns() - called_ns);
 }
 
 void Observer::stop_operation(Operation& operation, std::uint64_t now) noexcept {

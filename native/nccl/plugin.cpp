@@ -107,7 +107,8 @@ Result init(int table, void** context, int* mask, const char* name, std::uint64_
     if (!plugin.begun) begin(table, logger ? reinterpret_cast<const void*>(logger) : caller);
     plugin.begun = true;
   } catch (...) {
-    plugin.begun = true;  // without choice, so without events
+    plugin.begun = true;
+    if (!plugin.shown) plugin.choice = {};  // nothing to count in: without events
   }
   plugin.mask.store(mask, std::memory_order_relaxed);
   const bool chains = plugin.former.there() && table == plugin.table;

@@ -58,6 +58,18 @@ def test_twice_in_a_process_is_once(library: str, environ: dict[str, str]) -> No
     assert environ == before
 
 
+def test_after_an_exec_memory_is_made_anew(library: str, environ: dict[str, str]) -> None:
+    """The process keeps its number and its environment, and the descriptor is closed, or another file's."""
+    assert place_profiler(environ, library, alone=True) == ("", "")
+    former = profiler_memory(environ)
+    assert former is not None
+    with Path(os.devnull).open("rb") as other:
+        os.dup2(other.fileno(), former)
+        assert profiler_memory(environ) is None
+        assert place_profiler(environ, library, alone=True) == ("", "")
+    assert profiler_memory(environ) not in (None, former)
+
+
 def test_a_child_gets_memory_of_its_own(library: str, environ: dict[str, str]) -> None:
     """It inherits the parent's variables, whose descriptor is none of its own."""
     environ |= {PROFILER_SLOT: library, PROFILER_MEMORY: "1:3"}

@@ -87,7 +87,7 @@ def test_the_last_line_gives_the_card_again(prometheus: str) -> None:
     """Asked at any moment, between two evaluations."""
     _, text = explained(prometheus, "slow-rank", at=END_S - 6.3)
     moment = float(text.split("--time ")[1].split()[0])
-    assert moment == END_S - 7 and explained(prometheus, "slow-rank", at=moment)[1] == text
+    assert moment == END_S - 6.3 and explained(prometheus, "slow-rank", at=moment)[1] == text
 
 
 def test_who_is_meant_is_told_apart(prometheus: str) -> None:
@@ -158,7 +158,7 @@ def test_what_is_so_refutes_and_stands_first(prometheus: str) -> None:
         False,
         None,
     }
-    assert "wrong if a rank was not judged (checked: YES); " in first["text"]
+    assert "wrong if a rank was not judged (TRUE); " in first["text"]
     assert len(first["not_judged"]) == 4
 
 

@@ -124,6 +124,48 @@ def test_a_lost_rank_comes_first() -> None:
     job.run()
 
 
+def test_half_of_the_job_may_be_lost() -> None:
+    """All processes of one of two hosts were killed: they are of the job, though nobody counts them as up."""
+    job = stalled(4)
+    for rank in (2, 3):
+        up = f'argus_rank_up{{training_job="a", rank="{rank}"}}'
+        job.inputs = [given for given in job.inputs if given["series"] != up]
+        job.add("argus_rank_up", f"1x4 0x{SAMPLES}", rank=rank)
+        is_in(job, rank, "grad_sync", "comm")
+    for rank in (0, 1):
+        is_in(job, rank, "grad_sync", "comm")
+    job.expect(CULPRITS, AT, {culprit(rank, "grad_sync"): 1 for rank in (2, 3)})
+    job.run()
+
+
+def test_a_rank_that_has_moved_is_not_lost() -> None:
+    """Its former exporter remembers it for some minutes; the new one has it, and rank 1 is elsewhere."""
+    job = stalled(4)
+    job.add("argus_rank_up", f"1x4 0x{SAMPLES}", rank=3, instance="former")
+    for rank in (0, 2, 3):
+        is_in(job, rank, "grad_sync", "comm")
+    is_in(job, 1, "data", "host")
+    job.expect(CULPRITS, AT, {culprit(1, "data", "hang-data", "algorithm"): 1})
+    job.run()
+
+
+def test_where_ranks_are_not_heard_nobody_is_named() -> None:
+    """Rank 0's host is gone with its exporter; rank 2, which waits for it, has called less than rank 3."""
+    job = stalled(4)
+    gone = '{training_job="a", rank="0"'
+    heard = (given for given in job.inputs if gone not in given["series"])
+    job.inputs = [*heard, *(given for given in job.inputs if "iteration" in given["series"])]
+    for rank in (1, 3):
+        entered(job, rank, 31)
+        is_in(job, rank, "grad_sync", "comm")
+    entered(job, 2, 30)
+    is_in(job, 2, "pp-recv", "comm")
+    job.expect(CULPRITS, AT, {})
+    job.expect(FIRING, SOON, {page("", severity="info"): 1})
+    job.expect(FIRING, AT, {page(""): 1})
+    job.run()
+
+
 def all_in_one_collective(ranks: int) -> Scenario:
     """All have called it, so what the hooks see accuses nobody."""
     job = stalled(ranks)

@@ -54,8 +54,10 @@ class Watched:
             self.flight,  # type: ignore[arg-type]
             lambda: self._began + self.flight.now,
         )
+        # The machine may have started less than an iteration ago: time begins late enough for all of them.
+        last = max(now(), round(iterations * usual_s * 1e9))
         for number in range(iterations, 0, -1):
-            end = now() - round((number - 1) * usual_s * 1e9)
+            end = last - round((number - 1) * usual_s * 1e9)
             self.recorder.iteration(end - round(usual_s * 1e9), end)
         self.recorder.outbox.flush()
         self._began = self.recorder.words[STEP_WORD + 1] / 1e9

@@ -135,8 +135,8 @@ class Intake:
                 f"user {user_name(who.uid)} has {limit} connections already, far more than ranks need",
             )
             return False
-        # Lost ranks keep their page.
-        if _FILES_EACH * (len(self._connections) + 1) + len(self._ranks) > process.files_for_ranks():
+        # Lost ranks keep their page, and NCCL's memory.
+        if _FILES_EACH * (len(self._connections) + 1) + 2 * len(self._ranks) > process.files_for_ranks():
             self._reject("files_limit", "too few files may be open for another producer; raise the limit")
             return False
         return True

@@ -109,10 +109,12 @@ def adopt_page(hello: wire.Hello, descriptors: list[int]) -> LivePage | None:
         if hello.shares_page:
             log.warning("shared page did not arrive, see the exporter's limit of open files", rank=hello.rank)
         return None
-    try:
-        nccl = NcclPageReader(descriptors.pop()) if announced > 1 else None
-    except NcclPageError as error:
-        raise wire.WireError("page", str(error)) from error
+    nccl = None
+    if announced > 1:
+        try:
+            nccl = NcclPageReader(descriptors.pop())
+        except NcclPageError as error:
+            log.warning("memory of NCCL's plugin refused", rank=hello.rank, error=error)
     try:
         reader = PageReader(descriptors.pop())
     except PageError as error:

@@ -26,6 +26,7 @@ from argus_exporter.ranks.host_totals import HostTotals
 from argus_exporter.ranks.iterations import Iterations
 from argus_exporter.ranks.layers import Layers
 from argus_exporter.ranks.live import Live, LivePage
+from argus_exporter.ranks.nccl_totals import NcclTotals
 from argus_exporter.ranks.peers import is_trusted
 from argus_exporter.ranks.phases import Phases
 from argus_exporter.ras.outcome import Outcome
@@ -72,6 +73,7 @@ class RankState:
         """Said BYE, while another connection of its process is still open: no longer published."""
         self.lost_at: float | None = None
         self._page: LivePage | None = None
+        self.nccl_totals = NcclTotals()
         self.channels = Channels()
         self.texts = Texts()
         self.activity: wire.Activity | None = None
@@ -116,6 +118,7 @@ class RankState:
         if page is not None:
             self.close()
             self._page = page
+            self.nccl_totals = NcclTotals()
         if not is_trusted(attachment.uid):
             self.uid = attachment.uid
         self.channels.attach(attachment)

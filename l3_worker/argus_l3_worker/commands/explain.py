@@ -73,7 +73,7 @@ def answer(options: argparse.Namespace, ask: Ask[T]) -> tuple[T, card_text.Links
     if options.runbook_url.count("%s") != 1 or options.runbook_url.count("%") != 1:
         raise UserError(f"--runbook-url is {options.runbook_url!r}; allowed: a URL with one %s")
     job = {"training_job": name} | ({"cluster": options.cluster} if options.cluster else {})
-    end = math.floor(time.time() if options.time is None else options.time)
+    end = math.floor(time.time()) if options.time is None else options.time
 
     async def asked() -> T:
         async with aiohttp.ClientSession() as session:

@@ -16,7 +16,7 @@ import numpy as np
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.judge.shifts import deviations, mode_shifts, pair_shift
-from argus_l3_worker.judge.tails import FAR, explained_by_work, rank_excess, tails_of
+from argus_l3_worker.judge.tails import FAR, explained_by_work, more_work, rank_excess, tails_of
 from argus_l3_worker.judge.wasserstein import Scores, scores
 from argus_l3_worker.roles import AbstainReason, Abstention
 from argus_l3_worker.triples import Bools, Floats, Ints, Kind, PairTriples, RoleTriples, Window, merged
@@ -101,6 +101,7 @@ class RoleJudgement:
         rank_evidence: the shifts that count as an anomaly in this window, 0 where there is none.
         tail_evidence: log shift of the mean launch by launches far beyond the usual, 0 where there is none.
         other_work: what the rank's kernels took longer is explained by its having other work, shape (ranks,).
+        more_work: log ratio of the rank's work to the role's median, 0 where that is unknown, shape (ranks,).
         work_spread: log ratio of the busiest ranks' launches to the least busy ones', 0 where that is no
             evidence of uneven work.
         not_compared: pairs that were not compared, with the reason.
@@ -118,6 +119,7 @@ class RoleJudgement:
     rank_evidence: Floats
     tail_evidence: Floats
     other_work: Bools
+    more_work: Floats
     work_spread: float
     not_compared: tuple[tuple[str, str, str], ...]
     gpus: tuple[str, ...]
@@ -217,6 +219,7 @@ class _Comparison:
         tails[explained_by_work(tails, whole.work, by_role) | np.isin(whole.ranks, list(tails_of_data))] = 0.0
         reported = explained_by_work(np.maximum(evidence, self._longest), whole.work, by_role)
         other_work = reported | (self._other_count > 0.5 * self._busy) & (self._busy > 0.0)
+        more = more_work(len(whole.ranks), whole.work, by_role)
         work_spread = self._work_spread()
         outcomes: dict[str, RoleJudgement | Abstention] = {}
         for place, (role, own) in enumerate(zip(self._roles, by_role.slices, strict=True)):
@@ -238,6 +241,7 @@ class _Comparison:
                 evidence[own],
                 tails[own],
                 other_work[own],
+                more[own],
                 work_spread[place],
                 tuple(self._not_compared[place]),
                 role.gpus or ("",) * len(role.ranks),

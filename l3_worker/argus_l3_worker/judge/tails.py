@@ -123,14 +123,19 @@ def explained_by_work(shift: Floats, work: Floats | None, by_role: Segments | No
     Args:
         work: what each rank did in the same time, shape (ranks,), NaN where unknown; None: nobody says.
     """
-    if work is None:
-        return np.zeros(shift.shape, dtype=np.bool_)
-    by_role = by_role or Segments([shift.size])
-    said = np.where(work > 0.0, work, np.nan)
-    more = np.nan_to_num(np.log(said / by_role.medians(said)[by_role.of_row]))
-    more[~by_role.chosen(2 * by_role.sums(~np.isnan(said)) > by_role.sizes)] = 0.0
+    more = more_work(shift.size, work, by_role or Segments([shift.size]))
     explained: Bools = (shift > 0.0) & (more >= WORK_EXPLAINS * shift)
     return explained
+
+
+def more_work(ranks: int, work: Floats | None, by_role: Segments) -> Floats:
+    """Log ratio of each rank's work to the median of its role, shape (ranks,); 0 where most do not say."""
+    if work is None:
+        return np.zeros(ranks)
+    said = np.where(work > 0.0, work, np.nan)
+    more: Floats = np.nan_to_num(np.log(said / by_role.medians(said)[by_role.of_row]))
+    more[~by_role.chosen(2 * by_role.sums(~np.isnan(said)) > by_role.sizes)] = 0.0
+    return more
 
 
 def tail_groups(

@@ -1,6 +1,8 @@
 """What a GPU's shift against its role was, from the series that the worker itself has written.
 
-A restart forgets nothing so, and a GPU keeps its past when it becomes another rank of the same role.
+So a GPU keeps its past when it becomes another rank of the same role, and over restarts of job and worker.
+But a worker that restarts does not know who was accused: whoever has been slow for more than half of the past
+counts as it is.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ class PastShifts:
         until = (at - RECENT_SECONDS) // BLOCK_SECONDS * BLOCK_SECONDS
         if until == self._until or not self.recent:
             return
+        self._until = until  # if it fails, the next time is in half an hour
         begin = until - (BLOCKS - 1) * BLOCK_SECONDS
         past = {gpu: self.past[gpu] for gpu in accused if gpu in self.past}
         for series in await prometheus.range(medians(BLOCK_SECONDS), begin, until, BLOCK_SECONDS):
@@ -73,4 +76,4 @@ class PastShifts:
             for time, value in series.points:
                 blocks[round((time - begin) / BLOCK_SECONDS)] = np.log1p(value)
             past.setdefault(gpu, blocks)
-        self.past, self._until = past, until
+        self.past = past

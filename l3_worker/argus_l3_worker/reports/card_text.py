@@ -77,12 +77,14 @@ def _lines(card: Card, links: Links) -> Iterator[str]:
             text = listed(card.reasons, 4)
         if label and text:
             yield f"{label:<8} {text}"
+    over = card.state == "over"
     if card.step:
-        yield f"do       {'nothing now; if it comes back: ' if card.state == 'over' else ''}{card.step}"
+        yield f"do       {'nothing now; the runbook says what, if it comes back' if over else card.step}"
     if found := links.of(card):
         yield f"look     {'  '.join(found.values())}"
     where = f" --cluster {shlex.quote(card.cluster)}" if card.cluster else ""
-    again = f"argus-l3-worker explain --job {shlex.quote(card.training_job)}{where} --time {card.at:.0f}"
+    at = f"{card.at:.3f}".removesuffix(".000")
+    again = f"argus-l3-worker explain --job {shlex.quote(card.training_job)}{where} --time {at}"
     yield f"id       {card.id}  {again}"
 
 
@@ -120,7 +122,7 @@ def _said(card: Card) -> list[tuple[str, str]]:
         found.append(("10", f", {who}"))
     for number, one in enumerate(card.refutations):
         place = {True: 0, None: 3, False: 6}[one.true] + number
-        so = {True: " (checked: YES)", None: "", False: " (checked: no)"}[one.true]
+        so = {True: " (TRUE)", None: "", False: " (ruled out)"}[one.true]
         found.append((f"7{place}", f"; {one.claim}{so}"))
     return sorted(found)
 

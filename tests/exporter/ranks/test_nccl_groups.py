@@ -12,7 +12,7 @@ from argus_exporter.ranks.nccl_groups import dimensions_of, group_name
 
 
 def communicator(hash_: int, rank: int, ranks: int) -> Communicator:
-    return Communicator(hash_, rank, ranks, 1, True, "", 0, 0, 0, (), ())
+    return Communicator(0, 1, hash_, rank, ranks, 1, True, "", 0, 0, 0, (), ())
 
 
 def job(tp: int, dp: int, pp: int) -> list[tuple[Identity, dict[str, int]]]:
@@ -74,3 +74,17 @@ def test_the_group_is_named_as_phases_name_it() -> None:
     assert group_name(identity, {5: "tp"}, one) == "tp:dp0.pp0"
     assert group_name(identity, {5: "world"}, one) == "world"
     assert group_name(identity, {}, one) == UNKNOWN
+
+
+def test_a_group_of_another_kind_that_fits_by_chance_is_not_a_dimension() -> None:
+    """Megatron's group of the first and last stage has the size of tp here, and rank 0 the place of its tp group.
+
+    Rank 1, of the same tp group, has no such communicator.
+    """
+    ranks = [identity for identity, _ in job(2, 1, 4)]
+    members = [
+        (ranks[0], communicator(7, 0, 2)),
+        (ranks[1], communicator(7, 1, 2)),
+        (ranks[0], communicator(10, 0, 2)),
+    ]
+    assert dimensions_of(members) == {7: "tp", 10: UNKNOWN}

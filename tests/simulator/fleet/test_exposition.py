@@ -55,10 +55,10 @@ def test_labels_are_those_of_the_catalogue() -> None:
         assert block.name in family.sample_names
         assert block.type == family.type
     of_exporter = {family.name for family in catalogue.CATALOGUE if family.component == "exporter"}
-    # One sample a step comes by the exporter's own remote write, and NCCL is asked about jobs that stand
-    # still; both are switched off by default.
-    of_ras = {name for name in of_exporter if name.startswith("argus_nccl_ras_")}
-    assert of_exporter - seen == {catalogue.ITERATION_SECONDS.name} | of_ras
+    # One sample a step comes by the exporter's own remote write, NCCL is asked about jobs that stand still,
+    # and its plugin counts: all are switched off by default. No process of a fleet is stopped.
+    of_nccl = {name for name in of_exporter if name.startswith("argus_nccl_")}
+    assert of_exporter - seen == {catalogue.ITERATION_SECONDS.name, catalogue.RANK_STOPPED.name} | of_nccl
 
 
 def test_a_real_exporter_publishes_the_same_labels(tmp_path: Path) -> None:

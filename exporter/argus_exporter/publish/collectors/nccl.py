@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
 from argus_core import catalogue
-from argus_core.nccl_page import SIZE_NAMES, Communicator, NcclPage, Peer
+from argus_core.nccl_page import Communicator, NcclPage, Peer
 from argus_exporter.publish.collectors.base import FamilyBuilder, rank_labels, with_samples
 from argus_exporter.ranks.nccl_groups import dimensions_of, group_name
+from argus_exporter.ranks.nccl_totals import NcclTotals
 from argus_exporter.ranks.rank_state import RankState
 
 COMMUNICATORS: Final = 8
 """Published with their sequences and peers, those with the most operations; sums by group are of all."""
 PEERS: Final = 2
-"""Of a communicator, those waited for longest: a ring has one to send to and one to receive from."""
+"""Of a communicator, those waited for longest: a ring has one to send to and one to receive from. One of them
+is the peer whose open wait has gone on for longest, as a wait that does not end is in no sum."""
 WAITS: Final = (
     "send_own_gpu",
     "send_peer",
@@ -89,43 +91,28 @@ class _Families:
             if count := getattr(page, reason):
                 self.dropped.add(labels | {"reason": reason}, count)
         groups = {one.hash: group_name(state.identity, dimensions, one) for one in page.communicators}
-        self._sums(labels, page, groups)
-        live = [one for one in page.communicators if one.live]
+        state.nccl_totals.add(page, groups)
+        self._sums(labels, state.nccl_totals)
+        # One process may hold several members of a communicator, of several GPUs: the busiest is shown.
+        live = {one.hash: one for one in sorted(page.communicators, key=_operations) if one.live}.values()
         for one in sorted(live, key=_operations, reverse=True)[:COMMUNICATORS]:
             self._communicator(labels | {"group": groups[one.hash], "communicator": f"{one.hash:#x}"}, one)
 
-    def _sums(self, labels: dict[str, str], page: NcclPage, groups: dict[int, str]) -> None:
-        """By group: several communicators may have the same one."""
-        counts: Counter[tuple[str, str]] = Counter()
-        sizes: Counter[tuple[str, str]] = Counter()
-        bytes_: Counter[tuple[str, str]] = Counter()
-        network: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-        launches: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-        for one in page.communicators:
-            group = groups[one.hash]
-            if one.launches:
-                launches[group][0] += one.launches
-                launches[group][1] += one.launch_ns
-            for operation in one.operations:
-                key = group, operation.function
-                counts[key] += max(operation.count, operation.called)
-                bytes_[key] += operation.bytes
-                for name, number in zip(SIZE_NAMES, operation.by_size, strict=True):
-                    if number:
-                        sizes[group, name] += number
-                if operation.network_count:
-                    network[key][0] += operation.network_count
-                    network[key][1] += operation.network_ns
-        for (group, function), count in counts.items():
+    def _sums(self, labels: dict[str, str], totals: NcclTotals) -> None:
+        for (group, function), count in totals.collectives.items():
             where = labels | {"group": group, "operation": function}
             self.collectives.add(where, count)
-            self.bytes.add(where, bytes_[group, function])
-        for (group, size), count in sizes.items():
-            self.by_size.add(labels | {"group": group, "size": size}, count)
-        for (group, function), (count, ns) in network.items():
-            self.network.add_summary(labels | {"group": group, "operation": function}, count, ns / 1e9)
-        for group, (count, ns) in launches.items():
-            self.launches.add_summary(labels | {"group": group}, count, ns / 1e9)
+            self.bytes.add(where, totals.bytes[group, function])
+        for (group, size), count in totals.sizes.items():
+            if count:
+                self.by_size.add(labels | {"group": group, "size": size}, count)
+        for (group, function), count in totals.network.items():
+            if count:
+                seconds = totals.network_ns[group, function] / 1e9
+                self.network.add_summary(labels | {"group": group, "operation": function}, count, seconds)
+        for group, count in totals.launches.items():
+            if count:
+                self.launches.add_summary(labels | {"group": group}, count, totals.launch_ns[group] / 1e9)
 
     def _communicator(self, labels: dict[str, str], one: Communicator) -> None:
         for operation in one.operations:
@@ -134,7 +121,7 @@ class _Families:
                 self.entered.add(where, operation.sequence)
             if operation.finished:
                 self.finished.add(where, operation.finished)
-        for peer in sorted(one.peers, key=_waited, reverse=True)[:PEERS]:
+        for peer in _shown(one.peers):
             name = str(peer.rank) if peer.rank >= 0 else "other"
             seconds: Counter[str] = Counter()
             steps: Counter[str] = Counter()
@@ -155,6 +142,13 @@ def version_text(version: int) -> str:
 
 def _operations(communicator: Communicator) -> int:
     return sum(operation.count for operation in communicator.operations)
+
+
+def _shown(peers: Sequence[Peer]) -> list[Peer]:
+    ranked = sorted(peers, key=_waited, reverse=True)
+    shown = ranked[:PEERS]
+    stuck = min((peer for peer in peers if any(peer.open)), key=lambda peer: peer.last_ns, default=None)
+    return shown if stuck is None or stuck in shown else [*shown[:-1], stuck]
 
 
 def _waited(peer: Peer) -> int:

@@ -100,13 +100,22 @@ def test_memory_comes_with_hello_behind_the_page() -> None:
     adopted.close()
 
 
-@pytest.mark.parametrize("shares_nccl", [False, True])
-def test_what_hello_does_not_announce_is_refused(shares_nccl: bool) -> None:
-    """Two pages, with one announced or with NCCL's memory announced in place of the second."""
+def test_what_hello_does_not_announce_is_refused() -> None:
+    """Two pages, with one announced."""
     page = PageWriter()
-    hello = greeting(0, shares_page=True, shares_nccl=shares_nccl)()
+    hello = greeting(0, shares_page=True)()
     given = [os.dup(page.fd), os.dup(page.fd)]
     with pytest.raises(wire.WireError):
         adopt_page(hello, given)
     for descriptor in given:
         os.close(descriptor)
+
+
+def test_what_is_no_memory_of_nccl_costs_nothing_but_that() -> None:
+    """The descriptor was closed by an exec of the training process, and is of another file now."""
+    page = PageWriter()
+    hello = greeting(0, shares_page=True, shares_nccl=True)()
+    adopted = adopt_page(hello, [os.dup(page.fd), os.open("/dev/null", os.O_RDONLY)])
+    assert adopted is not None
+    assert adopted.read_nccl() is None
+    adopted.close()
