@@ -77,7 +77,7 @@ def test_the_group_is_named_as_phases_name_it() -> None:
 
 
 def test_a_group_of_another_kind_that_fits_by_chance_is_not_a_dimension() -> None:
-    """Megatron's group of the first and last stage has the size of tp here, and rank 0 the place of its tp group.
+    """Megatron's group of first and last stage has tp's size here, and rank 0 the place of its tp group.
 
     Rank 1, of the same tp group, has no such communicator.
     """
