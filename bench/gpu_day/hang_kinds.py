@@ -23,8 +23,7 @@ def run(day: Day) -> dict[str, Any]:
         before = _number(collector, 0)
         if how == "inside":
             _stop_inside(day, collector, ranks[1])
-        waits = [0, 1] if how == "diverging" else [0]
-        told = collector.wait(lambda: all(_is_told(last_of(collector, rank)) for rank in waits), _PATIENCE_S)
+        told = collector.wait(lambda: _all_told(collector), _PATIENCE_S)
         found = [last_of(collector, rank) for rank in range(2)]
         day.reach(f"the pages say {found}")
         return {
@@ -39,15 +38,20 @@ def run(day: Day) -> dict[str, Any]:
 
 
 def _stop_inside(day: Day, collector: Collector, rank: subprocess.Popen[str]) -> None:
-    """The second rank is in its last collective, and is stopped; then the first comes."""
+    """The second rank is in its last collective, and is stopped; then the first comes.
 
-    def one_more() -> bool:
-        return _number(collector, 1) > _number(collector, 0)
-
-    if not collector.wait(one_more, _PATIENCE_S):
+    Once its page tells the operation its number is that of torch: what C++ calls is counted with a delay.
+    """
+    if not collector.wait(lambda: _is_told(last_of(collector, 1)), _PATIENCE_S):
         raise RuntimeError("the second rank did not call its last collective")
     os.kill(rank.pid, signal.SIGSTOP)
     (day.work / "go").touch()
+
+
+def _all_told(collector: Collector) -> bool:
+    """Both pages tell an operation, under one number: the rank that comes later has told of its last one before."""
+    found = [last_of(collector, rank) for rank in range(2)]
+    return all(map(_is_told, found)) and _number(collector, 0) == _number(collector, 1)
 
 
 def _is_told(one: CollectiveSequence | None) -> bool:
