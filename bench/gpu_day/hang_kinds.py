@@ -49,7 +49,7 @@ def _stop_inside(day: Day, collector: Collector, rank: subprocess.Popen[str]) ->
 
 
 def _all_told(collector: Collector) -> bool:
-    """Both pages tell an operation, under one number: the rank that comes later has told of its last one before."""
+    """Both pages tell an operation, under one number: who comes later has told of its last one before."""
     found = [last_of(collector, rank) for rank in range(2)]
     return all(map(_is_told, found)) and _number(collector, 0) == _number(collector, 1)
 
