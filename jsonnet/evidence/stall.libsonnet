@@ -46,11 +46,12 @@ function(c, l)
     number: text.fill('max by (%s) (argus_rank_number)' % l.rank, {}),
     share: c.stallShare,
   };
-  // Behind in a collective and first in none, and in none that has not ended.
+  // Behind in a collective and first in none. Whose host waits in a collective has one that has not ended; who has more of
+  // them runs ahead of its GPU, and has stopped before the others.
   local last(of) = text.fill(|||
     (max by (%(rank)s) (%(lag)s) > 0) ^ 0
     unless on (%(rank)s) (%(lag)s == 0 and on (%(group)s) %(lag)s > 0)
-    unless on (%(rank)s) %(ended)s > 0
+    unless on (%(rank)s) %(ended)s == 1
   |||, at { lag: lag(of) });
   local ofStalled(metric) = text.fill('max by (%(rankGroup)s) (%(metric)s and on (%(job)s) %(stalled)s)', at { metric: l.raw(metric) });
   local count(expr) = text.fill('count by (%(job)s) (max by (%(rank)s) (%(expr)s))', at { expr: expr });
@@ -107,8 +108,7 @@ function(c, l)
       }),
     },
     {
-      // Where hosts run ahead and nobody tells what has started, each group seems to be in a collective: then none is named.
-      about:: 'Groups that have all entered one collective, and of which all are in it and in no other; where nobody tells what has ended, that are behind in some other group.',
+      about:: 'Groups that have all entered one collective, and of which all are in it and in no other, or behind in some other group.',
       record: broken,
       expr: text.fill(|||
         (
@@ -120,7 +120,6 @@ function(c, l)
           or
           (
             count by (%(group)s) (%(entered)s == 0 and on (%(rank)s) (max by (%(rank)s) (%(entered)s) > 0)) == on (%(group)s) (count by (%(group)s) (%(entered)s) > 1)
-            unless on (%(job)s) %(ended)s
           )
           and on (%(group)s) (
             count by (%(group)s) (%(entered)s and on (%(rank)s) %(open)s{kind="comm"})
