@@ -21,10 +21,8 @@ they are shipped. Nothing of it was recorded from a GPU. Prints the kinds, and e
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import functools
 import json
-import multiprocessing
 import os
 import sys
 import time
@@ -34,10 +32,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from argus_simulator.stack.signals import StopSignals
 from bench.hangs.cases import Case, cases
 from bench.hangs.judge import Judgement, judge_together
-from bench.play.score import stop_in_order
+from bench.play.players import players, until_stopped
 
 _RULES: Final = Path(__file__).resolve().parents[2] / "rules"
 _TOGETHER: Final = 25
@@ -61,20 +58,10 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     every = list(cases(options.cases, options.seed))
     batches = [every[at : at + _TOGETHER] for at in range(0, len(every), _TOGETHER)]
-    signals = StopSignals()
-    signals.raise_them()  # so that nobody's Prometheus is left behind
     began = time.monotonic()
-    with concurrent.futures.ProcessPoolExecutor(
-        options.processes, multiprocessing.get_context("spawn"), initializer=stop_in_order
-    ) as pool:
-        try:
-            results = list(pool.map(functools.partial(judge_together, rules=options.rules), batches))
-        except BaseException:
-            # They would play their batches to the end, which takes minutes.
-            for worker in multiprocessing.active_children():
-                worker.terminate()
-            pool.shutdown(cancel_futures=True)
-            raise
+    with players(options.processes) as pool:
+        judge = functools.partial(until_stopped, judge_together, rules=options.rules)
+        results = list(pool.map(judge, batches))
     judged = [one for of, _ in results for one in of]
     failures = {name: why for _, failed in results for name, why in failed.items()}
     for one, case in zip(judged, every, strict=True):

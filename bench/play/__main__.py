@@ -19,7 +19,6 @@ import concurrent.futures
 import dataclasses
 import json
 import math
-import multiprocessing
 import os
 import sys
 import time
@@ -33,10 +32,10 @@ from argus_simulator.score import baselines, report
 from argus_simulator.score.batches import Capacity, batches
 from argus_simulator.score.scene import SHIPPED, Scene
 from argus_simulator.score.suites import Playable, held_out_seeds, playables
-from argus_simulator.stack.signals import StopSignals
 from bench.play.evaluate import LATE
 from bench.play.rules import UnplayableRules, read_rules, stages
-from bench.play.score import Batch, Engine, play, stop_in_order
+from bench.play.players import players, until_stopped
+from bench.play.score import Batch, Engine, play
 
 _ROOT = Path(__file__).resolve().parents[2]
 _JOBS, _RANKS = 8, 160
@@ -123,25 +122,12 @@ def _score(options: argparse.Namespace, engine: Engine, scenes: list[Scene]) -> 
     )
     where, began = machine(), time.monotonic()
     played: list[Batch] = []
-    signals = StopSignals()
-    signals.raise_them()  # so that nobody's Prometheus is left behind
-    with concurrent.futures.ProcessPoolExecutor(
-        options.processes, multiprocessing.get_context("spawn"), initializer=stop_in_order
-    ) as pool:
-        try:
-            capacity = Capacity(min(_JOBS, math.ceil(len(scenes) / options.processes)), _RANKS)
-            running = [pool.submit(play, batch, engine) for batch in batches(scenes, capacity)]
-            for done in concurrent.futures.as_completed(running):
-                played.append(done.result())
-                _tell(played[-1], reporter, quiet=bool(options.held_out))
-        except BaseException:
-            # They would play their batches to the end, which takes minutes.
-            for worker in multiprocessing.active_children():
-                worker.terminate()
-            pool.shutdown(cancel_futures=True)
-            raise
-        finally:
-            signals.restore()
+    with players(options.processes) as pool:
+        capacity = Capacity(min(_JOBS, math.ceil(len(scenes) / options.processes)), _RANKS)
+        running = [pool.submit(until_stopped, play, batch, engine) for batch in batches(scenes, capacity)]
+        for done in concurrent.futures.as_completed(running):
+            played.append(done.result())
+            _tell(played[-1], reporter, quiet=bool(options.held_out))
     return _report(options, where, time.monotonic() - began, played, reporter)
 
 

@@ -23,7 +23,6 @@ from argus_simulator.score.playing import Log, effect_of
 from argus_simulator.score.results import Result, result_of
 from argus_simulator.score.scene import Scene
 from argus_simulator.stack import Notification, Samples
-from argus_simulator.stack.signals import StopSignals
 from bench.play.delivery import Delivery
 from bench.play.evaluate import Evaluator, Late
 from bench.play.history import SCRAPE_MS, History, record
@@ -33,11 +32,6 @@ from bench.play.storage import Storage
 _EPOCH_MS: Final = 1_700_000_000_000
 """Virtual time begins here."""
 _COST: Final = 'quantile_over_time(0.5, job:argus_lost:ratio{{training_job="{job}"}}[{window}s] @ {end:.3f})'
-
-
-def stop_in_order() -> None:
-    """In a process that plays: SIGTERM ends it with its Prometheus."""
-    StopSignals().raise_them()
 
 
 @dataclass(frozen=True)
