@@ -33,8 +33,8 @@ from argus_simulator.score.batches import Capacity, batches
 from argus_simulator.score.scene import SHIPPED, Scene
 from argus_simulator.score.suites import Playable, held_out_seeds, playables
 from bench.play.evaluate import LATE
-from bench.play.rules import UnplayableRules, read_rules, stages
 from bench.play.players import players, until_stopped
+from bench.play.rules import UnplayableRules, read_rules, stages
 from bench.play.score import Batch, Engine, play
 
 _ROOT = Path(__file__).resolve().parents[2]

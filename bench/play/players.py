@@ -6,7 +6,9 @@ import concurrent.futures
 import contextlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import ParamSpec, TypeVar
 
 from argus_simulator.stack.signals import StopSignals, Terminated
@@ -40,12 +42,19 @@ def players(count: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
 
 
 def until_stopped(play: Callable[_P, _T], /, *args: _P.args, **options: _P.kwargs) -> _T:
-    """Play in a process of `players`. Once it was stopped it takes no other batch: some are handed out ahead."""
+    """Play in a process of `players`, which takes no other batch once it was stopped."""
     try:
         return play(*args, **options)
     except (Terminated, KeyboardInterrupt):
-        os._exit(1)  # an executor's process keeps exceptions of any kind, and goes on
+        os._exit(1)  # an executor's process keeps exceptions of any kind, and goes on with what it was handed
 
 
 def _raise_signals() -> None:
-    StopSignals().raise_them()
+    """The first one alone: an executor of which one process has ended tells the others again, as they stop."""
+    signals = StopSignals()
+
+    def stop(number: int, _: FrameType | None) -> None:
+        signals.put_off()
+        raise Terminated(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
