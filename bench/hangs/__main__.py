@@ -60,8 +60,9 @@ def main(argv: list[str] | None = None) -> int:
     batches = [every[at : at + _TOGETHER] for at in range(0, len(every), _TOGETHER)]
     began = time.monotonic()
     with players(options.processes) as pool:
-        judge = functools.partial(until_stopped, judge_together, rules=options.rules)
-        results = list(pool.map(judge, batches))
+        judge = functools.partial(judge_together, rules=options.rules)
+        running = [pool.submit(until_stopped, judge, batch) for batch in batches]
+        results = [one.result() for one in running]
     judged = [one for of, _ in results for one in of]
     failures = {name: why for _, failed in results for name, why in failed.items()}
     for one, case in zip(judged, every, strict=True):

@@ -50,7 +50,7 @@ def until_stopped(play: Callable[_P, _T], /, *args: _P.args, **options: _P.kwarg
 
 
 def _raise_signals() -> None:
-    """The first one alone: an executor of which one process has ended tells the others again, as they stop."""
+    """The first alone: an executor of which one process has ended tells the others again, as they stop."""
     signals = StopSignals()
 
     def stop(number: int, _: FrameType | None) -> None:

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
-from argus_core import wire
+from argus_core import memfd, wire
 
 NAME: Final = "argus-nccl-page"
 MAGIC: Final = 0x4C43434E  # "NCCL"
@@ -132,7 +131,6 @@ PEER_FIELDS: Final = (
 )
 _OPERATIONS_AT: Final = COMMUNICATOR.size
 _PEERS_AT: Final = _OPERATIONS_AT + len(FUNCTIONS) * OPERATION.size
-_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 assert _PEERS_AT + PEERS * PEER.size == PAGE
 assert HEADER.size <= PAGE
@@ -144,11 +142,7 @@ class NcclPageError(Exception):
 
 def is_memory(descriptor: int) -> bool:
     """Whether this descriptor is of such memory: after an exec it may be closed, or of another file."""
-    try:
-        sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS == _SEALS
-        return sealed and os.fstat(descriptor).st_size == SIZE
-    except (OSError, OverflowError):
-        return False
+    return not memfd.unfit(descriptor, SIZE)
 
 
 def make() -> int:
@@ -160,7 +154,7 @@ def make() -> int:
     fd = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, SIZE)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, memfd.SEALS)
     except OSError:
         os.close(fd)
         raise
@@ -268,15 +262,9 @@ class NcclPageReader:
     """
 
     def __init__(self, fd: int) -> None:
-        try:
-            status = os.fstat(fd)
-            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-        except OSError as error:
+        if why := memfd.unfit(fd, SIZE):
             os.close(fd)
-            raise NcclPageError(f"NCCL's memory is no memfd: {error}") from error
-        if not stat.S_ISREG(status.st_mode) or status.st_size != SIZE or seals & _SEALS != _SEALS:
-            os.close(fd)
-            raise NcclPageError(f"NCCL's memory has {status.st_size} bytes and seals {seals:#x}")
+            raise NcclPageError(f"NCCL's memory {why}")
         self._fd = fd
 
     def read(self) -> NcclPage:

@@ -16,13 +16,12 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import stat
 import struct
 import time
 from dataclasses import dataclass
 from typing import Final
 
-from argus_core import wire
+from argus_core import memfd, wire
 
 SIZE: Final = 4096
 NAME: Final = "argus-page"
@@ -77,7 +76,6 @@ OPERATIONS: Final = (
 )
 """Names that gloo and NCCL give their collectives in torch's flight recorder. The page holds the index: new
 ones go to the end."""
-_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 assert _RECORDED_AT + GROUP_SLOTS * _WORD <= SIZE
 
@@ -123,7 +121,7 @@ class PageWriter:
         self.fd = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.fd, SIZE)
-            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, memfd.SEALS)
             self._map = mmap.mmap(self.fd, SIZE)
         except OSError:
             os.close(self.fd)
@@ -219,15 +217,9 @@ class PageReader:
     """
 
     def __init__(self, fd: int) -> None:
-        try:
-            status = os.fstat(fd)
-            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-        except OSError as error:
+        if why := memfd.unfit(fd, SIZE):
             os.close(fd)
-            raise PageError(f"the shared page is no memfd: {error}") from error
-        if not stat.S_ISREG(status.st_mode) or status.st_size != SIZE or seals & _SEALS != _SEALS:
-            os.close(fd)
-            raise PageError(f"the shared page has {status.st_size} bytes and seals {seals:#x}")
+            raise PageError(f"the shared page {why}")
         self._fd = fd
 
     def read(self) -> Page:
