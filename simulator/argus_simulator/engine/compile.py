@@ -229,7 +229,7 @@ class _Compiler:
 
 def _padded(rows: Sequence[tuple[int, ...]]) -> Ints:
     """As long as the longest, by repeating the first; of nothing -1."""
-    width = max(map(len, rows))
+    width = max(1, *map(len, rows))
     return np.array([row + (row[:1] or (-1,)) * (width - len(row)) for row in rows], np.intp)
 
 
