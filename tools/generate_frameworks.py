@@ -44,9 +44,8 @@ _SENT: Final = """
 ## What their hooks send
 
 Spans of each phase in the median iteration (of rank 0 and rank 1, where they differ); of communication, for
-whom it waits. `make test` fails where a program sends something else. With `--signals hooks` the simulator
-plays nothing that is not here, but for Megatron's all-to-all of experts (`all_to_all_single`), which is
-documented: the program here gathers.
+whom it waits. `make test` fails where a program sends something else. What the simulator plays of it, and
+what it plays that is documented alone, is in simulator/argus_simulator/contract.yaml.
 
 | program | own work | communication |
 |---|---|---|
@@ -86,7 +85,7 @@ def page(told: dict[str, Any]) -> str:
             ", ".join(one["units"].split()),
         )
         text += f"| {' | '.join(cells)} |\n"
-    text += f"\nMachine: {told['machine']}. {told['date']}.\n{_SENT}"
+    text += f"\nMachine: {told['machine']}. {_dates(told)}.\n{_SENT}"
     for name, one in told["programs"].items():
         own = [_sent(signal) for signal in one["signals"] if signal["kind"] != "comm"]
         communication = [
@@ -94,6 +93,15 @@ def page(told: dict[str, Any]) -> str:
         ]
         text += f"| **{name}** | {', '.join(own)} | {', '.join(communication)} |\n"
     return text + _TAIL
+
+
+def _dates(told: dict[str, Any]) -> str:
+    """When it was recorded, and which programs at another time."""
+    later: dict[str, list[str]] = {}
+    for name, one in told["programs"].items():
+        if one.get("date", told["date"]) != told["date"]:
+            later.setdefault(one["date"], []).append(name)
+    return "; ".join([told["date"], *(f"{date}: {', '.join(names)}" for date, names in later.items())])
 
 
 def _sent(signal: dict[str, Any]) -> str:

@@ -10,6 +10,8 @@ beside it
     job_minutes     played, healthy runs before included
     machine_s       that it took, all cores together working on it
     days_per_hour   job-days in an hour at this speed
+    equal_to_live   of the seeds of --live, whether four jobs have the same alerts on the real stack, in real
+                    time (bench.play.compare); null where none was asked for
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from argus_simulator.score import baselines, report
 from argus_simulator.score.batches import Capacity, batches
 from argus_simulator.score.scene import SHIPPED, Scene
 from argus_simulator.score.suites import Playable, held_out_seeds, playables
+from argus_simulator.stack.signals import StopSignals
+from bench.play.compare import compare
 from bench.play.evaluate import LATE
 from bench.play.players import players, until_stopped
 from bench.play.rules import UnplayableRules, read_rules, stages
@@ -93,6 +97,13 @@ def main(argv: list[str] | None = None) -> int:
         type=int,
         default=len(os.sched_getaffinity(0)),
         help="batches at a time (default: cores)",
+    )
+    parser.add_argument(
+        "--live",
+        type=seeds,
+        default=(),
+        metavar="N[-M]",
+        help="compare with the real stack afterwards, eleven minutes a seed",
     )
     parser.add_argument("--json", action="store_true", help="nothing but the last line on stdout")
     options = parser.parse_args(argv)
@@ -166,9 +177,22 @@ def _report(
         "job_minutes": round(minutes, 1),
         "machine_s": round(machine_s, 1),
         "days_per_hour": round(minutes / 1440 / (machine_s / 3600), 2),
+        "equal_to_live": _equal_to_live(options, reporter),
     }
     print(json.dumps(score), flush=True)
     return 1 if failures else 0
+
+
+def _equal_to_live(options: argparse.Namespace, reporter: Reporter) -> bool | None:
+    """Each alert of the real stack, pending or firing, and no other, on every seed."""
+    if not options.live:
+        return None
+    StopSignals().raise_them()  # so that no server is left behind
+    files = sorted(options.rules.glob("*.yaml"))
+    return all(
+        compare(files, seed=seed, signals=options.signals, say=reporter.say)["equal_to_live"]
+        for seed in options.live
+    )
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ import dataclasses
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from argus_simulator.lab import Scenario
 from argus_simulator.score.scene import SHIPPED, Scene
@@ -34,8 +34,10 @@ from bench.play.live import Lived, live
 from bench.play.rules import Rule, read_rules
 from bench.play.storage import Storage
 
-_SCENARIOS: Final = ("healthy", "gpu-throttle mid", "dataload-stall", "hang-noncomm")
+SCENARIOS: Final = ("healthy", "gpu-throttle mid", "dataload-stall", "hang-noncomm")
 """A healthy job, a rank 1.5 times slower, a slow loader, a hang."""
+SECONDS: Final = 660.0
+"""How long they play."""
 _PACE: Final = dataclasses.replace(SHIPPED, step_s=1.0)
 """Faults begin after 200 steps, and nobody waits a quarter of an hour for that."""
 _SLACK: Final = 1.1
@@ -49,25 +51,47 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rules", type=Path, default=Path("rules"), help="folder of rule files")
-    parser.add_argument("--scenarios", nargs="+", default=_SCENARIOS, metavar="SCENARIO")
+    parser.add_argument("--scenarios", nargs="+", default=SCENARIOS, metavar="SCENARIO")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--signals", default="hooks")
-    parser.add_argument("--seconds", type=float, default=660.0, help="how long they play (default: 660)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long they play (default: 660)")
     options = parser.parse_args(argv)
     StopSignals().raise_them()  # so that no server is left behind
-    files = sorted(options.rules.glob("*.yaml"))
+    found = compare(
+        sorted(options.rules.glob("*.yaml")),
+        seed=options.seed,
+        scenarios=options.scenarios,
+        signals=options.signals,
+        seconds=options.seconds,
+    )
+    print(json.dumps(found))
+    return 0
+
+
+def compare(
+    files: Sequence[Path],
+    *,
+    seed: int,
+    scenarios: Sequence[str] = SCENARIOS,
+    signals: str = "hooks",
+    seconds: float = SECONDS,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Play jobs live for so long, then fast; what the last line has."""
     jobs: dict[str, Scenario] = {}
-    for text in options.scenarios:
-        playable = dataclasses.replace(playables(text, [options.seed])[0], signals=options.signals)
+    for text in scenarios:
+        playable = dataclasses.replace(playables(text, [seed])[0], signals=signals)
         scene = Scene(playable, _PACE)
         jobs[f"job-{len(jobs)}"] = scene.scenario
-        print(f"job-{len(jobs) - 1}: {scene.name}, {scene.ranks} ranks", flush=True)
-    lived = live(jobs, files, options.seconds)
+        say(f"job-{len(jobs) - 1}: {scene.name}, {scene.ranks} ranks")
+    lived = live(jobs, files, seconds)
     rules = read_rules(files, offset_ms=lambda file, name, _: lived.group_offsets_ms[file.name, name])
-    return _report(lived, rules, _play_again(jobs, rules, lived))
+    return _report(lived, rules, _play_again(jobs, rules, lived, say), say)
 
 
-def _play_again(jobs: Mapping[str, Scenario], rules: Sequence[Rule], lived: Lived) -> list[Spell]:
+def _play_again(
+    jobs: Mapping[str, Scenario], rules: Sequence[Rule], lived: Lived, say: Callable[[str], None]
+) -> list[Spell]:
     """Alerts of the same jobs in virtual time, at the moments at which the real stack did what it did."""
     with tempfile.TemporaryDirectory(prefix="argus-play-") as folder, Storage(Path(folder)) as storage:
         for job, scenario in jobs.items():
@@ -78,15 +102,17 @@ def _play_again(jobs: Mapping[str, Scenario], rules: Sequence[Rule], lived: Live
         evaluator = Evaluator(storage, rules)
         evaluator.advance(min(lived.begin_ns.values()) // 1_000_000, lived.end_ms)
         for rule, why in evaluator.failures.items():
-            print(f"rule failed: {rule}: {why}")
+            say(f"rule failed: {rule}: {why}")
         return evaluator.spells()
 
 
-def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
+def _report(
+    lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell], say: Callable[[str], None]
+) -> dict[str, Any]:
     intervals = {rule.alert: rule.group.interval_ms for rule in rules if rule.alert}
     begin_ms = min(lived.begin_ns.values()) // 1_000_000
     for name, error in lived.errors.items():
-        print(f"rule failed live: {name}: {error}")
+        say(f"rule failed live: {name}: {error}")
 
     def line(spell: Spell) -> str:
         labels = dict(spell.labels)
@@ -101,32 +127,27 @@ def _report(lived: Lived, rules: Sequence[Rule], fast: Sequence[Spell]) -> int:
         alike = [one for one in left if (one.labels, one.state) == (spell.labels, spell.state)]
         if not alike:
             only_live += 1
-            print(f"only live: {line(spell)}")
+            say(f"only live: {line(spell)}")
             continue
         nearest = min(alike, key=lambda one: _distance_ms(one, spell))
         left.remove(nearest)
         worst_ms = max(worst_ms, _distance_ms(nearest, spell))
         if _distance_ms(nearest, spell) > _SLACK * intervals[dict(spell.labels)["alertname"]]:
             shifted += 1
-            print(f"live: {line(spell)}\nfast: {line(nearest)}")
+            say(f"live: {line(spell)}\nfast: {line(nearest)}")
         else:
-            print(f"both: {line(spell)}")
+            say(f"both: {line(spell)}")
     for spell in left:
-        print(f"only fast: {line(spell)}")
-    print(
-        json.dumps(
-            {
-                "equal_to_live": not (shifted or only_live or left),
-                "alerts": len(lived.spells),
-                "worst_s": worst_ms / 1000,
-                "shifted": shifted,
-                "only_live": only_live,
-                "only_fast": len(left),
-                "lag_s": round(lived.lag_s, 3),
-            }
-        )
-    )
-    return 0
+        say(f"only fast: {line(spell)}")
+    return {
+        "equal_to_live": not (shifted or only_live or left),
+        "alerts": len(lived.spells),
+        "worst_s": worst_ms / 1000,
+        "shifted": shifted,
+        "only_live": only_live,
+        "only_fast": len(left),
+        "lag_s": round(lived.lag_s, 3),
+    }
 
 
 def _distance_ms(one: Spell, other: Spell) -> int:

@@ -34,7 +34,9 @@ from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
 from argus_simulator.engine.plan import SPAN_DTYPE
 from argus_simulator.lab import Scenario
+from argus_simulator.lab.hardware import counters
 from argus_simulator.player import Player, Progress
+from argus_simulator.producers import gpu_uuid
 from bench.play.storage import STALE, Floats, Ints
 
 SCRAPE_MS: Final = 15_000
@@ -134,7 +136,31 @@ def record(
     series: Series = {}
     for host in hosts:
         series |= host.series()
+    series |= _counters(scenario, training_job, begin_ns // 1_000_000, player.progress)
     return History(training_job, begin_ns // 1_000_000, end_ms, series, player.progress)
+
+
+def _counters(scenario: Scenario, training_job: str, begin_ms: int, progress: Progress) -> Series:
+    """What was scraped meanwhile from dcgm-exporter, where the scenario says what it shows."""
+    topology = scenario.topology.build()
+    end_ms = round(progress.step_ends[-1] * 1000) if progress.step_ends else begin_ms
+    times = np.arange(begin_ms - begin_ms % SCRAPE_MS + SCRAPE_MS, end_ms, SCRAPE_MS)
+    steps = np.searchsorted(np.array(progress.step_ends), times / 1000, side="right").tolist()
+    found: Series = {}
+    for rank in range(topology.ranks):
+        shown = [counters(scenario.faults, rank, step) for step in steps]
+        node = topology.host(rank)
+        of_gpu = {
+            "UUID": gpu_uuid(rank),
+            "gpu": str(rank % topology.ranks_per_host),
+            "Hostname": node,
+            "job": "dcgm",
+            "instance": f"{training_job}-{node}:9400",
+        }
+        for name in shown[0] if shown else ():
+            labels = tuple(sorted((of_gpu | {"__name__": name}).items()))
+            found[labels] = times, np.array([one[name] for one in shown])
+    return found
 
 
 def instance_of(training_job: str, host: int) -> str:

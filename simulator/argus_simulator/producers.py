@@ -93,6 +93,11 @@ class _Totals:
         return self.paused[kind]
 
 
+def gpu_uuid(rank: int) -> str:
+    """As the rank's producer tells it."""
+    return f"GPU-{rank:08x}-0000-4000-8000-{rank:012x}"
+
+
 class Producer:
     """One rank's producer.
 
@@ -122,7 +127,7 @@ class Producer:
         self._bound: dict[Plan, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         hertz = shape.host.stack_hertz
         self._stacks = MainThread(hertz) if hertz > 0 else None
-        self._waits = _waits_of(
+        self._waits = waits_of_phases(
             compile_plan(shape.topology, shape.model, shape.host, Extras()),
             framework_hooks(shape.topology, shape.model.framework),
         )
@@ -317,7 +322,7 @@ class Producer:
                 coordinates=topology.coordinates(rank),
                 sizes=topology.sizes,
                 node=topology.host(rank),
-                gpu_uuid=f"GPU-{rank:08x}-0000-4000-8000-{rank:012x}",
+                gpu_uuid=gpu_uuid(rank),
                 role=topology.role(rank),
                 channels=self._channels,
                 shares_page=True,
@@ -326,7 +331,7 @@ class Producer:
         return hello
 
 
-def _waits_of(plan: Plan, hooks: FrameworkHooks) -> dict[tuple[str, wire.Kind], int]:
+def waits_of_phases(plan: Plan, hooks: FrameworkHooks) -> dict[tuple[str, wire.Kind], int]:
     """Whom each phase may wait for; of a collective of several groups: of any of them."""
     told: dict[tuple[str, wire.Kind], int] = {}
     for span in np.unique(plan.spans[["phase_id", "group_id", "kind"]]):
@@ -362,7 +367,7 @@ def open_spans(done: JobStep, rank: int) -> list[tuple[str, wire.Kind, float]]:
         kind = wire.Kind(int(plan.spans["kind"][index]))
         head, tail = plan.span_first[index], plan.span_last[index]
         since = last_end if phase == "data" else float(times.arrival[head])
-        until = done.data_end_ns[rank] if phase == "data" else times.end[tail]
+        until = done.data_end_ns[rank] if phase == "data" else times.end[tail].max()
         if until == NEVER or not np.isfinite(float(until)):
             first = first or (phase, kind)
             if np.isfinite(since):

@@ -10,8 +10,8 @@ import socket
 import statistics
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,6 +25,8 @@ PACKAGES: Final = Path(__file__).parents[2] / ".venv" / "frameworks"
 RANKS: Final = 2
 SETTLED: Final = 3
 """Iterations at the beginning of each half that are not compared: compilation, and the change itself."""
+SOMETIMES: Final = {"gc"}
+"""Phases that are not in every iteration, and of no framework's."""
 _MEANS_NOTHING: Final = re.compile(
     r"0x[0-9a-f]+|\d+(?:\.\d+)?"  # times, pids, addresses
     r"|\[rank.\]:?"  # which of them comes first
@@ -104,6 +106,21 @@ class Rank:
         explained = sum(sum(self.exclusive(one).values()) for one in found)
         return explained / (sum(one.end_ns - one.begin_ns for one in found) / 1e9)
 
+    def iteration(self, window: Window) -> dict[str, object]:
+        """Of one iteration its seconds, and the exclusive seconds and spans of each phase."""
+        counts = self._counts(window)
+        return {
+            "seconds": (window.end_ns - window.begin_ns) / 1e9,
+            "phases": {
+                f"{phase} {kind}": {"seconds": own, "spans": counts[phase, kind]}
+                for (phase, kind), own in sorted(self.exclusive(window).items())
+                if phase not in SOMETIMES
+            },
+        }
+
+    def _counts(self, window: Window) -> Counter[tuple[str, str]]:
+        return Counter((name, wire.Kind(span.kind).name.lower()) for *_, name, span in self._spans(window))
+
     def compute(self, window: Window) -> dict[str, float]:
         """Exclusive seconds of each phase of compute in the median iteration."""
         found: dict[str, list[float]] = defaultdict(list)
@@ -112,6 +129,13 @@ class Rank:
                 if kind == "compute":
                     found[phase].append(own)
         return {phase: statistics.median(each) for phase, each in found.items()}
+
+
+def shortest(ranks: Sequence[Rank], window: Callable[[Rank], Window]) -> list[Window]:
+    """Of each rank the iteration of a half that took all of them least, as machines have other work."""
+    of_ranks = [rank.each(window(rank)) for rank in ranks]
+    together = zip(*of_ranks, strict=True)
+    return list(min(together, key=lambda step: max(one.end_ns - one.begin_ns for one in step)))
 
 
 class Job(NamedTuple):

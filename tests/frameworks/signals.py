@@ -8,10 +8,7 @@ from statistics import median_low
 
 from argus_core import wire
 
-from .measured import Rank
-
-_SOMETIMES = {"gc"}
-"""Not in every iteration, and of no framework's."""
+from .measured import SOMETIMES, Rank
 
 
 def signals(ranks: Sequence[Rank]) -> list[dict[str, object]]:
@@ -37,7 +34,7 @@ def _in_the_median_iteration(rank: Rank) -> Counter[tuple[str, str, str]]:
     counted = Counter(
         (phase, wire.Kind(span.kind).name.lower(), group, span.step)
         for phase, group, span in rank.said.spans
-        if span.step in steps and phase not in _SOMETIMES
+        if span.step in steps and phase not in SOMETIMES
     )
     kinds = {key[:3] for key in counted}
     often = Counter({key: median_low([counted[*key, step] for step in steps]) for key in kinds})

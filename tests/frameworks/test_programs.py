@@ -15,7 +15,20 @@ from typing import NamedTuple
 import pytest
 from tools.generate_frameworks import FIGURES as RECORDED
 
-from .measured import PACKAGES, Job, Rank, by_deepspeed, by_environment, by_itself, by_torchrun, run
+from argus_core import wire
+
+from .measured import (
+    PACKAGES,
+    Job,
+    Rank,
+    Window,
+    by_deepspeed,
+    by_environment,
+    by_itself,
+    by_torchrun,
+    run,
+    shortest,
+)
 from .signals import signals
 
 pytest.importorskip("torch")
@@ -176,6 +189,9 @@ def test_program(program: Program, tmp_path: Path) -> None:
         "layers": " ".join(sorted({kind for kind, _ in job.ranks[0].said.layers})),
         "units": " ".join(sorted(job.ranks[0].said.work)),
         "signals": signals(job.ranks),
+        "layout": [layout(rank) for rank in job.ranks],
+        "even": half(job, lambda rank: rank.even),
+        "uneven": half(job, lambda rank: rank.uneven),
     }
     if folder := os.environ.get("FIGURES"):
         about = {"name": program.name, "order": PROGRAMS.index(program), "what": program.what}
@@ -194,6 +210,23 @@ def test_program(program: Program, tmp_path: Path) -> None:
             "what the hooks send has changed: `make frameworks` records it anew"
         )
     assert not [reason for rank in job.ranks for _, reason in rank.said.channels if "hook" in reason]
+
+
+def layout(rank: Rank) -> dict[str, object]:
+    """Where it says that it stands: its coordinate and the size of each dimension, and its role."""
+    hello = rank.said.hellos[-1]
+    sizes = {name: getattr(hello, f"{name}_size") for name in ("dp", "tp", "pp", "ep")}
+    return {
+        "sizes": {name: size for name, size in sizes.items() if size >= 0},
+        "coordinates": {name: getattr(hello, name) for name, size in sizes.items() if size >= 0},
+        "role": wire.decode_text(hello.role),
+    }
+
+
+def half(job: Job, window: Callable[[Rank], Window]) -> list[dict[str, object]]:
+    """The shortest iteration of a half, by rank."""
+    one = shortest(job.ranks, window)
+    return [rank.iteration(own) for rank, own in zip(job.ranks, one, strict=True)]
 
 
 def iterations(rank: Rank) -> tuple[int, int]:

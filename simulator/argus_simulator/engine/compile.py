@@ -179,32 +179,32 @@ class _Compiler:
 
     def _spans(self) -> tuple[NDArray[np.void], Ints, Ints, Ints, tuple[str, ...], Ints, Ints]:
         texts = _Table()
-        after: list[int] = []
+        after: list[tuple[int, ...]] = []
         within: list[int] = []
         first: list[int] = []
-        last: list[int] = []
+        last: list[tuple[int, ...]] = []
         ends: list[int] = []
         values: list[tuple[int, int, int, int, int]] = []
         for rank, schedule in enumerate(self.schedules):
             first.append(rank)
-            last.append(rank)
+            last.append((rank,))
             values.append((texts.id("data") + 1, 0, wire.Kind.HOST, wire.Source.HOST, 0))
-            after.append(-1)
+            after.append(())
             within.append(-1)
             begin = len(values)
             for marked in schedule.marked:
-                after.append(self.node_at[rank][marked.after] if marked.after >= 0 else -1)
+                after.append(tuple(self.node_at[rank][node] for node in marked.after))
                 outer = [
                     begin + number
                     for number, other in enumerate(schedule.marked)
                     if not (marked.apart or other.apart)
-                    and other.after < 0
+                    and not other.after
                     and other.first < marked.first
                     and marked.last <= other.last
                 ]
                 within.append(outer[0] if outer else -1)
                 first.append(self.node_at[rank][marked.first])
-                last.append(self.node_at[rank][marked.last])
+                last.append(tuple(self.node_at[rank][node] for node in (marked.last, *marked.until)))
                 group = texts.id(marked.group) + 1 if marked.group else 0
                 values.append(
                     (
@@ -222,9 +222,15 @@ class _Compiler:
         ):
             spans[field] = column
         return (
-            spans, np.array(first, np.intp), np.array(last, np.intp), np.array(ends, np.intp), texts.texts,
-            np.array(after, np.intp), np.array(within, np.intp),
+            spans, np.array(first, np.intp), _padded(last), np.array(ends, np.intp), texts.texts,
+            _padded(after), np.array(within, np.intp),
         )  # fmt: skip
+
+
+def _padded(rows: Sequence[tuple[int, ...]]) -> Ints:
+    """As long as the longest, by repeating the first; of nothing -1."""
+    width = max(1, *map(len, rows))
+    return np.array([row + (row[:1] or (-1,)) * (width - len(row)) for row in rows], np.intp)
 
 
 class _Table:

@@ -44,7 +44,17 @@ PauseKind = Literal["silent", "gc", "compile"]
 ActivityName = Literal["warmup", "checkpoint", "evaluation", "compile", "train"]
 
 _DUTY: Final = frozenset(
-    ("mechanism", "ranks", "where", "onset_step", "end_step", "period_steps", "active_steps", "chance")
+    (
+        "mechanism",
+        "ranks",
+        "where",
+        "onset_step",
+        "end_step",
+        "period_steps",
+        "active_steps",
+        "chance",
+        "counters",
+    )
 )
 KEYS: Final[dict[str, frozenset[str]]] = {
     "kernels": frozenset(("factor", "kernels", "phases", "share", "scatter")),
@@ -68,6 +78,9 @@ KEYS: Final[dict[str, frozenset[str]]] = {
     "channel": frozenset(("channel", "reason")),
 }
 """Keys that a mechanism understands, beside those of the duty cycle."""
+
+
+Counters = Literal["", "thermal", "power-brake", "xid-63", "xid-79"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +112,10 @@ class Fault:
     channel: Literal["phases", "kernels", "stacks"] = setting("kernels", "channel: which one is lost")
     reason: str = setting("", "channel: why, as the producer says it")
     frames: str = setting("", "call stack of the main thread meanwhile, outermost first, separated by ;")
+    counters: Counters = setting(
+        "", "what dcgm-exporter shows of the ranks' GPUs: thermal or power-brake (a clock lower by `factor`, "
+        "and why), xid-63, xid-79; empty: nothing of any GPU"
+    )  # fmt: skip
     onset_step: int = setting(0, "first step of the fault")
     end_step: int | None = setting(None, "first healthy step again; none: it stays")
     period_steps: int = setting(1, "length of the duty cycle in steps")

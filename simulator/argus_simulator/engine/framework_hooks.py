@@ -1,10 +1,8 @@
-"""What the hooks of a real framework send, by the shape of the job.
-
-Recorded from real programs on two ranks (tests/frameworks: DDP; megatron-core's GPTModel with tp, pp, ep).
-"""
+"""What the hooks of a real framework send, by the shape of the job. How that is known: contract.yaml."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,6 +22,15 @@ class FrameworkHooks:
             empty: nobody knows.
         sharded: each rank holds a part of every layer, which is gathered for each pass; tensor-parallel
             collectives are DTensor's, of which the forward's waits are told and the backward's are not.
+        tensor_backward: phase of a tensor-parallel collective of the backward, where Python waits for what it
+            has called before.
+        experts: operations that bring tokens to their experts, and back.
+        transfers: phase of the wait for transfers between stages, by what is waited for together; the
+            computation waits for what it sends, too. Empty: `send` and `recv` of each direction, as Megatron
+            calls them.
+        fused: phase of a send that travels together with a receive, where that has one of its own.
+        finished: phases after the gradients' in which nothing is to do where the job has no such group.
+        norm: of gradients, reduced over all ranks.
     """
 
     name: str
@@ -31,6 +38,12 @@ class FrameworkHooks:
     operations: Mapping[str, str]
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sharded: bool = False
+    tensor_backward: str = ""
+    experts: tuple[str, str] = ("send-recv", "send-recv")
+    transfers: str = ""
+    fused: str = ""
+    finished: tuple[str, ...] = ()
+    norm: bool = False
 
 
 _TORCH_OPERATIONS: Final = {
@@ -39,17 +52,35 @@ _TORCH_OPERATIONS: Final = {
     "reduce-scatter": "reduce_scatter_tensor",
     "send-recv": "all_to_all_single",
 }
+_MEGATRON: Final = FrameworkHooks(
+    "megatron",
+    "dp-grads-sync",
+    _TORCH_OPERATIONS,
+    tensor_backward="all_reduce-wait",
+    norm=True,
+    finished=("tp-grads-allreduce", "pp-embedding-grads-allreduce", "pp-embedder-grads-allreduce"),
+)
 FRAMEWORKS: Final = {
     hooks.name: hooks
     for hooks in (
         FrameworkHooks("ddp", "dp-allreduce", _TORCH_OPERATIONS),
-        FrameworkHooks("megatron", "dp-grads-sync", _TORCH_OPERATIONS),
+        _MEGATRON,
+        dataclasses.replace(_MEGATRON, name="megatron-allgather", experts=("all-gather", "reduce-scatter")),
         FrameworkHooks(
             "fsdp2",
             "dp-reduce-scatter",
             {"all-gather": "all_gather_single", "reduce-scatter": "reduce_scatter_single"},
             {"backward": ("dp", "tp"), "functional-wait": ()},
             sharded=True,
+            norm=True,
+        ),
+        FrameworkHooks(
+            "pipelining",
+            "dp-allreduce",
+            _TORCH_OPERATIONS,
+            {"batch_isend_irecv-wait": ("pp",), "work-wait": ()},
+            transfers="batch_isend_irecv-wait",
+            fused="work-wait",
         ),
     )
 }

@@ -256,9 +256,11 @@ class Job:
         begins = times.arrival.copy()
         begins[plan.row_node] = np.where(plan.present[:, 0], row_starts[:, 0], times.arrival[plan.row_node])
         begins[: len(begun)] = begun
-        span_start, span_end = begins[plan.span_first], times.end[plan.span_last]
-        waits = plan.span_after >= 0
-        span_start[waits] = np.maximum(span_start, times.end[plan.span_after])[waits]
+        span_start, span_end = begins[plan.span_first], times.end[plan.span_last].max(axis=1)
+        # A wait begins when the stream has come there, and the host; what it waits for may begin later still.
+        waits = plan.span_after[:, 0] >= 0
+        came = np.maximum(times.end[plan.span_after].max(axis=1), times.host[plan.span_first])
+        span_start[waits] = came[waits]
         span_end = np.maximum(span_start, span_end)
         complete, span_ends = _kept(np.isfinite(span_end), plan.span_ends)
         spans = plan.spans.copy() if complete is None else plan.spans[complete].copy()

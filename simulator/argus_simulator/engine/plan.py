@@ -100,9 +100,10 @@ class Plan:
     spans: NDArray[np.void]
     span_first: Ints
     span_last: Ints
+    """Nodes with whose ends a span ends, shape (spans, width), padded with the first."""
     span_ends: Ints
     span_texts: tuple[str, ...]
     span_after: Ints
-    """Node after whose end a span begins at the earliest; -1: none."""
+    """Nodes after whose ends a wait begins, shape (spans, width), padded with the first; -1: no wait."""
     span_within: Ints
     """The span that a span lies in; -1: none."""

@@ -20,7 +20,6 @@ Role = Literal["compute", "collective", "send", "recv", "copy"]
 
 # Durations of a healthy operation in units of an attention block's forward pass.
 _ATTENTION, _MLP, _ROUTER, _EXPERTS = 1.0, 1.1, 0.15, 1.0
-_BACKWARD: Final = 2.0
 _OPTIMIZER_OF_LAYER, _COPY = 2.2, 1.5
 _TENSOR_BODY, _EXPERT_BODY, _PIPELINE_BODY = 0.12, 0.12, 0.2
 _GRADIENT_BODY_OF_LAYER, _WORLD_BODY = 3.0, 0.02
@@ -73,8 +72,10 @@ class Marked:
     microbatch: int
     group: str
     """What the producer says of the process group: a dimension, or nothing."""
-    after: int = -1
-    """It begins when this node has ended, if that is later: the stream waits there. -1: no node."""
+    after: tuple[int, ...] = ()
+    """It is a wait, and begins when these nodes have ended: then the stream has come there."""
+    until: tuple[int, ...] = ()
+    """It ends with these nodes, if one of them is later than the last."""
     apart: bool = False
     """On a stream of its own: no part of the pass in which it is called."""
 
@@ -97,22 +98,53 @@ def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list
     return order + [("backward", index) for index in range(microbatches - warmup, microbatches)]
 
 
-class RankSchedule:
-    """The step of one rank: `nodes` in order of launch, and the `marked` phases."""
+class _Launched:
+    """`nodes` in order of launch, and the `marked` phases."""
 
-    def __init__(self, topology: Topology, rank: int, model: ModelSettings, extras: Extras) -> None:
-        self.topology, self.rank, self.model, self.extras = topology, rank, model, extras
+    def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.marked: list[Marked] = []
-        self.stage = topology.coordinates(rank)["pp"]
         self._last: tuple[int, ...] = ()
+        """What the stream of the computation waits for next."""
+
+    def _add(self, node: Node) -> int:
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def _last_compute(self) -> int:
+        return max(index for index, node in enumerate(self.nodes) if node.role == "compute")
+
+    def _wait(self, phase: str, node: int, microbatch: int = -1, *, empty: bool = False) -> None:
+        """The stream of the computation waits for a node, once it has come there; `empty`: it has ended."""
+        after = (node,) if empty else self._last
+        self.marked.append(Marked(phase, wire.Kind.COMM, node, node, microbatch, "", after))
+
+    def _mark(
+        self, phase: str, kind: wire.Kind, first: int, last: int | None = None, microbatch: int = -1,
+        group: str = "", apart: bool = False, until: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        last = len(self.nodes) - 1 if last is None else last
+        self.marked.append(Marked(phase, kind, first, last, microbatch, group, until=until, apart=apart))
+
+
+class RankSchedule(_Launched):
+    """The step of one rank."""
+
+    def __init__(self, topology: Topology, rank: int, model: ModelSettings, extras: Extras) -> None:
+        super().__init__()
+        self.topology, self.rank, self.model, self.extras = topology, rank, model, extras
+        self.stage = topology.coordinates(rank)["pp"]
         self._gradients: list[int] = []
         self._numbers: dict[tuple[str, str], int] = {}
         self._hooks = framework_hooks(topology, model.framework)
         self._in_turn = extras.serial or not model.overlap
         self._unsharded: tuple[int, ...] = ()
         """What must have ended before the next layer's parameters are gathered: it frees their memory."""
+        self._gathered: list[int] = []
+        """Parameters of the layer that comes next."""
         self._scattered: tuple[int, ...] = ()
+        self._transferred: list[int] = []
+        """Sent and received, and not yet waited for."""
         self._build()
 
     def _build(self) -> None:
@@ -122,35 +154,56 @@ class RankSchedule:
         order = one_forward_one_backward(self.stage, stages, self.model.microbatches)
         if self.extras.forward_only:
             order = [("forward", index) for index in range(self.model.microbatches)]
+        # Transfers of the 1F1B part are called two at a time; before and after it each alone.
+        fused = {"forward", "backward"} if stages - 1 - self.stage < self.model.microbatches else set()
+        sent = ""
         for position, (direction, microbatch) in enumerate(order):
             towards = 1 if direction == "forward" else -1
+            together = {order[position - 1][0], direction} == fused if position else False
+            if sent and not together:
+                self._waits_for_transfer(sent)
             if 0 <= self.stage - towards < stages:
                 self._transfer(f"{direction}-recv", -towards, microbatch)
+                both = f"{sent}-{direction}-recv" if sent and together else f"{direction}-recv"
+                self._waits_for_transfer(both, microbatch)
+            sent = ""
             self._pass(direction, microbatch, last=position == len(order) - 1)
             if 0 <= self.stage + towards < stages:
-                self._transfer(f"{direction}-send", towards, microbatch)
+                sent = f"{direction}-send"
+                self._transfer(sent, towards, microbatch)
+        if sent:
+            self._waits_for_transfer(sent)
         if self.extras.forward_only:
             return
-        if self._gradients:
-            self._wait(self._hooks.gradients, self._gradients[-1])
-        self._last = (*self._last, *self._gradients)
-        if topology.ranks > topology.dp or self._hooks.sharded:  # the norm of all gradients
+        self._finish_gradients()
+        if self._hooks.norm:
             self._collective("all-reduce", "world", _WORLD_BODY)
         begin = len(self.nodes)
         layers = self.model.layers
-        self._compute(transformer.OPTIMIZER, _OPTIMIZER_OF_LAYER * layers, "optimizer")
+        self._compute(transformer.OPTIMIZER, _OPTIMIZER_OF_LAYER * layers * self.model.optimizer, "optimizer")
         self._mark("optimizer", wire.Kind.COMPUTE, begin)
         if topology.ep > 1:
             self._collective("all-gather", "edp", _GRADIENT_BODY_OF_LAYER * _EXPERT_GRADIENTS * layers / 2)
+
+    def _finish_gradients(self) -> None:
+        if self._gradients:
+            self._wait(self._hooks.gradients, self._gradients[-1])
+        elif self._hooks.finished:
+            self._wait(self._hooks.gradients, self._last_compute(), empty=True)
+        self._last = (*self._last, *self._gradients)
+        for phase in self._hooks.finished:
+            self._wait(phase, self._gradients[-1] if self._gradients else self._last_compute(), empty=True)
 
     # -- one microbatch through this stage ------------------------------------------------------------------
 
     def _pass(self, direction: str, microbatch: int, *, last: bool) -> None:
         begin = len(self.nodes)
-        layers = range(self.model.layers)
-        for layer in layers if direction == "forward" else reversed(layers):
+        layers = list(range(self.model.layers))
+        if direction == "backward":
+            layers.reverse()
+        for layer in layers:
             if self._hooks.sharded:
-                self._unshard(microbatch)
+                self._unshard(microbatch, more=layer != layers[-1])
             if direction == "forward":
                 self._attention(direction, microbatch, layer)
                 self._feed_forward(direction, microbatch, layer)
@@ -159,10 +212,15 @@ class RankSchedule:
                 self._attention(direction, microbatch, layer)
             if self._hooks.sharded and direction == "backward":
                 self._scatter(microbatch)
-            elif last and direction == "backward":
+            elif last and direction == "backward" and not self._in_turn:
+                self._exchange_gradients()
+        if self._in_turn and last and direction == "backward" and not self._hooks.sharded:
+            for _ in layers:
                 self._exchange_gradients()
         first = next(index for index in range(begin, len(self.nodes)) if self.nodes[index].role == "compute")
-        self._mark(direction, wire.Kind.COMPUTE, first, self._last_compute(), microbatch)
+        # What autograd waits for in C++ is part of the backward, also after its last kernel.
+        until = self._last if self._hooks.sharded and direction == "backward" else ()
+        self._mark(direction, wire.Kind.COMPUTE, first, self._last_compute(), microbatch, until=until)
 
     def _attention(self, direction: str, microbatch: int, layer: int) -> None:
         forward = direction == "forward"
@@ -171,7 +229,7 @@ class RankSchedule:
         if self.extras.minority_share > 0:
             body = (_ATTENTION + _MLP) * self.extras.minority_share
             self._block(transformer.MINORITY, body, "attention", direction, microbatch, layer)
-        self._collective("all-reduce", "tp", _TENSOR_BODY, microbatch, seen=self._sees_tensor(direction))
+        self._tensor(direction, microbatch)
 
     def _feed_forward(self, direction: str, microbatch: int, layer: int) -> None:
         forward = direction == "forward"
@@ -181,26 +239,31 @@ class RankSchedule:
         else:
             router = transformer.ROUTER if forward else transformer.ROUTER_BACKWARD
             self._block(router, _ROUTER, "router", direction, microbatch, layer)
-            self._collective("send-recv", "ep", _EXPERT_BODY, microbatch, name="dispatch")
+            there, back = self._hooks.experts
+            self._collective(there, "ep", _EXPERT_BODY, microbatch, name="dispatch")
             block = transformer.EXPERTS if forward else transformer.EXPERTS_BACKWARD
             self._block(block, _EXPERTS, "mlp", direction, microbatch, layer)
-            self._collective("send-recv", "ep", _EXPERT_BODY, microbatch, name="combine")
-        self._collective("all-reduce", "tp", _TENSOR_BODY, microbatch, seen=self._sees_tensor(direction))
+            self._collective(back, "ep", _EXPERT_BODY, microbatch, name="combine")
+        self._tensor(direction, microbatch)
 
     def _block(
         self, block: transformer.Block, body: float, part: str, direction: str, microbatch: int, layer: int
     ) -> None:
-        body *= 1.0 if direction == "forward" else _BACKWARD
+        body *= 1.0 if direction == "forward" else self.model.backward
         if self._gradients and not self._in_turn:
             body *= _BESIDE_TRANSFERS
         self._compute(block, body, f"{part}-{direction}", microbatch, layer)
 
-    def _sees_tensor(self, direction: str) -> bool:
-        """Whether hooks see tensor-parallel collectives: DTensor's backward calls them in C++."""
-        return not self._hooks.sharded or direction == "forward"
+    def _tensor(self, direction: str, microbatch: int) -> None:
+        """A tensor-parallel all-reduce. Hooks do not see those that DTensor's backward calls in C++."""
+        backward = direction == "backward"
+        self._collective(
+            "all-reduce", "tp", _TENSOR_BODY, microbatch, seen=not (backward and self._hooks.sharded),
+            told=self._hooks.tensor_backward if backward else "",
+        )  # fmt: skip
 
     def _exchange_gradients(self) -> None:
-        """The gradients of one layer, while the backward pass of the layers before it goes on."""
+        """The gradients of one layer, while the backward pass of the layers before it goes on, or later."""
         needs = self._last
         found: list[int] = []
         if self.topology.ep > 1:
@@ -211,15 +274,22 @@ class RankSchedule:
         body = _GRADIENT_BODY_OF_LAYER * (1 - _EXPERT_GRADIENTS if self.topology.ep > 1 else 1)
         found += self._collective("all-reduce", "dp", body, needs=needs)
         self._gradients += found
-        if self._in_turn:
-            self._last = (*self._last, *found)
 
-    def _unshard(self, microbatch: int) -> None:
-        """The parameters of a layer are gathered while the layer before is computed, as memory allows."""
-        needs = self._last if self._in_turn else self._unsharded
-        found = self._collective("all-gather", "dp", _PARAMETERS_OF_LAYER, microbatch, needs=needs)
+    def _unshard(self, microbatch: int, *, more: bool) -> None:
+        """Wait for the parameters of a layer. Those of the next are gathered while it is computed.
+
+        They are called for before the gradients of this one are scattered: the wait for these is in no span.
+        """
+        found = self._gathered or self._gather(microbatch)
+        if not found:
+            return
         self._wait("dp-unshard-wait", found[-1], microbatch)
         self._last = self._unsharded = (*self._last, *found)
+        self._gathered = self._gather(microbatch) if more and not self._in_turn else []
+
+    def _gather(self, microbatch: int) -> list[int]:
+        needs = self._last if self._in_turn else self._unsharded
+        return self._collective("all-gather", "dp", _PARAMETERS_OF_LAYER, microbatch, needs=needs)
 
     def _scatter(self, microbatch: int) -> None:
         """The gradients of a layer are scattered; the computation waits for those of the layer before."""
@@ -238,12 +308,13 @@ class RankSchedule:
 
     def _collective(
         self, operation: str, dimension: str, body: float, microbatch: int = -1, *,
-        name: str = "", needs: tuple[int, ...] | None = None, seen: bool = True,
+        name: str = "", needs: tuple[int, ...] | None = None, seen: bool = True, told: str = "",
     ) -> list[int]:  # fmt: skip
         """Nothing in a group of one. With `needs` the computation goes on meanwhile.
 
         Args:
             seen: by hooks, where the computation waits for it.
+            told: the phase, where it is not that of the operation.
         """
         if len(self.topology.members(self.rank, dimension)) < 2:
             return []
@@ -258,7 +329,7 @@ class RankSchedule:
                 self._last if needs is None else needs, (group, phase, number), dimension,
             )
         )  # fmt: skip
-        told = self._hooks.operations.get(operation)
+        told = told or self._hooks.operations.get(operation, "")
         if not told and seen:  # functional
             self._wait("functional-wait", position, microbatch)
         elif told and (needs is None or self._hooks.sharded):
@@ -271,7 +342,7 @@ class RankSchedule:
         return [position]
 
     def _transfer(self, phase: str, stages: int, microbatch: int) -> None:
-        """Half of a transfer with the rank `stages` further on; computation waits for what it receives."""
+        """Half of a transfer with the rank `stages` further on."""
         direction, _, half = phase.partition("-")
         at = self.topology.coordinates(self.rank)
         other = self.topology.rank_at({**at, "pp": at["pp"] + stages})
@@ -282,28 +353,13 @@ class RankSchedule:
             _PIPELINE_BODY * self.model.communication, phase, f"pp-{phase}", microbatch,
             () if receives else self._last, (pair, direction, microbatch), "pp",
         )  # fmt: skip
-        position = self._add(node)
-        if receives:
-            self._wait(f"pp-{phase}", position, microbatch)
-            self._last = (*self._last, position)
+        self._transferred.append(self._add(node))
 
-    def _add(self, node: Node) -> int:
-        self.nodes.append(node)
-        return len(self.nodes) - 1
-
-    def _last_compute(self) -> int:
-        return max(index for index, node in enumerate(self.nodes) if node.role == "compute")
-
-    def _wait(self, phase: str, node: int, microbatch: int = -1) -> None:
-        """The stream of the computation waits for a node, once it has come there."""
-        computed = [index for index, one in enumerate(self.nodes) if one.role == "compute"]
-        self.marked.append(
-            Marked(phase, wire.Kind.COMM, node, node, microbatch, "", computed[-1] if computed else -1)
-        )
-
-    def _mark(
-        self, phase: str, kind: wire.Kind, first: int, last: int | None = None, microbatch: int = -1,
-        group: str = "", apart: bool = False,
-    ) -> None:  # fmt: skip
-        until = len(self.nodes) - 1 if last is None else last
-        self.marked.append(Marked(phase, kind, first, until, microbatch, group, apart=apart))
+    def _waits_for_transfer(self, phase: str, microbatch: int = -1) -> None:
+        """The computation waits for what was sent and received since it last did."""
+        *_, last = self._transferred
+        self._wait(self._hooks.transfers or f"pp-{phase}", last, microbatch)
+        if self._hooks.fused and len(self._transferred) > 1:
+            self._wait(self._hooks.fused, last, microbatch, empty=True)
+        self._last = (*self._last, *self._transferred)
+        self._transferred.clear()

@@ -24,14 +24,20 @@ class ModelSettings:
         "or kernels (and kernels)"
     )  # fmt: skip
 
-    framework: str = setting("", "ddp, megatron or fsdp2; empty: ddp where there is dp alone, else megatron")
+    framework: str = setting(
+        "", f"{', '.join(FRAMEWORKS)}; empty: ddp where there is dp alone, else megatron"
+    )
+    backward: float = setting(2.0, "length of a backward pass, as a multiple of the forward")
+    optimizer: float = setting(1.0, "length of the optimizer's step, as a multiple of the usual")
 
     def __post_init__(self) -> None:
         if self.framework and self.framework not in FRAMEWORKS:
             raise ValueError(f"framework is {self.framework!r}; allowed: {', '.join(FRAMEWORKS)}")
         _in("microbatches", self.microbatches, 1, 64)
         _in("layers", self.layers, 1, 16)
-        _in("communication", self.communication, 0.01, 100)
+        _in("communication", self.communication, 0.001, 100)
+        _in("backward", self.backward, 0.1, 10)
+        _in("optimizer", self.optimizer, 0.01, 100)
         _in("loader_share", self.loader_share, 0, 0.9)
         if self.signals not in SIGNALS:
             raise ValueError(f"signals is {self.signals!r}; allowed: {', '.join(SIGNALS)}")

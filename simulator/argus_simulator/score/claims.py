@@ -46,6 +46,11 @@ class Claim:
     labels: Mapping[str, str]
 
     @property
+    def suspects(self) -> bool:
+        """Whether it says that the culprit is one of them, and not which."""
+        return self.group and bool(self.labels.get("set"))
+
+    @property
     def about_training(self) -> bool:
         return self.alert not in ABOUT_ARGUS
 

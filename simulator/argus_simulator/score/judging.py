@@ -31,6 +31,8 @@ class Judgement:
         alerts: how many alerts those were, not grouped.
         healthy_hours: job-hours in which every accusation is false.
         said: everything that the interval's alerts said.
+        alone: whom alerts above info name, but as members of a set of suspects; None: not known.
+        sets: the sets of suspects that alerts above info name.
     """
 
     detected: bool | None
@@ -48,6 +50,8 @@ class Judgement:
     alerts: int
     healthy_hours: float
     said: tuple[str, ...]
+    alone: tuple[int, ...] | None = None
+    sets: tuple[tuple[int, ...], ...] = ()
 
     def after(self, healthy: Judgement) -> Judgement:
         """With what was falsely said in a healthy run before."""
@@ -101,6 +105,8 @@ def judge(truth: Truth, timeline: JobTimeline, claims: Iterable[Claim], pace: Pa
         alerts=len(false),
         healthy_hours=max(0.0, onset - timeline.start) / 3600,
         said=sentences(about if truth.control else during),
+        alone=tuple(sorted(_ranks(claim for claim in loud if not claim.suspects))),
+        sets=tuple(sorted({tuple(sorted(claim.ranks)) for claim in loud if claim.suspects})),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,13 +97,17 @@ class Result:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Result:
-        """Inverse of `as_dict`.
+        """Inverse of `as_dict`; what was not known when it was written has its default.
 
         Raises:
             TypeError, KeyError: of another version.
         """
         content = {name: _tuples(value) for name, value in content.items()}
-        judged = {name: content.pop(name) for name in Judgement.__dataclass_fields__}
+        judged = {
+            name: content.pop(name)
+            for name, field in Judgement.__dataclass_fields__.items()
+            if name in content or field.default is MISSING
+        }
         return cls(**content, judgement=Judgement(**judged))
 
 

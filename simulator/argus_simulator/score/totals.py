@@ -56,6 +56,12 @@ class Totals:
     """Rows where that error is at most 0.05 of the wall time."""
     f1: float | None
     """Of precision and recall of ranks, over the rows with culprits."""
+    set_recall: Share
+    """Recall where a culprit that is named only as one of n suspects counts 1/n."""
+    named_alone: Share
+    """Rows with culprits of which each is named, and not only as one of several suspects."""
+    set_sizes: tuple[int, ...]
+    """Of each row in which a culprit is named, the size of the smallest set that does; alone is 1."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,37 @@ def totals(results: Iterable[Result]) -> Totals:
         cost_error_p50=statistics.median(errors) if errors else None,
         cost_within=_share([error <= COST_ERROR for error in errors]),
         f1=f1([(row.judgement.named, row.expected) for row in culprits]),
+        set_recall=_share([_set_recall(row) for row in rows]),
+        named_alone=_share(
+            [
+                set(row.expected) <= set(row.judgement.alone)
+                for row in culprits
+                if row.judgement.alone is not None
+            ]
+        ),
+        set_sizes=tuple(size for row in culprits if (size := _set_size(row))),
     )
+
+
+def _set_recall(row: Result) -> float | None:
+    judged = row.judgement
+    if not row.expected or judged.alone is None:
+        return judged.recall
+    return statistics.mean(
+        1.0
+        if rank in judged.alone
+        else max((1 / len(suspects) for suspects in judged.sets if rank in suspects), default=0.0)
+        for rank in row.expected
+    )
+
+
+def _set_size(row: Result) -> int | None:
+    judged = row.judgement
+    if judged.alone is None:
+        return None
+    if set(judged.alone) & set(row.expected):
+        return 1
+    return min((len(suspects) for suspects in judged.sets if set(suspects) & set(row.expected)), default=None)
 
 
 def f1(pairs: Iterable[tuple[Iterable[int], Iterable[int]]]) -> float | None:

@@ -65,6 +65,30 @@ def test_a_job_that_hangs_is_there_until_its_end():
     assert history.end_ms - history.begin_ms == 30_000
 
 
+def test_hardware_counters_say_what_the_fault_does_to_the_gpu():
+    """The slow rank's clock is lower by the fault's factor from its onset on, and its reason is there."""
+    throttled = load_scenario("faults/gpu-throttle", topology="dense", seed=1).compressed(0.5)
+    [(name, fault)] = throttled.faults.items()
+    [slow] = fault.ranks
+    throttled = dataclasses.replace(throttled, faults={name: dataclasses.replace(fault, onset_step=30)})
+    history = record(throttled, "a", BEGIN_NS, 1000.0, steps=80)
+    infos = named(history, "argus_rank_info")
+    gpus = {labels["gpu_uuid"]: int(labels["rank"]) for labels, _ in infos}
+    for labels, values in named(history, "DCGM_FI_DEV_SM_CLOCK"):
+        lowest = 1980 / fault.factor if gpus[labels["UUID"]] == slow else 1980
+        assert (values[0], values[-1]) == (1980, round(lowest))
+    reasons = {
+        gpus[labels["UUID"]]: values[-1]
+        for labels, values in named(history, "DCGM_FI_DEV_CLOCKS_EVENT_REASONS")
+    }
+    assert reasons == {rank: 64.0 if rank == slow else 0.0 for rank in range(16)}
+
+
+def test_without_counters_nobody_asks_the_hardware():
+    """As on a site without dcgm-exporter."""
+    assert named(record(SCENARIO, "a", BEGIN_NS, 40.0), "DCGM_FI_DEV_SM_CLOCK") == []
+
+
 def test_a_job_has_the_model_that_it_is_given():
     """By which it is compared with its past."""
     history = record(SCENARIO, "a", BEGIN_NS, 40.0, model="m")

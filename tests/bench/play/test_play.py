@@ -47,7 +47,7 @@ def test_a_slow_rank_is_injected_found_and_scored(tmp_path: Path, capsys: pytest
     assert main(arguments) == 0
     *said, last = capsys.readouterr().out.strip().splitlines()
     score = json.loads(last)
-    assert (score["detection"], score["rank_precision"], score["rank_recall"]) == (1, 1, 1)
+    assert (score["detection"], score["precision"], score["recall"]) == (1, 1, 1)
     [row] = score["rows"]
     assert (row["named"], row["accusations"]) == ([2], [])
     assert 0 < row["seconds"] <= 90

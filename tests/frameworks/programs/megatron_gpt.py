@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from own import SGD, STEPS, Rows, collate, forever, job, work
+from own import FETCH_S, SGD, STEPS, Rows, collate, forever, job, work
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
@@ -54,6 +54,7 @@ from megatron.core.distributed import (  # noqa: E402
 )
 from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.optimizer.clip_grads import get_grad_norm_fp32  # noqa: E402
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
 from megatron.core.timers import Timers  # noqa: E402
 from megatron.core.transformer.mlp import MLP  # noqa: E402
@@ -146,6 +147,8 @@ def forward_step(batches: Iterator[torch.Tensor], model: Any) -> tuple[torch.Ten
 
 
 class Tokens(Rows):
+    fetch_s = FETCH_S / MICRO_BATCHES
+
     def __init__(self) -> None:
         super().__init__(160)
         generator = torch.Generator().manual_seed(job.rank if what == "ep" else 0)
@@ -168,6 +171,7 @@ for _ in range(STEPS):
         )
     for parameter in net.parameters():
         parameter.grad = parameter.main_grad
+    get_grad_norm_fp32([parameter.grad for parameter in net.parameters()])  # over all ranks
     optimizer.step()
     optimizer.zero_grad()
     job.stepped()

@@ -124,6 +124,8 @@ class SGD(torch.optim.SGD):
 class Rows(torch.utils.data.Dataset[Tensor]):
     """Rows of another seed on each rank; a fetch takes its time."""
 
+    fetch_s = FETCH_S
+
     def __init__(self, rows: int) -> None:
         generator = torch.Generator().manual_seed(job.rank)
         self.rows = torch.randn(rows, WIDTH, generator=generator)
@@ -133,7 +135,7 @@ class Rows(torch.utils.data.Dataset[Tensor]):
 
     def __getitems__(self, indices: list[int]) -> list[Tensor]:
         with job.timed("fetch"):
-            busy(FETCH_S)
+            busy(self.fetch_s)
             return [self.rows[index] for index in indices]
 
 

@@ -49,10 +49,13 @@ def said(
 
 
 GROUPS = {"tp:dp0.pp0": frozenset({0, 1, 2, 3})}
+SETS = {"dp.tp:pp0": frozenset({0, 1, 2, 3})}
 
 
 def members(labels: dict[str, str]) -> frozenset[int]:
-    """Groups by their label, where the alert accuses its group."""
+    """Sets and groups by their labels, the latter where the alert accuses its group."""
+    if "set" in labels:
+        return SETS[labels["set"]]
     link = labels.get("alertname") == "ArgusCollectiveSlowLink"
     return GROUPS[labels["group"]] if link else frozenset()
 

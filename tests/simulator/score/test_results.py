@@ -85,7 +85,13 @@ def test_the_last_line_has_what_scripts_read():
     content = json.loads(report.as_json("commit", "hooks", "2 cores", ALL, baselines.compare(ALL)))
     assert content["detection"] == pytest.approx(2 / 3)
     assert content["false_accusations"] == 1
-    assert {"rank_precision", "rank_recall", "cause", "team", "steps_to_detection_p50"} <= set(content)
+    of_all = {
+        "detection", "precision", "recall", "named_alone", "set_size_mean", "set_size_max", "victims",
+        "cause", "team", "false_accusations", "healthy_job_hours", "first_right_name_p50_s",
+        "first_right_name_p90_s", "cost_error_p50",
+    }  # fmt: skip
+    assert of_all | {"source", "baselines", "rows"} <= set(content)
+    assert all(of_all | {"f1", "simple_f1"} <= set(of) for of in content["shapes"].values())
     assert [row["row"] for row in content["rows"]] == ["row", "row", "row", "still"]
 
 
@@ -147,3 +153,35 @@ def test_each_shape_is_measured_beside_the_best_simple_rule():
     (shape,) = json.loads(report.as_json("commit", "hooks", "2 cores", rows, {}))["shapes"].values()
     assert shape["f1"] == pytest.approx(2 / 3)
     assert (shape["best_simple"], shape["best_simple_f1"]) == ("z > 3", 1.0)
+
+
+SUSPECTS = {**SLOW, "cause": "suspect-set", "set": "dp.tp:pp0"}
+
+
+def test_a_set_of_suspects_counts_as_a_share_of_each():
+    """Named as one of four: a quarter of recall, and not named alone."""
+    of_set = result(judged(truth(finding()), said(SUSPECTS)), scenario="row set")
+    assert of_set.judgement.sets == ((0, 1, 2, 3),)
+    high = totals([RIGHT, of_set])
+    assert high.set_recall.value == pytest.approx((1 + 1 / 4) / 2)
+    assert high.named_alone.value == pytest.approx(1 / 2)
+    assert high.set_sizes == (1, 4)
+    content = json.loads(report.as_json("commit", "hooks", "2 cores", [RIGHT, of_set], {}))
+    assert (content["set_size_mean"], content["set_size_max"]) == (2.5, 4)
+
+
+def test_who_is_named_too_is_no_suspect_any_more():
+    """A set, and the rank of it that was found later."""
+    both = result(judged(truth(finding()), said(SUSPECTS), said(RANK_3, at=ONSET + 9)))
+    assert totals([both]).named_alone.value == 1
+    assert totals([both]).set_sizes == (1,)
+
+
+def test_lines_from_before_sets_were_kept_are_read(tmp_path: Path):
+    """What they do not know has no value; the rest counts."""
+    content = RIGHT.as_dict()
+    del content["alone"], content["sets"]
+    (tmp_path / "lines").write_text(json.dumps({"product": "commit", **content}) + "\n")
+    [line] = ResultFile(tmp_path / "lines", "commit").done().values()
+    assert totals([line]).named_alone.value is None
+    assert totals([line]).set_recall.value == 1

@@ -22,4 +22,4 @@ def test_the_smoke_suite_is_played_and_judged(capsys: pytest.CaptureFixture[str]
     print(json.dumps(score["rows"], indent=1))
     assert status == 0
     assert {row["row"] for row in score["rows"]} == {name.rpartition("/")[2] for name, _ in SMOKE}
-    assert (score["detection"], score["rank_recall"]) == (1, 1)
+    assert (score["detection"], score["recall"]) == (1, 1)

@@ -1,0 +1,160 @@
+"""Simulated producers send what the contract has, and the contract has what was recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from tools.generate_frameworks import FIGURES
+
+from argus_core import wire
+from argus_core.link import Link
+from argus_exporter.stacks.folded import frame_label
+from argus_simulator import contract, kernel_symbols
+from argus_simulator.contract import Entry, Sent
+from argus_simulator.engine.framework_hooks import FRAMEWORKS, framework_hooks, waits
+from argus_simulator.engine.job import Job, JobShape
+from argus_simulator.engine.settings import ModelSettings
+from argus_simulator.lab import load_scenario, shipped
+from argus_simulator.stacks import MainThread
+from argus_simulator.topology import Topology
+
+TOPOLOGIES = (
+    Topology(dp=4, tp=1, pp=1),
+    Topology(dp=2, tp=2, pp=1),
+    Topology(dp=2, tp=1, pp=3),
+    Topology(dp=4, tp=1, pp=1, ep=2),
+    Topology(dp=4, tp=2, pp=3, ep=2),
+)
+PLAYED = [
+    *((name, topology) for name in ("megatron", "megatron-allgather") for topology in TOPOLOGIES),
+    *(("fsdp2", topology) for topology in TOPOLOGIES[:2]),
+    ("ddp", TOPOLOGIES[0]),
+    ("pipelining", TOPOLOGIES[2]),
+]
+
+
+def sent(framework: str, topology: Topology) -> set[tuple[str, str, str, str]]:
+    """Phase, kind, group and waits of all spans of a step."""
+    model = ModelSettings(signals="hooks", framework=framework, microbatches=4)
+    plan = Job(JobShape(topology, 0.5, model), (), 0).next_step().plan
+    hooks = framework_hooks(topology, framework)
+    found = set()
+    for span in np.unique(plan.spans[["phase_id", "group_id", "kind"]]):
+        phase, kind = plan.span_texts[span["phase_id"] - 1], wire.Kind(int(span["kind"]))
+        group = plan.span_texts[span["group_id"] - 1] if span["group_id"] else ""
+        mask = waits(phase, kind, group, topology, hooks)
+        found.add((phase, kind.name.lower(), group, wire.waits_text(mask)))
+    return found
+
+
+def allowed(entry: Sent, topology: Topology) -> tuple[str, str, str, str]:
+    large = {name for name, size in topology.sizes.items() if size > 1}
+    words = set(entry.waits)
+    if entry.waits == ("group",):
+        words = large if entry.group == "world" else {entry.group}
+    elif len(words) > 1:
+        words &= large  # of dimensions that the job has
+    return entry.phase, entry.kind, entry.group, ",".join(sorted(words)) or "none"
+
+
+@pytest.mark.parametrize(("framework", "topology"), PLAYED, ids=str)
+def test_nothing_is_sent_that_no_entry_has(framework: str, topology: Topology) -> None:
+    """Phase, kind, group and waits."""
+    assert sent(framework, topology) <= {allowed(entry, topology) for entry in contract.phases(framework)}
+
+
+def test_every_entry_is_sent_by_some_job() -> None:
+    """What nobody sends would hide behind the contract."""
+    for framework in FRAMEWORKS:
+        names = {
+            phase for name, topology in PLAYED if name == framework for phase, *_ in sent(name, topology)
+        }
+        assert {entry.phase for entry in contract.phases(framework)} - names <= (
+            {"all_to_all_single"} if framework == "megatron-allgather" else set()
+        )
+
+
+def test_frameworks_are_those_of_the_contract() -> None:
+    assert set(contract.frameworks()) == set(FRAMEWORKS)
+
+
+def entries() -> list[Entry]:
+    of_phases = [one for framework in FRAMEWORKS for one in contract.phases(framework).values()]
+    return [*of_phases, *contract.kernels().values(), *contract.frames().values()]
+
+
+def test_every_entry_has_its_source() -> None:
+    """Programs where it was recorded, and where it is stated otherwise."""
+    for entry in entries():
+        assert entry.source in contract.sources()
+        assert bool(entry.programs) == (entry.source == "recorded")
+        assert bool(entry.origin) == (entry.source != "recorded")
+
+
+def test_what_is_recorded_is_in_the_recording() -> None:
+    """The same phase of the same kind, of a group or of none, and alike in whether it waits.
+
+    In a recorded world of two ranks all dimensions are the same two.
+    """
+    programs = json.loads(FIGURES.read_text())["programs"]
+    for framework in FRAMEWORKS:
+        for one, entry in contract.phases(framework).items():
+            if entry.source != "recorded":
+                continue
+            for program in entry.programs:
+                found = [
+                    signal
+                    for signal in programs[program]["signals"]
+                    if (signal["phase"], signal["kind"]) == (one.phase, one.kind)
+                ]
+                assert found, f"{program} does not send {one.phase}"
+                told = {_alike(signal["waits"]) for signal in found}
+                assert told == {_alike(" ".join(one.waits))}, (program, one)
+
+
+def _alike(text: str) -> str:
+    return text if text in ("none", "unknown") else "others"
+
+
+def test_kernels_are_those_of_the_contract() -> None:
+    """Also those of fleets, which take their names from the same module."""
+    names = [
+        value
+        for name, value in vars(kernel_symbols).items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, str)
+    ]
+    assert not [name for name in names if not name.startswith(tuple(contract.kernels()))]
+
+
+def test_frames_of_a_healthy_job_are_those_of_the_contract() -> None:
+    """Innermost ones, as exporters name them; sampled so often that all are met."""
+    job = load_scenario("healthy").job()
+    thread, seen = MainThread(1000.0), set()
+    link = Link("nowhere", lambda: pytest.fail("it does not connect"))  # type: ignore[arg-type]
+    nodes: dict[int, str] = {}
+    for _ in range(3):
+        for record in thread.sample(job.next_step(), 0, link, 0, 0):
+            if isinstance(record, wire.StackNode):
+                names = {id_: text for text, id_ in link._names.items()}
+                nodes[record.node_id] = names[record.frame_id]
+            else:
+                seen.add(frame_label(nodes[record.node_id]))
+    assert len(seen) >= 4
+    assert seen <= set(contract.frames())
+
+
+def test_the_weakest_source_is_that_of_its_level() -> None:
+    """Kernels have entries that no GPU of ours has confirmed."""
+    assert contract.weakest_source("hooks") == "documented"
+    assert contract.weakest_source("kernels") == "fake"
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("faults/")])
+def test_frames_of_a_fault_are_python(name: str) -> None:
+    """What a sampler without native frames sees: a function in a file, at a line."""
+    for fault in load_scenario(name).faults.values():
+        for frame in filter(None, fault.frames.split(";")):
+            assert re.fullmatch(r"\w+ \([\w/]+\.py:\d+\)", frame)
