@@ -20,6 +20,7 @@ from argus_l3_worker.judge.baseline import own_evidence
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.methods import judged_by_method
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
 from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.judge.tails import WORK_EXPLAINS, of_the_data
@@ -266,6 +267,8 @@ class Job:
         accused: set[Gpu] = {
             (of.gpus[place], of.role) for of in self.judgements for place in np.flatnonzero(of.own_evidence)
         }
+        if config.judge.method != "modes":
+            return
         try:
             await self._past.read(prometheus, self.name, at, config.cycle_seconds, accused)
         except QueryError as error:
@@ -340,7 +343,13 @@ def find(window: JobWindow, judge: JudgeConfig) -> Found:
     outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
     tails_of_data = of_the_data(window.roles, judge)
     outcomes |= judge_roles(window.roles, judge, tails_of_data)
-    return Found(outcomes, judge_groups(window.roles, judge, tails_of_data))
+    if judge.method == "modes":
+        return Found(outcomes, judge_groups(window.roles, judge, tails_of_data))
+    by_method = {
+        role: judged_by_method(of, judge) if isinstance(of, RoleJudgement) else of
+        for role, of in outcomes.items()
+    }
+    return Found(by_method, [])
 
 
 def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:

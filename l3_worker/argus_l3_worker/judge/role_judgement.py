@@ -49,7 +49,7 @@ class PairJudgement:
         evidence: signed log shift that counts as an anomaly in this window, 0 where there is none.
         in_tail: the evidence is a p99 alone, not the mode as a whole.
         other_count: the rank ran the kernel another number of times in the same steps: other work.
-        scored: there are enough ranks for the paper's distances.
+        scored: all of the role, or most, publish it, so that the paper's distances say something.
     """
 
     modes: PairTriples
@@ -80,13 +80,13 @@ class PairJudgement:
 
     @cached_property
     def w1(self) -> Scores | None:
-        """The paper's distances. Computed when somebody asks, as they decide nothing here."""
+        """The paper's distances. Computed when somebody asks: by default they decide nothing."""
         return scores(self.modes) if self.scored else None
 
     @property
     def beyond_fence(self) -> Bools:
-        """The paper's flag: mean W1 above the fence."""
-        if self.w1 is None:
+        """The paper's flag: mean W1 above the fence, where there are ranks enough for quartiles."""
+        if self.w1 is None or len(self.ranks) < JudgeConfig.min_ranks:
             return np.zeros(len(self.ranks), dtype=np.bool_)
         flags: Bools = self.w1.seconds > self.w1.fence_seconds
         return flags
@@ -290,7 +290,7 @@ class _Comparison:
                     evidence[own],
                     in_tail[own],
                     other_count[own],
-                    scored=not self._small[place] and len(modes.ranks) >= config.min_ranks,
+                    scored=len(modes.ranks) > 1,
                 )
             )
         if pair.kind == "compute":
