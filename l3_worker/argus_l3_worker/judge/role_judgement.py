@@ -44,8 +44,7 @@ class PairJudgement:
     Attributes:
         modes: what was published.
         share: the pair's share of the rank's kernel time.
-        shift, error: signed log shift of all modes, weighted by time, and its standard error; NaN where too
-            little can be compared.
+        shift: signed log shift of all modes, weighted by time; NaN where too little can be compared.
         evidence: signed log shift that counts as an anomaly in this window, 0 where there is none.
         in_tail: the evidence is a p99 alone, not the mode as a whole.
         other_count: the rank ran the kernel another number of times in the same steps: other work.
@@ -55,7 +54,6 @@ class PairJudgement:
     modes: PairTriples
     share: Floats
     shift: Floats
-    error: Floats
     evidence: Floats
     in_tail: Bools
     other_count: Bools
@@ -286,7 +284,6 @@ class _Comparison:
                     modes,
                     share[own],
                     shift[own],
-                    error[own],
                     evidence[own],
                     in_tail[own],
                     other_count[own],
@@ -328,8 +325,8 @@ class _Comparison:
         counts = (pair.events >= config.min_events) & (share >= config.min_share)
         counts &= pair.seconds / pair.events >= config.min_duration_seconds
         evidence = np.where(counts & (shift > np.log1p(config.censored_effect)), shift, 0.0)
-        error, no = np.zeros(len(pair.ranks)), np.zeros(len(pair.ranks), dtype=np.bool_)
-        found = PairJudgement(pair, share, np.maximum(shift, 0.0), error, evidence, no, no, scored=False)
+        no = np.zeros(len(pair.ranks), dtype=np.bool_)
+        found = PairJudgement(pair, share, np.maximum(shift, 0.0), evidence, no, no, scored=False)
         self._judged[place].append(found)
         if pair.kind == "compute":
             self._longest[begin + pair.ranks] = np.maximum(self._longest[begin + pair.ranks], evidence)
