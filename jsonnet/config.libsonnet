@@ -128,8 +128,8 @@
     setMostShare: 0.25,
     // Seconds for which who is to blame still excuses others: the mean is full of what it did.
     hold: c.window,
-    // Share of wall time: enters where it is at least `enter` for all of `lasting` seconds, leaves `leave` seconds after
-    // it was last above `exit`.
+    // Share of wall time: enters where it is at least `enter` now and on the average of `lasting` seconds, in all of which it
+    // was found; leaves `leave` seconds after it was last above `exit`.
     decision: {
       page: { enter: 0.05, exit: 0.03, lasting: 180 * c.second },
       ticket: { enter: 0.02, exit: 0.015, lasting: 180 * c.second },

@@ -52,6 +52,8 @@ STATE_COLOURS_OF_JOB: Final = {
     "stalled": "dark-red",
 }
 """Order is the code under which `promql.state_of_job` gives it: worse is higher."""
+STATE_WORDS: Final = {"jitter": "uneven", "regression": "slower", "both": "slower, uneven"}
+"""What a panel calls the states whose names are the rules' own."""
 PHASE_COLOURS: Final = {
     "forward": "#8AB8FF",
     "backward": "#3274D9",
@@ -67,6 +69,11 @@ VERDICT_COLOURS: Final = {"culprit": BAD, "victim": FACT, "abstain": UNKNOWN}
 SEVERITY_COLOURS: Final = {"page": BAD, "ticket": TICKET, "info": FACT}
 STATE_COLOURS: Final = {"firing": BAD, "pending": NOTICE}
 TEAM_COLOURS: Final = {"operations": "purple", "infrastructure": "#5794F2", "algorithm": "#37872D"}
+
+
+def state_codes() -> list[Json]:
+    """Value mapping from the codes of `promql.state_of_job` to words."""
+    return codes({STATE_WORDS.get(state, state): colour for state, colour in STATE_COLOURS_OF_JOB.items()})
 
 
 def steps(base: str, above: Mapping[str, float] | None = None) -> list[Json]:

@@ -99,8 +99,8 @@ function(c, l) {
 
   // Every rank of a phase, over the last scrape interval alone. Not of collectives, whose waits come and go.
   fast(matcher):
-    // The last two samples: so many lie in two scrape intervals.
-    local lately(metric) = 'rate(%s[%s])' % [l.raw(metric, [matcher, 'kind!="comm"']), duration.range(c, 2 * c.scrapeInterval)];
+    // The last two samples, also while the next one is being scraped: a second less, and a target in fifteen never has two.
+    local lately(metric) = 'rate(%s[%s])' % [l.raw(metric, [matcher, 'kind!="comm"']), duration.of(2 * c.scrapeInterval + c.rangeEpsilon)];
     [
       {
         about:: "Ratio of the last scrape interval's mean to the median, where it is far above it.",

@@ -66,11 +66,12 @@ function(c, l, rows)
     },
   ];
 
-  // One evaluation of twelve may be missed.
+  // A mean over the window tells little of what has just begun, so the average and not the least. One evaluation of twelve may be
+  // missed.
   local all(seconds) = std.floor(seconds / c.decisionInterval * 11 / 12 + 0.001);
   local decide(name, matcher, enters='', also='', above=[]) = {
     local severity = c.severities[name],
-    about:: '%s: where it costs %g for all of %d seconds, until it was below %g for %d.' % [name, d[name].enter, d[name].lasting, d[name].exit, d.leave],
+    about:: '%s: where it costs %g now and on the average of %d seconds, in all of which it was found, until it was below %g for %d.' % [name, d[name].enter, d[name].lasting, d[name].exit, d.leave],
     memory:: true,
     record: decision,
     labels: { severity: severity },
@@ -78,7 +79,8 @@ function(c, l, rows)
       (
         last_over_time(%(finding)s%(matcher)s%(leave)s)
         and on (%(key)s) (
-          min_over_time(%(finding)s%(matcher)s%(lasting)s) >= %(enter)s
+          %(finding)s%(matcher)s >= %(enter)s
+          and avg_over_time(%(finding)s%(matcher)s%(lasting)s) >= %(enter)s
           and count_over_time(%(finding)s%(matcher)s%(lasting)s) >= %(evaluations)s%(enters)s
           or max_over_time(%(finding)s%(matcher)s%(leave)s) >= %(exit)s
           and on (%(key)s) %(decision)s{severity="%(severity)s"}

@@ -41,6 +41,7 @@ class Job:
         stops_s: when the whole job stops to make steps.
         killed_s: when all of its processes are killed; the exporters tell of them for five minutes.
         typed: the store keeps each metric's type as a label.
+        first_s: when its ranks are scraped first; at different times, by chance, where it is None.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Job:
     killed_s: float = np.inf
     instances: tuple[str, ...] = ("host:9877",)
     typed: bool = False
+    first_s: float | None = None
 
     def series(self) -> Series:
         """All that the rules read of it, as scraped."""
@@ -80,7 +82,8 @@ class Job:
         found: Series = {}
         for rank in range(self.ranks):
             for instance in self.instances:
-                found |= self._of_rank(rank, phases, step, ends, instance, rng.uniform(0, self.scrape_s))
+                first_s = rng.uniform(0, self.scrape_s) if self.first_s is None else self.first_s
+                found |= self._of_rank(rank, phases, step, ends, instance, first_s)
         return found
 
     def _of_rank(

@@ -63,6 +63,7 @@ JOBS = [
     ),
     Job("scraped-twice", slow=slower(2, 1.5, ONSET_S), instances=("host:9877", "host-b:9877")),
     Job("half-a-minute", slow=slower(2, 1.5, ONSET_S), scrape_s=30),
+    *(Job(f"at-{at}", slow=slower(2, 1.6, ONSET_S), first_s=at + 0.5, lasting_s=1260) for at in range(15)),
 ]
 
 
@@ -167,6 +168,17 @@ def test_a_rank_slower_by_half_is_told_within_a_minute_or_so(told: list[Told]) -
     first = min(of(told, "scraped-twice") + of(told, "twin"), key=lambda one: one.begin_s)
     assert first.severity == "info"
     assert first.begin_s <= 75
+
+
+@pytest.mark.parametrize("at", range(15))
+def test_whenever_a_target_is_scraped_its_slow_rank_is_info_and_then_a_page(
+    at: int, told: list[Told]
+) -> None:
+    """Also just before the rules are evaluated, when that scrape is not stored yet."""
+    found = sorted(of(told, f"at-{at}"), key=lambda one: one.begin_s)
+    assert [(one.severity, one.rank) for one in found] == [("info", "2"), ("page", "2")]
+    assert found[0].begin_s <= 60
+    assert found[1].begin_s <= 225
 
 
 SOME = [job for job in JOBS if job.name in ("twin", "set", "small-first", "pairs", "constant")]

@@ -37,10 +37,10 @@ _PACE = f'{RECENT}{{{JOB}, total="count"}}'
 ITERATION_TIME: Final = lines(
     "Iteration time",
     """
-    Mean, with the shortest and the longest iteration of the trailing window. A step of all three is a
-    regression; spikes of the longest alone are jitter. Dashed: what the job needs while it is healthy; that
-    stays where it is while a regression is held. No mean: steps are longer than a third of the window, so
-    choose a longer one above.
+    Mean, with the shortest and the longest iteration of the trailing window. A step of all three: the
+    job has become slower; spikes of the longest alone: it is uneven. Dashed: what the job needs while it is
+    healthy; that stays where it is while the job is held to be slower. No mean: steps are longer than a
+    third of the window, so choose a longer one above.
     """,
     [
         ("longest", f"max({_EXTREME % 'max'})"),

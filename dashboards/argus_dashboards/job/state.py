@@ -22,25 +22,23 @@ from argus_dashboards.theme import (
     GOOD,
     NOTICE,
     RATIO,
-    STATE_COLOURS_OF_JOB,
     TICKET,
     TIMES,
-    codes,
+    state_codes,
     steps,
 )
 
 STATE: Final = state_of_job(JOB)
-STATE_CODES: Final = codes(STATE_COLOURS_OF_JOB)
+STATE_CODES: Final = state_codes()
 _WATCHED = zero_if(f"job:argus_ranks:count{{{JOB}}}")
 
 L1_CLASS: Final = stat(
     "State of the job",
     """
     What the job's iteration time does now. stable: look no further. slow: it does not change, but somebody
-    costs the job 2 % or more; the tables below say who. jitter: single iterations take much longer; look
-    for a cause that comes and goes. regression: it has become slower and stays so; since when is beside it.
-    both: regression with jitter. stalled: no iteration ends; go to the alerts. no data: no rank reports, or
-    the rules are not loaded.
+    costs the job 2 % or more; the tables below say who. uneven: single iterations take much longer; look
+    for a cause that comes and goes. slower: it has become so and stays so; since when is beside it.
+    stalled: no iteration ends; go to the alerts. no data: no rank reports, or the rules are not loaded.
     """,
     STATE,
     unit=COUNT,

@@ -30,11 +30,10 @@ from argus_dashboards.theme import (
     NOTICE,
     RATIO,
     SECONDS,
-    STATE_COLOURS_OF_JOB,
     TICKET,
     TIMES,
     TIMESTAMP,
-    codes,
+    state_codes,
     steps,
 )
 
@@ -45,7 +44,7 @@ _RANKS = f"max by ({JOB_LABELS}) (job:argus_ranks:count{{{CLUSTER}}})"
 _WATCHED = zero_if(f"job:argus_ranks:count{{{CLUSTER}}}")
 
 STATE: Final = state_of_job(CLUSTER)
-STATE_CODES: Final = codes(STATE_COLOURS_OF_JOB)
+STATE_CODES: Final = state_codes()
 
 _JOBS = stat(
     "Jobs",

@@ -9,17 +9,16 @@ from argus_dashboards.panels import lines
 from argus_dashboards.theme import COUNT, FACT, Json
 
 _GPU: Final = 'UUID="$gpu"'
-MEGAHERTZ: Final = "suffix:MHz"
+HERTZ: Final = "hertz"
 WATTS: Final = "watt"
 CELSIUS: Final = "celsius"
 
 
-def _gpu(title: str, metric: str, unit: str, text: str, renamed: str = "") -> Json:
-    other = f" or {renamed}{{{_GPU}}}" if renamed else ""
+def _gpu(title: str, metric: str, unit: str, text: str, factor: str = "") -> Json:
     panel: Json = lines(
         title,
         text,
-        [("GPU", f"max({metric}{{{_GPU}}}{other})")],
+        [("GPU", f"{factor}max({metric}{{{_GPU}}})")],
         unit=unit,
         colours={"GPU": FACT},
         empty="No dcgm-exporter says this of the GPU",
@@ -30,8 +29,9 @@ def _gpu(title: str, metric: str, unit: str, text: str, renamed: str = "") -> Js
 _CLOCK = _gpu(
     "SM clock",
     "DCGM_FI_DEV_SM_CLOCK",
-    MEGAHERTZ,
+    HERTZ,
     "A clock that fell when the rank became slow explains it: heat, power, or a clock that somebody set.",
+    factor="1e6 * ",
 )
 _TEMPERATURE = _gpu(
     "Temperature",
@@ -45,15 +45,23 @@ _POWER = _gpu(
     WATTS,
     "Less than its peers at the same work: it waits, or it is capped. At the limit: the clock will fall.",
 )
-_REASONS = _gpu(
-    "Throttle reasons",
-    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
-    COUNT,
-    """
-    Bit mask of DCGM: 1 idle, 2 application clocks, 4 power cap, 8 hardware slowdown, 32 software thermal, 64
-    hardware thermal, 128 power brake. Anything but 0, 1 and 2 takes speed from this GPU.
-    """,
-    renamed="DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
+_BITS = f"max(DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{{_GPU}}} or DCGM_FI_DEV_CLOCKS_EVENT_REASONS{{{_GPU}}})"
+_SLOWS_DOWN = {
+    4: "power cap",
+    8: "hardware slowdown",
+    32: "thermal, software",
+    64: "thermal, hardware",
+    128: "power brake",
+}
+"""Bits of DCGM's mask; the others are idle, clocks that somebody set, and clocks tied to another GPU's."""
+_REASONS = lines(
+    "Throttled",
+    "1 while DCGM says that this takes speed from the GPU. Idle and application clocks are left out.",
+    [(why, f"floor({_BITS} / {bit}) % 2") for bit, why in _SLOWS_DOWN.items()],
+    unit=COUNT,
+    ceiling=1,
+    calcs=("lastNotNull", "max"),
+    empty="No dcgm-exporter says this of the GPU",
 )
 _XID = _gpu(
     "Last Xid",

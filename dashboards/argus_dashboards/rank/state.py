@@ -41,13 +41,13 @@ _WATCHED = zero_if(f"argus_rank_up{{{RANKS}}}")
 _VERDICT = stat(
     "Verdict",
     """
-    culprit: this rank makes the job wait; act on it. victim: it waits for another one; leave it alone. none:
+    holds the job up: act on it. waits for another: leave it alone. none:
     neither. What was seen of it, and what explains that, is below. no data: nothing reports the rank.
     """,
     f'max(2 * rank:argus_verdict:active{{{RANKS}, verdict="culprit"}}'
     f' or rank:argus_verdict:active{{{RANKS}, verdict="victim"}}) or {_WATCHED}',
     unit=COUNT,
-    mappings=codes({"none": GOOD, "victim": FACT, "culprit": BAD}),
+    mappings=codes({"none": GOOD, "waits for another": FACT, "holds the job up": BAD}),
     background=True,
 )
 _LOST = stat(
