@@ -1,6 +1,7 @@
 """What the worker finds and whom it wrongly accuses, on synthetic fleets of any size.
 
     python -m bench.l3_quality [--chip 0.02] [--role-size 8] [--windows 1440] [--seed 0] [--json]
+    python -m bench.l3_quality --method modes w1-iqr eroica nvrx --role-size 8 --ranks 640
 
 A cell is a day of healthy GPUs that differ (l3_varying.py; each ingredient is a flag), and how many are
 accused; and how many of the GPUs that become 1.1 and 1.05 times slower are named within two hours, where
@@ -8,7 +9,9 @@ chips differ by 3 and by 2 %. `--chip` and `--role-size` choose the cell. Withou
 and the cases of one large role of like chips, which `--cases` plays alone: healthy for ten windows, with
 and without outliers; one rank 7 % slow; one mode of one kernel 12 % slower on one rank; one rank of which 2
 % of the launches take far longer; 30 % and 50 % of the ranks slow by 12 %; a rank that is late to its
-collectives. A verdict needs two of three windows, as in production. The last line is JSON.
+collectives. A verdict needs two of three windows, as in production. `--method` has other methods look at the
+same windows, and makes one table of what each accuses and finds (docs/evidence/methods.md). The last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from argus_l3_worker.judge.groups import judge_groups
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.triples import RoleTriples
-from bench.l3_cells import EVENTS, a_day, cells, found_share
+from bench.l3_cells import EVENTS, METHODS, a_day, cells, compared, found_share
 from bench.l3_fleet import Faults, Fleet, fleet
 from bench.l3_varying import Varying
 
@@ -248,6 +251,9 @@ def arguments() -> argparse.ArgumentParser:
         "--without", nargs="*", default=[], choices=sorted(EVENTS), help="events that stay away"
     )
     parser.add_argument("--skip-found", action="store_true", help="the healthy fleet alone")
+    parser.add_argument(
+        "--method", nargs="+", choices=METHODS, help="a table of these in place of the shipped judge alone"
+    )
     parser.add_argument("--cases", action="store_true", help="one large role, and no cell")
     parser.add_argument("--kernels", type=int, default=200, help="of the cases")
     parser.add_argument("--cycles", type=int, default=10, help="windows of a healthy fleet of the cases")
@@ -266,6 +272,9 @@ def main(argv: list[str] | None = None) -> int:
         if not options.json:
             print(text, flush=True)
 
+    if options.method:
+        print(json.dumps(compare_methods(options, say, tell)))
+        return 0
     result: dict[str, float] = {}
     one_cell = options.chip is not None or options.role_size is not None
     if options.cases or not one_cell:
@@ -282,11 +291,8 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def play_cells(
-    options: argparse.Namespace, say: Callable[[str], None], tell: Callable[[str], None]
-) -> dict[str, float]:
-    """The sum of all who are accused in the cells, and the worst share that is found."""
-    like = Varying(
+def _fleet_of(options: argparse.Namespace) -> Varying:
+    return Varying(
         ranks=options.ranks,
         interaction=options.interaction,
         noise=options.noise,
@@ -297,6 +303,37 @@ def play_cells(
         weights=options.weights,
         models=not options.one_model,
     )
+
+
+FACTORS = (1.05, 1.1, 1.5)
+"""That GPUs become slower by in the table of methods; the last is beyond NVRx's threshold, 1 / 0.75."""
+
+
+def compare_methods(
+    options: argparse.Namespace, say: Callable[[str], None], tell: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    """What each method accuses wrongly, and finds, at the spread of each cell."""
+    like, found = _fleet_of(options), {}
+    heads = [f"found x{factor}" for factor in FACTORS]
+    tell(f"{'chip':>5} {'roles of':>8} {'method':8} {'accused':>8} {'groups':>7} " + " ".join(heads))
+    for chip, size in cells(options.chip, options.role_size):
+        of = replace(like, chip=chip, role_size=size)
+        for method, one in compared(of, FACTORS, options.seed, options.method, say).items():
+            shown = " ".join(
+                f"{one.found[at]:{len(head)}.2f}" for at, head in zip(FACTORS, heads, strict=True)
+            )
+            tell(f"{chip:5.1%} {size:8} {method:8} {one.accused:8} {one.groups:7} {shown}")
+            found[f"{method} {chip:g} {size}"] = {"accused": one.accused, "groups": one.groups} | {
+                f"found_x{factor:g}": share for factor, share in one.found.items()
+            }
+    return found
+
+
+def play_cells(
+    options: argparse.Namespace, say: Callable[[str], None], tell: Callable[[str], None]
+) -> dict[str, float]:
+    """The sum of all who are accused in the cells, and the worst share that is found."""
+    like = _fleet_of(options)
     events = sorted(set(EVENTS) - set(options.without))
     accused, found = 0, {"found_x110_at_3": 1.0, "found_x105_at_2": 1.0}
     sizes = []

@@ -226,6 +226,16 @@ def passing_tests(what: str, *selected: str) -> Promise:
     )
 
 
+def soak(_: Options) -> Iterator[Promise]:
+    """An hour in which all that is watched comes and goes, and parts are killed."""
+    result = benchmark("bench.soak", "--minutes", "60")
+    yield at_most("soak: descriptors more than at first", result["fds_growth"], 8)
+    yield at_most("soak: memory more than at first", result["rss_growth_mb"], 32, " MB")
+    yield at_most("soak: files left", result["files_left"], 0)
+    yield at_most("soak: lost and not counted", result["lost_uncounted"], 0)
+    yield at_most("soak: sent and not written", result["sent_not_written"], 0)
+
+
 def rules_alone(_: Options) -> Iterator[Promise]:
     """What `make test` plays beside one another, each in a storage of its own."""
     yield passing_tests("rules: every story alone", "tests/rules", "-m", "beside_others")
@@ -335,6 +345,7 @@ PROOFS: dict[str, Callable[[Options], Iterator[Promise]]] = {
     "dashboards": dashboards,
     "play": play,
     "hangs": hangs,
+    "soak": soak,
     "demo": demo,
     "demo_torch": demo_torch,
     "score": score,

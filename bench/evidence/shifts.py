@@ -38,7 +38,7 @@ def when_counts_differ(seed: int) -> Table:
         rng = np.random.default_rng(seed)
         table = [(rank, _window(rng, rank, name)) for rank in range(_RANKS)]
         pair = pair_triples("gemm", "compute0", table)
-        w1 = mean_distances(Mixtures(*pair.components())).seconds
+        w1 = mean_distances(Mixtures(*pair.components()))
         beyond = w1 > upper_fence(w1, _CONFIG.alpha)
         modes = mode_shifts(pair, _CONFIG.min_events)
         floor = float(np.log1p(_CONFIG.group_effect))
@@ -125,7 +125,7 @@ def _judges(bad: Bools, rng: np.random.Generator) -> dict[str, Bools]:
     noise = math.hypot(0.005, 1.2533 * 0.05 / math.sqrt(100))
     mu: Floats = math.log(1e-3) + noise * rng.standard_normal(bad.size) + math.log(1.12) * bad
     ones = np.ones((bad.size, 1))
-    w1 = mean_distances(Mixtures(ones, mu[:, None], 0.05 * ones)).seconds
+    w1 = mean_distances(Mixtures(ones, mu[:, None], 0.05 * ones))
     shift = mu - np.median(mu)
     clusters = split(shift, float(np.log1p(_CONFIG.group_effect)))
     return {

@@ -527,12 +527,6 @@ L3_RANK_SHIFT = _worker(
     "last hours is what the GPU is compared with, beside its peers.",
     optional=("gpu_uuid",),
 )
-L3_EROICA_DISTANCE = _worker(
-    "argus_l3_eroica_distance",
-    ("function", "distance"),
-    "A function that EROICA's localisation finds abnormal on the rank. distance: expectation, how far its "
-    "share of wall time lies above what is expected, or differential, the share of peers that do otherwise.",
-)
 L3_RHYTHM = _worker(
     "argus_l3_rhythm_divergence",
     (),

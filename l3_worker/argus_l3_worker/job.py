@@ -20,10 +20,12 @@ from argus_l3_worker.judge.baseline import own_evidence
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.methods import judged_by_method
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
 from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.judge.tails import WORK_EXPLAINS, of_the_data
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
+from argus_l3_worker.presence import Presence
 from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.read.fetch import fetch_window, mean_seconds
 from argus_l3_worker.read.past_shifts import BLOCKS, Gpu, PastShifts
@@ -148,6 +150,7 @@ class Job:
         self._unmarked_until = 0.0
         self._groups: GroupHistory | None = None
         self._past = PastShifts()
+        self._presence = Presence()
         self._not_looked_at: tuple[Abstention, ...] = ()
         self.not_judged: tuple[NotJudged, ...] = ()
         self.left_out: tuple[SkippedModes, ...] = ()
@@ -200,6 +203,12 @@ class Job:
         job, judge = self.name, context.config.judge
         self._not_looked_at = ()
         windows = await self._windows_to_judge(context, at)
+        here = [one.labels.get("rank", "") for one in info]
+        absence = await self._presence.absence(context.prometheus, job, here, at)
+        if absence is not None:
+            self._not_looked_at = (Abstention(job, "all", "ranks-missing", str(absence)),)
+            if not absence.waited:
+                return 0
         if not windows and not self._roles:
             roles = set(roles_of(info).values())
             self._not_looked_at = (
@@ -210,6 +219,7 @@ class Job:
                     f"none of {len(info)} ranks publishes kernel modes: is the kernel channel on?",
                 ),
             )
+        said = self._not_looked_at
         for number, next_due in enumerate(windows):
             asked_until = None
             if until is not None:
@@ -234,7 +244,10 @@ class Job:
                 SkippedModes(job, reason, modes) for reason, modes in sorted(window.left_out.items())
             )
             if fetched.left_out:
-                self._not_looked_at = (_overload(job, fetched.left_out, fetched.kernels),)
+                self._not_looked_at = (
+                    *said,
+                    _overload(job, fetched.left_out, fetched.kernels),
+                )
             context.telemetry.kernels_left_out.labels(job).set(len(fetched.left_out))
         return len(windows)
 
@@ -266,6 +279,8 @@ class Job:
         accused: set[Gpu] = {
             (of.gpus[place], of.role) for of in self.judgements for place in np.flatnonzero(of.own_evidence)
         }
+        if config.judge.method != "modes":
+            return
         try:
             await self._past.read(prometheus, self.name, at, config.cycle_seconds, accused)
         except QueryError as error:
@@ -319,6 +334,7 @@ class Job:
         self._judged.clear()
         self._roles.clear()
         self._groups = None
+        self._presence = Presence()
 
     def _unmarked_windows(self, config: Config, at: float) -> list[_DueWindow]:
         """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""
@@ -340,7 +356,13 @@ def find(window: JobWindow, judge: JudgeConfig) -> Found:
     outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
     tails_of_data = of_the_data(window.roles, judge)
     outcomes |= judge_roles(window.roles, judge, tails_of_data)
-    return Found(outcomes, judge_groups(window.roles, judge, tails_of_data))
+    if judge.method == "modes":
+        return Found(outcomes, judge_groups(window.roles, judge, tails_of_data))
+    by_method = {
+        role: judged_by_method(of, judge) if isinstance(of, RoleJudgement) else of
+        for role, of in outcomes.items()
+    }
+    return Found(by_method, [])
 
 
 def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:

@@ -19,6 +19,7 @@ AbstainReason = Literal[
     "windows-disagree",
     "no-kernels",
     "partial-answer",
+    "ranks-missing",
     "several-clusters",
     "overload",
 ]

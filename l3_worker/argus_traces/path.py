@@ -37,7 +37,6 @@ class Link:
         operation: the operation that ran, or whose launch the host was on the way to.
         exchange: number of the exchange whose transfer this is, -1: none.
         expected: what peers need for the like, ns.
-        drained: a host link after which the GPU had run empty as it does on every rank there.
     """
 
     kind: LinkKind
@@ -47,7 +46,6 @@ class Link:
     operation: int
     exchange: int
     expected: float
-    drained: bool = False
 
     @property
     def excess(self) -> float:
@@ -81,7 +79,6 @@ class Model:
     last_member: Ints
     body: Floats
     expected_body: Floats
-    body_has_peers: NDArray[np.bool_]
     before: Ints
     blocker: Ints
     gap: Floats
@@ -104,7 +101,7 @@ def model(fleet: Fleet, operations: Operations, exchanges: Exchanges) -> Model:
     return Model(
         fleet, operations, exchanges, classes,
         duration, expected_by(classes, rank, duration), peers_of(classes, rank),
-        arrival, last_member, body, expected_by(family, scope, body), peers_of(family, scope),
+        arrival, last_member, body, expected_by(family, scope, body),
         before, blocker, gap, expected_by(classes, rank, gap), tail, expected_by(classes, rank, tail),
         share[classes] >= 0.5 if len(classes) else np.zeros(0, bool),
     )  # fmt: skip
@@ -189,11 +186,7 @@ def _along_host(of: Model, position: int, links: list[Link]) -> int:
             return -1
         if of.usually_drained[position]:
             begin = launch - int(of.tail[position])
-            links.append(
-                Link(
-                    "host", rank, begin, launch, position, -1, float(of.expected_tail[position]), drained=True
-                )
-            )
+            links.append(Link("host", rank, begin, launch, position, -1, float(of.expected_tail[position])))
             if blocker >= 0 and operations["end"][blocker] >= operations["launch"][before]:
                 return blocker
         else:

@@ -18,7 +18,7 @@ def test_each_topic_has_a_page_that_names_its_command() -> None:
     named = {
         page.stem: set(re.findall(r"python -m bench\.evidence ([\w-]+)", page.read_text()))
         for page in PAGES.glob("*.md")
-        if page.name != "README.md"
+        if page.name not in ("README.md", "methods.md")  # bench.l3_quality measures that, in minutes a cell
     }
     assert named == {topic: {topic} for topic in TOPICS}
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from argus_l3_worker.errors import QueryError
+from argus_l3_worker.errors import PartialAnswer, QueryError
+from argus_l3_worker.read import mode_columns
 from argus_l3_worker.read.assemble import JobSamples, assemble
 from argus_l3_worker.read.mode_columns import decode_modes
 from argus_l3_worker.read.prometheus import Sample, Series, decode_matrix, decode_vector, selector
@@ -164,3 +165,47 @@ def test_an_incomplete_triple_is_no_mode() -> None:
     found = assemble("llm", whole)
     assert found.roles[0].pairs[0].ranks.tolist() == [1, 3]
     assert found.left_out == {"incomplete or not finite": 1, "implausible duration or count": 1}
+
+
+# Labels are parsed once
+
+
+TRICKY = [
+    Sample({"rank": "0", "kernel": 'k"value":[1,"2"]', "stream": "s", "mode": "0"}, 100.0),
+    Sample({"rank": "1", "kernel": "gemm", "stream": "s", "mode": "0", "value": "x"}, 200.0),
+]
+
+
+def as_prometheus(of: list[Sample], **more: object) -> bytes:
+    """Without spaces, as Prometheus writes it."""
+    content = json.loads(answer(of)) | more
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def test_answers_that_differ_in_values_alone_are_the_same_as_parsed_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also with labels that look like values; the second and third answer's labels are not read."""
+    median = [Sample(one.labels, one.value * 1e-5) for one in TRICKY]
+    slow = decode_modes(*(answer(of) for of in (TRICKY, median, median)))
+    parsed: list[bytes] = []
+    once = mode_columns.result_of
+    monkeypatch.setattr(mode_columns, "result_of", lambda of, kind: parsed.append(of) or once(of, kind))
+    fast = decode_modes(*(as_prometheus(of) for of in (TRICKY, median, median)))
+    assert len(parsed) == 1
+    assert (fast.ranks, fast.pairs) == (slow.ranks, slow.pairs)
+    assert fast.p50.tolist() == slow.p50.tolist() == [1e-3, 2e-3]
+    assert fast.count.tolist() == slow.count.tolist() == [100.0, 200.0]
+
+
+def test_answers_in_another_order_are_put_in_order() -> None:
+    """As when a series came between two queries."""
+    median = [Sample(one.labels, one.value * 1e-5) for one in reversed(TRICKY)]
+    found = decode_modes(as_prometheus(TRICKY), *(as_prometheus(median),) * 2)
+    assert found.p50.tolist() == [1e-3, 2e-3]
+
+
+def test_an_incomplete_second_answer_is_seen() -> None:
+    """Its elements are those of the first; what it says beside them counts."""
+    with pytest.raises(PartialAnswer, match="isPartial"):
+        decode_modes(as_prometheus(TRICKY), as_prometheus(TRICKY, isPartial=True), as_prometheus(TRICKY))

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from argus_core.settings import constant, require_positive, setting
+
+Method = Literal["modes", "w1-iqr", "eroica"]
 
 
 @dataclass(frozen=True)
 class JudgeConfig:
     """What counts as an anomaly. Effects are ratios: 0.1 is 10 % slower."""
 
+    method: Method = setting(
+        "modes",
+        "what makes a verdict: w1-iqr is the ARGUS paper's fence of W1, eroica EROICA's distances with beta "
+        "alone, as no series has the critical path; both are for comparison (docs/evidence/methods.md)",
+    )
     alpha: float = constant(
         3.0, "Tukey's 'far out' of the fence Q3 + alpha (Q3 - Q1) of W1 scores; the paper leaves it open"
     )
@@ -75,8 +83,8 @@ class JudgeConfig:
 
 @dataclass(frozen=True)
 class CrossCheckConfig:
-    """Beside the verdicts: EROICA's function patterns and KAIR's execution rhythm."""
+    """Beside the verdicts: KAIR's execution rhythm."""
 
-    enabled: bool = setting(True, "publish argus_l3_eroica_distance and argus_l3_rhythm_divergence")
-    window_seconds: float = constant(300.0, "time that both look at: five cycles, and slices of 10 s")
+    enabled: bool = setting(True, "publish argus_l3_rhythm_divergence")
+    window_seconds: float = constant(300.0, "time that it looks at: five cycles, and slices of 10 s")
     slices: int = constant(30, "slices of it in which completions are counted; each at least a scrape long")

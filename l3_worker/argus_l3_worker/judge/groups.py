@@ -53,22 +53,27 @@ def judge_groups(
 
 
 def _of_all(scopes: Sequence[RoleTriples], config: JudgeConfig) -> tuple[list[_Shifts], list[Tails]]:
-    """(shifts of each pair but collectives, far launches) of the ranks of each scope."""
+    """Of the ranks of each scope: shifts of each pair that most run, but of collectives, and far launches."""
     if not scopes:
         return [], []
     whole, by_scope = merged("", scopes), Segments([len(scope.ranks) for scope in scopes])
     shifts: list[_Shifts] = [{} for _ in scopes]
+    slices = by_scope.slices
     for pair in whole.pairs:
         if pair.kind == "collective":
             continue
-        sizes = np.bincount(by_scope.of_row[pair.ranks], minlength=by_scope.count)
+        scope_of = by_scope.of_row[pair.ranks]
+        sizes = np.bincount(scope_of, minlength=by_scope.count)
+        chosen = np.flatnonzero(2 * sizes > by_scope.sizes)
+        if not chosen.size:
+            continue
+        rows = pair.at(np.isin(scope_of, chosen))
         found = np.full((3, len(whole.ranks)), np.nan)
-        parts = Segments(sizes[sizes > 0])
-        found[:, pair.ranks] = pair_shift(mode_shifts(pair, config.min_events, parts))
-        for of_scope, own in zip(shifts, by_scope.slices, strict=True):
-            of_scope[pair.kernel, pair.stream] = found[:, own]
+        found[:, rows.ranks] = pair_shift(mode_shifts(rows, config.min_events, Segments(sizes[chosen])))
+        for place in chosen.tolist():
+            shifts[place][pair.kernel, pair.stream] = found[:, slices[place]]
     tails = tails_of(whole, by_scope)
-    return shifts, [Tails(tails.far[own], tails.launches[own]) for own in by_scope.slices]
+    return shifts, [Tails(tails.far[own], tails.launches[own]) for own in slices]
 
 
 def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:

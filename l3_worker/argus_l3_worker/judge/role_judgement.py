@@ -44,18 +44,16 @@ class PairJudgement:
     Attributes:
         modes: what was published.
         share: the pair's share of the rank's kernel time.
-        shift, error: signed log shift of all modes, weighted by time, and its standard error; NaN where too
-            little can be compared.
+        shift: signed log shift of all modes, weighted by time; NaN where too little can be compared.
         evidence: signed log shift that counts as an anomaly in this window, 0 where there is none.
         in_tail: the evidence is a p99 alone, not the mode as a whole.
         other_count: the rank ran the kernel another number of times in the same steps: other work.
-        scored: there are enough ranks for the paper's distances.
+        scored: all of the role, or most, publish it, so that the paper's distances say something.
     """
 
     modes: PairTriples
     share: Floats
     shift: Floats
-    error: Floats
     evidence: Floats
     in_tail: Bools
     other_count: Bools
@@ -80,13 +78,13 @@ class PairJudgement:
 
     @cached_property
     def w1(self) -> Scores | None:
-        """The paper's distances. Computed when somebody asks, as they decide nothing here."""
+        """The paper's distances. Computed when somebody asks: by default they decide nothing."""
         return scores(self.modes) if self.scored else None
 
     @property
     def beyond_fence(self) -> Bools:
-        """The paper's flag: mean W1 above the fence."""
-        if self.w1 is None:
+        """The paper's flag: mean W1 above the fence, where there are ranks enough for quartiles."""
+        if self.w1 is None or len(self.ranks) < JudgeConfig.min_ranks:
             return np.zeros(len(self.ranks), dtype=np.bool_)
         flags: Bools = self.w1.seconds > self.w1.fence_seconds
         return flags
@@ -286,11 +284,10 @@ class _Comparison:
                     modes,
                     share[own],
                     shift[own],
-                    error[own],
                     evidence[own],
                     in_tail[own],
                     other_count[own],
-                    scored=not self._small[place] and len(modes.ranks) >= config.min_ranks,
+                    scored=len(modes.ranks) > 1,
                 )
             )
         if pair.kind == "compute":
@@ -328,8 +325,8 @@ class _Comparison:
         counts = (pair.events >= config.min_events) & (share >= config.min_share)
         counts &= pair.seconds / pair.events >= config.min_duration_seconds
         evidence = np.where(counts & (shift > np.log1p(config.censored_effect)), shift, 0.0)
-        error, no = np.zeros(len(pair.ranks)), np.zeros(len(pair.ranks), dtype=np.bool_)
-        found = PairJudgement(pair, share, np.maximum(shift, 0.0), error, evidence, no, no, scored=False)
+        no = np.zeros(len(pair.ranks), dtype=np.bool_)
+        found = PairJudgement(pair, share, np.maximum(shift, 0.0), evidence, no, no, scored=False)
         self._judged[place].append(found)
         if pair.kind == "compute":
             self._longest[begin + pair.ranks] = np.maximum(self._longest[begin + pair.ranks], evidence)

@@ -104,19 +104,6 @@ def trapezoid_weights(points: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Distances:
-    """Mean W1 of each rank to all others, shape (ranks,).
-
-    Attributes:
-        seconds: on the time axis, as in the paper; dominated by tails where modes lie far apart.
-        log: on the log axis, dimensionless: 0.07 for a distribution 7 % slower.
-    """
-
-    seconds: Floats
-    log: Floats
-
-
-@dataclass(frozen=True)
 class Scores:
     """The paper's distances of one kernel over a role: mean W1 of each rank, shape (ranks,)."""
 
@@ -127,32 +114,34 @@ class Scores:
 
 def scores(modes: PairTriples, alpha: float = JudgeConfig.alpha) -> Scores:
     """Of two ranks or more."""
-    seconds = mean_distances(Mixtures(*modes.components())).seconds
+    seconds = mean_distances(Mixtures(*modes.components()))
     first, third = np.quantile(seconds, (0.25, 0.75))
     return Scores(seconds, float(third - first), upper_fence(seconds, alpha))
 
 
-def mean_distances(mixtures: Mixtures, points: Floats | None = None) -> Distances:
-    """Mean W1 of each rank to all others, exact on the grid, in O(points x ranks x log ranks).
+def mean_distances(mixtures: Mixtures, points: Floats | None = None) -> Floats:
+    """Mean W1 of each rank to all others in seconds, shape (ranks,): on the time axis, as in the paper.
+
+    Exact on the grid, in O(points x ranks x log ranks). Tails dominate it where modes lie far apart.
 
     Args:
         mixtures: two ranks or more.
         points: grid in log(seconds); by default `grid(mixtures)`.
     """
     points = grid(mixtures) if points is None else points
-    weights = np.stack((trapezoid_weights(np.exp(points)), trapezoid_weights(points)))
+    weights = trapezoid_weights(np.exp(points))
     compiled = native.library()
     if compiled is not None:
-        scores = compiled.w1_mean_of_mixtures((mixtures.weight, mixtures.mu, mixtures.sigma), points, weights)
-        return Distances(*np.maximum(scores, 0.0))
+        parts = mixtures.weight, mixtures.mu, mixtures.sigma
+        seconds: Floats = compiled.w1_mean_of_mixtures(parts, points, weights[None, :])[0]
+        return np.maximum(seconds, 0.0)
     return _mean_distances_by_numpy(mixtures, points, weights)
 
 
-def _mean_distances_by_numpy(mixtures: Mixtures, points: Floats, weights: Floats) -> Distances:
+def _mean_distances_by_numpy(mixtures: Mixtures, points: Floats, weights: Floats) -> Floats:
     """The twin of `w1_mean_of_mixtures` of native/numeric: its oracle and its fallback."""
-    linear, log = weights
     ranks = mixtures.ranks
-    seconds_sum, log_sum = np.zeros(ranks), np.zeros(ranks)
+    total = np.zeros(ranks)
     below = 2.0 * np.arange(ranks) - ranks
     for begin in range(0, points.size, _ROWS_AT_ONCE):
         rows = slice(begin, begin + _ROWS_AT_ONCE)
@@ -164,10 +153,8 @@ def _mean_distances_by_numpy(mixtures: Mixtures, points: Floats, weights: Floats
         differences = ascending * below + prefix[:, -1:] - 2.0 * (prefix - ascending)
         by_rank = np.empty_like(differences)
         np.put_along_axis(by_rank, order, differences, axis=1)
-        np.maximum(by_rank, 0.0, out=by_rank)
-        seconds_sum += linear[rows] @ by_rank
-        log_sum += log[rows] @ by_rank
-    return Distances(seconds_sum / (ranks - 1), log_sum / (ranks - 1))
+        total += weights[rows] @ np.maximum(by_rank, 0.0)
+    return total / (ranks - 1)
 
 
 def upper_fence(scores: Floats, alpha: float) -> float:

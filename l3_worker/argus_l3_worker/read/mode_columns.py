@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +47,9 @@ def decode_modes(events: bytes, p50: bytes, p99: bytes) -> ModeColumns:
         QueryError: an error answer, an incomplete one, or not an instant vector.
     """
     with decoding():
-        count_of, medians_of, highs_of = (_vector(answer) for answer in (events, p50, p99))
+        count_of = _vector(events)
+        labels, form = count_of[0], _VALUE.sub(b"", events)
+        medians_of, highs_of = (_vector_of(answer, labels, form) for answer in (p50, p99))
         return _joined(count_of, medians_of, highs_of)
 
 
@@ -78,12 +81,29 @@ def concatenate(parts: Sequence[ModeColumns]) -> ModeColumns:
 
 
 _Vector = tuple[Sequence[Mapping[str, str]], Sequence[float]]
+# Within a label's value quotes are escaped, so this is an element's value and nothing else.
+_VALUE: Final = re.compile(rb'"value":\[[^,\]]*,"([^"]*)"\]')
 
 
 def _vector(answer: bytes) -> tuple[list[Mapping[str, str]], list[float]]:
     elements: list[Any] = result_of(answer, "vector")
     with readable(answer):
         return [one["metric"] for one in elements], [float(one["value"][1]) for one in elements]
+
+
+def _vector_of(answer: bytes, labels: Sequence[Mapping[str, str]], form: bytes) -> _Vector:
+    """An answer that is expected to have these labels, which then are not parsed again.
+
+    Prometheus answers queries of one form alike but for the values, as long as they name the same series.
+
+    Args:
+        form: the answer that has the labels, without its values.
+    """
+    values = _VALUE.findall(answer)
+    if len(values) != len(labels) or _VALUE.sub(b"", answer) != form:
+        return _vector(answer)
+    with readable(answer):
+        return labels, [float(value) for value in values]
 
 
 def _joined(events: _Vector, p50: _Vector, p99: _Vector) -> ModeColumns:
@@ -134,12 +154,9 @@ def _joined(events: _Vector, p50: _Vector, p99: _Vector) -> ModeColumns:
 
 
 def _aligned(labels: Sequence[Mapping[str, str]], other: _Vector) -> Floats:
-    """Values of `other` in the order of `labels`, NaN where it has none.
-
-    Prometheus answers queries of the same form in the same order, as long as they name the same series.
-    """
+    """Values of `other` in the order of `labels`, NaN where it has none."""
     other_labels, values = other
-    if other_labels == labels:
+    if other_labels is labels or other_labels == labels:
         return np.array(values, dtype=np.float64)
     by_key = {_key(of): value for of, value in zip(other_labels, values, strict=True)}
     return np.array([by_key.get(_key(of), np.nan) for of in labels], dtype=np.float64)

@@ -101,7 +101,7 @@ def binned(values: Floats, most: int) -> tuple[Floats, int]:
 
 
 def _sample(mixtures: Mixtures, order: Ints, most: int) -> Ints:
-    distances = mean_distances(mixtures).seconds
+    distances = mean_distances(mixtures)
     farthest = np.argsort(-distances, kind="stable")[: min(_FARTHEST, most // 2)]
     evenly = order[np.unique(np.linspace(0, len(order) - 1, most - len(farthest)).astype(int))]
     kept = np.isin(order, np.union1d(evenly, farthest))

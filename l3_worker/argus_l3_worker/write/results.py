@@ -92,39 +92,23 @@ def _of_pair(
             yield labels_of(catalogue.L3_KERNEL_SHIFT.name, rank=rank, **where), shift
 
 
+def _labels_of(family: catalogue.Family, one: object, replica: str) -> Labels:
+    """Its labels are named as the attributes."""
+    values = {name: str(getattr(one, name)) for name in family.labels}
+    return labels_of(family.name, **values, replica=replica)
+
+
 def of_verdicts(verdicts: Iterable[Verdict], replica: str) -> Iterator[tuple[Labels, float]]:
     """One `argus_l3_anomaly` a verdict; the value is the signed shift."""
     for verdict in verdicts:
-        labels = labels_of(
-            catalogue.L3_ANOMALY.name,
-            training_job=verdict.training_job,
-            rank=verdict.rank,
-            kernel=verdict.kernel,
-            stream=verdict.stream,
-            cause=verdict.cause,
-            verdict=verdict.verdict,
-            team=verdict.team,
-            replica=replica,
-        )
-        yield labels, float(np.expm1(verdict.shift))
+        yield _labels_of(catalogue.L3_ANOMALY, verdict, replica), float(np.expm1(verdict.shift))
 
 
 def of_group_shifts(shifts: Iterable[GroupShift], replica: str) -> Iterator[tuple[Labels, float]]:
     """One `argus_l3_group_shift` a value of a coordinate: where medians and tails both say it, the larger."""
     found: dict[Labels, float] = {}
     for shift in shifts:
-        labels = labels_of(
-            catalogue.L3_GROUP_SHIFT.name,
-            training_job=shift.training_job,
-            role=shift.role,
-            kernel=shift.kernel,
-            stream=shift.stream,
-            coordinate=shift.coordinate,
-            value=shift.value,
-            cause=shift.cause,
-            team=shift.team,
-            replica=replica,
-        )
+        labels = _labels_of(catalogue.L3_GROUP_SHIFT, shift, replica)
         found[labels] = max(found.get(labels, 0.0), float(np.expm1(shift.shift)), key=abs)
     yield from found.items()
 
@@ -132,14 +116,7 @@ def of_group_shifts(shifts: Iterable[GroupShift], replica: str) -> Iterator[tupl
 def of_abstentions(abstentions: Iterable[Abstention], replica: str) -> Iterator[tuple[Labels, float]]:
     """One `argus_l3_abstain` a role that was not judged."""
     for abstention in abstentions:
-        labels = labels_of(
-            catalogue.L3_ABSTAIN.name,
-            training_job=abstention.training_job,
-            role=abstention.role,
-            reason=abstention.reason,
-            replica=replica,
-        )
-        yield labels, 1.0
+        yield _labels_of(catalogue.L3_ABSTAIN, abstention, replica), 1.0
 
 
 def of_cycle(seconds: float, last_success: float | None, replica: str) -> Iterator[tuple[Labels, float]]:

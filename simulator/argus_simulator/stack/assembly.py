@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from argus_simulator.stack import prometheus
 from argus_simulator.stack.parts import Exporter, Parts, StackOptions
-from argus_simulator.stack.processes import Child, Server
+from argus_simulator.stack.processes import Child, Server, kill_server, start_again
 from argus_simulator.stack.prometheus import Alert, PrometheusApi, Samples
 from argus_simulator.stack.signals import StopSignals
 from argus_simulator.stack.waiting import wait_for
@@ -129,6 +129,23 @@ class Stack:
             StackError: a part of the stack died meanwhile.
         """
         return wait_for(condition, timeout_s, what, every_s=0.2, meanwhile=self.check)
+
+    def restart(self, server: Server, meanwhile: Callable[[], None] = lambda: None) -> Server:
+        """Kill a part outright, and start it again on its port.
+
+        Args:
+            meanwhile: called while it is away.
+        """
+        kill_server(server)
+        self._parts.children.remove(server.child)
+        meanwhile()
+        again = start_again(server)
+        self._cleanup.callback(again.child.stop)
+        self._parts.children.append(again.child)
+        for name in ("exporter", "prometheus", "alertmanager", "l3_worker"):
+            if getattr(self, name) is server:
+                setattr(self, name, again)
+        return again
 
     def scrape(self, address: str) -> None:
         """Have Prometheus scrape another exporter, at host:port, beside the stack's own."""

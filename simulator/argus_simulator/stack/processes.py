@@ -124,10 +124,32 @@ class Server:
 
     child: Child
     port: int
+    ready_path: str = "/"
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+
+def kill_server(server: Server) -> None:
+    """SIGKILL: it cannot say goodbye."""
+    os.kill(server.child.pid, signal.SIGKILL)
+    server.child.stop()
+
+
+def start_again(server: Server) -> Server:
+    """The same command on the same port, once it is ready.
+
+    Raises:
+        StackError: it died or did not become ready.
+    """
+    child = Child(server.child.name, server.child.command, server.child.log)
+    try:
+        _await_ready(child, server.port, server.ready_path)
+    except BaseException:
+        child.stop()
+        raise
+    return Server(child, server.port, server.ready_path)
 
 
 def start_server(name: str, command: Callable[[int], Sequence[str]], ready_path: str, log: Path) -> Server:
@@ -153,7 +175,7 @@ def start_server(name: str, command: Callable[[int], Sequence[str]], ready_path:
         except BaseException:
             child.stop()
             raise
-        return Server(child, port)
+        return Server(child, port, ready_path)
     raise StackError(f"{name}: {_PORT_TRIES} ports in a row were taken while it started; see {log}")
 
 
