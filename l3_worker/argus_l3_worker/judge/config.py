@@ -85,6 +85,8 @@ class JudgeConfig:
 class CrossCheckConfig:
     """Beside the verdicts: KAIR's execution rhythm."""
 
-    enabled: bool = setting(True, "publish argus_l3_rhythm_divergence")
+    enabled: bool = setting(
+        False, "publish argus_l3_rhythm_divergence: a range query over all launch counts in each cycle"
+    )
     window_seconds: float = constant(300.0, "time that it looks at: five cycles, and slices of 10 s")
     slices: int = constant(30, "slices of it in which completions are counted; each at least a scrape long")
