@@ -16,18 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from argus_core.shared_page import CollectiveSequence
+from bench.gpu_day import two_on_one
 from bench.gpu_day.collector import Collector, collecting
 from bench.gpu_day.observe import attached, start
 from bench.gpu_day.step import Day
 
-_TWO_ON_ONE_GPU: Final = {
-    # NCCL refuses two ranks of one host on one GPU. So they are two hosts, and all goes over sockets.
-    "NCCL_NET": "Socket",
-    "NCCL_IB_DISABLE": "1",
-    "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_MNNVL_ENABLE": "0",
-    "NCCL_MAX_NCHANNELS": "2",
-    "GLOO_SOCKET_IFNAME": "lo",
+_RECORDED: Final = {
     # Before torch 2.11 it is off where nobody asks for it.
     "TORCH_FR_BUFFER_SIZE": "2000",
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
@@ -47,8 +41,8 @@ def hanging(day: Day, how: str) -> Iterator[tuple[Collector, list[subprocess.Pop
                     collector.path,
                     rank,
                     WORLD_SIZE="2",
-                    NCCL_HOSTID=f"gpu-day-{rank}",
-                    **_TWO_ON_ONE_GPU,
+                    **two_on_one.environment(rank),
+                    **_RECORDED,
                 ),
                 *("-m", "bench.gpu_day.two_ranks", str(day.work), how),
             )

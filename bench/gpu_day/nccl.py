@@ -1,9 +1,8 @@
 """NCCL's profiler plugin between two processes on one GPU: counts, order of events, and time of a callback.
 
 In a dry run a fake host calls the plugin as NCCL would. A second plugin behind it writes all events down, so
-the chain is proved too, and its files are fixtures. What the plugin adds to a step is not measured: two
-processes on one GPU take turns, and a single rank has no collectives. So callbacks are timed on the machine's
-processor, with the fake host (`bench.nccl`).
+the chain is proved too, and its files are fixtures. What the plugin adds to a step is for the step
+`overhead-nccl`; here callbacks are timed on the machine's processor, with the fake host (`bench.nccl`).
 """
 
 from __future__ import annotations
@@ -21,20 +20,12 @@ from argus_core.injection import PROFILER
 from argus_core.nccl_page import NcclPage, NcclPageReader
 from argus_training.injector import library_path
 from bench import nccl as bench_nccl
-from bench.gpu_day import stand_ins
+from bench.gpu_day import stand_ins, two_on_one
 from bench.gpu_day.collector import Collector, collecting
 from bench.gpu_day.observe import attached, start
 from bench.gpu_day.result import NotRun
 from bench.gpu_day.step import Day
 
-_TWO_ON_ONE_GPU: Final = {
-    # As of the step `hang`: two hosts to NCCL, and all goes over sockets.
-    "NCCL_NET": "Socket",
-    "NCCL_IB_DISABLE": "1",
-    "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_MNNVL_ENABLE": "0",
-    "NCCL_MAX_NCHANNELS": "2",
-}
 _GROUP, _LAUNCH = 0x1, 0x800
 _BATCHES: Final = 2000
 _FAKE_ROUNDS: Final = 20
@@ -90,11 +81,10 @@ def _real(day: Day, recorder: Path) -> list[tuple[dict[str, int], NcclPage]]:
                 collector.path,
                 rank,
                 WORLD_SIZE="2",
-                NCCL_HOSTID=f"gpu-day-{rank}",
                 ARGUS_NCCL="1",
                 ARGUS_NEXT_PROFILER=str(recorder),
                 RECORD_NCCL_EVENTS=str(day.fixtures / f"nccl-events.{rank}.jsonl"),
-                **_TWO_ON_ONE_GPU,
+                **two_on_one.environment(rank),
             )
             ranks.append(start(environment, "-m", "bench.gpu_day.nccl_ranks", str(day.work), stdin=True))
         try:

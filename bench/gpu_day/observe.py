@@ -42,11 +42,17 @@ def base_environment(day: Day) -> dict[str, str]:
 
 
 def attached(day: Day, socket: Path, rank: int | None = 0, **more: str) -> dict[str, str]:
-    """The environment of a rank below `argus-exporter run`; without `rank` that of a plain script."""
+    """The environment of a rank below `argus-exporter run`; without `rank` that of a plain script.
+
+    Args:
+        more: variables beside those; one that is empty is not set at all, whatever it would be else.
+    """
     base = base_environment(day)
     if rank is not None:
         base |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    made = child_environment(base, socket, "gpu-day") | {"ARGUS_STACKS": "off", "ARGUS_DEBUG": "1"} | more
+    made = child_environment(base | more, socket, "gpu-day")
+    made |= {"ARGUS_STACKS": "off", "ARGUS_DEBUG": "1"} | more
+    made = {name: value for name, value in made.items() if value or name not in more}
     if day.dry:  # its programs may be over before the first flush of a second's period
         made["ARGUS_FLUSH_MILLISECONDS"] = "20"
     # `python -m bench...` of a program that changes its folder, and of its children.
