@@ -1,7 +1,4 @@
-"""A hang of two ranks on one GPU: counts of collectives beside torch's flight recorder; what NCCL's RAS says.
-
-RAS's answer is kept, and no gate: NCCL before 2.28.7 is not asked.
-"""
+"""A hang of two ranks on one GPU: counts of collectives beside torch's flight recorder."""
 
 from __future__ import annotations
 
@@ -9,19 +6,20 @@ import contextlib
 import json
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from argus_core.shared_page import CollectiveSequence
 from bench.gpu_day import two_on_one
 from bench.gpu_day.collector import Collector, collecting
-from bench.gpu_day.observe import attached, start
+from bench.gpu_day.observe import attached, line_of, start
 from bench.gpu_day.step import Day
 
-_RECORDED: Final = {
+_VARIABLES: Final = {
+    # In a ring each rank needs data of the other that follow its own; the root of a tree may end alone.
+    "NCCL_ALGO": "Ring",
     # Before torch 2.11 it is off where nobody asks for it.
     "TORCH_FR_BUFFER_SIZE": "2000",
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
@@ -30,9 +28,25 @@ _RECORDED_S: Final = 60.0
 _COUNTED_S: Final = 20.0
 
 
+class Pair(NamedTuple):
+    """The two ranks, by number."""
+
+    collector: Collector
+    ranks: list[subprocess.Popen[str]]
+    trained_ns: list[int]
+    """When each had trained, CLOCK_MONOTONIC: its last collective came later."""
+
+
 @contextlib.contextmanager
-def hanging(day: Day, how: str) -> Iterator[tuple[Collector, list[subprocess.Popen[str]]]]:
-    """Two ranks that have trained, and hang then in a way of `bench.gpu_day.two_ranks`."""
+def hanging(day: Day, how: str, **more: str) -> Iterator[Pair]:
+    """Two ranks that have trained, and hang then in a way of `bench.gpu_day.two_ranks`.
+
+    Args:
+        more: variables beside those that put both on one GPU.
+
+    Raises:
+        RuntimeError: one of them ended before.
+    """
     with collecting(day.work) as collector:
         ranks = [
             start(
@@ -42,19 +56,22 @@ def hanging(day: Day, how: str) -> Iterator[tuple[Collector, list[subprocess.Pop
                     rank,
                     WORLD_SIZE="2",
                     **two_on_one.environment(rank),
-                    **_RECORDED,
+                    **_VARIABLES,
+                    **more,
                 ),
                 *("-m", "bench.gpu_day.two_ranks", str(day.work), how),
             )
             for rank in range(2)
         ]
         try:
+            trained_ns = []
             for one in ranks:
-                assert one.stdout is not None
-                if one.stdout.readline().strip() != "trained":
+                words = line_of(one, "trained").split()
+                if not words:
                     raise RuntimeError(f"a rank ended with status {one.wait()} before it had trained")
+                trained_ns.append(int(words[1]))
             day.reach("both ranks trained")
-            yield collector, ranks
+            yield Pair(collector, ranks, trained_ns)
         finally:
             for one in ranks:
                 one.kill()
@@ -62,14 +79,14 @@ def hanging(day: Day, how: str) -> Iterator[tuple[Collector, list[subprocess.Pop
 
 
 def run(day: Day) -> dict[str, Any]:
-    with hanging(day, "away") as (collector, ranks):
+    with hanging(day, "away") as (collector, ranks, _):
         return _measured(day, collector, ranks)
 
 
 def _measured(day: Day, collector: Collector, ranks: list[subprocess.Popen[str]]) -> dict[str, Any]:
     limit = time.monotonic() + _RECORDED_S
     # What C++ calls is counted about once a second: the first rank has called one more when it hangs.
-    collector.wait(lambda: _behind(collector) == 1, _COUNTED_S)
+    collector.wait(lambda: behind(collector) == 1, _COUNTED_S)
     (day.work / "ask").touch()
     recorded = [day.work / f"recorder.{rank}.json" for rank in range(2)]
     if not collector.wait(lambda: all(path.exists() for path in recorded), limit - time.monotonic()):
@@ -81,14 +98,8 @@ def _measured(day: Day, collector: Collector, ranks: list[subprocess.Popen[str]]
     ]
     for path in recorded:
         _keep(day, path)
-    asked = [sys.executable, "-m", "argus_exporter.cli", "ras", "--pid", str(ranks[0].pid), "--json"]
-    ras = subprocess.run(asked, capture_output=True, text=True, check=False)
-    if ras.returncode == 0:
-        (day.fixtures / "ras.json").write_text(ras.stdout)
     return {
-        "ras_status": ras.returncode,
-        "ras_said": ras.stderr.strip().splitlines()[-1:],
-        "behind": _behind(collector),
+        "behind": behind(collector),
         "behind_recorded": last[0] - last[1],
         "entries": min(len(those) for those in entries),
         "counted": counted,
@@ -98,7 +109,8 @@ def _measured(day: Day, collector: Collector, ranks: list[subprocess.Popen[str]]
     }
 
 
-def _behind(collector: Collector) -> int:
+def behind(collector: Collector) -> int:
+    """How many collectives the second rank has called less, by their pages."""
     return _counted(collector, 0) - _counted(collector, 1)
 
 

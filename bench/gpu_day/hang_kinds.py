@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from typing import Any, Final
 
-from argus_core.shared_page import CollectiveSequence
 from argus_exporter.ranks.process_state import is_stopped
 from bench.gpu_day.collector import Collector
-from bench.gpu_day.hang import hanging, last_of
+from bench.gpu_day.hang import Pair, hanging, last_of
 from bench.gpu_day.step import Day
 
 _PATIENCE_S: Final = 40.0
@@ -19,11 +17,12 @@ _PATIENCE_S: Final = 40.0
 
 def run(day: Day) -> dict[str, Any]:
     how = str(day.step.options["how"])
-    with hanging(day, how) as (collector, ranks):
+    with hanging(day, how) as pair:
+        collector, ranks, _ = pair
         before = _number(collector, 0)
         if how == "inside":
-            _stop_inside(day, collector, ranks[1])
-        told = collector.wait(lambda: _all_told(collector), _PATIENCE_S)
+            _stop_inside(day, pair)
+        told = collector.wait(lambda: all(_is_told(pair, rank) for rank in range(2)), _PATIENCE_S)
         found = [last_of(collector, rank) for rank in range(2)]
         day.reach(f"the pages say {found}")
         return {
@@ -37,25 +36,21 @@ def run(day: Day) -> dict[str, Any]:
         }
 
 
-def _stop_inside(day: Day, collector: Collector, rank: subprocess.Popen[str]) -> None:
-    """The second rank is in its last collective, and is stopped; then the first comes.
-
-    Once its page tells the operation its number is that of torch: what C++ calls is counted with a delay.
-    """
-    if not collector.wait(lambda: _is_told(last_of(collector, 1)), _PATIENCE_S):
+def _stop_inside(day: Day, pair: Pair) -> None:
+    """The second rank is in its last collective, and is stopped; then the first comes."""
+    if not pair.collector.wait(lambda: _is_told(pair, 1), _PATIENCE_S):
         raise RuntimeError("the second rank did not call its last collective")
-    os.kill(rank.pid, signal.SIGSTOP)
+    os.kill(pair.ranks[1].pid, signal.SIGSTOP)
     (day.work / "go").touch()
 
 
-def _all_told(collector: Collector) -> bool:
-    """Both pages tell an operation, under one number: who comes later has told of its last one before."""
-    found = [last_of(collector, rank) for rank in range(2)]
-    return all(map(_is_told, found)) and _number(collector, 0) == _number(collector, 1)
+def _is_told(pair: Pair, rank: int) -> bool:
+    """Whether a rank's page has the operation of its last collective, and with it torch's number of it.
 
-
-def _is_told(one: CollectiveSequence | None) -> bool:
-    return one is not None and one.operation != ""
+    One of the training may be there before: on a busy machine an iteration of milliseconds is overdue soon.
+    """
+    one = last_of(pair.collector, rank)
+    return one is not None and one.operation != "" and one.entered_monotonic_ns > pair.trained_ns[rank]
 
 
 def _number(collector: Collector, rank: int) -> int:

@@ -1,7 +1,7 @@
 """Whether CUDA loads the library and kernels come: under each way in which a training process is started.
 
-What starts with RANK must be seen. What starts without one must not be harmed; whether it is seen is
-measured. Frameworks are tried where they are installed.
+What starts with RANK must be seen, and a plain script. Children of mp.spawn must not be harmed. Frameworks
+are tried where they are installed, and then must end well with kernels seen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from argus_core import wire
 from bench.gpu_day.collector import collecting
-from bench.gpu_day.observe import attached, finish, start
+from bench.gpu_day.observe import attached, finish, free_port, start
 from bench.gpu_day.step import Day
 
 _MODULE = "bench.gpu_day.starts"
@@ -26,7 +26,9 @@ def run(day: Day) -> dict[str, Any]:
             continue
         measured |= _case(day, name, rank)
         day.reach(f"{name}: {measured[f'{name}_kernels']} kernels, status {measured[f'{name}_status']}")
-    return measured
+    frameworks = [name for name, _, needs in _cases() if needs and f"{name}_status" in measured]
+    failed = [name for name in frameworks if measured[f"{name}_status"] or not measured[f"{name}_kernels"]]
+    return measured | {"frameworks": frameworks, "frameworks_failed": len(failed)}
 
 
 def _cases() -> Sequence[tuple[str, int | None, str]]:
@@ -43,8 +45,10 @@ def _cases() -> Sequence[tuple[str, int | None, str]]:
 def _case(day: Day, name: str, rank: int | None) -> dict[str, Any]:
     folder = day.work / name
     folder.mkdir()
+    # As torchrun has it: what finds a rank in its environment looks for where the ranks meet, too.
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if rank is not None else {}
     with collecting(folder) as collector:
-        status, _, said = finish(start(attached(day, collector.path, rank=rank), "-m", _MODULE, name))
+        status, _, said = finish(start(attached(day, collector.path, rank, **meet), "-m", _MODULE, name))
         collector.wait_ended()
     connections = collector.connections
     reasons = [reason for one in connections for reason in one.reasons(wire.Channel.KERNELS)]

@@ -22,7 +22,7 @@ from argus_training.injector import library_path
 from bench import nccl as bench_nccl
 from bench.gpu_day import stand_ins, two_on_one
 from bench.gpu_day.collector import Collector, collecting
-from bench.gpu_day.observe import attached, start
+from bench.gpu_day.observe import attached, line_of, start
 from bench.gpu_day.result import NotRun
 from bench.gpu_day.step import Day
 
@@ -101,8 +101,7 @@ def _rank_told(
     collector: Collector, rank: int, process: subprocess.Popen[str]
 ) -> tuple[dict[str, int], NcclPage]:
     """What a rank says that it called, and what the plugin has counted while it waits."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
+    line = line_of(process, "{")
     if not line:
         raise RuntimeError(f"rank {rank} ended with status {process.wait()} before it had called all")
     collector.wait(lambda: any(one.hello.rank == rank and one.nccl for one in collector.connections))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -71,6 +72,19 @@ def start(environment: Mapping[str, str], *command: str, stdin: bool = False) ->
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def line_of(process: subprocess.Popen[str], begins: str) -> str:
+    """The next line that begins so; empty: the process ended without. NCCL writes to stdout too."""
+    assert process.stdout is not None
+    return next((line for line in process.stdout if line.startswith(begins)), "")
+
+
+def free_port() -> int:
+    """Of 127.0.0.1, a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number: int = server.getsockname()[1]
+    return number
 
 
 def trained(environment: Mapping[str, str], *command: str) -> str:

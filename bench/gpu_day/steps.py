@@ -63,7 +63,9 @@ STEPS: Final = (
             "rank_status": _NONE,
             "rank_kernels": Limit(">=", 1),
             "plain_status": _NONE,
+            "plain_kernels": Limit(">=", 1),
             "spawn_status": _NONE,
+            "frameworks_failed": _NONE,
         },
     ),
     Step(
@@ -172,9 +174,9 @@ STEPS: Final = (
     Step(
         "hang-diverging",
         "bench.gpu_day.hang_kinds",
-        "of two ranks on one GPU that call an all-reduce and an all-gather under one number, both pages have "
+        "of two ranks on one GPU that call a broadcast and a reduce under one number, both pages have "
         "that number, each with its own operation, and neither has ended",
-        "NCCL does not see that the calls differ, and its kernels wait for each other for ever",
+        "NCCL does not see that the calls differ; both wait to receive, so its kernels wait for ever",
         {
             "operations": Limit("==", 2),
             "numbers_apart": _NONE,
@@ -197,6 +199,21 @@ STEPS: Final = (
             "ended": _NONE,
         },
         options={"how": "inside"},
+    ),
+    Step(
+        "ras",
+        "bench.gpu_day.ras",
+        "NCCL's RAS answers while one of two ranks on one GPU waits for the other: both are in one "
+        "communicator, and the one that stayed away lacks one all-reduce in two answers 15 s apart",
+        "NCCL 2.28.7 or newer answers in JSON within a second; older is not asked, so the step is not run",
+        {
+            "ras_status": _NONE,
+            "communicators_with_both": Limit("==", 1),
+            "lacks": Limit("==", 1),
+            "stuck": Limit("==", 1),
+            "waited_for_second": Limit("==", 1),
+            "ended": _NONE,
+        },
     ),
     Step(
         "nsight",

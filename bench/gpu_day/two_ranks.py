@@ -4,7 +4,8 @@
 
 away: the second stays away from the last step, whose collective the first has called, by DDP and so from C++.
 A thread of each then writes what torch's flight recorder says, FOLDER/recorder.RANK.json.
-diverging: under one number one calls an all-reduce, the other an all-gather.
+diverging: under one number one waits for a broadcast of the other, which waits for what is to be reduced to
+it. Neither sends, so neither can end, whatever a backend makes of the pair.
 inside: both call an all-reduce, the first once FOLDER/go is there; by then the second has been stopped in it.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -54,7 +56,7 @@ def main() -> None:
         step()
         torch.distributed.all_reduce(batch[0].clone())
     on.synchronize()
-    print("trained", flush=True)
+    print("trained", time.monotonic_ns(), flush=True)
     how = sys.argv[2] if len(sys.argv) > 2 else "away"
     if how == "away":
         record = threading.Thread(target=_record, args=(folder, rank))
@@ -62,8 +64,9 @@ def main() -> None:
         if rank == 0:
             step()
         record.join()
-    elif how == "diverging" and rank == 1:
-        torch.distributed.all_gather([torch.empty_like(batch[0]) for _ in range(2)], batch[0].clone())
+    elif how == "diverging":
+        call = torch.distributed.reduce if rank == 1 else torch.distributed.broadcast
+        call(batch[0].clone(), 1)
     else:
         if how == "inside" and rank == 0:
             _wait_for(folder / "go")
