@@ -26,6 +26,8 @@ NOT_YET: Final = "not yet"
 _BLOCK: Final = re.compile(r"(<!-- gpu-day: (\w+) -->\n).*?(<!-- end -->\n)", re.S)
 _KERNEL_STEPS: Final = (
     "load",
+    "load-transformers",
+    "load-lightning",
     "exits",
     "kernels",
     "graphs",

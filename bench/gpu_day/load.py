@@ -1,45 +1,36 @@
 """Whether CUDA loads the library and kernels come: under each way in which a training process is started.
 
-What starts with RANK must be seen, and a plain script. Children of mp.spawn must not be harmed. Frameworks
-are tried where they are installed, and then must end well with kernels seen.
+What starts with RANK must be seen, and a plain script. Children of mp.spawn must not be harmed. Each
+framework is a step of its own, which is not run where it is not installed.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from argus_core import wire
 from bench.gpu_day.collector import collecting
 from bench.gpu_day.observe import attached, finish, free_port, start
+from bench.gpu_day.result import NotRun
 from bench.gpu_day.step import Day
 
 _MODULE = "bench.gpu_day.starts"
+_CASES: Final = (("rank", 0), ("plain", None), ("spawn", None))
+"""Name of the start, and the RANK in its environment."""
 
 
 def run(day: Day) -> dict[str, Any]:
+    package = day.step.options.get("package")
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise NotRun(f"{package} is not installed")
+    cases: Sequence[tuple[str, int | None]] = [(package, 0)] if package else _CASES
     measured: dict[str, Any] = {}
-    for name, rank, needs in _cases():
-        if needs and importlib.util.find_spec(needs) is None:
-            measured[name] = f"{needs} is not installed"
-            continue
+    for name, rank in cases:
         measured |= _case(day, name, rank)
         day.reach(f"{name}: {measured[f'{name}_kernels']} kernels, status {measured[f'{name}_status']}")
-    frameworks = [name for name, _, needs in _cases() if needs and f"{name}_status" in measured]
-    failed = [name for name in frameworks if measured[f"{name}_status"] or not measured[f"{name}_kernels"]]
-    return measured | {"frameworks": frameworks, "frameworks_failed": len(failed)}
-
-
-def _cases() -> Sequence[tuple[str, int | None, str]]:
-    """Name of the start, the RANK in its environment, and the package that it needs."""
-    return (
-        ("rank", 0, ""),
-        ("plain", None, ""),
-        ("spawn", None, ""),
-        ("transformers", 0, "transformers"),
-        ("lightning", 0, "lightning"),
-    )
+    return measured
 
 
 def _case(day: Day, name: str, rank: int | None) -> dict[str, Any]:

@@ -35,6 +35,8 @@ Events = Sequence[Mapping[str, Any]]
 def run(day: Day) -> dict[str, Any]:
     built = stand_ins.build("argus_nccl", "fake_nccl", "nccl_app", "nccl_event_recorder")
     recorder = built / "nccl" / "testing" / "libnccl_event_recorder.so"
+    for path in _recorded(day):
+        path.unlink()  # of a run before, whose events are not this one's
     told = _faked(day, built, recorder) if day.dry else _real(day, recorder)
     day.reach(f"{len(told)} ranks called NCCL's operations")
     events = [_read(path) for path in _recorded(day)]

@@ -51,12 +51,22 @@ def _overhead(step_ms: int, mode: str, *, rounds: int, blocks: int, steps: int) 
     )
 
 
+def _framework(package: str, what: str) -> Step:
+    return Step(
+        f"load-{package}",
+        "bench.gpu_day.load",
+        f"kernels of {what} come, with RANK=0, and it ends as it should",
+        "kernels from the start on",
+        {f"{package}_status": _NONE, f"{package}_kernels": Limit(">=", 1)},
+        options={"package": package},
+    )
+
+
 STEPS: Final = (
     Step(
         "load",
         "bench.gpu_day.load",
-        "CUDA loads the library and kernels come; without RANK, and below mp.spawn, nothing is harmed; "
-        "Hugging Face and Lightning where they are installed",
+        "CUDA loads the library and kernels come, with RANK and without; below mp.spawn nothing is harmed",
         "kernels with RANK=0, and of a plain script from its first step on; none of mp.spawn's children "
         "without a process group, which are no ranks",
         {
@@ -65,9 +75,10 @@ STEPS: Final = (
             "plain_status": _NONE,
             "plain_kernels": Limit(">=", 1),
             "spawn_status": _NONE,
-            "frameworks_failed": _NONE,
         },
     ),
+    _framework("transformers", "Hugging Face's Trainer"),
+    _framework("lightning", "Lightning's Trainer"),
     Step(
         "exits",
         "bench.gpu_day.exits",

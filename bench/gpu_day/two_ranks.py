@@ -11,13 +11,16 @@ inside: both call an all-reduce, the first once FOLDER/go is there; by then the 
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.distributed
@@ -27,8 +30,6 @@ from torch.nn.parallel import DistributedDataParallel
 from bench.gpu_day.device import device
 
 STEPS: Final = 20
-RECORDERS: Final = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
-"""What torch calls it: with CUDA, and without."""
 
 
 def main() -> None:
@@ -78,11 +79,21 @@ def main() -> None:
 def _record(folder: Path, rank: int) -> None:
     """When the file `ask` is there: by then the first rank waits."""
     _wait_for(folder / "ask")
-    dump = next(getattr(_distributed_c10d, name) for name in RECORDERS if hasattr(_distributed_c10d, name))
+    said = [dump(includeCollectives=True, onlyActive=False) for dump in _recorders()]
+    texts = [one.decode() if isinstance(one, bytes) else one for one in said]
     written = folder / f"recorder.{rank}.part"
-    said = dump(includeCollectives=True, onlyActive=False)
-    written.write_bytes(said if isinstance(said, bytes) else said.encode())
+    written.write_text(max(texts, key=lambda text: len(json.loads(text).get("entries", ()))))
     written.rename(folder / f"recorder.{rank}.json")
+
+
+def _recorders() -> list[Callable[..., Any]]:
+    """All that this torch has: one alone has the collectives of our backend."""
+    plain = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
+    nccl = getattr(_distributed_c10d, "_dump_nccl_trace_json", None)
+    found = [one for one in (plain, nccl) if one is not None]
+    if plain is not None and "backend:" in (plain.__doc__ or ""):  # since torch 2.15
+        found.append(functools.partial(plain, backend="nccl2"))
+    return found
 
 
 def _wait_for(path: Path) -> None:
