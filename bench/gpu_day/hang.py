@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from argus_core.shared_page import CollectiveSequence
 from bench.gpu_day import two_on_one
@@ -28,17 +28,8 @@ _RECORDED_S: Final = 60.0
 _COUNTED_S: Final = 20.0
 
 
-class Pair(NamedTuple):
-    """The two ranks, by number."""
-
-    collector: Collector
-    ranks: list[subprocess.Popen[str]]
-    trained_ns: list[int]
-    """When each had trained, CLOCK_MONOTONIC: its last collective came later."""
-
-
 @contextlib.contextmanager
-def hanging(day: Day, how: str, **more: str) -> Iterator[Pair]:
+def hanging(day: Day, how: str, **more: str) -> Iterator[tuple[Collector, list[subprocess.Popen[str]]]]:
     """Two ranks that have trained, and hang then in a way of `bench.gpu_day.two_ranks`.
 
     Args:
@@ -64,14 +55,11 @@ def hanging(day: Day, how: str, **more: str) -> Iterator[Pair]:
             for rank in range(2)
         ]
         try:
-            trained_ns = []
             for one in ranks:
-                words = line_of(one, "trained").split()
-                if not words:
+                if not line_of(one, "trained"):
                     raise RuntimeError(f"a rank ended with status {one.wait()} before it had trained")
-                trained_ns.append(int(words[1]))
             day.reach("both ranks trained")
-            yield Pair(collector, ranks, trained_ns)
+            yield collector, ranks
         finally:
             for one in ranks:
                 one.kill()
@@ -79,7 +67,7 @@ def hanging(day: Day, how: str, **more: str) -> Iterator[Pair]:
 
 
 def run(day: Day) -> dict[str, Any]:
-    with hanging(day, "away") as (collector, ranks, _):
+    with hanging(day, "away") as (collector, ranks):
         return _measured(day, collector, ranks)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from argus_exporter.ranks.process_state import is_stopped
 from bench.gpu_day.collector import Collector
-from bench.gpu_day.hang import Pair, hanging, last_of
+from bench.gpu_day.hang import hanging, last_of
 from bench.gpu_day.step import Day
 
 _PATIENCE_S: Final = 40.0
@@ -17,12 +17,20 @@ _PATIENCE_S: Final = 40.0
 
 def run(day: Day) -> dict[str, Any]:
     how = str(day.step.options["how"])
-    with hanging(day, how) as pair:
-        collector, ranks, _ = pair
-        before = _number(collector, 0)
+    with hanging(day, how) as (collector, ranks):
+        # By then the pages have all of the training: what C++ calls is counted with a delay.
+        if not collector.wait(lambda: all(_is_told(collector, rank) for rank in range(2)), _PATIENCE_S):
+            raise RuntimeError("the pages do not tell the last collective of the training")
+        before = [_number(collector, rank) for rank in range(2)]
+        (day.work / "call").touch()
         if how == "inside":
-            _stop_inside(day, pair)
-        told = collector.wait(lambda: all(_is_told(pair, rank) for rank in range(2)), _PATIENCE_S)
+            if not collector.wait(lambda: _is_told(collector, 1, before[1] + 1), _PATIENCE_S):
+                raise RuntimeError("the second rank did not call its last collective")
+            os.kill(ranks[1].pid, signal.SIGSTOP)
+            (day.work / "go").touch()
+        told = collector.wait(
+            lambda: all(_is_told(collector, rank, before[rank] + 1) for rank in range(2)), _PATIENCE_S
+        )
         found = [last_of(collector, rank) for rank in range(2)]
         day.reach(f"the pages say {found}")
         return {
@@ -36,21 +44,10 @@ def run(day: Day) -> dict[str, Any]:
         }
 
 
-def _stop_inside(day: Day, pair: Pair) -> None:
-    """The second rank is in its last collective, and is stopped; then the first comes."""
-    if not pair.collector.wait(lambda: _is_told(pair, 1), _PATIENCE_S):
-        raise RuntimeError("the second rank did not call its last collective")
-    os.kill(pair.ranks[1].pid, signal.SIGSTOP)
-    (day.work / "go").touch()
-
-
-def _is_told(pair: Pair, rank: int) -> bool:
-    """Whether a rank's page has the operation of its last collective, and with it torch's number of it.
-
-    One of the training may be there before: on a busy machine an iteration of milliseconds is overdue soon.
-    """
-    one = last_of(pair.collector, rank)
-    return one is not None and one.operation != "" and one.entered_monotonic_ns > pair.trained_ns[rank]
+def _is_told(collector: Collector, rank: int, least: int = 0) -> bool:
+    """Whether a rank's page has the operation of its last collective, of this number or a later one."""
+    one = last_of(collector, rank)
+    return one is not None and one.operation != "" and one.number >= least
 
 
 def _number(collector: Collector, rank: int) -> int:

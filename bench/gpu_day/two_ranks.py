@@ -7,6 +7,7 @@ A thread of each then writes what torch's flight recorder says, FOLDER/recorder.
 diverging: under one number one waits for a broadcast of the other, which waits for what is to be reduced to
 it. Neither sends, so neither can end, whatever a backend makes of the pair.
 inside: both call an all-reduce, the first once FOLDER/go is there; by then the second has been stopped in it.
+The last two begin once FOLDER/call is there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -57,7 +57,7 @@ def main() -> None:
         step()
         torch.distributed.all_reduce(batch[0].clone())
     on.synchronize()
-    print("trained", time.monotonic_ns(), flush=True)
+    print("trained", flush=True)
     how = sys.argv[2] if len(sys.argv) > 2 else "away"
     if how == "away":
         record = threading.Thread(target=_record, args=(folder, rank))
@@ -66,11 +66,11 @@ def main() -> None:
             step()
         record.join()
     elif how == "diverging":
+        _wait_for(folder / "call")
         call = torch.distributed.reduce if rank == 1 else torch.distributed.broadcast
         call(batch[0].clone(), 1)
     else:
-        if how == "inside" and rank == 0:
-            _wait_for(folder / "go")
+        _wait_for(folder / ("go" if rank == 0 else "call"))
         torch.distributed.all_reduce(batch[0].clone())
     on.synchronize()
     threading.Event().wait()
