@@ -30,11 +30,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from argus_core import wire
 from argus_exporter.commands.run import child_environment
@@ -83,19 +83,34 @@ class Training:
             command = by_traceml(environment["TRACEML_LOGS_DIR"], *arguments)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen(command, env=environment, text=True, **pipes)  # type: ignore[call-overload]
-        self._answer()
 
     def train(self, steps: int) -> dict[str, Any]:
         """CPU and wall seconds of so many steps, and memory afterwards."""
+        self.ask(steps)
+        return self.answer()
+
+    def ask(self, steps: int) -> None:
+        """Let it train; `answer` has what came of it."""
         self._process.stdin.write(f"{steps}\n")
         self._process.stdin.flush()
-        return self._answer()
+
+    def end(self) -> None:
+        """Let it end; `close` waits for that."""
+        self._process.stdin.close()
 
     def close(self) -> None:
-        self._process.stdin.close()
+        self.end()
         self._process.wait(60)
 
-    def _answer(self) -> dict[str, Any]:
+    def kill(self) -> None:
+        self._process.kill()
+
+    def answer(self) -> dict[str, Any]:
+        """Of `ask`; the first one, without, is that it is ready.
+
+        Raises:
+            RuntimeError: the process has ended.
+        """
         for line in self._process.stdout:
             if line.startswith("{"):  # a launcher has things to say as well
                 answer: dict[str, Any] = json.loads(line)
@@ -106,11 +121,24 @@ class Training:
 def turns(
     environments: dict[str, dict[str, str]], kind: str, blocks: int, steps: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Fresh processes, one an environment, in turns; the order is reversed each time."""
-    trainings = {
-        name: Training(environment, kind, *([name] if name in WORKERS else []))
-        for name, environment in environments.items()
-    }
+    """Fresh processes, one an environment, in turns."""
+    trainings = {}
+    for name, environment in environments.items():
+        trainings[name] = Training(environment, kind, *([name] if name in WORKERS else []))
+        trainings[name].answer()
+    return in_turns(trainings, blocks, steps)
+
+
+class Trains(Protocol):
+    """What takes turns: a process, or several that train together."""
+
+    def train(self, steps: int) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+def in_turns(trainings: Mapping[str, Trains], blocks: int, steps: int) -> dict[str, list[dict[str, Any]]]:
+    """What each answers, block by block; the order is reversed each time. They are closed afterwards."""
     answers: dict[str, list[dict[str, Any]]] = {name: [] for name in trainings}
     try:
         for training in trainings.values():
@@ -220,6 +248,8 @@ def memory(minutes: float, steps: int) -> dict[str, Any]:
     sizes: dict[str, list[float]] = {"off": [], "phases": []}
     with reading() as path:
         trainings = {name: Training(environment, "cpu") for name, environment in environments(path).items()}
+        for training in trainings.values():
+            training.answer()
         end = time.monotonic() + minutes * 60
         while time.monotonic() < end:
             for name, training in trainings.items():

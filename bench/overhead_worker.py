@@ -143,7 +143,25 @@ def observed() -> dict[str, Any]:
     """Whether ARGUS is in this process, looked up after the steps: where it is not, it has cost nothing."""
     training, control = (sys.modules.get(f"argus_training{part}") for part in ("", ".kernels_control"))
     records = control.KernelsControl().statistics().get("records", 0) if control is not None else 0
-    return {"attached": getattr(training, "_observer", None) is not None, "kernel_records": records}
+    return {
+        "attached": getattr(training, "_observer", None) is not None,
+        "kernel_records": records,
+        "collectives": collectives() if "ARGUS_NCCL_PAGE" in os.environ else 0,
+    }
+
+
+def collectives() -> int:
+    """Operations that NCCL's profiler plugin has counted in this process."""
+    from argus_core import injection, nccl_page
+
+    descriptor = injection.profiler_memory(os.environ)
+    if descriptor is None:
+        return 0
+    reader = nccl_page.NcclPageReader(os.dup(descriptor))
+    try:
+        return sum(one.count for group in reader.read().communicators for one in group.operations)
+    finally:
+        reader.close()
 
 
 TRAININGS = {"cpu": cpu_training, "cuda": cuda_training, "sized": sized_training}

@@ -26,6 +26,8 @@ NOT_YET: Final = "not yet"
 _BLOCK: Final = re.compile(r"(<!-- gpu-day: (\w+) -->\n).*?(<!-- end -->\n)", re.S)
 _KERNEL_STEPS: Final = (
     "load",
+    "load-transformers",
+    "load-lightning",
     "exits",
     "kernels",
     "graphs",
@@ -73,16 +75,17 @@ def status_block(seen: Results) -> list[str]:
 
 
 def overhead_block(seen: Results) -> list[str]:
-    """Per cent of step time, by step and channels."""
+    """Per cent of step time, by step and channels, with the median and p99 of the steps."""
     lines = [
-        "| step of the day | without ARGUS, median (p99) | phases | and kernels | and stacks |",
-        "|---|---|---|---|---|",
+        "| step of the day | without ARGUS, median (p99) | phases | and kernels | and stacks | and NCCL | "
+        "goal |",
+        "|---|---|---|---|---|---|---|",
     ]
     for step in STEPS:
         if step.name.startswith("overhead"):
             one = seen.get(step.name)
-            cells = [_added(one, channels) for channels in ("phases", "kernels", "stacks")]
-            lines.append(f"| `{step.name}` | {_step_time(one)} | {' | '.join(cells)} |")
+            cells = [_added(one, channels) for channels in ("phases", "kernels", "stacks", "nccl")]
+            lines.append(f"| `{step.name}` | {_step_time(one)} | {' | '.join(cells)} | {_goal(one)} |")
     return lines
 
 
@@ -142,9 +145,9 @@ def _machines(seen: Results) -> str:
     )
 
 
-def _step_time(one: Result | None) -> str:
-    off = one.measured.get("off") if one else None
-    return f"{off['median_ms']:.1f} ms ({off['p99_ms']:.1f})" if off else NOT_YET
+def _step_time(one: Result | None, channels: str = "off") -> str:
+    took = one.measured.get(channels) if one else None
+    return f"{took['median_ms']:.1f} ms ({took['p99_ms']:.1f})" if took else NOT_YET
 
 
 def _added(one: Result | None, channels: str) -> str:
@@ -152,7 +155,16 @@ def _added(one: Result | None, channels: str) -> str:
     if one is None:
         return NOT_YET
     added = one.measured.get(channels, {}).get("added_percent_95")
-    return f"{added['mean']:+.2f} % ({added['low']:+.2f} to {added['high']:+.2f})" if added else "-"
+    if not added:
+        return "-"
+    interval = f"{added['mean']:+.2f} % ({added['low']:+.2f} to {added['high']:+.2f})"
+    return f"{interval}; {_step_time(one, channels)}"
+
+
+def _goal(one: Result | None) -> str:
+    """Whether the mean of each set of channels is within what is aimed at."""
+    met = one.measured.get("goal_met") if one else None
+    return NOT_YET if met is None else "met" if met else "not met"
 
 
 def main(arguments: Sequence[str] = ()) -> int:

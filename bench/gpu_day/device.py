@@ -158,6 +158,8 @@ class _Activity(ctypes.Structure):
 
 SLOWER = "GPU_DAY_SLOWER"
 """Factor on the stand-in's durations, with a spread of 2 %; unset: they are all alike."""
+NCCL_HOST = "GPU_DAY_NCCL_HOST"
+"""Path of the library `fake_nccl_host` of native/nccl/testing; unset: nobody speaks for NCCL."""
 _MEMCPY, _MEMSET, _RUNTIME, _KERNEL = 1, 2, 5, 10
 _LAUNCH_KERNEL, _LAUNCH_GRAPH = 211, 311
 _KERNEL_NS, _ISSUE_NS = 10_000, 8_000
@@ -209,6 +211,8 @@ class StandIn(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(function)
+        if name == "c10d.allreduce_.default":
+            _tell_nccls_plugin(sum(tensor.numel() for tensor in args[0]))
         if not any(part in name for part in _VIEWS):
             self._launch(name)
         return function(*args, **(kwargs or {}))
@@ -328,6 +332,20 @@ class StandIn(TorchDispatchMode):  # type: ignore[misc]
         self._waiting = [one for one in self._waiting if not everything and one.end > now]
         for one in ended:
             self._emit(ctypes.byref(one))
+
+
+def _tell_nccls_plugin(elements: int) -> None:
+    """Gloo reduces; NCCL's profiler plugin, where this process is to have one, hears of it as from NCCL."""
+    host, plugin = os.environ.get(NCCL_HOST), os.environ.get("NCCL_PROFILER_PLUGIN")
+    if not (host and plugin):
+        return
+    call = ctypes.CDLL(host, mode=ctypes.RTLD_GLOBAL).fake_nccl_all_reduce
+    call.argtypes = (ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_size_t)
+    call.restype = None
+    group = torch.distributed.group.WORLD
+    call(
+        plugin.encode(), torch.distributed.get_rank(group), torch.distributed.get_world_size(group), elements
+    )
 
 
 def device() -> Device:

@@ -1,7 +1,4 @@
-"""A hang of two ranks on one GPU: counts of collectives beside torch's flight recorder; what NCCL's RAS says.
-
-RAS's answer is kept, and no gate: NCCL before 2.28.7 is not asked.
-"""
+"""A hang of two ranks on one GPU: counts of collectives beside torch's flight recorder."""
 
 from __future__ import annotations
 
@@ -9,25 +6,20 @@ import contextlib
 import json
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from argus_core.shared_page import CollectiveSequence
+from bench.gpu_day import two_on_one
 from bench.gpu_day.collector import Collector, collecting
-from bench.gpu_day.observe import attached, start
+from bench.gpu_day.observe import attached, line_of, start
 from bench.gpu_day.step import Day
 
-_TWO_ON_ONE_GPU: Final = {
-    # NCCL refuses two ranks of one host on one GPU. So they are two hosts, and all goes over sockets.
-    "NCCL_NET": "Socket",
-    "NCCL_IB_DISABLE": "1",
-    "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_MNNVL_ENABLE": "0",
-    "NCCL_MAX_NCHANNELS": "2",
-    "GLOO_SOCKET_IFNAME": "lo",
+_VARIABLES: Final = {
+    # In a ring each rank needs data of the other that follow its own; the root of a tree may end alone.
+    "NCCL_ALGO": "Ring",
     # Before torch 2.11 it is off where nobody asks for it.
     "TORCH_FR_BUFFER_SIZE": "2000",
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
@@ -37,8 +29,15 @@ _COUNTED_S: Final = 20.0
 
 
 @contextlib.contextmanager
-def hanging(day: Day, how: str) -> Iterator[tuple[Collector, list[subprocess.Popen[str]]]]:
-    """Two ranks that have trained, and hang then in a way of `bench.gpu_day.two_ranks`."""
+def hanging(day: Day, how: str, **more: str) -> Iterator[tuple[Collector, list[subprocess.Popen[str]]]]:
+    """Two ranks that have trained, and hang then in a way of `bench.gpu_day.two_ranks`.
+
+    Args:
+        more: variables beside those that put both on one GPU.
+
+    Raises:
+        RuntimeError: one of them ended before.
+    """
     with collecting(day.work) as collector:
         ranks = [
             start(
@@ -47,8 +46,9 @@ def hanging(day: Day, how: str) -> Iterator[tuple[Collector, list[subprocess.Pop
                     collector.path,
                     rank,
                     WORLD_SIZE="2",
-                    NCCL_HOSTID=f"gpu-day-{rank}",
-                    **_TWO_ON_ONE_GPU,
+                    **two_on_one.environment(rank),
+                    **_VARIABLES,
+                    **more,
                 ),
                 *("-m", "bench.gpu_day.two_ranks", str(day.work), how),
             )
@@ -56,8 +56,7 @@ def hanging(day: Day, how: str) -> Iterator[tuple[Collector, list[subprocess.Pop
         ]
         try:
             for one in ranks:
-                assert one.stdout is not None
-                if one.stdout.readline().strip() != "trained":
+                if not line_of(one, "trained"):
                     raise RuntimeError(f"a rank ended with status {one.wait()} before it had trained")
             day.reach("both ranks trained")
             yield collector, ranks
@@ -75,7 +74,7 @@ def run(day: Day) -> dict[str, Any]:
 def _measured(day: Day, collector: Collector, ranks: list[subprocess.Popen[str]]) -> dict[str, Any]:
     limit = time.monotonic() + _RECORDED_S
     # What C++ calls is counted about once a second: the first rank has called one more when it hangs.
-    collector.wait(lambda: _behind(collector) == 1, _COUNTED_S)
+    collector.wait(lambda: behind(collector) == 1, _COUNTED_S)
     (day.work / "ask").touch()
     recorded = [day.work / f"recorder.{rank}.json" for rank in range(2)]
     if not collector.wait(lambda: all(path.exists() for path in recorded), limit - time.monotonic()):
@@ -87,14 +86,8 @@ def _measured(day: Day, collector: Collector, ranks: list[subprocess.Popen[str]]
     ]
     for path in recorded:
         _keep(day, path)
-    asked = [sys.executable, "-m", "argus_exporter.cli", "ras", "--pid", str(ranks[0].pid), "--json"]
-    ras = subprocess.run(asked, capture_output=True, text=True, check=False)
-    if ras.returncode == 0:
-        (day.fixtures / "ras.json").write_text(ras.stdout)
     return {
-        "ras_status": ras.returncode,
-        "ras_said": ras.stderr.strip().splitlines()[-1:],
-        "behind": _behind(collector),
+        "behind": behind(collector),
         "behind_recorded": last[0] - last[1],
         "entries": min(len(those) for those in entries),
         "counted": counted,
@@ -104,7 +97,8 @@ def _measured(day: Day, collector: Collector, ranks: list[subprocess.Popen[str]]
     }
 
 
-def _behind(collector: Collector) -> int:
+def behind(collector: Collector) -> int:
+    """How many collectives the second rank has called less, by their pages."""
     return _counted(collector, 0) - _counted(collector, 1)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from typing import Any, Final
 
-from argus_core.shared_page import CollectiveSequence
 from argus_exporter.ranks.process_state import is_stopped
 from bench.gpu_day.collector import Collector
 from bench.gpu_day.hang import hanging, last_of
@@ -20,10 +18,19 @@ _PATIENCE_S: Final = 40.0
 def run(day: Day) -> dict[str, Any]:
     how = str(day.step.options["how"])
     with hanging(day, how) as (collector, ranks):
-        before = _number(collector, 0)
+        # By then the pages have all of the training: what C++ calls is counted with a delay.
+        if not collector.wait(lambda: all(_is_told(collector, rank) for rank in range(2)), _PATIENCE_S):
+            raise RuntimeError("the pages do not tell the last collective of the training")
+        before = [_number(collector, rank) for rank in range(2)]
+        (day.work / "call").touch()
         if how == "inside":
-            _stop_inside(day, collector, ranks[1])
-        told = collector.wait(lambda: _all_told(collector), _PATIENCE_S)
+            if not collector.wait(lambda: _is_told(collector, 1, before[1] + 1), _PATIENCE_S):
+                raise RuntimeError("the second rank did not call its last collective")
+            os.kill(ranks[1].pid, signal.SIGSTOP)
+            (day.work / "go").touch()
+        told = collector.wait(
+            lambda: all(_is_told(collector, rank, before[rank] + 1) for rank in range(2)), _PATIENCE_S
+        )
         found = [last_of(collector, rank) for rank in range(2)]
         day.reach(f"the pages say {found}")
         return {
@@ -37,25 +44,10 @@ def run(day: Day) -> dict[str, Any]:
         }
 
 
-def _stop_inside(day: Day, collector: Collector, rank: subprocess.Popen[str]) -> None:
-    """The second rank is in its last collective, and is stopped; then the first comes.
-
-    Once its page tells the operation its number is that of torch: what C++ calls is counted with a delay.
-    """
-    if not collector.wait(lambda: _is_told(last_of(collector, 1)), _PATIENCE_S):
-        raise RuntimeError("the second rank did not call its last collective")
-    os.kill(rank.pid, signal.SIGSTOP)
-    (day.work / "go").touch()
-
-
-def _all_told(collector: Collector) -> bool:
-    """Both pages tell an operation, under one number: who comes later has told of its last one before."""
-    found = [last_of(collector, rank) for rank in range(2)]
-    return all(map(_is_told, found)) and _number(collector, 0) == _number(collector, 1)
-
-
-def _is_told(one: CollectiveSequence | None) -> bool:
-    return one is not None and one.operation != ""
+def _is_told(collector: Collector, rank: int, least: int = 0) -> bool:
+    """Whether a rank's page has the operation of its last collective, of this number or a later one."""
+    one = last_of(collector, rank)
+    return one is not None and one.operation != "" and one.number >= least
 
 
 def _number(collector: Collector, rank: int) -> int:

@@ -1,50 +1,45 @@
 """Whether CUDA loads the library and kernels come: under each way in which a training process is started.
 
-What starts with RANK must be seen. What starts without one must not be harmed; whether it is seen is
-measured. Frameworks are tried where they are installed.
+What starts with RANK must be seen, and a plain script. Children of mp.spawn must not be harmed. Each
+framework is a step of its own, which is not run where it is not installed.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from argus_core import wire
 from bench.gpu_day.collector import collecting
-from bench.gpu_day.observe import attached, finish, start
+from bench.gpu_day.observe import attached, finish, free_port, start
+from bench.gpu_day.result import NotRun
 from bench.gpu_day.step import Day
 
 _MODULE = "bench.gpu_day.starts"
+_CASES: Final = (("rank", 0), ("plain", None), ("spawn", None))
+"""Name of the start, and the RANK in its environment."""
 
 
 def run(day: Day) -> dict[str, Any]:
+    package = day.step.options.get("package")
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise NotRun(f"{package} is not installed")
+    cases: Sequence[tuple[str, int | None]] = [(package, 0)] if package else _CASES
     measured: dict[str, Any] = {}
-    for name, rank, needs in _cases():
-        if needs and importlib.util.find_spec(needs) is None:
-            measured[name] = f"{needs} is not installed"
-            continue
+    for name, rank in cases:
         measured |= _case(day, name, rank)
         day.reach(f"{name}: {measured[f'{name}_kernels']} kernels, status {measured[f'{name}_status']}")
     return measured
 
 
-def _cases() -> Sequence[tuple[str, int | None, str]]:
-    """Name of the start, the RANK in its environment, and the package that it needs."""
-    return (
-        ("rank", 0, ""),
-        ("plain", None, ""),
-        ("spawn", None, ""),
-        ("transformers", 0, "transformers"),
-        ("lightning", 0, "lightning"),
-    )
-
-
 def _case(day: Day, name: str, rank: int | None) -> dict[str, Any]:
     folder = day.work / name
     folder.mkdir()
+    # As torchrun has it: what finds a rank in its environment looks for where the ranks meet, too.
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if rank is not None else {}
     with collecting(folder) as collector:
-        status, _, said = finish(start(attached(day, collector.path, rank=rank), "-m", _MODULE, name))
+        status, _, said = finish(start(attached(day, collector.path, rank, **meet), "-m", _MODULE, name))
         collector.wait_ended()
     connections = collector.connections
     reasons = [reason for one in connections for reason in one.reasons(wire.Channel.KERNELS)]

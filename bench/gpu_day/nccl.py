@@ -1,9 +1,8 @@
 """NCCL's profiler plugin between two processes on one GPU: counts, order of events, and time of a callback.
 
 In a dry run a fake host calls the plugin as NCCL would. A second plugin behind it writes all events down, so
-the chain is proved too, and its files are fixtures. What the plugin adds to a step is not measured: two
-processes on one GPU take turns, and a single rank has no collectives. So callbacks are timed on the machine's
-processor, with the fake host (`bench.nccl`).
+the chain is proved too, and its files are fixtures. What the plugin adds to a step is for the step
+`overhead-nccl`; here callbacks are timed on the machine's processor, with the fake host (`bench.nccl`).
 """
 
 from __future__ import annotations
@@ -21,20 +20,12 @@ from argus_core.injection import PROFILER
 from argus_core.nccl_page import NcclPage, NcclPageReader
 from argus_training.injector import library_path
 from bench import nccl as bench_nccl
-from bench.gpu_day import stand_ins
+from bench.gpu_day import stand_ins, two_on_one
 from bench.gpu_day.collector import Collector, collecting
-from bench.gpu_day.observe import attached, start
+from bench.gpu_day.observe import attached, line_of, start
 from bench.gpu_day.result import NotRun
 from bench.gpu_day.step import Day
 
-_TWO_ON_ONE_GPU: Final = {
-    # As of the step `hang`: two hosts to NCCL, and all goes over sockets.
-    "NCCL_NET": "Socket",
-    "NCCL_IB_DISABLE": "1",
-    "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_MNNVL_ENABLE": "0",
-    "NCCL_MAX_NCHANNELS": "2",
-}
 _GROUP, _LAUNCH = 0x1, 0x800
 _BATCHES: Final = 2000
 _FAKE_ROUNDS: Final = 20
@@ -44,6 +35,8 @@ Events = Sequence[Mapping[str, Any]]
 def run(day: Day) -> dict[str, Any]:
     built = stand_ins.build("argus_nccl", "fake_nccl", "nccl_app", "nccl_event_recorder")
     recorder = built / "nccl" / "testing" / "libnccl_event_recorder.so"
+    for path in _recorded(day):
+        path.unlink()  # of a run before, whose events are not this one's
     told = _faked(day, built, recorder) if day.dry else _real(day, recorder)
     day.reach(f"{len(told)} ranks called NCCL's operations")
     events = [_read(path) for path in _recorded(day)]
@@ -90,11 +83,10 @@ def _real(day: Day, recorder: Path) -> list[tuple[dict[str, int], NcclPage]]:
                 collector.path,
                 rank,
                 WORLD_SIZE="2",
-                NCCL_HOSTID=f"gpu-day-{rank}",
                 ARGUS_NCCL="1",
                 ARGUS_NEXT_PROFILER=str(recorder),
                 RECORD_NCCL_EVENTS=str(day.fixtures / f"nccl-events.{rank}.jsonl"),
-                **_TWO_ON_ONE_GPU,
+                **two_on_one.environment(rank),
             )
             ranks.append(start(environment, "-m", "bench.gpu_day.nccl_ranks", str(day.work), stdin=True))
         try:
@@ -111,8 +103,7 @@ def _rank_told(
     collector: Collector, rank: int, process: subprocess.Popen[str]
 ) -> tuple[dict[str, int], NcclPage]:
     """What a rank says that it called, and what the plugin has counted while it waits."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
+    line = line_of(process, "{")
     if not line:
         raise RuntimeError(f"rank {rank} ended with status {process.wait()} before it had called all")
     collector.wait(lambda: any(one.hello.rank == rank and one.nccl for one in collector.connections))

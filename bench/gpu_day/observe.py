@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -42,11 +43,17 @@ def base_environment(day: Day) -> dict[str, str]:
 
 
 def attached(day: Day, socket: Path, rank: int | None = 0, **more: str) -> dict[str, str]:
-    """The environment of a rank below `argus-exporter run`; without `rank` that of a plain script."""
+    """The environment of a rank below `argus-exporter run`; without `rank` that of a plain script.
+
+    Args:
+        more: variables beside those; one that is empty is not set at all, whatever it would be else.
+    """
     base = base_environment(day)
     if rank is not None:
         base |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    made = child_environment(base, socket, "gpu-day") | {"ARGUS_STACKS": "off", "ARGUS_DEBUG": "1"} | more
+    made = child_environment(base | more, socket, "gpu-day")
+    made |= {"ARGUS_STACKS": "off", "ARGUS_DEBUG": "1"} | more
+    made = {name: value for name, value in made.items() if value or name not in more}
     if day.dry:  # its programs may be over before the first flush of a second's period
         made["ARGUS_FLUSH_MILLISECONDS"] = "20"
     # `python -m bench...` of a program that changes its folder, and of its children.
@@ -65,6 +72,19 @@ def start(environment: Mapping[str, str], *command: str, stdin: bool = False) ->
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def line_of(process: subprocess.Popen[str], begins: str) -> str:
+    """The next line that begins so; empty: the process ended without. NCCL writes to stdout too."""
+    assert process.stdout is not None
+    return next((line for line in process.stdout if line.startswith(begins)), "")
+
+
+def free_port() -> int:
+    """Of 127.0.0.1, a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number: int = server.getsockname()[1]
+    return number
 
 
 def trained(environment: Mapping[str, str], *command: str) -> str:

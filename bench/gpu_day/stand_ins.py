@@ -38,8 +38,8 @@ def build(*targets: str) -> Path:
     configure = ["cmake", "-S", source, "-B", str(FOLDER), "-DARGUS_INJECTOR_TESTING=ON"]
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (FOLDER / "CMakeCache.txt").exists():
-            _run([*configure, "-DCMAKE_BUILD_TYPE=Release"])
+        # Always: a target that is new since the last time is unknown to what was written then.
+        _run([*configure, "-DCMAKE_BUILD_TYPE=Release"])
         _run(["cmake", "--build", str(FOLDER), "--target", *targets])
     return FOLDER
 

@@ -2,10 +2,14 @@
 
 OVERHEAD_STEP_MS       how long a step is to be; micro-batches are added until it is
 OVERHEAD_MICRO_BATCHES how many, where that is known already: all processes that are compared do the same work
-OVERHEAD_MODE          eager, compile (torch.compile around DDP) or graphs (a step is one CUDA graph)"""
+OVERHEAD_MODE          eager, compile (torch.compile around DDP) or graphs (a step is one CUDA graph)
+OVERHEAD_RANKS         of how many ranks it is one, OVERHEAD_RANK which; without them it is alone
+OVERHEAD_RENDEZVOUS    the file that the ranks meet in
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -20,6 +24,8 @@ from bench.overhead_worker import Endless
 STEP_MS = float(os.environ.get("OVERHEAD_STEP_MS", "50"))
 MICRO_BATCHES = int(os.environ.get("OVERHEAD_MICRO_BATCHES", "0"))
 MODE = os.environ.get("OVERHEAD_MODE", "eager")
+RANKS = int(os.environ.get("OVERHEAD_RANKS", "1"))
+RANK = int(os.environ.get("OVERHEAD_RANK", "0"))
 ROWS = 64
 
 
@@ -31,18 +37,17 @@ class Transformer:
         cuda = self.on.torch_device == "cuda"
         torch.set_num_threads(1)
         torch.manual_seed(0)
-        # Deeper for long steps, so that they are no hundreds of micro-batches; four processes must fit a GPU.
-        self.width, self.length, layers = (1024, 512, 24 if STEP_MS > 100 else 6) if cuda else (16, 8, 1)
+        self.width, self.length, layers = self._size() if cuda else (16, 8, 1)
         layer = torch.nn.TransformerEncoderLayer(
             self.width, 16 if cuda else 2, 4 * self.width, batch_first=True, dropout=0.0
         )
         self.model: Any = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.model.to(self.on.torch_device)
         if MODE != "graphs":  # DDP's reducer and a captured backward do not go together without care
-            folder = tempfile.mkdtemp()
+            meet = os.environ.get("OVERHEAD_RENDEZVOUS") or f"{tempfile.mkdtemp()}/r"
             backend = "nccl" if cuda else "gloo"
             torch.distributed.init_process_group(
-                backend, init_method=f"file://{folder}/r", rank=0, world_size=1
+                backend, init_method=f"file://{meet}", rank=RANK, world_size=RANKS
             )
             self.model = torch.nn.parallel.DistributedDataParallel(self.model)
         if MODE == "compile":
@@ -55,6 +60,14 @@ class Transformer:
         self.micro_batches = 1
         self._static = torch.randn(8, self.length, self.width, device=self.on.torch_device)
         self._replay: Callable[[], object] | None = None
+
+    @staticmethod
+    def _size() -> tuple[int, int, int]:
+        """Width, length and layers on a GPU, that all processes which take turns must fit."""
+        if RANKS > 1:  # gradients of 25 MiB: those of the larger model take most of a second over sockets
+            return 512, 512, 2
+        # Deeper for long steps, so that they are no hundreds of micro-batches.
+        return 1024, 512, 24 if STEP_MS > 100 else 6
 
     def _work(self, x: Any) -> None:
         with torch.autocast(self.on.torch_device, torch.bfloat16):
@@ -96,15 +109,25 @@ class Transformer:
     def fit(self) -> int:
         """As many micro-batches as fill the wanted time."""
         if MICRO_BATCHES:
-            self.micro_batches = MICRO_BATCHES
+            self._work_of(MICRO_BATCHES)
             return MICRO_BATCHES
         one = self.seconds()
-        self._replay = None
-        self.micro_batches = 2
+        self._work_of(2)
         more = self.seconds() - one
-        self._replay = None
-        self.micro_batches = 1 + max(0, round((STEP_MS / 1e3 - one) / max(more, 1e-4)))
+        self._work_of(self._agreed(1 + max(0, round((STEP_MS / 1e3 - one) / max(more, 1e-4)))))
         return self.micro_batches
+
+    def _work_of(self, micro_batches: int) -> None:
+        """From the next step on; what was captured is of another number."""
+        self.micro_batches, self._replay = micro_batches, None
+
+    def _agreed(self, number: int) -> int:
+        """The first rank's: with different numbers of all-reduces they would wait for each other for ever."""
+        if RANKS == 1:
+            return number
+        told = torch.tensor([number], device=self.on.torch_device)
+        torch.distributed.broadcast(told, 0)
+        return int(told.item())
 
 
 class _Rows(Endless):
@@ -121,8 +144,14 @@ def training() -> tuple[Callable[[], None], Callable[[], None]]:
     return made.step, made.on.synchronize
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Prints how many micro-batches fill a step, and how long it then is."""
     alone = Transformer()
     with alone.on.on():
         alone.step()
-        print(alone.fit())
+        fitted = alone.fit()
+        print(json.dumps({"micro_batches": fitted, "step_s": alone.seconds()}))
+
+
+if __name__ == "__main__":
+    main()

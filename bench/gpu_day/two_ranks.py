@@ -4,18 +4,23 @@
 
 away: the second stays away from the last step, whose collective the first has called, by DDP and so from C++.
 A thread of each then writes what torch's flight recorder says, FOLDER/recorder.RANK.json.
-diverging: under one number one calls an all-reduce, the other an all-gather.
+diverging: under one number one waits for a broadcast of the other, which waits for what is to be reduced to
+it. Neither sends, so neither can end, whatever a backend makes of the pair.
 inside: both call an all-reduce, the first once FOLDER/go is there; by then the second has been stopped in it.
+The last two begin once FOLDER/call is there.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.distributed
@@ -25,8 +30,6 @@ from torch.nn.parallel import DistributedDataParallel
 from bench.gpu_day.device import device
 
 STEPS: Final = 20
-RECORDERS: Final = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
-"""What torch calls it: with CUDA, and without."""
 
 
 def main() -> None:
@@ -62,11 +65,12 @@ def main() -> None:
         if rank == 0:
             step()
         record.join()
-    elif how == "diverging" and rank == 1:
-        torch.distributed.all_gather([torch.empty_like(batch[0]) for _ in range(2)], batch[0].clone())
+    elif how == "diverging":
+        _wait_for(folder / "call")
+        call = torch.distributed.reduce if rank == 1 else torch.distributed.broadcast
+        call(batch[0].clone(), 1)
     else:
-        if how == "inside" and rank == 0:
-            _wait_for(folder / "go")
+        _wait_for(folder / ("go" if rank == 0 else "call"))
         torch.distributed.all_reduce(batch[0].clone())
     on.synchronize()
     threading.Event().wait()
@@ -75,11 +79,21 @@ def main() -> None:
 def _record(folder: Path, rank: int) -> None:
     """When the file `ask` is there: by then the first rank waits."""
     _wait_for(folder / "ask")
-    dump = next(getattr(_distributed_c10d, name) for name in RECORDERS if hasattr(_distributed_c10d, name))
+    said = [dump(includeCollectives=True, onlyActive=False) for dump in _recorders()]
+    texts = [one.decode() if isinstance(one, bytes) else one for one in said]
     written = folder / f"recorder.{rank}.part"
-    said = dump(includeCollectives=True, onlyActive=False)
-    written.write_bytes(said if isinstance(said, bytes) else said.encode())
+    written.write_text(max(texts, key=lambda text: len(json.loads(text).get("entries", ()))))
     written.rename(folder / f"recorder.{rank}.json")
+
+
+def _recorders() -> list[Callable[..., Any]]:
+    """All that this torch has: one alone has the collectives of our backend."""
+    plain = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
+    nccl = getattr(_distributed_c10d, "_dump_nccl_trace_json", None)
+    found = [one for one in (plain, nccl) if one is not None]
+    if plain is not None and "backend:" in (plain.__doc__ or ""):  # since torch 2.15
+        found.append(functools.partial(plain, backend="nccl2"))
+    return found
 
 
 def _wait_for(path: Path) -> None:

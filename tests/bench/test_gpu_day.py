@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -17,12 +18,17 @@ from bench.gpu_day.__main__ import main
 from bench.gpu_day.machine import REPOSITORY
 from bench.gpu_day.nccl import out_of_order
 from bench.gpu_day.observe import compared
+from bench.gpu_day.overhead import blocks_within
+from bench.gpu_day.ras import judged
 from bench.gpu_day.result import Limit, Machine, Result, decide, read
 from bench.gpu_day.runner import Runner
 from bench.gpu_day.step import LONGEST_S, Step
 from bench.gpu_day.steps import STEPS
 
+from argus_exporter.commands.ras import _plain
+from argus_exporter.ras.json_answer import parse_json
 from exporter.exporter_process import wait_for
+from exporter.ras.answers import Absentee, Group, Job, members
 
 GPU = Machine("a GPU", "580.1", "13.0", "2.13.0", "a processor")
 NO_GPU = Machine(None, None, None, "2.13.0+cpu", "a processor")
@@ -342,6 +348,53 @@ def test_a_group_without_its_own_launch_is_out_of_order(
     assert out_of_order(events) == wrong
 
 
+PIDS = (4000, 4001)
+
+
+def ras_said(*groups: Group) -> dict[str, object]:
+    """As `argus-exporter ras --again --json` prints two answers that are alike."""
+    report = parse_json(Job(groups).json())
+    told: dict[str, object] = json.loads(json.dumps(_plain(report, report)))
+    return told
+
+
+def test_ras_names_the_rank_that_stays_away() -> None:
+    (step,) = (step for step in STEPS if step.name == "ras")
+    measured = judged(ras_said(Group(members({0: 43, 1: 42}))), PIDS) | {"ras_status": 0, "ended": 0}
+    assert decide(measured, step.gates)[:2] == ("ok", "")
+
+
+@pytest.mark.parametrize(
+    ("groups", "wrong"),
+    [
+        ([Group(members({0: 43, 1: 43}))], {"lacks", "stuck", "waited_for_second"}),
+        ([Group(members({0: 42, 1: 43}))], {"lacks", "waited_for_second"}),
+        ([Group(members({0: 44, 1: 42}))], {"lacks"}),
+        (
+            [Group(members({0: 43}), [Absentee(1, 4001, unresponsive=True)])],
+            {"communicators_with_both", "lacks", "stuck", "waited_for_second"},
+        ),
+        (
+            [Group(members({0: 43, 1: 42}, first_pid=7000))],
+            {"communicators_with_both", "lacks", "stuck", "waited_for_second"},
+        ),
+    ],
+    ids=["nobody is behind", "the other is behind", "two are lacking", "no answer", "another job"],
+)
+def test_ras_that_says_anything_else_breaks_a_gate(groups: list[Group], wrong: set[str]) -> None:
+    (step,) = (step for step in STEPS if step.name == "ras")
+    _, _, gates = decide(judged(ras_said(*groups), PIDS) | {"ras_status": 0, "ended": 0}, step.gates)
+    assert {name for name, (_, _, ok) in gates.items() if not ok} == wrong
+
+
+def test_turns_fit_into_the_time_of_a_step() -> None:
+    """As many blocks as wanted, or as there is time for; too few for an interval is said."""
+    assert blocks_within(270.0, wanted=80, seconds_a_block=2.5) == 80
+    assert blocks_within(270.0, wanted=80, seconds_a_block=10.0) == 27
+    with pytest.raises(RuntimeError, match="a block of all channels takes 40 s: too long for an interval"):
+        blocks_within(270.0, wanted=80, seconds_a_block=40.0)
+
+
 @pytest.mark.slow
 @pytest.mark.torch
 def test_a_dry_run_sees_the_kernels_of_the_stand_in(tmp_path: Path) -> None:
@@ -353,6 +406,16 @@ def test_a_dry_run_sees_the_kernels_of_the_stand_in(tmp_path: Path) -> None:
     assert result.dry["measured"]["kernels"] == result.dry["measured"]["kernels_profiler"] > 1000
 
 
+STOPPED = ("fallback", "nsight", "anatomy", "ras")
+"""Steps of what no stand-in has."""
+
+
+def stops(step: Step) -> bool:
+    """Also where the framework is not installed that it is about."""
+    package = step.options.get("package")
+    return step.name in STOPPED or (package is not None and importlib.util.find_spec(package) is None)
+
+
 @pytest.mark.e2e
 @pytest.mark.torch
 @pytest.mark.parametrize(
@@ -360,4 +423,4 @@ def test_a_dry_run_sees_the_kernels_of_the_stand_in(tmp_path: Path) -> None:
 )
 def test_every_step_goes_through_on_stand_ins(step: Step, tmp_path: Path) -> None:
     """The script itself cannot be what fails on the day: each step runs to where it needs the GPU."""
-    went_through(dry(tmp_path, step)[step.name], stopped=step.name in ("fallback", "nsight", "anatomy"))
+    went_through(dry(tmp_path, step)[step.name], stopped=stops(step))

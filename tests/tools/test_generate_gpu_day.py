@@ -31,13 +31,23 @@ KERNELS = Result(
     measured={"count_ratio": 1.0},
     gates={"count_ratio": (1.0, ">= 0.999", True), "p50_off": (0.001, "<= 0.01", True)},
 )
-ADDED = {"added_percent_95": {"mean": 0.123, "low": -0.01, "high": 0.256}}
+ADDED = {
+    "added_percent_95": {"mean": 0.123, "low": -0.01, "high": 0.256},
+    "median_ms": 50.5,
+    "p99_ms": 55.3,
+}
 OVERHEAD = dataclasses.replace(
     KERNELS,
     step="overhead-50",
     outcome="failed",
     why="stacks_percent_high is 1.2, not <= 1",
-    measured={"off": {"median_ms": 50.4, "p99_ms": 55.1}, "phases": ADDED, "kernels": ADDED, "stacks": ADDED},
+    measured={
+        "off": {"median_ms": 50.4, "p99_ms": 55.1},
+        "phases": ADDED,
+        "kernels": ADDED,
+        "stacks": ADDED,
+        "goal_met": True,
+    },
     gates={},
 )
 
@@ -59,7 +69,10 @@ def test_a_result_says_outcome_machine_and_numbers() -> None:
     assert row(steps_block(seen), "kernels").endswith("| ok (an H200, 0123456789ab) |")
     assert row(kernels_block(seen), "kernels").endswith("| count_ratio 1, p50_off 0.001 |")
     assert "failed: stacks_percent_high is 1.2, not <= 1" in row(steps_block(seen), "overhead-50")
-    assert "50.4 ms (55.1) | +0.12 % (-0.01 to +0.26) |" in row(overhead_block(seen), "overhead-50")
+    added = "+0.12 % (-0.01 to +0.26); 50.5 ms (55.3)"
+    cells = f"50.4 ms (55.1) | {added} | {added} | {added} | - | met |"  # NCCL takes two ranks
+    assert row(overhead_block(seen), "overhead-50").endswith(cells)
+    assert row(overhead_block(seen), "overhead-nccl").endswith(" | not yet" * 6 + " |")
     assert f"1 are ok, 1 failed and {len(STEPS) - 2} were not run, on an H200" in status_block(seen)[0]
 
 
