@@ -54,8 +54,7 @@ check: lint  ## at every commit, in 3 minutes: lint, types, the tests that are q
 
 test: torch $(FRAMEWORKS) $(HELM) lint  ## everything that CI checks; with CI=true a skip that is not in tests/skips.py fails
 	@pytest -q -n 2 --dist worksteal -m "not e2e" $(PYTEST_ARGS)
-	@pytest -q -n 2 --dist worksteal -m e2e tests/frameworks $(PYTEST_ARGS)  # their work is time asleep
-	@pytest -q -m e2e --ignore tests/frameworks --durations=30 --durations-min=10 $(PYTEST_ARGS)  # alone: real servers and training jobs need the cores
+	@pytest -q -m e2e --durations=30 --durations-min=10 $(PYTEST_ARGS)  # alone: real servers and training jobs need the cores
 
 prometheus: setup  ## a newer Prometheus than Debian 12 has, into .venv/prometheus (SUITE=trixie)
 	@tools/newer_prometheus.sh $(or $(SUITE),sid)
