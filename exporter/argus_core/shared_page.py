@@ -221,6 +221,8 @@ class PageReader:
             os.close(fd)
             raise PageError(f"the shared page {why}")
         self._fd = fd
+        self.inode = os.fstat(fd).st_ino
+        """Which memory it is: of two at one time, and nearly always of two after one another."""
 
     def read(self) -> Page:
         """The page as it is now.

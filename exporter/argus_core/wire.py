@@ -308,7 +308,7 @@ class Work(Record):
 class ChannelState(Record):
     """State and own cost of a channel inside the training process.
 
-    `reason_id` says why it is down, or what limits it; 0: nothing.
+    `reason_id` says why it is down, or what limits it; 0: nothing. `NOT_ATTACHED` is told as a process ends.
     """
 
     TYPE: ClassVar = MessageType.CHANNELS
@@ -444,6 +444,9 @@ class Bye(Record):
 
     exit_status: int
 
+
+NOT_ATTACHED: Final = "not_attached"
+"""The reason of phases that are down in a process that was a rank, and of which nothing was seen."""
 
 RECORDS: Final[dict[MessageType, type[Record]]] = {
     record.TYPE: record

@@ -21,8 +21,7 @@ class GarbageHook(Hook):
     name = "gc"
 
     def attach(self, torch: Any) -> None:  # noqa: ARG002  (no part of torch is needed)
-        recorder = self.recorder
-        phase_of_pause = recorder.phase("gc", wire.Kind.HOST)
+        self._phase = self.recorder.phase("gc", wire.Kind.HOST)
         begin_ns = 0
 
         def callback(phase: str, info: dict[str, int]) -> None:
@@ -31,18 +30,20 @@ class GarbageHook(Hook):
                 begin_ns = now()
                 return
             end_ns = now()
-            duration_ns = end_ns - begin_ns
             if not begin_ns or not self.alive:
                 return
             try:
-                recorder.host.collection(info["generation"], begin_ns, duration_ns)
-                if duration_ns >= _SHORTEST_NS and recorder.training:
-                    # Of whichever thread: it holds the GIL, so the one that trains stands still too.
-                    recorder.measured(
-                        phase_of_pause, begin_ns, end_ns, duration_ns, recorder.step, TRAINING_CLOCK
-                    )
+                self._collected(info["generation"], begin_ns, end_ns)
             except Exception as error:
                 self.failed(error)
 
         gc.callbacks.append(callback)
         self._undo.append(lambda: gc.callbacks.remove(callback))
+        self.hide_from_dynamo((callback,), "_collected")
+
+    def _collected(self, generation: int, begin_ns: int, end_ns: int) -> None:
+        recorder, duration_ns = self.recorder, end_ns - begin_ns
+        recorder.host.collection(generation, begin_ns, duration_ns)
+        if duration_ns >= _SHORTEST_NS and recorder.training:
+            # Of whichever thread: it holds the GIL, so the one that trains stands still too.
+            recorder.measured(self._phase, begin_ns, end_ns, duration_ns, recorder.step, TRAINING_CLOCK)

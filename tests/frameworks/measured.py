@@ -7,7 +7,6 @@ import json
 import os
 import re
 import socket
-import statistics
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -121,14 +120,14 @@ class Rank:
     def _counts(self, window: Window) -> Counter[tuple[str, str]]:
         return Counter((name, wire.Kind(span.kind).name.lower()) for *_, name, span in self._spans(window))
 
-    def compute(self, window: Window) -> dict[str, float]:
-        """Exclusive seconds of each phase of compute in the median iteration."""
+    def compute(self, window: Window, of: Callable[[list[float]], float]) -> dict[str, float]:
+        """Exclusive seconds of each phase of compute, `of` those in all iterations."""
         found: dict[str, list[float]] = defaultdict(list)
         for one in self.each(window):
             for (phase, kind), own in self.exclusive(one).items():
                 if kind == "compute":
                     found[phase].append(own)
-        return {phase: statistics.median(each) for phase, each in found.items()}
+        return {phase: of(each) for phase, each in found.items()}
 
 
 def shortest(ranks: Sequence[Rank], window: Callable[[Rank], Window]) -> list[Window]:
@@ -160,7 +159,7 @@ def run(command: list[str], folder: Path, *, argus: bool) -> Job:
         "OWN": str(folder) if argus else "",
         "WORK": "1" if argus else "0",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
+        "MASTER_PORT": str(free_port()),
         "HOME": str(folder),  # what is cached there by one run is not there in the other
     }
     with Reader(folder / "s") as reader:
@@ -193,7 +192,7 @@ def by_torchrun(program: str, *arguments: str) -> list[str]:
 
 def by_deepspeed(program: str, *arguments: str) -> list[str]:
     """DeepSpeed's launcher, on this host."""
-    options = [f"--num_gpus={RANKS}", "--num_nodes=1", f"--master_port={_free_port()}"]
+    options = [f"--num_gpus={RANKS}", "--num_nodes=1", f"--master_port={free_port()}"]
     launcher = [sys.executable, str(PACKAGES / "bin" / "deepspeed"), *options]
     return [*launcher, str(FOLDER / "programs" / program), *arguments]
 
@@ -216,6 +215,15 @@ sys.exit(max(abs(rank.wait()) for rank in ranks))
     return [sys.executable, "-c", script, *by_itself(program, *arguments)]
 
 
-def _free_port() -> int:
+def forked(*modules: str) -> Callable[..., list[str]]:
+    """Two processes that one forks once it has imported these modules, as Lightning's `ddp_fork` does."""
+    return lambda program, *arguments: [
+        *(sys.executable, str(FOLDER / "forked.py"), ",".join(modules)),
+        *(str(FOLDER / "programs" / program), *arguments),
+    ]
+
+
+def free_port() -> int:
+    """One that nobody listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])

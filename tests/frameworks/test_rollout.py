@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from argus_core.wire import Activity
-from training.jobs import environment, run_ranks
+from training.jobs import environment, run
 from training.reader import Reader, until
 
-from .measured import PACKAGES
+from .measured import PACKAGES, forked, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.torch]
 
@@ -59,7 +59,10 @@ def test_a_rollout_is_an_activity_and_no_iteration(tmp_path: Path) -> None:
     script.write_text(PROGRAM)
     with Reader(tmp_path / "s") as reader:
         env = environment(reader.path, ARGUS_WARMUP_ITERATIONS="0", ARGUS_FLUSH_MILLISECONDS="0")
-        run_ranks(script, 2, env | {"PYTHONPATH": f"{env['PYTHONPATH']}{os.pathsep}{PACKAGES}"})
+        env |= {"PYTHONPATH": f"{env['PYTHONPATH']}{os.pathsep}{PACKAGES}"}
+        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        done = run(forked("transformers.models.gpt2.modeling_gpt2", "torch._dynamo")(str(script)), env)
+        assert done.returncode == 0, done.stderr
         for rank in (0, 1):
             said = reader.ranks[rank]
             until(lambda said=said: said.exit_status is not None, "BYE")  # type: ignore[misc]

@@ -14,6 +14,7 @@ import pytest
 
 from argus_core import wire
 from argus_training import boot_directory
+from exporter.exporter_process import config, exporter, scrape, value, wait_for
 
 GATE = "import sys; print(any(getattr(f, '__name__', '') == '_AttachAfterTorch' for f in sys.meta_path))"
 
@@ -331,6 +332,25 @@ def test_process_that_was_never_observed_says_so_at_its_end(
         == len(result.stderr.splitlines())
         == lines
     )
+
+
+def test_process_that_was_never_observed_tells_the_exporter(
+    torches: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whose log is where an operator looks, and which cannot see into other PID namespaces."""
+    program = (
+        "import sys, types\nours = ('_AttachAfterTorch', '_OwnPackages')\n"
+        "sys.meta_path[:] = [one for one in sys.meta_path if getattr(one, '__name__', '') not in ours]\n"
+        "import torch\n"
+        "sys.modules['torch.distributed.distributed_c10d'] = types.SimpleNamespace(_backend='gloo')\n"
+    )
+    said = "a process with a rank has ended, and ARGUS was not attached to it"
+    with exporter(config(tmp_path / "s")) as running:
+        result = python("-c", program, path=(torches,), RANK="5", ARGUS_SOCKET=str(tmp_path / "s"))
+        assert result.stderr.count("argus: ") == 1, result.stderr
+        wait_for(lambda: said in caplog.text, "a line of the log")
+        assert "rank=5" in caplog.text
+        assert value(scrape(running.url), "argus_rank_up", rank="5") is None, "it neither came nor was lost"
 
 
 @pytest.mark.torch

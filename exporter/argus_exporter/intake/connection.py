@@ -82,8 +82,12 @@ class Connection:
             self._tap.close()
         if self.state is not None and self._attachment is not None:
             self._ranks.detach(self.state, self._attachment, said_bye=self._said_bye)
+            names = self.state.identity.names
+            if self._attachment.leads and self.state.channel(wire.Channel.PHASES).reason == wire.NOT_ATTACHED:
+                log.warning("a process with a rank has ended, and ARGUS was not attached to it", **names)
+                return
             life = "connected" if self.state.connected else "left" if self._said_bye else "lost"
-            log.info("producer hung up", **self.state.identity.names, rank_is=life)
+            log.info("producer hung up", **names, rank_is=life)
 
     def _first(self) -> bytes:
         """The packet that opens the connection, its HELLO handled; empty when there is none any more."""

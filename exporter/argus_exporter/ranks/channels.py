@@ -19,7 +19,8 @@ _SENDERS_LIMIT: Final = 16
 class Attachment:
     """One connection that speaks for a rank.
 
-    `uid` and `pid` are the peer's as the kernel names them; pid 0: invisible from our namespace.
+    `uid` and `pid` are the peer's as the kernel names them; pid 0: invisible from our PID namespace, as of a
+    container beside ours.
     """
 
     channels: frozenset[wire.Channel]

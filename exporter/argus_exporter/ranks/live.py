@@ -45,6 +45,8 @@ class LivePage:
         self._reader = reader
         self._clock = clock
         self._nccl = nccl
+        self.memory = reader.inode
+        """Of the page: another process shares another one."""
 
     def read(self, routing: RoutingTable, published: Callable[[str], str]) -> Live:
         """What is going on now; a name, which the peer may change at will, is as it is `published`.

@@ -65,7 +65,7 @@ class RankRegistry:
             WireError: the rank is another user's, or there are too many ranks. `page` stays the caller's.
         """
         state = self._ranks.get(identity.key)
-        if state is not None and not self._goes_on(state, attachment):
+        if state is not None and not self._goes_on(state, attachment, identity, page):
             self._forget(state, "another process took its place")
             state = None
         if state is None:
@@ -80,7 +80,9 @@ class RankRegistry:
         state.attach(attachment, identity, page)
         return state
 
-    def _goes_on(self, state: RankState, attachment: Attachment) -> bool:
+    def _goes_on(
+        self, state: RankState, attachment: Attachment, identity: Identity, page: LivePage | None
+    ) -> bool:
         """Whether the connection belongs to the rank as we know it; else the rank begins anew.
 
         Raises:
@@ -94,7 +96,7 @@ class RankRegistry:
                     f"{user_name(state.uid or 0)}, not {user_name(attachment.uid)}: name the jobs apart",
                 )
             return False
-        return not state.left or attachment.pid == state.peer_pid
+        return not state.left or state.is_process_of(attachment, identity, page)
 
     def detach(self, state: RankState, attachment: Attachment, *, said_bye: bool) -> None:
         """A connection ended; with BYE of the one that counts, the rank's series end with the next scrape."""

@@ -105,7 +105,7 @@ class RankState:
         if not attachment.channels <= {wire.Channel.STACKS}:
             self.kernels.restart()
         if attachment.leads:
-            if attachment.pid != self.peer_pid:
+            if not self.is_process_of(attachment, reported, page):
                 self.host = HostTotals()
             self.peer_pid = attachment.pid
             self.left = False
@@ -124,6 +124,20 @@ class RankState:
         self.channels.attach(attachment)
         if self.connected:
             self.lost_at = None
+
+    def is_process_of(self, attachment: Attachment, reported: Identity, page: LivePage | None) -> bool:
+        """Whether the connection comes from the process that speaks for the rank.
+
+        From another PID namespace the kernel names none, and a container that starts again has the same
+        numbers inside: then it is told by the memory that it shares.
+        """
+        if attachment.pid != self.peer_pid:
+            return False
+        if attachment.pid:
+            return True
+        if page is not None and self._page is not None and page.memory != self._page.memory:
+            return False
+        return reported.pid == self._reported.pid
 
     def detach(self, attachment: Attachment, *, said_bye: bool) -> None:
         """A connection ended. Where it was the one that counts and did not say BYE, the rank is lost."""

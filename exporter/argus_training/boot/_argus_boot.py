@@ -124,6 +124,14 @@ def _warn_if_missed():
         sys.stderr.write(
             "argus: this process was not observed: sys.meta_path was replaced before torch was imported\n"
         )
+        if _OwnPackages not in sys.meta_path:
+            sys.meta_path.insert(0, _OwnPackages)
+        try:
+            from argus_training.missed import tell
+
+            tell()
+        except Exception as error:
+            sys.stderr.write("argus: no exporter was told: %r\n" % (error,))
 
 
 def _attach(torch):

@@ -20,14 +20,17 @@ class CompilationHook(Hook):
     name = "compilation"
 
     def attach(self, torch: Any) -> None:  # noqa: ARG002  (attached to what may be imported later)
-        self.when_imported("torch._dynamo.callback", self._attach_dynamo)
+        self.when_imported("torch._dynamo", self._attach_dynamo)
         self.when_imported("triton.knobs", self._attach_triton)
 
-    def _attach_dynamo(self, callbacks: Any) -> None:
-        handler = callbacks.callback_handler
+    def _attach_dynamo(self, dynamo: Any) -> None:
+        handler = dynamo.callback.callback_handler
         recorder = self.recorder
         begin_ns = 0
 
+        # A backward that is compiled as it is first called is compiled within a frame of the user's that
+        # dynamo runs, and what compiling calls is then looked at too.
+        @dynamo.disable  # type: ignore[untyped-decorator]
         def started(*_: Any) -> None:
             nonlocal begin_ns
             if self.alive and not begin_ns:
@@ -37,6 +40,7 @@ class CompilationHook(Hook):
                 except Exception as error:
                     self.failed(error)
 
+        @dynamo.disable  # type: ignore[untyped-decorator]
         def ended(*_: Any) -> None:
             nonlocal begin_ns
             if self.alive and begin_ns:

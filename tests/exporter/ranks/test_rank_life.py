@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable
 
 import pytest
 
 from argus_core import wire
+from argus_core.shared_page import PageWriter
 from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import records
 from argus_exporter.place.topology import Identity
 from argus_exporter.ranks.channels import Attachment, channels_of
 from argus_exporter.ranks.config import RanksConfig
+from argus_exporter.ranks.live import adopt_page
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
 
@@ -164,6 +167,45 @@ def test_a_new_process_of_a_rank_begins_its_host_totals_anew():
     assert set(state.host.collections) == {2}
     host.connect(connection(PHASES, pid=200))
     assert state.host.collections == {}
+
+
+class Container:
+    """Processes that the kernel names 0, as their PID namespace is another; each shares a page."""
+
+    def __init__(self) -> None:
+        self.host = Host()
+
+    def connect(self, page: PageWriter, said_pid: int = 7) -> tuple[RankState, Attachment]:
+        attachment = connection(PHASES, pid=0)
+        hello = wire.hello(
+            pid=said_pid, rank=0, training_job="job", shares_page=True, monotonic_ns=1, realtime_ns=1
+        )
+        adopted = adopt_page(hello, [os.dup(page.fd)])
+        identity = dataclasses.replace(TOLD, pid=said_pid)
+        return self.host.ranks.hello(identity, attachment, adopted), attachment
+
+
+@pytest.mark.parametrize("said_pid", [7, 8])
+@pytest.mark.parametrize("same_page", [True, False])
+def test_a_process_without_a_number_is_told_by_its_own_and_its_memory(said_pid: int, same_page: bool):
+    """A container that starts again has the same numbers inside; who reconnects shares the same page."""
+    container, page = Container(), PageWriter()
+    state, attachment = container.connect(page)
+    records.garbage_collection(state, wire.GarbageCollection(1, 1, 5, 0.5, 2))
+    container.host.ranks.detach(state, attachment, said_bye=False)
+    container.connect(page if same_page else PageWriter(), said_pid)
+    assert set(state.host.collections) == ({2} if same_page and said_pid == 7 else set())
+
+
+@pytest.mark.parametrize("same_page", [True, False])
+def test_a_process_without_a_number_after_bye(same_page: bool):
+    """The rank goes on with the process that was there, and begins anew with another."""
+    container, page = Container(), PageWriter()
+    state, attachment = container.connect(page)
+    container.host.connect(connection(KERNELS, pid=0), dataclasses.replace(PROVISIONAL, pid=7))
+    container.host.ranks.detach(state, attachment, said_bye=True)
+    again, _ = container.connect(page if same_page else PageWriter())
+    assert (again is state) is same_page
 
 
 def test_another_user_cannot_speak_for_a_connected_rank():
