@@ -45,10 +45,15 @@ Environments = Sequence[dict[str, str]]
 """Of the processes that train together, one a rank."""
 
 
-def run(day: Day) -> dict[str, Any]:
-    beside = Path(sys.executable).with_name("py-spy")  # as the exporter looks for it
+def needs_py_spy() -> None:
+    """Raises NotRun where the exporter would find none: the stacks channel would cost nothing."""
+    beside = Path(sys.executable).with_name("py-spy")
     if not beside.is_file() and shutil.which("py-spy") is None:
         raise NotRun("py-spy is not installed: the stacks channel would cost nothing (pip install py-spy)")
+
+
+def run(day: Day) -> dict[str, Any]:
+    needs_py_spy()
     options = day.step.options
     ranks: int = options["ranks"]
     if ranks > 1 and library_path(PROFILER) is None:

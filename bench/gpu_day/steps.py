@@ -244,12 +244,14 @@ STEPS: Final = (
     Step(
         "overhead-toggle",
         "bench.gpu_day.toggle",
-        "what hooks, and hooks and kernels, add to a step of 50 ms, in turns inside one process",
+        "what hooks, and kernels, and stacks besides add to a step of 50 ms, in turns inside one process",
         "0.05 to 0.3 %",
         {
             "phases_percent_high": Limit("<=", 1.0, on_stand_ins=False),
             "kernels_percent_high": Limit("<=", 1.0, on_stand_ins=False),
+            "stacks_percent_high": Limit("<=", 1.0, on_stand_ins=False),
             "records": Limit(">=", 1),
+            "sampled_ratio": Limit(">=", 0.3),
         },
         options={"step_ms": 50},
     ),
