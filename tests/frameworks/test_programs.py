@@ -84,6 +84,7 @@ PROGRAMS = (
         "1F1B, two stages",
         ("pipeline.py",),
         DATA | FORWARD | OPTIMIZER,
+        launch=by_environment,
         layers="block stage_backward stage_forward",
     ),
     Program("compiled module", "within DDP", ("compiled.py", "module"), launch=COMPILING, layers=""),
