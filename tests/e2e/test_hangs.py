@@ -61,7 +61,16 @@ def page(stack: Stack, job: str) -> Notification | None:
 
 def number(stack: Stack, job: str, rank: int) -> float:
     """Of the last collective of all ranks that this one has entered."""
-    found = stack.query(f'argus_collective_sequence{{training_job="{job}",rank="{rank}",group="world"}}')
+    return known(stack, f'argus_collective_sequence{{training_job="{job}",rank="{rank}",group="world"}}')
+
+
+def iterations(stack: Stack, job: str, rank: int) -> float:
+    """As the exporter has heard: of its first second of training a rank that is stopped has said nothing."""
+    return known(stack, f'argus_iteration_duration_seconds_count{{training_job="{job}",rank="{rank}"}}')
+
+
+def known(stack: Stack, series: str) -> float:
+    found = stack.query(series)
     return found[0][1] if found else 0.0
 
 
@@ -72,7 +81,12 @@ def test_the_page_names_the_rank(hang: str, stack: Stack, tmp_path: Path) -> Non
     with running(stack, job, hang, go) as processes:
         if hang == OF_ITS_OWN:
             stack.wait_for(
-                lambda: number(stack, job, CULPRIT) > number(stack, job, 0) > 0, 60, "rank 1 in it"
+                lambda: (
+                    iterations(stack, job, CULPRIT)
+                    and number(stack, job, CULPRIT) > number(stack, job, 0) > 0
+                ),
+                60,
+                "rank 1 in it",
             )
             os.kill(processes[CULPRIT].pid, signal.SIGSTOP)
             go.touch()
