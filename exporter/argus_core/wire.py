@@ -134,8 +134,9 @@ class Hello(Record):
 
     `channels` is a mask of `1 << Channel`. A rank may have several connections, such as one of the phases and
     one of `libargus_cupti`, which knows its rank from the environment but no topology: the identity that came
-    with PHASES stands, any other is provisional. `shares_page` says which descriptors the packet carries
-    (SCM_RIGHTS), in this order: SHARES_PAGE, a shared page (see `shared_page`); with it perhaps SHARES_NCCL,
+    with PHASES stands, any other is provisional. Of no channel: a process that was a rank and to which ARGUS
+    was never attached says so as it ends, and hangs up. `shares_page` says which descriptors the packet
+    carries (SCM_RIGHTS), in this order: SHARES_PAGE, a shared page (see `shared_page`); with it perhaps SHARES_NCCL,
     the memory of libargus_nccl (see `nccl_page`).
 
     Parallel coordinates and sizes are -1 where the dimension does not exist; of cp, the size is 0 then. Texts
@@ -308,7 +309,7 @@ class Work(Record):
 class ChannelState(Record):
     """State and own cost of a channel inside the training process.
 
-    `reason_id` says why it is down, or what limits it; 0: nothing. `NOT_ATTACHED` is told as a process ends.
+    `reason_id` says why it is down, or what limits it; 0: nothing.
     """
 
     TYPE: ClassVar = MessageType.CHANNELS
@@ -444,9 +445,6 @@ class Bye(Record):
 
     exit_status: int
 
-
-NOT_ATTACHED: Final = "not_attached"
-"""The reason of phases that are down in a process that was a rank, and of which nothing was seen."""
 
 RECORDS: Final[dict[MessageType, type[Record]]] = {
     record.TYPE: record

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from argus_core import wire
+from argus_core.link import Link
 from argus_training import boot_directory
 from exporter.exporter_process import config, exporter, scrape, value, wait_for
 
@@ -345,12 +346,27 @@ def test_process_that_was_never_observed_tells_the_exporter(
         "sys.modules['torch.distributed.distributed_c10d'] = types.SimpleNamespace(_backend='gloo')\n"
     )
     said = "a process with a rank has ended, and ARGUS was not attached to it"
+    told = {"RANK": "5", "ARGUS_JOB": "j", "ARGUS_SOCKET": str(tmp_path / "s")}
     with exporter(config(tmp_path / "s")) as running:
-        result = python("-c", program, path=(torches,), RANK="5", ARGUS_SOCKET=str(tmp_path / "s"))
+        result = python("-c", program, path=(torches,), **told)
         assert result.stderr.count("argus: ") == 1, result.stderr
-        wait_for(lambda: said in caplog.text, "a line of the log")
+        wait_for(lambda: caplog.text.count(said) == 1, "a line of the log")
         assert "rank=5" in caplog.text
         assert value(scrape(running.url), "argus_rank_up", rank="5") is None, "it neither came nor was lost"
+
+        def hello() -> wire.Hello:
+            return wire.hello(pid=os.getpid(), rank=5, training_job="j", monotonic_ns=1, realtime_ns=1)
+
+        rank = Link(tmp_path / "s", hello)
+        rank.add(wire.ChannelState(0, 0, 0, wire.Channel.PHASES, 1))
+        rank.flush()
+        wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="5") == 1.0, "the rank")
+        python("-c", program, path=(torches,), **told)
+        wait_for(lambda: caplog.text.count(said) == 2, "another line, of a child that has its number")
+        page = scrape(running.url)
+        assert value(page, "argus_rank_up", rank="5") == 1.0
+        assert value(page, "argus_channel_up", rank="5", channel="phases") == 1.0
+        rank.close()
 
 
 @pytest.mark.torch

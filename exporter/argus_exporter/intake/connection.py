@@ -82,15 +82,11 @@ class Connection:
             self._tap.close()
         if self.state is not None and self._attachment is not None:
             self._ranks.detach(self.state, self._attachment, said_bye=self._said_bye)
-            names = self.state.identity.names
-            if self._attachment.leads and self.state.channel(wire.Channel.PHASES).reason == wire.NOT_ATTACHED:
-                log.warning("a process with a rank has ended, and ARGUS was not attached to it", **names)
-                return
             life = "connected" if self.state.connected else "left" if self._said_bye else "lost"
-            log.info("producer hung up", **names, rank_is=life)
+            log.info("producer hung up", **self.state.identity.names, rank_is=life)
 
     def _first(self) -> bytes:
-        """The packet that opens the connection, its HELLO handled; empty when there is none any more."""
+        """The packet that opens the connection, its HELLO handled; empty when the connection has ended."""
         packet, descriptors, _, _ = socket.recv_fds(
             self._socket, _PACKET_LIMIT, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
         )
@@ -100,7 +96,12 @@ class Connection:
             header, payload = next(wire.messages(packet))
             if header.type is not wire.MessageType.HELLO or header.count != 1:
                 raise wire.WireError("hello", f"the first message is {header.type.name}, not one HELLO")
-            self._greet(next(wire.Hello.unpack_all(payload)), descriptors)
+            hello = next(wire.Hello.unpack_all(payload))
+            if not hello.channels:  # it may have inherited the number of a rank that lives
+                names = Identity.from_hello(hello).names
+                log.warning("a process with a rank has ended, and ARGUS was not attached to it", **names)
+                return b""
+            self._greet(hello, descriptors)
             return packet[wire.HEADER.size + len(payload) :] or self._socket.recv(_PACKET_LIMIT)
         finally:
             for descriptor in descriptors:
