@@ -55,7 +55,7 @@ def samplers() -> list[int]:
 
 
 def _sample(on: bool) -> bool:
-    """Let the samplers go on, or stop them. Whether there is one: a new one comes with each window."""
+    """Let the samplers go on, or stop them, and whether there is one: each window has its own."""
     found = samplers()
     for pid in found:
         with contextlib.suppress(ProcessLookupError):
@@ -104,7 +104,8 @@ def inside(blocks: int, steps: int) -> dict[str, Any]:
         for number in range(blocks):
             order = list(answers)[:: -1 if number % 2 else 1]
             for name in order:
-                sampled += _sample(on=name == "stacks") and name == "stacks"
+                if _sample(on=name == "stacks") and name == "stacks":
+                    sampled += 1
                 if name != "off":
                     hooks.put_in()
                 if name in ("kernels", "stacks"):

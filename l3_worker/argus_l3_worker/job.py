@@ -276,11 +276,11 @@ class Job:
 
         Where that cannot be asked for, peers alone are compared.
         """
+        if config.judge.method != "modes":
+            return
         accused: set[Gpu] = {
             (of.gpus[place], of.role) for of in self.judgements for place in np.flatnonzero(of.own_evidence)
         }
-        if config.judge.method != "modes":
-            return
         try:
             await self._past.read(prometheus, self.name, at, config.cycle_seconds, accused)
         except QueryError as error:

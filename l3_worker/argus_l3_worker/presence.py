@@ -1,7 +1,7 @@
 """Which ranks of a job were there, and whether too many of them vanished for it to be judged.
 
 A store that lost a part of its sources answers without a warning, and half of a job looks like a job: ranks
-are judged among others than before. So it is waited for them, and then those who are there are judged.
+are judged among others than before. So the worker waits for them, and then judges those who are there.
 """
 
 from __future__ import annotations

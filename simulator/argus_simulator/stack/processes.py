@@ -143,13 +143,8 @@ def start_again(server: Server) -> Server:
     Raises:
         StackError: it died or did not become ready.
     """
-    child = Child(server.child.name, server.child.command, server.child.log)
-    try:
-        _await_ready(child, server.port, server.ready_path)
-    except BaseException:
-        child.stop()
-        raise
-    return Server(child, server.port, server.ready_path)
+    old = server.child
+    return _ready(Child(old.name, old.command, old.log), server.port, server.ready_path)
 
 
 def start_server(name: str, command: Callable[[int], Sequence[str]], ready_path: str, log: Path) -> Server:
@@ -166,17 +161,19 @@ def start_server(name: str, command: Callable[[int], Sequence[str]], ready_path:
     """
     for _ in range(_PORT_TRIES):
         port = free_port()
-        child = Child(name, command(port), log)
-        try:
-            _await_ready(child, port, ready_path)
-        except PortTaken:
-            child.stop()
-            continue
-        except BaseException:
-            child.stop()
-            raise
-        return Server(child, port, ready_path)
+        with contextlib.suppress(PortTaken):
+            return _ready(Child(name, command(port), log), port, ready_path)
     raise StackError(f"{name}: {_PORT_TRIES} ports in a row were taken while it started; see {log}")
+
+
+def _ready(child: Child, port: int, ready_path: str) -> Server:
+    """The server, once it answers; a child that does not is stopped, also where a signal ends the wait."""
+    try:
+        _await_ready(child, port, ready_path)
+    except BaseException:
+        child.stop()
+        raise
+    return Server(child, port, ready_path)
 
 
 def _await_ready(child: Child, port: int, ready_path: str) -> None:
