@@ -136,8 +136,8 @@ class Hello(Record):
     one of `libargus_cupti`, which knows its rank from the environment but no topology: the identity that came
     with PHASES stands, any other is provisional. Of no channel: a process that was a rank and to which ARGUS
     was never attached says so as it ends, and hangs up. `shares_page` says which descriptors the packet
-    carries (SCM_RIGHTS), in this order: SHARES_PAGE, a shared page (see `shared_page`); with it perhaps SHARES_NCCL,
-    the memory of libargus_nccl (see `nccl_page`).
+    carries (SCM_RIGHTS), in this order: SHARES_PAGE, a shared page (see `shared_page`); with it perhaps
+    SHARES_NCCL, the memory of libargus_nccl (see `nccl_page`).
 
     Parallel coordinates and sizes are -1 where the dimension does not exist; of cp, the size is 0 then. Texts
     are UTF-8, zero-padded.
