@@ -56,9 +56,7 @@ def run(day: Day) -> dict[str, Any]:
     needs_py_spy()
     options = day.step.options
     ranks: int = options["ranks"]
-    if ranks > 1 and library_path(PROFILER) is None:
-        raise NotRun(f"{PROFILER} is not installed: pip install the package with a C++ compiler")
-    base = [_of_rank(day, rank) for rank in range(ranks)]
+    base = [of_rank(day, rank) for rank in range(ranks)]
     fitted = _fitted(day, base)
     micro_batches = 2 if day.dry else int(fitted["micro_batches"])
     for one in base:
@@ -72,7 +70,7 @@ def run(day: Day) -> dict[str, Any]:
         stacks = Watch(watching.with_name("log"))
         for number in range(rounds):
             trainings = {
-                name: Ranks(_met(environments, day.work / f"{name}.{number}"))
+                name: Ranks(met(environments, day.work / f"{name}.{number}"))
                 for name, environments in chosen.items()
             }
             for name, answers in in_turns(trainings, blocks, steps).items():
@@ -136,10 +134,16 @@ class Ranks:
             raise
 
 
-def _of_rank(day: Day, rank: int) -> dict[str, str]:
-    """What all sets of channels have in common."""
+def of_rank(day: Day, rank: int) -> dict[str, str]:
+    """What all sets of channels have in common.
+
+    Raises:
+        NotRun: of several ranks, and there is no plugin that would see their collectives.
+    """
     options = day.step.options
     ranks = options["ranks"]
+    if ranks > 1 and library_path(PROFILER) is None:
+        raise NotRun(f"{PROFILER} is not installed: pip install the package with a C++ compiler")
     environment = base_environment(day) | {
         "LOCAL_RANK": "0",
         "WORLD_SIZE": str(ranks),
@@ -156,7 +160,7 @@ def _of_rank(day: Day, rank: int) -> dict[str, str]:
     return environment
 
 
-def _met(environments: Environments, folder: Path) -> Environments:
+def met(environments: Environments, folder: Path) -> Environments:
     """They meet in a file of their own."""
     folder.mkdir()
     return [one | {"OVERHEAD_RENDEZVOUS": str(folder / "rendezvous")} for one in environments]
@@ -164,7 +168,7 @@ def _met(environments: Environments, folder: Path) -> Environments:
 
 def _fitted(day: Day, base: Environments) -> dict[str, float]:
     """How many micro-batches fill a step, and how long one is then, by the first rank."""
-    processes = [start(one, "-m", "bench.gpu_day.transformer") for one in _met(base, day.work / "fit")]
+    processes = [start(one, "-m", "bench.gpu_day.transformer") for one in met(base, day.work / "fit")]
     ended = [finish(one) for one in processes]
     for status, _, said in ended:
         if status != 0:

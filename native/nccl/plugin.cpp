@@ -36,6 +36,7 @@ struct Plugin {
   Former former;
   page::Header* shown = nullptr;
   std::atomic<int*> mask{nullptr};
+  std::atomic<bool> watches{true};
 };
 
 Plugin plugin;
@@ -94,7 +95,8 @@ void begin(int table, const void* address) {
 void refresh_mask() noexcept {
   int* const mask = plugin.mask.load(std::memory_order_relaxed);
   if (!mask) return;
-  const int wanted = static_cast<int>(plugin.choice.mask | (plugin.former.there() ? plugin.former.mask() : 0));
+  const std::uint32_t ours = plugin.watches.load(std::memory_order_relaxed) ? plugin.choice.mask : 0;
+  const int wanted = static_cast<int>(ours | (plugin.former.there() ? plugin.former.mask() : 0));
   if (load(*mask) != wanted) store(*mask, wanted);
 }
 
@@ -224,6 +226,13 @@ constexpr Table made(Init begin_with) {
 
 }  // namespace
 }  // namespace argus::nccl
+
+/// 0: no event more is asked of NCCL for ARGUS until 1; those that have begun are told to their end. Any thread. The
+/// overhead is measured so, by turns within one process (bench/gpu_day/toggle.py).
+extern "C" __attribute__((visibility("default"))) void argus_nccl_watch(int on) {
+  argus::nccl::plugin.watches.store(on != 0, std::memory_order_relaxed);
+  argus::nccl::refresh_mask();
+}
 
 #define ARGUS_EXPORT(version, Table, Descriptor, init)                                   \
   extern "C" __attribute__((visibility("default"))) const argus::nccl::Table ncclProfiler_v##version; \

@@ -196,12 +196,20 @@ def test_it_asks_for_no_glibc_newer_than_the_wheels_policy(plain: Build) -> None
     assert needs_glibc(str(plain.nccl)) <= WHEEL_POLICY
 
 
-def test_it_exports_the_tables_and_nothing_else(plain: Build) -> None:
+def test_nothing_is_asked_for_while_it_is_told_not_to_watch(injector: Build, tmp_path: Path) -> None:
+    """Rounds of 3, 2 unwatched, and 1: what is counted stays, and goes on."""
+    seen = call(injector, tmp_path, 7, "init:1", "train:3:1", "watch:0", "train:2:1")
+    assert (operation(seen.communicator(), "AllReduce").count, seen.report["mask"]) == (3, 0)
+    seen = call(injector, tmp_path, 7, "init:1", "train:3:1", "watch:0", "train:2:1", "watch:1", "train:1:1")
+    assert (operation(seen.communicator(), "AllReduce").count, seen.report["mask"]) == (4, NETWORK[7])
+
+
+def test_it_exports_the_tables_and_its_one_switch(plain: Build) -> None:
     said = subprocess.run(
         ["nm", "-D", "--defined-only", str(plain.nccl)], capture_output=True, text=True, check=True
     ).stdout
     names = sorted(line.split()[-1] for line in said.splitlines())
-    assert names == [f"ncclProfiler_v{version}" for version in VERSIONS]
+    assert names == ["argus_nccl_watch", *(f"ncclProfiler_v{version}" for version in VERSIONS)]
 
 
 def test_callbacks_allocate_nothing_and_lock_nothing(plain: Build, tmp_path: Path) -> None:

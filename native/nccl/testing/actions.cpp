@@ -298,6 +298,7 @@ bool Program::act(const std::string& action, long first, long second) {
   else if (action == "fork") fork_and_call();
   else if (action == "threads") threads(first);
   else if (action == "bench") bench(first);
+  else if (action == "watch") host_.watch(first != 0);
   else if (action == "finalize") for (fake::Communicator& one : communicators_) host_.finalize(one);
   else if (action == "reload") { host_.unload(); host_.load(); }
   else return false;

@@ -66,6 +66,8 @@ void Host::load() {
 
 void Host::unload() { dlclose(library_); }
 
+void Host::watch(bool on) { reinterpret_cast<void (*)(int)>(dlsym(library_, "argus_nccl_watch"))(on); }
+
 template <class T>
 void Host::put(Bytes& bytes, int at, T value) {
   if (at >= 0) std::memcpy(bytes.data() + at, &value, sizeof value);

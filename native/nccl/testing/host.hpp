@@ -49,6 +49,7 @@ class Host {
   int mask() const { return __atomic_load_n(&mask_, __ATOMIC_RELAXED); }
   void load();
   void unload();
+  void watch(bool on);
 
   void init(Communicator& communicator, const char* name, int ranks);
   void finalize(Communicator& communicator);
