@@ -4,6 +4,7 @@
 // init and finalize run once a communicator and may allocate; the others never do. Each answers success: NCCL up to
 // 2.27 switches the profiler off for good where init fails, and later ones unload a library that is in use.
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,6 +58,15 @@ std::uint16_t random_tag() noexcept {
   return tag ? tag : std::uint16_t{1};
 }
 
+/// Where the launches lie, for the library that sees the kernels, if that is in this process too: CUDA has loaded it
+/// before NCCL comes up.
+void show_launches() {
+  void* const injector = dlopen("libargus_cupti.so", RTLD_NOW | RTLD_NOLOAD);
+  auto* take = reinterpret_cast<int (*)(const void*, int)>(
+      injector ? dlsym(injector, "argus_cupti_nccl_launches") : nullptr);
+  if (take) take(&plugin.observer.launches(), LaunchRing::kInterface);
+}
+
 /// The first init of the process. `address`: within the NCCL that calls.
 void begin(int table, const void* address) {
   const Host host = host_of(address);
@@ -86,6 +96,7 @@ void begin(int table, const void* address) {
     __atomic_store_n(&header->magic, page::kMagic, __ATOMIC_RELEASE);
   }
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  if (plugin.choice.mask & kKernelLaunch) show_launches();
   if (!value_of(table::kDebug)) return;
   say("NCCL " + std::to_string(host.version) + " calls libargus_nccl by version " + std::to_string(table) +
       " of its interface; events asked for: " + std::to_string(plugin.choice.mask));
