@@ -101,18 +101,14 @@ def test_a_call_that_is_recorded_after_its_kernel_is_waited_for(
     assert check(heard(listener)) == dict.fromkeys((ONE, SEVERAL, NUMBERLESS, NOBODYS), 40)
 
 
-def test_what_nobody_tells_for_certain_is_left_out(
-    injector: Build, socket: Path, listener: Listener
-) -> None:
+def test_what_nobody_tells_for_certain_is_left_out(injector: Build, socket: Path, listener: Listener) -> None:
     """Replays of graphs, kernels that NCCL does not tell of, contents told elsewhere or of another one."""
     launch(injector, socket, *TWO, "ready", "train:1", "graph", "stray", "elsewhere", "other", "train:1")
     kinds = check(heard(listener))
     assert kinds == {ONE: 4, SEVERAL: 4, NUMBERLESS: 4, UNTOLD: 2, NOBODYS: 4 + 3}
 
 
-def test_the_memory_of_launches_may_be_gone_through(
-    plain: Build, socket: Path, listener: Listener
-) -> None:
+def test_the_memory_of_launches_may_be_gone_through(plain: Build, socket: Path, listener: Listener) -> None:
     """40,000 launches: the oldest are overwritten; what is known is right, and of most it is known."""
     launch(plain, socket, "cuda", "comm:0x10:0:2", "ready", "train:13500", ARGUS_CUPTI_BUFFERS=256)
     wrong = sum(

@@ -95,7 +95,9 @@ def find_dimensions(
             dimension = _of_communicator(phases, fitting or (), dimension, identity)
         if dimension:
             found[key] = dimension
-    left = {key: phases for key, phases in operations.items() if key not in found and not is_communicator(key)}
+    left = {
+        key: phases for key, phases in operations.items() if key not in found and not is_communicator(key)
+    }
     return found | _by_elimination(left, identity)
 
 

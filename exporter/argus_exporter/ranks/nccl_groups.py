@@ -45,7 +45,9 @@ def candidates_of(members: Members) -> dict[int, frozenset[str]]:
     whole: dict[int, bool] = defaultdict(lambda: True)
     for identity, communicator in members:
         place = communicator.rank, communicator.ranks
-        fits = {name for name, own in places[identity.rank].items() if own == place and communicator.ranks > 1}
+        fits = {
+            name for name, own in places[identity.rank].items() if own == place and communicator.ranks > 1
+        }
         holders[communicator.hash].add(identity.rank)
         known = fitting.get(communicator.hash)
         fitting[communicator.hash] = fits if known is None else known & fits

@@ -7,6 +7,7 @@
 //   ready                until CUPTI writes records of calls
 //   train:ROUNDS         on each communicator in turn a collective, a group of three, a send with its receive, and a
 //                        kernel of compiled code, which calls the driver as NCCL does
+//   sends:FIRST:ROUNDS   sends with their receives on the communicators from that one on
 //   threads:ROUNDS       as train, each communicator on a thread of its own, all at once
 //   late                 from here on the record of a call comes after that of its kernel
 //   shared               from here on all kernels are on one stream
@@ -72,6 +73,7 @@ class Process {
     else if (action == "comm") open(number(0), number(1), number(2));
     else if (action == "ready") wait_for_calls();
     else if (action == "train") for (fake::Communicator& one : communicators_) train(one, number(0));
+    else if (action == "sends") sends(number(0), number(1));
     else if (action == "threads") threads(number(0));
     else if (action == "late") late_ = true;
     else if (action == "shared") shared_ = true;
@@ -204,6 +206,11 @@ class Process {
     void* const group = host_.start(communicator.context, host_.descriptor(0x1, nullptr, 0));
     host_.point_to_point(communicator, "Send", 1, 1024);
     host_.stop(group);
+  }
+
+  void sends(long first, long rounds) {
+    for (auto at = static_cast<std::size_t>(first); at < communicators_.size(); ++at)
+      for (long round = 0; round < rounds; ++round) exchange(communicators_[at]);
   }
 
   void threads(long rounds) {
