@@ -208,8 +208,8 @@ class Span(Record):
 class Kernel(Record):
     """One kernel, copy or memory set. `issue_ns`: start minus launch, -1 when unknown.
 
-    `kilobytes`: of a copy or memory set. A kernel has none: there it says by which of NCCL's communicators the
-    kernel was launched, see `launched_by`; 0: by none, or nobody knows.
+    `kilobytes`: of a copy or memory set. A kernel has none: there it says which of NCCL's communicators
+    launched the kernel, see `launched_by`; 0: none, or nobody knows.
     `mark`: of a memory set that the producer put on the stream at the end of a step, see `step_mark`; else 0.
     """
 

@@ -106,11 +106,11 @@ void Worker::loop() {
 steady_clock::time_point Worker::turn_launches() {
   if (!cupti_) return steady_clock::time_point::max();
   const nccl::LaunchRing* const nccl = nccl_.load(std::memory_order_acquire);
+  const bool launches = nccl && nccl->watched();
   const bool sampled = settings_.issue_latency == LaunchTimes::kSampled;
   const std::uint64_t now = unix_now();
   const bool all = sampled ? LaunchWindows::open(now) : settings_.issue_latency == LaunchTimes::kAlways;
-  const LaunchCalls wanted = all ? LaunchCalls::kAll : nccl ? LaunchCalls::kOfNccl : LaunchCalls::kNone;
-  if (nccl) decoder_->join(*nccl);
+  const LaunchCalls wanted = all ? LaunchCalls::kAll : launches ? LaunchCalls::kOfNccl : LaunchCalls::kNone;
   if (wanted != calls_ && enter_cupti()) {
     collection_.record(wanted);
     decoder_->expect_launches(all);
@@ -122,6 +122,7 @@ steady_clock::time_point Worker::turn_launches() {
 }
 
 void Worker::read(const BufferPool::Filled& buffer) {
+  if (const nccl::LaunchRing* const nccl = nccl_.load(std::memory_order_acquire)) decoder_->join(*nccl);
   if (buffer.discard) {
     dropped_buffers_ += decoder_->count(buffer.data, buffer.valid);
   } else {

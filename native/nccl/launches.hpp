@@ -55,6 +55,10 @@ class LaunchRing {
     __atomic_store_n(&word, value, __ATOMIC_RELEASE);
   }
 
+  /// Whether more is to come: CUPTI's records of the calls are wanted as long as it is.
+  void watch(bool on) noexcept { put(watched_, on ? 1U : 0U); }
+  bool watched() const noexcept { return get(watched_) != 0; }
+
   std::uint32_t last() const noexcept { return get(last_); }
   /// A copy; false: it is overwritten, or being written.
   bool read(std::uint32_t number, Launch& out) const noexcept {
@@ -79,6 +83,7 @@ class LaunchRing {
   }
 
   std::uint32_t last_ = 0;
+  std::uint32_t watched_ = 0;
   Launch slots_[kSlots] = {};
 };
 
@@ -92,7 +97,7 @@ class Launches {
   /// An event of this type ends.
   void stop(std::uint64_t type) noexcept;
 
-  const LaunchRing& ring() const noexcept { return ring_; }
+  LaunchRing& ring() noexcept { return ring_; }
 
  private:
   void begin(std::uint32_t slot, std::uint32_t generation) noexcept;

@@ -42,7 +42,7 @@ class Observer {
   void** step_theirs(const void* handle) noexcept;
 
   page::Header& header() noexcept { return *memory_.header; }
-  const LaunchRing& launches() const noexcept { return launches_.ring(); }
+  LaunchRing& launches() noexcept { return launches_.ring(); }
   bool ours(const void* pointer) const noexcept { return Handle(pointer).tag() == tag_; }
 
  private:

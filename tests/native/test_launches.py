@@ -1,7 +1,7 @@
 """Kernels of NCCL and the communicators that launched them: both libraries in one process.
 
-The fake NCCL calls the driver as the real one does, the fake CUPTI writes records of calls and kernels. A kernel's
-duration says what is true of it (native/nccl/testing/launch_app.cpp).
+The fake NCCL calls the driver as the real one does, the fake CUPTI writes records of calls and kernels. A
+kernel's duration says what is true of it (native/nccl/testing/launch_app.cpp).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_a_kernel_carries_its_communicator_and_number(
 ) -> None:
     """One collective: its number too; several, or sends: how many. A kernel of compiled code: nothing.
 
-    All on one stream, as collectives of torch that nobody overlaps; by either number of a thread that CUPTI has.
+    All on one stream, as collectives that nobody overlaps; by either number of a thread that CUPTI has.
     """
     launch(
         injector,
@@ -150,3 +150,11 @@ def test_a_forked_child_says_nothing(injector: Build, socket: Path, listener: Li
     done = launch(injector, socket, *TWO, "ready", "train:2", "fork", "train:2")
     assert done["child_status"] == 0
     assert check(heard(listener)) == dict.fromkeys((ONE, SEVERAL, NUMBERLESS, NOBODYS), 8)
+
+
+def test_calls_are_recorded_while_the_plugin_watches(plain: Build, socket: Path, listener: Listener) -> None:
+    """So the plugin's switch, by which its cost is measured, has what CUPTI does for it too."""
+    actions = ("ready", "train:5", "watch:0", "quiet", "graph", "stray", "watch:1", "ready", "train:5")
+    launch(plain, socket, *TWO, *actions)
+    kinds = check(heard(listener))
+    assert kinds == {ONE: 20, SEVERAL: 20, NUMBERLESS: 20, NOBODYS: 23}

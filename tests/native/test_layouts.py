@@ -1,7 +1,7 @@
-"""Fake runs of eight layouts: the dimension and the group of every kernel of NCCL, by what both libraries tell.
+"""Fake runs of eight layouts: dimension and group of every kernel of NCCL, by what both libraries tell.
 
-Each rank is a process with its communicators in the order in which Megatron makes them; every other layout runs
-all of its kernels on one stream.
+Each rank is a process with the communicators that a rank of Megatron has; every other layout runs all of its
+kernels on one stream.
 """
 
 from __future__ import annotations

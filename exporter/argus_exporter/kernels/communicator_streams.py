@@ -1,8 +1,8 @@
 """Kernels of NCCL by the communicator that launched them, where the producer says so.
 
-What counts kernels counts them by stream. PyTorch gives a communicator a stream of its own, or runs its collectives
-on the stream of the computation; so a kernel that carries its communicator counts as of a stream that is the
-communicator's alone, whichever it ran on. Such streams have numbers that CUDA gives to none.
+What counts kernels counts them by stream. PyTorch gives a communicator a stream of its own, or runs its
+collectives on the stream of the computation; so a kernel that carries its communicator counts as of a stream
+that is the communicator's alone, whichever it ran on. Such streams have numbers that CUDA gives to none.
 """
 
 from __future__ import annotations

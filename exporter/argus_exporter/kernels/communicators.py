@@ -11,8 +11,8 @@ follows here only chooses among that. In this order:
    operations: dp, tp and ep have collectives, pp and ep sends and receives. With several dimensions, two
    streams with the same operation are not told apart so: one may be the whole job's (the norm of gradients).
 
-A communicator that fits no dimension has none by elimination, unless it only sends and receives: PyTorch makes
-one for each pair of ranks that does.
+A communicator that fits no dimension has none by elimination, unless it only sends and receives: PyTorch
+makes one for each pair of ranks that does.
 
 Otherwise it is not known. Then the stream is `nccl0`, and no phase is derived from it: a collective that is
 compared with ranks which had no part in it would blame the wrong one.

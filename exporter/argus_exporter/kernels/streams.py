@@ -78,7 +78,7 @@ class StreamLabels:
             known = self._streams.get(key)
             if known is not None:
                 known.idle = 0
-                # The one change of a label: the dimension of its communicator has become known, or turned out.
+                # The one change of a label: the dimension of its communicator has become known.
                 if known.kind != "nccl" and not is_communicator(key):
                     continue
             kind = "copy" if copies[place] * 2 > total[place] else "compute"

@@ -4,7 +4,8 @@
 //
 //   cuda                 brings CUDA up, which loads the injector
 //   comm:HASH:RANK:SIZE  a communicator
-//   ready                until CUPTI writes records of calls
+//   ready, quiet         until CUPTI writes records of calls, until it writes none
+//   watch:ON             the plugin's switch
 //   train:ROUNDS         on each communicator in turn a collective, a group of three, a send with its receive, and a
 //                        kernel of compiled code, which calls the driver as NCCL does
 //   sends:FIRST:ROUNDS   sends with their receives on the communicators from that one on
@@ -71,7 +72,9 @@ class Process {
     const auto number = [&numbers](std::size_t at) { return at < numbers.size() ? numbers[at] : 0; };
     if (action == "cuda") cuda();
     else if (action == "comm") open(number(0), number(1), number(2));
-    else if (action == "ready") wait_for_calls();
+    else if (action == "ready") wait_for_calls(true);
+    else if (action == "quiet") wait_for_calls(false);
+    else if (action == "watch") host_.watch(number(0) != 0);
     else if (action == "train") for (fake::Communicator& one : communicators_) train(one, number(0));
     else if (action == "sends") sends(number(0), number(1));
     else if (action == "threads") threads(number(0));
@@ -113,13 +116,17 @@ class Process {
     counts_ = symbol<fake::ReadCounts>(cupti, "fake_counts");
   }
 
-  void wait_for_calls() const {
+  bool are_calls_written() const {
+    fake::Counts before, after;
+    counts_(&before);
+    call(0, now(), kDriver, kLaunchKernelEx);
+    counts_(&after);
+    return after.launches > before.launches;
+  }
+  void wait_for_calls(bool written) const {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    for (fake::Counts counts; counts_ && counts.launches == 0 && std::chrono::steady_clock::now() < limit;) {
+    while (counts_ && are_calls_written() != written && std::chrono::steady_clock::now() < limit)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      call(0, now(), kDriver, kLaunchKernelEx);
-      counts_(&counts);
-    }
   }
 
   void open(long hash, long rank, long ranks) {

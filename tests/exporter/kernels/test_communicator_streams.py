@@ -1,4 +1,4 @@
-"""Kernels that carry their communicator count as of its stream, and what is known of that is not guessed at."""
+"""Kernels that carry their communicator count as of its stream; what is known of it is not guessed at."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_size_of_a_copy_is_no_communicator():
     ],
 )
 def test_its_members_say_what_it_is(name_id: int, fitting: set[str], found: list[str]):
-    """One dimension fits, or one of those that fit only sends; a pair of ranks that fits none is of pipelining."""
+    """One dimension fits, or one of those that fit only sends; a pair that fits none is of pipelining."""
     assert dimensions(launched(name_id, 3), {stream_of(3, 1): fitting}) == found
 
 
