@@ -69,8 +69,8 @@ def _toggle(ranks: int) -> Step:
     return Step(
         name,
         "bench.gpu_day.toggle",
-        f"what {', '.join(words)} add one after another to a step of {50 * ranks} ms{of}, in turns inside one "
-        "process group",
+        f"what {', '.join(words)} add one after another to a step of {50 * ranks} ms{of}, in turns inside "
+        "one process group",
         expected,
         {f"{one}_percent_high": Limit("<=", 1.0, on_stand_ins=False) for one in channels} | counted,
         options={"step_ms": 50 * ranks, "mode": "eager", "ranks": ranks, "blocks": 110 if ranks == 1 else 50},
