@@ -172,7 +172,7 @@ def test_bursts_are_one_message(told: list[Told]) -> None:
 
 
 def test_a_network_that_is_slow_every_other_two_minutes_is_told_throughout(told: list[Told]) -> None:
-    """From the second burst on. What explains a regression keeps it from being told, so it must be told itself."""
+    """From the second burst on. What explains a regression hides it, so it must be told itself."""
     found = of(told, "network")
     assert {(one.alertname, one.cause) for one in found} == {("ArgusIterationRegression", "fabric")}
     held = [(one.begin_s, one.end_s) for one in found]
