@@ -1,9 +1,12 @@
 #include "nccl_launches.hpp"
 
+#include "../nccl/page.hpp"
 #include "wire.hpp"
 
 namespace argus {
 namespace {
+
+static_assert(page::kCommunicators <= 1U << (31 - wire::kLaunchedSlot));
 
 std::uint32_t word_of(const nccl::Launch& launch) noexcept {
   const bool one = launch.told && launch.operations == 1 && launch.sequence;
