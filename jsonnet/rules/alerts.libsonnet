@@ -171,7 +171,7 @@ function(c, l, rows)
   // Where nobody is behind: between whom nothing arrives, or on which host a GPU stands.
   local link = suspects + '{<job>,stage="link"}';
   local end(rank, node) = 'rank {{ .Labels.' + rank + ' }}{{ with .Labels.' + node + ' }} on host {{ . }}{{ end }}';
-  local still = 'topk(8, max by (rank) (' + suspects + '{<job>,stage="still"}))';
+  local still = 'bottomk(8, argus_rank_number{<job>} and on (rank) ' + suspects + '{<job>,stage="still"})';
   local network(otherwise) =
     '{{ with ' + words.asked('topk(1, ' + link + ')') + ' }}{{ with first . }}: nobody is behind: network between ' + end('rank', 'node')
     + ' and ' + end('to_rank', 'to_node') + '{{ end }}{{ else }}'
@@ -200,7 +200,7 @@ function(c, l, rows)
       description: words.text(
         'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual duration. ' % c.stallFactor
         + '{{ if $labels.rank }}The others wait for rank {{ $labels.rank }}.{{ else if $labels.phase }}Nobody is elsewhere, so it '
-        + 'is the collective itself.{{ else }}Nothing tells whom the others wait for.{{ end }}'
+        + 'is the collective itself.{{ else }}Nothing tells for which rank the others wait.{{ end }}'
         + why + arrives + all + hardware
       ),
       local hangs = [row for row in rows if row.as == 'hang'] + [{ id: 'stalled', words: 'stands still' }],
