@@ -73,6 +73,8 @@ def judge(played: Played, spells: Sequence[Spell], network: Sequence[Mapping[str
         right = not mine
     elif case.lost is not None:
         right = bool(pages) and not named and not hosts and links == {_link(case, case.lost)}
+    elif case.variant == "network, inside a host" and hosts:
+        right = bool(pages) and not named and not links and hosts == _hosts(case, [case.wrong[0][1].rank])
     elif case.variant == "gpu, among others of its host":
         right = bool(pages) and not named and not links and hosts == _hosts(case, case.culprits)
     elif case.culprits:

@@ -23,8 +23,10 @@ Wait = Literal["send_gpu_wait", "send_peer_wait", "send_wait", "receive_wait", "
 
 SLOTS: Final = 8
 """NCCL_STEPS: transfers in flight between two neighbours."""
-_STEPS: Final = 32
-"""Of one member to its neighbour: more than there are slots, as of any large message."""
+_ROUNDS: Final = 8
+"""Of a ring, each of one step a member: a choice, of a message larger than what fits between members."""
+_PAIR: Final = 32
+"""Steps of one pair of an all-to-all: more than there are slots, as of any large message."""
 _FEW: Final = 4
 """Of a send in a pipeline, which ends once it is handed over (`bench.hangs.step`)."""
 
@@ -76,7 +78,8 @@ def settle(hops: Sequence[Hop], posted: Mapping[int, bool], able: Mapping[int, b
         for at, hop in enumerate(hops):
             before = hops[at - 1] if ring else None
             fed = before is None or hop.filled == 0 or before.arrived >= hop.filled
-            if able[hop.rank] and fed and hop.filled < hop.steps and hop.filled - hop.arrived < SLOTS:
+            behind = hop.arrived if hop.network else hop.taken
+            if able[hop.rank] and fed and hop.filled < hop.steps and hop.filled - behind < SLOTS:
                 hop.filled += 1
                 if before is not None:
                     before.taken = max(before.taken, hop.filled - 1)
@@ -135,7 +138,8 @@ class Network:
         function = names_of(node)[1]
         if function:
             after = (*members[1:], members[0])
-            hops = [self._hop(exchange, rank, to) for rank, to in zip(members, after, strict=True)]
+            steps = _ROUNDS * (len(members) - 1)
+            hops = [self._hop(exchange, rank, to, steps) for rank, to in zip(members, after, strict=True)]
         else:
             hops = [self._hop(exchange, rank, to) for rank in members for to in members if to != rank]
         settle(hops, posted, able, ring=bool(function))
@@ -169,7 +173,7 @@ class Network:
         started = self._ranks[rank].started[self._open[rank][exchange]]
         return started and rank not in self._frozen and exchange not in self._void
 
-    def _hop(self, exchange: Exchange, rank: int, to: int, steps: int = _STEPS) -> Hop:
+    def _hop(self, exchange: Exchange, rank: int, to: int, steps: int = _PAIR) -> Hop:
         lost = self._lost
         here = lost is not None and (lost.exchange, lost.rank, lost.to) == (exchange, rank, to)
         apart = self._topology.host_index(rank) != self._topology.host_index(to)

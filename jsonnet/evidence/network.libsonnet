@@ -1,8 +1,8 @@
 // Of a job in which nothing moves over the network: on which host does a GPU stand, or between whom does nothing arrive?
 //
 // NCCL's plugin tells what the oldest step of a rank's oldest operation waits for. A rank that waits for a peer is not where it
-// began. Where data has arrived and the GPU does not take it, or where it does not fill what it is to send to one peer, its GPU
-// stands; a send of a collective that waits for its own GPU alone proves nothing, as its data may come over NVLink from another
+// began. Where data has arrived that the GPU does not take, and nobody of the host waits for a peer, or where it does not fill what
+// it is to send to one peer, a GPU of the host stands; a send of a collective that waits for its own GPU alone proves nothing, as its data may come over NVLink from another
 // GPU of the host. So of a host with several ranks the host is known, and no rank. What one end has sent, and the other waits
 // for, is lost between the two.
 local duration = import '../lib/duration.libsonnet';
@@ -38,7 +38,7 @@ function(c, l)
     raw: l.raw('argus_nccl_network_oldest_timestamp_seconds'),
     info: l.raw('argus_rank_info'),
   };
-  local stands = text.fill('(%(full)s or %(unfilled)s) unless on (%(node)s) %(waits)s', at);
+  local stands = text.fill('(%(full)s unless on (%(node)s) %(waits)s or %(unfilled)s)', at);
   [
     {
       about:: "What the oldest steps of a rank's oldest operation over the network wait for, where none has moved for half of stallMinSeconds.",
@@ -76,7 +76,7 @@ function(c, l)
       }),
     },
     {
-      about:: 'Ranks of the one host on which a GPU stands: no oldest step of the host waits for a peer, and those of others do.',
+      about:: 'Ranks of the one host on which a GPU stands: it does not take what has arrived while nobody of the host waits for a peer, or does not fill a send to one peer.',
       record: suspect,
       labels: { stage: 'still' },
       expr: text.fill(|||

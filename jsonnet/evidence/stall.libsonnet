@@ -144,12 +144,15 @@ function(c, l)
     },
     {
       // Who waits in a receive is behind too, and is in a span that says so where its host waits.
-      about:: 'Ranks that are behind in a collective and first in none, but for collectives that do not end; those that are in no collective before the others.',
+      about:: 'Ranks that are behind in a collective and first in none, but for collectives that do not end; those that are in no collective before the others. None where something is lost between two, for whom they may all wait.',
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'behind' },
       expr: text.fill(|||
-        (%(behind)s) unless on (%(rank)s) %(open)s{kind="comm"}
-        or on (%(job)s) (%(behind)s) unless on (%(job)s) %(broken)s
+        (
+          (%(behind)s) unless on (%(rank)s) %(open)s{kind="comm"}
+          or on (%(job)s) (%(behind)s) unless on (%(job)s) %(broken)s
+        )
+        unless on (%(job)s) %(link)s
       |||, at { behind: last('entered') + text.fill('unless on (%(rank)s) (%(entered)s and on (%(group)s) %(broken)s)', at) }),
     },
     {

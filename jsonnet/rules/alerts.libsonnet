@@ -175,7 +175,7 @@ function(c, l, rows)
   local network(otherwise) =
     '{{ with ' + words.asked('topk(1, ' + link + ')') + ' }}{{ with first . }}: nobody is behind: network between ' + end('rank', 'node')
     + ' and ' + end('to_rank', 'to_node') + '{{ end }}{{ else }}'
-    + words.each('topk(1, max by (node) (' + suspects + '{<job>,stage="still"}))', ': nobody is behind: a GPU of host {{ $one.Labels.node }} stands still', otherwise=otherwise)
+    + words.each('topk(1, max by (node) (' + suspects + '{<job>,stage="still"}))', ': nobody is behind: what stands is on host {{ $one.Labels.node }}, a GPU or NVLink', otherwise=otherwise)
     + '{{ end }}';
   local arrives = words.each(
                     'topk(4, ' + link + ')',
