@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from argus_core import nccl_page
 
@@ -27,7 +27,33 @@ def write_operation(descriptor: int, slot: int, function: str, count: int, seque
     os.pwrite(descriptor, nccl_page.OPERATION.pack(*words), at)
 
 
-def write_peer(descriptor: int, slot: int, at: int, key: int, ns: tuple[int, ...], open_: int) -> None:
+class Oldest(NamedTuple):
+    """Of a peer's channels, as `nccl_page.Peer` has it."""
+
+    counts: tuple[int, ...] = (0,) * 6
+    functions: tuple[str, str] = ("AllReduce", "AllReduce")
+    entered_ns: tuple[int, int] = (0, 0)
+    moved_ns: tuple[int, int] = (0, 0)
+
+
+def write_peer(
+    descriptor: int,
+    slot: int,
+    at: int,
+    key: int,
+    ns: tuple[int, ...],
+    open_: int,
+    oldest: Oldest = Oldest(),  # noqa: B008
+) -> None:
     end = nccl_page.PAGE * (2 + slot) - (nccl_page.PEERS - at) * nccl_page.PEER.size
-    packed = nccl_page.PEER.pack(key, 1, 0, 0, *ns, *(bool(one) for one in ns), *(open_,) * 6)
+    functions = (nccl_page.FUNCTIONS.index(one) for one in oldest.functions)
+    packed = nccl_page.PEER.pack(
+        *(key, 1, 0, 0, *ns),
+        *(bool(one) for one in ns),
+        *(open_,) * 6,
+        *oldest.counts,
+        *functions,
+        *oldest.entered_ns,
+        *oldest.moved_ns,
+    )
     os.pwrite(descriptor, packed, end)

@@ -3,15 +3,18 @@
     python -m bench.hangs [--cases N] [--seed N] [--rules FOLDER] [--processes N] [--show KIND]
 
 Each case is a job with a layout, hooks and a kind of hang of its own (`bench/hangs/cases.py`): where each
-rank is then, what its page says of that, and what the flight recorder and NCCL's RAS would add, is worked out
-by who waits for whom; the exporter's own collectors publish it, and a Prometheus evaluates the rule files as
-they are shipped. Nothing of it was recorded from a GPU. Prints the kinds, and ends in one line of JSON:
+rank is then, what its page says of that, and what the flight recorder, NCCL's plugin (of each job on NCCL)
+and its RAS would add, is worked out by who waits for whom; the exporter's own collectors publish it, and a
+Prometheus evaluates the rule files as they are shipped. Nothing of it was recorded from a GPU. Prints the
+kinds, and ends in one line of JSON:
 
     source          "fake": no signal was recorded; their forms are "documented" ones
-    named_right     share of the cases in which a page names who is to blame, or nobody where nobody is
+    named_right     share of the cases in which a page names who is to blame: a rank, the host of a GPU that
+                    stands among others, between which two ranks something is lost; nobody where nobody is
     innocents       ranks that any message of any alert named wrongly, in all cases
     seconds_p95     from stallMinSeconds to the page, of what has proof (a rank that has not called, called
-                    something else, is dead or stopped); of 95 % of those cases
+                    something else, is dead or stopped, does not move or does not get through by the steps of
+                    NCCL); of 95 % of those cases
     unproved_s_p95  the same of the other cases
     pauses_told     pauses shorter than stallMinSeconds of which anything was told
     rules_failed    names of rules whose evaluation failed at some moment
@@ -40,7 +43,13 @@ _RULES: Final = Path(__file__).resolve().parents[2] / "rules"
 _TOGETHER: Final = 25
 """Cases that share a Prometheus."""
 _UNPROVED: Final = frozenset(
-    {"network", "gpu, starts unknown", "diverged, halves", "diverged, calls unknown"}
+    {
+        "network, gloo",
+        "network, inside a host",
+        "gpu, one host",
+        "diverged, halves",
+        "diverged, calls unknown",
+    }
 )
 
 

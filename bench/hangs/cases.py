@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,8 @@ import numpy as np
 from argus_simulator.engine.schedule import Extras, RankSchedule
 from argus_simulator.engine.settings import ModelSettings
 from argus_simulator.topology import Topology
-from bench.hangs.step import Break, HungStep, Program
+from bench.hangs.network import Lost
+from bench.hangs.step import Break, HungStep, Program, names_of
 
 KINDS: Final = (
     "stopped",
@@ -39,6 +41,8 @@ LAYOUTS: Final = (
     Topology(dp=4, tp=2, pp=2, ep=2),
     Topology(dp=16, tp=8, pp=1),
     Topology(dp=8, tp=4, pp=4, ep=4),
+    Topology(dp=8, ranks_per_host=1),
+    Topology(dp=2, tp=1, pp=4, ranks_per_host=1),
 )
 _ALONE: Final = ("stopped", "stuck", "died")
 _DEVICE_QUEUE: Final = 1024
@@ -56,6 +60,7 @@ class Case:
         timing: NCCL tells what has started (TORCH_NCCL_ENABLE_TIMING).
         recorder: torch's flight recorder is there.
         ras: NCCL's RAS is asked.
+        lost: what does not arrive between two hosts, of a collective that does not end.
         wrong: kind of each break; one, or several.
         culprits: ranks that may be named, and of which one must; empty: nobody may be.
         group: which group's collective it is, where a message says one; "": it may say none.
@@ -76,6 +81,7 @@ class Case:
     culprits: frozenset[int]
     group: str = ""
     pause_s: float = 0.0
+    lost: Lost | None = None
 
     def schedules(self) -> list[RankSchedule]:
         return [
@@ -95,10 +101,19 @@ class Case:
     def variant(self) -> str:
         """The kind, and whether what tells its culprit is there."""
         if self.kind == "gpu" and not (self.timing and self.recorder):
-            return "gpu, starts unknown"
+            return self._gpu()
+        if self.kind == "network" and (self.blocking or self.lost is None):
+            return "network, gloo" if self.blocking else "network, inside a host"
         if self.kind == "diverged" and not (self.culprits and self.recorder):
             return "diverged, halves" if not self.culprits else "diverged, calls unknown"
         return self.kind
+
+    def _gpu(self) -> str:
+        """What NCCL's plugin can tell of it."""
+        here = self.topology.ranks_per_host
+        if self.topology.ranks <= here:
+            return "gpu, one host"
+        return "gpu, alone on its host" if here == 1 else "gpu, among others of its host"
 
 
 def cases(count: int, seed: int) -> Iterator[Case]:
@@ -119,6 +134,7 @@ def _case(number: int, kind: str, random: np.random.Generator) -> Case:
     blocking = kind != "gpu" and bool(random.random() < 0.4)
     schedules = [RankSchedule(topology, rank, model, Extras()) for rank in range(topology.ranks)]
     wrong, culprits, group = _wrong(kind, topology, schedules, random)
+    lost = None if blocking or kind != "network" else _lost(topology, schedules, wrong[0][1], random)
     return Case(
         name=f"case-{number}",
         kind=kind,
@@ -134,7 +150,24 @@ def _case(number: int, kind: str, random: np.random.Generator) -> Case:
         culprits=culprits,
         group=group,
         pause_s=float(random.uniform(20.0, 55.0)) if kind == "pause" else 0.0,
+        lost=lost,
     )
+
+
+def _lost(
+    topology: Topology, schedules: Sequence[RankSchedule], broken: Break, random: np.random.Generator
+) -> Lost | None:
+    """Between which two hosts' members of the collective; None: it goes over NVLink alone."""
+    node = schedules[broken.rank].nodes[broken.node]
+    assert node.exchange is not None
+    members = topology.members(broken.rank, node.dimension)
+    ring = zip(members, (*members[1:], members[0]), strict=True)
+    pairs = ring if names_of(node)[1] else itertools.permutations(members, 2)
+    apart = [(one, other) for one, other in pairs if topology.host(one) != topology.host(other)]
+    if not apart:
+        return None
+    rank, to = apart[int(random.integers(len(apart)))]
+    return Lost(node.exchange, rank, to, "data" if random.random() < 0.5 else "room")
 
 
 def _wrong(

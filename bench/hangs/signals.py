@@ -1,8 +1,9 @@
 """What Prometheus would have scraped of a case: the exporter's own collectors, in virtual time.
 
 Each rank has a page, records and a connection as a real producer has; what the page says of a step that does
-not end is what the hooks (documented: docs/training.md) and torch's flight recorder would write there. A
-stopped process is a file in a folder that stands for /proc, and RAS an answer as NCCL documents it.
+not end is what the hooks (documented: docs/training.md) and torch's flight recorder would write there; the
+memory of NCCL's plugin has what its network steps wait for (`bench.hangs.network`). A stopped process is a
+file in a folder that stands for /proc, and RAS an answer as NCCL documents it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from argus_exporter.ras.outcome import Outcome, Result, outcome_of
 from argus_exporter.ras.report import Absence, AbsentRank, Communicator, Place, PresentRank, Report, levels
 from argus_simulator.engine.framework_hooks import framework_hooks, waits
 from argus_simulator.engine.schedule import RankSchedule
+from argus_simulator.topology import Topology
 from argus_training.overdue import overdue_after
 from bench.hangs.cases import Case
+from bench.hangs.network import Memory, Network
 from bench.hangs.step import DIVERGENT, Program, Standing, launches, names_of
 from bench.play.history import SCRAPE_MS, Clock, Host, InProcess, Series, instance_of
 
@@ -67,7 +70,9 @@ class _Rank:
         self.pid = _FIRST_PID + rank
         self.page = PageWriter()
         self._clock = clock
-        self._link: Link = InProcess(host.ranks, self._hello, self.page.fd)
+        self.nccl = None if case.blocking else Memory(rank, _groups_of(case.topology, rank, schedule))
+        given = None if self.nccl is None else self.nccl.descriptor
+        self._link: Link = InProcess(host.ranks, self._hello, self.page.fd, given)
         self._random = np.random.default_rng([case.seed, rank])
         self._phases = _durations(schedule)
         self._groups = _calls(schedule)
@@ -143,6 +148,8 @@ class _Rank:
         """The pause is over."""
         for word in self._open:
             self.page.words[word] = 0
+        if self.nccl is not None:
+            self.nccl.goes_on()
 
     def hangs_up(self) -> None:
         """The process is gone."""
@@ -150,6 +157,8 @@ class _Rank:
 
     def close(self) -> None:
         self.page.close()
+        if self.nccl is not None:
+            self.nccl.close()
 
     def _opens(self, phase: str, kind: wire.Kind, since_ns: int) -> None:
         slot = self.page.phase(phase, kind)
@@ -178,6 +187,7 @@ class _Rank:
             node=topology.host(rank),
             gpu_uuid=f"GPU-{rank:08x}-0000-4000-8000-{rank:012x}",
             shares_page=True,
+            shares_nccl=self.nccl is not None,
         )
 
 
@@ -190,6 +200,15 @@ def _durations(schedule: RankSchedule) -> dict[tuple[str, wire.Kind, str], float
         bodies[key] = bodies.get(key, 0.0) + body
     total = sum(bodies.values()) * 1.1
     return {key: body / total for key, body in bodies.items()}
+
+
+def _groups_of(topology: Topology, rank: int, schedule: RankSchedule) -> dict[str, Sequence[int]]:
+    """Members of the groups in which the rank communicates, by name."""
+    return {
+        node.exchange[0]: topology.members(rank, node.dimension)
+        for node in schedule.nodes
+        if node.exchange and node.role != "compute"
+    }
 
 
 def _calls(schedule: RankSchedule) -> dict[str, int]:
@@ -295,6 +314,7 @@ class _Play:
             rank.comes_to(standing, stuck.get(rank.rank, -1))
             if standing.ended:
                 rank.iterates(self.case.step_s / 2)
+        self._network()
         for kind, one in self.case.wrong:
             rank = self._ranks[one.rank]
             if kind == "stopped":
@@ -303,6 +323,23 @@ class _Play:
                 (folder / "stat").write_text(f"{rank.pid} (python3 train) T 1 1\n")
             if kind == "died":
                 rank.hangs_up()
+
+    def _network(self) -> None:
+        """What NCCL's plugin leaves in the memory of each rank."""
+        if self.case.blocking:
+            return
+        broken = [one for _, one in self.case.wrong]
+        called = [self._ranks[one.rank].schedule.nodes[one.node] for one in broken if one.how == "call"]
+        network = Network(
+            self._step,
+            self.case.topology,
+            self.case.lost,
+            frozenset(one.rank for one in broken if one.how == "process"),
+            frozenset(node.exchange for node in called if node.exchange),
+        )
+        for rank in self._ranks:
+            if rank.nccl is not None:
+                rank.nccl.stands(network.waits[rank.rank], self._clock.now_ns)
 
     def _record(self) -> None:
         """While a pause is overdue, too. Who is stopped or dead looks at nothing."""

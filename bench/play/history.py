@@ -254,10 +254,13 @@ class InProcess(Link):
         ranks: of the exporter that it reaches.
         hello: called at each connect.
         page: descriptor of the producer's page.
+        nccl: of libargus_nccl's memory, where there is one.
     """
 
-    def __init__(self, ranks: RankRegistry, hello: Callable[[], wire.Hello], page: int) -> None:
-        super().__init__(Path("in-process"), hello, page_fd=page)
+    def __init__(
+        self, ranks: RankRegistry, hello: Callable[[], wire.Hello], page: int, nccl: int | None = None
+    ) -> None:
+        super().__init__(Path("in-process"), hello, page_fd=page, nccl_fd=nccl)
         self._ranks = ranks
         self._rank: RankState | None = None
         self._shapes: dict[bytes, _Shape] = {}
@@ -295,7 +298,8 @@ class InProcess(Link):
         hello = self._hello()
         self._attachment = Attachment(channels_of(hello.channels), os.getuid(), hello.pid)
         assert self._page_fd is not None
-        page = adopt_page(hello, [os.dup(self._page_fd)])
+        shared = (self._page_fd, self._nccl_fd)
+        page = adopt_page(hello, [os.dup(one) for one in shared if one is not None])
         self._rank = self._ranks.hello(Identity.from_hello(hello), self._attachment, page)
         self._bound = NameTable(self._rank.texts)
         self._shapes.clear()

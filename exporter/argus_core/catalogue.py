@@ -286,7 +286,16 @@ NCCL_WAIT = _counter(
 NCCL_WAITING = _gauge(
     "argus_nccl_network_steps_waiting",
     ("group", "communicator", "peer", "wait"),
-    _NCCL + "Steps that wait now; labels as of the time. In a hang those that never go on.",
+    _NCCL + "Steps that wait now, those that are posted ahead too; labels as of the time.",
+)
+NCCL_OLDEST = _gauge(
+    "argus_nccl_network_oldest_timestamp_seconds",
+    ("group", "communicator", "member", "operation", "peer", "wait"),
+    _NCCL
+    + "Since when the rank's oldest operation over the network has not moved, Unix time, by what the oldest "
+    "step of a channel waits for: steps are posted ahead, and what is behind the oldest tells nothing. Only "
+    "once it has stood for 5 s; 4 peers a wait; NCCL 2.27 and later. member: the rank in the communicator; "
+    "operation: NCCL's name; peer, wait: as of the time.",
 )
 WORK_UNITS = _counter(
     "argus_work_units_total", ("unit",), "Work done, as reported by the user: tokens, samples or pixels."

@@ -23,7 +23,7 @@ from argus_core import memfd, wire
 
 NAME: Final = "argus-nccl-page"
 MAGIC: Final = 0x4C43434E  # "NCCL"
-VERSION: Final = 1
+VERSION: Final = 2
 COMMUNICATORS: Final = 64
 """A rank of Megatron-LM with all its dimensions has about 30 (docs/nccl.md)."""
 PEERS: Final = 16
@@ -119,7 +119,7 @@ OPERATION_FIELDS: Final = (
     "network_count",
     "by_size",
 )
-PEER: Final = struct.Struct("<I4xQQQ6Q6Q6I40x")
+PEER: Final = struct.Struct("<I4xQQQ6Q6Q6I6B2B2Q2Q")
 PEER_FIELDS: Final = (
     "key",
     "last_ns",
@@ -128,6 +128,10 @@ PEER_FIELDS: Final = (
     "ns",
     "steps",
     "open",
+    "oldest",
+    "oldest_function",
+    "oldest_entered_ns",
+    "oldest_moved_ns",
 )
 _OPERATIONS_AT: Final = COMMUNICATOR.size
 _PEERS_AT: Final = _OPERATIONS_AT + len(FUNCTIONS) * OPERATION.size
@@ -198,6 +202,10 @@ class Peer:
         ns: time by STEP_STATES, in which the oldest step of a channel was in that state.
         steps: those that left the state.
         open: those that are in it now.
+        oldest: channels whose oldest step that is not done is in it now.
+        oldest_function, oldest_entered_ns, oldest_moved_ns: of these channels, sent on and received on: what
+            operation the last of them that moved belongs to, when that was entered, and when it moved, all
+            CLOCK_MONOTONIC.
     """
 
     rank: int
@@ -207,6 +215,10 @@ class Peer:
     ns: tuple[int, ...]
     steps: tuple[int, ...]
     open: tuple[int, ...]
+    oldest: tuple[int, ...]
+    oldest_function: tuple[str, str]
+    oldest_entered_ns: tuple[int, int]
+    oldest_moved_ns: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -320,8 +332,11 @@ def _communicator(slot: int, raw: bytes) -> list[Communicator]:
         key, last_ns, sent, received, *rest = PEER.unpack_from(raw, _PEERS_AT + number * PEER.size)
         if key:
             rank = -1 if key == OTHER_PEERS else key - 1
-            parts = (tuple(rest[at : at + states]) for at in range(0, 3 * states, states))
-            peers.append(Peer(rank, last_ns, sent, received, *parts))
+            ns, steps, open_, oldest = (tuple(rest[at : at + states]) for at in range(0, 4 * states, states))
+            first, second, entered, entered_too, moved, moved_too = rest[4 * states :]
+            functions = _word(FUNCTIONS, first), _word(FUNCTIONS, second)
+            times = (entered, entered_too), (moved, moved_too)
+            peers.append(Peer(rank, last_ns, sent, received, ns, steps, open_, oldest, functions, *times))
     fields["name"] = wire.decode_text(fields["name"])
     live = state == LIVE
     return [Communicator(slot, live=live, operations=tuple(operations), peers=tuple(peers), **fields)]

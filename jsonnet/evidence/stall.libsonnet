@@ -29,6 +29,8 @@ function(c, l)
     ended: lag('ended'),
     broken: broken,
     suspect: suspect,
+    link: candidate('link'),
+    still: candidate('still'),
     // In a collective, or in a phase that may hold one.
     waiting: text.fill('(%(open)s{kind="comm"} or %(open)s and on (%(who)s) %(info)s)', {
       open: open,
@@ -108,10 +110,11 @@ function(c, l)
       }),
     },
     {
-      about:: 'Groups that have all entered one collective, and of which all are in it and in no other, or behind in some other group.',
+      about:: 'Groups of whom something is lost between two members; else those that have all entered one collective, and of which all are in it and in no other, or behind in some other group.',
       record: broken,
       expr: text.fill(|||
-        (
+        max by (%(group)s) (%(link)s and on (%(job)s) %(stalled)s)
+        or on (%(job)s) (
           count by (%(group)s) (
             %(entered)s == 0
             and on (%(rankGroup)s) %(ended)s > 0
@@ -141,12 +144,15 @@ function(c, l)
     },
     {
       // Who waits in a receive is behind too, and is in a span that says so where its host waits.
-      about:: 'Ranks that are behind in a collective and first in none, but for collectives that do not end; those that are in no collective before the others.',
+      about:: 'Ranks that are behind in a collective and first in none, but for collectives that do not end; those that are in no collective before the others. None where something is lost between two, for whom they may all wait.',
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'behind' },
       expr: text.fill(|||
-        (%(behind)s) unless on (%(rank)s) %(open)s{kind="comm"}
-        or on (%(job)s) (%(behind)s) unless on (%(job)s) %(broken)s
+        (
+          (%(behind)s) unless on (%(rank)s) %(open)s{kind="comm"}
+          or on (%(job)s) (%(behind)s) unless on (%(job)s) %(broken)s
+        )
+        unless on (%(job)s) %(link)s
       |||, at { behind: last('entered') + text.fill('unless on (%(rank)s) (%(entered)s and on (%(group)s) %(broken)s)', at) }),
     },
     {
@@ -162,7 +168,7 @@ function(c, l)
     {
       // RAS counts what NCCL itself has launched, so it is asked last. Whose GPU waits for a receive of another stage is idle too,
       // in fewer groups.
-      about:: "Of ranks that have all called: the fewer of a group, which called something else than the most; else the one whose GPU is idle in most groups; else those that have launched less, by NCCL's RAS.",
+      about:: "Of ranks that have all called: the fewer of a group, which called something else than the most; else the one whose GPU is idle in most groups; else the one on the host on which a GPU stands; else those that have launched less, by NCCL's RAS.",
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'called' },
       expr: text.fill(|||
@@ -173,13 +179,14 @@ function(c, l)
           and on (%(job)s) %(stalled)s
         ) ^ 0
         or on (%(job)s) max by (%(rank)s) (
-          %(idle)s == on (%(job)s) group_left () max by (%(job)s) (%(idle)s)
-          and on (%(job)s) count by (%(job)s) (%(idle)s == on (%(job)s) group_left () max by (%(job)s) (%(idle)s)) == 1
+          topk by (%(job)s) (1, %(idle)s)
+          unless on (%(job)s) count by (%(job)s) (%(idle)s == on (%(job)s) group_left () max by (%(job)s) (%(idle)s)) > 1
         ) ^ 0
         or on (%(job)s)
-        max by (%(rank)s) (%(lacking)s > 0) ^ 0 and on (%(job)s) %(stalled)s
+        max by (%(rank)s) ((%(alone)s or on (%(job)s) %(lacking)s > 0) and on (%(job)s) %(stalled)s) ^ 0
       |||, at {
         idle: candidate('idle'),
+        alone: candidate('alone'),
         called: l.raw('argus_collective_operation_sequence', ['operation!="other"']),
         operation: l.list(['group', 'operation']),
         lacking: l.raw('argus_nccl_ras_rank_lacking_launches'),
@@ -193,7 +200,7 @@ function(c, l)
         max by (%(rank)s) (%(open)s or %(entered)s) ^ 0
         unless on (%(rank)s) %(waiting)s
         unless on (%(rank)s) %(ended)s > 0
-        unless on (%(job)s) %(broken)s
+        unless on (%(job)s) (%(broken)s or %(still)s)
         and on (%(job)s) (%(count)s >= on (%(job)s) %(share)s * %(ranks)s)
       |||, at { count: count(at.waiting) }),
     },

@@ -132,6 +132,7 @@ function(c, l, rows)
     hangs: 'rank:argus_verdict:active{verdict="culprit", cause=~"' + std.join('|', std.set([name(row) for row in rows if row.as == 'hang'])) + '"}',
     named: suspects + '{stage="named"}',
     proven: suspects + '{stage=~"lost|behind|called"}',
+    network: suspects + '{stage=~"link|still"}',
     unproved: c.stallUnprovedSeconds,
   };
   local whom = text.fill(|||
@@ -144,7 +145,7 @@ function(c, l, rows)
     )
     and on (%(job)s) job:argus_ranks:count
   |||, at);
-  local certain = text.fill('on (%(job)s) (%(named)s and on (%(rank)s) %(proven)s or job:argus_stalled:seconds >= %(unproved)s)', at);
+  local certain = text.fill('on (%(job)s) (%(named)s and on (%(rank)s) %(proven)s or %(network)s or job:argus_stalled:seconds >= %(unproved)s)', at);
   // What the rank has not done that others have, and what all are in, each in a line.
   local behind = 'rank:argus_stall_lag:collectives{<job>,rank=<rank>,of="entered"} > 0';
   local why = '{{ if $labels.rank }}'
@@ -167,19 +168,40 @@ function(c, l, rows)
                 after='.',
                 order='group'
               );
+  // Where nobody is behind: between whom nothing arrives, or on which host a GPU stands.
+  local link = suspects + '{<job>,stage="link"}';
+  local end(rank, node) = 'rank {{ .Labels.' + rank + ' }}{{ with .Labels.' + node + ' }} on host {{ . }}{{ end }}';
+  local still = 'bottomk(8, argus_rank_number{<job>} and on (rank) ' + suspects + '{<job>,stage="still"})';
+  local network(otherwise) =
+    '{{ with ' + words.asked('topk(1, ' + link + ')') + ' }}{{ with first . }}: nobody is behind: network between ' + end('rank', 'node')
+    + ' and ' + end('to_rank', 'to_node') + '{{ end }}{{ else }}'
+    + words.each('topk(1, max by (node) (' + suspects + '{<job>,stage="still"}))', ': nobody is behind: what stands is on host {{ $one.Labels.node }}, a GPU or NVLink', otherwise=otherwise)
+    + '{{ end }}';
+  local arrives = words.each(
+                    'topk(4, ' + link + ')',
+                    '{{ if eq $one.Labels.lacks "data" }}what rank {{ $one.Labels.rank }} has sent does not arrive at rank {{ $one.Labels.to_rank }}'
+                    + '{{ else }}that rank {{ $one.Labels.rank }} has room does not arrive at rank {{ $one.Labels.to_rank }}{{ end }}',
+                    before=' By the steps of NCCL, ',
+                    after='.',
+                    order='rank'
+                  )
+                  + words.ranks(still, ' By the steps of NCCL, what others have sent waits for a GPU of rank ', '.');
   local stalled(severity, expr) = words.alert({
     alert: 'ArgusTrainingStalled',
     expr: expr,
     labels: { severity: c.severities[severity], level: 'L1' },
     annotations: {
-      summary: words.job + ' has finished no iteration for {{ $value | humanizeDuration }}'
-               + '{{ if $labels.rank }}: rank {{ $labels.rank }}{{ with $labels.node }} on {{ . }}{{ end }}{{ with $labels.gpu_uuid }} ({{ . }}){{ end }} hangs{{ if ne $labels.phase "none" }} in {{ $labels.phase }}{{ end }}'
-               + '{{ else if $labels.phase }}: all ranks{{ with $labels.group }} of {{ . }}{{ end }} are in {{ if eq $labels.phase "none" }}one collective{{ else }}{{ $labels.phase }}{{ end }}{{ end }}.',
+      summary: words.text(
+        words.job + ' has finished no iteration for {{ $value | humanizeDuration }}'
+        + '{{ if $labels.rank }}: rank {{ $labels.rank }}{{ with $labels.node }} on {{ . }}{{ end }}{{ with $labels.gpu_uuid }} ({{ . }}){{ end }} hangs{{ if ne $labels.phase "none" }} in {{ $labels.phase }}{{ end }}{{ else }}'
+        + network('{{ if $labels.phase }}: all ranks{{ with $labels.group }} of {{ . }}{{ end }} are in {{ if eq $labels.phase "none" }}one collective{{ else }}{{ $labels.phase }}{{ end }}{{ end }}')
+        + '{{ end }}.'
+      ),
       description: words.text(
         'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual duration. ' % c.stallFactor
         + '{{ if $labels.rank }}The others wait for rank {{ $labels.rank }}.{{ else if $labels.phase }}Nobody is elsewhere, so it '
-        + 'is the collective itself.{{ else }}Nothing tells whom the others wait for.{{ end }}'
-        + why + all + hardware
+        + 'is the collective itself.{{ else }}Nothing tells for which rank the others wait.{{ end }}'
+        + why + arrives + all + hardware
       ),
       local hangs = [row for row in rows if row.as == 'hang'] + [{ id: 'stalled', words: 'stands still' }],
       card: card.of('ArgusTrainingStalled', c.severities[severity], [

@@ -63,7 +63,8 @@ function(c)
     regression: { groups: chain('regression', c.interval, regression) },
     decision: {
       // A hang is told seconds after the scrape that shows it: from its evidence to its alert in one group.
-      groups: [group('stall', c.decisionInterval, (import '../evidence/stall.libsonnet')(c, l) + decision.hangs + alerts.stalled)]
+      groups: [group('network', c.interval, (import '../evidence/network.libsonnet')(c, l))]
+              + [group('stall', c.decisionInterval, (import '../evidence/stall.libsonnet')(c, l) + decision.hangs + alerts.stalled)]
               + chain('precedence', c.decisionInterval, precedence.rules)
               + chain('decision', c.decisionInterval, decision.rules + [cards.onset] + alerts.findings)
               + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l, rows))],

@@ -15,6 +15,7 @@ __attribute__((tls_model("initial-exec"))) thread_local std::uint64_t called_ns 
 
 constexpr std::uint32_t kStarted = 1;
 constexpr std::uint32_t kFirstState = 2;
+constexpr std::uint32_t kSendStates = 3;  ///< of page::Peer's states; those of a receive follow
 
 /// Index in page::Peer of a state of NCCL's; negative: it is none of a step.
 int step_state(int state) noexcept {
@@ -41,6 +42,10 @@ std::uint32_t bit_of(std::uint64_t type) noexcept { return static_cast<std::uint
 std::size_t size_class(std::uint64_t bytes) noexcept {
   const auto* limit = std::lower_bound(std::begin(page::kSizeLimits), std::end(page::kSizeLimits), bytes);
   return static_cast<std::size_t>(limit - std::begin(page::kSizeLimits));
+}
+
+bool older(const Operation::Step& step, const Operation::Step& other) noexcept {
+  return static_cast<std::int32_t>(load(step.number) - load(other.number)) < 0;
 }
 
 }  // namespace
@@ -183,6 +188,7 @@ void* Observer::start_operation(Communicator& communicator, const Event& event, 
   if (taken_over) {
     add(header().stale_events, std::uint64_t{1});
     for (Operation::Step& step : operation->steps) leave(*operation, step, now, false);
+    show(*operation, Operation::kNone, now);
   }
   add(operation->generation, 1U);
   store(operation->communicator, index_of(communicator));
@@ -195,6 +201,8 @@ void* Observer::start_operation(Communicator& communicator, const Event& event, 
   for (std::uint64_t& left : operation->left_ns) store(left, now);
   Slot* const collective = slot(event.parent);
   store(operation->collective, collective ? event.parent : nullptr);
+  store(operation->entered_ns, collective ? load(collective->start_ns) : std::uint64_t{0});
+  store(operation->function, collective ? load(collective->function) : page::kFunctions - 1);
   if (collective) add(collective->outstanding, 1U);
   store(communicator.page->identity.progress_ns, now);
   return Handle(tag_, Kind::kOperation, load(operation->generation), index).pointer();
@@ -210,9 +218,11 @@ void* Observer::start_step(const void* parent, int number) noexcept {
   const std::uint32_t at = wanted % Operation::kSteps;
   Operation::Step& step = found->steps[at];
   if (!load(step.state) || load(step.number) != wanted) {  // else it is the same one, started once more
-    if (load(step.state)) leave(*found, step, now_ns(), false);
+    const bool another = load(step.state) != 0;
+    if (another) leave(*found, step, now_ns(), false);
     store(step.number, wanted);
     store(step.state, kStarted);
+    if (another) show_oldest(*found, at, now_ns());
   }
   const Handle operation_handle(parent);
   return Handle(tag_, Kind::kStep, operation_handle.generation(), operation_handle.index() << 4U | at).pointer();
@@ -240,6 +250,7 @@ void Observer::record(const void* handle, int state, std::uint64_t bytes) noexce
   page::Peer& to = *load(found->peer);
   store(step.since_ns, now);
   store(step.state, entered);
+  show_oldest(*found, parsed.index() % Operation::kSteps, now);
   add_alone(to.open[index], 1U);
   if (bytes && state == kSendWait) add_alone(to.sent_bytes, bytes);
   if (bytes && state == kRecvFlushWait) add_alone(to.received_bytes, bytes);
@@ -274,6 +285,47 @@ void Observer::leave(Operation& operation, Operation::Step& step, std::uint64_t 
   store(step.state, 0U);
 }
 
+/// A step has changed: which one is the oldest now? Steps are posted and done in the order of their numbers.
+void Observer::show_oldest(Operation& operation, std::uint32_t at, std::uint64_t now) noexcept {
+  const Operation::Step& changed = operation.steps[at];
+  const bool waits = load(changed.state) >= kFirstState;
+  std::uint32_t oldest = load(operation.oldest);
+  if (waits) {
+    if (oldest == Operation::kNone || older(changed, operation.steps[oldest])) oldest = at;
+    if (oldest == at) show(operation, at, now);
+    return;
+  }
+  if (oldest != at) return;
+  const std::uint32_t next = (at + 1) % Operation::kSteps;
+  if (load(operation.steps[next].state) >= kFirstState && older(changed, operation.steps[next])) {
+    show(operation, next, now);
+    return;
+  }
+  oldest = Operation::kNone;
+  for (std::uint32_t other = 0; other < Operation::kSteps; ++other) {
+    const Operation::Step& step = operation.steps[other];
+    if (load(step.state) < kFirstState) continue;
+    if (oldest == Operation::kNone || older(step, operation.steps[oldest])) oldest = other;
+  }
+  show(operation, oldest, now);
+}
+
+/// The page counts, by state, channels whose oldest step is in it.
+void Observer::show(Operation& operation, std::uint32_t oldest, std::uint64_t now) noexcept {
+  const std::uint32_t before = load(operation.shown);
+  const std::uint32_t state = oldest == Operation::kNone ? 0 : load(operation.steps[oldest].state);
+  store(operation.oldest, oldest);
+  store(operation.shown, state);
+  page::Peer& to = *load(operation.peer);
+  if (before && load(to.oldest[before - kFirstState])) add_alone(to.oldest[before - kFirstState], std::uint8_t{0xff});
+  if (!state) return;
+  add_alone(to.oldest[state - kFirstState], std::uint8_t{1});
+  const std::size_t receives = state - kFirstState >= kSendStates;
+  store(to.oldest_function[receives], static_cast<std::uint8_t>(load(operation.function)));
+  store(to.oldest_entered_ns[receives], load(operation.entered_ns));
+  store(to.oldest_moved_ns[receives], now);
+}
+
 void Observer::stop(const void* handle) noexcept {
   const Handle parsed(handle);
   if (parsed.tag() != tag_) return;
@@ -285,8 +337,10 @@ void Observer::stop(const void* handle) noexcept {
         return;
       }
       Operation::Step& step = found->steps[parsed.index() % Operation::kSteps];
-      leave(*found, step, now_ns(), true);
+      const std::uint64_t now = now_ns();
+      leave(*found, step, now, true);
       store(step.state, 0U);
+      show_oldest(*found, parsed.index() % Operation::kSteps, now);
       return;
     }
     case Kind::kOperation:
@@ -326,6 +380,7 @@ void Observer::stop_operation(Operation& operation, std::uint64_t now) noexcept 
     leave(operation, step, now, false);
     store(step.state, 0U);
   }
+  show(operation, Operation::kNone, now);
   const std::uint32_t index = load(operation.communicator);
   Communicator& communicator = communicators_[index];
   const bool live = load(communicator.generation) == load(operation.communicator_generation);

@@ -51,6 +51,8 @@ class Observer {
   void stop_operation(Operation& operation, std::uint64_t now) noexcept;
   void finish_one(const void* collective, std::uint64_t now) noexcept;
   void leave(Operation& operation, Operation::Step& step, std::uint64_t now, bool counts) noexcept;
+  void show_oldest(Operation& operation, std::uint32_t at, std::uint64_t now) noexcept;
+  void show(Operation& operation, std::uint32_t oldest, std::uint64_t now) noexcept;
   void record_operation(Operation& operation, int state, std::uint64_t now) noexcept;
   void launched(std::uint32_t index) noexcept;
   page::Peer& peer(page::Communicator& page, int rank) noexcept;

@@ -7,7 +7,7 @@
 namespace argus::page {
 
 inline constexpr std::uint32_t kMagic = 0x4c43434e;
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kSize = 266240;
 inline constexpr std::uint32_t kCommunicators = 64;
@@ -90,7 +90,10 @@ struct Peer {
   std::uint64_t ns[6] = {};
   std::uint64_t steps[6] = {};
   std::uint32_t open[6] = {};
-  std::uint8_t padding1[40] = {};
+  std::uint8_t oldest[6] = {};
+  std::uint8_t oldest_function[2] = {};
+  std::uint64_t oldest_entered_ns[2] = {};
+  std::uint64_t oldest_moved_ns[2] = {};
 };
 static_assert(sizeof(Peer) == 192);
 

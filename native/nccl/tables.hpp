@@ -62,6 +62,7 @@ class Ring {
 /// A transfer of one operation on one channel, with its steps: at most eight are in flight (NCCL_STEPS).
 struct Operation {
   static constexpr std::uint32_t kSteps = 16;
+  static constexpr std::uint32_t kNone = kSteps;
 
   struct Step {
     std::uint64_t since_ns = 0;  ///< in its state since
@@ -79,6 +80,10 @@ struct Operation {
   page::Peer* peer = nullptr;
   bool wanted = false;
   void* theirs = nullptr;
+  std::uint64_t entered_ns = 0;  ///< when the collective was handed over; 0: it is not known
+  std::uint32_t function = 0;
+  std::uint32_t oldest = kNone;  ///< place of the oldest step that waits; kNone: no step waits
+  std::uint32_t shown = 0;       ///< its state, as the page counts it; 0: none
   std::uint64_t left_ns[page::kStepStates] = {};  ///< when the last step left the state
   Step steps[kSteps] = {};
 };

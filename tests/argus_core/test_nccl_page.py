@@ -10,7 +10,7 @@ import pytest
 
 from argus_core import nccl_page
 from argus_core.nccl_page import NcclPageError, NcclPageReader
-from nccl_memory import write_communicator, write_header, write_operation, write_peer
+from nccl_memory import Oldest, write_communicator, write_header, write_operation, write_peer
 
 
 @pytest.fixture
@@ -32,7 +32,8 @@ def test_what_is_written_by_the_layout_is_read(reader: Any) -> None:
     write_header(descriptor, state=1, nccl_version=23007, table=6, mask=0x816, communicators=2)
     write_communicator(descriptor, 0, hash=0xABC, rank=1, ranks=4, name=b"dp")
     write_operation(descriptor, 0, "AllReduce", 3, 3)
-    write_peer(descriptor, 0, 0, 3, (0, 7, 0, 0, 0, 0), 2)
+    oldest = Oldest((0, 1, 0, 3, 0, 0), ("Send", "AllReduce"), (5, 6), (7, 8))
+    write_peer(descriptor, 0, 0, 3, (0, 7, 0, 0, 0, 0), 2, oldest)
     page = made.read()
     (one,) = page.communicators
     assert (page.state, page.nccl_version, page.table) == ("watching", 23007, 6)
@@ -47,6 +48,8 @@ def test_what_is_written_by_the_layout_is_read(reader: Any) -> None:
     assert operation.by_size == (3, 0, 0, 0, 0)
     (peer,) = one.peers
     assert (peer.rank, peer.ns[1], peer.steps[1], peer.open[1]) == (2, 7, 1, 2)
+    assert (peer.oldest, peer.oldest_function) == ((0, 1, 0, 3, 0, 0), ("Send", "AllReduce"))
+    assert (peer.oldest_entered_ns, peer.oldest_moved_ns) == ((5, 6), (7, 8))
 
 
 def test_all_other_peers_are_one(reader: Any) -> None:
@@ -70,8 +73,8 @@ def test_numbers_that_mean_nothing_are_no_error(reader: Any, number: int) -> Non
 
 def test_another_versions_memory_is_refused(reader: Any) -> None:
     made, descriptor = reader
-    write_header(descriptor, version=2)
-    with pytest.raises(NcclPageError, match="version 2, not"):
+    write_header(descriptor, version=1)
+    with pytest.raises(NcclPageError, match="version 1, not"):
         made.read()
 
 

@@ -59,7 +59,7 @@ def test_network_steps_are_counted_by_peer_and_state(plain: Build, tmp_path: Pat
     waited = 48 if version >= 4 else 12  # before, the receiver's credit is a state of the operation
     assert to.steps == (48, waited, 48, 0, 0, 0)
     assert from_.steps == (0, 0, 0, 48, 48, 48)
-    assert to.open == from_.open == (0,) * 6
+    assert to.open == from_.open == to.oldest == from_.oldest == (0,) * 6
     if version >= 4:
         assert (to.sent_bytes, from_.received_bytes) == (48 * 4096, 48 * 4096)
     for function in ("AllReduce", "AllGather", "ReduceScatter"):
@@ -85,6 +85,23 @@ def test_steps_that_wait_together_wait_once(plain: Build, tmp_path: Path) -> Non
     assert 50_000_000 <= to.ns[0] < 150_000_000
 
 
+@pytest.mark.parametrize("moves", [3, 17, 60, 500, 5001, 5002, 5003])
+def test_of_each_channel_the_oldest_step_says_what_it_waits_for(
+    injector: Build, tmp_path: Path, moves: int
+) -> None:
+    """Steps are posted ahead, tried again and go on in any order; the program looks at all of them."""
+    seen = call(injector, tmp_path, 7, "init:1", "train:1:1", f"ahead:{moves}")
+    one = seen.communicator()
+    to, from_ = peer(one, 3), peer(one, 9)
+    assert [*to.oldest[:3], *from_.oldest[3:]] == seen.report["oldest"]
+    assert not any((*to.oldest[3:], *from_.oldest[:3]))
+    for of, way in ((to, 0), (from_, 1)):
+        if any(of.oldest):
+            entered = operation(one, "AllReduce").entered_ns
+            assert (of.oldest_function[way], of.oldest_entered_ns[way]) == ("AllReduce", entered)
+            assert of.oldest_moved_ns[way] > entered
+
+
 def test_a_hang_can_be_read_while_the_process_hangs(plain: Build, tmp_path: Path) -> None:
     """The memory outlives the process too: its descriptor is the exporter's."""
     command = [str(plain.nccl_app), "7", str(plain.nccl), "init:1", "train:1:1", "hang:2"]
@@ -103,6 +120,7 @@ def test_a_hang_can_be_read_while_the_process_hangs(plain: Build, tmp_path: Path
     assert (operation(one, "AllReduce").sequence, operation(one, "AllReduce").finished) == (2, 1)
     assert peer(one, 3).open == (0, 2, 0, 0, 0, 0)
     assert peer(one, 9).open == (0, 0, 0, 2, 0, 0)
+    assert (peer(one, 3).oldest, peer(one, 9).oldest) == (peer(one, 3).open, peer(one, 9).open)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -124,9 +124,12 @@ def findings(storage: Storage) -> None:
 
 
 def hangs(storage: Storage) -> None:
-    """Jobs of which no iteration has ended since 9m: for rank 3, or for the collective of ranks 12 to 15."""
+    """Jobs of which no iteration has ended since 9m: for rank 3, or for the collective of ranks 12 to 15;
+
+    of two jobs NCCL's plugin tells that data from rank 7 is lost, and that rank 8 takes none.
+    """
     spans = {"hanging": ("forward", "compute"), "loader": ("data", "host"), "stopped": None}
-    for name in (*spans, "collective", "unknown"):
+    for name in (*spans, "collective", "unknown", "crossing", "standing"):
         storage.job(name)
         first = {"training_job": name, "rank": 0}
         storage.add("argus_iteration_last_timestamp_seconds", f"540x{SAMPLES}", **first)
@@ -147,6 +150,29 @@ def hangs(storage: Storage) -> None:
             elif span is not None:
                 is_in(storage, who, *span)
     storage.ratio("argus_rank_stopped", 1, training_job="stopped", rank=3)
+    for rank in (3, 7, 11, 15):  # the ring leaves each host of four by its last rank
+        for name, wait in (("crossing", "receive_peer"), ("standing", "receive_own_gpu")):
+            into = wait if rank == 7 else "receive_peer"
+            oldest(storage, name, (rank + 1) % 16, into, peer=rank)
+            leaves = "send_own_gpu" if rank != 7 else "send_wire" if name == "crossing" else "send_peer"
+            if (name, rank) != ("standing", 7) and (name, rank) != ("standing", 11):
+                oldest(storage, name, rank, leaves, peer=(rank + 1) % 16)
+
+
+def oldest(storage: Storage, name: str, rank: int, wait: str, peer: int) -> None:
+    """What the oldest step of a rank waits for, in a communicator of all ranks."""
+    storage.ratio(
+        "argus_nccl_network_oldest_timestamp_seconds",
+        541,
+        training_job=name,
+        rank=rank,
+        member=rank,
+        group="dp",
+        communicator="0xab",
+        operation="AllReduce",
+        peer=peer,
+        wait=wait,
+    )
 
 
 def collective(storage: Storage, of: dict[str, object], number: int, *, ended: bool) -> None:

@@ -71,6 +71,9 @@ _SIZES: Final = 2
 _NCCL_WAITS: Final = 5
 """Of the two peers of a ring, one is sent to and one received from."""
 
+_NCCL_OLDEST: Final = 2
+"""Of a ring, what the oldest step of its channels waits for: a send and a receive."""
+
 
 def _nccl_groups(fleet: Fleet) -> int:
     return min(fleet.groups, fleet.nccl)
@@ -120,6 +123,8 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_nccl_finished_sequence": lambda fleet: _OPERATIONS * fleet.nccl,
     "argus_nccl_network_wait_seconds_total": lambda fleet: _NCCL_WAITS * fleet.nccl,
     "argus_nccl_network_steps_waiting": lambda fleet: _NCCL_WAITS * fleet.nccl,
+    # Of a job that stands still, of one communicator.
+    "argus_nccl_network_oldest_timestamp_seconds": lambda fleet: _NCCL_OLDEST * (fleet.nccl > 0),
     "argus_work_units_total": lambda _: 1,
     "argus_kernel_mode_events": lambda fleet: fleet.pairs * fleet.modes,
     "argus_kernel_mode_p50_seconds": lambda fleet: fleet.pairs * fleet.modes,

@@ -65,6 +65,9 @@ class LivePage:
         """
         return self._nccl.read() if self._nccl is not None else None
 
+    def unix_seconds(self, monotonic_ns: int) -> float:
+        return self._clock.unix_seconds(monotonic_ns)
+
     def give_up_nccl(self) -> None:
         if self._nccl is not None:
             self._nccl.close()

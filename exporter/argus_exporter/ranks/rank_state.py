@@ -216,6 +216,10 @@ class RankState:
             self._page.give_up_nccl()
             return None
 
+    def unix_seconds(self, monotonic_ns: int) -> float:
+        """Unix time of a moment of the producer's CLOCK_MONOTONIC; 0 where it shares no page."""
+        return self._page.unix_seconds(monotonic_ns) if self._page is not None else 0.0
+
     def _within_limit(self, name: str) -> str:
         """A name of the page, within the limit of the rank's names."""
         kept = self.texts.limited(name)

@@ -121,6 +121,61 @@ void Program::pipeline(long microseconds) {
   host_.stop(operation);
 }
 
+/// Steps of four channels each way, posted up to eight ahead, go on as it comes; they stay where they are then. Says
+/// of how many channels the oldest step is in each state, by looking at all steps.
+void Program::ahead(long moves) {
+  constexpr int kStates[2][3] = {{8, 20, 9}, {10, 11, 12}};
+  struct Step {
+    int number;
+    int state;  // -1: started, and not accepted yet
+    void* handle;
+  };
+  struct Channel {
+    fake::NetworkOperation what;
+    void* operation;
+    int next = 0;
+    std::vector<Step> open;
+  };
+  std::mt19937_64 random(static_cast<std::uint64_t>(moves));
+  std::vector<fake::NetworkOperation> queue;
+  host_.collectives(communicators_[0], {"AllReduce"}, kElements, 4, queue);
+  std::vector<Channel> channels;
+  for (const fake::NetworkOperation& what : queue)
+    channels.push_back({what, host_.start(what.communicator->context, host_.operation_descriptor(what, getpid())), 0, {}});
+  for (long move = 0; move < moves; ++move) {
+    Channel& channel = channels[random() % channels.size()];
+    const auto start = [&](int number) {
+      return host_.start(channel.what.communicator->context, host_.step_descriptor(channel.operation, number));
+    };
+    if (channel.open.empty() || (channel.next - channel.open.front().number < 8 && random() % 2)) {
+      channel.open.push_back({channel.next, -1, start(channel.next)});
+      ++channel.next;
+      continue;
+    }
+    const std::size_t at = random() % channel.open.size();
+    Step& step = channel.open[at];
+    if (step.state < 0 && random() % 2) {
+      step.handle = start(step.number);  // tried once more
+    } else if (step.state < 2) {
+      ++step.state;
+      for (int attempt = 0; attempt < 2; ++attempt)
+        host_.record(step.handle, kStates[channel.what.send ? 0 : 1][step.state], 4096);
+    } else {
+      host_.stop(step.handle);
+      channel.open.erase(channel.open.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+  int oldest[6] = {};
+  for (const Channel& channel : channels) {
+    const auto waits = [](const Step& step) { return step.state >= 0; };
+    const auto first = std::find_if(channel.open.begin(), channel.open.end(), waits);
+    if (first != channel.open.end()) ++oldest[first->state + (channel.what.send ? 0 : 3)];
+  }
+  extra_ += ", \"oldest\": [";
+  for (int state = 0; state < 6; ++state) extra_ += (state ? ", " : "") + std::to_string(oldest[state]);
+  extra_ += "]";
+}
+
 /// Handles, contexts, types and states that no NCCL has.
 void Program::garbage(long calls) {
   std::mt19937_64 random(7);
@@ -290,6 +345,7 @@ bool Program::act(const std::string& action, long first, long second) {
   else if (action == "train") train(first, second);
   else if (action == "slow") slow_ = {static_cast<int>(first), second};
   else if (action == "pipeline") pipeline(first);
+  else if (action == "ahead") ahead(first);
   else if (action == "garbage") garbage(first);
   else if (action == "foreign") foreign();
   else if (action == "late") late();

@@ -20,6 +20,7 @@ class Program {
   void train(long rounds, long channels);
   void drain();
   void pipeline(long microseconds);
+  void ahead(long moves);
   void garbage(long calls);
   void foreign();
   void late();

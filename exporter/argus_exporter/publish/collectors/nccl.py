@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client.metrics_core import Metric
@@ -12,6 +12,7 @@ from argus_core import catalogue
 from argus_core.nccl_page import Communicator, NcclPage, Peer
 from argus_exporter.publish.collectors.base import FamilyBuilder, rank_labels, with_samples
 from argus_exporter.ranks.nccl_groups import dimensions_of, group_name
+from argus_exporter.ranks.nccl_oldest import WAITS, oldest
 from argus_exporter.ranks.nccl_totals import NcclTotals
 from argus_exporter.ranks.rank_state import RankState
 
@@ -20,15 +21,6 @@ COMMUNICATORS: Final = 8
 PEERS: Final = 2
 """Of a communicator, those waited for longest: a ring has one to send to and one to receive from. One of them
 is the peer whose open wait has gone on for longest, as a wait that does not end is in no sum."""
-WAITS: Final = (
-    "send_own_gpu",
-    "send_peer",
-    "send_wire",
-    "receive_peer",
-    "receive_own_gpu",
-    "receive_own_gpu",
-)
-"""What each of nccl_page.STEP_STATES waits for: a receive is flushed to our GPU's memory, then consumed."""
 _DROPPED: Final = (
     "dropped_events",
     "foreign_events",
@@ -42,7 +34,7 @@ _DROPPED: Final = (
 class NcclCollector:
     name = "nccl"
 
-    def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:  # noqa: ARG002
+    def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:
         told = [(state, page) for state in ranks if (page := state.nccl()) is not None]
         dimensions = {
             job: dimensions_of(
@@ -55,7 +47,7 @@ class NcclCollector:
         }
         families = _Families()
         for state, page in told:
-            families.add(state, page, dimensions[state.identity.training_job])
+            families.add(state, page, dimensions[state.identity.training_job], round(now * 1e9))
         return with_samples(families.all, "no rank has libargus_nccl loaded (ARGUS_NCCL is off by default)")
 
 
@@ -72,9 +64,10 @@ class _Families:
         self.finished = FamilyBuilder(catalogue.NCCL_FINISHED)
         self.wait = FamilyBuilder(catalogue.NCCL_WAIT)
         self.waiting = FamilyBuilder(catalogue.NCCL_WAITING)
+        self.oldest = FamilyBuilder(catalogue.NCCL_OLDEST)
         self.all = tuple(vars(self).values())
 
-    def add(self, state: RankState, page: NcclPage, dimensions: dict[int, str]) -> None:
+    def add(self, state: RankState, page: NcclPage, dimensions: dict[int, str], now_ns: int) -> None:
         labels = rank_labels(state)
         self.info.add(
             labels
@@ -96,7 +89,11 @@ class _Families:
         # One process may hold several members of a communicator, of several GPUs: the busiest is shown.
         live = {one.hash: one for one in sorted(page.communicators, key=_operations) if one.live}.values()
         for one in sorted(live, key=_operations, reverse=True)[:COMMUNICATORS]:
-            self._communicator(labels | {"group": groups[one.hash], "communicator": f"{one.hash:#x}"}, one)
+            self._communicator(labels | _names(groups, one), one)
+        for step in oldest(page, now_ns):
+            where = _names(groups, step.communicator) | {"member": str(step.communicator.rank)}
+            what = {"operation": step.operation, "peer": _peer(step.peer), "wait": step.wait}
+            self.oldest.add(labels | where | what, state.unix_seconds(step.since_ns))
 
     def _sums(self, labels: dict[str, str], totals: NcclTotals) -> None:
         for (group, function), count in totals.collectives.items():
@@ -122,7 +119,6 @@ class _Families:
             if operation.finished:
                 self.finished.add(where, operation.finished)
         for peer in _shown(one.peers):
-            name = str(peer.rank) if peer.rank >= 0 else "other"
             seconds: Counter[str] = Counter()
             steps: Counter[str] = Counter()
             for wait, ns, open_, done in zip(WAITS, peer.ns, peer.open, peer.steps, strict=True):
@@ -130,9 +126,17 @@ class _Families:
                     seconds[wait] += ns
                     steps[wait] += open_
             for wait, ns in seconds.items():
-                where = labels | {"peer": name, "wait": wait}
+                where = labels | {"peer": _peer(peer.rank), "wait": wait}
                 self.wait.add(where, ns / 1e9)
                 self.waiting.add(where, steps[wait])
+
+
+def _names(groups: Mapping[int, str], one: Communicator) -> dict[str, str]:
+    return {"group": groups[one.hash], "communicator": f"{one.hash:#x}"}
+
+
+def _peer(rank: int) -> str:
+    return str(rank) if rank >= 0 else "other"
 
 
 def version_text(version: int) -> str:

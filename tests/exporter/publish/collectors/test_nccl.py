@@ -18,8 +18,9 @@ from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.live import Clock, LivePage, adopt_page
 from argus_exporter.ranks.rank_registry import RankRegistry
 from exporter.exporter_process import greeting
-from nccl_memory import write_communicator, write_header, write_operation, write_peer
+from nccl_memory import Oldest, write_communicator, write_header, write_operation, write_peer
 
+SECOND = 1_000_000_000
 ATTACHMENT = Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), os.getpid())
 
 
@@ -33,7 +34,8 @@ def told() -> Iterator[dict[tuple[str, ...], float]]:
         write_communicator(memory, 0, hash=0xAB, rank=rank, ranks=2, launches=4, launch_ns=2_000_000_000)
         write_operation(memory, 0, "AllReduce", 3 * (rank + 1), 3 * (rank + 1))
         write_peer(memory, 0, 0, 2 - rank, (10**9, 2 * 10**9, 0, 0, 0, 0), 1)
-        write_peer(memory, 0, 1, 8, (1, 0, 0, 0, 0, 0), 0)
+        sends = Oldest((0, 2, 0, 0, 0, 0), entered_ns=(7, 0), moved_ns=(50 * SECOND, 0))
+        write_peer(memory, 0, 1, 8, (1, 0, 0, 0, 0, 0), 0, sends)
         write_peer(memory, 0, 2, 9, (0, 0, 0, 0, 10**9, 10**9), 0)
         write_communicator(memory, 1, hash=0xCD, rank=0, ranks=5)
         write_operation(memory, 1, "AllGather", 1, 1)
@@ -42,7 +44,7 @@ def told() -> Iterator[dict[tuple[str, ...], float]]:
         ranks.hello(at, ATTACHMENT, page)
     yield {
         (sample.name, *(v for k, v in sorted(sample.labels.items()) if k != "training_job")): sample.value
-        for family in NcclCollector().collect(list(ranks), 0.0)
+        for family in NcclCollector().collect(list(ranks), 60.0)
         for sample in family.samples
     }
     for state in ranks:
@@ -73,6 +75,13 @@ def test_waits_are_those_of_the_two_peers_that_count(told: dict[tuple[str, ...],
     assert told[wait, "0xab", "dp", "8", "0", "receive_own_gpu"] == 2
     assert {key[3] for key in told if key[0] == wait and key[4] == "0"} == {"1", "8"}
     assert told["argus_nccl_network_steps_waiting", "0xab", "dp", "1", "0", "send_peer"] == 1
+
+
+def test_the_oldest_step_says_since_when_it_waits(told: dict[tuple[str, ...], float]) -> None:
+    """Two channels to peer 7 have not moved since the second 50; the clock's zero is that of Unix time."""
+    found = {key: value for key, value in told.items() if "oldest" in key[0] and key[-2] == "1"}
+    name = "argus_nccl_network_oldest_timestamp_seconds"
+    assert found == {(name, "0xab", "dp", "1", "AllReduce", "7", "1", "send_peer"): 50}
 
 
 def test_the_library_says_how_it_is(told: dict[tuple[str, ...], float]) -> None:

@@ -1,0 +1,95 @@
+// Of a job in which nothing moves over the network: on which host does a GPU stand, or between whom does nothing arrive?
+//
+// NCCL's plugin tells what the oldest step of a rank's oldest operation waits for. A rank that waits for a peer is not where it
+// began. Where data has arrived that the GPU does not take, and nobody of the host waits for a peer, or where it does not fill what
+// it is to send to one peer, a GPU of the host stands; a send of a collective that waits for its own GPU alone proves nothing, as its data may come over NVLink from another
+// GPU of the host. So of a host with several ranks the host is known, and no rank. What one end has sent, and the other waits
+// for, is lost between the two.
+local duration = import '../lib/duration.libsonnet';
+local text = import '../lib/text.libsonnet';
+
+function(c, l)
+  local suspect = 'rank:argus_stall_suspect:bool';
+  local oldest(matchers) = suspect + '{stage="network", ' + matchers + '}';
+  local ends = l.list(['communicator', 'from', 'to']);
+  // A wait by where what it waits for comes from, and where it should arrive; `far`: with its rank and host as those of the other end.
+  local between(wait, from, to) = text.fill('label_replace(label_replace(%(oldest)s, "from", "$1", "%(from)s", "(.*)"), "to", "$1", "%(to)s", "(.*)")', {
+    oldest: oldest('wait="%s"' % wait),
+    from: from,
+    to: to,
+  });
+  local far(expr) = text.fill('max by (%(ends)s, to_rank, to_node) (label_replace(label_replace(%(expr)s, "to_rank", "$1", "rank", "(.*)"), "to_node", "$1", "node", "(.*)"))', {
+    ends: ends,
+    expr: expr,
+  });
+  local at = {
+    job: l.job,
+    rank: l.rank,
+    node: l.list(['node']),
+    rankNode: l.list(['rank', 'node']),
+    step: l.list(['rank', 'group', 'communicator', 'member', 'operation', 'peer', 'wait']),
+    link: l.list(['rank', 'node', 'group', 'communicator', 'to_rank', 'to_node']),
+    ends: ends,
+    suspect: suspect,
+    waits: oldest('wait=~"send_peer|send_wire|receive_peer"'),
+    full: oldest('wait="receive_own_gpu"'),
+    unfilled: oldest('wait="send_own_gpu", operation="Send"'),
+    half: c.stallMinSeconds / 2,
+    raw: l.raw('argus_nccl_network_oldest_timestamp_seconds'),
+    info: l.raw('argus_rank_info'),
+  };
+  local stands = text.fill('(%(full)s unless on (%(node)s) %(waits)s or %(unfilled)s)', at);
+  [
+    {
+      about:: "What the oldest steps of a rank's oldest operation over the network wait for, where none has moved for half of stallMinSeconds.",
+      record: suspect,
+      labels: { stage: 'network' },
+      // 0 +: where the store keeps the metric's type as a label, a time has none, so what is subtracted may have none.
+      expr: text.fill(|||
+        (max by (%(step)s) (timestamp(%(raw)s) - (0 + %(raw)s)) > %(half)s) ^ 0
+        * on (%(rank)s) group_left (node) topk by (%(rank)s) (1, max by (%(rankNode)s) (%(info)s))
+      |||, at),
+    },
+    {
+      about:: 'Between whom data is lost: it is on the wire at one rank, and the other waits for it.',
+      record: suspect,
+      labels: { stage: 'link', lacks: 'data' },
+      expr: text.fill('max by (%(link)s) (%(near)s * on (%(ends)s) group_left (to_rank, to_node) %(far)s) ^ 0', at {
+        near: between('send_wire', 'member', 'peer'),
+        far: far(between('receive_peer', 'peer', 'member')),
+      }),
+    },
+    {
+      about:: 'Between whom word of room is lost: one rank has posted its receive, and the other waits for that.',
+      record: suspect,
+      labels: { stage: 'link', lacks: 'room' },
+      expr: text.fill(|||
+        max by (%(link)s) (
+          (%(near)s unless on (%(ends)s) %(full)s)
+          * on (%(ends)s) group_left (to_rank, to_node)
+          %(far)s
+        ) ^ 0
+      |||, at {
+        near: between('receive_peer', 'member', 'peer'),
+        full: between('receive_own_gpu', 'member', 'peer'),
+        far: far(between('send_peer', 'peer', 'member')),
+      }),
+    },
+    {
+      about:: 'Ranks of the one host on which a GPU stands: it does not take what has arrived while nobody of the host waits for a peer, or does not fill a send to one peer.',
+      record: suspect,
+      labels: { stage: 'still' },
+      expr: text.fill(|||
+        max by (%(rankNode)s) (%(info)s and on (%(node)s) (%(stands)s)) ^ 0
+        and on (%(job)s) (count by (%(job)s) (count by (%(node)s) (%(stands)s)) == 1)
+        and on (%(job)s) %(waits)s
+        unless on (%(job)s) %(suspect)s{stage="link"}
+      |||, at { stands: stands }),
+    },
+    {
+      about:: 'The rank of that host, where it is the only one.',
+      record: suspect,
+      labels: { stage: 'alone' },
+      expr: text.fill('%(still)s and on (%(job)s) (count by (%(job)s) (%(still)s) == 1)', at { still: suspect + '{stage="still"}' }),
+    },
+  ]
