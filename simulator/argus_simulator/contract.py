@@ -11,6 +11,9 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 _LIKE: Final = "like"
+_SECTIONS: Final = {"hooks": "frameworks", "kernels": "kernels", "nccl": "nccl"}
+"""What a level of signals adds to those before it, as the file calls it."""
+LEVELS: Final = tuple(_SECTIONS)
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Sent(NamedTuple):
     kind: str
     group: str
     waits: tuple[str, ...]
+
+
+def played_levels() -> tuple[str, ...]:
+    """Levels whose signals the contract has."""
+    return tuple(level for level, section in _SECTIONS.items() if _content().get(section))
 
 
 def sources() -> tuple[str, ...]:

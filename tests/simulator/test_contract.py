@@ -16,7 +16,7 @@ from argus_simulator import contract, kernel_symbols
 from argus_simulator.contract import Entry, Sent
 from argus_simulator.engine.framework_hooks import FRAMEWORKS, framework_hooks, waits
 from argus_simulator.engine.job import Job, JobShape
-from argus_simulator.engine.settings import ModelSettings
+from argus_simulator.engine.settings import SIGNALS, ModelSettings
 from argus_simulator.lab import load_scenario, shipped
 from argus_simulator.stacks import MainThread
 from argus_simulator.topology import Topology
@@ -144,6 +144,12 @@ def test_frames_of_a_healthy_job_are_those_of_the_contract() -> None:
                 seen.add(frame_label(nodes[record.node_id]))
     assert len(seen) >= 4
     assert seen <= set(contract.frames())
+
+
+def test_levels_are_those_that_a_scenario_can_play() -> None:
+    """What the contract has, and nothing else."""
+    assert contract.played_levels() == SIGNALS
+    assert set(SIGNALS) < set(contract.LEVELS)
 
 
 def test_the_weakest_source_is_that_of_its_level() -> None:
