@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
@@ -24,11 +25,15 @@ class Entry:
         source: one of `sources()`.
         programs: recorded: of docs/frameworks.json.
         origin: where it is stated or was seen, where it was not recorded.
+        clock: of a phase: `host`, `stream`, or `own` where it is a stream of its own.
+        cadence: of a phase: how often a microbatch, a layer, ... of an iteration has it.
     """
 
     source: str
     programs: tuple[str, ...]
     origin: str
+    clock: str = ""
+    cadence: Mapping[str, int] = field(default_factory=dict)
 
 
 class Sent(NamedTuple):
@@ -62,7 +67,8 @@ def phases(framework: str) -> dict[Sent, Entry]:
             found |= phases(one[_LIKE])
         else:
             sent = Sent(one["phase"], one["kind"], one.get("group", ""), tuple(one["waits"].split()))
-            found[sent] = _entry(one)
+            cadence = _cadence(one["every"])
+            found[sent] = dataclasses.replace(_entry(one), clock=one["time"], cadence=cadence)
     return found
 
 
@@ -96,6 +102,12 @@ def weakest(entries: Iterable[Entry]) -> str:
 def _entry(one: dict[str, Any]) -> Entry:
     named = one.get("program", ())
     return Entry(one["source"], (named,) if isinstance(named, str) else tuple(named), one.get("from", ""))
+
+
+def _cadence(every: str) -> dict[str, int]:
+    """`step + 2 layer` by unit."""
+    terms = [term.rpartition(" ") for term in every.split(" + ")]
+    return {unit: int(number or 1) for number, _, unit in terms}
 
 
 @functools.cache
