@@ -54,9 +54,11 @@ def _overhead(step_ms: int, mode: str, *, rounds: int, blocks: int, steps: int) 
 def _toggle(ranks: int) -> Step:
     channels = ["phases", "kernels", "stacks"]
     counted = {"records": Limit(">=", 1), "sampled_ratio": Limit(">=", 0.3)}
+    words = ["hooks", "kernels", "stacks"]
     name, of, expected = "overhead-toggle", "", "0.05 to 0.3 %"
     if ranks > 1:
         channels.append("nccl")
+        words.append("NCCL's profiler plugin")
         counted |= {"collectives": Limit(">=", 1), "collectives_without": _NONE}
         name = "overhead-toggle-nccl"
         of = f" of {ranks} ranks of DDP on one GPU"
@@ -67,8 +69,8 @@ def _toggle(ranks: int) -> Step:
     return Step(
         name,
         "bench.gpu_day.toggle",
-        f"what hooks, and {', and '.join(channels[1:])} besides add to a step of {50 * ranks} ms{of}, in turns "
-        "inside one process group",
+        f"what {', '.join(words)} add one after another to a step of {50 * ranks} ms{of}, in turns inside "
+        "one process group",
         expected,
         {f"{one}_percent_high": Limit("<=", 1.0, on_stand_ins=False) for one in channels} | counted,
         options={"step_ms": 50 * ranks, "mode": "eager", "ranks": ranks, "blocks": 110 if ranks == 1 else 50},

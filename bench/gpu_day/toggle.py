@@ -21,6 +21,7 @@ from typing import Any
 
 from argus_core.injection import PROFILER
 from argus_training.injector import library_path
+from bench.gpu_day.device import device
 from bench.gpu_day.observe import attached, finish, start
 from bench.gpu_day.overhead import met, needs_py_spy, of_rank, summary
 from bench.gpu_day.step import Day
@@ -93,9 +94,17 @@ def _sample(on: bool) -> None:
 
 
 def _until_sampled(step: Callable[[], None]) -> None:
-    limit = time.monotonic() + _SAMPLER_S
-    while not samplers():
-        if time.monotonic() > limit:
+    """Train on until each rank has a sampler: they stop at the same step, as they wait for each other."""
+    import torch
+
+    limit, where = time.monotonic() + _SAMPLER_S, device().torch_device
+    while True:
+        mine = 0 if samplers() else 1 if time.monotonic() < limit else 2
+        worst = torch.tensor([mine], device=where)
+        torch.distributed.all_reduce(worst, torch.distributed.ReduceOp.MAX)
+        if worst.item() == 0:
+            return
+        if worst.item() == 2:
             raise RuntimeError(f"no py-spy samples this process after {_SAMPLER_S:.0f} s")
         step()
 

@@ -61,14 +61,16 @@ function(c, l) {
         max by (%(job)s) (
           (%(transfer)s - min_over_time(%(transfer)s[%(window)s]))
           * on (%(phase)s) quantile by (%(phase)s) (0.5, %(spans)s)
-          and on (%(phase)s) %(transfer)s >= %(ratio)s * min_over_time(%(transfer)s[%(window)s])
+          and on (%(phase)s) max_over_time(%(transfer)s[%(held)s]) >= %(ratio)s * min_over_time(%(transfer)s[%(window)s])
         ) >= %(least)s
         unless on (%(job)s) job:argus_work:uneven
       |||, {
         job: l.job,
         phase: l.phase,
         // The shortest of a group wanders, and its least value of an hour is below most: it must be as slow as a slow link.
+        // And as it wanders, it may be a little quicker for minutes: a page that yields to it would come and go.
         ratio: c.linkRatio,
+        held: duration.range(c, c.decision.leave),
         transfer: 'job:argus_collective_transfer:seconds',
         window: duration.range(c, 2 * c.spreadWindow),
         spans: spans,

@@ -46,12 +46,12 @@ function(c, l, rows)
     },
     {
       // A link, or a rank among stages of a pipeline, can cost more than what is measured of it.
-      about:: 'Share of the wall time that the job loses: ranks that hold up the same step do so at the same time, so the largest, not the sum; at least what it has become slower by.',
+      about:: 'Share of the wall time that the job loses: ranks that hold up the same step do so at the same time, so the largest, not the sum; at least what it has become slower by, and what far longer iterations cost.',
       record: 'job:argus_lost:ratio',
       expr: text.fill(|||
         max by (%(job)s) (
           sum by (%(job)s, rank, set, group) (%(finding)s)
-          or rank:argus_evidence:lost_ratio{cause="regression"}
+          or rank:argus_evidence:lost_ratio{cause=~"regression|jitter"}
           or job:argus_stalled:seconds ^ 0
         )
       |||, { job: l.job, finding: finding }),

@@ -19,7 +19,9 @@ from argus_simulator.fast_play.storage import STALE, Floats, Ints
 BEGIN_MS: Final = 1_700_000_000_000
 PHASES: Final = {"data": 0.02, "forward": 0.3, "backward": 0.5, "optimizer": 0.08}
 """Share of a step that each takes on a healthy rank; the rest is the all-reduce itself."""
-KINDS: Final = {"data": "host", "dp-allreduce": "comm", "tp-allgather": "comm"}
+ALL_REDUCE: Final = "dp-allreduce"
+"""To what changes durations it is the all-reduce itself; what is exported has the waits for others too."""
+KINDS: Final = {"data": "host", ALL_REDUCE: "comm", "tp-allgather": "comm"}
 UNSEEN: Final = "unseen"
 """A phase that nobody measures."""
 WINDOW_S: Final = 60
@@ -73,10 +75,12 @@ class Job:
             phase: share * self.step_s * (1 + self.spread * rng.standard_normal((self.ranks, number)))
             for phase, share in PHASES.items()
         }
+        phases[ALL_REDUCE] = np.full((self.ranks, number), (1 - sum(PHASES.values())) * self.step_s)
         self.slow(phases, begins)
+        transfer = phases.pop(ALL_REDUCE)
         own: Floats = np.sum(list(phases.values()), axis=0)
-        step = own.max(0) + (1 - sum(PHASES.values())) * self.step_s
-        phases["dp-allreduce"] = step - own
+        step = own.max(0) + transfer.max(0)
+        phases[ALL_REDUCE] = step - own
         ends = np.cumsum(step)
         ends[ends > min(self.stops_s, self.killed_s)] = np.inf
         found: Series = {}

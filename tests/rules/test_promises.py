@@ -15,7 +15,7 @@ import yaml
 from argus_simulator.fast_play.evaluate import Evaluator, Late
 from argus_simulator.fast_play.rules import aligned, read_rules
 from argus_simulator.fast_play.storage import Storage
-from rules.jobs import BEGIN_MS, Job, paused, several, slower
+from rules.jobs import ALL_REDUCE, BEGIN_MS, Job, paused, several, slower
 
 pytestmark = pytest.mark.servers
 RULES = sorted((Path(__file__).resolve().parents[2] / "rules").glob("argus.*.yaml"))
@@ -64,6 +64,13 @@ JOBS = [
     Job("scraped-twice", slow=slower(2, 1.5, ONSET_S), instances=("host:9877", "host-b:9877")),
     Job("half-a-minute", slow=slower(2, 1.5, ONSET_S), scrape_s=30),
     *(Job(f"at-{at}", slow=slower(2, 1.6, ONSET_S), first_s=at + 0.5, lasting_s=1260) for at in range(15)),
+    Job(
+        "network",
+        slow=several(
+            *(slower(ALL, 2.0, ONSET_S + at, ONSET_S + at + 120, ALL_REDUCE) for at in range(0, 1440, 240))
+        ),
+        lasting_s=2280,
+    ),
 ]
 
 
@@ -162,6 +169,14 @@ def test_bursts_are_one_message(told: list[Told]) -> None:
     """A minute of every four."""
     found = [one for one in of(told, "bursts") if one.severity != "info"]
     assert len({(one.severity, one.rank) for one in found}) == len(found)
+
+
+def test_a_network_that_is_slow_every_other_two_minutes_is_told_throughout(told: list[Told]) -> None:
+    """From the second burst on. What explains a regression hides it, so it must be told itself."""
+    found = of(told, "network")
+    assert {(one.alertname, one.cause) for one in found} == {("ArgusIterationRegression", "fabric")}
+    held = [(one.begin_s, one.end_s) for one in found]
+    assert all(any(begin <= at <= end + 5 for begin, end in held) for at in range(500, 1440, 5)), held
 
 
 def test_a_rank_slower_by_half_is_told_within_a_minute_or_so(told: list[Told]) -> None:
