@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from bench.play.evaluate import Evaluator, Late
-from bench.play.rules import aligned, read_rules
-from bench.play.storage import Storage
 
+from argus_simulator.fast_play.evaluate import Evaluator, Late
+from argus_simulator.fast_play.rules import aligned, read_rules
+from argus_simulator.fast_play.storage import Storage
 from rules.jobs import ALL_REDUCE, BEGIN_MS, Job, paused, several, slower
 
 pytestmark = pytest.mark.servers
