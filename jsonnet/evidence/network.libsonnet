@@ -54,7 +54,7 @@ function(c, l)
       about:: 'Between whom data is lost: it is on the wire at one rank, and the other waits for it.',
       record: suspect,
       labels: { stage: 'link', lacks: 'data' },
-      expr: text.fill('max by (%(link)s) (%(near)s * on (%(ends)s) group_left (to_rank, to_node) %(far)s) ^ 0', at {
+      expr: text.fill('max by (%(link)s) (label_replace(%(near)s * on (%(ends)s) group_left (to_rank, to_node) %(far)s, "group", "", "group", "unknown")) ^ 0', at {
         near: between('send_wire', 'member', 'peer'),
         far: far(between('receive_peer', 'peer', 'member')),
       }),
@@ -64,11 +64,12 @@ function(c, l)
       record: suspect,
       labels: { stage: 'link', lacks: 'room' },
       expr: text.fill(|||
-        max by (%(link)s) (
+        max by (%(link)s) (label_replace(
           (%(near)s unless on (%(ends)s) %(full)s)
           * on (%(ends)s) group_left (to_rank, to_node)
-          %(far)s
-        ) ^ 0
+          %(far)s,
+          "group", "", "group", "unknown"
+        )) ^ 0
       |||, at {
         near: between('receive_peer', 'member', 'peer'),
         full: between('receive_own_gpu', 'member', 'peer'),

@@ -183,7 +183,7 @@ function(c, l)
           unless on (%(job)s) count by (%(job)s) (%(idle)s == on (%(job)s) group_left () max by (%(job)s) (%(idle)s)) > 1
         ) ^ 0
         or on (%(job)s)
-        max by (%(rank)s) ((%(alone)s or on (%(job)s) %(lacking)s > 0) and on (%(job)s) %(stalled)s) ^ 0
+        max by (%(rank)s) ((%(alone)s or on (%(job)s) %(lacking)s > 0) and on (%(job)s) %(stalled)s unless on (%(job)s) %(link)s) ^ 0
       |||, at {
         idle: candidate('idle'),
         alone: candidate('alone'),

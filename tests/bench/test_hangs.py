@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from bench.hangs.cases import KINDS, cases
 from bench.hangs.judge import judge_together
+from bench.hangs.network import Hop, Lacks, settle
 from bench.hangs.step import Break, HungStep, Program
 
 from argus_simulator.engine.schedule import Extras, RankSchedule
@@ -65,6 +66,61 @@ def test_a_collective_of_a_stopped_member_does_not_end() -> None:
     assert not step.ranks[1].done[at]
 
 
+SEND_OWN, SEND_PEER, SEND_WIRE = "send_gpu_wait", "send_peer_wait", "send_wait"
+RECEIVE_PEER, RECEIVE_OWN = "receive_wait", "receive_gpu_wait"
+
+
+def ring(
+    members: int, network: set[int], standing: int | None = None, lost: tuple[int, Lacks] | None = None
+) -> dict[int, set[str]]:
+    """What each member of a large ring waits for; `network`: members that leave their host to the next."""
+    hops = [
+        Hop(rank, (rank + 1) % members, rank in network, lost[1] if lost and lost[0] == rank else None, 64)
+        for rank in range(members)
+    ]
+    posted = dict.fromkeys(range(members), True)
+    settle(hops, posted, {rank: rank != standing for rank in posted}, ring=True)
+    found: dict[int, set[str]] = {rank: set() for rank in posted}
+    for hop in hops:
+        for rank, _, wait in hop.waits(posted, frozenset()):
+            found[rank].add(wait)
+    return found
+
+
+def test_a_ring_in_which_nothing_is_wrong_ends() -> None:
+    assert ring(4, {0, 1, 2, 3}) == {rank: set() for rank in range(4)}
+
+
+def test_before_a_gpu_that_stands_there_is_no_room_and_behind_it_no_data() -> None:
+    """Member 2 takes nothing of what has arrived; the one before it has eleven steps for eight slots."""
+    found = ring(12, set(range(12)), standing=2)
+    assert found[2] == {RECEIVE_OWN, SEND_OWN}
+    assert SEND_PEER in found[1]
+    assert found[3] == {RECEIVE_PEER, SEND_OWN}
+
+
+def test_what_is_lost_is_on_the_wire_at_one_end_alone() -> None:
+    found = ring(4, {0, 1, 2, 3}, lost=(1, "data"))
+    assert SEND_WIRE in found[1]
+    assert found[2] == {RECEIVE_PEER, SEND_OWN}
+    assert not any(SEND_WIRE in found[rank] for rank in (0, 2, 3))
+    assert SEND_PEER in ring(4, {0, 1, 2, 3}, lost=(1, "room"))[1]
+
+
+def test_over_nvlink_there_are_no_steps() -> None:
+    """Hosts of two, left by the odd members: whichever of 2 and 3 stands looks the same."""
+    for standing in (2, 3):
+        found = ring(12, {1, 3, 5, 7, 9, 11}, standing=standing)
+        assert found[2] == {RECEIVE_OWN}
+        assert found[3] == {SEND_OWN}
+        assert found[4] == {RECEIVE_PEER}
+
+
+def test_what_fits_between_the_gpus_of_a_host_hides_who_stands() -> None:
+    """Four members send three steps at most before they wait: the one before it has taken them."""
+    assert ring(4, {1, 3}, standing=3)[2] == {RECEIVE_PEER}
+
+
 def test_cases_are_those_of_their_seed() -> None:
     assert list(cases(16, 7)) == list(cases(16, 7))
     assert list(cases(16, 7)) != list(cases(16, 8))
@@ -79,7 +135,9 @@ def test_the_shipped_rules_accuse_nobody_who_waits() -> None:
     assert failures == {}
     assert {rank for one in judged for rank in one.innocents} == set()
     proven = [
-        one for one in judged if one.variant in ("stopped", "stuck", "died", "diverged", "gpu", "several")
+        one
+        for one in judged
+        if one.variant in ("stopped", "stuck", "died", "diverged", "gpu", "network", "several")
     ]
     assert len(proven) >= 4
     for one in proven:
