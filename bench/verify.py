@@ -305,7 +305,7 @@ def demo_torch(_: Options) -> Iterator[Promise]:
 
 
 def score(_: Options) -> Iterator[Promise]:
-    """Every row of the fault lab in front of the whole stack, one seed."""
+    """Every row of the fault lab by the shipped rules in virtual time, one seed."""
     command = [str(Path(sys.executable).with_name("argus-simulator")), "score", "--seed", "0", "--json"]
     began = time.monotonic()
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)

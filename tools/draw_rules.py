@@ -12,7 +12,8 @@ from html import escape
 from statistics import mean
 from typing import Final
 
-from tools.lint.graph import Graph, components, depth_by_name
+from argus_simulator.fast_play.rules import components
+from tools.lint.graph import Graph, depth_by_name
 
 _ROW: Final = 14
 _COLUMN: Final = 292

@@ -1,7 +1,7 @@
 """docs/fault-coverage.md from the scores that are committed beside it.
 
 `python -m tools.generate_coverage` writes it; `--check` exits 1 where it is out of date. A line of
-docs/fault-coverage.jsonl is what `python -m bench.play --json` printed.
+docs/fault-coverage.jsonl is what `argus-simulator score --json` printed.
 """
 
 from __future__ import annotations

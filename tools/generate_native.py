@@ -54,6 +54,10 @@ def wire_header() -> str:
         f"inline constexpr std::size_t kStepMarkBytes = {wire.STEP_MARK_BYTES};",
         f"inline constexpr std::uint32_t kStepMarkValue = 0x{wire.STEP_MARK_VALUE:08x};",
         f"inline constexpr std::uint32_t kStepMarks = 0x{wire.STEP_MARKS:04x};",
+        f"inline constexpr std::uint32_t kLaunchedByNccl = 0x{wire.LAUNCHED_BY_NCCL:08x};",
+        f"inline constexpr std::uint32_t kLaunchedSlot = {wire.LAUNCHED_SLOT};",
+        f"inline constexpr std::uint32_t kLaunchedGeneration = {wire.LAUNCHED_GENERATION};",
+        f"inline constexpr std::uint32_t kLaunchedOne = 0x{wire.LAUNCHED_ONE:04x};",
         "",
     ]
     for enumeration, underlying in (

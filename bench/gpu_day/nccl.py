@@ -1,8 +1,9 @@
 """NCCL's profiler plugin between two processes on one GPU: counts, order of events, and time of a callback.
 
 In a dry run a fake host calls the plugin as NCCL would. A second plugin behind it writes all events down, so
-the chain is proved too, and its files are fixtures. What the plugin adds to a step is for the step
-`overhead-nccl`; here callbacks are timed on the machine's processor, with the fake host (`bench.nccl`).
+the chain is proved too, and its files are fixtures. Kernels are to carry the communicator that launched them.
+What the plugin adds to a step is for the step `overhead-nccl`; here callbacks are timed on the machine's
+processor, with the fake host (`bench.nccl`).
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ Events = Sequence[Mapping[str, Any]]
 
 def run(day: Day) -> dict[str, Any]:
     built = stand_ins.build("argus_nccl", "fake_nccl", "nccl_app", "nccl_event_recorder")
+    if day.dry:
+        stand_ins.build("argus_cupti", "fake_cuda", "fake_cupti", "launch_app")
     recorder = built / "nccl" / "testing" / "libnccl_event_recorder.so"
     for path in _recorded(day):
         path.unlink()  # of a run before, whose events are not this one's
-    told = _faked(day, built, recorder) if day.dry else _real(day, recorder)
+    told, kernels = _faked(day, built, recorder) if day.dry else _real(day, recorder)
     day.reach(f"{len(told)} ranks called NCCL's operations")
     events = [_read(path) for path in _recorded(day)]
     day.reach(f"{sum(map(len, events))} events were written down behind the plugin")
@@ -51,6 +54,8 @@ def run(day: Day) -> dict[str, Any]:
         "dropped": sum(page.dropped_events + page.unknown_events + page.stale_events for _, page in told),
         "launches_out_of_order": sum(map(out_of_order, events)),
         "events": sum(map(len, events)),
+        "kernels": len(kernels),
+        "kernels_with_communicator_ratio": sum(word != 0 for word in kernels) / max(len(kernels), 1),
         "step_ns_p99": cost["step_ns_p99"],
         "allocations": cost["allocations"],
         "locks": cost["locks"],
@@ -72,7 +77,7 @@ def out_of_order(events: Events) -> int:
     return wrong
 
 
-def _real(day: Day, recorder: Path) -> list[tuple[dict[str, int], NcclPage]]:
+def _real(day: Day, recorder: Path) -> tuple[list[tuple[dict[str, int], NcclPage]], list[int]]:
     if library_path(PROFILER) is None:
         raise NotRun(f"{PROFILER} is not installed: pip install the package with a C++ compiler")
     with collecting(day.work) as collector:
@@ -90,13 +95,25 @@ def _real(day: Day, recorder: Path) -> list[tuple[dict[str, int], NcclPage]]:
             )
             ranks.append(start(environment, "-m", "bench.gpu_day.nccl_ranks", str(day.work), stdin=True))
         try:
-            return [_rank_told(collector, number, one) for number, one in enumerate(ranks)]
+            told = [_rank_told(collector, number, one) for number, one in enumerate(ranks)]
         finally:
             for one in ranks:
                 try:
                     print(one.communicate("", timeout=60)[1], end="", flush=True)
                 except subprocess.TimeoutExpired:
                     one.kill()
+        collector.wait_ended()
+        return told, _launched_by(collector)
+
+
+def _launched_by(collector: Collector) -> list[int]:
+    """Of each kernel of NCCL the word that says which communicator launched it; 0: nobody knows."""
+    return [
+        int(record["kilobytes"])
+        for one in collector.with_kernels()
+        for record in one.kernels
+        if one.names.get(int(record["name_id"]), "").startswith("nccl")
+    ]
 
 
 def _rank_told(
@@ -113,7 +130,7 @@ def _rank_told(
     return json.loads(line), memory[-1].read()
 
 
-def _faked(day: Day, built: Path, recorder: Path) -> list[tuple[dict[str, int], NcclPage]]:
+def _faked(day: Day, built: Path, recorder: Path) -> tuple[list[tuple[dict[str, int], NcclPage]], list[int]]:
     dump = day.work / "page"
     environment = {
         "PATH": os.environ["PATH"],
@@ -133,7 +150,24 @@ def _faked(day: Day, built: Path, recorder: Path) -> list[tuple[dict[str, int], 
     page = reader.read()
     reader.close()
     functions = ("AllReduce", "AllGather", "ReduceScatter", "Send", "Recv")
-    return [(dict.fromkeys(functions, _FAKE_ROUNDS), page)]
+    return [(dict.fromkeys(functions, _FAKE_ROUNDS), page)], _faked_kernels(day, built, library)
+
+
+def _faked_kernels(day: Day, built: Path, library: Path) -> list[int]:
+    """Both libraries in one process, between the fake NCCL and the fake CUPTI."""
+    with collecting(day.work) as collector:
+        environment = attached(
+            day,
+            collector.path,
+            CUDA_INJECTION64_PATH=str(built / "injector" / "libargus_cupti.so"),
+            ARGUS_NCCL="1",
+            FAKE_NCCL_VERSION="22809",
+        )
+        program = built / "nccl" / "testing" / "launch_app"
+        actions = ("cuda", "comm:0x10:0:2", "ready", f"train:{_FAKE_ROUNDS}")
+        subprocess.run([str(program), "5", str(library), *actions], env=environment, check=True)
+        collector.wait_ended()
+        return _launched_by(collector)
 
 
 def _missing(called: Mapping[str, int], page: NcclPage) -> int:

@@ -313,7 +313,8 @@ STEPS: Final = (
         "nccl",
         "bench.gpu_day.nccl",
         "NCCL's profiler plugin reports each operation of two processes on one GPU, with another plugin "
-        "behind it; each kernel is launched just before its group of events, on the same thread",
+        "behind it; each kernel is launched just before its group of events, on the same thread, and carries "
+        "its communicator (the first may not)",
         "NCCL asks for version 5 (2.27: 4, 2.29 and 2.30: 6); counts equal; all over the network; 20 to "
         "50 ns a callback",
         {
@@ -323,6 +324,8 @@ STEPS: Final = (
             "dropped": _NONE,
             "launches_out_of_order": _NONE,
             "events": Limit(">=", 100),
+            "kernels": Limit(">=", 50),
+            "kernels_with_communicator_ratio": Limit(">=", 0.9),
             "step_ns_p99": Limit("<=", 50.0, on_stand_ins=False),
             "allocations": _NONE,
             "locks": _NONE,

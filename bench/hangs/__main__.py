@@ -35,9 +35,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from argus_simulator.fast_play.players import players, until_stopped
 from bench.hangs.cases import Case, cases
 from bench.hangs.judge import Judgement, judge_together
-from bench.play.players import players, until_stopped
 
 _RULES: Final = Path(__file__).resolve().parents[2] / "rules"
 _TOGETHER: Final = 25

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from argus_simulator.fast_play.alerts import Spell
+from argus_simulator.fast_play.evaluate import Evaluator
+from argus_simulator.fast_play.rules import read_rules
+from argus_simulator.fast_play.storage import Storage, labels_of_text
 from bench.hangs.cases import Case
 from bench.hangs.network import Lost
 from bench.hangs.signals import Played, play
-from bench.play.alerts import Spell
-from bench.play.evaluate import Evaluator
-from bench.play.rules import read_rules
-from bench.play.storage import Storage, labels_of_text
 
 _BEGIN_MS: Final = 1_700_000_000_000
 STALLED: Final = "ArgusTrainingStalled"

@@ -28,12 +28,12 @@ from argus_exporter.ras.outcome import Outcome, Result, outcome_of
 from argus_exporter.ras.report import Absence, AbsentRank, Communicator, Place, PresentRank, Report, levels
 from argus_simulator.engine.framework_hooks import framework_hooks, waits
 from argus_simulator.engine.schedule import RankSchedule
+from argus_simulator.fast_play.history import SCRAPE_MS, Clock, Host, InProcess, Series, instance_of
 from argus_simulator.topology import Topology
 from argus_training.overdue import overdue_after
 from bench.hangs.cases import Case
 from bench.hangs.network import Memory, Network
 from bench.hangs.step import DIVERGENT, Program, Standing, launches, names_of
-from bench.play.history import SCRAPE_MS, Clock, Host, InProcess, Series, instance_of
 
 WATCHED_S: Final = 240.0
 """After the last step: without proof, a page comes after 180."""

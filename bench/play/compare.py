@@ -23,16 +23,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from argus_simulator.fast_play.alerts import Spell
+from argus_simulator.fast_play.evaluate import Evaluator
+from argus_simulator.fast_play.history import record
+from argus_simulator.fast_play.rules import Rule, read_rules
+from argus_simulator.fast_play.storage import Storage
 from argus_simulator.lab import Scenario
 from argus_simulator.score.scene import SHIPPED, Scene
 from argus_simulator.score.suites import playables
 from argus_simulator.stack.signals import StopSignals
-from bench.play.alerts import Spell
-from bench.play.evaluate import Evaluator
-from bench.play.history import record
 from bench.play.live import Lived, live
-from bench.play.rules import Rule, read_rules
-from bench.play.storage import Storage
 
 SCENARIOS: Final = ("healthy", "gpu-throttle mid", "dataload-stall", "hang-noncomm")
 """A healthy job, a rank 1.5 times slower, a slow loader, a hang."""

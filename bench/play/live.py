@@ -21,13 +21,13 @@ from typing import Any, Final
 
 from argus_core import wire
 from argus_core.link import Link
+from argus_simulator.fast_play.alerts import Spell
+from argus_simulator.fast_play.history import SCRAPE_MS, instance_of
+from argus_simulator.fast_play.rules import EVALUATION_INTERVAL, read_rules
 from argus_simulator.lab import Scenario
 from argus_simulator.player import Player, Progress
 from argus_simulator.stack.processes import Server, start_server
 from argus_simulator.stack.repository import program
-from bench.play.alerts import Spell
-from bench.play.history import SCRAPE_MS, instance_of
-from bench.play.rules import EVALUATION_INTERVAL, read_rules
 
 _PATIENCE_S: Final = 2.0
 _FOREVER_S: Final = 7 * 86_400.0

@@ -23,15 +23,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tools.lint.graph import Graph, components, rules_of
+from tools.lint.graph import Graph, rules_of
 
+from argus_simulator.fast_play.alerts import Spell
+from argus_simulator.fast_play.rules import components, read_rules
 from argus_simulator.lab import Scenario
 from argus_simulator.score.scene import SHIPPED, Scene
 from argus_simulator.score.suites import playables
 from argus_simulator.stack.signals import StopSignals
-from bench.play.alerts import Spell
 from bench.play.live import live
-from bench.play.rules import read_rules
 
 _SCENARIOS: Final = (
     "healthy",

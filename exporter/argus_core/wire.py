@@ -206,8 +206,10 @@ class Span(Record):
 
 @slotted(frozen=True)
 class Kernel(Record):
-    """One kernel, copy or memory set. `issue_ns`: start minus launch, -1 when unknown. `bytes`: of a copy.
+    """One kernel, copy or memory set. `issue_ns`: start minus launch, -1 when unknown.
 
+    `kilobytes`: of a copy or memory set. A kernel has none: there it says which of NCCL's communicators
+    launched the kernel, see `launched_by`; 0: none, or nobody knows.
     `mark`: of a memory set that the producer put on the stream at the end of a step, see `step_mark`; else 0.
     """
 
@@ -250,6 +252,22 @@ def mark_of_set(value: int, size: int) -> int:
     """The mark that a memory set of `size` bytes is; 0: it is somebody else's."""
     own = size == STEP_MARK_BYTES and value >> 16 == STEP_MARK_VALUE >> 16
     return value & 0xFFFF if own and value & STEP_MARKS else 0
+
+
+LAUNCHED_BY_NCCL: Final = 0x8000_0000
+LAUNCHED_SLOT: Final = 25
+"""Lowest bit of 6: the communicator's slot in NCCL's memory (`nccl_page`)."""
+LAUNCHED_GENERATION: Final = 16
+"""Lowest bit of 9: how often that slot had been given away, as far as 9 bits say it."""
+LAUNCHED_ONE: Final = 0x8000
+"""The kernel does one operation, and the 15 bits below are of its sequence number; else they are how many it
+does, 0: nobody knows."""
+
+
+def launched_by(slot: int, generation: int, *, sequence: int | None = None, operations: int = 0) -> int:
+    """The word of a kernel that NCCL launched for a communicator."""
+    low = operations % LAUNCHED_ONE if sequence is None else LAUNCHED_ONE | sequence % LAUNCHED_ONE
+    return LAUNCHED_BY_NCCL | slot << LAUNCHED_SLOT | (generation & 0x1FF) << LAUNCHED_GENERATION | low
 
 
 @slotted(frozen=True)

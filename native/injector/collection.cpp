@@ -27,7 +27,7 @@ using Lock = std::lock_guard<std::mutex>;
 }  // namespace
 
 bool Collection::begin() noexcept {
-  const abi::Result result = cupti_->start(request_, complete_, launches_);
+  const abi::Result result = cupti_->start(request_, complete_, calls_);
   char reason[sizeof state_.reason] = {};
   if (result != abi::kSuccess) std::snprintf(reason, sizeof reason, "cupti_error_%d", result);
   for (const Refusal& refusal : kRefusals)
@@ -51,7 +51,7 @@ bool Collection::start() noexcept {
 bool Collection::pause() noexcept {
   const Lock lock(mutex_);
   if (final_ || !state_.collecting) return false;
-  cupti_->stop(launches_);
+  cupti_->stop();
   cupti_->flush();
   set(false, "paused");
   held_ = false;
@@ -74,21 +74,16 @@ bool Collection::rearm(bool silent) noexcept {
   return begin();
 }
 
-void Collection::record_launches(bool on) noexcept {
+void Collection::record(LaunchCalls calls) noexcept {
   const Lock lock(mutex_);
-  if (on == launches_) return;
-  launches_ = on;
-  if (!state_.collecting) return;
-  if (on)
-    cupti_->start_launches();
-  else
-    cupti_->stop_launches();
+  calls_ = calls;
+  if (state_.collecting) cupti_->record(calls);
 }
 
 void Collection::stop(const char* reason) noexcept {
   const Lock lock(mutex_);
   if (final_) return;
-  if (state_.collecting) cupti_->stop(launches_);
+  if (state_.collecting) cupti_->stop();
   final_ = true;
   set(false, reason);
 }
@@ -96,7 +91,7 @@ void Collection::stop(const char* reason) noexcept {
 bool Collection::hold() noexcept {
   const Lock lock(mutex_);
   if (!state_.collecting) return false;
-  cupti_->stop(launches_);
+  cupti_->stop();
   held_ = true;
   set(false, "overrun");
   return true;

@@ -20,10 +20,10 @@ class Collection {
 
   /// Nothing can be collected, for this reason.
   explicit Collection(const char* reason) noexcept : final_(true) { set(false, reason); }
-  /// `launches`: launch calls too, from the start on.
+  /// `calls`: launch calls that are recorded too, from the start on.
   Collection(Cupti& cupti, BufferPool& pool, abi::RequestCallback request, abi::CompleteCallback complete,
-             bool launches)
-      : cupti_(&cupti), pool_(&pool), request_(request), complete_(complete), launches_(launches) {}
+             LaunchCalls calls)
+      : cupti_(&cupti), pool_(&pool), request_(request), complete_(complete), calls_(calls) {}
 
   /// Begins to collect; false and a reason where CUPTI refuses (another tool holds it: other_subscriber).
   bool start() noexcept;
@@ -32,8 +32,8 @@ class Collection {
   /// Takes the callbacks back and collects again. `silent`: the watchdog asks, since no records came since
   /// it asked last; from the third time in a row on the channel counts as down (no_records).
   bool rearm(bool silent) noexcept;
-  /// Launch calls too, or no longer; what is off stays off, and has them when it comes back.
-  void record_launches(bool on) noexcept;
+  /// These launch calls too, from now on; what is off stays off, and has them when it comes back.
+  void record(LaunchCalls calls) noexcept;
   /// Switches off for good.
   void stop(const char* reason) noexcept;
   /// Off until the pool has recovered from an overrun; true where it was on.
@@ -59,7 +59,7 @@ class Collection {
   BufferPool* pool_ = nullptr;
   abi::RequestCallback request_ = nullptr;
   abi::CompleteCallback complete_ = nullptr;
-  bool launches_ = false;
+  LaunchCalls calls_ = LaunchCalls::kNone;
 
   mutable std::mutex mutex_;
   bool final_ = false;  ///< off for good

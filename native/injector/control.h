@@ -52,6 +52,9 @@ ARGUS_EXPORT int argus_cupti_pause(void);
 ARGUS_EXPORT int argus_cupti_rearm(int because_silent);
 /* Have the worker ask for complete buffers now, and send what they hold. */
 ARGUS_EXPORT int argus_cupti_flush(void);
+/* From libargus_nccl: where it writes down the launches of NCCL (native/nccl/launches.hpp), for as long as the process
+ * lives; again where it begins or ceases to write. ARGUS_REFUSED: the two are not of one release. */
+ARGUS_EXPORT int argus_cupti_nccl_launches(const void* ring, int interface);
 /* Copies min(size, sizeof) bytes. */
 ARGUS_EXPORT int argus_cupti_statistics(struct ArgusCuptiStatistics* out, size_t size);
 

@@ -173,28 +173,29 @@ bool Cupti::resolve(void* library) noexcept {
   return get_version_ && register_callbacks_ && enable_ && disable_ && next_record_ && flush_all_;
 }
 
-abi::Result Cupti::start(abi::RequestCallback request, abi::CompleteCallback complete, bool launches) noexcept {
+abi::Result Cupti::start(abi::RequestCallback request, abi::CompleteCallback complete, LaunchCalls calls) noexcept {
   abi::Result result = register_callbacks_(request, complete);
   if (result == abi::kSuccess) result = enable_(abi::kKindConcurrentKernel);
   if (result != abi::kSuccess) return result;
   enable_(abi::kKindMemcpy);
   enable_(abi::kKindMemset);
-  if (launches) start_launches();
+  calls_ = LaunchCalls::kNone;  // others may have switched them meanwhile
+  record(calls);
   return abi::kSuccess;
 }
 
-void Cupti::stop(bool launches) noexcept {
+void Cupti::stop() noexcept {
   for (const std::uint32_t kind : {abi::kKindConcurrentKernel, abi::kKindMemcpy, abi::kKindMemset}) disable_(kind);
-  if (launches) stop_launches();
+  record(LaunchCalls::kNone);
 }
 
-void Cupti::stop_launches() noexcept {
-  if (!enable_runtime_api_ || !enable_driver_api_) return;
-  switch_launches(0);
-  if (context_exists_) {
-    disable_(abi::kKindRuntime);
-    disable_(abi::kKindDriver);
-  }
+void Cupti::record(LaunchCalls calls) noexcept {
+  if (calls == calls_) return;
+  if (!enable_runtime_api_ || !enable_driver_api_) return;  // CUPTI before 12.5: would be all calls or none
+  switch_calls(abi::kKindRuntime, enable_runtime_api_, calls == LaunchCalls::kAll ? calls : LaunchCalls::kNone);
+  switch_calls(abi::kKindDriver, enable_driver_api_, calls);
+  if (calls != LaunchCalls::kNone) context_exists_ = true;
+  calls_ = calls;
 }
 
 /// Launch calls alone: every other call of the runtime is far more frequent than what it could tell.
@@ -202,26 +203,22 @@ void Cupti::stop_launches() noexcept {
 /// Before the first context, switching the calls on is enough. Later it records nothing, and once somebody
 /// (a profiler's window) has switched the kind off it does not either: then the kind must be on with every
 /// other call switched off. Both were observed on a card by others (CUPTI 13.0).
-void Cupti::start_launches() noexcept {
-  if (!enable_runtime_api_ || !enable_driver_api_) return;  // CUPTI before 12.5: would be all calls or none
-  if (context_exists_) {
-    enable_(abi::kKindRuntime);
-    enable_(abi::kKindDriver);
-    for (std::uint32_t call = 1; call < abi::kCallbackIds; ++call) {
-      const auto is_launch = [call](const auto& calls) {
-        return std::find(std::begin(calls), std::end(calls), call) != std::end(calls);
-      };
-      if (!is_launch(abi::kRuntimeLaunches)) enable_runtime_api_(call, 0);
-      if (!is_launch(abi::kDriverLaunches)) enable_driver_api_(call, 0);
-    }
-  }
-  context_exists_ = true;
-  switch_launches(1);
-}
-
-void Cupti::switch_launches(std::uint8_t on) const noexcept {
-  for (const std::uint32_t call : abi::kRuntimeLaunches) enable_runtime_api_(call, on);
-  for (const std::uint32_t call : abi::kDriverLaunches) enable_driver_api_(call, on);
+void Cupti::switch_calls(std::uint32_t kind, EnableCall enable, LaunchCalls calls) noexcept {
+  const bool of_driver = kind == abi::kKindDriver;
+  const auto is_launch = [of_driver](std::uint32_t call) {
+    const auto among = [call](const auto& some) { return std::find(std::begin(some), std::end(some), call) != std::end(some); };
+    return of_driver ? among(abi::kDriverLaunches) : among(abi::kRuntimeLaunches);
+  };
+  const auto wanted = [&](std::uint32_t call) {
+    if (calls != LaunchCalls::kOfNccl) return calls == LaunchCalls::kAll && is_launch(call);
+    return std::find(std::begin(abi::kNcclLaunches), std::end(abi::kNcclLaunches), call) != std::end(abi::kNcclLaunches);
+  };
+  const bool kind_is_on = calls_ != LaunchCalls::kNone && (of_driver || calls_ == LaunchCalls::kAll);
+  const bool turn_kind_on = context_exists_ && calls != LaunchCalls::kNone && !kind_is_on;
+  if (turn_kind_on) enable_(kind);
+  for (std::uint32_t call = 1; call < abi::kCallbackIds; ++call)
+    if (is_launch(call) || turn_kind_on) enable(call, wanted(call));
+  if (context_exists_ && calls == LaunchCalls::kNone && kind_is_on) disable_(kind);
 }
 
 std::uint64_t Cupti::take_dropped() const noexcept {

@@ -10,6 +10,10 @@
 
 namespace argus {
 
+/// Calls that launch kernels and of which CUPTI writes records: none; those that NCCL makes, which compiled code makes
+/// too; all.
+enum class LaunchCalls { kNone, kOfNccl, kAll };
+
 /// The libcupti of this process, opened by dlopen: its entry points, and which kinds of records are on.
 /// Never subscribes (a single slot that profilers need), never sets a timestamp callback, never finalises:
 /// all of that is process-wide and belongs to others.
@@ -34,13 +38,12 @@ class Cupti {
   /// Registers our buffer callbacks and switches the kinds on; also takes the callbacks back.
   /// The result of the first call that failed: without kernels there is nothing to collect, a failure of
   /// copies or memory sets alone is tolerated.
-  abi::Result start(abi::RequestCallback request, abi::CompleteCallback complete, bool launches) noexcept;
+  abi::Result start(abi::RequestCallback request, abi::CompleteCallback complete, LaunchCalls calls) noexcept;
   /// Switches all kinds off; buffers that CUPTI still fills come at the next flush.
-  void stop(bool launches) noexcept;
+  void stop() noexcept;
 
-  /// Launch calls too, or no longer, while the other kinds stay on.
-  void start_launches() noexcept;
-  void stop_launches() noexcept;
+  /// These launch calls from now on, while the other kinds stay on.
+  void record(LaunchCalls calls) noexcept;
 
   /// Asks for all buffers whose records are complete. Never forced but at exit: a forced flush hands out
   /// running kernels without an end, and never again with one (PyTorch, monitor.py).
@@ -63,10 +66,13 @@ class Cupti {
  private:
   Cupti() = default;
   bool resolve(void* library) noexcept;
-  void switch_launches(std::uint8_t on) const noexcept;
+  using EnableCall = abi::Result (*)(std::uint32_t, std::uint8_t);
+
+  void switch_calls(std::uint32_t kind, EnableCall enable, LaunchCalls calls) noexcept;
 
   std::uint32_t version_ = 0;
   bool context_exists_ = false;
+  LaunchCalls calls_ = LaunchCalls::kNone;
   abi::Result (*get_version_)(std::uint32_t*) = nullptr;
   abi::Result (*register_callbacks_)(abi::RequestCallback, abi::CompleteCallback) = nullptr;
   abi::Result (*enable_)(std::uint32_t) = nullptr;
@@ -75,8 +81,8 @@ class Cupti {
   abi::Result (*flush_all_)(std::uint32_t) = nullptr;
   abi::Result (*dropped_)(void*, std::uint32_t, std::size_t*) = nullptr;
   abi::Result (*timestamp_)(std::uint64_t*) = nullptr;
-  abi::Result (*enable_runtime_api_)(std::uint32_t, std::uint8_t) = nullptr;
-  abi::Result (*enable_driver_api_)(std::uint32_t, std::uint8_t) = nullptr;
+  EnableCall enable_runtime_api_ = nullptr;
+  EnableCall enable_driver_api_ = nullptr;
 };
 
 }  // namespace argus

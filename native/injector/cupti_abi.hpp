@@ -64,7 +64,10 @@ struct Memset {  // CUpti_ActivityMemset4 .. 5
 };
 
 struct Api {  // CUpti_ActivityAPI
+  static constexpr std::size_t kCall = 4;
   static constexpr std::size_t kStart = 8;
+  static constexpr std::size_t kEnd = 16;
+  static constexpr std::size_t kThread = 28;
   static constexpr std::size_t kCorrelation = 32;
 };
 
@@ -83,6 +86,8 @@ inline constexpr std::uint32_t kDriverLaunches[] = {
     514, 515,  // cuGraphLaunch
     652, 653,  // cuLaunchKernelEx
 };
+/// Of these, what NCCL calls: cuLaunchKernelEx, _ptsz.
+inline constexpr std::uint32_t kNcclLaunches[] = {652, 653};
 /// Beyond the largest callback id of either domain (807 in CUPTI 13.0).
 inline constexpr std::uint32_t kCallbackIds = 1024;
 

@@ -1,8 +1,11 @@
 #include "decoder.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <string>
+
+#include "launch_windows.hpp"
 
 namespace argus {
 namespace {
@@ -37,6 +40,7 @@ Decoder::Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link&
       clock_(clock),
       names_(names),
       link_(link),
+      launch_times_(launches),
       with_launches_(launches != LaunchTimes::kNever),
       with_graph_launches_(launches == LaunchTimes::kAlways || cupti.graph_launches_survive_switching()) {}
 
@@ -58,10 +62,10 @@ void Decoder::buffer(std::uint8_t* data, std::size_t valid) {
         set(record);
         break;
       case abi::kKindRuntime:
+        call(record, false);
+        break;
       case abi::kKindDriver:
-        if (with_launches_)
-          launches_.launch(abi::read<std::uint32_t>(record, abi::Api::kCorrelation),
-                           abi::read<std::uint64_t>(record, abi::Api::kStart));
+        call(record, true);
         break;
       default:
         break;  // another tool may switch on kinds of its own while the callbacks are ours
@@ -92,6 +96,30 @@ bool Decoder::times(const void* record, std::size_t start, std::size_t end, wire
   return true;
 }
 
+void Decoder::join(const nccl::LaunchRing& ring) {
+  if (!nccl_) nccl_ = std::make_unique<NcclLaunches>(ring);
+}
+
+void Decoder::call(const void* record, bool of_driver) noexcept {
+  const auto correlation = abi::read<std::uint32_t>(record, abi::Api::kCorrelation);
+  const auto start = abi::read<std::uint64_t>(record, abi::Api::kStart);
+  const std::uint64_t start_ns = clock_.unix_ns(start);
+  // Calls of NCCL's kind come all the time then: they are no larger part of the sample than all others.
+  const bool sampled_out = nccl_ && launch_times_ == LaunchTimes::kSampled && !LaunchWindows::open(start_ns);
+  if (with_launches_ && !sampled_out) launches_.launch(correlation, start);
+  const auto which = abi::read<std::uint32_t>(record, abi::Api::kCall);
+  if (nccl_ && of_driver && std::find(std::begin(abi::kNcclLaunches), std::end(abi::kNcclLaunches), which) !=
+                                std::end(abi::kNcclLaunches))
+    nccl_->called(correlation, abi::read<std::uint32_t>(record, abi::Api::kThread), start_ns,
+                  clock_.unix_ns(abi::read<std::uint64_t>(record, abi::Api::kEnd)));
+}
+
+/// By its name: those of them whose call is not known yet wait for it.
+bool Decoder::of_nccl(const wire::Kernel& kernel) const noexcept {
+  constexpr char kPrefix[] = "nccl";
+  return std::strncmp(names_.records()[kernel.name_id - 1].text, kPrefix, sizeof kPrefix - 1) == 0;
+}
+
 void Decoder::kernel(const void* record) {
   wire::Kernel kernel;
   if (!times(record, abi::Kernel::kStart, abi::Kernel::kEnd, kernel)) return;
@@ -100,14 +128,21 @@ void Decoder::kernel(const void* record) {
   kernel.operation = static_cast<std::uint8_t>(wire::Operation::kKernel);
   kernel.device = device_number(abi::read<std::uint32_t>(record, abi::Kernel::kDevice));
   const bool of_graph = abi::read<std::uint32_t>(record, abi::Kernel::kGraph) != 0;
-  if (with_launches_ && (with_graph_launches_ || !of_graph)) {
-    const auto correlation = abi::read<std::uint32_t>(record, abi::Kernel::kCorrelation);
-    const auto start = abi::read<std::uint64_t>(record, abi::Kernel::kStart);
-    bool found = false;
-    const std::int64_t ticks = launches_.latency(correlation, start, of_graph, found);
-    if (!found && flushes_with_launches_ > 0 && launches_.wait({kernel, start, correlation, of_graph})) return;
-    if (ticks >= 0) kernel.issue_ns = static_cast<std::int64_t>(clock_.duration_ns(static_cast<std::uint64_t>(ticks)));
+  const auto correlation = abi::read<std::uint32_t>(record, abi::Kernel::kCorrelation);
+  const auto start = abi::read<std::uint64_t>(record, abi::Kernel::kStart);
+  bool waits = false;
+  if (nccl_ && !of_graph) {
+    kernel.kilobytes = nccl_->of(correlation);
+    waits = kernel.kilobytes == 0 && of_nccl(kernel);
   }
+  std::int64_t ticks = Launches::kUnknown;
+  if (with_launches_ && (with_graph_launches_ || !of_graph)) {
+    bool found = false;
+    ticks = launches_.latency(correlation, start, of_graph, found);
+    waits = waits || (!found && flushes_with_launches_ > 0);
+  }
+  if (waits && launches_.wait({kernel, start, correlation, of_graph})) return;
+  if (ticks >= 0) kernel.issue_ns = static_cast<std::int64_t>(clock_.duration_ns(static_cast<std::uint64_t>(ticks)));
   link_.next_kernel() = kernel;
 }
 
@@ -116,6 +151,7 @@ void Decoder::flushed() {
   launches_.flushed([this](const Launches::Waiting& waiting, std::int64_t ticks) {
     wire::Kernel& kernel = link_.next_kernel();
     kernel = waiting.kernel;
+    if (nccl_ && !waiting.of_graph) kernel.kilobytes = nccl_->of(waiting.correlation);
     if (ticks >= 0) kernel.issue_ns = static_cast<std::int64_t>(clock_.duration_ns(static_cast<std::uint64_t>(ticks)));
   });
 }

@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "clock.hpp"
 #include "cupti.hpp"
 #include "launches.hpp"
 #include "link.hpp"
 #include "names.hpp"
+#include "nccl_launches.hpp"
 
 namespace argus {
 
@@ -26,6 +28,8 @@ class Decoder {
     launches_expected_ = expected;
     flushes_with_launches_ = kFlushesWithLaunches;
   }
+  /// NCCL says for whom it launches kernels; calls of its are recorded from now on.
+  void join(const nccl::LaunchRing& ring);
   /// The buffers of a flush have been read: kernels that waited for their launch over it go out.
   void flushed();
 
@@ -35,7 +39,9 @@ class Decoder {
 
  private:
   bool times(const void* record, std::size_t start, std::size_t end, wire::Kernel& kernel) noexcept;
+  void call(const void* record, bool of_driver) noexcept;
   void kernel(const void* record);
+  bool of_nccl(const wire::Kernel& kernel) const noexcept;
   void copy(const void* record);
   void set(const void* record);
   std::uint32_t copy_name(std::uint8_t kind, std::uint8_t from, std::uint8_t to);
@@ -46,6 +52,8 @@ class Decoder {
   NameTable& names_;
   Link& link_;
   Launches launches_;
+  std::unique_ptr<NcclLaunches> nccl_;  ///< null: NCCL says nothing
+  const LaunchTimes launch_times_;
   const bool with_launches_;
   const bool with_graph_launches_;
   /// After the last launch call: one brings its record, and the other ends the wait of its kernel.

@@ -20,6 +20,7 @@
 #include "cupti.hpp"
 #include "environment.hpp"
 #include "identity.hpp"
+#include "nccl_launches.hpp"
 #include "other_users.hpp"
 #include "selection.hpp"
 #include "worker.hpp"
@@ -46,6 +47,8 @@ std::atomic<Injector*> injector{nullptr};
 /// This process may turn out to be a rank: until it is told so, nothing else of ours is here.
 std::atomic<const Settings*> waiting{nullptr};
 std::atomic<bool> in_forked_child{false};
+/// Where libargus_nccl writes down the launches of NCCL; null: it is not here.
+std::atomic<const nccl::LaunchRing*> launches_of_nccl{nullptr};
 
 Injector* active() noexcept {
   return in_forked_child.load(std::memory_order_relaxed) ? nullptr : injector.load(std::memory_order_acquire);
@@ -105,9 +108,11 @@ bool observe(const Settings& settings, const Identity& identity, bool late) {
   self->pool = std::make_unique<BufferPool>(static_cast<std::size_t>(self->settings.cupti_buffers), bytes,
                                             !self->cupti || self->cupti->may_refuse_buffer());
   self->collection = self->cupti ? std::make_unique<Collection>(*self->cupti, *self->pool, on_request, on_complete,
-                                                                launches == LaunchTimes::kAlways)
+                                                                launches == LaunchTimes::kAlways ? LaunchCalls::kAll
+                                                                                                 : LaunchCalls::kNone)
                                  : std::make_unique<Collection>(reason.c_str());
-  self->worker = std::make_unique<Worker>(self->settings, identity, self->cupti.get(), *self->pool, *self->collection);
+  self->worker = std::make_unique<Worker>(self->settings, identity, self->cupti.get(), *self->pool, *self->collection,
+                                          launches_of_nccl);
   Injector* const made = self.release();
   injector.store(made, std::memory_order_release);
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
@@ -213,6 +218,14 @@ int argus_cupti_flush(void) {
   argus::Injector* self = argus::active();
   if (!self) return ARGUS_NOT_ACTIVE;
   self->worker->tick_soon();
+  return ARGUS_OK;
+}
+
+int argus_cupti_nccl_launches(const void* ring, int interface) {
+  if (argus::in_forked_child || !ring) return ARGUS_NOT_ACTIVE;
+  if (interface != argus::nccl::LaunchRing::kInterface) return ARGUS_REFUSED;
+  argus::launches_of_nccl.store(static_cast<const argus::nccl::LaunchRing*>(ring), std::memory_order_release);
+  if (argus::Injector* self = argus::active()) self->worker->tick_soon();
   return ARGUS_OK;
 }
 

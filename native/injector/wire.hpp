@@ -13,6 +13,10 @@ inline constexpr std::size_t kNameBytes = 256;
 inline constexpr std::size_t kStepMarkBytes = 4;
 inline constexpr std::uint32_t kStepMarkValue = 0x41520000;
 inline constexpr std::uint32_t kStepMarks = 0x8000;
+inline constexpr std::uint32_t kLaunchedByNccl = 0x80000000;
+inline constexpr std::uint32_t kLaunchedSlot = 25;
+inline constexpr std::uint32_t kLaunchedGeneration = 16;
+inline constexpr std::uint32_t kLaunchedOne = 0x8000;
 
 enum class MessageType : std::uint16_t {
   kHello = 1,
@@ -94,7 +98,7 @@ struct Name {
 };
 static_assert(sizeof(Name) == 260);
 
-/// One kernel, copy or memory set. `issue_ns`: start minus launch, -1 when unknown. `bytes`: of a copy.
+/// One kernel, copy or memory set. `issue_ns`: start minus launch, -1 when unknown.
 struct Kernel {
   std::uint64_t start_ns = 0;
   std::uint64_t duration_ns = 0;

@@ -33,17 +33,20 @@ std::uint64_t thread_cpu_ns() noexcept {
 }  // namespace
 
 Worker::Worker(const Settings& settings, const Identity& identity, Cupti* cupti, BufferPool& pool,
-               Collection& collection)
+               Collection& collection, const std::atomic<const nccl::LaunchRing*>& nccl)
     : settings_(settings),
       period_(std::max(milliseconds(settings.flush_milliseconds), kShortestPeriod)),
       cupti_(cupti),
       pool_(pool),
       collection_(collection),
+      nccl_(nccl),
       link_(socket_path(settings), identity, names_) {
   if (!cupti) return;
   clock_ = std::make_unique<Clock>(*cupti);
   decoder_ = std::make_unique<Decoder>(*cupti, *clock_, names_, link_, settings.issue_latency);
-  decoder_->expect_launches(settings.issue_latency == LaunchTimes::kAlways);
+  const bool always = settings.issue_latency == LaunchTimes::kAlways;
+  decoder_->expect_launches(always);
+  if (always) calls_ = LaunchCalls::kAll;
   if (!settings.record.empty())
     recorder_ = std::make_unique<Recorder>(settings.record, identity.rank,
                                            static_cast<std::size_t>(settings.record_mebibytes) << 20U, *cupti);
@@ -101,19 +104,25 @@ void Worker::loop() {
 }
 
 steady_clock::time_point Worker::turn_launches() {
-  if (!cupti_ || settings_.issue_latency != LaunchTimes::kSampled) return steady_clock::time_point::max();
+  if (!cupti_) return steady_clock::time_point::max();
+  const nccl::LaunchRing* const nccl = nccl_.load(std::memory_order_acquire);
+  const bool launches = nccl && nccl->watched();
+  const bool sampled = settings_.issue_latency == LaunchTimes::kSampled;
   const std::uint64_t now = unix_now();
-  const bool open = LaunchWindows::open(now);
-  if (open != launches_open_ && enter_cupti()) {
-    collection_.record_launches(open);
-    decoder_->expect_launches(open);
-    launches_open_ = open;
+  const bool all = sampled ? LaunchWindows::open(now) : settings_.issue_latency == LaunchTimes::kAlways;
+  const LaunchCalls wanted = all ? LaunchCalls::kAll : launches ? LaunchCalls::kOfNccl : LaunchCalls::kNone;
+  if (wanted != calls_ && enter_cupti()) {
+    collection_.record(wanted);
+    decoder_->expect_launches(all);
+    calls_ = wanted;
     leave_cupti();
   }
+  if (!sampled) return steady_clock::time_point::max();
   return steady_clock::now() + std::chrono::nanoseconds(LaunchWindows::until_change(now));
 }
 
 void Worker::read(const BufferPool::Filled& buffer) {
+  if (const nccl::LaunchRing* const nccl = nccl_.load(std::memory_order_acquire)) decoder_->join(*nccl);
   if (buffer.discard) {
     dropped_buffers_ += decoder_->count(buffer.data, buffer.valid);
   } else {

@@ -25,8 +25,10 @@ namespace argus {
 /// CUPTI for more. All signals but those of its own faults are blocked in it: they are the training's.
 class Worker {
  public:
-  /// `cupti` null: nothing is collected; the worker only tells the exporter why.
-  Worker(const Settings& settings, const Identity& identity, Cupti* cupti, BufferPool& pool, Collection& collection);
+  /// `cupti` null: nothing is collected; the worker only tells the exporter why. `nccl`: where NCCL's launches lie,
+  /// null as long as nobody has told; any thread may set it.
+  Worker(const Settings& settings, const Identity& identity, Cupti* cupti, BufferPool& pool, Collection& collection,
+         const std::atomic<const nccl::LaunchRing*>& nccl);
 
   /// Throws std::system_error where no thread can be made.
   void start();
@@ -48,7 +50,7 @@ class Worker {
   void drain();
   void tick(bool last);
   void fetch(bool last);
-  /// Opens or closes the window in which launch calls are recorded; when to ask again.
+  /// Has the launch calls recorded that are due: in their window all, else NCCL's; when to ask again.
   std::chrono::steady_clock::time_point turn_launches();
   bool enter_cupti() noexcept;
   void leave_cupti() noexcept;
@@ -62,13 +64,14 @@ class Worker {
   const Cupti* cupti_;
   BufferPool& pool_;
   Collection& collection_;
+  const std::atomic<const nccl::LaunchRing*>& nccl_;
   NameTable names_;
   Link link_;
   std::unique_ptr<Clock> clock_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Recorder> recorder_;
 
-  bool launches_open_ = false;
+  LaunchCalls calls_ = LaunchCalls::kNone;
   std::string said_reason_;
   bool said_up_ = false;
   std::uint64_t said_connects_ = 0;

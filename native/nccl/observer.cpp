@@ -112,6 +112,7 @@ Communicator* Observer::communicator(const void* context) noexcept {
 
 void* Observer::start(Communicator& communicator, const Event& event, bool keep) noexcept {
   const std::uint64_t now = now_ns();
+  launches_.start(event, index_of(communicator), load(communicator.page->identity.generation));
   switch (event.type) {
     case kProxyOp:
       return start_operation(communicator, event, now);
@@ -350,12 +351,14 @@ void Observer::stop(const void* handle) noexcept {
       return;
     case Kind::kEvent:
       if (Slot* const found = slot(handle)) {
+        launches_.stop(load(found->type));
         if (load(found->type) == kKernelLaunch) launched(load(found->communicator));
         if (load(found->type) == kGroupApi) called_ns = 0;
       }
       return;
     case Kind::kPlain: {
       const std::uint64_t type = std::uint64_t{1} << (parsed.index() & 0x3fU);
+      launches_.stop(type);
       if (type == kKernelLaunch) launched(parsed.index() >> 8U);
       if (type == kGroupApi) called_ns = 0;
       return;

@@ -4,6 +4,7 @@
 
 #include "event.hpp"
 #include "handles.hpp"
+#include "launches.hpp"
 #include "memory.hpp"
 #include "tables.hpp"
 
@@ -41,6 +42,7 @@ class Observer {
   void** step_theirs(const void* handle) noexcept;
 
   page::Header& header() noexcept { return *memory_.header; }
+  LaunchRing& launches() noexcept { return launches_.ring(); }
   bool ours(const void* pointer) const noexcept { return Handle(pointer).tag() == tag_; }
 
  private:
@@ -62,6 +64,7 @@ class Observer {
   Communicator communicators_[page::kCommunicators] = {};
   Ring ring_;
   Operations operations_;
+  Launches launches_;
 };
 
 }  // namespace argus::nccl

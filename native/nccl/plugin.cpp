@@ -4,6 +4,7 @@
 // init and finalize run once a communicator and may allocate; the others never do. Each answers success: NCCL up to
 // 2.27 switches the profiler off for good where init fails, and later ones unload a library that is in use.
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,6 +58,17 @@ std::uint16_t random_tag() noexcept {
   return tag ? tag : std::uint16_t{1};
 }
 
+/// Tells the library that sees the kernels where the launches lie, and whether more are to come, if it is in this process
+/// too: CUDA has loaded it before NCCL comes up.
+void show_launches(bool on) noexcept {
+  if (!(plugin.choice.mask & kKernelLaunch)) return;
+  plugin.observer.launches().watch(on);
+  void* const injector = dlopen("libargus_cupti.so", RTLD_NOW | RTLD_NOLOAD);
+  auto* take = reinterpret_cast<int (*)(const void*, int)>(
+      injector ? dlsym(injector, "argus_cupti_nccl_launches") : nullptr);
+  if (take) take(&plugin.observer.launches(), LaunchRing::kInterface);
+}
+
 /// The first init of the process. `address`: within the NCCL that calls.
 void begin(int table, const void* address) {
   const Host host = host_of(address);
@@ -86,6 +98,7 @@ void begin(int table, const void* address) {
     __atomic_store_n(&header->magic, page::kMagic, __ATOMIC_RELEASE);
   }
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  show_launches(plugin.watches.load(std::memory_order_relaxed));
   if (!value_of(table::kDebug)) return;
   say("NCCL " + std::to_string(host.version) + " calls libargus_nccl by version " + std::to_string(table) +
       " of its interface; events asked for: " + std::to_string(plugin.choice.mask));
@@ -231,6 +244,7 @@ constexpr Table made(Init begin_with) {
 /// overhead is measured so, by turns within one process (bench/gpu_day/toggle.py).
 extern "C" __attribute__((visibility("default"))) void argus_nccl_watch(int on) {
   argus::nccl::plugin.watches.store(on != 0, std::memory_order_relaxed);
+  argus::nccl::show_launches(on != 0);
   argus::nccl::refresh_mask();
 }
 

@@ -14,7 +14,7 @@ PROGRAM = Program(
         "run": "play one scenario to an exporter in real time",
         "demo": "a slow rank found, routed and explained, in front of the whole stack",
         "fleet": "1,000 to 100,000 ranks as series, by remote write or as OpenMetrics for backfill",
-        "score": "play the fault catalogue against the whole stack, and judge it",
+        "score": "play the fault catalogue to the shipped rules in virtual time, or live, and judge it",
     },
     extra="simulator",
 )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
 import yaml
 
 _LIKE: Final = "like"
+_SECTIONS: Final = {"hooks": "frameworks", "kernels": "kernels", "nccl": "nccl"}
+"""What a level of signals adds to those before it, as the file calls it."""
+LEVELS: Final = tuple(_SECTIONS)
 
 
 @dataclass(frozen=True)
@@ -21,11 +25,15 @@ class Entry:
         source: one of `sources()`.
         programs: recorded: of docs/frameworks.json.
         origin: where it is stated or was seen, where it was not recorded.
+        clock: of a phase: `host`, `stream`, or `own` where it is a stream of its own.
+        cadence: of a phase: how often a microbatch, a layer, ... of an iteration has it.
     """
 
     source: str
     programs: tuple[str, ...]
     origin: str
+    clock: str = ""
+    cadence: Mapping[str, int] = field(default_factory=dict)
 
 
 class Sent(NamedTuple):
@@ -35,6 +43,11 @@ class Sent(NamedTuple):
     kind: str
     group: str
     waits: tuple[str, ...]
+
+
+def played_levels() -> tuple[str, ...]:
+    """Levels whose signals the contract has."""
+    return tuple(level for level, section in _SECTIONS.items() if _content().get(section))
 
 
 def sources() -> tuple[str, ...]:
@@ -54,7 +67,8 @@ def phases(framework: str) -> dict[Sent, Entry]:
             found |= phases(one[_LIKE])
         else:
             sent = Sent(one["phase"], one["kind"], one.get("group", ""), tuple(one["waits"].split()))
-            found[sent] = _entry(one)
+            cadence = _cadence(one["every"])
+            found[sent] = dataclasses.replace(_entry(one), clock=one["time"], cadence=cadence)
     return found
 
 
@@ -88,6 +102,12 @@ def weakest(entries: Iterable[Entry]) -> str:
 def _entry(one: dict[str, Any]) -> Entry:
     named = one.get("program", ())
     return Entry(one["source"], (named,) if isinstance(named, str) else tuple(named), one.get("from", ""))
+
+
+def _cadence(every: str) -> dict[str, int]:
+    """`step + 2 layer` by unit."""
+    terms = [term.rpartition(" ") for term in every.split(" + ")]
+    return {unit: int(number or 1) for number, _, unit in terms}
 
 
 @functools.cache

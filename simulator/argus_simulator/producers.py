@@ -370,7 +370,7 @@ def open_spans(done: JobStep, rank: int) -> list[tuple[str, wire.Kind, float]]:
         until = done.data_end_ns[rank] if phase == "data" else times.end[tail].max()
         if until == NEVER or not np.isfinite(float(until)):
             first = first or (phase, kind)
-            if np.isfinite(since):
+            if np.isfinite(since) and (phase, kind, since) not in found:
                 found.append((phase, kind, since))
         elif phase != "data":
             last_end = max(last_end, float(until))

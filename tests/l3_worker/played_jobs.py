@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from bench.play.evaluate import Evaluator
-from bench.play.rules import read_rules
-from bench.play.storage import STALE, Floats, Storage
 
 from argus_core.remote_write import Labels
 from argus_l3_worker.cli import main
+from argus_simulator.fast_play.evaluate import Evaluator
+from argus_simulator.fast_play.rules import read_rules
+from argus_simulator.fast_play.storage import STALE, Floats, Storage
 from rules.jobs import BEGIN_MS, UNSEEN, Job, Series, Slow, slower
 
 RULES: Final = sorted((Path(__file__).resolve().parents[2] / "rules").glob("argus.*.yaml"))

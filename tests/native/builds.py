@@ -22,7 +22,7 @@ _FLAGS = {
 FORMER_VERSIONS = range(1, 8)
 _TARGETS = (
     *("argus_cupti", "fake_cuda", "fake_cupti", "training_app"),
-    *("argus_nccl", "fake_nccl", "fake_rccl", "nccl_app"),
+    *("argus_nccl", "fake_nccl", "fake_rccl", "nccl_app", "launch_app"),
     *(f"former_v{version}" for version in FORMER_VERSIONS),
 )
 
@@ -45,6 +45,11 @@ class Build:
     @property
     def nccl_app(self) -> Path:
         return self.folder / "nccl" / "testing" / "nccl_app"
+
+    @property
+    def launch_app(self) -> Path:
+        """NCCL and CUDA in one process, with both libraries."""
+        return self.nccl_app.with_name("launch_app")
 
     def former(self, version: int) -> Path:
         """The profiler plugin of one version that was there before ours."""

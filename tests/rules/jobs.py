@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from bench.play.storage import STALE, Floats, Ints
 
 from argus_core.remote_write import Labels
+from argus_simulator.fast_play.storage import STALE, Floats, Ints
 
 BEGIN_MS: Final = 1_700_000_000_000
 PHASES: Final = {"data": 0.02, "forward": 0.3, "backward": 0.5, "optimizer": 0.08}

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from bench.play.evaluate import Evaluator, Late
-from bench.play.rules import aligned, read_rules
-from bench.play.storage import Storage
 
+from argus_simulator.fast_play.evaluate import Evaluator, Late
+from argus_simulator.fast_play.rules import aligned, read_rules
+from argus_simulator.fast_play.storage import Storage
 from rules.jobs import ALL_REDUCE, BEGIN_MS, Job, paused, several, slower
 
 pytestmark = pytest.mark.servers
@@ -172,7 +172,7 @@ def test_bursts_are_one_message(told: list[Told]) -> None:
 
 
 def test_a_network_that_is_slow_every_other_two_minutes_is_told_throughout(told: list[Told]) -> None:
-    """From the second burst on. What explains a regression keeps it from being told, so it must be told itself."""
+    """From the second burst on. What explains a regression hides it, so it must be told itself."""
     found = of(told, "network")
     assert {(one.alertname, one.cause) for one in found} == {("ArgusIterationRegression", "fabric")}
     held = [(one.begin_s, one.end_s) for one in found]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.play.evaluate import Evaluator
-from bench.play.rules import read_rules
-from bench.play.storage import STALE, Floats, Ints, Storage
 from bench.regression import INTERVAL_S, Steps, Totals
 
 from argus_core import catalogue
 from argus_core.remote_write import Labels
+from argus_simulator.fast_play.evaluate import Evaluator
+from argus_simulator.fast_play.rules import read_rules
+from argus_simulator.fast_play.storage import STALE, Floats, Ints, Storage
 from bench import regression
 
 FILE = Path(__file__).resolve().parents[2] / "rules" / "argus.regression.rules.yaml"

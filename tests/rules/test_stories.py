@@ -1,6 +1,6 @@
 """What `rules` tells of jobs with one fault: the lab's producers, a real exporter's state, a Prometheus.
 
-Virtual time: 20 minutes of a job take a second or two (bench.play).
+Virtual time: 20 minutes of a job take a second or two (the fast play).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.play.evaluate import Evaluator
-from bench.play.history import Series, record
-from bench.play.rules import read_rules
-from bench.play.storage import Floats, Ints, Storage
 
 from argus_core import catalogue
+from argus_simulator.fast_play.evaluate import Evaluator
+from argus_simulator.fast_play.history import Series, record
+from argus_simulator.fast_play.rules import read_rules
+from argus_simulator.fast_play.storage import Floats, Ints, Storage
 from argus_simulator.lab.scenario import Scenario, load_scenario
 
 pytestmark = pytest.mark.servers

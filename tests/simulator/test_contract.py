@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from argus_simulator import contract, kernel_symbols
 from argus_simulator.contract import Entry, Sent
 from argus_simulator.engine.framework_hooks import FRAMEWORKS, framework_hooks, waits
 from argus_simulator.engine.job import Job, JobShape
-from argus_simulator.engine.settings import ModelSettings
+from argus_simulator.engine.schedule import Extras, RankSchedule
+from argus_simulator.engine.settings import SIGNALS, ModelSettings
 from argus_simulator.lab import load_scenario, shipped
 from argus_simulator.stacks import MainThread
 from argus_simulator.topology import Topology
@@ -64,6 +66,71 @@ def allowed(entry: Sent, topology: Topology) -> tuple[str, str, str, str]:
 def test_nothing_is_sent_that_no_entry_has(framework: str, topology: Topology) -> None:
     """Phase, kind, group and waits."""
     assert sent(framework, topology) <= {allowed(entry, topology) for entry in contract.phases(framework)}
+
+
+MICROBATCHES, LAYERS = 4, 2
+"""More than these by one, each and both, show how the number of spans grows."""
+
+
+@pytest.mark.parametrize(("framework", "topology"), PLAYED, ids=str)
+def test_spans_are_as_many_in_an_iteration_as_their_entry_says(framework: str, topology: Topology) -> None:
+    """Of each rank; what an entry has of layers is not sent where the job lacks the dimension."""
+    told = {(one.phase, one.group): entry.cadence for one, entry in contract.phases(framework).items()}
+    spans = [
+        spans_of_ranks(framework, topology, MICROBATCHES + more, LAYERS + deeper)
+        for more in (0, 1)
+        for deeper in (0, 1)
+    ]
+    for rank in range(topology.ranks):
+        stage = topology.coordinates(rank)["pp"]
+        neighbours = (stage > 0) + (stage < topology.pp - 1)
+        for phase in set().union(*(of[rank] for of in spans)):
+            first, deeper, more, both = (of[rank][phase] for of in spans)
+            of_layer = both - more - deeper + first
+            of_microbatch = more - first - LAYERS * of_layer
+            constant = first - MICROBATCHES * (of_microbatch + LAYERS * of_layer)
+            units = told[phase]
+            assert deeper - first == MICROBATCHES * of_layer, phase
+            assert of_layer in (0, units.get("layer", 0)), phase
+            expected = units.get("microbatch", 0) + neighbours * units.get("transfer", 0)
+            assert of_microbatch == expected, phase
+            if "warmup" in units:
+                assert 0 < abs(constant) <= topology.pp, phase
+            else:
+                assert constant == units.get("step", 0), phase
+
+
+def spans_of_ranks(
+    framework: str, topology: Topology, microbatches: int, layers: int
+) -> list[Counter[tuple[str, str]]]:
+    """Of each rank by phase and group: spans in an iteration."""
+    model = ModelSettings(signals="hooks", framework=framework, microbatches=microbatches, layers=layers)
+    done = Job(JobShape(topology, 0.5, model), (), 0).next_step()
+    texts = ("", *done.plan.span_texts)
+    return [
+        Counter((texts[span["phase_id"]], texts[span["group_id"]]) for span in done.spans_of(rank))
+        for rank in range(topology.ranks)
+    ]
+
+
+@pytest.mark.parametrize(("framework", "topology"), PLAYED, ids=str)
+def test_phases_are_timed_by_the_clock_that_their_entry_says(framework: str, topology: Topology) -> None:
+    """By the host, by events on the stream of the computation, or on one beside it."""
+    model = ModelSettings(signals="hooks", framework=framework)
+    plan = Job(JobShape(topology, 0.5, model), (), 0).next_step().plan
+    beside = {
+        (marked.phase, marked.group)
+        for rank in range(topology.ranks)
+        for marked in RankSchedule(topology, rank, model, Extras()).marked
+        if marked.apart
+    }
+    told = {(one.phase, one.group): entry.clock for one, entry in contract.phases(framework).items()}
+    texts = ("", *plan.span_texts)
+    for span in np.unique(plan.spans[["phase_id", "group_id", "source"]]):
+        phase = texts[span["phase_id"]], texts[span["group_id"]]
+        by_event = "own" if phase in beside else "stream"
+        clocks = {wire.Source.HOST: "host", wire.Source.EVENT: by_event}
+        assert clocks[wire.Source(int(span["source"]))] == told[phase], phase
 
 
 def test_every_entry_is_sent_by_some_job() -> None:
@@ -115,6 +182,39 @@ def test_what_is_recorded_is_in_the_recording() -> None:
                 assert told == {_alike(" ".join(one.waits))}, (program, one)
 
 
+SIZES = {
+    "DDP": (2, 0),
+    "DDP, spawned": (1, 3),
+    "FSDP2": (1, 3),
+    "DTensor": (1, 3),
+    "pipelining": (4, 2),
+    "Megatron, tp": (2, 2),
+    "Megatron, pp": (4, 1),
+    "Megatron, ep": (2, 2),
+}
+"""Microbatches, and layers of a stage, of recorded programs; with two stages where there are any."""
+
+
+def test_what_is_recorded_is_as_often_in_the_recording() -> None:
+    """In proportion to what its entry names; layers of other models have other blocks, but each has one."""
+    programs = json.loads(FIGURES.read_text())["programs"]
+    for framework in FRAMEWORKS:
+        for one, entry in contract.phases(framework).items():
+            for program in entry.programs:
+                microbatches, layers = SIZES[program]
+                units = entry.cadence
+                steady = units.get("step", 0) + microbatches * (
+                    units.get("microbatch", 0) + units.get("transfer", 0)
+                )
+                for signal in programs[program]["signals"]:
+                    if (signal["phase"], signal["kind"]) != (one.phase, one.kind):
+                        continue
+                    for spans in filter(None, signal["spans"]):
+                        in_layers = "layer" in units and spans >= microbatches * layers
+                        apart = 2 if "warmup" in units else 0
+                        assert in_layers or abs(spans - steady) <= apart, (program, one, spans)
+
+
 def _alike(text: str) -> str:
     return text if text in ("none", "unknown") else "others"
 
@@ -144,6 +244,12 @@ def test_frames_of_a_healthy_job_are_those_of_the_contract() -> None:
                 seen.add(frame_label(nodes[record.node_id]))
     assert len(seen) >= 4
     assert seen <= set(contract.frames())
+
+
+def test_levels_are_those_that_a_scenario_can_play() -> None:
+    """What the contract has, and nothing else."""
+    assert contract.played_levels() == SIGNALS
+    assert set(SIGNALS) < set(contract.LEVELS)
 
 
 def test_the_weakest_source_is_that_of_its_level() -> None:

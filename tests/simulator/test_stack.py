@@ -152,8 +152,8 @@ def test_without_a_checkout_the_way_to_one_is_told(tmp_path: Path, monkeypatch: 
     (tmp_path / "rules").mkdir()
     (tmp_path / "alertmanager").mkdir()
     assert find_repository() == tmp_path
-    with pytest.raises(StackError, match="run `make generate`"):
-        rule_files(tmp_path)
+    with pytest.raises(StackError, match="from `make generate`"):
+        rule_files(tmp_path / "rules")
 
 
 def test_webhooks_of_the_configuration_are_sent_to_our_receiver(tmp_path: Path):

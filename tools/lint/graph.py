@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import promql_parser
 
+from argus_simulator.fast_play.rules import components
 from tools.generate_rules import annotated
 from tools.lint.sources import ROOT, Rule
 
@@ -285,33 +286,3 @@ def depths(edges: Sequence[Set[int]]) -> list[int]:
         for member in members:
             depths[member] = depth
     return depths
-
-
-def components(edges: Sequence[Set[int]]) -> list[set[int]]:
-    """Strongly connected components, each after all that it leads to.
-
-    Source: Tarjan 1972, doi:10.1137/0201010.
-    """
-    found: list[set[int]] = []
-    stack: list[int] = []
-    order: dict[int, int] = {}
-    low: dict[int, int] = {}
-
-    def visit(node: int) -> None:
-        order[node] = low[node] = len(order)
-        stack.append(node)
-        for other in sorted(edges[node]):
-            if other not in order:
-                visit(other)
-                low[node] = min(low[node], low[other])
-            elif other in stack:
-                low[node] = min(low[node], order[other])
-        if low[node] == order[node]:
-            at = stack.index(node)
-            found.append(set(stack[at:]))
-            del stack[at:]
-
-    for node in range(len(edges)):
-        if node not in order:
-            visit(node)
-    return found

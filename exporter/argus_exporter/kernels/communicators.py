@@ -1,13 +1,18 @@
 """Along which parallel dimension the collectives of a stream run.
 
 A collective kernel's name tells the operation and not the process group. But a communicator has a stream of
-its own (PyTorch makes one for each process group), so the group is a property of the stream. In this order:
+its own (PyTorch makes one for each process group), so the group is a property of the stream. Where NCCL says
+which communicator launched a kernel (`communicator_streams`), its members tell what it may be, and what
+follows here only chooses among that. In this order:
 
 1. the user says so: a `routing` entry whose pattern matches the collective's phase name (`send_recv: pp`);
 2. by evidence: its kernels were launched, or ran, inside host-side spans of collectives of one dimension;
 3. by elimination: only one dimension of the job is larger than 1, or only one of these uses the stream's
    operations: dp, tp and ep have collectives, pp and ep sends and receives. With several dimensions, two
    streams with the same operation are not told apart so: one may be the whole job's (the norm of gradients).
+
+A communicator that fits no dimension has none by elimination, unless it only sends and receives: PyTorch
+makes one for each pair of ranks that does.
 
 Otherwise it is not known. Then the stream is `nccl0`, and no phase is derived from it: a collective that is
 compared with ranks which had no part in it would blame the wrong one.
@@ -25,11 +30,14 @@ from numpy.typing import NDArray
 
 from argus_core.kernel_names import collective_phase
 from argus_core.kernel_records import KernelArray
+from argus_exporter.kernels.communicator_streams import is_communicator
 from argus_exporter.kernels.pairs import Pairs
 from argus_exporter.place.topology import Identity
 
 _POINT_TO_POINT: Final = ("pp", "ep")
 """NCCL's all-to-all, which expert parallelism uses, is made of sends and receives."""
+_PAIRED: Final = ("pp", "ep", "cp")
+"""Dimensions along which a communicator may only send and receive; cp does in ring attention."""
 _COLLECTIVE: Final = ("dp", "tp", "ep")
 _LEAST_KERNELS: Final = 3
 _LEAST_SHARE: Final = 0.8
@@ -54,8 +62,9 @@ def find_dimensions(
     identity: Identity,
     spans: Sequence[CollectiveSpan] = (),
     routing: Mapping[str, str] | None = None,
+    communicators: Mapping[int, Collection[str]] | None = None,
 ) -> dict[int, str]:
-    """Stream key to dimension (`dp`, `tp`, `pp`, `ep`, `world`), for the streams where it is known.
+    """Stream key to dimension (`dp`, `tp`, `pp`, `ep`, ..., `world`), for the streams where it is known.
 
     Args:
         records: kernel records of one window, shape (n,).
@@ -64,6 +73,7 @@ def find_dimensions(
         identity: the rank's place; a dimension without a size counts as larger than 1.
         spans: host-side collectives of about the same time.
         routing: phase name pattern to dimension, as configured by the user.
+        communicators: by stream of a communicator, the dimensions that it may be along.
     """
     pairs_of: dict[int, list[int]] = {}
     operations: dict[int, set[str]] = {}
@@ -74,13 +84,38 @@ def find_dimensions(
             operations.setdefault(key, set()).add(phase)
     found: dict[int, str] = {}
     for key, phases in operations.items():
+        fitting = (communicators or {}).get(key & 0xFFFF_FFFF)
+        if fitting is not None and len(fitting) == 1:
+            found[key] = next(iter(fitting))
+            continue
         dimension = _by_routing(phases, routing or {})
         if not dimension and spans:
             dimension = _by_evidence(records[np.isin(pairs.index, pairs_of[key])], spans)
+        if is_communicator(key):
+            dimension = _of_communicator(phases, fitting or (), dimension, identity)
         if dimension:
             found[key] = dimension
-    left = {key: phases for key, phases in operations.items() if key not in found}
+    left = {
+        key: phases for key, phases in operations.items() if key not in found and not is_communicator(key)
+    }
     return found | _by_elimination(left, identity)
+
+
+def _of_communicator(
+    operations: Collection[str], fitting: Collection[str], guess: str | None, identity: Identity
+) -> str | None:
+    """One of several dimensions that fit, or what a communicator of two is that fits none."""
+    if guess in fitting:
+        return guess
+    if not {"send_recv", "all_to_all"}.issuperset(operations):
+        return None
+    able = set(fitting or _larger(identity)).intersection(_PAIRED)
+    return able.pop() if len(able) == 1 else None
+
+
+def _larger(identity: Identity) -> list[str]:
+    """Dimensions of more than one rank."""
+    return [name for name in identity.coordinates if identity.sizes.get(name, 2) > 1]
 
 
 def _by_routing(operations: Collection[str], routing: Mapping[str, str]) -> str | None:
@@ -92,7 +127,7 @@ def _by_routing(operations: Collection[str], routing: Mapping[str, str]) -> str 
 
 
 def _by_elimination(operations: Mapping[int, Collection[str]], identity: Identity) -> dict[int, str]:
-    larger = [name for name in identity.coordinates if identity.sizes.get(name, 2) > 1]
+    larger = _larger(identity)
     if len(larger) == 1:
         return dict.fromkeys(operations, larger[0])
     found: dict[int, str] = {}

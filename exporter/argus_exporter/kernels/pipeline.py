@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from argus_core import wire
 from argus_core.kernel_records import KernelArray
 from argus_core.modes import Mode, ModeConfig
+from argus_exporter.kernels.communicator_streams import by_communicator
 from argus_exporter.kernels.communicators import CollectiveSpan
 from argus_exporter.kernels.config import KernelsConfig, WindowsConfig
 from argus_exporter.kernels.kernel_windows import ClosedWindow, KernelWindows
@@ -93,6 +94,8 @@ class KernelPipeline:
             _often(DIVIDE_SECONDS, windows),
         )
         """GPU time of phases and iterations, by what ran."""
+        self.communicators: Mapping[int, Collection[str]] = {}
+        """Of NCCL: the dimensions that each may be along, by its stream (`communicator_streams`)."""
         self._summariser = WindowSummariser()
         self._trackers: dict[PairLabel, ModeTracker] = {}
         self.window: WindowStatistics | None = None
@@ -126,6 +129,7 @@ class KernelPipeline:
 
     def add(self, records: KernelArray) -> None:
         """Take records, ours from now on."""
+        records = by_communicator(records)
         records = self.anatomy.records.kernels(records, self._clock())
         if not len(records):
             return
@@ -180,6 +184,7 @@ class KernelPipeline:
             config.kernels.top_pairs,
             config.modes,
             config.routing,
+            self.communicators,
         )
 
     def publish(self, statistics: WindowStatistics) -> None:

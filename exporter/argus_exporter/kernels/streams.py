@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from argus_core import wire
 from argus_core.kernel_names import is_collective
 from argus_core.kernel_records import KernelArray
+from argus_exporter.kernels.communicator_streams import is_communicator
 from argus_exporter.kernels.pairs import Pairs, device_of, find_pairs
 
 _LABELS_A_KIND: Final = 32
@@ -78,10 +79,10 @@ class StreamLabels:
             if known is not None:
                 known.idle = 0
                 # The one change of a label: the dimension of its communicator has become known.
-                if known.kind != "nccl":
+                if known.kind != "nccl" and not is_communicator(key):
                     continue
             kind = "copy" if copies[place] * 2 > total[place] else "compute"
-            if known is not None or collectives[place] * 2 > total[place]:
+            if known is not None or is_communicator(key) or collectives[place] * 2 > total[place]:
                 dimension = dimension_of(key)
                 kind = f"nccl:{dimension}" if dimension else "nccl"
             if known is None or kind != known.kind:

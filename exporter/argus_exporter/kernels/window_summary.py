@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core.modes import ModeConfig, Modes, find_modes
+from argus_exporter.kernels.communicator_streams import is_communicator
 from argus_exporter.kernels.communicators import find_dimensions
 from argus_exporter.kernels.idle_time import Voids, find_voids, last_kernel_end
 from argus_exporter.kernels.issue_latency import IssueLatency, issue_latency
@@ -92,6 +93,7 @@ class WindowSummariser:
         top_pairs: int,
         config: ModeConfig,
         routing: Mapping[str, str] | None = None,
+        communicators: Mapping[int, Collection[str]] | None = None,
     ) -> WindowStatistics:
         """Cluster the top pairs of a window by time share.
 
@@ -103,6 +105,7 @@ class WindowSummariser:
             config: how modes are told apart.
             routing: the user's phase patterns, see `communicators`. With another identity or routing than
                 before, streams are named anew.
+            communicators: what NCCL's communicators may be, see `communicators`.
         """
         records = window.records
         topology = identity, dict(routing or {})
@@ -110,8 +113,12 @@ class WindowSummariser:
             self._streams, self._dimensions = StreamLabels(), {}
         self._topology = topology
         pairs = find_pairs(records)
-        found = find_dimensions(records, pairs, window.names, identity, window.collectives, routing)
-        self._dimensions = found | self._dimensions
+        found = find_dimensions(
+            records, pairs, window.names, identity, window.collectives, routing, communicators
+        )
+        # What a communicator is may become clear later, as more of its members are here; a guess stands.
+        told = {key for key in pairs.stream.tolist() if is_communicator(key)}
+        self._dimensions = found | {key: name for key, name in self._dimensions.items() if key not in told}
         labels = self._streams.update(pairs, window.names, self._dimensions.get)
         by_label, label_of_pair = self._label(pairs, window.names, labels)
         totals = np.bincount(label_of_pair, weights=pairs.seconds, minlength=len(by_label))

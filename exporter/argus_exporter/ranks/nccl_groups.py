@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from argus_core.nccl_page import Communicator
+from argus_exporter.kernels.communicator_streams import stream_of
 from argus_exporter.place.topology import COORDINATES, UNKNOWN, Identity, group_along
+from argus_exporter.ranks.rank_state import RankState
 
 Members = Iterable[tuple[Identity, Communicator]]
 
+_READ_SECONDS: Final = 5.0
+"""Well below a window of kernels; some hundred reads of memory on a host of eight GPUs."""
 
-def dimensions_of(members: Members) -> dict[int, str]:
-    """Dimension of each communicator by its hash; UNKNOWN where several, or none, would fit.
+
+def candidates_of(members: Members) -> dict[int, frozenset[str]]:
+    """The dimensions that each communicator may be along, by its hash; `world`: all ranks of the job.
 
     A group along a dimension has as many members as that has ranks, and each member's place in it is its
     index along the dimension, and all of that group who are here have it. One rank may fit several by chance;
@@ -23,12 +30,13 @@ def dimensions_of(members: Members) -> dict[int, str]:
         members: every communicator that a rank of one job has told, with the rank.
     """
     members = list(members)
+    places = {identity.rank: _places(identity) for identity, _ in members}
     holders: dict[int, set[int]] = defaultdict(set)
     group_of = {
         (identity.rank, name): group_along(identity, name).name
         for identity, _ in members
-        for name in COORDINATES
-        if identity.sizes.get(name, 0) > 1
+        for name, (_, size) in places[identity.rank].items()
+        if size > 1
     }
     here: dict[str, set[int]] = defaultdict(set)
     for (rank, _), group in group_of.items():
@@ -36,19 +44,14 @@ def dimensions_of(members: Members) -> dict[int, str]:
     fitting: dict[int, set[str]] = {}
     whole: dict[int, bool] = defaultdict(lambda: True)
     for identity, communicator in members:
-        at, of = identity.coordinates, identity.sizes
+        place = communicator.rank, communicator.ranks
         fits = {
-            name
-            for name in COORDINATES
-            if of.get(name, 0) == communicator.ranks > 1 and at.get(name) == communicator.rank
+            name for name, own in places[identity.rank].items() if own == place and communicator.ranks > 1
         }
         holders[communicator.hash].add(identity.rank)
         known = fitting.get(communicator.hash)
         fitting[communicator.hash] = fits if known is None else known & fits
-        whole[communicator.hash] &= (communicator.ranks, communicator.rank) == (
-            identity.world_size,
-            identity.rank,
-        )
+        whole[communicator.hash] &= place == (identity.rank, identity.world_size)
     found = {}
     for hash_, some in fitting.items():
         # Whoever is here and of that group has the communicator, if it is that group's.
@@ -57,14 +60,53 @@ def dimensions_of(members: Members) -> dict[int, str]:
             for name in some
             if all(here[group_of[rank, name]] <= holders[hash_] for rank in holders[hash_])
         }
-        if len(fits) == 1:
-            (found[hash_],) = fits
-        else:
-            found[hash_] = "world" if not fits and whole[hash_] else UNKNOWN
+        found[hash_] = frozenset(fits or ({"world"} if whole[hash_] else ()))
     return found
+
+
+def dimensions_of(members: Members) -> dict[int, str]:
+    """Dimension of each communicator by its hash; UNKNOWN where several, or none, would fit."""
+    return {
+        hash_: next(iter(names)) if len(names) == 1 else UNKNOWN
+        for hash_, names in candidates_of(members).items()
+    }
+
+
+def _places(identity: Identity) -> dict[str, tuple[int, int]]:
+    """Index of a rank along each dimension, and how many ranks that has."""
+    at, of = identity.coordinates, identity.sizes
+    places = {name: (at[name], of[name]) for name in COORDINATES if name in at and name in of}
+    if "dp" in places and "ep" in places:  # the ranks that hold the same experts (`group_along`)
+        places["edp"] = at["dp"] // of["ep"], of["dp"] // of["ep"]
+    return places
 
 
 def group_name(identity: Identity, dimensions: Mapping[int, str], communicator: Communicator) -> str:
     """The group as other series of the rank have it."""
     dimension = dimensions.get(communicator.hash, UNKNOWN)
     return UNKNOWN if dimension == UNKNOWN else group_along(identity, dimension).name
+
+
+class KernelGroups:
+    """Tells the kernels of each rank which dimensions its communicators may be along."""
+
+    def __init__(self, ranks: Iterable[RankState], clock: Callable[[], float]) -> None:
+        self._ranks = ranks
+        self._clock = clock
+        self._read_at = -math.inf
+
+    def tell(self) -> None:
+        """Every few seconds; the members of all ranks that are here decide together."""
+        if self._clock() - self._read_at < _READ_SECONDS:
+            return
+        self._read_at = self._clock()
+        told = [(state, page) for state in self._ranks if (page := state.nccl()) is not None]
+        for job in {state.identity.training_job for state, _ in told}:
+            of_job = [(state, page) for state, page in told if state.identity.training_job == job]
+            found = candidates_of(
+                (state.identity, one) for state, page in of_job for one in page.communicators
+            )
+            for state, page in of_job:
+                state.kernels.communicators = {
+                    stream_of(one.slot, one.generation): found[one.hash] for one in page.communicators
+                }

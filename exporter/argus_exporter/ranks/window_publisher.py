@@ -9,6 +9,7 @@ from argus_core.background import BackgroundTask
 from argus_core.log import Log
 from argus_core.log_limiter import Failures
 from argus_exporter.kernels.kernel_windows import ClosedWindow
+from argus_exporter.ranks.nccl_groups import KernelGroups
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
 
@@ -28,6 +29,7 @@ class WindowPublisher:
         self._ranks = ranks
         self._executor = executor
         self._failures = failures
+        self._groups = KernelGroups(ranks, ranks.clock)
         self._task = BackgroundTask()
 
     def start(self) -> None:
@@ -39,6 +41,8 @@ class WindowPublisher:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
+            with self._failures.contained("windows", "communicators of kernels not told"):
+                self._groups.tell()
             for rank in list(self._ranks):
                 with self._failures.contained("windows", "windows not closed", **rank.identity.names):
                     for window in rank.kernels.take_complete():

@@ -38,7 +38,10 @@ SAME(MEMSET, deviceId, abi::Memset::kDevice);
 SAME(MEMSET, streamId, abi::Memset::kStream);
 SAME(MEMSET, memoryKind, abi::Memset::kMemoryKind);
 
+SAME(CUpti_ActivityAPI, cbid, abi::Api::kCall);
 SAME(CUpti_ActivityAPI, start, abi::Api::kStart);
+SAME(CUpti_ActivityAPI, end, abi::Api::kEnd);
+SAME(CUpti_ActivityAPI, threadId, abi::Api::kThread);
 SAME(CUpti_ActivityAPI, correlationId, abi::Api::kCorrelation);
 
 static_assert(CUPTI_ACTIVITY_KIND_MEMCPY == abi::kKindMemcpy);
@@ -56,5 +59,7 @@ static_assert(abi::kRuntimeLaunches[6] == CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKer
 static_assert(abi::kDriverLaunches[0] == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel);
 static_assert(abi::kDriverLaunches[4] == CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch);
 static_assert(abi::kDriverLaunches[6] == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx);
+static_assert(abi::kNcclLaunches[0] == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx);
+static_assert(abi::kNcclLaunches[1] == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz);
 
 int main() { return 0; }

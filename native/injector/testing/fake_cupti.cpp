@@ -6,6 +6,7 @@
 //                      delays the change by so many ms after the start
 // FAKE_CUPTI_FLUSH_MS  how long a flush that is not forced takes (0)
 // FAKE_CUPTI_FORCED_MS how long a forced flush takes (0)
+// FAKE_CUPTI_THREADS   "system": records of calls have the system's number of the thread, not that of pthread_self
 // FAKE_CUPTI_LOG       file that notes calls which tests ask about, one a line
 //
 // Reproduced: one buffer a thread from 13.0 on, one for all before; a crash where a version before 12.9 gets no
@@ -15,6 +16,8 @@
 
 #include "fake_cupti.hpp"
 
+#include <pthread.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -176,6 +179,16 @@ void put(std::uint8_t* record, std::size_t offset, T value) {
   std::memcpy(record + offset, &value, sizeof value);
 }
 
+/// Of the calling thread, as a record has it: the lower half.
+std::uint32_t thread_number() {
+  static const bool by_system = [] {
+    const char* text = std::getenv("FAKE_CUPTI_THREADS");
+    return text && std::strcmp(text, "system") == 0;
+  }();
+  if (by_system) return static_cast<std::uint32_t>(syscall(SYS_gettid));
+  return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(pthread_self()));
+}
+
 std::atomic<int> flushes{0};
 std::atomic<bool> torn_down{false};
 
@@ -335,6 +348,7 @@ void fake_emit(const fake::Activity* activity) {
     put(record, 4, activity->call);
     put(record, 8, activity->start);
     put(record, 16, activity->end);
+    put(record, 28, thread_number());
     put(record, 32, activity->correlation);
     return;
   }

@@ -179,10 +179,9 @@ void Host::collectives(Communicator& communicator, const std::vector<std::string
     stop(calls.back());
   }
   record(group_api, 24, 0, false);
-  if (sends(kKernelLaunch)) {
-    Bytes bytes = descriptor(kKernelLaunch, group_api, 0);
-    stop(start(context, bytes));
-  }
+  void* const launch = sends(kKernelLaunch) ? start(context, descriptor(kKernelLaunch, group_api, 0)) : nullptr;
+  if (launches) launches(communicator, functions);
+  stop(launch);
   void* group = sends(kGroup) ? start(context, descriptor(kGroup, group_api, 0)) : nullptr;
   std::vector<void*> running;
   for (std::size_t at = 0; at < functions.size() && sends(kColl); ++at) {

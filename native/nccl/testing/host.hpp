@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -44,6 +45,9 @@ struct Slow {
 class Host {
  public:
   Host(int version, const char* library);
+
+  /// Called where NCCL calls the driver, if set: on the thread that launches, with the operations of the kernel.
+  std::function<void(Communicator&, const std::vector<std::string>&)> launches;
 
   int version() const { return version_; }
   int mask() const { return __atomic_load_n(&mask_, __ATOMIC_RELAXED); }

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from argus_core.option_types import whole_number
 from argus_core.version import installed_version
+from argus_simulator.contract import LEVELS, played_levels
 from argus_simulator.demo.progress import Reporter
-from argus_simulator.engine.settings import SIGNALS
+from argus_simulator.errors import ArgusSimulatorError
+from argus_simulator.fast_play.score import Batch, Engine, play_all
 from argus_simulator.score import baselines, report
 from argus_simulator.score.batches import Capacity, batches
 from argus_simulator.score.field import Field
 from argus_simulator.score.results import Result, ResultFile
-from argus_simulator.score.scene import Scene
+from argus_simulator.score.scene import COMPRESSED, SHIPPED, Pace, Scene
 from argus_simulator.score.suites import held_out_seeds, playables
 from argus_simulator.stack import Stack
-from argus_simulator.stack.repository import find_repository
+from argus_simulator.stack.repository import find_repository, rule_files
 
 _LAST_SEED = 999
 """Those above are held out."""
@@ -32,24 +36,17 @@ RANKS_A_CORE = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_choice(parser)
     parser.add_argument(
-        "--suite",
-        default="dev",
-        metavar="SUITE",
-        help="dev (one variant of a row a seed), all (every variant), smoke, or one scenario (default: dev)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=seeds,
-        default=(0,),
-        metavar="N[-M]",
-        help="one seed or several, 0 to 999 (default: 0)",
+        "--live",
+        action="store_true",
+        help="a sample: in real time on the real stack at ten times its pace, not in virtual time",
     )
     parser.add_argument(
         "--jobs",
         type=whole_number(1),
         default=None,
-        help="scenarios at a time (default: what this machine carries)",
+        help="with --live: scenarios at a time (default: what this machine carries)",
     )
     parser.add_argument(
         "--resume",
@@ -57,6 +54,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         metavar="FILE",
         help="keep finished lines here, and go on from them",
+    )
+
+
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """What is played, and how it is told."""
+    parser.add_argument(
+        "--suite",
+        nargs="+",
+        default=["dev"],
+        metavar="SUITE",
+        help="dev (one variant of a row a seed), all (every variant), smoke, or scenarios (default: dev)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=seeds,
+        default=(0,),
+        metavar="N[-M]",
+        help="one seed or several, 0 to 999 (default: 0)",
     )
     parser.add_argument(
         "--held-out",
@@ -67,9 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--signals",
-        choices=SIGNALS,
+        choices=LEVELS,
         default="hooks",
-        help="what the producers send: hooks (as real ones do; default) or kernels (and kernels)",
+        help="what the producers send: hooks (as real ones do; default), kernels or nccl besides",
     )
     parser.add_argument(
         "--json", action="store_true", help="nothing but the last line on stdout; the rest goes to stderr"
@@ -89,15 +104,11 @@ def seeds(text: str) -> tuple[int, ...]:
 
 def run(options: argparse.Namespace) -> int:
     """Play a suite and print the score; 1 where not all of it was played, or a rule failed."""
-    held_out: int = options.held_out
-    reporter = Reporter(sys.stderr if options.json else sys.stdout)
-    scored = product()
-    where = machine()
-    chosen = held_out_seeds(scored, held_out) if held_out else options.seed
-    playable = playables(options.suite, chosen, held_out=bool(held_out))
-    scenes = [Scene(dataclasses.replace(one, signals=options.signals)) for one in playable]
+    reporter, where = Reporter(sys.stderr if options.json else sys.stdout), machine()
+    scenes = chosen(options, COMPRESSED if options.live else SHIPPED)
+    way = "live" if options.live else "virtual time"
     file = (
-        ResultFile(options.resume, f"{scored}, signals {options.signals}")
+        ResultFile(options.resume, f"{product()}, signals {options.signals}, {way}")
         if options.resume is not None
         else None
     )
@@ -105,40 +116,108 @@ def run(options: argparse.Namespace) -> int:
     results = [known[scene.key] for scene in scenes if scene.key in known]
     left = [scene for scene in scenes if scene.key not in known]
     reporter.say(
-        f"ARGUS score: {len(scenes)} scenarios of suite {options.suite}, seed {', '.join(map(str, chosen))}, "
-        f"signals {options.signals}"
+        f"ARGUS score, {way}: {len(scenes)} scenarios, signals {options.signals}"
         + (f"; {len(results)} are in {options.resume} already" if results else "")
     )
-    failed: list[str] = []
-    if left:
-        played, failed = _play(left, _capacity(options.jobs), reporter, file, quiet=bool(held_out))
-        results += played
-    if not held_out:
-        for line in report.table(results):
-            reporter.say(line)
-    for line in report.summary(results):
-        reporter.say(line)
-    compared = baselines.compare(results)
-    for line in baselines.lines(compared):
-        reporter.say(line)
-    for line in failed:
-        reporter.say(line)
-    print(report.as_json(scored, options.signals, where, results, compared, rows=not held_out), flush=True)
-    return 1 if failed else 0
-
-
-def _play(
-    scenes: Sequence[Scene], capacity: Capacity, reporter: Reporter, file: ResultFile | None, *, quiet: bool
-) -> tuple[list[Result], list[str]]:
-    """Results, and what went wrong: scenarios that could not be played, rules that failed."""
-    results: list[Result] = []
-    failures: list[str] = []
-    began = time.monotonic()
 
     def finished(result: Result) -> None:
         results.append(result)
         if file is not None:
             file.add(result)
+
+    failures: list[str] = []
+    quiet = bool(options.held_out)
+    if left and options.live:
+        failures = _live(left, _capacity(options.jobs), reporter, finished, quiet=quiet)
+    elif left:
+        failures = _fast(left, reporter, finished, quiet=quiet)
+    print(json.dumps(told(options, where, results, failures, reporter)), flush=True)
+    return 1 if failures else 0
+
+
+def chosen(options: argparse.Namespace, pace: Pace) -> list[Scene]:
+    """What is to be played.
+
+    Raises:
+        UserError: there is no such scenario, or nobody knows what producers send at that level.
+    """
+    if options.signals not in played_levels():
+        raise ArgusSimulatorError(
+            f"--signals {options.signals}: the contract (contract.yaml) has no signals of that level, as no "
+            f"producer in the lab has any; allowed: {', '.join(played_levels())}"
+        )
+    held_out = bool(options.held_out)
+    numbers = held_out_seeds(product(), options.held_out) if held_out else options.seed
+    found = [one for suite in options.suite for one in playables(suite, numbers, held_out=held_out)]
+    return [Scene(dataclasses.replace(one, signals=options.signals), pace) for one in dict.fromkeys(found)]
+
+
+def told(
+    options: argparse.Namespace,
+    where: str,
+    results: Sequence[Result],
+    failures: Sequence[str],
+    reporter: Reporter,
+) -> dict[str, Any]:
+    """The last line, after what it says in words."""
+    compared = baselines.compare(results)
+    held_out = bool(options.held_out)
+    for line in (
+        *(() if held_out else report.table(results)),
+        *report.summary(results),
+        *baselines.lines(compared),
+        *failures,
+    ):
+        reporter.say(line)
+    return report.content(product(), options.signals, where, results, compared, held_out=held_out)
+
+
+def _fast(
+    scenes: Sequence[Scene], reporter: Reporter, finished: Callable[[Result], None], *, quiet: bool
+) -> list[str]:
+    """Play in virtual time; what went wrong: rules that failed."""
+    repository, cores = find_repository(), len(os.sched_getaffinity(0))
+    engine = Engine(
+        tuple(rule_files(repository / "rules")), repository / "alertmanager" / "alertmanager.yaml"
+    )
+    failures: set[str] = set()
+    for batch in play_all(scenes, engine, cores):
+        tell(batch, reporter, quiet=quiet)
+        failures |= set(batch.failures)
+        for result in batch.results:
+            finished(result)
+    return sorted(failures)
+
+
+def tell(batch: Batch, reporter: Reporter, *, quiet: bool) -> None:
+    """The story of each scenario of a batch, and how long it took."""
+    for first, *rest in [] if quiet else batch.stories:
+        reporter.step(first)
+        for line in rest:
+            reporter.say(f"      {line}")
+    reporter.step(
+        f"{len(batch.results)} scenarios more: {batch.job_seconds / 60:.0f} job-minutes, "
+        f"{batch.record_s:.0f} s to play them, {batch.evaluate_s:.0f} s to evaluate"
+    )
+
+
+def _live(
+    scenes: Sequence[Scene],
+    capacity: Capacity,
+    reporter: Reporter,
+    finished: Callable[[Result], None],
+    *,
+    quiet: bool,
+) -> list[str]:
+    """Play on the real stack; what went wrong: scenarios that could not be played, rules that failed."""
+    failures: list[str] = []
+    done = 0
+    began = time.monotonic()
+
+    def ended(result: Result) -> None:
+        nonlocal done
+        done += 1
+        finished(result)
         if not quiet:
             reporter.step(report.line(result))
 
@@ -148,13 +227,13 @@ def _play(
 
     def meanwhile(playing: list[str]) -> None:
         minutes = (time.monotonic() - began) / 60
-        reporter.now(f"{len(results)} of {len(scenes)} done in {minutes:.1f} min; playing {len(playing)}")
+        reporter.now(f"{done} of {len(scenes)} done in {minutes:.1f} min; playing {len(playing)}")
 
     for batch in batches(scenes, capacity):
         with Stack() as stack:
-            Field(stack).play(batch, finished, failed, meanwhile)
+            Field(stack).play(batch, ended, failed, meanwhile)
             failures += [f"rule failed: {error}" for error in stack.rule_errors()]
-    return results, failures
+    return failures
 
 
 def _capacity(jobs: int | None) -> Capacity:

@@ -186,11 +186,12 @@ class _Compiler:
         ends: list[int] = []
         values: list[tuple[int, int, int, int, int]] = []
         for rank, schedule in enumerate(self.schedules):
-            first.append(rank)
-            last.append((rank,))
-            values.append((texts.id("data") + 1, 0, wire.Kind.HOST, wire.Source.HOST, 0))
-            after.append(())
-            within.append(-1)
+            for batch in range(schedule.batches):
+                first.append(rank)
+                last.append((rank,))
+                values.append((texts.id("data") + 1, 0, wire.Kind.HOST, wire.Source.HOST, batch))
+                after.append(())
+                within.append(-1)
             begin = len(values)
             for marked in schedule.marked:
                 after.append(tuple(self.node_at[rank][node] for node in marked.after))

@@ -31,6 +31,7 @@ class FrameworkHooks:
         fused: phase of a send that travels together with a receive, where that has one of its own.
         finished: phases after the gradients' in which nothing is to do where the job has no such group.
         norm: of gradients, reduced over all ranks.
+        whole_batch: the loader is asked once a step and not for each micro-batch: the framework divides it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class FrameworkHooks:
     fused: str = ""
     finished: tuple[str, ...] = ()
     norm: bool = False
+    whole_batch: bool = False
 
 
 _TORCH_OPERATIONS: Final = {
@@ -81,6 +83,7 @@ FRAMEWORKS: Final = {
             {"batch_isend_irecv-wait": ("pp",), "work-wait": ()},
             transfers="batch_isend_irecv-wait",
             fused="work-wait",
+            whole_batch=True,
         ),
     )
 }

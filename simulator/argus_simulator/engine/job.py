@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
 from argus_simulator.engine import noise as noise_
 from argus_simulator.engine.clockwork import Load, Times, run_step, step_ends
@@ -262,6 +263,7 @@ class Job:
         came = np.maximum(times.end[plan.span_after].max(axis=1), times.host[plan.span_first])
         span_start[waits] = came[waits]
         span_end = np.maximum(span_start, span_end)
+        _one_after_another(plan, span_start, span_end)
         complete, span_ends = _kept(np.isfinite(span_end), plan.span_ends)
         spans = plan.spans.copy() if complete is None else plan.spans[complete].copy()
         first_ns = _ns(span_start, complete)
@@ -325,6 +327,17 @@ class Job:
             length = float(step_ends(plan, run_step(plan, load)).max())
             unit *= (target - float(begun[0])) / (length - float(begun[0]))
         return unit
+
+
+def _one_after_another(plan: Plan, start: Floats, end: Floats) -> None:
+    """Divide what a rank waits for its loader among the batches that it asks for; one may never come."""
+    asked = np.flatnonzero((plan.spans["source"] == wire.Source.HOST) & np.isfinite(end))
+    if not len(asked):
+        return
+    number = plan.spans["microbatch"][asked].astype(np.intp)
+    each = (end[asked] - start[asked]) / (number.max() + 1)
+    start[asked] += number * each
+    end[asked] = start[asked] + each
 
 
 def _nested(plan: Plan, seconds: Floats, kept: Bools | None) -> Floats:

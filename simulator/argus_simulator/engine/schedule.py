@@ -137,6 +137,8 @@ class RankSchedule(_Launched):
         self._gradients: list[int] = []
         self._numbers: dict[tuple[str, str], int] = {}
         self._hooks = framework_hooks(topology, model.framework)
+        self.batches = 1 if self._hooks.whole_batch else model.microbatches
+        """How often the loader is asked."""
         self._in_turn = extras.serial or not model.overlap
         self._unsharded: tuple[int, ...] = ()
         """What must have ended before the next layer's parameters are gathered: it frees their memory."""

@@ -1,1 +1,1 @@
-"""`argus-simulator score`: plays the fault catalogue against the real stack and says what was found."""
+"""`argus-simulator score`: plays the fault catalogue and says what was found."""

@@ -9,13 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from argus_simulator.score.baselines import named
-from argus_simulator.score.claims import claims_of
-from argus_simulator.score.job_timeline import JobTimeline
-from argus_simulator.score.judging import judge, judge_healthy
-from argus_simulator.score.members import JobMembers
+from argus_simulator.score.assessment import assess
 from argus_simulator.score.playing import Log, Order, unscraped_mark
-from argus_simulator.score.results import Result, result_of
+from argus_simulator.score.results import Result
 from argus_simulator.score.scene import Scene
 from argus_simulator.stack import Exporter, Stack
 from argus_simulator.stack.processes import Child
@@ -105,22 +101,17 @@ class Field:
 
     def _judge(self, playing: _Playing) -> Result:
         log = Log.from_json(playing.log.read_text())
-        truth, query = playing.scene.truth, self._stack.query
-        timeline = JobTimeline(log.start, log.end, log.step_ends)
-        members = JobMembers(query, playing.job, time.time() - log.start)
-        delivered = self._stack.notifications()
-        judgement = judge(truth, timeline, claims_of(playing.job, delivered, members))
-        if playing.history_job:
-            said = claims_of(playing.history_job, delivered, lambda _: frozenset())
-            judgement = judgement.after(judge_healthy(truth, log.history_start, log.start, said))
-        onset = timeline.begins(playing.scene.onset_step)
         seconds = int(log.end - log.start)
         up = f'avg_over_time(up{{instance="{playing.exporter.address}"}}[{seconds}s] @ {log.end})'
-        return result_of(
+        result, _ = assess(
             playing.scene,
             log,
-            judgement,
-            missed_scrapes=1 - min((value for _, value in query(up)), default=0.0),
+            playing.job,
+            playing.history_job,
+            self._stack.query,
+            self._stack.notifications(),
+            time.time(),
+            missed_scrapes=1 - min((value for _, value in self._stack.query(up)), default=0.0),
             missed_evaluations=self._stack.missed_evaluations(),
-            baselines=named(query, playing.job, onset, log.end - 1),
         )
+        return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -80,30 +79,30 @@ def line(result: Result) -> str:
     return f"{result.scenario}: {found}{said}{early}"
 
 
-def as_json(
+def content(
     product: str,
     signals: str,
     machine: str,
     results: Sequence[Result],
     baselines: dict[str, dict[str, float | None]],
     *,
-    rows: bool = True,
-) -> str:
-    """The last line; without `rows` totals alone. `product`: what was scored."""
+    held_out: bool = False,
+) -> dict[str, Any]:
+    """The last line, for JSON; of held-out seeds totals alone. `product`: what was scored."""
     false = accusations(results)
-    return json.dumps(
-        {
-            **_figures(results),
-            "shapes": {shape: _of_shape(of) for shape, of in _by_shape(results).items()},
-            "false_accusations_per_hour_below": round(false.per_hour_bound, 4) if false.hours else None,
-            "source": weakest_source(signals),
-            "product": product,
-            "signals": signals,
-            "machine": machine,
-            "baselines": baselines,
-            "rows": [result.as_dict() for result in results] if rows else [],
-        }
-    )
+    return {
+        **_figures(results),
+        "shapes": {shape: _of_shape(of) for shape, of in _by_shape(results).items()},
+        "false_accusations_per_hour_below": round(false.per_hour_bound, 4) if false.hours else None,
+        "source": weakest_source(signals),
+        "product": product,
+        "signals": signals,
+        "seeds": len({result.seed for result in results}),
+        "held_out": held_out,
+        "machine": machine,
+        "baselines": baselines,
+        "rows": [] if held_out else [result.as_dict() for result in results],
+    }
 
 
 def _figures(results: Sequence[Result]) -> dict[str, Any]:

@@ -119,6 +119,8 @@ def result_of(
     missed_scrapes: float,
     missed_evaluations: float,
     baselines: dict[str, tuple[int, ...]],
+    first_right_s: float | None,
+    cost: float | None,
 ) -> Result:
     """The line of a scenario that was played."""
     truth = scene.truth
@@ -142,6 +144,8 @@ def result_of(
         judgement=judgement,
         baselines=baselines,
         shape=_shape(scene.scenario),
+        first_right_s=first_right_s,
+        cost=cost,
     )
 
 

@@ -166,7 +166,7 @@ class Parts:
 
     def _rules(self) -> list[Path]:
         rules = self._options.rules
-        return list(rules) if rules is not None else rule_files(self._repository())
+        return list(rules) if rules is not None else rule_files(self._repository() / "rules" / "test")
 
     def _server(self, name: str, command: Callable[[int], list[str]], ready_path: str) -> Server:
         server = start_server(name, command, ready_path, self.folder / f"{name}.log")

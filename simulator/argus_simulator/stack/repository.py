@@ -28,15 +28,15 @@ def find_repository() -> Path:
     )
 
 
-def rule_files(repository: Path) -> list[Path]:
-    """The shipped rules at our pace (`pace`): every second a tenth as long, and nothing else.
+def rule_files(folder: Path) -> list[Path]:
+    """The rules of a folder: `rules` of the checkout as they are shipped, `rules/test` at our pace (`pace`).
 
     Raises:
-        StackError: none were generated.
+        StackError: there are none.
     """
-    files = sorted((repository / "rules" / "test").glob("*.yaml"))
+    files = sorted(folder.glob("*.yaml"))
     if not files:
-        raise StackError(f"no rules in {repository / 'rules' / 'test'}; run `make generate` in {repository}")
+        raise StackError(f"no rules in {folder}; those of a checkout come from `make generate`")
     return files
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from argus_core.nccl_page import Communicator
 from argus_exporter.place.topology import UNKNOWN, Identity
-from argus_exporter.ranks.nccl_groups import dimensions_of, group_name
+from argus_exporter.ranks.nccl_groups import candidates_of, dimensions_of, group_name
 
 
 def communicator(hash_: int, rank: int, ranks: int) -> Communicator:
@@ -88,3 +88,17 @@ def test_a_group_of_another_kind_that_fits_by_chance_is_not_a_dimension() -> Non
         (ranks[0], communicator(10, 0, 2)),
     ]
     assert dimensions_of(members) == {7: "tp", 10: UNKNOWN}
+
+
+def test_ranks_with_the_same_experts_are_a_dimension_too() -> None:
+    """dp of 4 in two blocks of ep: a communicator of two may be either; those who are here tell which."""
+    ranks = [
+        Identity("job", dp, world_size=4, coordinates={"dp": dp, "ep": dp % 2}, sizes={"dp": 4, "ep": 2})
+        for dp in range(4)
+    ]
+    members = [
+        *((ranks[dp], communicator(20 + dp // 2, dp % 2, 2)) for dp in range(4)),
+        *((ranks[dp], communicator(30 + dp % 2, dp // 2, 2)) for dp in range(4)),
+    ]
+    assert dimensions_of(members) == {20: "ep", 21: "ep", 30: "edp", 31: "edp"}
+    assert candidates_of(members[:1]) == {20: {"ep", "edp"}}

@@ -15,8 +15,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from argus_core import wire
+from argus_core import nccl_page, wire
 from argus_core.kernel_records import KernelArray
+from argus_core.nccl_page import NcclPageReader
+from argus_core.shared_page import PageReader, PageWriter
 from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import records
 from argus_exporter.kernels.config import KernelsConfig, WindowsConfig
@@ -24,9 +26,12 @@ from argus_exporter.names import NameTable
 from argus_exporter.place.topology import Identity
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.ranks.channels import Attachment
+from argus_exporter.ranks.live import Clock, LivePage
+from argus_exporter.ranks.nccl_groups import KernelGroups
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
 from exporter.kernel_rows import NAMES, iteration, kernels
+from nccl_memory import write_communicator, write_header
 
 SECOND = 10**9
 DP = Identity("job", 0, coordinates={"dp": 0}, sizes={"dp": 8})
@@ -48,8 +53,10 @@ class Host:
     def __post_init__(self) -> None:
         self.ranks = RankRegistry(self.config, clock=lambda: self.now)
 
-    def connect(self, identity: Identity, attachment: Attachment = LEADER) -> Producer:
-        state = self.ranks.hello(identity, attachment)
+    def connect(
+        self, identity: Identity, attachment: Attachment = LEADER, page: LivePage | None = None
+    ) -> Producer:
+        state = self.ranks.hello(identity, attachment, page)
         names = NameTable(state.texts)
         for name_id, name in NAMES.items():
             names.bind(wire.Name(name_id, wire.encode_name(name)))
@@ -272,3 +279,28 @@ def test_all_kernel_families_pass_the_strict_parsers(host: Host):
         pytest.skip("promtool is not installed")
     done = subprocess.run([promtool, "check", "metrics"], input=generate_latest(runner), capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_kernels_are_of_the_group_whose_communicator_launched_them(host: Host):
+    """Two groups on the stream of the computation, as NCCL tells: streams and phases of their own."""
+    for number in (0, 1):
+        memory = nccl_page.make()
+        write_header(memory, state=1, table=7, communicators=2)
+        write_communicator(memory, 0, hash=0xAB, rank=number, ranks=2, generation=1)
+        write_communicator(memory, 1, hash=0xC0 + number, rank=0, ranks=4, generation=1)
+        page = LivePage(PageReader(PageWriter().fd), Clock(0, 0), NcclPageReader(memory))
+        at = Identity("job", number, 0, 0, 8, {"dp": 0, "tp": number}, {"dp": 4, "tp": 2})
+        rank = host.connect(at, page=page)
+    KernelGroups(host.ranks, lambda: host.now).tell()
+    step = kernels((0, 5, 1, 7), (600, 30, 2, 7), (700, 20, 2, 7))
+    step["kilobytes"][1:] = [wire.launched_by(slot, 1, operations=2) for slot in (0, 1)]
+    for number in range(1, 14):
+        rank.step(number, step)
+    phase = {"phase": "all_reduce", "kind": "comm", "source": "kernel", "rank": "1"}
+    groups = {"tp:dp0": 3e-8, "dp:tp1": 2e-8}
+    for group, seconds in groups.items():
+        (count,) = host.find("argus_phase_duration_seconds_count", group=group, **phase)
+        (total,) = host.find("argus_phase_duration_seconds_sum", group=group, **phase)
+        assert total == pytest.approx(count * seconds)
+        stream = f"nccl:{group[:2]}"
+        assert sum(host.find("argus_kernel_launches_total", stream=stream, rank="1")) >= 12

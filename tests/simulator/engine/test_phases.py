@@ -1,4 +1,4 @@
-"""Faults are for phases that the job has."""
+"""Phases of a job: faults are for those that it has, and each batch is one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from argus_core import wire
 from argus_core.errors import UserError
+from argus_simulator.engine.job import Job, JobShape
+from argus_simulator.engine.settings import ModelSettings
 from argus_simulator.lab.scenario import Scenario, load_scenario
+from argus_simulator.topology import Topology
 
 
 def paused(folder: Path, phases: str) -> Scenario:
@@ -31,3 +35,17 @@ def test_a_fault_that_meets_a_phase_is_played(phases: str, tmp_path: Path) -> No
     job = paused(tmp_path, phases).job()
     job.next_step()
     assert job.step == 1
+
+
+def test_each_microbatch_has_a_batch_and_together_they_are_the_wait_for_data() -> None:
+    """One after the other; pipelining asks for one and divides it."""
+    for framework, count in (("megatron", 4), ("pipelining", 1)):
+        model = ModelSettings(signals="hooks", framework=framework, microbatches=4)
+        done = Job(JobShape(Topology(dp=2, tp=1, pp=2), 0.5, model), (), 0).next_step()
+        for rank in range(4):
+            spans = done.spans_of(rank)
+            data = spans[spans["source"] == wire.Source.HOST]
+            ends = data["start_ns"] + data["duration_ns"]
+            assert len(data) == count
+            assert (abs(data["start_ns"][1:].astype(int) - ends[:-1].astype(int)) <= 1).all()
+            assert ends[-1] == done.data_end_ns[rank]

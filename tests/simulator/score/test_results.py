@@ -82,7 +82,7 @@ def test_accusations_come_with_the_time_in_which_they_were_false():
 
 def test_the_last_line_has_what_scripts_read():
     """The names of the issue, gated rows alone in the figures, every row in `rows`."""
-    content = json.loads(report.as_json("commit", "hooks", "2 cores", ALL, baselines.compare(ALL)))
+    content = report.content("commit", "hooks", "2 cores", ALL, baselines.compare(ALL))
     assert content["detection"] == pytest.approx(2 / 3)
     assert content["false_accusations"] == 1
     of_all = {
@@ -97,7 +97,7 @@ def test_the_last_line_has_what_scripts_read():
 
 def test_held_out_totals_come_without_rows():
     """Who sees rows tunes to them."""
-    assert json.loads(report.as_json("commit", "hooks", "2 cores", ALL, {}, rows=False))["rows"] == []
+    assert report.content("commit", "hooks", "2 cores", ALL, {}, held_out=True)["rows"] == []
 
 
 def test_the_table_shows_every_line():
@@ -110,16 +110,24 @@ def test_the_table_shows_every_line():
 
 def test_the_page_names_what_falls_short_and_why():
     """Row by row: the note, and what was said instead; of held-out seeds the totals alone."""
-    score = json.loads(report.as_json("0123456789abcdef", "hooks", "2 cores", ALL, {}))
-    held_out = json.loads(report.as_json("0123456789abcdef", "kernels", "2 cores", ALL, {}, rows=False))
+    score = report.content("0123456789abcdef", "hooks", "2 cores", ALL, {})
+    held_out = report.content("0123456789abcdef", "kernels", "2 cores", ALL, {}, held_out=True)
     text = page([score, held_out], {"row": "the reason"}, ["row", "still", "other"])
-    assert "| over the high-severity rows | hooks, seed 0 | kernels, held-out seeds |" in text
+    assert "| over the high-severity rows | hooks, seed 0 | kernels, 1 held-out seed |" in text
     assert "| commit | `0123456789ab` | `0123456789ab` |" in text
     assert "**1 of 3 rows were not played**, so the totals are not those of the catalogue: other." in text
     assert "the reason; named rank 4, right is rank 3 (low); not found (high)" in text
     assert "| L2 | 3 | 0.667 | 20 |" in text
     assert "| still | 1 | 0.028 | 1 |" in text
     assert "## With kernels" not in text
+
+
+def test_the_page_says_how_many_held_out_seeds_were_played():
+    """One of them says less than three."""
+    rows = [dataclasses.replace(RIGHT, seed=seed) for seed in (1001, 1002, 1003)]
+    score = report.content("0123456789abcdef", "hooks", "2 cores", rows, {}, held_out=True)
+    assert (score["seeds"], score["held_out"]) == (3, True)
+    assert "| over the high-severity rows | hooks, 3 held-out seeds |" in page([score], {}, [])
 
 
 def test_what_a_busy_machine_played_is_named():
@@ -150,7 +158,7 @@ def test_the_first_right_name_of_a_miss_is_later_than_all_others():
 def test_each_shape_is_measured_beside_the_best_simple_rule():
     """Precision 1 and recall 1/2 are an F1 of 2/3."""
     rows = [dataclasses.replace(row, shape="dp8") for row in (RIGHT, MISSED)]
-    (shape,) = json.loads(report.as_json("commit", "hooks", "2 cores", rows, {}))["shapes"].values()
+    (shape,) = report.content("commit", "hooks", "2 cores", rows, {})["shapes"].values()
     assert shape["f1"] == pytest.approx(2 / 3)
     assert (shape["best_simple"], shape["best_simple_f1"]) == ("z > 3", 1.0)
 
@@ -166,7 +174,7 @@ def test_a_set_of_suspects_counts_as_a_share_of_each():
     assert high.set_recall.value == pytest.approx((1 + 1 / 4) / 2)
     assert high.named_alone.value == pytest.approx(1 / 2)
     assert high.set_sizes == (1, 4)
-    content = json.loads(report.as_json("commit", "hooks", "2 cores", [RIGHT, of_set], {}))
+    content = report.content("commit", "hooks", "2 cores", [RIGHT, of_set], {})
     assert (content["set_size_mean"], content["set_size_max"]) == (2.5, 4)
 
 

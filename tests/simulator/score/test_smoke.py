@@ -1,4 +1,4 @@
-"""A few scenarios through the whole stack: what `argus-simulator score` does for all of them."""
+"""A few scenarios through the whole stack: `argus-simulator score --live`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ pytestmark = pytest.mark.e2e
 def test_the_smoke_suite_is_played_and_judged(capsys: pytest.CaptureFixture[str]):
     """Every fault of it is found, and its ranks are named.
 
-    Who else is named, and the controls, are the business of `bench.verify` and of docs/fault-coverage.md.
+    How soon, and what it costs, is measured too. Who else is named, and the controls, are the business of
+    `bench.verify` and of docs/fault-coverage.md.
     """
-    status = main(["score", "--suite", "smoke", "--seed", "1", "--json"])
+    status = main(["score", "--live", "--suite", "smoke", "--seed", "1", "--json"])
     score = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     print(json.dumps(score["rows"], indent=1))
     assert status == 0
     assert {row["row"] for row in score["rows"]} == {name.rpartition("/")[2] for name, _ in SMOKE}
     assert (score["detection"], score["recall"]) == (1, 1)
+    assert score["first_right_name_p50_s"] > 0
+    assert score["cost_error_p50"] is not None

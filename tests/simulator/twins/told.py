@@ -12,16 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.play.alerts import Spell
-from bench.play.delivery import Delivery
-from bench.play.evaluate import Evaluator
-from bench.play.history import Clock, Host, InProcess, Series, instance_of, record
-from bench.play.rules import read_rules
-from bench.play.storage import Storage
-
 from argus_core import wire
 from argus_core.shared_page import PageWriter
 from argus_exporter.place.topology_file import Topology as Places
+from argus_simulator.fast_play.alerts import Spell
+from argus_simulator.fast_play.delivery import Delivery
+from argus_simulator.fast_play.evaluate import Evaluator
+from argus_simulator.fast_play.history import Clock, Host, InProcess, Series, instance_of, record
+from argus_simulator.fast_play.rules import read_rules
+from argus_simulator.fast_play.storage import Storage
 from simulator.twins.twin import STEP_S, Twin
 
 ROOT: Final = Path(__file__).resolve().parents[3]

@@ -33,11 +33,11 @@ from argus_exporter.ranks.live import adopt_page
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
 from argus_simulator.engine.plan import SPAN_DTYPE
+from argus_simulator.fast_play.storage import STALE, Floats, Ints
 from argus_simulator.lab import Scenario
 from argus_simulator.lab.hardware import counters
 from argus_simulator.player import Player, Progress
 from argus_simulator.producers import gpu_uuid
-from bench.play.storage import STALE, Floats, Ints
 
 SCRAPE_MS: Final = 15_000
 _PORT: Final = 9877

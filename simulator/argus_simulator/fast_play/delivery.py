@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import yaml
 
+from argus_simulator.fast_play.alerts import Spell
+from argus_simulator.fast_play.rules import matches, milliseconds
 from argus_simulator.stack import Notification
-from bench.play.alerts import Spell
-from bench.play.rules import matches, milliseconds
 
 _MATCHER: Final = re.compile(r'\s*(\w+)\s*(=~|!~|!=|=)\s*"?(.*?)"?\s*')
 _WAIT: Final = "30s"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from bench.play.rules import Rule, Stage, UnplayableRules, read_rules, stages
+
+from argus_simulator.fast_play.rules import Rule, Stage, UnplayableRules, read_rules, stages
 
 ROOT = Path(__file__).resolve().parents[3]
 

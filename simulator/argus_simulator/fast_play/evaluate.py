@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from argus_core.remote_write import Labels
-from bench.play.alerts import AlertState, Spell
-from bench.play.rules import Rule, stages
-from bench.play.storage import STALE, Floats, Ints, QueryFailed, Storage, labels_of_text
+from argus_simulator.fast_play.alerts import AlertState, Spell
+from argus_simulator.fast_play.rules import Rule, stages
+from argus_simulator.fast_play.storage import STALE, Floats, Ints, QueryFailed, Storage, labels_of_text
 
 Late = Literal["none", "all", "random"]
 """Which rules see what others recorded at the moment of their evaluation only one evaluation later: none, as

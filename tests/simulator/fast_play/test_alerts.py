@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.play.alerts import AlertState, Spell
-from bench.play.delivery import Delivery
+from argus_simulator.fast_play.alerts import AlertState, Spell
+from argus_simulator.fast_play.delivery import Delivery
 
 SHIPPED = Path(__file__).resolve().parents[3] / "alertmanager" / "alertmanager.yaml"
 LABELS = (("alertname", "A"),)

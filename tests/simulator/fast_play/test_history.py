@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from bench.play.history import History, InProcess, record
 from numpy.typing import NDArray
 
 from argus_core import wire
 from argus_exporter.intake import records
 from argus_exporter.ranks.rank_state import RankState
+from argus_simulator.fast_play.history import History, InProcess, record
 from argus_simulator.lab import load_scenario
 
 BEGIN_NS = 1_700_000_000 * 10**9

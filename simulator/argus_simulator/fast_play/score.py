@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+import concurrent.futures
 import json
+import math
 import tempfile
 import time
 import zlib
@@ -13,25 +14,26 @@ from pathlib import Path
 from typing import Final
 
 from argus_simulator.engine.faults import Fault
+from argus_simulator.fast_play.delivery import Delivery
+from argus_simulator.fast_play.evaluate import Evaluator, Late
+from argus_simulator.fast_play.history import SCRAPE_MS, History, record
+from argus_simulator.fast_play.players import players, until_stopped
+from argus_simulator.fast_play.rules import aligned, read_rules
+from argus_simulator.fast_play.storage import Storage
 from argus_simulator.score import report
-from argus_simulator.score.baselines import named
-from argus_simulator.score.claims import Claim, claims_of, incidents, sentences
+from argus_simulator.score.assessment import assess
+from argus_simulator.score.batches import Capacity, batches
+from argus_simulator.score.claims import Claim, incidents, sentences
 from argus_simulator.score.job_timeline import JobTimeline
-from argus_simulator.score.judging import judge, judge_healthy
-from argus_simulator.score.members import JobMembers
 from argus_simulator.score.playing import Log, effect_of
-from argus_simulator.score.results import Result, result_of
+from argus_simulator.score.results import Result
 from argus_simulator.score.scene import Scene
 from argus_simulator.stack import Notification, Samples
-from bench.play.delivery import Delivery
-from bench.play.evaluate import Evaluator, Late
-from bench.play.history import SCRAPE_MS, History, record
-from bench.play.rules import aligned, read_rules
-from bench.play.storage import Storage
 
 _EPOCH_MS: Final = 1_700_000_000_000
 """Virtual time begins here."""
-_COST: Final = 'quantile_over_time(0.5, job:argus_lost:ratio{{training_job="{job}"}}[{window}s] @ {end:.3f})'
+_JOBS, _RANKS = 8, 160
+"""That share a Prometheus at most: more of them cost less each, and come later."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,19 @@ class _Played:
     job: History
     before: History | None
     """The healthy run before."""
+
+
+def play_all(scenes: Sequence[Scene], engine: Engine, processes: int) -> Iterator[Batch]:
+    """Play scenarios in so many processes side by side; each batch when it is judged.
+
+    Raises:
+        UnplayableRules, StackError: of any process.
+    """
+    capacity = Capacity(min(_JOBS, math.ceil(len(scenes) / processes)), _RANKS)
+    with players(processes) as pool:
+        running = [pool.submit(until_stopped, play, batch, engine) for batch in batches(scenes, capacity)]
+        for done in concurrent.futures.as_completed(running):
+            yield done.result()
 
 
 def play(scenes: Sequence[Scene], engine: Engine) -> Batch:
@@ -137,34 +152,30 @@ def _judged_ms(played: _Played) -> int:
 def _judge(played: _Played, storage: Storage, told: Sequence[Notification]) -> tuple[Result, list[str]]:
     scene, job, before = played.scene, played.job, played.before
     begin, end, judged_ms = job.begin_ms / 1000, job.end_ms / 1000, _judged_ms(played)
-    delivered = [one for one in told if one.received * 1000 <= judged_ms]
     step_ends = tuple(job.progress.step_ends)
-    effect = None if job.progress.hung else effect_of(scene, begin, step_ends)
-    history_start = before.begin_ms / 1000 if before else begin
-    log = Log(history_start, begin, end, step_ends, effect, 0.0, job.progress.dropped)
-    timeline = JobTimeline(begin, end, step_ends)
+    log = Log(
+        history_start=before.begin_ms / 1000 if before else begin,
+        start=begin,
+        end=end,
+        step_ends=step_ends,
+        effect=None if job.progress.hung else effect_of(scene, begin, step_ends),
+        lag_seconds=0.0,
+        dropped=job.progress.dropped,
+    )
 
     def query(text: str) -> Samples:
         return [(json.loads(labels), value) for labels, value in storage.at(text, judged_ms).items()]
 
-    members = JobMembers(query, job.training_job, judged_ms / 1000 - begin)
-    claims = claims_of(job.training_job, delivered, members)
-    judgement = judge(scene.truth, timeline, claims, scene.pace)
-    if before:
-        said = claims_of(before.training_job, delivered, lambda _: frozenset())
-        judgement = judgement.after(judge_healthy(scene.truth, history_start, begin, said, scene.pace))
-    onset = timeline.begins(scene.onset_step)
-    baselines = named(query, job.training_job, onset, end - 1)
-    result = result_of(scene, log, judgement, missed_scrapes=0.0, missed_evaluations=0.0, baselines=baselines)
-    culprits = scene.truth.culprits
-    right = [claim.start - onset for claim in claims if claim.ranks & culprits and onset <= claim.start < end]
-    # Of its cost from the first message on: before that the means are still filling.
-    told_at = [claim.start for claim in claims if claim.about_training and onset <= claim.start < end]
-    if told_at:
-        asked = _COST.format(job=job.training_job, window=max(1, round(end - min(told_at))), end=end)
-        result = dataclasses.replace(result, cost=max((value for _, value in query(asked)), default=None))
-    result = dataclasses.replace(result, first_right_s=min(right, default=None))
-    return result, list(_story(scene, timeline, result, claims))
+    result, claims = assess(
+        scene,
+        log,
+        job.training_job,
+        before.training_job if before else "",
+        query,
+        [one for one in told if one.received * 1000 <= judged_ms],
+        judged_ms / 1000,
+    )
+    return result, list(_story(scene, JobTimeline(begin, end, step_ends), result, claims))
 
 
 def _story(scene: Scene, timeline: JobTimeline, result: Result, claims: Sequence[Claim]) -> Iterator[str]:

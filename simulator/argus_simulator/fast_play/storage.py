@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from argus_core import remote_write
 from argus_core.remote_write import Labels
 from argus_core.varint import varint
-from bench.play.rules import EVALUATION_INTERVAL
-from bench.servers import PrometheusServer
+from argus_simulator.fast_play.rules import EVALUATION_INTERVAL
+from argus_simulator.stack.processes import kill_server, start_server
+from argus_simulator.stack.repository import program
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -51,30 +52,36 @@ class Storage:
     """
 
     def __init__(self, folder: Path) -> None:
-        # One head block for all of the past: samples of any age are taken, and nothing is cut meanwhile.
-        self._server = PrometheusServer(
-            folder,
-            arguments=(
+        self._folder = folder
+        self._prefixes: dict[Labels, bytes] = {}
+
+    def __enter__(self) -> Storage:
+        config = self._folder / "prometheus.yml"
+        config.write_text(f"global: {{evaluation_interval: {EVALUATION_INTERVAL}}}\n")
+        self._server = start_server(
+            "prometheus",
+            lambda port: [
+                program("prometheus"),
+                f"--config.file={config}",
+                f"--storage.tsdb.path={self._folder / 'data'}",
+                # One head block for all of the past: samples of any age are taken, nothing is cut meanwhile.
                 "--storage.tsdb.min-block-duration=30d",
                 "--storage.tsdb.max-block-duration=30d",
                 "--storage.tsdb.retention.time=300d",
                 "--query.max-samples=500000000",
+                "--web.enable-remote-write-receiver",
+                f"--web.listen-address=127.0.0.1:{port}",
                 "--log.level=warn",
-            ),
-            evaluation_interval=EVALUATION_INTERVAL,
+            ],
+            "/-/ready",
+            self._folder / "log",
         )
-        self._connection: http.client.HTTPConnection | None = None
-        self._prefixes: dict[Labels, bytes] = {}
-
-    def __enter__(self) -> Storage:
-        self._server.start()
         self._connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=600)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._server.kill()  # nobody reads what it would save
+        self._connection.close()
+        kill_server(self._server)  # nobody reads what it would save
 
     @property
     def url(self) -> str:
@@ -161,7 +168,6 @@ class Storage:
         return answer.decode()
 
     def _request(self, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        assert self._connection is not None
         self._connection.request("POST", path, body, dict(headers))
         answer = self._connection.getresponse()
         return answer.status, answer.read()

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from bench.play.evaluate import Evaluator, Late
-from bench.play.rules import aligned, read_rules
-from bench.play.storage import Storage
+
+from argus_simulator.fast_play.evaluate import Evaluator, Late
+from argus_simulator.fast_play.rules import aligned, read_rules
+from argus_simulator.fast_play.storage import Storage
 
 pytestmark = pytest.mark.servers
 BEGIN_MS = 1_700_000_010_000

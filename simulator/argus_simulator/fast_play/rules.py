@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import promql_parser
 import yaml
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from argus_simulator.errors import ArgusSimulatorError
 
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _EVERYTHING: Final = ".*"
@@ -25,7 +31,7 @@ EVALUATION_INTERVAL: Final = "15s"
 """Of groups and subqueries that name none."""
 
 
-class UnplayableRules(ValueError):
+class UnplayableRules(ArgusSimulatorError):
     """A rule says what the player does not know."""
 
 
@@ -175,7 +181,7 @@ def stages(rules: Sequence[Rule]) -> list[Stage]:
             tuple(rules[number] for number in sorted(members)),
             len(members) > 1 or any(rules[one].instant or one in reads[one] for one in members),
         )
-        for members in _components(reads)
+        for members in components(reads)
     ]
 
 
@@ -267,39 +273,18 @@ def matches(value: str, operator: str, wanted: str) -> bool:
             return re.fullmatch(wanted, value) is None
 
 
-def _components(reads: Sequence[set[int]]) -> list[list[int]]:
-    """Strongly connected components, those that are read first (Tarjan 1972, without recursion)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    found: list[list[int]] = []
-    for root in range(len(reads)):
-        if root in index:
-            continue
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        work = [(root, iter(sorted(reads[root])))]
-        while work:
-            node, rest = work[-1]
-            for source in rest:
-                if source not in index:
-                    index[source] = low[source] = len(index)
-                    stack.append(source)
-                    work.append((source, iter(sorted(reads[source]))))
-                    break
-                if source in low:
-                    low[node] = min(low[node], index[source])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    members = stack[stack.index(node) :]
-                    del stack[stack.index(node) :]
-                    for member in members:
-                        del low[member]
-                    found.append(members)
-    return found
+def components(edges: Sequence[Set[int]]) -> list[set[int]]:
+    """Strongly connected components of a graph, each after all that it leads to."""
+    rows = [node for node, targets in enumerate(edges) for _ in targets]
+    columns = [target for targets in edges for target in targets]
+    graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(edges), len(edges)))
+    count, of = connected_components(graph, connection="strong")
+    found: list[set[int]] = [set() for _ in range(count)]
+    below: dict[int, set[int]] = {number: set() for number in range(count)}
+    for node, number in enumerate(of.tolist()):
+        found[number].add(node)
+        below[number] |= {int(of[target]) for target in edges[node]} - {number}
+    return [found[number] for number in TopologicalSorter(below).static_order()]
 
 
 def milliseconds(duration: str) -> int:

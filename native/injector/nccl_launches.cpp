@@ -1,0 +1,48 @@
+#include "nccl_launches.hpp"
+
+#include "../nccl/page.hpp"
+#include "wire.hpp"
+
+namespace argus {
+namespace {
+
+static_assert(page::kCommunicators <= 1U << (31 - wire::kLaunchedSlot));
+
+std::uint32_t word_of(const nccl::Launch& launch) noexcept {
+  const bool one = launch.told && launch.operations == 1 && launch.sequence;
+  const std::uint32_t low = one ? launch.sequence - 1 : launch.told ? launch.operations : 0;
+  return wire::kLaunchedByNccl | launch.slot << wire::kLaunchedSlot |
+         (launch.generation & 0x1FFU) << wire::kLaunchedGeneration | (one ? wire::kLaunchedOne : 0) |
+         (low & (wire::kLaunchedOne - 1));
+}
+
+}  // namespace
+
+void NcclLaunches::called(std::uint32_t correlation, std::uint32_t thread, std::uint64_t begin_ns,
+                          std::uint64_t end_ns) noexcept {
+  const std::uint32_t newest = last_before(begin_ns) + kAhead;
+  std::uint32_t word = 0;
+  for (std::uint32_t back = 0; back < nccl::LaunchRing::kSlots && newest - back != 0; ++back) {
+    nccl::Launch launch;
+    if (!ring_.read(newest - back, launch)) continue;  // not begun, or being written
+    if (launch.begin_ns + kHeldUpNs < begin_ns) break;
+    if ((launch.thread != thread && launch.system_thread != thread) || launch.begin_ns > end_ns) continue;
+    if (launch.end_ns && launch.end_ns < begin_ns) break;  // those of the thread before it ended sooner
+    if (word) return;
+    word = word_of(launch);
+  }
+  if (word) known_[correlation % kPlaces] = {correlation, word};
+}
+
+std::uint32_t NcclLaunches::last_before(std::uint64_t ns) const noexcept {
+  const std::uint32_t last = ring_.last();
+  std::uint32_t back = 0;  // so many from the last: begins later
+  for (std::uint32_t step = nccl::LaunchRing::kSlots / 2; step > 0; step /= 2) {
+    nccl::Launch launch;
+    const std::uint32_t number = last - (back + step - 1);
+    if (number <= last && ring_.read(number, launch) && launch.begin_ns > ns) back += step;
+  }
+  return last - back;
+}
+
+}  // namespace argus

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "../nccl/launches.hpp"
+
+namespace argus {
+
+/// Joins kernels with NCCL's communicators: libargus_nccl knows for which one a thread calls the driver, and when;
+/// CUPTI's record of the call has thread, time and the correlation id that the kernel's record has too. Worker only.
+///
+/// A call belongs to a launch of its thread that it overlaps in time, if that is the only one: where the clocks do not
+/// agree it would touch two, and a kernel without a communicator is better than one with another's. The kernels of a
+/// graph have the id of the graph's launch, which is within no launch of NCCL's.
+class NcclLaunches {
+ public:
+  explicit NcclLaunches(const nccl::LaunchRing& ring) : ring_(ring), known_(kPlaces) {}
+
+  /// A call of cuLaunchKernelEx. `thread`: as CUPTI numbers it, by pthread_self or by the system. Unix ns.
+  void called(std::uint32_t correlation, std::uint32_t thread, std::uint64_t begin_ns, std::uint64_t end_ns) noexcept;
+
+  /// The word of a kernel for the wire (argus_core.wire.launched_by); 0: its call is not known, or not NCCL's.
+  std::uint32_t of(std::uint32_t correlation) const noexcept {
+    const Known& at = known_[correlation % kPlaces];
+    return at.correlation == correlation ? at.word : 0;
+  }
+
+ private:
+  static constexpr std::size_t kPlaces = 1 << 16;  ///< calls remembered: more than are ever in flight
+  /// Launches that began after a call and are looked at, as those of threads that launch at once are not in order.
+  static constexpr std::uint32_t kAhead = 16;
+  /// A thread may be held up between the begin of its launch and the call while others go on: a choice, ten turns of
+  /// Linux's scheduler. At 1,000 launches a second 100 of them are looked at, where a thread has none.
+  static constexpr std::uint64_t kHeldUpNs = 100'000'000;
+
+  struct Known {
+    std::uint32_t correlation = 0;
+    std::uint32_t word = 0;
+  };
+
+  /// Number of the last launch that began at or before a time, give or take some.
+  std::uint32_t last_before(std::uint64_t ns) const noexcept;
+
+  const nccl::LaunchRing& ring_;
+  std::vector<Known> known_;
+};
+
+}  // namespace argus

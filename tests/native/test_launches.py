@@ -1,0 +1,160 @@
+"""Kernels of NCCL and the communicators that launched them: both libraries in one process.
+
+The fake NCCL calls the driver as the real one does, the fake CUPTI writes records of calls and kernels. A
+kernel's duration says what is true of it (native/nccl/testing/launch_app.cpp).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argus_core import wire
+from argus_core.kernel_records import KernelArray
+from native.app import command_environment
+from native.builds import Build
+from native.listener import Listener
+from native.nccl_host import NCCL
+
+ONE, SEVERAL, NUMBERLESS, UNTOLD, NOBODYS = 1, 2, 3, 4, 9
+TWO = ("cuda", "comm:0x10:0:2", "comm:0x20:1:4")
+
+
+def launch(
+    build: Build, socket: Path, *actions: str, version: int = 5, **variables: str | int
+) -> dict[str, Any]:
+    """Run to the end; its report."""
+    environment = command_environment(
+        build, socket, **({"ARGUS_NCCL": 1, "FAKE_NCCL_VERSION": NCCL[version]} | variables)
+    )
+    command = [str(build.launch_app), str(version), str(build.nccl), *actions]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"status {done.returncode}\n{done.stderr}"
+    report: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return report
+
+
+def heard(listener: Listener) -> KernelArray:
+    (connection,) = listener.wait_ended()
+    return connection.kernels
+
+
+def truth(kernels: KernelArray) -> Iterator[tuple[int, int, int, int]]:
+    """Kind, communicator, sequence, and the word of each kernel."""
+    for duration, word in zip(kernels["duration_ns"].tolist(), kernels["kilobytes"].tolist(), strict=True):
+        yield duration // 10**8, duration // 10**6 % 100, duration % 10**6, word
+
+
+def check(kernels: KernelArray) -> Counter[int]:
+    """Each kernel says what is so, and no more; how many there are of each kind."""
+    kinds: Counter[int] = Counter()
+    for kind, communicator, sequence, word in truth(kernels):
+        kinds[kind] += 1
+        expected = {
+            ONE: wire.launched_by(communicator, 1, sequence=sequence),
+            SEVERAL: wire.launched_by(communicator, 1, operations=3),
+            NUMBERLESS: wire.launched_by(communicator, 1, operations=1),
+            UNTOLD: wire.launched_by(communicator, 1),
+            NOBODYS: 0,
+        }
+        assert word == expected[kind], (kind, communicator, sequence, hex(word))
+    return kinds
+
+
+@pytest.mark.parametrize("version", [5, 6, 7])
+@pytest.mark.parametrize("threads", ["pthread", "system"])
+def test_a_kernel_carries_its_communicator_and_number(
+    injector: Build, socket: Path, listener: Listener, version: int, threads: str
+) -> None:
+    """One collective: its number too; several, or sends: how many. A kernel of compiled code: nothing.
+
+    All on one stream, as collectives that nobody overlaps; by either number of a thread that CUPTI has.
+    """
+    launch(
+        injector,
+        socket,
+        *(*TWO, "ready", "shared", "train:20"),
+        version=version,
+        FAKE_CUPTI_THREADS=threads,
+    )
+    assert check(heard(listener)) == {ONE: 40, SEVERAL: 40, NUMBERLESS: 40, NOBODYS: 40}
+
+
+def test_launches_of_many_threads_at_once_are_told_apart(
+    injector: Build, socket: Path, listener: Listener
+) -> None:
+    communicators = tuple(f"comm:{0x10 + number}:0:2" for number in range(8))
+    launch(injector, socket, "cuda", *communicators, "ready", "threads:50")
+    assert check(heard(listener)) == dict.fromkeys((ONE, SEVERAL, NUMBERLESS, NOBODYS), 400)
+
+
+def test_a_call_that_is_recorded_after_its_kernel_is_waited_for(
+    injector: Build, socket: Path, listener: Listener
+) -> None:
+    launch(injector, socket, *TWO, "ready", "late", "train:20")
+    assert check(heard(listener)) == dict.fromkeys((ONE, SEVERAL, NUMBERLESS, NOBODYS), 40)
+
+
+def test_what_nobody_tells_for_certain_is_left_out(injector: Build, socket: Path, listener: Listener) -> None:
+    """Replays of graphs, kernels that NCCL does not tell of, contents told elsewhere or of another one."""
+    launch(injector, socket, *TWO, "ready", "train:1", "graph", "stray", "elsewhere", "other", "train:1")
+    kinds = check(heard(listener))
+    assert kinds == {ONE: 4, SEVERAL: 4, NUMBERLESS: 4, UNTOLD: 2, NOBODYS: 4 + 3}
+
+
+def test_the_memory_of_launches_may_be_gone_through(plain: Build, socket: Path, listener: Listener) -> None:
+    """40,000 launches: the oldest are overwritten; what is known is right, and of most it is known."""
+    launch(plain, socket, "cuda", "comm:0x10:0:2", "ready", "train:13500", ARGUS_CUPTI_BUFFERS=256)
+    wrong = sum(
+        word not in (0, wire.launched_by(0, 1, sequence=sequence))
+        for kind, _, sequence, word in truth(heard(listener))
+        if kind == ONE
+    )
+    assert not wrong
+
+
+@pytest.mark.parametrize("sampling", ["sampled", "1"])
+def test_launch_times_are_recorded_beside(
+    plain: Build, socket: Path, listener: Listener, sampling: str
+) -> None:
+    """In a window all calls are recorded, NCCL's always; a kernel has its communicator either way."""
+    launch(plain, socket, *TWO, "ready", "train:20", ARGUS_ISSUE_LATENCY=sampling)
+    kernels = heard(listener)
+    assert check(kernels) == dict.fromkeys((ONE, SEVERAL, NUMBERLESS, NOBODYS), 40)
+    if sampling == "1":
+        assert set(kernels["issue_ns"].tolist()) == {8000}
+
+
+@pytest.mark.parametrize(
+    ("variables", "version"),
+    [({"ARGUS_NCCL": 0}, 5), ({"ARGUS_DISABLE_KERNELS": 1}, 5), ({"CUDA_INJECTION64_PATH": ""}, 5), ({}, 4)],
+    ids=["no plugin", "no kernels", "no injector", "NCCL 2.27"],
+)
+def test_one_library_without_the_other_is_as_before(
+    plain: Build, socket: Path, listener: Listener, variables: dict[str, str | int], version: int
+) -> None:
+    """Kernels without a communicator, and no records of calls; or none at all."""
+    done = launch(plain, socket, *TWO, "train:20", version=version, **variables)
+    assert done["kernels"] == 160
+    if variables in ({"ARGUS_NCCL": 0}, {}):
+        assert set(heard(listener)["kilobytes"].tolist()) == {0}
+
+
+def test_a_forked_child_says_nothing(injector: Build, socket: Path, listener: Listener) -> None:
+    done = launch(injector, socket, *TWO, "ready", "train:2", "fork", "train:2")
+    assert done["child_status"] == 0
+    assert check(heard(listener)) == dict.fromkeys((ONE, SEVERAL, NUMBERLESS, NOBODYS), 8)
+
+
+def test_calls_are_recorded_while_the_plugin_watches(plain: Build, socket: Path, listener: Listener) -> None:
+    """So the plugin's switch, by which its cost is measured, has what CUPTI does for it too."""
+    actions = ("ready", "train:5", "watch:0", "quiet", "graph", "stray", "watch:1", "ready", "train:5")
+    launch(plain, socket, *TWO, *actions)
+    kinds = check(heard(listener))
+    assert kinds == {ONE: 20, SEVERAL: 20, NUMBERLESS: 20, NOBODYS: 23}
