@@ -321,9 +321,11 @@ void Observer::show(Operation& operation, std::uint32_t oldest, std::uint64_t no
   if (!state) return;
   add_alone(to.oldest[state - kFirstState], std::uint8_t{1});
   const std::size_t receives = state - kFirstState >= kSendStates;
-  store(to.oldest_function[receives], static_cast<std::uint8_t>(load(operation.function)));
-  store(to.oldest_entered_ns[receives], load(operation.entered_ns));
   store(to.oldest_moved_ns[receives], now);
+  const std::uint64_t entered = load(operation.entered_ns);
+  if (load(to.oldest_entered_ns[receives]) == entered) return;
+  store(to.oldest_entered_ns[receives], entered);
+  store(to.oldest_function[receives], static_cast<std::uint8_t>(load(operation.function)));
 }
 
 void Observer::stop(const void* handle) noexcept {
