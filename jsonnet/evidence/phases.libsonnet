@@ -99,8 +99,9 @@ function(c, l) {
 
   // Every rank of a phase, over the last scrape interval alone. Not of collectives, whose waits come and go.
   fast(matcher):
-    // The last two samples, also while the next one is being scraped: a second less, and a target in fifteen never has two.
-    local lately(metric) = 'rate(%s[%s])' % [l.raw(metric, [matcher, 'kind!="comm"']), duration.of(2 * c.scrapeInterval + c.rangeEpsilon)];
+    // Two samples, whenever a target is scraped: a second less, and one target in fifteen never has two; a second more, and one
+    // has three, so that a single pause is in two evaluations in a row.
+    local lately(metric) = 'rate(%s[%s])' % [l.raw(metric, [matcher, 'kind!="comm"']), duration.of(2 * c.scrapeInterval)];
     [
       {
         about:: "Ratio of the last scrape interval's mean to the median, where it is far above it.",

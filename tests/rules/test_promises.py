@@ -64,6 +64,7 @@ JOBS = [
     Job("scraped-twice", slow=slower(2, 1.5, ONSET_S), instances=("host:9877", "host-b:9877")),
     Job("half-a-minute", slow=slower(2, 1.5, ONSET_S), scrape_s=30),
     *(Job(f"at-{at}", slow=slower(2, 1.6, ONSET_S), first_s=at + 0.5, lasting_s=1260) for at in range(15)),
+    *(Job(f"pause-{at}", slow=paused(2, 5.0, ONSET_S), first_s=at + 0.5, lasting_s=1260) for at in range(15)),
     Job(
         "network",
         slow=several(
@@ -155,7 +156,10 @@ def test_a_set_of_too_many_names_nobody(told: list[Told]) -> None:
     assert {one.rank + one.set for one in of(told, "large-set")} <= {""}
 
 
-@pytest.mark.parametrize("job", ["uneven-step", "first-step", "checkpoint", "left"])
+@pytest.mark.parametrize(
+    "job",
+    ["uneven-step", "first-step", "checkpoint", "left", *(f"pause-{at}" for at in range(15))],
+)
 def test_what_happens_once_names_nobody(job: str, told: list[Told]) -> None:
     assert of(told, job) == []
 
