@@ -161,6 +161,21 @@ STEPS: Final = (
         },
     ),
     Step(
+        "anatomy",
+        "bench.gpu_day.anatomy",
+        "computing, exposed communication, copies and idling of a phase on the GPU add up to its span, and "
+        "computing is what torch.profiler's timeline of the same training has",
+        "the four parts add up to the span within 1 %; computing within 2 % of the timeline; boundaries lie "
+        "at most 30 us inside a kernel",
+        {
+            "marks_missing": _NONE,
+            "spans_divided": Limit(">=", 1),
+            "parts_over_span_off": Limit("<=", 0.01),
+            "compute_off": Limit("<=", 0.05),
+            "boundaries_inside_us_p99": Limit("<=", 30.0, on_stand_ins=False),
+        },
+    ),
+    Step(
         "clock",
         "bench.gpu_day.clock",
         "how far CUDA events and CUPTI's record of a marker behind each are apart, and how they drift",
@@ -192,6 +207,28 @@ STEPS: Final = (
             "launches_behind_a_kernel_missing": _NONE,
             "latency_behind_ms_p50": Limit("<=", 22.0, on_stand_ins=False),
             "dropped": _NONE,
+        },
+    ),
+    Step(
+        "nccl",
+        "bench.gpu_day.nccl",
+        "NCCL's profiler plugin reports each operation of two processes on one GPU, with another plugin "
+        "behind it; each kernel is launched just before its group of events, on the same thread, and carries "
+        "its communicator (the first may not)",
+        "NCCL asks for version 5 (2.27: 4, 2.29 and 2.30: 6); counts equal; all over the network; 20 to "
+        "50 ns a callback",
+        {
+            "collectives_missing": _NONE,
+            "steps_of_the_network": Limit(">=", 1),
+            "former_missing": _NONE,
+            "dropped": _NONE,
+            "launches_out_of_order": _NONE,
+            "events": Limit(">=", 100),
+            "kernels": Limit(">=", 50),
+            "kernels_with_communicator_ratio": Limit(">=", 0.9),
+            "step_ns_p99": Limit("<=", 50.0, on_stand_ins=False),
+            "allocations": _NONE,
+            "locks": _NONE,
         },
     ),
     Step(
@@ -293,43 +330,6 @@ STEPS: Final = (
             "nccl_series": Limit(">=", 1, on_stand_ins=False),
         },
         options={"step_ms": 100, "mode": "eager", "rounds": 1, "blocks": 80, "steps": 5, "ranks": 2},
-    ),
-    Step(
-        "anatomy",
-        "bench.gpu_day.anatomy",
-        "computing, exposed communication, copies and idling of a phase on the GPU add up to its span, and "
-        "computing is what torch.profiler's timeline of the same training has",
-        "the four parts add up to the span within 1 %; computing within 2 % of the timeline; boundaries lie "
-        "at most 30 us inside a kernel",
-        {
-            "marks_missing": _NONE,
-            "spans_divided": Limit(">=", 1),
-            "parts_over_span_off": Limit("<=", 0.01),
-            "compute_off": Limit("<=", 0.05),
-            "boundaries_inside_us_p99": Limit("<=", 30.0, on_stand_ins=False),
-        },
-    ),
-    Step(
-        "nccl",
-        "bench.gpu_day.nccl",
-        "NCCL's profiler plugin reports each operation of two processes on one GPU, with another plugin "
-        "behind it; each kernel is launched just before its group of events, on the same thread, and carries "
-        "its communicator (the first may not)",
-        "NCCL asks for version 5 (2.27: 4, 2.29 and 2.30: 6); counts equal; all over the network; 20 to "
-        "50 ns a callback",
-        {
-            "collectives_missing": _NONE,
-            "steps_of_the_network": Limit(">=", 1),
-            "former_missing": _NONE,
-            "dropped": _NONE,
-            "launches_out_of_order": _NONE,
-            "events": Limit(">=", 100),
-            "kernels": Limit(">=", 50),
-            "kernels_with_communicator_ratio": Limit(">=", 0.9),
-            "step_ns_p99": Limit("<=", 50.0, on_stand_ins=False),
-            "allocations": _NONE,
-            "locks": _NONE,
-        },
     ),
     # What longer steps add to the matrix: less, as the cost is one a kernel and a phase.
     _overhead(200, "compile", rounds=1, blocks=60, steps=5),
