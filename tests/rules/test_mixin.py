@@ -213,7 +213,8 @@ def test_no_range_ends_on_a_sample(profile: str) -> None:
     """Prometheus 3 and VictoriaMetrics have ranges that are open on the left, Prometheus 2 closed ones.
 
     They agree where a range is a window of whole scrapes, and an epsilon less or more; a subquery in finer
-    steps than a scrape is short by half such a step.
+    steps than a scrape is short by half such a step. What is told at once wants two samples of every target,
+    so it takes the chance that one is scraped in the very millisecond.
     """
     scrape, epsilon = CADENCE[profile]
     found = 0
@@ -224,8 +225,10 @@ def test_no_range_ends_on_a_sample(profile: str) -> None:
             short = epsilon
             if step and seconds_of(step) < scrape:
                 grid, short = seconds_of(step), seconds_of(step) / 2
-            scrapes = round(seconds_of(window) / grid)
             name = rule.get("record", rule.get("alert"))
+            if name == "rank:argus_phase_fast:ratio":
+                short = 0.0
+            scrapes = round(seconds_of(window) / grid)
             assert abs(seconds_of(window) - scrapes * grid) == pytest.approx(short) and scrapes >= 1, (
                 f"[{window}:{step}] of {name} is not whole steps of {grid:g} s, {short:g} s less or more"
             )
