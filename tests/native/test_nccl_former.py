@@ -59,6 +59,14 @@ def alone(
     return seen
 
 
+def test_it_sees_all_while_ours_does_not_watch(plain: Build, tmp_path: Path) -> None:
+    seen, with_ours = behind(
+        plain, tmp_path, 5, 5, "init:2", "watch:0", "train:2:2", "finalize", mask=ALL_OF_V5
+    )
+    assert with_ours == alone(plain, tmp_path, 5, 5, "init:2", "train:2:2", "finalize")
+    assert seen.report["mask"] == ALL_OF_V5
+
+
 @pytest.mark.parametrize("mask", [0x2, 0x6, 0x16, 0x816, ALL_OF_V5], ids=hex)
 @pytest.mark.parametrize("version", FORMER_VERSIONS)
 def test_a_plugin_of_the_hosts_version_sees_all_that_it_sees_alone(

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import promql_parser
 
-from argus_simulator.fast_play.rules import components
+from argus_simulator.fast_play.rules import components, inner
 from tools.generate_rules import annotated
 from tools.lint.sources import ROOT, Rule
 
@@ -103,22 +103,9 @@ def _selectors(node: Any) -> Iterator[Selector]:
             ]
             for name in [node.name] if node.name else named:
                 yield Selector(name, alternatives)
-        case promql_parser.MatrixSelector():
-            yield from _selectors(node.vector_selector)
-        case promql_parser.BinaryExpr():
-            yield from _selectors(node.lhs)
-            yield from _selectors(node.rhs)
-        case promql_parser.Call():
-            for argument in node.args:
-                yield from _selectors(argument)
-        case promql_parser.NumberLiteral() | promql_parser.StringLiteral():
-            return
-        case promql_parser.AggregateExpr():
-            yield from _selectors(node.expr)
-            if node.param is not None:
-                yield from _selectors(node.param)
-        case _:  # parentheses, a sign, a subquery
-            yield from _selectors(node.expr)
+        case _:
+            for child in inner(node):
+                yield from _selectors(child)
 
 
 _OPERATORS: Final = {

@@ -216,28 +216,32 @@ def _rule(group: Group, content: dict[str, Any]) -> Rule:
 def _selectors(node: Any) -> Iterator[tuple[Selector, bool]]:
     """Each selector, and whether it is pinned to a time (`@`)."""
     match node:
-        case promql_parser.MatrixSelector():
-            yield from _selectors(node.vector_selector)
         case promql_parser.VectorSelector():
             yield _selector(node), node.at is not None
-        case promql_parser.BinaryExpr():
-            yield from _selectors(node.lhs)
-            yield from _selectors(node.rhs)
-        case promql_parser.Call():
-            for argument in node.args:
-                yield from _selectors(argument)
         case promql_parser.SubqueryExpr():
             later = _is_ahead(node)
             for selector, at in _selectors(node.expr):
                 yield Selector(selector.matchers, selector.ahead or later), at or node.at is not None
-        case promql_parser.AggregateExpr():
-            yield from _selectors(node.expr)
-            if node.param is not None:
-                yield from _selectors(node.param)
-        case promql_parser.NumberLiteral() | promql_parser.StringLiteral():
-            return
         case _:
-            yield from _selectors(node.expr)
+            for child in inner(node):
+                yield from _selectors(child)
+
+
+def inner(node: Any) -> list[Any]:
+    """The expressions that a node of promql_parser is made of; of a vector selector or a literal none."""
+    match node:
+        case promql_parser.VectorSelector() | promql_parser.NumberLiteral() | promql_parser.StringLiteral():
+            return []
+        case promql_parser.MatrixSelector():
+            return [node.vector_selector]
+        case promql_parser.BinaryExpr():
+            return [node.lhs, node.rhs]
+        case promql_parser.Call():
+            return list(node.args)
+        case promql_parser.AggregateExpr():
+            return [node.expr] if node.param is None else [node.expr, node.param]
+        case _:  # parentheses, a sign, a subquery
+            return [node.expr]
 
 
 def _selector(node: Any) -> Selector:
