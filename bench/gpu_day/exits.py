@@ -16,7 +16,7 @@ from bench.gpu_day.step import Day
 
 EXPECTED = {"return": 0, "exit7": 7, "raise": 1, "terminate": -signal.SIGTERM, "abrupt": 5, "busy": 0}
 _JOBS, _DRY_JOBS = 100, 6
-_AT_ONCE = 4
+_AT_ONCE = 8
 
 
 def run(day: Day) -> dict[str, Any]:

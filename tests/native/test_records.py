@@ -142,7 +142,8 @@ def test_launches_are_sampled_by_the_clock(
     from_begin, from_end = (int(np.searchsorted(launched, edge)) for edge in (begin, end))
     assert from_begin - batch <= first < from_begin + 1500, "it opens at its time, at most 0.75 s late"
     assert from_end - batch <= last + 1 < from_end + 1500, "and so it closes"
-    assert done["launches"] == np.count_nonzero(known)
+    # A kernel whose launch comes in a later buffer than it is not waited for once the window has closed.
+    assert 0 <= done["launches"] - np.count_nonzero(known) <= batch
 
 
 def test_a_launch_may_come_after_its_kernel(plain: Build, socket: Path, listener: Listener) -> None:
