@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.gpu_day.machine import REPOSITORY, commit, machine
 from bench.gpu_day.result import STATUS, WORST_FIRST
 from bench.gpu_day.runner import Runner
+from bench.gpu_day.step import TURNS_S
 from bench.gpu_day.steps import STEPS
 
 
@@ -30,6 +31,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="run all steps in order")
     parser.add_argument("--again", action="store_true", help="with --all: also those that have an outcome")
     parser.add_argument("--dry-run", action="store_true", help="with stand-ins, on the CPU")
+    parser.add_argument(
+        "--turns-s",
+        type=float,
+        default=TURNS_S,
+        metavar="SECONDS",
+        help="what turns of a step on overhead may take: less gives fewer blocks and wider intervals "
+        "(default: %(default)g)",
+    )
     parser.add_argument("--folder", type=Path, default=REPOSITORY / "gpu-day", help="default: %(default)s")
     options = parser.parse_args(argv)
     if options.list:
@@ -46,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         chosen = list(STEPS)
     else:
         parser.error("name a step, or --all, --dry-run or --list")
-    runner = Runner(options.folder, machine(), commit(), dry=options.dry_run)
+    runner = Runner(options.folder, machine(), commit(), dry=options.dry_run, turns_s=options.turns_s)
     results = [runner.run(chosen[0])] if options.step else runner.run_all(chosen, again=options.again)
     outcomes = {result.outcome for result in results}
     worst = next(outcome for outcome in WORST_FIRST if outcome in outcomes)

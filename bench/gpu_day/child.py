@@ -26,13 +26,14 @@ class Request:
     dry: bool
     folder: Path
     answer: Path
+    turns_s: float
 
 
 def main() -> int:
     request: Request = pickle.loads(Path(sys.argv[1]).read_bytes())
     answer: dict[str, Any] = {"measured": {}, "not_run": None}
     with tempfile.TemporaryDirectory(prefix="gpu-day-") as work:
-        day = Day(request.step, request.dry, request.folder, Path(work))
+        day = Day(request.step, request.dry, request.folder, Path(work), turns_s=request.turns_s)
         try:
             if request.dry:
                 from bench.gpu_day.stand_ins import libraries

@@ -17,5 +17,10 @@ def run(day: Day) -> dict[str, Any]:
             seen = run_program(day, "before", CUDA_INJECTION64_PATH="", ARGUS_KERNELS_FALLBACK="1")
             day.reach(f"without the library: {len(seen.collector.with_kernels())} connections with kernels")
         raise NotRun("cupti-python is not installed (pip install cupti-python, of this CUDA's version)")
-    seen = run_program(day, "before", "window", CUDA_INJECTION64_PATH="", ARGUS_KERNELS_FALLBACK="1")
-    return compared(seen.durations_us("before"), seen.told["profiler"])
+    seen = run_program(day, "until_loaded", "before", "window", CUDA_INJECTION64_PATH="", ARGUS_KERNELS_FALLBACK="1")
+    begin, end = seen.told["stretches"]["before"]
+    starts = seen.kernels("before")["start_ns"]
+    edges = {}
+    if len(starts):
+        edges = {"first_ms": (int(starts[0]) - begin) / 1e6, "last_ms": (end - int(starts[-1])) / 1e6}
+    return compared(seen.durations_us("before"), seen.told["profiler"]) | edges

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any, Final
 
 from argus_exporter.ranks.process_state import is_stopped
 from bench.gpu_day.collector import Collector
 from bench.gpu_day.hang import hanging, last_of
 from bench.gpu_day.step import Day
+from bench.gpu_day.two_ranks import STEPS
 
+_SETTLED_S: Final = 3.0
 _PATIENCE_S: Final = 40.0
 """An iteration of milliseconds is overdue after 3 s, and looked at about once a second."""
 
@@ -18,10 +21,7 @@ _PATIENCE_S: Final = 40.0
 def run(day: Day) -> dict[str, Any]:
     how = str(day.step.options["how"])
     with hanging(day, how) as (collector, ranks):
-        # By then the pages have all of the training: what C++ calls is counted with a delay.
-        if not collector.wait(lambda: all(_is_told(collector, rank) for rank in range(2)), _PATIENCE_S):
-            raise RuntimeError("the pages do not tell the last collective of the training")
-        before = [_number(collector, rank) for rank in range(2)]
+        before = _settled(collector)
         (day.work / "call").touch()
         if how == "inside":
             if not collector.wait(lambda: _is_told(collector, 1, before[1] + 1), _PATIENCE_S):
@@ -42,6 +42,27 @@ def run(day: Day) -> dict[str, Any]:
             "stopped": sum(is_stopped(one.pid) for one in ranks),
             "ended": sum(one.poll() is not None for one in ranks),
         }
+
+
+def _settled(collector: Collector) -> list[int]:
+    """The last collectives of the training: what C++ calls is counted with a delay.
+
+    Raises:
+        RuntimeError: the pages go on counting, or do not have them all.
+    """
+    numbers: list[int] = []
+    since = time.monotonic()
+
+    def settled() -> bool:
+        nonlocal numbers, since
+        now = [_number(collector, rank) for rank in range(2)]
+        if now != numbers:
+            numbers, since = now, time.monotonic()
+        return min(now) >= 2 * STEPS and time.monotonic() - since > _SETTLED_S
+
+    if not collector.wait(settled, _PATIENCE_S):
+        raise RuntimeError(f"the pages do not have all collectives of the training: {numbers}")
+    return numbers
 
 
 def _is_told(collector: Collector, rank: int, least: int = 0) -> bool:

@@ -37,7 +37,11 @@ def _case(day: Day, name: str, rank: int | None) -> dict[str, Any]:
     folder = day.work / name
     folder.mkdir()
     # As torchrun has it: what finds a rank in its environment looks for where the ranks meet, too.
-    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if rank is not None else {}
+    # Lightning asks MPI where torchrun's own mark is missing, and MPI ends a process that it cannot serve.
+    meet = {}
+    if rank is not None:
+        meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "gpu-day"}
+        meet |= {"GROUP_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     with collecting(folder) as collector:
         status, _, said = finish(start(attached(day, collector.path, rank, **meet), "-m", _MODULE, name))
         collector.wait_ended()

@@ -38,8 +38,6 @@ from bench.overhead import Interval, Training, in_turns, serving
 GOAL_PERCENT = 0.3
 """What is aimed at; the gate is 1 %."""
 _SCRAPE_S = 5.0
-_TURNS_S = 270.0
-"""What turns may take of the eight minutes of a step: starting the processes takes the rest."""
 Answers = Mapping[str, Sequence[Mapping[str, Any]]]
 Environments = Sequence[dict[str, str]]
 """Of the processes that train together, one a rank."""
@@ -66,7 +64,7 @@ def run(day: Day) -> dict[str, Any]:
     with serving("false") as quiet, serving("true") as watching:
         chosen = channels(day, base, quiet, watching)
         wanted = 8 if day.dry else options["blocks"]
-        blocks = blocks_within(_TURNS_S, wanted, len(chosen) * rounds * steps * fitted["step_s"])
+        blocks = blocks_within(day.turns_s, wanted, len(chosen) * rounds * steps * fitted["step_s"])
         stacks = Watch(watching.with_name("log"))
         for number in range(rounds):
             trainings = {

@@ -154,6 +154,14 @@ class Program:
         # As a base of its own for each iteration has it: float32 ms from one mark to the next.
         self.told["next_event_ms"] = [a.elapsed_time(b) for a, b in itertools.pairwise(events)]
 
+    def until_loaded(self) -> None:
+        """Train until cupti-python is here, which its channel loads when it has seen a training."""
+        limit = time.monotonic() + 30.0
+        while "cupti.cupti" not in sys.modules and time.monotonic() < limit:
+            self.steps(1)
+            self.on.synchronize()
+        time.sleep(2.0)  # it begins at once then, and nothing tells when
+
     def load(self) -> None:
         """A window of kernels for L3: as many steps as eight ranks are resampled from."""
         self.told["load_steps"] = count = 100 if self.on.torch_device == "cuda" else 10

@@ -20,7 +20,7 @@ from typing import Any
 from bench.gpu_day.child import Request
 from bench.gpu_day.machine import REPOSITORY
 from bench.gpu_day.result import Machine, Outcome, Result, decide, read
-from bench.gpu_day.step import LONGEST_S, Step
+from bench.gpu_day.step import LONGEST_S, TURNS_S, Step
 
 DRY = "dry run"
 
@@ -37,6 +37,7 @@ class Runner:
     machine: Machine
     commit: str
     dry: bool = False
+    turns_s: float = TURNS_S
     say: Callable[[str], None] = print
 
     def run(self, step: Step) -> Result:
@@ -107,7 +108,8 @@ class Runner:
         """What the step measured, and why it failed; both may be empty."""
         nothing: dict[str, Any] = {"measured": {}, "not_run": None}
         with tempfile.TemporaryDirectory(prefix="gpu-day-") as private, log.open("w") as output:
-            request = Request(step, self.dry, folder.absolute(), Path(private) / "answer.json")
+            answer = Path(private) / "answer.json"
+            request = Request(step, self.dry, folder.absolute(), answer, self.turns_s)
             asked = Path(private) / "request"
             asked.write_bytes(pickle.dumps(request))
             child = subprocess.Popen(

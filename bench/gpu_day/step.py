@@ -11,6 +11,8 @@ from bench.gpu_day.result import Limit
 
 LONGEST_S: Final = 480.0
 """No step may take longer: a machine that is lent ends a command after ten minutes."""
+TURNS_S: Final = 270.0
+"""Of a step on overhead, where nothing else is asked for."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Day:
         folder: where results go; fixtures lie in its folder `fixtures`.
         work: an empty folder of the step's own, which goes away with it.
         stand_ins: folder of the fake libcuda and libcupti; only in a dry run.
+        turns_s: what turns of a step on overhead may take; starting its processes takes longer.
     """
 
     step: Step
@@ -50,6 +53,7 @@ class Day:
     folder: Path
     work: Path
     stand_ins: Path | None = None
+    turns_s: float = TURNS_S
     reached: list[str] = field(default_factory=list)
 
     def reach(self, what: str) -> None:

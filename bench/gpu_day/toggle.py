@@ -23,7 +23,7 @@ from argus_core.injection import PROFILER
 from argus_training.injector import library_path
 from bench.gpu_day.device import device
 from bench.gpu_day.observe import attached, finish, start
-from bench.gpu_day.overhead import met, needs_py_spy, of_rank, summary
+from bench.gpu_day.overhead import blocks_within, met, needs_py_spy, of_rank, summary
 from bench.gpu_day.step import Day
 from bench.overhead import serving
 from bench.overhead_worker import collectives
@@ -37,8 +37,12 @@ _SAMPLER_S = 30.0
 
 def run(day: Day) -> dict[str, Any]:
     needs_py_spy()
-    blocks, steps = (3, 2) if day.dry else (day.step.options["blocks"], _STEPS)
     alone = day.step.options["ranks"] == 1
+    blocks, steps = 3, 2
+    if not day.dry:
+        steps_a_block = (4 if alone else 5) * (_STEPS + 1)
+        wanted, of_block_s = day.step.options["blocks"], steps_a_block * day.step.options["step_ms"] / 1e3
+        blocks, steps = blocks_within(day.turns_s, wanted, of_block_s), _STEPS
     base = [of_rank(day, rank) for rank in range(day.step.options["ranks"])]
     with serving("true") as socket:
         trained = []
