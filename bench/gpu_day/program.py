@@ -35,6 +35,8 @@ COPIES, SETS, MEBIBYTES = 10, 5, 1
 VOIDS, VOID_S = 5, 0.05
 SPIN_MS = 20.0
 MARKS, MARKS_APART_S = 200, 0.05
+COMPETING = "GPU_DAY_COMPETING"
+"""Set: another stream competes for the GPU while the part `load` lasts."""
 
 
 def settle(control: KernelsControl, limit_s: float = 30.0) -> None:
@@ -165,7 +167,18 @@ class Program:
     def load(self) -> None:
         """A window of kernels for L3: as many steps as eight ranks are resampled from."""
         self.told["load_steps"] = count = 100 if self.on.torch_device == "cuda" else 10
+        if COMPETING in os.environ:
+            self._compete()
         self.steps(count)
+
+    def _compete(self) -> None:
+        """Products of matrices on another stream, for a second and a half."""
+        large = torch.randn(8192, 8192, device=self.on.torch_device, dtype=torch.bfloat16)
+        torch.mm(large, large)
+        self.on.synchronize()
+        with self.on.stream():
+            for _ in range(1000):
+                torch.mm(large, large)
 
 
 def main() -> None:

@@ -301,8 +301,22 @@ STEPS: Final = (
         "throttle",
         "bench.gpu_day.throttle",
         "L3 names a GPU that is really slower among peers resampled from a free one, and no healthy one",
-        "a competing process makes kernels 1.5 to 2 times as long; found, nobody else accused",
+        "a competing stream makes kernels 1.5 to 2 times as long; found, nobody else accused",
         {"slow_gpu_found": Limit("==", 1), "healthy_accused": _NONE},
+    ),
+    Step(
+        "launches",
+        "bench.gpu_day.launches",
+        "what the kernels channel adds to each launch on the host, to each kernel on the GPU and to each "
+        "of a CUDA graph, without issue latencies and with them",
+        "on the host 1 us a launch, 2 with its latency; on the GPU 0.2 us a kernel; in a graph 0.5 us",
+        {
+            "host_us_added_high": Limit("<=", 2.0, on_stand_ins=False),
+            "gpu_us_added_high": Limit("<=", 1.0, on_stand_ins=False),
+            "graph_us_added_high": Limit("<=", 1.0, on_stand_ins=False),
+            "kernels": Limit(">=", 1000),
+            "kernels_with_latency": Limit(">=", 1000),
+        },
     ),
     _toggle(1),
     _overhead(50, "eager", rounds=2, blocks=50, steps=5),

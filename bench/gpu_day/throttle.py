@@ -1,6 +1,6 @@
 """A real slow GPU among peers: does L3 name it?
 
-Three runs of one training are recorded: twice on a free GPU, once while another process competes for it
+Three runs of one training are recorded: twice on a free GPU, once while another stream competes for it
 (and with GPU_DAY_CLOCKS=MEMORY,SM in the environment, at those application clocks instead). Seven ranks
 are resampled from the first run, the eighth from the third, and the worker's own judgement decides; with
 the second run as eighth nobody is to be accused. One GPU cannot be eight: peers share its spread, which
@@ -12,8 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +30,8 @@ from argus_l3_worker.judge.verdicts import History, culprits, decide
 from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.triples import Floats, RoleTriples, Window
 from bench.gpu_day.device import SLOWER
-from bench.gpu_day.observe import Observed, base_environment, run_program
+from bench.gpu_day.observe import Observed, run_program
+from bench.gpu_day.program import COMPETING
 from bench.gpu_day.result import NotRun
 from bench.gpu_day.step import Day
 
@@ -47,8 +46,8 @@ CONFIG = JudgeConfig()
 def run(day: Day) -> dict[str, Any]:
     free = _recording(day, _spread(day, 1.0))
     again = _recording(day, _spread(day, 1.0))
-    with _slowed(day) as how:
-        slow = _recording(day, _spread(day, 1.3))
+    with _slowed(day) as (how, variables):
+        slow = _recording(day, variables)
     slowdown = _slowdown(free, slow)
     day.reach(f"slowed by {how}: kernels x{slowdown:.3f}")
     if slowdown < LEAST_SLOWDOWN:
@@ -113,6 +112,8 @@ def _recording(day: Day, more: dict[str, str]) -> RankRecording:
 def recording_of(seen: Observed) -> RankRecording:
     """The part `load` as a recording; its steps are alike, so a step is its share of the kernels."""
     kernels, names = seen.kernels("load"), seen.connection.names
+    streams, counts = np.unique(kernels["stream"], return_counts=True)
+    kernels = kernels[kernels["stream"] == streams[counts.argmax()]]  # not those that compete with them
     steps = int(seen.told["load_steps"])
     if len(kernels) % steps:
         raise RuntimeError(f"{len(kernels)} kernels in {steps} equal steps: some are missing")
@@ -142,26 +143,19 @@ def _spread(day: Day, factor: float) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _slowed(day: Day) -> Iterator[str]:
-    """The GPU is slower while this lasts; the answer says by what."""
+def _slowed(day: Day) -> Iterator[tuple[str, dict[str, str]]]:
+    """The GPU is slower while this lasts: by what, and what the program is told.
+
+    Another process does not make it so: the two take turns, and kernels last as long (x1.06 on an H200).
+    """
     clocks = os.environ.get("GPU_DAY_CLOCKS")
     if day.dry:
-        yield "a stand-in that is told to be"
+        yield "a stand-in that is told to be", _spread(day, 1.3)
     elif clocks:
         subprocess.run(["nvidia-smi", "-ac", clocks], check=True)
         try:
-            yield f"application clocks {clocks}"
+            yield f"application clocks {clocks}", {}
         finally:
             subprocess.run(["nvidia-smi", "-rac"], check=True)
     else:
-        competitor = subprocess.Popen(
-            [sys.executable, "-m", "bench.gpu_day.compete"], env=base_environment(day), stdout=subprocess.PIPE
-        )
-        assert competitor.stdout is not None
-        try:
-            competitor.stdout.readline()
-            time.sleep(1.0)
-            yield "a competing process"
-        finally:
-            competitor.kill()
-            competitor.wait()
+        yield "a competing stream", {COMPETING: "1"}
