@@ -28,11 +28,13 @@ def machine() -> Machine:
 def commit() -> str:
     """The commit, with a digest of what differs from it behind a plus; `unknown` outside of a checkout.
 
+    GPU_DAY_COMMIT says it instead.
     Results and the pages made of them do not count as a difference.
     """
+    given = os.environ.get("GPU_DAY_COMMIT")
     head = _output("git", "rev-parse", "--short=12", "HEAD")
-    if not head:
-        return os.environ.get("GPU_DAY_COMMIT", "unknown")
+    if given or not head:  # a copy of a checkout may have a history of its own
+        return given or "unknown"
     changed = _output("git", "diff", "HEAD", "--", ".", ":!gpu-day", ":!docs")
     return f"{head}+{hashlib.sha256(changed.encode()).hexdigest()[:8]}" if changed else head
 
