@@ -153,7 +153,8 @@ bool Host::sends(std::uint64_t type) const {
   if (type == kGroup) return asked & (kGroup | kColl | kP2p | below);
   if (type == kProxyOp) return asked & (kProxyOp | kProxyStep | kNet);
   if (type == kProxyStep) return asked & (kProxyStep | kNet);
-  if (type == kCollApi || type == kP2pApi) return version_ >= 5 && asked & (type | kColl | kP2p | below);
+  if (type == kCollApi) return version_ >= 5 && asked & (type | kColl | below);
+  if (type == kP2pApi) return version_ >= 5 && asked & (type | kP2p | below);
   if (type == kGroupApi) return version_ >= 5 && asked;
   if (type == kKernelLaunch) return version_ >= 5 && asked & kKernelLaunch;
   return asked & type;
