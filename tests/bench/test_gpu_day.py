@@ -15,7 +15,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from bench.gpu_day.__main__ import main
-from bench.gpu_day.machine import REPOSITORY
+from bench.gpu_day.machine import REPOSITORY, commit
 from bench.gpu_day.nccl import out_of_order
 from bench.gpu_day.observe import compared
 from bench.gpu_day.overhead import blocks_within
@@ -465,3 +465,11 @@ def stops(step: Step) -> bool:
 def test_every_step_goes_through_on_stand_ins(step: Step, tmp_path: Path) -> None:
     """The script itself cannot be what fails on the day: each step runs to where it needs the GPU."""
     went_through(dry(tmp_path, step)[step.name], stopped=stops(step))
+
+
+def test_a_copy_of_a_checkout_is_told_which_source_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own history, where it has one, says nothing to anybody else."""
+    monkeypatch.setenv("GPU_DAY_COMMIT", "0123456789ab")
+    assert commit() == "0123456789ab"
+    monkeypatch.delenv("GPU_DAY_COMMIT")
+    assert commit() != "0123456789ab"
