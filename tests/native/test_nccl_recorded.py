@@ -1,4 +1,4 @@
-"""What a real NCCL 2.28.9 called by version 5 of its interface: beside what the fake calls, and played to ours.
+"""What NCCL 2.28.9 called by version 5 of its interface: beside what the fake calls, and played to ours.
 
 Accepted: the fake is one rank without a communicator of its own for transfers, which torch makes; it does one
 operation over the network after another where NCCL has several under way, with four steps in each. It repeats

@@ -115,8 +115,8 @@ void Program::calls(long rounds) {
   drain();
 }
 
-/// What a real NCCL called, on one thread. A line of FAKE_EVENTS (tests/native/test_nccl_recorded.py) is CALL EVENT PARENT
-/// COMMUNICATOR TYPE STATE FUNCTION SEQUENCE COUNT PEER STEP; call s, r or e: start, record or stop; peer -1: none.
+/// What a real NCCL called, on one thread. A line of FAKE_EVENTS (tests/native/test_nccl_recorded.py) is CALL EVENT
+/// PARENT COMMUNICATOR TYPE STATE FUNCTION SEQUENCE COUNT PEER STEP; call s, r or e: start, record, stop; peer -1: none.
 void Program::replay() {
   const char* path = std::getenv("FAKE_EVENTS");
   std::ifstream file(path ? path : "");
@@ -125,7 +125,8 @@ void Program::replay() {
   std::uint64_t event = 0, parent = 0, hash = 0, type = 0, sequence = 0, count = 0;
   int state = 0, step = 0;
   fake::Call what;
-  while (file >> call >> event >> parent >> hash >> type >> state >> what.function >> sequence >> count >> what.peer >> step) {
+  while (file >> call >> event >> parent >> hash >> type >> state >> what.function >> sequence >> count >> what.peer >>
+         step) {
     if (call == 'r') host_.record(handles.at(event), state, 0, false);
     if (call == 'e') host_.stop(handles.at(event));
     if (call != 's') continue;

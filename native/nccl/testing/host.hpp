@@ -79,6 +79,7 @@ class Host {
   void stop(void* handle);
   void record(void* handle, int state, std::uint64_t argument, bool with_argument = true);
   Bytes descriptor(std::uint64_t type, void* parent, int rank) const;
+  /// These point into `call`.
   Bytes task_descriptor(const Communicator& communicator, const Call& call, std::size_t count, std::uint64_t sequence,
                         void* above, void* group) const;
   Bytes api_descriptor(const Call& call, std::size_t count, void* group_api) const;

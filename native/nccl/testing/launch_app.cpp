@@ -214,8 +214,8 @@ class Process {
   /// Events that say what a launch does.
   void tell(const fake::Communicator& communicator) {
     void* const group = host_.start(communicator.context, host_.descriptor(0x1, nullptr, 0));
-    const fake::Bytes send = host_.task_descriptor(communicator, {"Send", 1}, 1024, 0, nullptr, group);
-    host_.stop(host_.start(communicator.context, send));
+    const fake::Call send{"Send", 1};
+    host_.stop(host_.start(communicator.context, host_.task_descriptor(communicator, send, 1024, 0, nullptr, group)));
     host_.stop(group);
   }
 
