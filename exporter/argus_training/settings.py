@@ -160,8 +160,8 @@ TABLE: Final = (
         "ARGUS_KERNELS_COST",
         int,
         1,
-        "most that kernels may cost the training, per cent of its time, by what a record was measured to cost; "
-        "0: whatever it costs",
+        "per cent of the training's time that kernels may cost, by what a record was measured to cost; "
+        "0: whatever they cost",
         minimum=0,
     ),
     Variable("ARGUS_RECORD_MEBIBYTES", int, 64, "such a recording ends at this size", minimum=1),

@@ -35,7 +35,7 @@ inline constexpr Number kCuptiBufferKibibytes{"ARGUS_CUPTI_BUFFER_KIBIBYTES", 10
 inline constexpr Text kRecord{"ARGUS_RECORD"};
 /// another injection library, which ours loads and initialises behind it
 inline constexpr Text kNextInjection{"ARGUS_NEXT_INJECTION"};
-/// most that kernels may cost the training, per cent of its time, by what a record was measured to cost; 0: whatever it costs
+/// per cent of the training's time that kernels may cost, by what a record was measured to cost; 0: whatever they cost
 inline constexpr Number kKernelsCost{"ARGUS_KERNELS_COST", 1, 0};
 /// such a recording ends at this size
 inline constexpr Number kRecordMebibytes{"ARGUS_RECORD_MEBIBYTES", 64, 1};
