@@ -264,6 +264,7 @@ class Settings:
     cupti_buffers: int
     cupti_buffer_kibibytes: int
     record: str
+    kernels_cost: int
     next_injection: str
     record_mebibytes: int
     nccl: bool
