@@ -264,8 +264,8 @@ class Settings:
     cupti_buffers: int
     cupti_buffer_kibibytes: int
     record: str
-    kernels_cost: int
     next_injection: str
+    kernels_cost: int
     record_mebibytes: int
     nccl: bool
     nccl_events: str
