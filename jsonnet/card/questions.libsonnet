@@ -88,9 +88,10 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
     group: 'max by (rank) (argus_rank_number{<job>}) and on (rank) argus_group_expected_ranks{<job>,group=<group>}',
   },
   place: 'topk(1, argus_rank_info{<job>,rank=<rank>})',
+  // The newest trace of the rank; of others that of a suspect, and where there is none that of any rank of the job.
   trace: {
     rank: 'topk(1, argus_l3_trace_info{<job>,rank=<rank>})',
-    other: 'topk(1, argus_l3_trace_info{<job>,suspect="true"})',
+    other: 'topk(1, argus_l3_trace_info{<job>,suspect="true"} + 1 or argus_l3_trace_info{<job>})',
   },
 
   // What is told as an alert, with the label severity.
