@@ -15,7 +15,7 @@ _WORST: Final = f"topk(1,\n{findings(JOB)}\n)"
 _RANKS: Final = f"max(job:argus_ranks:count{{{JOB}}})"
 _ONSET: Final = onset(JOB, "rank, set, group, cause", _WORST)
 _PLACE: Final = f"(rank:argus_finding:place{{{JOB}}} and on (rank) {_WORST})"
-_NAMES: Final = (("group", "group $1"), ("set", "one of $1"), ("rank", "rank $1"))
+_NAMES: Final = (("group", "group $1"), ("set", "one rank of $1"), ("rank", "rank $1"))
 
 
 def _who() -> str:

@@ -254,8 +254,8 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
                 f"series of {job}",
                 "wait",
                 f"{ranks:.0f} ranks, and of none a kernel channel yet: their phases are judged without",
-                "a job without GPUs has none; if one with GPUs has none after its first steps, the library is "
-                "not there or not loaded",
+                "a job without GPUs has none; if one with GPUs has none after its first steps, the library "
+                "is not there or not loaded",
             )
             continue
         if not modes.get(job):
