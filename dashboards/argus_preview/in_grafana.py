@@ -4,9 +4,9 @@
 
 For a faulty and for a healthy job, all of it, into build/grafana/pages; and for docs/img the faulty job as a
 dashboard of it opens, with folded rows folded. It needs Node 20, npm and Chromium, and fetches 0.5 GB into
-build/grafana once: the components (Apache-2.0), and a file of Grafana's Prometheus data source (AGPL), which turns answers
-into tables. That file is run on this machine and is part of no build. What must hold of every picture is
-checked (grafana/findings.ts); what does not is listed, and the exit status is then 1.
+build/grafana once: the components (Apache-2.0), and a file of Grafana's Prometheus data source (AGPL), which
+turns answers into tables. That file is run on this machine and is part of no build. What must hold of every
+picture is checked (grafana/findings.ts); what does not is listed, and the exit status is then 1.
 """
 
 from __future__ import annotations

@@ -268,6 +268,6 @@ def _accused_by_rules(matchers: Mapping[str, str]) -> str:
 
 
 def _slow_as_a_whole(matchers: Mapping[str, str]) -> str:
-    """Jobs of which rules find what is no rank's: a regression, jitter, slower than earlier runs, the fabric."""
+    """Jobs of which rules find what no rank does: a regression, jitter, slower than earlier, the fabric."""
     of_nobody = {**matchers, "verdict": "culprit", "rank": "", "set": "", "group": ""}
     return f"count by (training_job) ({selector('rank:argus_verdict:active', of_nobody)})"
