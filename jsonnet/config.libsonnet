@@ -151,7 +151,7 @@
       clash: 600 * c.second,
       channel: 300 * c.second,
       // Channels that are off on purpose (regular expression over `reason`).
-      ignoredReasons: 'disabled|not_configured',
+      ignoredReasons: 'disabled|not_configured|launch_rate',
       // Share of records that may be lost, and of a core that ARGUS may use inside a training process; over which they are taken.
       dropped: 0.01,
       overhead: 0.01,

@@ -37,6 +37,11 @@ _KERNEL_STEPS: Final = (
     "fallback",
     "records",
 )
+_LAUNCHES: Final = {
+    "host_us": "a launch, on the host",
+    "gpu_us": "a kernel, on the GPU, behind others",
+    "graph_us": "a kernel of a CUDA graph, on the GPU",
+}
 
 Results = Mapping[str, Result]
 """By the step's name; only what a GPU was there for."""
@@ -106,11 +111,28 @@ def kernels_block(seen: Results) -> list[str]:
     return lines
 
 
+def launches_block(seen: Results) -> list[str]:
+    """Microseconds that the kernels channel adds, where it adds them."""
+    lines = ["| what | without | added | added with issue latencies |", "|---|---|---|---|"]
+    one = seen.get("launches")
+    for kind, what in _LAUNCHES.items():
+        cells = [NOT_YET] * 3
+        if one is not None:
+            told = one.measured
+            cells = [f"{told[f'{kind}_without']:.2f}"]
+            for of in (kind, f"{kind}_with_latency"):
+                low, high = told[f"{of}_added_low"], told[f"{of}_added_high"]
+                cells.append(f"{told[f'{of}_added']:.3f} ({low:.3f} to {high:.3f})")
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    return lines
+
+
 BLOCKS: Final = {
     "steps": steps_block,
     "status": status_block,
     "overhead": overhead_block,
     "kernels": kernels_block,
+    "launches": launches_block,
 }
 
 

@@ -18,7 +18,7 @@ def run(day: Day) -> dict[str, Any]:
             day.reach(f"without the library: {len(seen.collector.with_kernels())} connections with kernels")
         raise NotRun("cupti-python is not installed (pip install cupti-python, of this CUDA's version)")
     seen = run_program(
-        day, "until_loaded", "before", "window", CUDA_INJECTION64_PATH="", ARGUS_KERNELS_FALLBACK="1"
+        day, "until_armed", "before", "window", CUDA_INJECTION64_PATH="", ARGUS_KERNELS_FALLBACK="1"
     )
     begin, end = seen.told["stretches"]["before"]
     starts = seen.kernels("before")["start_ns"]

@@ -10,6 +10,7 @@ JSON.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -20,6 +21,7 @@ from typing import Any
 
 import torch
 
+from argus_training.cupti_fallback import CuptiFallback
 from argus_training.kernels_control import KernelsControl
 from argus_training.profiler_windows import around_profiler_windows
 from bench.gpu_day.device import Device, device
@@ -49,6 +51,10 @@ def settle(control: KernelsControl, limit_s: float = 30.0) -> None:
         if not now or now["records"] == before == int(now["sent"]) + int(now["dropped_socket"]):
             return
         before = int(now["records"])
+
+
+def _fallbacks() -> list[CuptiFallback]:
+    return [thing for thing in gc.get_objects() if type(thing) is CuptiFallback]
 
 
 class Program:
@@ -156,13 +162,14 @@ class Program:
         # As a base of its own for each iteration has it: float32 ms from one mark to the next.
         self.told["next_event_ms"] = [a.elapsed_time(b) for a, b in itertools.pairwise(events)]
 
-    def until_loaded(self) -> None:
-        """Train until cupti-python is here, which its channel loads when it has seen a training."""
+    def until_armed(self) -> None:
+        """Train until the channel by cupti-python records, which begins when it has seen a training."""
         limit = time.monotonic() + 30.0
-        while "cupti.cupti" not in sys.modules and time.monotonic() < limit:
+        while not any(channel._armed for channel in _fallbacks()):
+            if time.monotonic() > limit:
+                raise RuntimeError("the channel by cupti-python does not begin")
             self.steps(1)
             self.on.synchronize()
-        time.sleep(2.0)  # it begins at once then, and nothing tells when
 
     def load(self) -> None:
         """A window of kernels for L3: as many steps as eight ranks are resampled from."""

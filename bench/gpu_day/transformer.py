@@ -27,6 +27,7 @@ MODE = os.environ.get("OVERHEAD_MODE", "eager")
 RANKS = int(os.environ.get("OVERHEAD_RANKS", "1"))
 RANK = int(os.environ.get("OVERHEAD_RANK", "0"))
 ROWS = 64
+VOCABULARY = 1024
 
 
 class Transformer:
@@ -41,7 +42,10 @@ class Transformer:
         layer = torch.nn.TransformerEncoderLayer(
             self.width, 16 if cuda else 2, 4 * self.width, batch_first=True, dropout=0.0
         )
-        self.model: Any = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        encoder = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        # Rows of the loader are tokens, as they are elsewhere: rows of numbers to be trained on are 64 MiB a
+        # batch, and copying those on the host took a third of a step, with a spread that hid all else.
+        self.model: Any = torch.nn.Sequential(torch.nn.Embedding(VOCABULARY, self.width), encoder)
         self.model.to(self.on.torch_device)
         if MODE != "graphs":  # DDP's reducer and a captured backward do not go together without care
             meet = os.environ.get("OVERHEAD_RENDEZVOUS") or f"{tempfile.mkdtemp()}/r"
@@ -53,12 +57,12 @@ class Transformer:
         if MODE == "compile":
             self.model = torch.compile(self.model, backend="inductor" if cuda else "eager")
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, capturable=cuda)
-        data = torch.utils.data.TensorDataset(torch.randn(ROWS, self.length, self.width))
+        data = torch.utils.data.TensorDataset(torch.randint(VOCABULARY, (ROWS, self.length)))
         sampler = _Rows()
         loader = torch.utils.data.DataLoader(data, batch_size=8, sampler=sampler, pin_memory=cuda)
         self.batches = iter(loader)
         self.micro_batches = 1
-        self._static = torch.randn(8, self.length, self.width, device=self.on.torch_device)
+        self._static = torch.zeros(8, self.length, dtype=torch.int64, device=self.on.torch_device)
         self._replay: Callable[[], object] | None = None
 
     @staticmethod
@@ -66,8 +70,7 @@ class Transformer:
         """Width, length and layers on a GPU, that all processes which take turns must fit."""
         if RANKS > 1:  # gradients of 25 MiB: those of the larger model take most of a second over sockets
             return 512, 512, 2
-        # Large enough for the host to be ahead of the GPU: with width 1024 and length 512 it was not, on an
-        # H200, and the host's own spread of 15 % hid what was measured.
+        # Large enough for the host to be ahead of the GPU.
         return 2048, 1024, 4
 
     def _work(self, x: Any) -> None:
@@ -89,7 +92,7 @@ class Transformer:
                 self._replay = self.on.graph(self._captured)
             self._replay()
             return
-        # One batch for all: a loader that copies one for each would keep the GPU waiting.
+        # One batch for all: what is measured is not the loader.
         (x,) = next(self.batches)
         x = x.to(self.on.torch_device, non_blocking=True)
         for _ in range(self.micro_batches):

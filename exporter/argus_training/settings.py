@@ -156,12 +156,20 @@ TABLE: Final = (
         "",
         "another injection library, which ours loads and initialises behind it",
     ),
+    Variable(
+        "ARGUS_KERNELS_COST",
+        int,
+        1,
+        "per cent of the training's time that kernels may cost, by what a record was measured to cost; "
+        "0: whatever they cost",
+        minimum=0,
+    ),
     Variable("ARGUS_RECORD_MEBIBYTES", int, 64, "such a recording ends at this size", minimum=1),
     Variable(
         "ARGUS_NCCL",
         bool,
         False,
-        "have NCCL load libargus_nccl.so: collectives by communicator; off until it has met a GPU",
+        "have NCCL load libargus_nccl.so: collectives by communicator; off until it has met several GPUs",
     ),
     Variable(
         "ARGUS_NCCL_EVENTS",
@@ -201,6 +209,7 @@ READ_BY_INJECTOR: Final = (
     "ARGUS_CUPTI_BUFFER_KIBIBYTES",
     "ARGUS_RECORD",
     "ARGUS_RECORD_MEBIBYTES",
+    "ARGUS_KERNELS_COST",
     "ARGUS_NEXT_INJECTION",
 )
 """What native/injector reads as well; its header of names and defaults is generated from the table."""
@@ -256,6 +265,7 @@ class Settings:
     cupti_buffer_kibibytes: int
     record: str
     next_injection: str
+    kernels_cost: int
     record_mebibytes: int
     nccl: bool
     nccl_events: str

@@ -35,14 +35,15 @@ std::uint8_t device_number(std::uint32_t device) noexcept {
 
 }  // namespace
 
-Decoder::Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link& link, LaunchTimes launches)
+Decoder::Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link& link, const Settings& settings)
     : cupti_(cupti),
       clock_(clock),
       names_(names),
       link_(link),
-      launch_times_(launches),
-      with_launches_(launches != LaunchTimes::kNever),
-      with_graph_launches_(launches == LaunchTimes::kAlways || cupti.graph_launches_survive_switching()) {}
+      launch_times_(settings.issue_latency),
+      with_launches_(launch_times_ != LaunchTimes::kNever),
+      with_graph_launches_(launch_times_ == LaunchTimes::kAlways || cupti.graph_launches_survive_switching()),
+      budget_(settings.kernels_cost, launch_times_) {}
 
 void Decoder::buffer(std::uint8_t* data, std::size_t valid) {
   names_.new_buffer();
@@ -123,11 +124,12 @@ bool Decoder::of_nccl(const wire::Kernel& kernel) const noexcept {
 void Decoder::kernel(const void* record) {
   wire::Kernel kernel;
   if (!times(record, abi::Kernel::kStart, abi::Kernel::kEnd, kernel)) return;
+  const bool of_graph = abi::read<std::uint32_t>(record, abi::Kernel::kGraph) != 0;
+  budget_.kernel(kernel.start_ns, kernel.duration_ns, of_graph);
   kernel.name_id = names_.of_kernel(abi::read<const char*>(record, abi::Kernel::kName));
   kernel.stream = abi::read<std::uint32_t>(record, abi::Kernel::kStream);
   kernel.operation = static_cast<std::uint8_t>(wire::Operation::kKernel);
   kernel.device = device_number(abi::read<std::uint32_t>(record, abi::Kernel::kDevice));
-  const bool of_graph = abi::read<std::uint32_t>(record, abi::Kernel::kGraph) != 0;
   const auto correlation = abi::read<std::uint32_t>(record, abi::Kernel::kCorrelation);
   const auto start = abi::read<std::uint64_t>(record, abi::Kernel::kStart);
   bool waits = false;

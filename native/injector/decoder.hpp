@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "budget.hpp"
 #include "clock.hpp"
 #include "cupti.hpp"
 #include "launches.hpp"
@@ -16,8 +17,7 @@ namespace argus {
 /// From CUPTI's records to ours. Worker only.
 class Decoder {
  public:
-  /// `launches`: how launch calls are recorded.
-  Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link& link, LaunchTimes launches);
+  Decoder(const Cupti& cupti, const Clock& clock, NameTable& names, Link& link, const Settings& settings);
 
   /// Hands every record of a buffer to the link.
   void buffer(std::uint8_t* data, std::size_t valid);
@@ -36,6 +36,8 @@ class Decoder {
   std::uint64_t records() const noexcept { return records_; }
   /// Records whose times make no sense: zero, backwards, an hour old or in the future.
   std::uint64_t invalid() const noexcept { return invalid_; }
+  /// Whether recording has cost the training more than it may.
+  bool too_costly() const noexcept { return budget_.exceeded(); }
 
  private:
   bool times(const void* record, std::size_t start, std::size_t end, wire::Kernel& kernel) noexcept;
@@ -64,6 +66,7 @@ class Decoder {
   std::uint64_t latest_ns_ = 0;
   std::uint64_t records_ = 0;
   std::uint64_t invalid_ = 0;
+  Budget budget_;
   std::uint32_t copy_names_[11][8][8] = {};
   std::uint32_t set_names_[8] = {};
 };

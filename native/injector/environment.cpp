@@ -22,6 +22,7 @@ Settings read_settings() {
   settings.cupti_buffers = value_of(table::kCuptiBuffers);
   settings.cupti_buffer_kibibytes = value_of(table::kCuptiBufferKibibytes);
   settings.record_mebibytes = value_of(table::kRecordMebibytes);
+  settings.kernels_cost = value_of(table::kKernelsCost);
   return settings;
 }
 

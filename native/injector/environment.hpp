@@ -28,6 +28,7 @@ struct Settings {
   long cupti_buffers = 0;
   long cupti_buffer_kibibytes = 0;
   long record_mebibytes = 0;
+  long kernels_cost = 0;
 };
 
 /// A value that cannot be used is said on stderr once, and the default stands: training never stops for

@@ -11,7 +11,8 @@
 
 namespace argus {
 
-/// Writes CUPTI's raw buffers to a file, so that a run on a GPU can be replayed in tests without one.
+/// Writes CUPTI's raw buffers to a file, so that a run on a GPU can be replayed in tests without one
+/// (tests/recorded/h100 has one of an H100).
 ///
 /// Layout, little-endian: "ARGUSREC", u32 format (1), u32 CUPTI API number, u64 Unix ns and u64 CUPTI ticks
 /// read together; then blocks of u32 type, u32 bytes and payload:

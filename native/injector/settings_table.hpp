@@ -35,6 +35,8 @@ inline constexpr Number kCuptiBufferKibibytes{"ARGUS_CUPTI_BUFFER_KIBIBYTES", 10
 inline constexpr Text kRecord{"ARGUS_RECORD"};
 /// another injection library, which ours loads and initialises behind it
 inline constexpr Text kNextInjection{"ARGUS_NEXT_INJECTION"};
+/// per cent of the training's time that kernels may cost, by what a record was measured to cost; 0: whatever they cost
+inline constexpr Number kKernelsCost{"ARGUS_KERNELS_COST", 1, 0};
 /// such a recording ends at this size
 inline constexpr Number kRecordMebibytes{"ARGUS_RECORD_MEBIBYTES", 64, 1};
 

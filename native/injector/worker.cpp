@@ -43,7 +43,7 @@ Worker::Worker(const Settings& settings, const Identity& identity, Cupti* cupti,
       link_(socket_path(settings), identity, names_) {
   if (!cupti) return;
   clock_ = std::make_unique<Clock>(*cupti);
-  decoder_ = std::make_unique<Decoder>(*cupti, *clock_, names_, link_, settings.issue_latency);
+  decoder_ = std::make_unique<Decoder>(*cupti, *clock_, names_, link_, settings);
   const bool always = settings.issue_latency == LaunchTimes::kAlways;
   decoder_->expect_launches(always);
   if (always) calls_ = LaunchCalls::kAll;
@@ -165,6 +165,7 @@ void Worker::fetch(bool last) {
   if (ours) dropped_cupti_ += cupti_->take_dropped();
   overrun(true);
   judge_times();
+  judge_cost();
 }
 
 bool Worker::enter_cupti() noexcept {
@@ -202,6 +203,13 @@ void Worker::judge_times() {
   collection_.stop("invalid_timestamps");
   say("CUPTI's timestamps are invalid (" + std::to_string(invalid) + " of " + std::to_string(invalid + valid) +
       " records): kernels are switched off, training goes on");
+}
+
+void Worker::judge_cost() {
+  if (!decoder_->too_costly() || !collection_.collecting()) return;
+  collection_.stop("launch_rate");
+  say("to record this many kernels slows the training by more than " + std::to_string(settings_.kernels_cost) +
+      " %: kernels are switched off, training goes on (ARGUS_KERNELS_COST)");
 }
 
 void Worker::say_state(bool now) {

@@ -56,6 +56,7 @@ class Worker {
   void leave_cupti() noexcept;
   void overrun(bool at_tick);
   void judge_times();
+  void judge_cost();
   void say_state(bool now);
   void publish_counters() noexcept;
 

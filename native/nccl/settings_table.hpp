@@ -9,7 +9,7 @@ namespace argus::table {
 inline constexpr Switch kDisable{"ARGUS_DISABLE"};
 /// say on stderr what was attached
 inline constexpr Switch kDebug{"ARGUS_DEBUG"};
-/// have NCCL load libargus_nccl.so: collectives by communicator; off until it has met a GPU
+/// have NCCL load libargus_nccl.so: collectives by communicator; off until it has met several GPUs
 inline constexpr Switch kNccl{"ARGUS_NCCL"};
 /// what libargus_nccl asks NCCL for; network: calls, launches, network steps; calls: no network steps
 inline constexpr Choice kNcclEvents{"ARGUS_NCCL_EVENTS", {"network", "calls"}};

@@ -15,7 +15,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from bench.gpu_day.__main__ import main
-from bench.gpu_day.machine import REPOSITORY
+from bench.gpu_day.machine import REPOSITORY, commit
 from bench.gpu_day.nccl import out_of_order
 from bench.gpu_day.observe import compared
 from bench.gpu_day.overhead import blocks_within
@@ -28,7 +28,8 @@ from bench.gpu_day.steps import STEPS
 from argus_exporter.commands.ras import _plain
 from argus_exporter.ras.json_answer import parse_json
 from exporter.exporter_process import wait_for
-from exporter.ras.answers import Absentee, Group, Job, members
+from exporter.ras.answers import Absentee, Group, Job, Member, members
+from recorded.files import nccl_events, recorded
 
 GPU = Machine("a GPU", "580.1", "13.0", "2.13.0", "a processor")
 NO_GPU = Machine(None, None, None, "2.13.0+cpu", "a processor")
@@ -348,6 +349,13 @@ def test_a_group_without_its_own_launch_is_out_of_order(
     assert out_of_order(events) == wrong
 
 
+def test_a_real_nccl_tells_of_its_launches_in_order() -> None:
+    """9,440 calls of two ranks."""
+    both = [nccl_events(rank) for rank in range(2)]
+    assert [len(events) for events in both] == [4720, 4720]
+    assert [out_of_order(events) for events in both] == [0, 0]
+
+
 PIDS = (4000, 4001)
 
 
@@ -362,6 +370,39 @@ def test_ras_names_the_rank_that_stays_away() -> None:
     (step,) = (step for step in STEPS if step.name == "ras")
     measured = judged(ras_said(Group(members({0: 43, 1: 42}))), PIDS) | {"ras_status": 0, "ended": 0}
     assert decide(measured, step.gates)[:2] == ("ok", "")
+
+
+RECORDED_RAS = json.loads(recorded("ras.json"))
+"""Of NCCL 2.28.9; the processes were 849 and 850."""
+
+
+def test_ras_of_a_real_nccl_names_the_rank_that_stayed_away() -> None:
+    (step,) = (step for step in STEPS if step.name == "ras")
+    measured = judged(RECORDED_RAS, (849, 850))
+    assert measured == {
+        "nccl": "2.28.9",
+        "communicators_with_both": 1,
+        "lacks": 1,
+        "stuck": 1,
+        "waited_for_second": 1,
+    }
+    assert decide(measured | {"ras_status": 0, "ended": 0}, step.gates)[:2] == ("ok", "")
+    other_way = judged(RECORDED_RAS, (850, 849))
+    assert (other_way["lacks"], other_way["waited_for_second"]) == (-1, 0)
+
+
+def test_an_answer_that_is_made_up_reads_as_the_recorded_one() -> None:
+    """But for hashes, and for functions that nobody called after the first second."""
+    ranks = [Member(rank, 849 + rank, count, gpu=0) for rank, count in enumerate((41, 40))]
+    made_up = parse_json(Job([Group(ranks)], version="2.28.9").json())
+    told = json.loads(json.dumps(_plain(made_up, made_up)))
+    for report in (told, real := json.loads(json.dumps(RECORDED_RAS))):
+        (group,) = report["communicators"]
+        assert report.pop("stuck") == [group.pop("hash")]
+        assert group.pop("secondary").count(":0x") == 1
+        assert len(group["launches"].pop("Broadcast")) == len(group["launches"].pop("AllGather")) == 1
+        assert report.pop("collected_s") < 1.0
+    assert told == real
 
 
 @pytest.mark.parametrize(
@@ -424,3 +465,11 @@ def stops(step: Step) -> bool:
 def test_every_step_goes_through_on_stand_ins(step: Step, tmp_path: Path) -> None:
     """The script itself cannot be what fails on the day: each step runs to where it needs the GPU."""
     went_through(dry(tmp_path, step)[step.name], stopped=stops(step))
+
+
+def test_a_copy_of_a_checkout_is_told_which_source_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own history, where it has one, says nothing to anybody else."""
+    monkeypatch.setenv("GPU_DAY_COMMIT", "0123456789ab")
+    assert commit() == "0123456789ab"
+    monkeypatch.delenv("GPU_DAY_COMMIT")
+    assert commit() != "0123456789ab"

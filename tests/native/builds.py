@@ -22,7 +22,7 @@ _FLAGS = {
 FORMER_VERSIONS = range(1, 8)
 _TARGETS = (
     *("argus_cupti", "fake_cuda", "fake_cupti", "training_app"),
-    *("argus_nccl", "fake_nccl", "fake_rccl", "nccl_app", "launch_app"),
+    *("argus_nccl", "fake_nccl", "fake_rccl", "nccl_app", "launch_app", "nccl_event_recorder"),
     *(f"former_v{version}" for version in FORMER_VERSIONS),
 )
 
@@ -50,6 +50,11 @@ class Build:
     def launch_app(self) -> Path:
         """NCCL and CUDA in one process, with both libraries."""
         return self.nccl_app.with_name("launch_app")
+
+    @property
+    def event_recorder(self) -> Path:
+        """A profiler plugin that writes down what it is told."""
+        return self.nccl_app.with_name("libnccl_event_recorder.so")
 
     def former(self, version: int) -> Path:
         """The profiler plugin of one version that was there before ours."""

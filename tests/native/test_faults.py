@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,41 @@ def test_invalid_times_switch_the_channel_off(plain: Build, socket: Path, listen
     assert done.said.count("CUPTI's timestamps are invalid") == 1
     assert (len(connection.kernels), connection.reasons[-1]) == (18, "invalid_timestamps")
     assert told(connection) == done["kept"] == 518
+
+
+@pytest.mark.parametrize(
+    ("percent", "minutes", "rate", "duration_ns", "verdict"),
+    [
+        (1, 7, 15_000, 10_000, "exceeded"),  # 0.71 us of the host each
+        (1, 7, 13_000, 10_000, "within"),
+        (1, 4, 15_000, 10_000, "within"),  # compilers that try kernels out
+        (1, 7, 15_000, 65_000, "within"),  # the GPU is always busy: 0.2 us there
+        (1, 7, 60_000, 16_000, "exceeded"),  # or busy with small ones
+        (1, 7, 15_000, 1_000, "within graph"),  # one launch for all of them
+        (1, 7, 60_000, 1_000, "exceeded graph"),
+        (2, 7, 15_000, 10_000, "within"),
+        (0, 7, 60_000, 10_000, "within"),
+    ],
+)
+def test_what_kernels_cost_the_training_is_reckoned(
+    plain: Build, percent: int, minutes: int, rate: int, duration_ns: int, verdict: str
+) -> None:
+    """By what a GPU showed (docs/overhead.md), over five whole minutes."""
+    verdict, *graph = verdict.split()
+    told = [str(number) for number in (percent, minutes, rate, duration_ns)]
+    command = [str(plain.unit), "budget", *told, *graph]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == f"{verdict}\n"
+
+
+def test_a_training_that_would_pay_too_much_is_left_alone(
+    plain: Build, socket: Path, listener: Listener
+) -> None:
+    """Its channel says why and stays down; with ARGUS_KERNELS_COST=0 it goes on."""
+    done = run(plain, socket, "minutes:7:15000", "settle", "sleep:200", "rearm", ARGUS_DEBUG=0)
+    assert (done["collecting"], done["reason"]) == (0, "launch_rate")
+    assert done.said.count("slows the training by more than 1 %") == 1
+    (connection,) = listener.wait_ended()
+    assert connection.reasons[-1] == "launch_rate"
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,20 @@
-"""Raw buffers recorded on one machine are replayed on another, without a GPU."""
+"""Raw buffers recorded on one machine are replayed on another, without a GPU; one recording is of a GPU."""
 
 from __future__ import annotations
 
 import collections
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from argus_core.wire import Operation
+from argus_traces.reader import read as read_trace
 from native import recording
 from native.app import run
 from native.builds import Build
 from native.listener import Connection, Listener, listening
+from recorded.files import recorded
 
 FIELDS = ("duration_ns", "issue_ns", "stream", "kilobytes", "operation", "device")
 
@@ -38,6 +42,37 @@ def test_a_recording_replays_to_the_same_records(injector: Build, tmp_path: Path
         (again,) = listener.wait_ended()
     assert len(original.kernels) == 3200 + 250 + 50
     assert contents(again) == contents(original)
+
+
+def test_what_a_real_cupti_wrote_is_read_whole(
+    injector: Build, socket: Path, tmp_path: Path, listener: Listener
+) -> None:
+    """8,298 records of CUPTI 13.0 on an H100 are sent; what was a trace then is in them to the nanosecond."""
+    path = tmp_path / "kernels.rank0"
+    path.write_bytes(recorded(path.name))
+    done = run(injector, socket, f"replay:{path}", ARGUS_ISSUE_LATENCY=1)
+    (replayed,) = listener.wait_ended()
+    raw = recording.read(path)
+    assert (raw.cupti_version, len(raw.records)) == (130001, 8298)
+    assert (done["records"], done["kept"], done.dropped) == (8298, 8298, 0)
+    rows = replayed.kernels
+    kinds = {Operation.KERNEL: 8162, Operation.MEMCPY: 56, Operation.MEMSET: 80}
+    assert collections.Counter(rows["operation"].tolist()) == kinds
+    assert rows["duration_ns"][rows["operation"] == Operation.KERNEL].tolist() == [
+        ns for _, ns in raw.kernels()
+    ]
+    assert set(rows["stream"].tolist()) == {7}
+    assert not any(name.startswith("_Z") for name in replayed.names.values()), "names are to be readable"
+
+    trace = read_trace([recorded("kernels.perfetto-trace")], "the same run")
+    shown = trace.of("kernel", "memcpy", "memset")
+    assert len(shown) == 4140
+    last = np.sort(rows, order="start_ns", kind="stable")[-4140:]
+    named = [replayed.names[number] for number in last["name_id"].tolist()]
+    assert [*map(trace.text, shown["name"].tolist())] == named
+    assert sum("gemm" in name for name in named) == 600
+    assert (shown["end_ns"] - shown["start_ns"]).tolist() == last["duration_ns"].tolist()
+    assert np.array_equal(np.diff(last["start_ns"]), np.diff(shown["start_ns"]))
 
 
 def test_a_recording_holds_what_cupti_wrote(plain: Build, socket: Path, tmp_path: Path) -> None:

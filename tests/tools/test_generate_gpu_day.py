@@ -12,6 +12,7 @@ from tools.generate_gpu_day import (
     NOT_YET,
     PAGES,
     kernels_block,
+    launches_block,
     overhead_block,
     page,
     results,
@@ -74,6 +75,18 @@ def test_a_result_says_outcome_machine_and_numbers() -> None:
     assert row(overhead_block(seen), "overhead-50").endswith(cells)
     assert row(overhead_block(seen), "overhead-nccl").endswith(" | not yet" * 6 + " |")
     assert f"1 are ok, 1 failed and {len(STEPS) - 2} were not run, on an H200" in status_block(seen)[0]
+
+
+def test_what_a_launch_costs_is_told_with_its_interval() -> None:
+    kinds = ("host_us", "gpu_us", "graph_us")
+    measured = {f"{kind}_without": 2.0 for kind in kinds}
+    for kind in kinds:
+        for of in (kind, f"{kind}_with_latency"):
+            measured |= {f"{of}_added": 0.7, f"{of}_added_low": 0.5, f"{of}_added_high": 0.9}
+    told = dataclasses.replace(KERNELS, step="launches", measured=measured)
+    rows = launches_block({"launches": told})[2:]
+    assert all(line.endswith("| 2.00 | 0.700 (0.500 to 0.900) | 0.700 (0.500 to 0.900) |") for line in rows)
+    assert all(line.endswith(f"| {NOT_YET} | {NOT_YET} | {NOT_YET} |") for line in launches_block({})[2:])
 
 
 @pytest.mark.parametrize(

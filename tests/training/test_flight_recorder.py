@@ -1,6 +1,7 @@
 """What is read out of dumps of torch's flight recorder, as it documents them for NCCL and as gloo gives them.
 
-The fields and types of NCCL's dumps are those of FlightRecorder.hpp, versions 2.4 to 2.10; no GPU made them.
+The fields and types of NCCL's dumps are those of FlightRecorder.hpp, versions 2.4 to 2.10. Two were recorded
+on an H100, by torch 2.11 and NCCL 2.28.9: rank 0 waits in an all-reduce that rank 1 has not called.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 
 from argus_core.shared_page import OPERATIONS
 from argus_training.flight_recorder import FlightRecorder, LastCollective, Status
+from recorded.files import recorded
 
 Dump = dict[str, Any]
 
@@ -162,6 +164,48 @@ def test_a_torch_without_a_recorder_says_nothing() -> None:
     recorder.list_entries({"gloo"})
     assert recorder.status({"gloo", "nccl"}) == {}
     assert recorder.last({}, {"0": "world"}) == {}
+
+
+def recorded_dump(rank: int, *, only_active: bool) -> Dump:
+    """As torch lists it: `onlyActive` leaves out what has ended."""
+    said: Dump = json.loads(recorded(f"flight-recorder.{rank}.json"))
+    entries = [one for one in said["entries"] if not (only_active and one["time_discovered_completed_ns"])]
+    return said | {"entries": entries}
+
+
+@pytest.mark.parametrize("only_active", [True, False])
+def test_a_rank_of_a_recorded_hang_waits_in_its_last_all_reduce(*, only_active: bool) -> None:
+    """Its 46th collective of 46; torch without timing knows no starts."""
+    said = recorded_dump(0, only_active=only_active)
+    recorder = FlightRecorder(Bindings(said), fails)
+    assert recorder.status({"nccl"}) == {("nccl", 0): Status(enqueued=46, started=-1, completed=45)}
+    assert read(said, {"0": "world"}) == {
+        "world": LastCollective("all_reduce", not_started=None, not_completed=1)
+    }
+
+
+def test_the_rank_that_a_recorded_hang_waits_for_has_ended_all() -> None:
+    """45, and nothing under way: torch lists no entry then, so the last one's name is not known."""
+    said = recorded_dump(1, only_active=True)
+    recorder = FlightRecorder(Bindings(said), fails)
+    assert recorder.status({"nccl"}) == {("nccl", 0): Status(enqueued=45, started=-1, completed=45)}
+    assert said["entries"] == []
+    assert read(said, {"0": "world"}) == {}
+    assert read(recorded_dump(1, only_active=False), {"0": "world"}) == {
+        "world": LastCollective("all_reduce", not_started=None, not_completed=0)
+    }
+
+
+def test_entries_that_are_made_up_have_the_members_of_recorded_ones() -> None:
+    made_up = entry(0, "0", "nccl:all_reduce", 1, 1)
+    (one,) = recorded_dump(0, only_active=True)["entries"]
+    assert {name: type(value) for name, value in made_up.items()}.items() <= {
+        name: type(value) for name, value in one.items()
+    }.items()
+    assert (
+        dump({0: (1, -1, 0)})["pg_status"]["0"].keys()
+        == json.loads(recorded("flight-recorder.0.json"))["pg_status"]["0"].keys()
+    )
 
 
 # torch's own

@@ -12,7 +12,7 @@ class RasConfig:
     enabled: bool = setting(
         False,
         "ask NCCL's RAS about a job that stands still, where its version is safe to ask (docs/ras.md); the "
-        "exporter that has rank 0 asks, of one process. Off, as no real NCCL has been asked yet",
+        "exporter that has rank 0 asks, of one process. Off, as one real NCCL alone has been asked yet",
     )
     after_seconds: float = constant(
         30.0,

@@ -3,6 +3,7 @@
 //
 //   kernels:N[@RATE]   N kernels (every 16th followed by a copy, every 64th by a memory set), as fast as can be or
 //                      so many a second, each with a launch call 8 us before its start
+//   minutes:M:RATE     kernels of 10 us, so many a second, of the last M minutes
 //   late:N             the same, but launch calls come after their kernels
 //   threads:T:N        N kernels in each of T threads at once
 //   set:VALUE:BYTES    a memory set of so many bytes to that value
@@ -231,6 +232,20 @@ void graph(std::uint64_t nodes, std::uint64_t replays) {
   }
 }
 
+void past_kernels(std::uint64_t minutes, std::uint64_t rate) {
+  const std::uint64_t count = minutes * 60 * rate;
+  const std::uint64_t begin = now_ticks() - minutes * 60'000'000'000;
+  fake::Activity kernel;
+  kernel.name = name_of(0);
+  for (std::uint64_t index = 0; index < count; ++index, ++emitted) {
+    kernel.start = begin + index * 1'000'000'000 / rate;
+    kernel.end = kernel.start + 10'000;
+    emit(kernel);
+    ArgusCuptiStatistics at{};  // no training has as many at once: the worker is waited for
+    while (index % 4096 == 0 && libraries.statistics(at) && at.free_buffers < 16) std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
 void odd_kernels(std::uint64_t count, bool unfinished) {
   for (std::uint64_t index = 0; index < count; ++index, ++emitted) {
     fake::Activity kernel;
@@ -354,6 +369,7 @@ void perform(const std::string& word) {
          const auto parts = split(rest, '@');
          kernels(number(0), parts.size() > 1 ? std::atof(parts[1].c_str()) : 0.0, false);
        }},
+      {"minutes", [&] { past_kernels(number(0), number(1)); }},
       {"late", [&] { kernels(number(0), 0.0, true); }},
       {"threads", [&] { threads(number(0), number(1)); }},
       {"set", [&] { set(number(0), number(1)); }},

@@ -4,6 +4,8 @@
 //   unit demangle NAME
 //   unit script WORD...      job name of a command line
 //   unit windows FROM TO     begins and ends of the windows in which launch calls are recorded, in Unix ns, one a line
+//   unit budget PERCENT MINUTES RATE NS [graph]
+//                            whether kernels of so many ns, so many a second, cost more than that within these minutes
 //   unit job                 rank and job that the environment says, the exporter's socket, why we would skip, and
 //                            why we would wait to be told the rank
 
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "../budget.hpp"
 #include "../identity.hpp"
 #include "../launch_windows.hpp"
 #include "../names.hpp"
@@ -40,6 +43,13 @@ int main(int count, char** words) {
       open = !open;
       std::printf("%llu\n", static_cast<unsigned long long>(at));
     }
+  } else if (action == "budget" && rest.size() >= 4) {
+    argus::Budget budget(std::atol(rest[0].c_str()), argus::LaunchTimes::kNever);
+    const std::uint64_t rate = std::strtoull(rest[2].c_str(), nullptr, 10);
+    const std::uint64_t kernels = std::strtoull(rest[1].c_str(), nullptr, 10) * 60 * rate;
+    for (std::uint64_t index = 0; index <= kernels; ++index)
+      budget.kernel(index * 1'000'000'000 / rate, std::strtoull(rest[3].c_str(), nullptr, 10), rest.size() > 4);
+    std::printf("%s\n", budget.exceeded() ? "exceeded" : "within");
   } else if (action == "job") {
     const argus::Settings settings = argus::read_settings();
     const argus::Identity identity = argus::identify(settings, rest);

@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -96,12 +98,60 @@ void Program::train(long rounds, long channels) {
   for (long round = 0; round < rounds; ++round) {
     for (fake::Communicator& communicator : communicators_) {
       host_.collectives(communicator, kFunctions, kElements, static_cast<int>(channels), queue_);
-      host_.point_to_point(communicator, "Send", 3, kElements);
-      host_.point_to_point(communicator, "Recv", 1, kElements);
+      host_.group(communicator, {{"Send", 3}}, kElements, static_cast<int>(channels), queue_);
+      host_.group(communicator, {{"Recv", 1}}, kElements, static_cast<int>(channels), queue_);
       ++collectives_;
     }
     drain();
   }
+}
+
+/// Each call in a group of its own, as bench/gpu_day/nccl_ranks.py has it, over two channels.
+void Program::calls(long rounds) {
+  for (long round = 0; round < rounds; ++round)
+    for (const fake::Call& call : std::vector<fake::Call>{
+             {"AllReduce"}, {"AllReduce"}, {"AllGather"}, {"ReduceScatter"}, {"Send", 3}, {"Recv", 1}})
+      host_.group(communicators_[0], {call}, kElements, 2, queue_);
+  drain();
+}
+
+/// What a real NCCL called, on one thread. A line of FAKE_EVENTS (tests/native/test_nccl_recorded.py) is CALL EVENT
+/// PARENT COMMUNICATOR TYPE STATE FUNCTION SEQUENCE COUNT PEER STEP; call s, r or e: start, record, stop; peer -1: none.
+void Program::replay() {
+  const char* path = std::getenv("FAKE_EVENTS");
+  std::ifstream file(path ? path : "");
+  std::map<std::uint64_t, void*> handles{{0, nullptr}};
+  char call = 0;
+  std::uint64_t event = 0, parent = 0, hash = 0, type = 0, sequence = 0, count = 0;
+  int state = 0, step = 0;
+  fake::Call what;
+  while (file >> call >> event >> parent >> hash >> type >> state >> what.function >> sequence >> count >> what.peer >>
+         step) {
+    if (call == 'r') host_.record(handles.at(event), state, 0, false);
+    if (call == 'e') host_.stop(handles.at(event));
+    if (call != 's') continue;
+    fake::Communicator& communicator = of_hash(hash);
+    void* const above = handles.at(parent);
+    fake::Bytes bytes = host_.descriptor(type, above, 0);
+    if (type == 0x2 || type == 0x4)
+      bytes = host_.task_descriptor(communicator, what, count, sequence, above, nullptr);
+    else if (type == 0x200 || type == 0x400)
+      bytes = host_.api_descriptor(what, count, above);
+    else if (type == 0x8)
+      bytes = host_.operation_descriptor({&communicator, above, 0, what.peer, false, 0}, getpid());
+    else if (type == 0x10)
+      bytes = host_.step_descriptor(above, step);
+    handles[event] = host_.start(communicator.context, bytes);
+  }
+}
+
+fake::Communicator& Program::of_hash(std::uint64_t hash) {
+  for (fake::Communicator& one : communicators_)
+    if (one.hash == hash) return one;
+  communicators_.emplace_back();
+  communicators_.back().hash = hash;
+  host_.init(communicators_.back(), nullptr, 2);
+  return communicators_.back();
 }
 
 /// Eight steps are posted at once and go on together.
@@ -343,6 +393,9 @@ void Program::bench(long batches) {
 bool Program::act(const std::string& action, long first, long second) {
   if (action == "init") init(first);
   else if (action == "train") train(first, second);
+  else if (action == "calls") calls(first);
+  else if (action == "replay") replay();
+  else if (action == "attempts") host_.attempts = static_cast<int>(first);
   else if (action == "slow") slow_ = {static_cast<int>(first), second};
   else if (action == "pipeline") pipeline(first);
   else if (action == "ahead") ahead(first);

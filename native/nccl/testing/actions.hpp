@@ -18,6 +18,9 @@ class Program {
  private:
   void init(long count);
   void train(long rounds, long channels);
+  void calls(long rounds);
+  void replay();
+  fake::Communicator& of_hash(std::uint64_t hash);
   void drain();
   void pipeline(long microseconds);
   void ahead(long moves);

@@ -17,6 +17,8 @@ using Logger = void (*)(int, unsigned long, const char*, int, const char*, ...);
 constexpr std::uint64_t kGroup = 0x1, kColl = 0x2, kP2p = 0x4, kProxyOp = 0x8, kProxyStep = 0x10, kKernelCh = 0x40,
                         kNet = 0x80, kGroupApi = 0x100, kCollApi = 0x200, kP2pApi = 0x400, kKernelLaunch = 0x800;
 
+constexpr std::size_t kElementBytes = 4;
+
 Layout layout_of(int version) {
   switch (version) {
     case 1:
@@ -151,14 +153,58 @@ bool Host::sends(std::uint64_t type) const {
   if (type == kGroup) return asked & (kGroup | kColl | kP2p | below);
   if (type == kProxyOp) return asked & (kProxyOp | kProxyStep | kNet);
   if (type == kProxyStep) return asked & (kProxyStep | kNet);
-  if (type == kCollApi || type == kP2pApi) return version_ >= 5 && asked & (type | kColl | kP2p | below);
+  if (type == kCollApi) return version_ >= 5 && asked & (type | kColl | below);
+  if (type == kP2pApi) return version_ >= 5 && asked & (type | kP2p | below);
   if (type == kGroupApi) return version_ >= 5 && asked;
   if (type == kKernelLaunch) return version_ >= 5 && asked & kKernelLaunch;
   return asked & type;
 }
 
-void Host::collectives(Communicator& communicator, const std::vector<std::string>& functions, std::size_t count,
-                       int channels, std::vector<NetworkOperation>& queue) {
+/// Where NCCL hands an operation over, all-gathers and broadcasts are of bytes.
+Bytes Host::task_descriptor(const Communicator& communicator, const Call& call, std::size_t count,
+                            std::uint64_t sequence, void* above, void* group) const {
+  const bool in_bytes = call.function == "AllGather" || call.function == "Broadcast";
+  const char* const datatype = in_bytes ? "ncclInt8" : "ncclFloat32";
+  const std::uint8_t datatype_code = in_bytes ? 0 : 7;
+  const bool transfer = call.peer >= 0;
+  Bytes bytes = descriptor(transfer ? kP2p : kColl, above, communicator.rank);
+  put(bytes, transfer ? layout_.p2p_hash : layout_.coll_hash, communicator.hash);
+  put(bytes, transfer ? layout_.p2p_count : layout_.coll_count, count);
+  put(bytes, transfer ? layout_.p2p_parent : layout_.coll_parent, group);
+  const int function_at = transfer ? layout_.p2p_func : layout_.coll_func;
+  const int datatype_at = transfer ? layout_.p2p_datatype : layout_.coll_datatype;
+  if (version_ == 1) {
+    put(bytes, function_at, static_cast<std::uint8_t>(code(call.function)));
+    put(bytes, datatype_at, datatype_code);
+  } else {
+    put(bytes, function_at, call.function.c_str());
+    put(bytes, datatype_at, datatype);
+  }
+  if (transfer) {
+    if (version_ <= 3) put(bytes, 24, static_cast<const char*>(nullptr));
+    put(bytes, layout_.p2p_peer, call.peer);
+    return bytes;
+  }
+  put(bytes, layout_.coll_name, static_cast<const char*>("named in the event"));
+  put(bytes, layout_.coll_seq, sequence);
+  if (version_ >= 2) {  // algorithm and protocol, the last two pointers before the parent
+    const int algorithm = version_ == 2 ? 112 : version_ == 3 ? 104 : 88;
+    put(bytes, algorithm, "RING");
+    put(bytes, algorithm + 8, "SIMPLE");
+  }
+  return bytes;
+}
+
+Bytes Host::api_descriptor(const Call& call, std::size_t count, void* group_api) const {
+  Bytes bytes = descriptor(call.peer >= 0 ? kP2pApi : kCollApi, group_api, 0);
+  put(bytes, 24, call.function.c_str());
+  put(bytes, 32, count);
+  put(bytes, 40, "ncclFloat32");
+  return bytes;
+}
+
+void Host::group(Communicator& communicator, const std::vector<Call>& calls, std::size_t count, int channels,
+                 std::vector<NetworkOperation>& queue) {
   void* const context = communicator.context;
   void* group_api = nullptr;
   if (sends(kGroupApi)) {
@@ -168,48 +214,33 @@ void Host::collectives(Communicator& communicator, const std::vector<std::string
     group_api = start(context, bytes);
     record(group_api, 23, 0, false);
   }
-  std::vector<void*> calls;
-  for (const std::string& function : functions) {
-    if (!sends(kCollApi)) break;
-    Bytes bytes = descriptor(kCollApi, group_api, 0);
-    put(bytes, 24, function.c_str());
-    put(bytes, 32, count);
-    put(bytes, 40, "ncclFloat32");
-    calls.push_back(start(context, bytes));
-    stop(calls.back());
+  std::vector<void*> called;
+  for (const Call& call : calls) {
+    const bool told = sends(call.peer >= 0 ? kP2pApi : kCollApi);
+    called.push_back(told ? start(context, api_descriptor(call, count, group_api)) : nullptr);
+    stop(called.back());
   }
   record(group_api, 24, 0, false);
   void* const launch = sends(kKernelLaunch) ? start(context, descriptor(kKernelLaunch, group_api, 0)) : nullptr;
-  if (launches) launches(communicator, functions);
+  if (launches) launches(communicator, calls);
   stop(launch);
-  void* group = sends(kGroup) ? start(context, descriptor(kGroup, group_api, 0)) : nullptr;
+  void* const group = sends(kGroup) ? start(context, descriptor(kGroup, nullptr, 0)) : nullptr;
   std::vector<void*> running;
-  for (std::size_t at = 0; at < functions.size() && sends(kColl); ++at) {
-    const std::string& function = functions[at];
-    void* const above = version_ >= 5 ? (calls.empty() ? nullptr : calls[at]) : group;
-    Bytes bytes = descriptor(kColl, above, communicator.rank);
-    put(bytes, layout_.coll_name, static_cast<const char*>("named in the event"));
-    put(bytes, layout_.coll_hash, communicator.hash);
-    put(bytes, layout_.coll_seq, communicator.sequence[function]++);
-    if (version_ == 1) {
-      put(bytes, layout_.coll_func, static_cast<std::uint8_t>(code(function)));
-      put(bytes, layout_.coll_datatype, std::uint8_t{7});
-    } else {
-      put(bytes, layout_.coll_func, function.c_str());
-      put(bytes, layout_.coll_datatype, "ncclFloat32");
+  for (std::size_t at = 0; at < calls.size(); ++at) {
+    const Call& call = calls[at];
+    const bool transfer = call.peer >= 0;
+    if (!sends(transfer ? kP2p : kColl)) continue;
+    const std::size_t told = call.function == "AllGather" ? count * kElementBytes : count;
+    const std::uint64_t sequence = transfer ? 0 : communicator.sequence[call.function]++;
+    void* const above = version_ >= 5 ? called[at] : group;
+    running.push_back(start(context, task_descriptor(communicator, call, told, sequence, above, group)));
+    if (transfer && channels) {
+      queue.push_back({&communicator, running.back(), 0, call.peer, call.function == "Send", 1});
+      continue;
     }
-    put(bytes, layout_.coll_count, count);
-    put(bytes, layout_.coll_parent, group);
-    if (version_ >= 2) {  // algorithm and protocol, the last two pointers before the parent
-      const int algorithm = version_ == 2 ? 112 : version_ == 3 ? 104 : 88;
-      put(bytes, algorithm, "RING");
-      put(bytes, algorithm + 8, "SIMPLE");
-    }
-    void* const running_one = start(context, bytes);
-    running.push_back(running_one);
     for (int channel = 0; channel < channels; ++channel)
       for (const bool send : {true, false})
-        queue.push_back({&communicator, running_one, channel, send ? communicator.rank + 1 : communicator.rank + 7,
+        queue.push_back({&communicator, running.back(), channel, send ? communicator.rank + 1 : communicator.rank + 7,
                          send, 4});
   }
   for (void* one : running) stop(one);
@@ -217,22 +248,11 @@ void Host::collectives(Communicator& communicator, const std::vector<std::string
   stop(group_api);
 }
 
-void Host::point_to_point(Communicator& communicator, const char* function, int peer, std::size_t count) {
-  if (!sends(kP2p)) return;
-  Bytes bytes = descriptor(kP2p, nullptr, communicator.rank);
-  put(bytes, layout_.p2p_hash, communicator.hash);
-  if (version_ == 1) {
-    put(bytes, layout_.p2p_func, static_cast<std::uint8_t>(code(function)));
-    put(bytes, layout_.p2p_datatype, std::uint8_t{7});
-  } else {
-    put(bytes, layout_.p2p_func, function);
-    put(bytes, layout_.p2p_datatype, "ncclFloat32");
-  }
-  if (version_ <= 3) put(bytes, 24, static_cast<const char*>(nullptr));
-  put(bytes, layout_.p2p_count, count);
-  put(bytes, layout_.p2p_peer, peer);
-  put(bytes, layout_.p2p_parent, static_cast<void*>(nullptr));
-  stop(start(communicator.context, bytes));
+void Host::collectives(Communicator& communicator, const std::vector<std::string>& functions, std::size_t count,
+                       int channels, std::vector<NetworkOperation>& queue) {
+  std::vector<Call> calls;
+  for (const std::string& function : functions) calls.push_back({function, -1});
+  group(communicator, calls, count, channels, queue);
 }
 
 void Host::step(void* operation, const NetworkOperation& what, int number, const Slow& slow) {
@@ -245,12 +265,12 @@ void Host::step(void* operation, const NetworkOperation& what, int number, const
     handle = start(context, step_descriptor(operation, number));
     record(handle, 8, 0, false);
     stay(8);
-    for (int attempt = 0; attempt < 3 && version_ >= 4; ++attempt) record(handle, 20, 0, false);
+    for (int attempt = 0; attempt < attempts && version_ >= 4; ++attempt) record(handle, 20, 0, false);
     if (version_ >= 4) stay(20);
     record(handle, 9, 4096);
     stay(9);
   } else {
-    for (int attempt = 0; attempt < 3; ++attempt) handle = start(context, step_descriptor(operation, number));
+    for (int attempt = 0; attempt < attempts; ++attempt) handle = start(context, step_descriptor(operation, number));
     record(handle, 10, 0, false);
     stay(10);
     record(handle, 11, 4096);

@@ -20,6 +20,12 @@ struct Layout {
   int p2p_hash, p2p_func, p2p_datatype, p2p_count, p2p_peer, p2p_parent;
 };
 
+/// One operation that a program asks for.
+struct Call {
+  std::string function;
+  int peer = -1;  ///< of a transfer; -1: a collective
+};
+
 struct Communicator {
   void* context = nullptr;
   std::uint64_t hash = 0;
@@ -47,7 +53,9 @@ class Host {
   Host(int version, const char* library);
 
   /// Called where NCCL calls the driver, if set: on the thread that launches, with the operations of the kernel.
-  std::function<void(Communicator&, const std::vector<std::string>&)> launches;
+  std::function<void(Communicator&, const std::vector<Call>&)> launches;
+  /// So often a receive is started, and a send's wait for its peer recorded: NCCL does at each try.
+  int attempts = 3;
 
   int version() const { return version_; }
   int mask() const { return __atomic_load_n(&mask_, __ATOMIC_RELAXED); }
@@ -58,10 +66,12 @@ class Host {
   void init(Communicator& communicator, const char* name, int ranks);
   void finalize(Communicator& communicator);
 
-  /// As NCCL calls for a group of these: on the caller's thread, network operations put off into `queue`.
+  /// As NCCL calls for a group of these, which is one kernel: on the caller's thread, network operations put off into
+  /// `queue`. `count`: of float32. `channels`: of a collective; 0: nothing goes over the network.
+  void group(Communicator& communicator, const std::vector<Call>& calls, std::size_t count, int channels,
+             std::vector<NetworkOperation>& queue);
   void collectives(Communicator& communicator, const std::vector<std::string>& functions, std::size_t count,
                    int channels, std::vector<NetworkOperation>& queue);
-  void point_to_point(Communicator& communicator, const char* function, int peer, std::size_t count);
   void progress(const NetworkOperation& operation, const Slow& slow);
 
   // Raw calls.
@@ -69,6 +79,10 @@ class Host {
   void stop(void* handle);
   void record(void* handle, int state, std::uint64_t argument, bool with_argument = true);
   Bytes descriptor(std::uint64_t type, void* parent, int rank) const;
+  /// These point into `call`.
+  Bytes task_descriptor(const Communicator& communicator, const Call& call, std::size_t count, std::uint64_t sequence,
+                        void* above, void* group) const;
+  Bytes api_descriptor(const Call& call, std::size_t count, void* group_api) const;
   Bytes operation_descriptor(const NetworkOperation& operation, int pid) const;
   Bytes step_descriptor(void* parent, int step) const;
   bool sends(std::uint64_t type) const;

@@ -61,10 +61,11 @@ constexpr char kCompiled[] = "triton_poi_fused_add_0";
 class Process {
  public:
   Process(int version, const char* library) : host_(version, library) {
-    host_.launches = [this](fake::Communicator& communicator, const std::vector<std::string>& functions) {
+    host_.launches = [this](fake::Communicator& communicator, const std::vector<fake::Call>& calls) {
       if (captures_) return call(next(), now(), kDriver, kLaunchKernelEx);
-      const std::uint64_t kind = functions.size() > 1 ? kSeveral : kOne;
-      run(kCollective, kind, communicator, communicator.sequence[functions[0]]);
+      if (calls[0].peer >= 0) return run(kSend, kNumberless, communicator, 0);
+      const std::uint64_t kind = calls.size() > 1 ? kSeveral : kOne;
+      run(kCollective, kind, communicator, communicator.sequence[calls[0].function]);
     };
   }
 
@@ -204,14 +205,17 @@ class Process {
     }
   }
 
-  /// A send and a receive in one kernel, as NCCL tells of them.
+  /// A send, whose kernel may receive too.
   void exchange(fake::Communicator& communicator) {
-    const bool tells = host_.version() >= 5;
-    void* const launch = tells ? host_.start(communicator.context, host_.descriptor(0x800, nullptr, 0)) : nullptr;
-    run(kSend, kNumberless, communicator, 0);
-    host_.stop(launch);
+    std::vector<fake::NetworkOperation> queue;
+    host_.group(communicator, {{"Send", 1}}, 1024, 0, queue);
+  }
+
+  /// Events that say what a launch does.
+  void tell(const fake::Communicator& communicator) {
     void* const group = host_.start(communicator.context, host_.descriptor(0x1, nullptr, 0));
-    host_.point_to_point(communicator, "Send", 1, 1024);
+    const fake::Call send{"Send", 1};
+    host_.stop(host_.start(communicator.context, host_.task_descriptor(communicator, send, 1024, 0, nullptr, group)));
     host_.stop(group);
   }
 
@@ -249,20 +253,14 @@ class Process {
     void* const launch = host_.start(communicator.context, host_.descriptor(0x800, nullptr, 0));
     run(kCollective, kUntold, communicator, 0);
     host_.stop(launch);
-    std::thread([this, &communicator] {
-      void* const group = host_.start(communicator.context, host_.descriptor(0x1, nullptr, 0));
-      host_.point_to_point(communicator, "Send", 1, 1024);
-      host_.stop(group);
-    }).join();
+    std::thread([this, &communicator] { tell(communicator); }).join();
   }
 
   void other() {
     void* const launch = host_.start(communicators_[0].context, host_.descriptor(0x800, nullptr, 0));
     run(kCollective, kUntold, communicators_[0], 0);
     host_.stop(launch);
-    void* const group = host_.start(communicators_[1].context, host_.descriptor(0x1, nullptr, 0));
-    host_.point_to_point(communicators_[1], "Send", 1, 1024);
-    host_.stop(group);
+    tell(communicators_[1]);
   }
 
   void fork_and_launch() {
