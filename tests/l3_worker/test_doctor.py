@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -122,22 +123,30 @@ def test_ranks_that_are_lost_silent_or_elsewhere_are_counted(
     assert states(found)["windows of llm"] == states(found)["ranks of llm"] == "warn"
 
 
+@pytest.mark.parametrize(("reason", "state"), [("glibc", "fail"), ("launch_rate", "warn")])
 def test_kernels_that_are_off_are_named(
-    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str, state: str
 ) -> None:
-    """Ranks, but no kernel modes, and a channel that could not start: with its reason."""
+    """Ranks, but no kernel modes, and a channel that could not start or is off on purpose: with its reason."""
     now = time.time()
     Fleet(prometheus).publish(now, 64, {str(rank): {} for rank in range(4)})
     of_rank = {"training_job": "llm", "rank": "2", "channel": "kernels"}
     down = remote_write.labels_of(catalogue.CHANNEL_UP.name, **of_rank)
-    why = remote_write.labels_of(catalogue.CHANNEL_INFO.name, **of_rank, reason="glibc")
+    why = remote_write.labels_of(catalogue.CHANNEL_INFO.name, **of_rank, reason=reason)
     stamp = round(now * 1000)
     prometheus.write(
         [remote_write.encode_series(down, 0.0, stamp), remote_write.encode_series(why, 1.0, stamp)]
     )
     found = examined(capsys, prometheus.url, tmp_path, status=1)["series of llm"]
-    assert found["state"] == "fail"
-    assert found["detail"] == "4 ranks, but no kernel modes: the channel is down on 1 (glibc)"
+    assert found["state"] == state
+    assert found["detail"] == f"4 ranks, but no kernel modes: the channel is down on 1 ({reason})"
+
+
+def test_what_is_off_on_purpose_is_what_no_alert_tells_of() -> None:
+    """One list for the alert and the doctor."""
+    config = (ROOT / "jsonnet" / "config.libsonnet").read_text("utf-8")
+    [reasons] = re.findall("ignoredReasons: '(.*)'", config)
+    assert set(reasons.split("|")) == doctor._ON_PURPOSE
 
 
 def test_what_has_not_come_yet_is_not_broken(

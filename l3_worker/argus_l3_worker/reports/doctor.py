@@ -48,6 +48,9 @@ RECORDED: Final = (
 )
 """Recorded series that this worker and the dashboards read of findings."""
 
+_ON_PURPOSE: Final = frozenset(("disabled", "not_configured", "launch_rate"))
+"""Reasons for which no ArgusChannelDown is told: `ignoredReasons` of jsonnet/config.libsonnet."""
+
 # The Date header has whole seconds, and an answer takes its time.
 _CLOCK_SECONDS: Final = 2.0
 _LEAST_AGREEMENT: Final = 0.5
@@ -259,10 +262,10 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
             )
             continue
         if not modes.get(job):
-            why = [one.labels.get("reason", "") for one in reasons if one.labels.get("training_job") == job]
+            why = {one.labels.get("reason", "") for one in reasons if one.labels.get("training_job") == job}
             yield Check(
                 f"series of {job}",
-                "fail",
+                "warn" if why and why <= _ON_PURPOSE else "fail",
                 f"{ranks:.0f} ranks, but no kernel modes: the channel is down on {down[job]:.0f}"
                 + (f" ({', '.join(sorted(why))})" if why else ""),
                 "docs/troubleshooting.md, No kernels, says what to do about each reason",
