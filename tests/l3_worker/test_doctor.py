@@ -127,7 +127,7 @@ def test_ranks_that_are_lost_silent_or_elsewhere_are_counted(
 def test_kernels_that_are_off_are_named(
     prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str, state: str
 ) -> None:
-    """Ranks, but no kernel modes, and a channel that could not start or is off on purpose: with its reason."""
+    """Ranks, but no kernel modes, and a channel that could not start or is off on purpose: with reasons."""
     now = time.time()
     Fleet(prometheus).publish(now, 64, {str(rank): {} for rank in range(4)})
     of_rank = {"training_job": "llm", "rank": "2", "channel": "kernels"}
