@@ -78,11 +78,11 @@ fmt: setup  ## format Python and jsonnet
 generate: setup  ## rules, dashboards and reference pages from their sources
 	@python -m tools.generate
 
-preview: setup  ## dashboards as pages (build/preview) and pictures (docs/img), over a simulated fleet
+preview: setup  ## dashboards as pages and pictures over a simulated fleet, into build/preview
 	@PYTHONPATH=dashboards:. python -m argus_preview $(PREVIEW_ARGS)
 
-preview-grafana: setup  ## the same by Grafana's own components, of a faulty and a healthy job, checked (npm, 0.5 GB, into build/grafana)
-	@PYTHONPATH=dashboards:. python -m argus_preview.in_grafana $(PREVIEW_ARGS)
+preview-grafana: setup  ## the same by Grafana's own components, of a faulty and a healthy job, checked, and docs/img (npm, 0.5 GB, into build/grafana)
+	@PYTHONPATH=dashboards:. python -m argus_preview.in_grafana --pictures docs/img $(PREVIEW_ARGS)
 
 dist: setup $(HELM)  ## wheels, sdist, chart and images into dist/, checked; the last line is JSON
 	@python -m tools.dist

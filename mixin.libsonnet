@@ -1,4 +1,4 @@
-// For other jsonnet projects: `jb install github.com/argus-for-prometheus/argus`, then
+// For other jsonnet projects: `jb install` a checkout or your copy of this repository as argus, then
 //
 //   local argus = (import 'argus/mixin.libsonnet') + { _config+:: { argusSelector: 'cluster="a"' } };
 //

@@ -87,7 +87,7 @@ def scenario(size: Size, layout: Layout) -> tuple[FleetFault, ...]:
     slow_gpu = _SLOW_GPU_SINCE * size.seconds
     return (
         FleetFault(str(SLOW_RANK % layout.ranks), phase="backward", factor=1.5, onset=slow_gpu),
-        FleetFault("ep3", kernels=SLOW_KERNEL, factor=1.15, onset=0.25 * size.seconds),
+        FleetFault("ep1", kernels=SLOW_KERNEL, factor=1.15, onset=0.25 * size.seconds),
         FleetFault(f"dp{layout.dp - 2}", phase="tp-all-reduce", factor=4.0, onset=0.8 * size.seconds),
         FleetFault(str(last - 9), gc=1.2, onset=0.6 * size.seconds),
         FleetFault(str(last - 17), blind="kernels", onset=0.3 * size.seconds),

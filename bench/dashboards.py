@@ -51,7 +51,7 @@ NOTHING_TO_SHOW = {
     ("argus-job", "Groups that are not judged"),
     ("argus-job", "Records lost"),
     ("argus-job", "Suspect sets"),
-    ("argus-job", "Timelines of suspects"),
+    ("argus-job", "Timelines"),
     ("argus-rank", "Records lost"),
 }
 """What is rightly empty on this stage: every role and group is judged, nothing fails, no record is lost, no

@@ -35,7 +35,8 @@ HEALTHY: Final = "job:argus_iteration_healthy:seconds"
 COMM: Final = 'kind="comm"'
 NOT_COMM: Final = 'kind!="comm"'
 
-ALERTS: Final = f'{CLUSTER}, alertname=~"Argus.*", training_job=~"$training_job|"'
+OF_ARGUS: Final = 'alertname=~"Argus.*"'
+ALERTS: Final = f'{CLUSTER}, {OF_ARGUS}, training_job=~"$training_job|"'
 """Alerts of the job, and those of ARGUS itself, which name no job."""
 
 
@@ -81,6 +82,20 @@ def against_healthy(selector: str, by: str = JOB_LABELS) -> str:
     """Time of an iteration, or of a unit of work, over that before the job became slower; else 1."""
     ratio = f"max by ({by}) (job:argus_iteration:regression_ratio{{{selector}}})"
     return f"{ratio}\nor max by ({by}) ({RECENT}{{{selector}}} ^ 0)"
+
+
+def told(selector: str) -> str:
+    """The loudest alert of each job that fires, as its place in `theme.TOLD_CODES`; none is no series."""
+    firing = f'ALERTS{{{selector}, alertstate="firing"'
+    page, ticket = (f'{firing}, severity="{name}"}}' for name in ("page", "ticket"))
+    return f"max by ({JOB_LABELS}) (2 * {page} or {ticket})"
+
+
+def onset(selector: str, whose: str, of: str) -> str:
+    """Unix time since when each job loses what it loses most by: `of`, told apart by the labels `whose`."""
+    stalled = f"job:argus_stalled:seconds{{{selector}}}"
+    since = f"rank:argus_finding:onset_timestamp_seconds{{{selector}}}\n  and on ({whose}) {of}"
+    return f"max by ({JOB_LABELS}) (timestamp({stalled}) - {stalled})\nor min by ({JOB_LABELS}) ({since})"
 
 
 def findings(selector: str) -> str:

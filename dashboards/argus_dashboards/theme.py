@@ -93,3 +93,7 @@ def codes(colours: Mapping[str, str]) -> list[Json]:
             },
         }
     ]
+
+
+TOLD_CODES: Final = codes({"nobody": GOOD, "ticket": TICKET, "page": BAD})
+"""Of `promql.told`."""

@@ -1,5 +1,5 @@
 """Draws generated dashboards without Grafana, from their own JSON and real query answers.
 
 A preview: it knows the panels, units, colours, thresholds, mappings and transformations that ARGUS uses, and
-nothing else of Grafana. `make preview` writes pages to build/preview and pictures to docs/img.
+nothing else of Grafana. `make preview` writes pages and pictures to build/preview.
 """

@@ -55,7 +55,7 @@ def main() -> int:
     )
     add_arguments(parser)
     parser.add_argument("--pages", type=Path, default=REPOSITORY / "build" / "preview")
-    parser.add_argument("--pictures", type=Path, default=REPOSITORY / "docs" / "img")
+    parser.add_argument("--pictures", type=Path, default=REPOSITORY / "build" / "preview")
     options = parser.parse_args()
     with opened(options) as (source, scenes):
         screenshot(draw(source, scenes[0], options.pages), options.pictures)

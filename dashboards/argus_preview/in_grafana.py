@@ -2,10 +2,11 @@
 
     PYTHONPATH=dashboards python -m argus_preview.in_grafana [--url http://127.0.0.1:9090 [--job NAME]]
 
-For a faulty and for a healthy job. It needs Node 20, npm and Chromium, and fetches 0.5 GB into build/grafana
-once: the components (Apache-2.0), and a file of Grafana's Prometheus data source (AGPL), which turns answers
-into tables. That file is run on this machine and is part of no build. What must hold of every picture is
-checked (grafana/findings.ts); what does not is listed, and the exit status is then 1.
+For a faulty and for a healthy job, all of it, into build/grafana/pages; and for docs/img the faulty job as a
+dashboard of it opens, with folded rows folded. It needs Node 20, npm and Chromium, and fetches 0.5 GB into
+build/grafana once: the components (Apache-2.0), and a file of Grafana's Prometheus data source (AGPL), which
+turns answers into tables. That file is run on this machine and is part of no build. What must hold of every
+picture is checked (grafana/findings.ts); what does not is listed, and the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -118,6 +119,9 @@ def everything(options: argparse.Namespace, chromium: str) -> Iterator[str]:
                 data = document(source, uid, scene)
                 place = pages / f"{uid}-{scene.name}"
                 wrong = draw(chromium, data, place)
+                if options.pictures is not None and scene is scenes[0]:
+                    draw(chromium, {**data, "folded": True}, pages / uid)
+                    shutil.copy(pages / f"{uid}.png", options.pictures)
                 print(f"wrote {place}.png ({time.perf_counter() - begun:.0f} s)", flush=True)
                 yield from (f"{uid}, {scene.name}: {one}" for one in wrong)
 
@@ -130,6 +134,7 @@ def main() -> int:
     )
     add_arguments(parser)
     parser.add_argument("--folder", type=Path, default=_FOLDER)
+    parser.add_argument("--pictures", type=Path, help="where the pictures of docs/img go (default: nowhere)")
     parser.add_argument("--dashboard", action="append", choices=all_uids(), help="only this one")
     options = parser.parse_args()
     chromium = browser.find()

@@ -550,7 +550,8 @@ L3_ABSTAIN = _worker(
 L3_TRACE_INFO = _worker(
     "argus_l3_trace_info",
     ("trace_key", "suspect"),
-    "1 for the newest trace that the worker asked for; suspect: true, or false for a healthy peer.",
+    "1 for the newest trace that the worker asked for; suspect: true, or false for a healthy peer "
+    "and for a rank of a job that is slow as a whole.",
 )
 L3_CYCLE_SECONDS = Family(
     "argus_l3_cycle_seconds",

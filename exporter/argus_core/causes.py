@@ -48,10 +48,10 @@ WORDS: Final[Mapping[str, str]] = {
     "hang-host": "hangs",
     "hang-data": "hangs while it fetches data",
     "hang-comm": "waits for a collective that does not end",
-    "own-excess": "what a rank loses in its own phases, suspicious or not",
-    "more-work": "what a rank needs longer because it has more to do",
-    "suspect-many": "one of so many ranks, which wait for one another within this phase, that naming them helps nobody",  # noqa: E501
-    "kept-waiting": "what a rank waits in other collectives",
+    "own-excess": "loses time in phases of its own, suspicious or not",
+    "more-work": "needs longer because it has more to do",
+    "suspect-many": "is one of so many ranks, which wait for one another within this phase, that naming them helps nobody",  # noqa: E501
+    "kept-waiting": "waits in other collectives",
     "host-gc": "pauses to collect garbage",
     "host-jit": "pauses to compile",
     "host-cpu": "has a slow host",

@@ -75,7 +75,7 @@ function(c, words)
   // What is of one kind only.
   local subjects = {
     rank: 'rank {{ $labels.rank }}{{ with $node }} on {{ . }}{{ end }} ',
-    set: 'one of {{ $labels.set }} ',
+    set: 'one rank of {{ $labels.set }} ',
     group: 'group {{ $labels.group }} ',
     job: 'the job ',
   };

@@ -88,9 +88,10 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
     group: 'max by (rank) (argus_rank_number{<job>}) and on (rank) argus_group_expected_ranks{<job>,group=<group>}',
   },
   place: 'topk(1, argus_rank_info{<job>,rank=<rank>})',
+  // The newest trace of the rank; of others that of a suspect, and where there is none that of any rank of the job.
   trace: {
     rank: 'topk(1, argus_l3_trace_info{<job>,rank=<rank>})',
-    other: 'topk(1, argus_l3_trace_info{<job>,suspect="true"})',
+    other: 'topk(1, argus_l3_trace_info{<job>,suspect="true"} + 1 or argus_l3_trace_info{<job>})',
   },
 
   // What is told as an alert, with the label severity.
@@ -148,7 +149,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
     ],
     late_rank: [['the collective is asynchronous or has a root', ''], few],
     slow_link: [
-      ['its messages or its size are others', ''],
+      ['its messages or its size differ', ''],
       ['half of the groups are as slow', 'count(' + transfer + '} >= 1.5) / count(' + transfer + '}) >= 0.5'],
     ],
     slow_group: [['its hardware or its work differs by design', '']],
@@ -177,7 +178,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
     'data-input': 'look at loader workers, cache and storage on <where>',
     workload: 'balance the input over the ranks; the machine is sound',
     'work-uneven': 'balance the input over the ranks; the machines are sound',
-    'collective-late': 'take stacks of it before the collective; look at CPU and other processes on <where>',
+    'collective-late': 'py-spy dump it before the collective; look at CPU and other processes on <where>',
     'link-slow': 'test the members in halves (nccl-tests); look at NIC, PCIe and NVLink counters',
     fabric: 'ask who runs the network what changed then; compare links',
     jitter: 'look at what happens at the long steps: checkpoint, evaluation, garbage collection',

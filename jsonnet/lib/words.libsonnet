@@ -2,6 +2,7 @@
 //
 // Prometheus and vmalert fill them at each evaluation; a text may ask queries. In a query <job> stands for the matchers of the
 // alert's job, <cost> for its value, <rank> and so on for the value of a label, and <one> for the rank of one of several samples.
+local asks = (import '../card/questions.libsonnet').trace;
 local text = import 'text.libsonnet';
 
 function(c) {
@@ -71,9 +72,9 @@ function(c) {
   },
   jobUrl:: c.dashboardUrl + '?' + variables(site + ['rank']) + 'var-training_job={{ $labels.training_job | urlquery }}',
   local itselfUrl = c.itselfUrl + '?' + variables(site),
-  // The newest trace of the rank, or of one of the job's suspects, where the worker asked for one.
-  local trace(found) = words.text('{{ if $labels.rank }}' + words.first('topk(1, argus_l3_trace_info{<job>,rank=<rank>})', found)
-                                  + '{{ else }}' + words.first('topk(1, argus_l3_trace_info{<job>,suspect="true"})', found) + '{{ end }}'),
+  // Where the worker asked for one.
+  local trace(found) = words.text('{{ if $labels.rank }}' + words.first(asks.rank, found)
+                                  + '{{ else }}' + words.first(asks.other, found) + '{{ end }}'),
 
   // An alert whole: what every one has is added here, so that none can forget it.
   //   about: a 'job', which may have a trace; a job's 'coverage', which has none; or ARGUS 'itself'.

@@ -186,7 +186,7 @@ class Worker:
         return replace(one, team=self._config.teams.get(one.cause, one.team))
 
     async def _ask_for_traces(self, report: CycleReport, at: float) -> None:
-        """Traces of whom this worker or the rules accuse. Fails a cycle never."""
+        """Traces of whom this worker or the rules accuse, ranks or a whole job. Fails a cycle never."""
         if self._traces is None:
             return
         matchers = {"training_job": self._config.training_job} if self._config.training_job else {}
@@ -197,13 +197,15 @@ class Worker:
                 self._traces.restore(earlier, at)
                 self._traces_restored = True
             accused = await self._prometheus.instant(_accused_by_rules(matchers), at)
+            slow = await self._prometheus.instant(_slow_as_a_whole(matchers), at)
             info = await self._prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
         except QueryError as error:
             log.warning("no traces asked for", error=error)
             return
         suspects = [(one.training_job, one.rank) for one in report.verdicts if one.verdict == "culprit"]
         suspects += [(one.labels.get("training_job", ""), one.labels.get("rank", "")) for one in accused]
-        await self._traces.update(suspects, info, at)
+        slow_jobs = {one.labels.get("training_job", "") for one in slow}
+        await self._traces.update(suspects, info, at, slow_jobs)
 
     async def _series_of_earlier_workers(self, at: float) -> set[Labels]:
         """Series that a worker before this one left: this one ends them when they no longer hold."""
@@ -263,3 +265,9 @@ def _accused_by_rules(matchers: Mapping[str, str]) -> str:
     sets = selector("rank:argus_verdict:active", culprits, excluded={"set": ("",)})
     of_sets = selector("rank:argus_evidence:lost_ratio", {**matchers, "cause": "suspect-set"})
     return f"max by (training_job, rank) ({ranks} or ({of_sets} and on (training_job, set) {sets}))"
+
+
+def _slow_as_a_whole(matchers: Mapping[str, str]) -> str:
+    """Jobs of which rules find what no rank does: a regression, jitter, slower than earlier, the fabric."""
+    of_nobody = {**matchers, "verdict": "culprit", "rank": "", "set": "", "group": ""}
+    return f"count by (training_job) ({selector('rank:argus_verdict:active', of_nobody)})"

@@ -53,6 +53,7 @@ def series(cluster: str, place: int) -> Iterator[tuple[Labels, float]]:
     named = {"rank": "1", "cause": "gpu-compute", "team": "operations", "level": "L2", "most": "page"}
     alert = {**named, "alertname": "ArgusStragglerRank", "severity": "page"}
     yield of("rank:argus_finding:lost_ratio", cost, **named)
+    yield of("rank:argus_finding:onset_timestamp_seconds", BEGAN, **named)
     yield of("rank:argus_verdict:lost_ratio", cost, row="gpu-compute", **named, **phase)
     yield of("ALERTS", 1, alertstate="firing", **alert)
     yield of("ALERTS_FOR_STATE", BEGAN, **alert)
@@ -147,7 +148,7 @@ def linking(panel: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_a_job_says_whom_to_call_where_and_since_when(source: Source) -> None:
-    """In its row of ARGUS / Jobs: rank, host, and when the alert of it began."""
+    """In its row of ARGUS / Jobs: rank, host, how loud it was told, and when it was first there."""
     shown = [answer for answer in ask(source, "argus-jobs", "a") if answer.query.panel == "Training jobs"]
     [panel] = [panel for panel in panels(load("argus-jobs")) if panel["title"] == "Training jobs"]
     _, rows = frames.table([answer.result for answer in shown], panel["transformations"])
@@ -155,6 +156,8 @@ def test_a_job_says_whom_to_call_where_and_since_when(source: Source) -> None:
 
     assert (by_job[JOB]["To blame"], by_job[JOB]["Host"]) == ("rank 1", "a1")
     assert by_job[JOB]["Since"] == pytest.approx(1000 * BEGAN)
+    assert by_job[JOB]["Told"] == 2 and by_job["tp"]["Told"] is None
+    assert by_job["still"]["Since"] == pytest.approx(1000 * (source.span.end - 600))
     assert by_job["tp"]["To blame"] == "tp:dp0"
 
 

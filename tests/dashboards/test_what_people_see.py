@@ -22,8 +22,6 @@ from argus_preview.markup import GRID_COLUMN
 
 every_dashboard = pytest.mark.parametrize("uid", sorted(DASHBOARDS))
 HEADINGS = {"lastNotNull": "Last *", "max": "Max", "min": "Min", "mean": "Mean"}
-ABSOLUTE_REDS = {"Pages"}
-"""Counts of which one is too many in a job of any size."""
 
 
 def of_type(uid: str, kind: str) -> Iterator[dict[str, Any]]:
@@ -117,7 +115,7 @@ def test_no_count_is_red(uid: str) -> None:
     for kind in ("stat", "table"):
         for panel in of_type(uid, kind):
             for name, field in fields(panel):
-                if field.get("unit") in (COUNT, EXACT) and name not in ABSOLUTE_REDS:
+                if field.get("unit") in (COUNT, EXACT):
                     colours = {step["color"] for step in field.get("thresholds", {}).get("steps", ())}
                     assert BAD not in colours, (panel["title"], name)
 

@@ -147,7 +147,7 @@ def test_the_text_can_be_read_to_somebody(
         "[page] llm: rank 3 on host1 computes slowly; 17% of the time lost",
         "cost     17% of the time, 1.4 of 8 GPUs, 0.61 GPU-hours", "its kernels +21%",
         "not blamed: rank 6 for collective-late, explained by gpu-compute of rank 3 and 1 more",
-        "not judged now: optimizer of dp: coverage",
+        "not judged now: too few ranks are heard: optimizer of dp",
         "cost: 0.61 GPU-hours of the whole job; by cause gpu-compute 0.61",
         "look     https://", "argus-l3-worker trace llm/",
     ):  # fmt: skip
@@ -198,7 +198,7 @@ def test_of_a_set_one_rank_is_meant(prometheus: PrometheusServer, capsys: pytest
     story.write()
     said = report(story, capsys)
     for part in (
-        "one of tp:dp1 computes slowly", "who      ranks 4 (host1), 5 (host1), 6 (host1), 7 (host1)",
+        "one rank of tp:dp1 computes slowly", "who      ranks 4 (host1), 5 (host1), 6 (host1), 7 (host1)",
         "cost     25% of the time, 2.0 of 8 GPUs",
     ):  # fmt: skip
         assert part in said, said
@@ -349,7 +349,7 @@ def test_a_healthy_job_has_a_short_report(
     story.write()
     page = tmp_path / "report.html"
     said = report(story, capsys, "--html", str(page))
-    assert "iteration: stable" in said and "nobody of 4 ranks stands out" in said
+    assert "iteration: stable" in said and "none of 4 ranks stands out" in said
     assert "runbooks" not in said
     assert page.read_text().count("Nothing recorded.") == 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import yaml
 from bench.servers import PrometheusServer
 
 from argus_core import catalogue, remote_write
+from argus_core.store.config import StoreConfig
 from argus_l3_worker.cli import main
+from argus_l3_worker.config import Config
 from argus_l3_worker.reports import doctor
+from argus_l3_worker.traces.config import TracesConfig
 from l3_worker.backends import Backend, vector
 from l3_worker.fleets import fleet
 from l3_worker.published_fleet import Fleet
@@ -119,26 +123,44 @@ def test_ranks_that_are_lost_silent_or_elsewhere_are_counted(
     assert states(found)["windows of llm"] == states(found)["ranks of llm"] == "warn"
 
 
+@pytest.mark.parametrize(("reason", "state"), [("glibc", "fail"), ("launch_rate", "warn")])
 def test_kernels_that_are_off_are_named(
-    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str, state: str
 ) -> None:
-    """Ranks, but no kernel modes."""
-    Fleet(prometheus).publish(time.time(), 64, {str(rank): {} for rank in range(4)})
-    found = examined(capsys, prometheus.url, tmp_path, status=1)
-    assert found["series of llm"]["state"] == "fail"
-    assert "kernel channel" in found["series of llm"]["remedy"]
+    """Ranks, but no kernel modes, and a channel that could not start or is off on purpose: with reasons."""
+    now = time.time()
+    Fleet(prometheus).publish(now, 64, {str(rank): {} for rank in range(4)})
+    of_rank = {"training_job": "llm", "rank": "2", "channel": "kernels"}
+    down = remote_write.labels_of(catalogue.CHANNEL_UP.name, **of_rank)
+    why = remote_write.labels_of(catalogue.CHANNEL_INFO.name, **of_rank, reason=reason)
+    stamp = round(now * 1000)
+    prometheus.write(
+        [remote_write.encode_series(down, 0.0, stamp), remote_write.encode_series(why, 1.0, stamp)]
+    )
+    found = examined(capsys, prometheus.url, tmp_path, status=1)["series of llm"]
+    assert found["state"] == state
+    assert found["detail"] == f"4 ranks, but no kernel modes: the channel is down on 1 ({reason})"
+
+
+def test_what_is_off_on_purpose_is_what_no_alert_tells_of() -> None:
+    """One list for the alert and the doctor."""
+    config = (ROOT / "jsonnet" / "config.libsonnet").read_text("utf-8")
+    [reasons] = re.findall("ignoredReasons: '(.*)'", config)
+    assert set(reasons.split("|")) == doctor._ON_PURPOSE
 
 
 def test_what_has_not_come_yet_is_not_broken(
     prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exporters without a rank, then ranks whose first window has not ended: with what to do else."""
+    """Exporters without a rank, then ranks without a channel, then a first window: with what to do else."""
     stamp = round(time.time() * 1000)
     build = remote_write.labels_of(catalogue.EXPORTER_BUILD_INFO.name, version="0.1.0", instance="a")
     prometheus.write([remote_write.encode_series(build, 1.0, stamp)])
     early = examined(capsys, prometheus.url, tmp_path, "--training-job", "early", status=1)
     assert early["series"]["state"] == "wait" and "1 exporters are scraped" in early["series"]["detail"]
     Fleet(prometheus, "young").publish(time.time(), 64, {str(rank): {} for rank in range(4)})
+    born = examined(capsys, prometheus.url, tmp_path, "--training-job", "young", status=1)
+    assert born["series of young"]["state"] == "wait" and "yet" in born["series of young"]["detail"]
     for rank in range(4):
         up = {"training_job": "young", "rank": str(rank), "channel": "kernels"}
         labels = remote_write.labels_of(catalogue.CHANNEL_UP.name, **up)
@@ -146,6 +168,12 @@ def test_what_has_not_come_yet_is_not_broken(
     young = examined(capsys, prometheus.url, tmp_path, "--training-job", "young", status=1)
     assert young["series of young"]["state"] == "wait"
     assert [name for name, check in young.items() if check["state"] == "fail"] == ["rules"]
+
+
+def test_a_trace_folder_that_is_not_there_is_not_ok(tmp_path: Path) -> None:
+    """The default folder of a worker that no exporter shares a host with."""
+    missing = Config(traces=TracesConfig(store=StoreConfig(folder=tmp_path / "none")))
+    assert doctor._store(missing).state == "wait"
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,17 +8,14 @@ from argus_dashboards import columns
 from argus_dashboards.current import column
 from argus_dashboards.layout import Line
 from argus_dashboards.panels import table
-from argus_dashboards.promql import JOB, findings
+from argus_dashboards.promql import JOB, findings, onset
 from argus_dashboards.theme import EXACT
 
 _WORST: Final = f"topk(1,\n{findings(JOB)}\n)"
 _RANKS: Final = f"max(job:argus_ranks:count{{{JOB}}})"
-_ONSET: Final = (
-    f"rank:argus_finding:onset_timestamp_seconds{{{JOB}}} and on (rank, set, group, cause) {_WORST}"
-)
-_STALLED: Final = f"timestamp(job:argus_stalled:seconds{{{JOB}}}) - job:argus_stalled:seconds{{{JOB}}}"
+_ONSET: Final = onset(JOB, "rank, set, group, cause", _WORST)
 _PLACE: Final = f"(rank:argus_finding:place{{{JOB}}} and on (rank) {_WORST})"
-_NAMES: Final = (("group", "group $1"), ("set", "one of $1"), ("rank", "rank $1"))
+_NAMES: Final = (("group", "group $1"), ("set", "one rank of $1"), ("rank", "rank $1"))
 
 
 def _who() -> str:
@@ -40,7 +37,7 @@ def _said(order: int, line: str, text: str, number: str) -> str:
 
 _LINES: Final = (
     _row(6, "who", _who()),
-    _said(5, "since", "for $1 min", f"round((time() - min({_ONSET} or {_STALLED})) / 60)"),
+    _said(5, "since", "for $1 min", f"round((time() - min({_ONSET})) / 60)"),
     _said(4, "cost", "$1 % of the time", f"round(100 * clamp_max(max({_WORST}), 1), 0.1)"),
     _said(3, "cost", "$1 GPUs produce nothing", f"round(clamp_max(max({_WORST}), 1) * {_RANKS}, 0.1)"),
     _said(2, "others", "$1 ranks wait", f"max(job:argus_waiting_ranks:count{{{JOB}}})"),
@@ -63,7 +60,8 @@ _CARD = table(
     overrides=[
         column("Line", custom__width=80),
         columns.words("What it is"),
-        column("Order", unit=EXACT, decimals=0, custom__hidden=True),
+        # The one for Grafana up to 12.1, the other from then on.
+        column("Order", unit=EXACT, decimals=0, custom__hidden=True, custom__hideFrom={"viz": True}),
     ],
     sort="Order",
     empty="Nobody stands out",

@@ -24,7 +24,8 @@ from argus_dashboards.promql import (
 )
 from argus_dashboards.theme import EXACT, FACT, SECONDS, SEVERITY_COLOURS, STATE_COLOURS, codes, steps
 
-_TRACES = f'argus_l3_trace_info{{{JOB}, suspect="true"}}'
+_TRACE = "max by (rank, suspect, trace_key) (argus_l3_trace_info"
+_TRACES = f'2 * {_TRACE}{{{JOB}, suspect="true"}}) or {_TRACE}{{{JOB}}})'
 _FIRING = f'ALERTS{{{ALERTS}, alertstate="firing"}}'
 
 
@@ -107,12 +108,16 @@ OTHERS: Final = table(
 )
 
 _TRACE_TABLE = table(
-    "Timelines of suspects",
-    "What each suspect did when it was slow, as a trace: click to open it in the Perfetto UI.",
-    [f"topk(20, max by (rank, trace_key) ({_TRACES}))"],
-    {"rank": "Rank", "trace_key": "Trace"},
-    overrides=[columns.RANK, columns.TRACE],
-    empty="No trace of a suspect: the worker fetches them where it has a store",
+    "Timelines",
+    """
+    What suspects (true) and ranks to compare them with did when it was slow, as traces: click one to open
+    it in the Perfetto UI. Of a job that is slow as a whole: two ranks of each pipeline stage.
+    """,
+    [f"topk(20, {_TRACES})"],
+    {"rank": "Rank", "suspect": "Suspect", "trace_key": "Trace"},
+    overrides=[columns.RANK, column("Suspect", custom__width=80), columns.TRACE],
+    sort="Suspect",
+    empty="No trace: the worker asks for them once somebody is accused, where exporters keep them",
 )
 
 _LOUD = f'{ALERTS}, severity=~"page|ticket"'

@@ -18,13 +18,14 @@ SECTION: Final = Section(
             3,
             [
                 (4, state.L1_CLASS),
-                (4, iterations.SLOWER_SINCE),
+                (3, iterations.SLOWER_SINCE),
                 (3, state.LOST),
-                (3, state.LOST_GPUS),
+                (2, state.LOST_GPUS),
                 (3, state.AGAINST_HEALTHY),
                 (3, state.LOST_GPU_HOURS),
                 (2, state.CONNECTED),
-                (2, state.PAGES),
+                (2, state.MISSING),
+                (2, state.TOLD),
             ],
         ),
         # The text of the card belongs here; the line of graphs then moves to the section on the job's state.

@@ -6,13 +6,14 @@ from typing import Final
 
 from argus_dashboards.panels import stat
 from argus_dashboards.promql import (
-    ALERTS,
     JOB,
     LOST_FLOOR,
+    OF_ARGUS,
     against_healthy,
     lost_gpus,
     lost_share,
     state_of_job,
+    told,
     zero_if,
 )
 from argus_dashboards.theme import (
@@ -24,6 +25,7 @@ from argus_dashboards.theme import (
     RATIO,
     TICKET,
     TIMES,
+    TOLD_CODES,
     state_codes,
     steps,
 )
@@ -94,22 +96,36 @@ LOST_GPU_HOURS: Final = stat(
 )
 
 CONNECTED: Final = stat(
-    "Ranks",
+    "Ranks heard",
     """
-    Ranks whose producer speaks to its exporter. Fewer than the job has: the others are listed as
-    ArgusRankMissing, and nothing is said of a group of which less than half report.
+    Ranks whose training process speaks to its exporter: what all shares here are of. Nothing is said of a
+    group of which less than half are heard.
     """,
     f"max(job:argus_ranks:count{{{JOB}}})",
     unit=EXACT,
 )
 
-PAGES: Final = stat(
-    "Pages",
+_EXPECTED: Final = f"group:argus_ranks:expected{{{JOB}}}"
+MISSING: Final = stat(
+    "Ranks missing",
     """
-    Firing ARGUS alerts with severity page. Above 0 somebody should be at work; on what is in the tables
-    below, and with tickets in the next section.
+    Ranks that ended without saying so, or that the layout of the job has and no exporter reports: the alert
+    ArgusRankMissing, in the next section. The job may wait for them, or go on without them.
     """,
-    f'count(ALERTS{{{ALERTS}, alertstate="firing", severity="page"}}) or {_WATCHED}',
+    f"count(max by (rank) (argus_rank_up{{{JOB}}}) == 0)\n"
+    f"or max({_EXPECTED} - on (group) count by (group) (argus_group_expected_ranks{{{JOB}}}) > 0)\n"
+    f"or {_WATCHED}",
+    unit=EXACT,
+    thresholds=steps(GOOD, {TICKET: 1}),
+)
+
+TOLD: Final = stat(
+    "Told as",
+    """
+    The loudest that fires of this job: somebody was called (page), or has it on the list (ticket). All
+    alerts of a job are one message of Alertmanager; which they are is in the next section.
+    """,
+    f"max({told(f'{JOB}, {OF_ARGUS}')}) or {_WATCHED}",
     unit=COUNT,
-    thresholds=steps(GOOD, {BAD: 1}),
+    mappings=TOLD_CODES,
 )

@@ -13,11 +13,14 @@ from argus_dashboards.promql import (
     CLUSTER,
     HANGING,
     JOB_LABELS,
+    OF_ARGUS,
     RECENT,
     against_healthy,
     lost_gpus,
     lost_share,
+    onset,
     state_of_job,
+    told,
     with_labels,
     zero_if,
 )
@@ -33,6 +36,7 @@ from argus_dashboards.theme import (
     TICKET,
     TIMES,
     TIMESTAMP,
+    TOLD_CODES,
     state_codes,
     steps,
 )
@@ -108,7 +112,6 @@ _COSTLIEST = (
 _COSTLIEST_NAMED = f'label_replace({_COSTLIEST}, "number", "rank $1", "rank", "(.+)")'
 _PLACE = f"rank:argus_finding:place{{{CLUSTER}}}"
 _WHOM = with_labels("node", f"{JOB_LABELS}, rank", _COSTLIEST_NAMED, _PLACE)
-_TOLD = f'{CLUSTER}, alertname=~"Argus.*", severity=~"page|ticket"'
 
 _EXPRESSIONS = [
     f"topk({JOBS_SHOWN}, {STATE})",
@@ -117,11 +120,10 @@ _EXPRESSIONS = [
     lost_share(CLUSTER),
     _LOST,
     f"sum_over_time(({_LOST})[$__range:1m]) / 60",
-    f"count by ({JOB_LABELS}) ({_FIRING})",
+    told(f"{CLUSTER}, {OF_ARGUS}"),
     _RANKS,
     f'label_join({_WHOM}, "whom", "", "number", "set", "group")',
-    f"1000 * min by ({JOB_LABELS}) (ALERTS_FOR_STATE{{{_TOLD}}}\n"
-    f"  and on ({JOB_LABELS}, rank, set, group, cause) {_COSTLIEST})",
+    f"1000 * ({onset(CLUSTER, f'{JOB_LABELS}, rank, set, group, cause', _COSTLIEST)})",
 ]
 _JOB_LINK = to_dashboard(JOB, "Open job ${__value.raw}", "training_job=${__value.raw}", keep_job=False)
 
@@ -129,7 +131,7 @@ _TABLE = table(
     "Training jobs",
     f"""
     One row a job; click its name to see why. Sorted by GPUs lost: that is the order to work in; the team of
-    the costliest cause acts, on the host that is named. Since: when that was first seen.
+    the costliest cause acts, on the host that is named. Since: when that was first seen. Told: as what.
     Against healthy above 1.035 the job is slower than it was; a job that was slow from its first step shows 1
     there, so look at what it loses too. At most {JOBS_SHOWN} jobs.
     """,
@@ -145,7 +147,7 @@ _TABLE = table(
         "node": "Host",
         "cause": "Costliest cause",
         "team": "Team",
-        "Value #G": "Alerts",
+        "Value #G": "Told",
         "Value #C": "Against healthy",
         "Value #B": "Iteration",
         "Value #F": "GPU-hours lost",
@@ -168,7 +170,13 @@ _TABLE = table(
         column("Since", unit=TIMESTAMP, custom__width=150, color={"mode": "fixed", "fixedColor": "text"}),
         columns.HOST,
         columns.TEAM,
-        columns.value("Alerts", COUNT, steps(GOOD, {TICKET: 1}), 90, 0),
+        column(
+            "Told",
+            mappings=TOLD_CODES,
+            unit=COUNT,
+            custom__cellOptions={"type": "color-text"},
+            custom__width=90,
+        ),
         columns.value("Ranks", EXACT, steps(FACT), 90, 0),
     ],
     sort="GPUs lost",

@@ -1,6 +1,6 @@
 """ARGUS / Rank: what one rank does, and in what it differs from its peers.
 
-From top to bottom: what ARGUS says of it, its phases, its kernels, its host work, its hardware, and whether
+From top to bottom: what ARGUS says of it, its hardware, its phases, its kernels, its host work, and whether
 ARGUS sees it at all. Every query names the rank, so a job of any size costs the same.
 """
 
@@ -15,10 +15,10 @@ from argus_dashboards.rank import channels, hardware, host, kernels, phases, sta
 
 SECTIONS: Final = (
     state.SECTION,
+    hardware.SECTION,
     phases.SECTION,
     kernels.SECTION,
     host.SECTION,
-    hardware.SECTION,
     channels.SECTION,
 )
 

@@ -184,8 +184,8 @@ _SEEN = table(
     },
     overrides=[
         columns.LOST_SHARE,
-        columns.words("Looks as if it", 400),
-        columns.words("Explained by one that", 400),
+        columns.words("Looks as if it", 460),
+        columns.words("Explained by one that", 460),
         columns.rank_number(),
     ],
     sort=columns.LOST,
@@ -197,7 +197,7 @@ SECTION: Final = Section(
     "Rank $rank",
     [
         Line(4, [(5, _VERDICT), (5, _LOST), (5, _WORST_PHASE), (5, _SHIFT), (4, _UP)]),
-        Line(6, [(11, _WHO), (13, _NAMED)]),
+        Line(4, [(11, _WHO), (13, _NAMED)]),
         Line(6, [(24, _SEEN)]),
     ],
 )

@@ -136,8 +136,22 @@ async function rest(): Promise<void> {
   }
 }
 
+/** All panels; or those that are seen when the dashboard is opened, moved up to where they then are. */
+function panelsOf(all: any[]): any[] {
+  if (!shown.folded) {
+    return all.flatMap((panel) => [panel, ...(panel.panels ?? [])]);
+  }
+  let up = 0;
+  return all.map((panel) => {
+    const { y, h } = panel.gridPos;
+    const moved = { ...panel, gridPos: { ...panel.gridPos, y: y - up } };
+    up += Math.max(y + h, ...(panel.panels ?? []).map((one: any) => one.gridPos.y + one.gridPos.h)) - (y + h);
+    return moved;
+  });
+}
+
 async function main(): Promise<void> {
-  const panels: any[] = shown.dashboard.panels.flatMap((panel: any) => [panel, ...(panel.panels ?? [])]);
+  const panels = panelsOf(shown.dashboard.panels);
   const boxes = await Promise.all(panels.map(drawn));
   const height = Math.max(...panels.map((panel) => panel.gridPos.y + panel.gridPos.h)) * ROW;
   createRoot(document.getElementById('root')!).render(

@@ -16,6 +16,7 @@ export type Document = {
   answers: Record<string, { result: any[]; error: string }>;
   start: number;
   end: number;
+  folded?: boolean;
 };
 
 api.standardTransformersRegistry.setInit(() => {
@@ -50,7 +51,7 @@ const CUSTOM: Record<string, string[]> = {
     'axisGridShow', 'axisCenteredZero', 'axisColorMode', 'axisBorderShow', 'scaleDistribution', 'hideFrom',
     'thresholdsStyle', 'barAlignment', 'insertNulls',
   ],
-  table: ['width', 'minWidth', 'align', 'cellOptions', 'hidden', 'inspect', 'filterable', 'wrapHeaderText'],
+  table: ['width', 'minWidth', 'align', 'cellOptions', 'hidden', 'hideFrom', 'inspect', 'filterable', 'wrapHeaderText'],
 };
 
 /** The properties that a panel's fields may have. In Grafana each panel plugin registers its own. */

@@ -81,7 +81,7 @@ class Card:
         also: what else the subject is accused of, and who else is, costliest first.
         reasons: what was not judged, and why.
         runbook: name of its page; empty where there is nothing to do.
-        trace: key of the newest of its rank, or of one of the suspects.
+        trace: key of the newest of its rank, or of one of the suspects, or of a job that is slow as a whole.
     """
 
     id: str
@@ -224,7 +224,7 @@ async def _trace(asker: _Asker, main: Accusation, found: Diagnosis) -> str:
     """The one that alerts name, else the newest of its ranks in the time that is looked at."""
     rows = await asker.rows(table()["trace"]["rank" if main.rank else "other"], "trace_key")
     keys = [key for (key,), _ in rows]
-    keys += [key for rank, key, suspect in found.traces if suspect and (not main.ranks or rank in main.ranks)]
+    keys += [key for rank, key, suspect in found.traces if not main.ranks or (suspect and rank in main.ranks)]
     return keys[0] if keys else ""
 
 

@@ -103,9 +103,9 @@ def _nobody(card: Card) -> str:
     if card.state == "abstained":
         return f"[abstained] {card.training_job}: cannot be judged, so it may be slow or not"
     ranks, takes = card.facts.get("job.world_size"), card.facts.get("job.iteration_s")
-    of = f" of {_number(ranks)} ranks" if ranks else ""
+    who = f"none of {_number(ranks)} ranks" if ranks else "nobody"
     then = f"; an iteration takes {_number(takes)}" if takes else ""
-    return f"[nothing found] {card.training_job}: nobody{of} stands out{then}"
+    return f"[nothing found] {card.training_job}: {who} stands out{then}"
 
 
 def _said(card: Card) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ from argus_l3_worker.reports.subjects import (
     Accusation,
     Labels,
     Subject,
+    listed,
     members_at,
     members_of_group,
     subjects,
@@ -29,6 +31,12 @@ from argus_l3_worker.roles import natural
 
 _POINTS: Final = 360
 _FINEST_STEP: Final = 15.0  # the rules' interval
+_UNJUDGED: Final = {
+    "activity": "the job does something other than training",
+    "stall": "the job stands still",
+    "coverage": "too few ranks are heard",
+}
+"""Why rules judge nobody."""
 _WORST_FIRST: Final = ("both", "regression", "jitter", "stable")
 
 
@@ -235,6 +243,8 @@ def _not_judged(by_rules: Iterable[Sample], by_worker: Iterable[Sample]) -> Iter
     def texts(found: Iterable[Sample], *names: str) -> list[tuple[str, ...]]:
         return sorted({tuple(one.labels.get(name, "") for name in names) for one in found})
 
+    places: dict[str, list[str]] = defaultdict(list)
     for phase, group, cause in texts(by_rules, "phase", "group", "cause"):
-        yield f"{' of '.join(filter(None, (phase, group))) or 'the whole job'}: {cause}"
-    yield from (": ".join(row) for row in texts(by_worker, "role", "reason"))
+        places[cause].append(" of ".join(filter(None, (phase, group))) or "the whole job")
+    yield from (f"{_UNJUDGED.get(cause, cause)}: {listed(where, 4)}" for cause, where in places.items())
+    yield from (f"kernels of {': '.join(row)}" for row in texts(by_worker, "role", "reason"))

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -46,6 +47,9 @@ RECORDED: Final = (
     "job:argus_lost_gpus:current",
 )
 """Recorded series that this worker and the dashboards read of findings."""
+
+_ON_PURPOSE: Final = frozenset(("disabled", "not_configured", "launch_rate"))
+"""Reasons for which no ArgusChannelDown is told: `ignoredReasons` of jsonnet/config.libsonnet."""
 
 # The Date header has whole seconds, and an answer takes its time.
 _CLOCK_SECONDS: Final = 2.0
@@ -213,6 +217,9 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
         covered = await prometheus.instant(selector(catalogue.KERNEL_COVERAGE.name, matchers), at)
         open_ = selector(catalogue.CHANNEL_UP.name, {**matchers, "channel": "kernels"})
         observed = await by_job(f"count by (training_job) ({open_} == 1)")
+        down = await by_job(f"count by (training_job) ({open_} == 0)")
+        of_kernels = selector(catalogue.CHANNEL_INFO.name, {**matchers, "channel": "kernels"})
+        reasons = await prometheus.instant(f"count by (training_job, reason) ({of_kernels})", at)
         exporters = await prometheus.instant(f"count({catalogue.EXPORTER_BUILD_INFO.name})", at)
     except QueryError as error:
         yield Check("series", "fail", str(error), "see above")
@@ -245,12 +252,23 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
                 "look again when the job has made some more steps (exporter: window)",
             )
             continue
-        if not modes.get(job):
+        if not modes.get(job) and not down.get(job):
             yield Check(
                 f"series of {job}",
-                "fail",
-                f"{ranks:.0f} ranks, but no kernel modes",
-                "switch the kernel channel on; argus_channel_info names the reason where it could not start",
+                "wait",
+                f"{ranks:.0f} ranks, and of none a kernel channel yet: their phases are judged without",
+                "a job without GPUs has none; if one with GPUs has none after its first steps, the library "
+                "is not there or not loaded",
+            )
+            continue
+        if not modes.get(job):
+            why = {one.labels.get("reason", "") for one in reasons if one.labels.get("training_job") == job}
+            yield Check(
+                f"series of {job}",
+                "warn" if why and why <= _ON_PURPOSE else "fail",
+                f"{ranks:.0f} ranks, but no kernel modes: the channel is down on {down[job]:.0f}"
+                + (f" ({', '.join(sorted(why))})" if why else ""),
+                "docs/troubleshooting.md, No kernels, says what to do about each reason",
             )
             continue
         yield Check(f"series of {job}", "ok", f"{ranks:.0f} ranks, {modes[job]:.0f} kernel modes")
@@ -295,6 +313,14 @@ def _store(config: Config) -> Check:
             "warn",
             f"{error}",
             "correct traces.store (the same as in the exporters), or set traces.serve to false",
+        )
+    if config.traces.store.type == "folder" and not Path(store.name).is_dir():
+        return Check(
+            "trace store",
+            "wait",
+            f"{store.name} does not exist: no exporter has stored a trace there yet",
+            "an exporter on another host stores its traces there if both have the folder, or a bucket "
+            "(traces.store)",
         )
     return Check("trace store", "ok", f"{store.name} can be listed")
 

@@ -53,7 +53,7 @@ class Subject:
     """A rank, a group of ranks, or the job (no ranks), and what speaks against it.
 
     Attributes:
-        name: `rank 3`, `one of tp:dp0.pp1`, `group tp:dp0.pp1`, `node host2 of pp0`, `the job`.
+        name: `rank 3`, `one rank of tp:dp0.pp1`, `group tp:dp0.pp1`, `node host2 of pp0`, `the job`.
         accusations: what holds first, then what rules say, then the costliest.
     """
 
@@ -98,7 +98,7 @@ def _name(one: Accusation) -> str:
     if one.rank:
         return f"rank {one.rank}"
     if one.set:
-        return f"one of {one.set}"
+        return f"one rank of {one.set}"
     if one.level == "L3":  # by the coordinate that its ranks share
         return one.group
     return f"group {one.group}" if one.group else "the job"

@@ -1,4 +1,4 @@
-"""Traces of suspects and healthy peers, asked of their exporters when ranks are accused.
+"""Traces of suspects and healthy peers, and of a job that is slow as a whole, asked of their exporters.
 
 The exporter answers at once with the keys under which the windows will be stored. They are published as
 `argus_l3_trace_info{training_job, rank, trace_key, suspect}`, one series a rank, which annotations of alerts
@@ -73,6 +73,21 @@ def choose_peers(suspects: Iterable[Rank], info: Sequence[Sample]) -> list[Rank]
     return chosen
 
 
+def choose_of_stages(job: str, info: Sequence[Sample]) -> list[Rank]:
+    """Two ranks of each pipeline stage of a job, for what is found of the job as a whole.
+
+    The first of each stage and that in its middle: stages are numbered alike, so that these are two replicas
+    from end to end. All of the first come before the second, as a cycle asks for a bounded number.
+    """
+    stages: dict[str, set[int]] = defaultdict(set)
+    for labels in (sample.labels for sample in info):
+        if labels.get("training_job") == job and labels.get("rank", "").isdecimal():
+            stages[labels.get("pp", "")].add(int(labels["rank"]))
+    ordered = [sorted(ranks) for ranks in stages.values()]
+    chosen = [min(ranks) for ranks in ordered] + [ranks[len(ranks) // 2] for ranks in ordered]
+    return [(job, str(rank)) for rank in dict.fromkeys(chosen)]
+
+
 def _distance(
     suspect: Rank, other: Rank, mine: Mapping[str, str], theirs: Mapping[str, str]
 ) -> tuple[bool, int, str]:
@@ -107,14 +122,22 @@ class TraceRequests:
                 self._known.setdefault(rank, trace)
                 self._asked.setdefault(rank, at)
 
-    async def update(self, suspects: Sequence[Rank], info: Sequence[Sample], at: float) -> None:
-        """Ask for what is missing; returns after `timeout_seconds` at the latest and raises nothing."""
+    async def update(
+        self, suspects: Sequence[Rank], info: Sequence[Sample], at: float, slow_jobs: Iterable[str] = ()
+    ) -> None:
+        """Ask for what is missing; returns after `timeout_seconds` at the latest and raises nothing.
+
+        Args:
+            slow_jobs: of which something is found that no rank, set or group has done.
+        """
         config = self._config
-        wanted = [(rank, True) for rank in dict.fromkeys(suspects)]
-        wanted += [(rank, False) for rank in choose_peers(suspects, info)]
+        wanted = dict.fromkeys(suspects, True)
+        others = [rank for job in sorted(slow_jobs) for rank in choose_of_stages(job, info)]
+        for rank in (*choose_peers(suspects, info), *others):
+            wanted.setdefault(rank, False)
         due = [
             (rank, suspect)
-            for rank, suspect in wanted
+            for rank, suspect in wanted.items()
             if at - self._asked.get(rank, -float("inf")) >= config.cooldown_seconds
         ][: config.ranks_per_cycle]
         batches = self._batches(due, info)

@@ -17,6 +17,7 @@ from argus_l3_worker.config import Config, WebConfig
 from argus_l3_worker.cycle import Worker
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.read.prometheus import Prometheus
+from argus_l3_worker.reports.questions import table
 from argus_l3_worker.serve import Health, _listen
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.config import RequestConfig, TracesConfig
@@ -108,6 +109,26 @@ def test_of_a_set_all_ranks_that_stand_out_are_asked_for(prometheus: PrometheusS
     asyncio.run(serve())
     found = prometheus.query('argus_l3_trace_info{suspect="true"}', now)
     assert {labels["rank"] for labels, _ in found} == {"3", "4", "5"}
+
+
+def test_of_a_job_that_is_slow_as_a_whole_ranks_of_it_are_asked_for(prometheus: PrometheusServer) -> None:
+    """Beside the rank that the worker accuses; the query of a card without a rank prefers the suspect."""
+    now = float(int(time.time()))
+    _publish(prometheus, now)
+    found = {"training_job": "llm", "cause": "unexplained", "team": "infrastructure", "level": "L1"}
+    labels = remote_write.labels_of("rank:argus_verdict:active", **found, verdict="culprit")
+    prometheus.write([remote_write.encode_series(labels, 1.0, round(now * 1000))])
+    exporter = Exporter()
+
+    async def serve() -> None:
+        async with _exporter(exporter) as address:
+            await asyncio.to_thread(_one_cycle, prometheus, address, now)
+
+    asyncio.run(serve())
+    of_all = {labels["rank"] for labels, _ in prometheus.query("argus_l3_trace_info", now)}
+    assert {"0", "3", "4"} <= of_all
+    asked = table()["trace"]["other"].replace("<job>", 'training_job="llm"')
+    assert [labels["rank"] for labels, _ in prometheus.query(asked, now)] == ["3"]
 
 
 def test_an_exporter_that_is_away_changes_no_verdict(prometheus: PrometheusServer) -> None:

@@ -18,7 +18,7 @@ from argus_core.http_access import AccessError, BasicAuth
 from argus_l3_worker.read.prometheus import Sample
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.config import RequestConfig
-from argus_l3_worker.traces.requests import TraceRequests, choose_peers
+from argus_l3_worker.traces.requests import TraceRequests, choose_of_stages, choose_peers
 
 NOW = 1_795_000_000.0
 
@@ -101,6 +101,30 @@ def test_peers_are_of_the_same_role_and_rather_of_another_host() -> None:
     assert choose_peers([("llm", "0"), ("llm", "1")], fleet) == [("llm", "2"), ("llm", "3")]
     assert choose_peers([("llm", "9")], fleet) == []
     assert choose_peers([("llm", "77")], fleet) == []
+
+
+def test_of_a_whole_job_two_replicas_are_looked_at_through_all_stages() -> None:
+    """The first of each stage before the middle ones; a stage of one rank once; other jobs are not meant."""
+    fleet = [info(rank, pp=str(rank // 4)) for rank in reversed(range(12))]
+    assert sorted(choose_of_stages("llm", fleet)[:3]) == [("llm", "0"), ("llm", "4"), ("llm", "8")]
+    assert sorted(choose_of_stages("llm", fleet)[3:]) == [("llm", "10"), ("llm", "2"), ("llm", "6")]
+    assert choose_of_stages("llm", [info(3), info(5, training_job="other")]) == [("llm", "3")]
+    assert choose_of_stages("gone", fleet) == []
+
+
+def test_of_a_whole_job_nobody_is_published_as_a_suspect_who_is_none() -> None:
+    """An accused rank of it stays a suspect, and is asked for once."""
+    exporter = Exporter()
+
+    async def play(requests: TraceRequests, address: str) -> None:
+        fleet = [info(rank, address, pp=str(rank // 4)) for rank in range(8)]
+        await requests.update([("llm", "4")], fleet, NOW, {"llm"})
+
+    requests, _ = _play(exporter, RequestConfig(), play)
+    assert [body["ranks"] for body in exporter.asked] == [[0, 2, 3, 4, 6]]
+    assert {rank: suspect for rank, (_, suspect) in _published(requests).items()} == {
+        "0": "false", "2": "false", "3": "false", "4": "true", "6": "false"
+    }  # fmt: skip
 
 
 def test_suspects_and_peers_are_asked_for_and_published() -> None:
