@@ -160,15 +160,15 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
     job_regression: [
       ['input or code changed', ''],
       ['a rank was not judged', 'count(rank:argus_verdict:active{<job>,verdict="abstain"})'],
-      ['a rank or link did it', 'max(rank:argus_finding:lost_ratio{<job>,level!="L1"}) >= <cost.lost_ratio> / 3'],
+      ['a rank or link is named for it', 'max(rank:argus_finding:lost_ratio{<job>,level!="L1"}) >= <cost.lost_ratio> / 3'],
     ],
   },
 
   // The first thing to do: <where> is its host.
   advice: {
-    abstained: 'find out why so few ranks are heard: ARGUS / Itself, or argus-l3-worker doctor',
-    suspect_set: 'move or stop one of them at the next checkpoint: what stays slow with it is the one',
-    'gpu-compute': 'drain <where> at the next checkpoint and test its GPU (dcgmi diag -r 3)',
+    abstained: 'find out why so few ranks are heard: the dashboard ARGUS / Itself, or argus-l3-worker doctor',
+    suspect_set: 'compare clocks and Xid of each; else swap one at a checkpoint and see if all are fast then',
+    'gpu-compute': 'check clocks and Xid; drain <where> at the next checkpoint and test it (dcgmi diag -r 3)',
     'gpu-memory': 'drain <where> at the next checkpoint and test its memory (dcgmi diag -r 3)',
     'gpu-transfer': 'look at PCIe width and speed on <where>',
     'host-cpu': 'look for other processes, CPU frequency and memory pressure on <where>',

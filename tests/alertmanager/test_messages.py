@@ -137,7 +137,7 @@ def test_a_page_on_slack_and_pagerduty(office: Office) -> None:
 
 CARD = """[page] llm: rank 5 on gpu-17 computes slowly, 1.49x in <forward>; 12% of the time lost
 who      on gpu-17, GPU-1a2b3c
-do       drain gpu-17 at the next checkpoint and test its GPU (dcgmi diag -r 3)"""
+do       check clocks and Xid; drain gpu-17 at the next checkpoint and test it (dcgmi diag -r 3)"""
 
 
 def test_a_card_is_printed_as_it_is(office: Office) -> None:

@@ -158,7 +158,7 @@ def test_what_is_so_refutes_and_stands_first(prometheus: str) -> None:
         False,
         None,
     }
-    assert "wrong if a rank was not judged (TRUE); " in first["text"]
+    assert "wrong if [YES] a rank was not judged; " in first["text"]
     [why] = first["not_judged"]
     assert why.startswith("too few ranks are heard: ") and why.count(" of dp:0") == 4
 

@@ -59,10 +59,10 @@ def as_text(card: Card, links: Links) -> str:
 
 def beside(card: Card) -> str:
     """What the worker knows beyond an alert: who else, who looked guilty, and what was not judged."""
-    looked = [f"{one.who} for {one.cause}, explained by {one.by}" for one in card.excluded]
+    looked = [f"{one.cause} of {one.who}, by {one.by}" for one in card.excluded]
     rows = (
         ("also", listed([_short(one) for one in card.also], 4)),
-        ("not blamed", listed(looked, 1)),
+        ("explained", listed(looked, 1)),
         ("not judged", listed(card.reasons, 4) if card.subject else ""),
     )
     return "".join(f"{label}: {_printable(text)}\n" for label, text in rows if text)
@@ -79,7 +79,7 @@ def _lines(card: Card, links: Links) -> Iterator[str]:
             yield f"{label:<8} {text}"
     over = card.state == "over"
     if card.step:
-        yield f"do       {'nothing now; the runbook says what, if it comes back' if over else card.step}"
+        yield f"do       {'nothing now, it is over; if it comes back, the runbook says what' if over else card.step}"
     if found := links.of(card):
         yield f"look     {'  '.join(found.values())}"
     where = f" --cluster {shlex.quote(card.cluster)}" if card.cluster else ""
@@ -122,8 +122,8 @@ def _said(card: Card) -> list[tuple[str, str]]:
         found.append(("10", f", {who}"))
     for number, one in enumerate(card.refutations):
         place = {True: 0, None: 3, False: 6}[one.true] + number
-        so = {True: " (TRUE)", None: "", False: " (ruled out)"}[one.true]
-        found.append((f"7{place}", f"; {one.claim}{so}"))
+        so = {True: "YES", None: "?", False: "no"}[one.true]
+        found.append((f"7{place}", f"; [{so}] {one.claim}"))
     return sorted(found)
 
 
