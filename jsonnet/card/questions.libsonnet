@@ -166,7 +166,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
 
   // The first thing to do: <where> is its host.
   advice: {
-    abstained: 'find out why so few ranks are heard: the dashboard ARGUS / Itself, or argus-l3-worker doctor',
+    abstained: 'find out why so few are heard: the dashboard ARGUS / Itself, or argus-l3-worker doctor',
     suspect_set: 'compare clocks and Xid of each; else swap one at a checkpoint and see if all are fast then',
     'gpu-compute': 'check clocks and Xid; drain <where> at the next checkpoint and test it (dcgmi diag -r 3)',
     'gpu-memory': 'drain <where> at the next checkpoint and test its memory (dcgmi diag -r 3)',

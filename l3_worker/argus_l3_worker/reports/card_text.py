@@ -25,6 +25,7 @@ _MOST_MEMBERS: Final = 64
 _MOST_LISTED: Final = 8
 _LINES: Final = ("", "who", "since", "cost", "why", "others", "before", "wrong if")
 """By the first digit of where a fact is said."""
+_OVER: Final = "nothing now, it is over; if it comes back, the runbook says what"
 _AXES: Final = ("dp", "tp", "pp", "cp", "ep")
 
 
@@ -77,9 +78,8 @@ def _lines(card: Card, links: Links) -> Iterator[str]:
             text = listed(card.reasons, 4)
         if label and text:
             yield f"{label:<8} {text}"
-    over = card.state == "over"
     if card.step:
-        yield f"do       {'nothing now, it is over; if it comes back, the runbook says what' if over else card.step}"
+        yield f"do       {_OVER if card.state == 'over' else card.step}"
     if found := links.of(card):
         yield f"look     {'  '.join(found.values())}"
     where = f" --cluster {shlex.quote(card.cluster)}" if card.cluster else ""
