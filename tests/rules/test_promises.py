@@ -65,6 +65,10 @@ JOBS = [
     Job("half-a-minute", slow=slower(2, 1.5, ONSET_S), scrape_s=30),
     *(Job(f"at-{at}", slow=slower(2, 1.6, ONSET_S), first_s=at + 0.5, lasting_s=1260) for at in range(15)),
     *(Job(f"pause-{at}", slow=paused(2, 5.0, ONSET_S), first_s=at + 0.5, lasting_s=1260) for at in range(15)),
+    Job("crawls", slow=slower(2, 64.0, ONSET_S, np.inf, "forward"), step_s=4, lasting_s=2400),
+    Job("long-steps", slow=slower(2, 1.5, ONSET_S), step_s=80, lasting_s=2400),
+    Job("long-pause", slow=paused(2, 75.0, ONSET_S), step_s=80, lasting_s=2400),
+    Job("long-step", slow=slower(2, 2.0, ONSET_S, ONSET_S + 80), step_s=80, spans=8, lasting_s=2400),
     Job(
         "network",
         slow=several(
@@ -158,10 +162,26 @@ def test_a_set_of_too_many_names_nobody(told: list[Told]) -> None:
 
 @pytest.mark.parametrize(
     "job",
-    ["uneven-step", "first-step", "checkpoint", "left", *(f"pause-{at}" for at in range(15))],
+    [
+        *("uneven-step", "first-step", "checkpoint", "left", "long-step"),
+        *(f"pause-{at}" for at in range(15)),
+    ],
 )
 def test_what_happens_once_names_nobody(job: str, told: list[Told]) -> None:
     assert of(told, job) == []
+
+
+def test_a_pause_among_long_steps_names_nobody(told: list[Told]) -> None:
+    assert {one.rank for one in of(told, "long-pause")} <= {""}
+
+
+@pytest.mark.parametrize(("job", "within_s"), [("crawls", 400), ("long-steps", 570)])
+def test_a_rank_is_named_though_its_steps_are_long(job: str, within_s: float, told: list[Told]) -> None:
+    """Within five steps of 79 s where steps of 4 s were usual, and within six of 93 s; until the end."""
+    (found,) = [one for one in of(told, job) if one.alertname != "ArgusTrainingStalled"]
+    assert (found.alertname, found.severity, found.rank) == ("ArgusStragglerRank", "page", "2")
+    assert found.begin_s <= within_s
+    assert found.end_s == pytest.approx(2400 - ONSET_S, abs=30)
 
 
 def test_a_fault_that_lasts_is_one_message(told: list[Told]) -> None:
