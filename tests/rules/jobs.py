@@ -175,6 +175,17 @@ def paused(rank: int | slice, seconds: float, at_s: float, phase: str = "forward
     return slow
 
 
+def uneven(deviation: float) -> Slow:
+    """Steps of which each rank has another share of the work, anew in each step."""
+
+    def slow(durations: dict[str, Floats], begins: Floats) -> None:
+        work = np.random.default_rng(len(begins) + 1).lognormal(0, deviation, (durations["forward"].shape))
+        for phase in ("forward", "backward"):
+            durations[phase] *= work
+
+    return slow
+
+
 def several(*all_of_them: Slow) -> Slow:
     def slow(durations: dict[str, Floats], begins: Floats) -> None:
         for one in all_of_them:

@@ -437,5 +437,5 @@ def test_the_page_of_a_regression_says_what_the_history_knows() -> None:
     rules = rules_of(RULES / f"argus.{name}.rules.yaml" for name in ("job", "history", "decision"))
     said = complaints({**rules, "evaluation_interval": "5s", "tests": [test]})
     assert 'cause="unexplained"' in said
-    assert "It also has slower collectives than earlier runs of its model." in said
+    assert "It also waits longer for its collectives than earlier runs of its model: they are slower" in said
     assert said.count("It also") == 1

@@ -15,7 +15,7 @@ import yaml
 from argus_simulator.fast_play.evaluate import Evaluator, Late
 from argus_simulator.fast_play.rules import aligned, read_rules
 from argus_simulator.fast_play.storage import Storage
-from rules.jobs import ALL_REDUCE, BEGIN_MS, Job, paused, several, slower
+from rules.jobs import ALL_REDUCE, BEGIN_MS, Job, paused, several, slower, uneven
 
 pytestmark = pytest.mark.servers
 RULES = sorted((Path(__file__).resolve().parents[2] / "rules").glob("argus.*.yaml"))
@@ -69,6 +69,7 @@ JOBS = [
     Job("long-steps", slow=slower(2, 1.5, ONSET_S), step_s=80, lasting_s=2400),
     Job("long-pause", slow=paused(2, 75.0, ONSET_S), step_s=80, lasting_s=2400),
     Job("long-step", slow=slower(2, 2.0, ONSET_S, ONSET_S + 80), step_s=80, spans=8, lasting_s=2400),
+    Job("uneven", slow=uneven(0.4), step_s=4),
     Job(
         "network",
         slow=several(
@@ -201,6 +202,11 @@ def test_a_network_that_is_slow_every_other_two_minutes_is_told_throughout(told:
     assert {(one.alertname, one.cause) for one in found} == {("ArgusIterationRegression", "fabric")}
     held = [(one.begin_s, one.end_s) for one in found]
     assert all(any(begin <= at <= end + 5 for begin, end in held) for at in range(500, 1440, 5)), held
+
+
+def test_uneven_work_that_nobody_counts_is_no_slow_network(told: list[Told]) -> None:
+    """Now one rank comes last and now another, so what they all wait at least wanders by half and more."""
+    assert {one.alertname for one in of(told, "uneven")} <= {"ArgusIterationJitter"}
 
 
 def test_a_rank_slower_by_half_is_told_within_a_minute_or_so(told: list[Told]) -> None:
