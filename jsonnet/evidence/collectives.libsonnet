@@ -60,15 +60,16 @@ function(c, l) {
       labels: { cause: 'fabric', detector: 'transfer' },
       expr: text.fill(|||
         max by (%(job)s) (
-          (%(transfer)s - min_over_time(%(transfer)s[%(window)s]))
+          (%(transfer)s - quantile_over_time(0.1, %(transfer)s[%(window)s]))
           * on (%(phase)s) quantile by (%(phase)s) (0.5, %(spans)s)
-          and on (%(phase)s) max_over_time(%(transfer)s[%(held)s]) >= %(ratio)s * min_over_time(%(transfer)s[%(window)s])
+          and on (%(phase)s) max_over_time(%(transfer)s[%(held)s]) >= %(ratio)s * quantile_over_time(0.1, %(transfer)s[%(window)s])
           and on (%(phase)s) %(threshold)s < %(even)s
         ) >= %(least)s
       |||, {
         job: l.job,
         phase: l.phase,
-        // The shortest of a group wanders, and its least value of an hour is below most: it must be as slow as a slow link.
+        // The shortest of a group wanders, and the first of a job is of few steps: what it takes in the best tenth of an hour is
+        // compared, and it must be as slow as a slow link.
         // And as it wanders, it may be a little quicker for minutes: a page that yields to it would come and go.
         ratio: c.linkRatio,
         threshold: threshold,
