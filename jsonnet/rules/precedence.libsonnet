@@ -162,7 +162,7 @@ function(c, l, rows)
       about:: 'A job that stands still, as a page: the rules on stalls tell whom it waits for.',
       record: exclusion,
       labels: { cause: 'all', by: 'stall', at: 'job' },
-      expr: 'max by (%s) (job:argus_stalled:seconds > %g)' % [l.job, c.stallUnprovedSeconds],
+      expr: 'max by (%s) (job:argus_stalled:seconds >= %g)' % [l.job, c.stallUnprovedSeconds],
     },
   ];
   // What the job as a whole loses is of no group.
