@@ -169,14 +169,14 @@ local moreWork = [
     words: 'has iterations that take far longer than the others, again and again',
   },
 ] + ofHistory([
-  { cause: 'colocation', team: 'infrastructure', words: 'runs every kernel slower than earlier runs of its model: something else runs on its GPUs' },
+  { cause: 'colocation', team: 'infrastructure', words: 'computes slower than earlier runs of its model, whatever it computes: something else runs on its GPUs, or their clocks are lower' },
   { cause: 'kernel-shape', team: 'infrastructure', words: 'has kernels that take longer than in earlier runs of its model: another shape or backend' },
   { cause: 'kernel-inefficient', team: 'infrastructure', words: 'runs kernels that earlier runs of its model did not have, or had less often' },
   { cause: 'host-alloc', team: 'infrastructure', words: 'allocates or pins memory more often than earlier runs of its model' },
   { cause: 'data-input', team: 'algorithm', words: 'waits longer for its input data than earlier runs of its model' },
   { cause: 'host-sync', team: 'algorithm', words: 'waits for its GPUs where earlier runs of its model did not: somebody synchronises' },
   { cause: 'host-code', team: 'algorithm', words: 'spends more time in Python code than earlier runs of its model: its GPUs wait for launches' },
-  { cause: 'fabric-config', team: 'operations', words: 'has slower collectives than earlier runs of its model' },
+  { cause: 'fabric-config', team: 'operations', words: 'waits longer for its collectives than earlier runs of its model: they are slower, or less of them is hidden behind computation' },
   { cause: 'overlap-config', team: 'infrastructure', words: 'no longer hides its communication behind computation, as earlier runs of its model did' },
   { cause: 'unexplained', team: 'infrastructure', words: 'is slower than earlier runs of its model, and nothing says why' },
 ]) + [

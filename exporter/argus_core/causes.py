@@ -68,14 +68,14 @@ WORDS: Final[Mapping[str, str]] = {
     "regression": "is slower than before, on all ranks alike",
     "work-uneven": "has work that is spread unevenly over its ranks",
     "jitter": "has iterations that take far longer than the others, again and again",
-    "history-colocation": "runs every kernel slower than earlier runs of its model: something else runs on its GPUs",  # noqa: E501
+    "history-colocation": "computes slower than earlier runs of its model, whatever it computes: something else runs on its GPUs, or their clocks are lower",  # noqa: E501
     "history-kernel-shape": "has kernels that take longer than in earlier runs of its model: another shape or backend",  # noqa: E501
     "history-kernel-inefficient": "runs kernels that earlier runs of its model did not have, or had less often",  # noqa: E501
     "history-host-alloc": "allocates or pins memory more often than earlier runs of its model",
     "history-data-input": "waits longer for its input data than earlier runs of its model",
     "history-host-sync": "waits for its GPUs where earlier runs of its model did not: somebody synchronises",
     "history-host-code": "spends more time in Python code than earlier runs of its model: its GPUs wait for launches",  # noqa: E501
-    "history-fabric-config": "has slower collectives than earlier runs of its model",
+    "history-fabric-config": "waits longer for its collectives than earlier runs of its model: they are slower, or less of them is hidden behind computation",  # noqa: E501
     "history-overlap-config": "no longer hides its communication behind computation, as earlier runs of its model did",  # noqa: E501
     "history-unexplained": "is slower than earlier runs of its model, and nothing says why",
     "gpu-transfer": "copies more slowly between host and GPU than the ranks that do the same work",

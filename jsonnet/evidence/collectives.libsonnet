@@ -53,23 +53,27 @@ function(c, l) {
 
   evidence: [
     {
-      // Where the work is uneven, now one comes last and now another, and no rank's mean is that of the transfer alone.
+      // Where the work is uneven, now one comes last and now another, and no rank's mean is that of the transfer alone: then they
+      // differ by more than chance would leave of a slow link.
       about:: 'Collectives that take longer in most groups of a job than they did within the last hour: the network that they share.',
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'fabric', detector: 'transfer' },
       expr: text.fill(|||
         max by (%(job)s) (
-          (%(transfer)s - min_over_time(%(transfer)s[%(window)s]))
+          (%(transfer)s - quantile_over_time(0.1, %(transfer)s[%(window)s]))
           * on (%(phase)s) quantile by (%(phase)s) (0.5, %(spans)s)
-          and on (%(phase)s) max_over_time(%(transfer)s[%(held)s]) >= %(ratio)s * min_over_time(%(transfer)s[%(window)s])
+          and on (%(phase)s) max_over_time(%(transfer)s[%(held)s]) >= %(ratio)s * quantile_over_time(0.1, %(transfer)s[%(window)s])
+          and on (%(phase)s) %(threshold)s < %(even)s
         ) >= %(least)s
-        unless on (%(job)s) job:argus_work:uneven
       |||, {
         job: l.job,
         phase: l.phase,
-        // The shortest of a group wanders, and its least value of an hour is below most: it must be as slow as a slow link.
+        // The shortest of a group wanders, and the first of a job is of few steps: what it takes in the best tenth of an hour is
+        // compared, and it must be as slow as a slow link.
         // And as it wanders, it may be a little quicker for minutes: a page that yields to it would come and go.
         ratio: c.linkRatio,
+        threshold: threshold,
+        even: c.linkRatio - 1,
         held: duration.range(c, c.decision.leave),
         transfer: 'job:argus_collective_transfer:seconds',
         window: duration.range(c, 2 * c.spreadWindow),

@@ -87,6 +87,21 @@ function(c, l)
     labels: { cause: 'history-' + cause, detector: 'history' },
     expr: text.fill('(1 - 1 / %(slowdown)s)\nand on (%(job)s) (\n%(expr)s\n)', { slowdown: slowdown, job: l.job, expr: expr }),
   };
+  // How many times longer than in the best healthy run some phases take, of those that count.
+  local longer(matcher) = text.fill('(%(change)s and %(current)s >= %(least)s) * on (%(job)s) group_left () %(slowdown)s', {
+    change: l.selector(change, ['signature="phase_share"', matcher]),
+    current: of(current, 'phase_share'),
+    least: least,
+    job: l.job,
+    slowdown: slowdown,
+  });
+  // FSDP2 tells a gather and the wait for it apart: one that takes as long as ever is waited for longer.
+  local unhidden = '%s unless on (%s) (%s >= %g)' % [
+    grown('phase_share', 'phase="dp-unshard-wait"'),
+    l.job,
+    longer('phase=~"all_gather.*|reduce_scatter.*"'),
+    h.ratio,
+  ];
   local or(exprs) = std.join('\nor on (%s) ' % l.job, ['(' + expr + ')' for expr in exprs]);
 
   {
@@ -167,9 +182,9 @@ function(c, l)
 
     comparison: [
       {
-        about:: 'Durations of a run against the best healthy one of the same model, backend and size.',
+        about:: 'Durations, and shares of phases, of a run against the best healthy one of the same model, backend and size.',
         record: change,
-        expr: text.fill('%(current)s{signature=~"iteration|issue_latency|kernel"}\n/ on (%(run)s) group_left () (%(learned)s > 0)', {
+        expr: text.fill('%(current)s{signature=~"iteration|issue_latency|kernel|phase_share"}\n/ on (%(run)s) group_left () (%(learned)s > 0)', {
           current: current,
           run: l.ofRuns(same + parts),
           learned: learned,
@@ -242,10 +257,26 @@ function(c, l)
     ],
 
     evidence: [
+      // Kernels know it best. A kernel of another shape, or one more, is in some phases; a host that is slower shows in its stacks.
       evidence(
         'colocation',
-        'every kernel is slower, also the fastest quarter: something else runs on the GPUs',
-        'quantile by (%s) (0.25, %s) >= %g' % [l.job, of(change, 'kernel'), h.ratio]
+        'every kernel is slower, also the fastest quarter, or every phase of computation: something else runs on the GPUs',
+        or([
+          'quantile by (%s) (0.25, %s) >= %g' % [l.job, of(change, 'kernel'), h.ratio],
+          text.fill(|||
+            min by (%(job)s) (%(longer)s) >= %(ratio)s
+            unless on (%(job)s) %(kernels)s
+            unless on (%(job)s) %(excess)s{signature="frame_share", frame!~"%(waits)s"} >= %(frames)s
+          |||, {
+            job: l.job,
+            longer: longer('kind="compute"'),
+            ratio: h.ratio,
+            kernels: of(change, 'kernel'),
+            excess: excess,
+            waits: waitFrames,
+            frames: frameShare,
+          }),
+        ])
       ),
       evidence('kernel-shape', 'launches of some kernel take longer, and that costs enough', text.fill(|||
         max by (%(job)s) (
@@ -279,13 +310,20 @@ function(c, l)
         grown('minority_void'),
         'max by (%s) (%s) >= %g' % [l.job, l.selector(excess, ['signature="frame_share"', 'frame!~"' + otherFrames + '"']), frameShare],
       ])),
-      evidence('fabric-config', 'its collectives take longer', grown('phase_share', 'kind="comm"')),
+      evidence(
+        'fabric-config',
+        'it waits longer for its collectives',
+        '%s unless on (%s) (%s)' % [grown('phase_share', 'kind="comm"'), l.job, unhidden]
+      ),
       evidence(
         'overlap-config',
         'kernels and collectives take as long as ever, but no longer at the same time',
         // A third of what is lost, or more than what counts anyway. Each evaluation holds another number of the kernels'
         // windows.
-        'max by (%s) (avg_over_time(%s[%s])) >= on (%s) clamp_max((1 - 1 / %s) / 3, %g)' % [l.job, of(excess, 'exposed'), mean, l.job, slowdown, least]
+        or([
+          'max by (%s) (avg_over_time(%s[%s])) >= on (%s) clamp_max((1 - 1 / %s) / 3, %g)' % [l.job, of(excess, 'exposed'), mean, l.job, slowdown, least],
+          unhidden,
+        ])
       ),
       evidence('unexplained', 'nothing else that is known has changed', '%s >= %g' % [slowdown, h.ratio]),
     ],

@@ -182,18 +182,27 @@ function(c, l) {
       }),
     },
     {
-      about:: "The same of a phase's own time.",
+      // A pause, or one uneven step, would stay in it for all of the window: the longest step is left out. None is longer than as
+      // many of the longest spans as a step has.
+      about:: "The mean of a phase's own time over the long window, without its longest step.",
       record: mean,
       labels: { over: duration.of(c.longWindow) },
       expr: text.fill(|||
-        max by (%(who)s) (%(sum)s / (%(grown)s >= %(least)s))
+        max by (%(who)s) (
+          (%(sum)s / (%(count)s > 0) * on (%(rank)s) group_left () %(steps)s
+          - on (%(rank)s, phase, kind, group) group_left () max by (%(rank)s, phase, kind, group) (max_over_time(%(longest)s[%(window)s])))
+          / on (%(rank)s) group_left () (%(steps)s - 1)
+        )
         unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
       |||, {
         who: l.phaseRank,
+        rank: l.rank,
         group: l.group,
         sum: grown(l.raw('argus_phase_duration_seconds_sum', [matcher]), seldom),
-        grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher]), seldom),
-        least: c.minSpans - 1,
+        count: grown(l.raw('argus_phase_duration_seconds_count', [matcher]), seldom),
+        steps: 'max by (%s) (%s >= 2)' % [l.rank, grown(l.raw('argus_iteration_duration_seconds_count'), seldom)],
+        longest: l.raw('argus_phase_window_max_seconds', [matcher]),
+        window: duration.range(c, c.longWindow),
         covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
       }),
     },
@@ -327,10 +336,12 @@ function(c, l) {
   }],
   local sets = l.raw('argus_phase_info', ['kind="compute"', 'set!=""']),
   local longer = c.longWindow + 3 * c.slowInterval,
-  // A single pause stays in the long window for all of it, so there a rank must stand out for longer.
+  // Of kernels the longest step is not known, and a single uneven one stays in the long window for all of it: there a rank must
+  // stand out for longer.
   local costly = text.fill(|||
-    %(excess)s{over=""} >= %(least)s
-    or min_over_time(%(excess)s{over!=""}[%(long)s]) >= %(least)s and count_over_time(%(excess)s{over!=""}[%(long)s]) >= %(evaluations)s
+    %(excess)s{source!="gpu"} >= %(least)s
+    or %(excess)s{over="", source="gpu"} >= %(least)s
+    or min_over_time(%(excess)s{over!="", source="gpu"}[%(long)s]) >= %(least)s and count_over_time(%(excess)s{over!="", source="gpu"}[%(long)s]) >= %(evaluations)s
   |||, at { long: duration.range(c, longer), evaluations: std.floor(longer / c.interval * 11 / 12) }),
   local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu"} * on (%(rank)s, phase) group_left (set) max by (%(rank)s, phase, set) (%(sets)s))', at { sets: sets }),
   evidence: [
@@ -351,9 +362,11 @@ function(c, l) {
         costly: costly,
         out: {
           spread: text.fill(|||
-            and %(ratio)s - 1 >= on (%(phase)s) group_left () %(threshold)s
-            or ((%(costly)s) and %(ratio)s - 1 >= %(young)s unless on (%(phase)s) %(threshold)s)
-          |||, at { young: c.spreadYoung, costly: costly }),
+            and (
+              %(ratio)s - 1 >= on (%(phase)s) group_left () %(threshold)s
+              or %(ratio)s - 1 >= %(young)s unless on (%(phase)s) %(threshold)s
+            )
+          |||, at { young: c.spreadYoung }),
           // No z of n ranks exceeds (n - 1) / sqrt(n).
           z: text.fill('and %(z)s >= %(toGroup)s clamp_max(0.9 * (%(ranks)s - 1) / sqrt(%(ranks)s), %(most)s)', at {
             z: 'rank:argus_phase_duration_seconds:zscore',

@@ -158,10 +158,11 @@ function(c, l, rows)
       expr: 'job:argus_other_activity:seconds < %g' % c.window,
     },
     {
-      about:: 'A job that stands still: the rules on stalls tell whom it waits for.',
+      // Before, one step may take that long.
+      about:: 'A job that stands still, as a page: the rules on stalls tell whom it waits for.',
       record: exclusion,
       labels: { cause: 'all', by: 'stall', at: 'job' },
-      expr: 'max by (' + l.job + ') (job:argus_stalled:seconds)',
+      expr: 'max by (%s) (job:argus_stalled:seconds >= %g)' % [l.job, c.stallUnprovedSeconds],
     },
   ];
   // What the job as a whole loses is of no group.

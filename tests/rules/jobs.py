@@ -38,6 +38,7 @@ class Job:
     Attributes:
         groups: comparison groups of the ranks, each of so many in the order of their numbers.
         expected: ranks that each group should have; as many as there are where it is 0.
+        spans: of each phase in a step, all alike.
         waits: of `forward` and `backward`, with the set of ranks that wait for one another, by rank.
         until_s: when each rank leaves without a word, by rank; for ever where it is not named.
         stops_s: when the whole job stops to make steps.
@@ -57,6 +58,7 @@ class Job:
     lasting_s: float = 1800.0
     scrape_s: float = 15.0
     seed: int = 0
+    spans: int = 1
     waits: str = "none"
     sets: Mapping[int, str] = field(default_factory=dict)
     until_s: Mapping[int, float] = field(default_factory=dict)
@@ -119,8 +121,8 @@ class Job:
         def total(values: Floats) -> Floats:
             return np.concatenate(([0.0], np.cumsum(values)))[done]
 
-        def extreme(of: Callable[[Floats], float]) -> Floats:
-            return np.array([of(step[a:b]) if a < b else STALE for a, b in zip(since, done, strict=True)])
+        def extreme(of: Callable[[Floats], float], values: Floats = step) -> Floats:
+            return np.array([of(values[a:b]) if a < b else STALE for a, b in zip(since, done, strict=True)])
 
         add("argus_rank_up", np.where(at < self.killed_s, 1.0, 0.0))
         add("argus_rank_number", float(rank))
@@ -139,7 +141,9 @@ class Job:
             labels = {"phase": phase, "kind": KINDS.get(phase, "compute")}
             where = labels | {"group": group, "source": "event"}
             add("argus_phase_duration_seconds_sum", total(durations[rank]), **where)
-            add("argus_phase_duration_seconds_count", done.astype(float), **where)
+            add("argus_phase_duration_seconds_count", self.spans * done.astype(float), **where)
+            longest = extreme(np.max, durations[rank] / self.spans)
+            add("argus_phase_window_max_seconds", longest, **labels, group=group)
             mine = phase in ("forward", "backward")
             add(
                 "argus_phase_info",
@@ -167,6 +171,17 @@ def paused(rank: int | slice, seconds: float, at_s: float, phase: str = "forward
 
     def slow(durations: dict[str, Floats], begins: Floats) -> None:
         durations[phase][rank, np.searchsorted(begins, at_s)] += seconds
+
+    return slow
+
+
+def uneven(deviation: float) -> Slow:
+    """Steps of which each rank has another share of the work, anew in each step."""
+
+    def slow(durations: dict[str, Floats], begins: Floats) -> None:
+        work = np.random.default_rng(len(begins) + 1).lognormal(0, deviation, (durations["forward"].shape))
+        for phase in ("forward", "backward"):
+            durations[phase] *= work
 
     return slow
 

@@ -54,6 +54,8 @@ class RunProfile:
     receiving_seconds: float = 0.1
     sending_seconds: float = 0.1
     data_seconds: float = 0.02
+    phases: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    """More of them: kind, and seconds of a span."""
     frames: Mapping[str, float] = field(
         default_factory=lambda: {"synchronize (torch.cuda)": 0.2, "forward (model)": 0.8}
     )
@@ -113,6 +115,7 @@ class Runs:
             ("send_recv", "comm", "stage:pp1", profile.receiving_seconds),
             ("pp-send-grad", "comm", "stage:pp1", profile.sending_seconds),
             ("data", "host", "dp:pp1", profile.data_seconds),
+            *((phase, kind, "dp:pp1", seconds) for phase, (kind, seconds) in profile.phases.items()),
         ):
             labels = {"phase": phase, "kind": kind, "group": group, "source": "event"}
             counter("argus_phase_duration_seconds_count", steps, **labels)
@@ -157,6 +160,31 @@ SLOWER = RunProfile(
 """A fifth slower; the kernels take as long, but transfers are no longer beside them."""
 UNSEEN = RunProfile(launch_ahead_seconds=None)
 """Launches are not looked at (ARGUS_ISSUE_LATENCY is off)."""
+HOOKS = RunProfile(
+    kernels={},
+    launch_ahead_seconds=None,
+    frames=frames(waiting=0.2),
+    phases={
+        "forward": ("compute", 0.1),
+        "backward": ("compute", 0.2),
+        "optimizer": ("compute", 0.05),
+        "all_gather_single": ("comm", 0.05),
+        "dp-unshard-wait": ("comm", 0.02),
+    },
+)
+"""A run of which hooks alone tell, by FSDP2."""
+
+
+def longer(factor: float, *phases: str) -> RunProfile:
+    """The same at steps of 0.6 s, whose phases take so many times longer."""
+    times = {phase: factor if phase in phases else 1.0 for phase in HOOKS.phases}
+    return replace(
+        HOOKS,
+        step_seconds=0.6,
+        phases={phase: (kind, times[phase] * seconds) for phase, (kind, seconds) in HOOKS.phases.items()},
+    )
+
+
 CAUSES: Mapping[str, tuple[RunProfile, RunProfile, str]] = {
     "the same": (RunProfile(), RunProfile(), ""),
     "a fiftieth slower": (RunProfile(), RunProfile(step_seconds=0.51), ""),
@@ -243,6 +271,31 @@ CAUSES: Mapping[str, tuple[RunProfile, RunProfile, str]] = {
         RunProfile(tokens_a_step=1000),
         RunProfile(step_seconds=0.6, tokens_a_step=1200),
         "",
+    ),
+    "every phase of computation is slower": (
+        HOOKS,
+        longer(1.3, "forward", "backward", "optimizer"),
+        "colocation infrastructure",
+    ),
+    "some phases of computation are slower": (
+        HOOKS,
+        longer(1.3, "forward", "backward"),
+        "unexplained infrastructure",
+    ),
+    "every phase of computation is slower, and the host has more to do": (
+        HOOKS,
+        replace(longer(1.3, "forward", "backward", "optimizer"), frames=frames(waiting=0.1, checking=0.15)),
+        "host-code algorithm",
+    ),
+    "gathers take as long, and are waited for longer": (
+        HOOKS,
+        longer(3, "dp-unshard-wait"),
+        "overlap-config infrastructure",
+    ),
+    "gathers take longer, and are waited for longer": (
+        HOOKS,
+        longer(3, "dp-unshard-wait", "all_gather_single"),
+        "fabric-config operations",
     ),
     "slower, with as much to do": (
         RunProfile(tokens_a_step=1000, kernels={}),
@@ -384,5 +437,5 @@ def test_the_page_of_a_regression_says_what_the_history_knows() -> None:
     rules = rules_of(RULES / f"argus.{name}.rules.yaml" for name in ("job", "history", "decision"))
     said = complaints({**rules, "evaluation_interval": "5s", "tests": [test]})
     assert 'cause="unexplained"' in said
-    assert "It also has slower collectives than earlier runs of its model." in said
+    assert "It also waits longer for its collectives than earlier runs of its model: they are slower" in said
     assert said.count("It also") == 1

@@ -15,7 +15,7 @@ import yaml
 from argus_simulator.fast_play.evaluate import Evaluator, Late
 from argus_simulator.fast_play.rules import aligned, read_rules
 from argus_simulator.fast_play.storage import Storage
-from rules.jobs import ALL_REDUCE, BEGIN_MS, Job, paused, several, slower
+from rules.jobs import ALL_REDUCE, BEGIN_MS, Job, paused, several, slower, uneven
 
 pytestmark = pytest.mark.servers
 RULES = sorted((Path(__file__).resolve().parents[2] / "rules").glob("argus.*.yaml"))
@@ -65,6 +65,12 @@ JOBS = [
     Job("half-a-minute", slow=slower(2, 1.5, ONSET_S), scrape_s=30),
     *(Job(f"at-{at}", slow=slower(2, 1.6, ONSET_S), first_s=at + 0.5, lasting_s=1260) for at in range(15)),
     *(Job(f"pause-{at}", slow=paused(2, 5.0, ONSET_S), first_s=at + 0.5, lasting_s=1260) for at in range(15)),
+    Job("crawls", slow=slower(2, 64.0, ONSET_S, np.inf, "forward"), step_s=4, lasting_s=2400),
+    Job("long-steps", slow=slower(2, 1.5, ONSET_S), step_s=80, lasting_s=2400),
+    Job("long-pause", slow=paused(2, 75.0, ONSET_S), step_s=80, lasting_s=2400),
+    Job("long-step", slow=slower(2, 2.0, ONSET_S, ONSET_S + 80), step_s=80, spans=8, lasting_s=2400),
+    Job("uneven", slow=uneven(0.4), step_s=4),
+    Job("less-uneven", ranks=8, slow=uneven(0.2), step_s=4),
     Job(
         "network",
         slow=several(
@@ -158,10 +164,26 @@ def test_a_set_of_too_many_names_nobody(told: list[Told]) -> None:
 
 @pytest.mark.parametrize(
     "job",
-    ["uneven-step", "first-step", "checkpoint", "left", *(f"pause-{at}" for at in range(15))],
+    [
+        *("uneven-step", "first-step", "checkpoint", "left", "long-step"),
+        *(f"pause-{at}" for at in range(15)),
+    ],
 )
 def test_what_happens_once_names_nobody(job: str, told: list[Told]) -> None:
     assert of(told, job) == []
+
+
+def test_a_pause_among_long_steps_names_nobody(told: list[Told]) -> None:
+    assert {one.rank for one in of(told, "long-pause")} <= {""}
+
+
+@pytest.mark.parametrize(("job", "within_s"), [("crawls", 400), ("long-steps", 570)])
+def test_a_rank_is_named_though_its_steps_are_long(job: str, within_s: float, told: list[Told]) -> None:
+    """Within five steps of 79 s where steps of 4 s were usual, and within six of 93 s; until the end."""
+    (found,) = [one for one in of(told, job) if one.alertname != "ArgusTrainingStalled"]
+    assert (found.alertname, found.severity, found.rank) == ("ArgusStragglerRank", "page", "2")
+    assert found.begin_s <= within_s
+    assert found.end_s == pytest.approx(2400 - ONSET_S, abs=30)
 
 
 def test_a_fault_that_lasts_is_one_message(told: list[Told]) -> None:
@@ -181,6 +203,12 @@ def test_a_network_that_is_slow_every_other_two_minutes_is_told_throughout(told:
     assert {(one.alertname, one.cause) for one in found} == {("ArgusIterationRegression", "fabric")}
     held = [(one.begin_s, one.end_s) for one in found]
     assert all(any(begin <= at <= end + 5 for begin, end in held) for at in range(500, 1440, 5)), held
+
+
+@pytest.mark.parametrize("job", ["uneven", "less-uneven"])
+def test_uneven_work_that_nobody_counts_is_no_slow_network(job: str, told: list[Told]) -> None:
+    """Now one rank comes last and now another, so what they all wait at least wanders by half and more."""
+    assert {one.alertname for one in of(told, job)} <= {"ArgusIterationJitter"}
 
 
 def test_a_rank_slower_by_half_is_told_within_a_minute_or_so(told: list[Told]) -> None:
