@@ -44,7 +44,7 @@ function(c, words)
     for at in std.objectFields(fact[5])
   ];
   local ofClaims(claims) = std.flattenArrays([
-    if claims[i][1] == '' then [said('vector(1)', '7%dn' % (i + 3), '; [?] ' + claims[i][0])]
+    if claims[i][1] == '' then [said('vector(1)', '7%dn' % (i + 3), '; [ask] ' + claims[i][0])]
     else [
       said('(' + claims[i][1] + ') ^ 0', '7%dn' % i, '; [YES] ' + claims[i][0]),
       said('(vector(1) unless (' + claims[i][1] + '))', '7%dn' % (i + 6), '; [no] ' + claims[i][0]),

@@ -146,7 +146,7 @@ def test_the_text_can_be_read_to_somebody(
         "8 ranks", "iteration: regression",
         "[page] llm: rank 3 on host1 computes slowly; 17% of the time lost",
         "cost     17% of the time, 1.4 of 8 GPUs, 0.61 GPU-hours", "its kernels +21%",
-        "explained: collective-late of rank 6, by gpu-compute of rank 3 and 1 more",
+        "also seen: collective-late of rank 6 (explained by gpu-compute of rank 3) and 1 more",
         "not judged now: too few ranks are heard: optimizer of dp",
         "cost: 0.61 GPU-hours of the whole job; by cause gpu-compute 0.61",
         "look     https://", "argus-l3-worker trace llm/",

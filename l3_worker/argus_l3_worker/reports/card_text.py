@@ -60,10 +60,10 @@ def as_text(card: Card, links: Links) -> str:
 
 def beside(card: Card) -> str:
     """What the worker knows beyond an alert: who else, who looked guilty, and what was not judged."""
-    looked = [f"{one.cause} of {one.who}, by {one.by}" for one in card.excluded]
+    looked = [f"{one.cause} of {one.who} (explained by {one.by})" for one in card.excluded]
     rows = (
         ("also", listed([_short(one) for one in card.also], 4)),
-        ("explained", listed(looked, 1)),
+        ("also seen", listed(looked, 1)),
         ("not judged", listed(card.reasons, 4) if card.subject else ""),
     )
     return "".join(f"{label}: {_printable(text)}\n" for label, text in rows if text)
@@ -122,7 +122,7 @@ def _said(card: Card) -> list[tuple[str, str]]:
         found.append(("10", f", {who}"))
     for number, one in enumerate(card.refutations):
         place = {True: 0, None: 3, False: 6}[one.true] + number
-        so = {True: "YES", None: "?", False: "no"}[one.true]
+        so = {True: "YES", None: "ask", False: "no"}[one.true]
         found.append((f"7{place}", f"; [{so}] {one.claim}"))
     return sorted(found)
 
