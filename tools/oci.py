@@ -146,7 +146,9 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
             if _digest(raw) != diff_id:
                 raise ValueError(f"{archive.name}: the layer {diff_id} has other content")
             with tarfile.open(fileobj=io.BytesIO(raw)) as files:
-                files.extractall(folder, filter="fully_trusted")  # /tmp is open to all
+                # /tmp is open to all. An attribute, as Python before 3.11.4 has no such argument, nor the check.
+                files.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
+                files.extractall(folder)
     inside: dict[str, Any] = config["config"]
     return inside
 

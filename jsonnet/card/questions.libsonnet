@@ -160,7 +160,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
     job_regression: [
       ['input or code changed', ''],
       ['a rank was not judged', 'count(rank:argus_verdict:active{<job>,verdict="abstain"})'],
-      ['a rank or link is named for it', 'max(rank:argus_finding:lost_ratio{<job>,level!="L1"}) >= <cost.lost_ratio> / 3'],
+      ['a rank or link is named', 'max(rank:argus_finding:lost_ratio{<job>,level!="L1"}) >= <cost.lost_ratio> / 3'],
     ],
   },
 

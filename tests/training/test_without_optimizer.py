@@ -61,7 +61,8 @@ def test_an_update_by_hand_has_iterations_by_its_forwards(reader: Reader, tmp_pa
         assert len(said.iterations) == STEPS - WITHOUT_STEPS
         first, last = said.iterations[0], said.iterations[-1]
         whole_ns = last.end_ns - first.end_ns + first.duration_ns
-        assert last.total_seconds == pytest.approx(whole_ns / 1e9), "from end to end"
+        # Ends are of the clock that NTP may slew by 500 ppm, durations of the one that it does not set.
+        assert last.total_seconds == pytest.approx(whole_ns / 1e9, rel=5e-4), "from end to end"
         count = said.count()
         assert (count["data"], count["backward"]) == (STEPS, STEPS)
         assert count["forward"] == count["dp-allreduce"] == STEPS - WITHOUT_STEPS
