@@ -242,7 +242,7 @@ def unpack(archive: Path, folder: Path) -> Path:
             wheel.extractall(folder)
         return folder
     with tarfile.open(archive) as sdist:
-        # An attribute, as Python before 3.11.4 has no such argument, nor the check.
+        # Python before 3.11.4 has no such argument, nor the check.
         sdist.extraction_filter = getattr(tarfile, "data_filter", None)
         sdist.extractall(folder)
     (inside,) = folder.iterdir()

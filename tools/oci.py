@@ -146,7 +146,7 @@ def unpack(archive: Path, folder: Path) -> dict[str, Any]:
             if _digest(raw) != diff_id:
                 raise ValueError(f"{archive.name}: the layer {diff_id} has other content")
             with tarfile.open(fileobj=io.BytesIO(raw)) as files:
-                # /tmp is open to all. An attribute, as Python before 3.11.4 has no such argument, nor the check.
+                # /tmp is open to all. Python before 3.11.4 has no such argument, nor the check.
                 files.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
                 files.extractall(folder)
     inside: dict[str, Any] = config["config"]
