@@ -258,7 +258,7 @@ def test_a_training_that_would_pay_too_much_is_left_alone(
     plain: Build, socket: Path, listener: Listener
 ) -> None:
     """Its channel says why and stays down; with ARGUS_KERNELS_COST=0 it goes on."""
-    done = run(plain, socket, "minutes:7:15000", "settle", "sleep:200", "rearm", ARGUS_DEBUG=0)
+    done = run(plain, socket, "minutes:7:15000", "stopped", "rearm", ARGUS_DEBUG=0)
     assert (done["collecting"], done["reason"]) == (0, "launch_rate")
     assert done.said.count("slows the training by more than 1 %") == 1
     (connection,) = listener.wait_ended()

@@ -15,6 +15,7 @@
 //   pause, rearm, silent, flush   the injector's controls
 //   map:PATH           load this library, as a tool would
 //   settle             until the injector has read and sent or dropped all that was emitted
+//   stopped            until the injector collects no longer
 //   replay:PATH        hand over the buffers of a recording
 //   fork               a child that ends by exit()
 //   linger:MS          a child that outlives us
@@ -302,6 +303,12 @@ void settle() {
   }
 }
 
+void stopped() {
+  const auto limit = steady_clock::now() + std::chrono::seconds(20);
+  ArgusCuptiStatistics at{};
+  while (libraries.statistics(at) && at.collecting && steady_clock::now() < limit) std::this_thread::sleep_for(milliseconds(10));
+}
+
 void replay(const std::string& path) {
   const recording::Recording recorded = recording::read(path, now_ticks() - 1'000'000'000);
   auto* set_size = Libraries::symbol<fake::SetSize>(libraries.cupti, "fake_set_size");
@@ -369,6 +376,7 @@ void perform(const std::string& word) {
          const auto parts = split(rest, '@');
          kernels(number(0), parts.size() > 1 ? std::atof(parts[1].c_str()) : 0.0, false);
        }},
+      {"stopped", [] { stopped(); }},
       {"minutes", [&] { past_kernels(number(0), number(1)); }},
       {"late", [&] { kernels(number(0), 0.0, true); }},
       {"threads", [&] { threads(number(0), number(1)); }},
