@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from argus_core.abstentions import ABSTENTIONS
 from argus_core.causes import WORDS
 from argus_dashboards.current import column
 from argus_dashboards.links import KERNEL as KERNEL_DASHBOARD
@@ -12,6 +13,7 @@ from argus_dashboards.links import RANK as RANK_DASHBOARD
 from argus_dashboards.links import to_dashboard
 from argus_dashboards.theme import (
     BAD,
+    COUNT,
     FACT,
     NOTICE,
     RATIO,
@@ -38,9 +40,7 @@ TRACE_LINK: Final[Json] = {
 
 _NO_ROW: Final = {
     "all": "anything",
-    "activity": "the job does something other than training",
-    "stall": "the job stands still",
-    "coverage": "too few ranks of the group report",
+    **ABSTENTIONS,
     "history": "is slower than earlier runs of its model",
 }
 """What is no row of the table of causes: what excuses everybody, and all that the history may say."""
@@ -55,6 +55,13 @@ def text(name: str, colours: Mapping[str, str], width: int = 110) -> Json:
     """A column of known words, each in its colour."""
     return column(
         name, mappings=_coloured(colours), custom__cellOptions={"type": "color-text"}, custom__width=width
+    )
+
+
+def coded(name: str, mappings: Sequence[Json], width: int = 90, cell: str = "color-text") -> Json:
+    """A column of numbers that stand for words (`theme.codes`), each in its colour."""
+    return column(
+        name, mappings=mappings, unit=COUNT, custom__cellOptions={"type": cell}, custom__width=width
     )
 
 

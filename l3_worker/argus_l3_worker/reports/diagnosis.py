@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from argus_core import catalogue
+from argus_core.abstentions import ABSTENTIONS
 from argus_core.causes import HANGS
 from argus_l3_worker.errors import ArgusWorkerError
 from argus_l3_worker.read.fetch import together
@@ -31,12 +32,6 @@ from argus_l3_worker.roles import natural
 
 _POINTS: Final = 360
 _FINEST_STEP: Final = 15.0  # the rules' interval
-_UNJUDGED: Final = {
-    "activity": "the job does something other than training",
-    "stall": "the job stands still",
-    "coverage": "too few ranks are heard",
-}
-"""Why rules judge nobody."""
 _WORST_FIRST: Final = ("both", "regression", "jitter", "stable")
 
 
@@ -246,5 +241,5 @@ def _not_judged(by_rules: Iterable[Sample], by_worker: Iterable[Sample]) -> Iter
     places: dict[str, list[str]] = defaultdict(list)
     for phase, group, cause in texts(by_rules, "phase", "group", "cause"):
         places[cause].append(" of ".join(filter(None, (phase, group))) or "the whole job")
-    yield from (f"{_UNJUDGED.get(cause, cause)}: {listed(where, 4)}" for cause, where in places.items())
+    yield from (f"{ABSTENTIONS.get(cause, cause)}: {listed(where, 4)}" for cause, where in places.items())
     yield from (f"kernels of {': '.join(row)}" for row in texts(by_worker, "role", "reason"))

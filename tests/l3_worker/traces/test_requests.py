@@ -123,8 +123,12 @@ def test_of_a_whole_job_nobody_is_published_as_a_suspect_who_is_none() -> None:
     requests, _ = _play(exporter, RequestConfig(), play)
     assert [body["ranks"] for body in exporter.asked] == [[0, 2, 3, 4, 6]]
     assert {rank: suspect for rank, (_, suspect) in _published(requests).items()} == {
-        "0": "false", "2": "false", "3": "false", "4": "true", "6": "false"
-    }  # fmt: skip
+        "0": "false",
+        "2": "false",
+        "3": "false",
+        "4": "true",
+        "6": "false",
+    }
 
 
 def test_suspects_and_peers_are_asked_for_and_published() -> None:
