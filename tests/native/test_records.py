@@ -124,8 +124,12 @@ def test_launches_are_sampled_by_the_clock(
     A busy machine may wake the worker late, so the window opens and closes at its time or somewhat after it.
     """
     now_ns, batch = time.time_ns(), 64  # kernels of one moment, in the stand-in
-    windows = launch_windows(plain, now_ns, now_ns + 40 * 10**9)
-    begin, end = next(window for window in windows if window[0] > now_ns + 3e9)
+    windows = launch_windows(plain, now_ns - 20 * 10**9, now_ns + 120 * 10**9)
+    begin, end, following = next(  # windows may follow each other closely: one that stands alone
+        (begin, end, following)
+        for (_, before), (begin, end), (following, _) in zip(windows, windows[1:], windows[2:], strict=False)
+        if begin > max(now_ns + 3e9, before + 2e9) and following > end + 2e9
+    )
     count = int((end + 1.5e9 - now_ns) * 2000 / 1e9)
     done = run(injector, socket, f"kernels:{count}@2000", "settle", ARGUS_ISSUE_LATENCY="sampled")
     (connection,) = listener.wait_ended()
@@ -136,9 +140,15 @@ def test_launches_are_sampled_by_the_clock(
     launched = kernels["start_ns"].astype(np.int64) - 8_000
     known = kernels["issue_ns"] >= 0
     assert set(kernels["issue_ns"][known].tolist()) == {8_000}
-    (of_window,) = np.nonzero(known & (launched > begin - 0.5e9))
-    first, last = int(of_window[0]), int(of_window[-1])
-    assert known[first : last + 1].all(), "no launch is missed while the window is open"
+    of_window = known & (launched > begin - 0.5e9) & (launched < following)
+    # The runtime's calls are switched before the driver's (every other kernel here), which may be while a
+    # batch is launched: so the edges are those of each, and its kernels strictly between have latencies.
+    of_driver = kernels["duration_ns"] // 10_000 % 2 == 0
+    for kind in (of_driver, ~of_driver):
+        inside = launched[kind & of_window]
+        between = kind & (launched > inside.min()) & (launched < inside.max())
+        assert known[between].all(), "no launch is missed while the window is open"
+    first, last = np.flatnonzero(of_window)[[0, -1]].tolist()
     from_begin, from_end = (int(np.searchsorted(launched, edge)) for edge in (begin, end))
     assert from_begin - batch <= first < from_begin + 1500, "it opens at its time, at most 0.75 s late"
     assert from_end - batch <= last + 1 < from_end + 1500, "and so it closes"
