@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
 from argus_training import attach
 from argus_training.graph_captures import GraphCaptures
 from argus_training.identity import Place
@@ -31,8 +33,8 @@ class Process:
         self.loaded = True
         control = SimpleNamespace(loaded=lambda: self.loaded, adopt=lambda *told: self.adopted.append(told))
         monkeypatch.setattr(attach, "KernelsControl", lambda: control)
-        self.observer = SimpleNamespace(periodic=[])
-        layout = SimpleNamespace(place=lambda: self.place)
+        self.observer: Any = SimpleNamespace(periodic=[])
+        layout: Any = SimpleNamespace(place=lambda: self.place)
         attach._adopt_kernels(
             SimpleNamespace(__version__=torch), self.observer, layout, "llama", self.captures
         )
