@@ -33,11 +33,10 @@ class Process:
         self.loaded = True
         control = SimpleNamespace(loaded=lambda: self.loaded, adopt=lambda *told: self.adopted.append(told))
         monkeypatch.setattr(attach, "KernelsControl", lambda: control)
-        self.observer: Any = SimpleNamespace(periodic=[])
         layout: Any = SimpleNamespace(place=lambda: self.place)
-        attach._adopt_kernels(
-            SimpleNamespace(__version__=torch), self.observer, layout, "llama", self.captures
-        )
+        observer: Any = SimpleNamespace(periodic=[])
+        attach._adopt_kernels(SimpleNamespace(__version__=torch), observer, layout, "llama", self.captures)
+        self.observer = observer
 
     def step(self) -> None:
         for periodic in list(self.observer.periodic):
