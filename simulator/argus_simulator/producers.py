@@ -19,7 +19,7 @@ from argus_core.shared_page import PageWriter, pack_recorded, recorded_word
 from argus_simulator.engine.clockwork import Times
 from argus_simulator.engine.compile import compile_plan
 from argus_simulator.engine.framework_hooks import FrameworkHooks, framework_hooks, waits
-from argus_simulator.engine.job import NEVER, HostPause, JobShape, JobStep
+from argus_simulator.engine.job import HostPause, JobShape, JobStep
 from argus_simulator.engine.noise import generator
 from argus_simulator.engine.plan import SPAN_DTYPE, Ints, Plan
 from argus_simulator.engine.schedule import Extras
@@ -124,6 +124,10 @@ class Producer:
         self._link = link(rank, self._hello(training_job), self._page.fd)
         self._totals = _Totals()
         self._own: dict[Plan, dict[str, Ints]] = {}
+        self._called: dict[str, int] = {}
+        """Collectives of the steps before, by group."""
+        self._open: set[int] = set()
+        """Words of the page that tell of an open span."""
         self._bound: dict[Plan, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         hertz = shape.host.stack_hertz
         self._stacks = MainThread(hertz) if hertz > 0 else None
@@ -202,37 +206,65 @@ class Producer:
         if finished:
             self._iteration(done, epoch_ns)
 
-    def enter(self, done: JobStep, now_ns: int, epoch_ns: int) -> None:
-        """Mark on the shared page what the rank has entered, and what it is in the middle of.
+    def show(self, done: JobStep, now_ns: int, epoch_ns: int) -> None:
+        """Mark on the shared page where the host is in a step: it may be far ahead of its GPU.
 
         Args:
-            now_ns: Unix time; what lies later has not happened.
+            done: the step that runs, or has just ended.
+            now_ns: Unix time.
         """
         plan, times = done.plan, done.times
-        monotonic = self._monotonic()
+        monotonic, now = self._monotonic(), (now_ns - epoch_ns) / 1e9
 
         def on_monotonic(seconds: float) -> int:
-            return max(1, monotonic - max(0, now_ns - epoch_ns - round(seconds * 1e9)))
+            return max(1, monotonic - round((now - seconds) * 1e9))
 
         self._page.step(done.step)
         for group, nodes in self._collectives(plan).items():
-            called = nodes[np.isfinite(times.host[nodes])]  # by the host, which may be far ahead of the GPU
             slot = self._page.group(group)
             if slot is None:
                 continue
+            called_at = times.host_end[plan.before[nodes]]
+            called = nodes[called_at <= now]
             if len(called):
-                self._page.words[slot] += len(called)
-                self._page.words[slot + 1] = on_monotonic(float(times.host[called[-1]]))
+                self._page.words[slot] = self._called.get(group, 0) + len(called)
+                self._page.words[slot + 1] = on_monotonic(float(called_at[len(called) - 1]))
             if done.hung:
-                word = recorded(plan, times, self._page.words[slot], nodes, called)
+                word = recorded(plan, times, self._page.words[slot], called)
                 self._page.words[recorded_word(slot)] = word
-        if done.hung:
-            for phase, kind, since in open_spans(done, self.rank):
-                slot = self._page.phase(phase, kind)
-                if slot is not None:
-                    self._page.words[slot] = on_monotonic(since)
+        self._close_spans()
+        for (phase, kind), since in open_spans(done, self.rank, now).items():
+            slot = self._page.phase(phase, kind)
+            if slot is not None:
+                self._page.words[slot] = on_monotonic(since)
+                self._open.add(slot)
+
+    def ended(self, done: JobStep, now_ns: int, epoch_ns: int) -> None:
+        """The step is over, and what was called in it is counted."""
+        last_ns = epoch_ns + int(done.end_ns[self.rank])
+        self._page.step(done.step)
+        self._close_spans()
+        for group, nodes in self._collectives(done.plan).items():
+            called = self._called[group] = self._called.get(group, 0) + len(nodes)
+            slot = self._page.group(group)
+            if slot is not None:
+                self._page.words[slot] = called
+                self._page.words[slot + 1] = max(1, self._monotonic() - max(0, now_ns - last_ns))
+
+    def stand_still(self, done: JobStep, epoch_ns: int) -> None:
+        """Stacks of a step that does not end, up to now."""
+        if self._stacks is not None and wire.Channel.STACKS not in self.dark:
+            now = (self._clock() - epoch_ns) / 1e9
+            offset = self._host_clock.offset_ns
+            for record in self._stacks.sample(done, self.rank, self._link, epoch_ns, offset, now):
+                self._link.add(record)
 
     # -- parts ------------------------------------------------------------------
+
+    def _close_spans(self) -> None:
+        for slot in self._open:
+            self._page.words[slot] = 0
+        self._open.clear()
 
     def _collectives(self, plan: Plan) -> dict[str, Ints]:
         """The rank's own exchanges in the order in which it enters them, by group."""
@@ -341,39 +373,37 @@ def waits_of_phases(plan: Plan, hooks: FrameworkHooks) -> dict[tuple[str, wire.K
     return told
 
 
-def recorded(plan: Plan, times: Times, number: int, nodes: Ints, called: Ints) -> int:
+def recorded(plan: Plan, times: Times, number: int, called: Ints) -> int:
     """What torch's flight recorder would say of a group in a hang, as a word of the page.
 
     Args:
         number: of the last collective that was called.
-        nodes, called: the group's in each step, and those of this one that were called.
+        called: the group's in this step that were called.
     """
     unfinished = called[~np.isfinite(times.end[called])]
-    shown = unfinished[0] if len(unfinished) else (called if len(called) else nodes)[-1]
-    kernel = plan.names[plan.comm_name[plan.comm == shown][0]]
+    if not len(unfinished):
+        return 0  # with NCCL a rank that has nothing under way lists nothing
+    kernel = plan.names[plan.comm_name[plan.comm == unfinished[0]][0]]
     operation = next((name for part, name in _OPERATIONS.items() if part in kernel), "coalesced")
     return pack_recorded(number, operation, None, len(unfinished))
 
 
-def open_spans(done: JobStep, rank: int) -> list[tuple[str, wire.Kind, float]]:
-    """(phase, kind, since when in seconds) of what a rank is in the middle of in a step that hangs."""
+def open_spans(done: JobStep, rank: int, now: float) -> dict[tuple[str, wire.Kind], float]:
+    """Since when, in seconds, a rank's host has been in which (phase, kind), as its hooks would mark it.
+
+    A phase is open from where the host comes to its first launch until its last one is made. Waits of one
+    stream for another are over at once; where the host itself waits, at the end of a step or after a launch
+    that it synchronises with, it is in the phase around that, if any.
+    """
     plan, times = done.plan, done.times
-    begin = int(plan.span_ends[rank - 1]) if rank else 0
-    found: list[tuple[str, wire.Kind, float]] = []
-    first: tuple[str, wire.Kind] | None = None
-    last_end = float(done.start_ns[rank]) / 1e9
-    for index in range(begin, int(plan.span_ends[rank])):
-        phase = plan.span_texts[plan.spans["phase_id"][index] - 1]
-        kind = wire.Kind(int(plan.spans["kind"][index]))
-        head, tail = plan.span_first[index], plan.span_last[index]
-        since = last_end if phase == "data" else float(times.arrival[head])
-        until = done.data_end_ns[rank] if phase == "data" else times.end[tail].max()
-        if until == NEVER or not np.isfinite(float(until)):
-            first = first or (phase, kind)
-            if np.isfinite(since) and (phase, kind, since) not in found:
-                found.append((phase, kind, since))
-        elif phase != "data":
-            last_end = max(last_end, float(until))
-    if not found and first is not None:
-        found.append((*first, last_end))
-    return found
+    begin_s = float(done.start_ns[rank]) / 1e9
+    if begin_s <= now and done.data_end_ns[rank] > now * 1e9:
+        return {("data", wire.Kind.HOST): begin_s}
+    own = slice(int(plan.span_ends[rank - 1]) if rank else 0, int(plan.span_ends[rank]))
+    first, last = plan.span_first[own], plan.span_last[own, 0]
+    since, until = times.host_end[plan.before[first]], times.host_end[last]
+    inside = (since <= now) & (now < until) & (plan.span_after[own, 0] < 0) & (first >= plan.topology.ranks)
+    return {
+        (plan.span_texts[span["phase_id"] - 1], wire.Kind(int(span["kind"]))): float(at)
+        for span, at in zip(plan.spans[own][inside], since[inside], strict=True)
+    }
