@@ -36,7 +36,7 @@ from argus_l3_worker.write.spool import Spool
 from argus_simulator.fast_play.storage import Floats
 from argus_simulator.fleet.play import Fleet, FleetPlan, history, layout
 from argus_simulator.fleet.series_blocks import Block, Row
-from argus_simulator.kernel_symbols import FLASH
+from argus_simulator.kernel_symbols import EXPERTS
 from argus_simulator.producers import gpu_uuid
 from argus_simulator.topology import Topology
 from bench.bulk_write import BulkWrite
@@ -81,12 +81,16 @@ class Size:
 
 
 def scenario(size: Size, topology: Topology) -> tuple[str, ...]:
-    """A bad afternoon: a slow GPU, experts with a slow kernel, a slow link, and ARGUS half blind."""
+    """A bad afternoon: a slow GPU, experts with a slow kernel, a slow link, and ARGUS half blind.
+
+    All ranks compile now and then, which is nobody's fault.
+    """
     last = topology.ranks - 1
     faults = (
         (SLOW_RANK % topology.ranks, _SLOW_GPU_SINCE, "kernels,phases=*-backward,factor=1.5"),
-        ("ep1", 0.25, f"kernels,kernels={FLASH.partition('<')[0]}*,factor=1.15"),
+        ("ep1", 0.25, f"kernels,kernels={EXPERTS.partition('<')[0]}*,factor=1.15"),
         (f"dp{topology.dp - 2}", 0.8, "link,dimension=tp,factor=4"),
+        (f"0-{last}", 0.0, "pause,kind=compile,seconds=0.5,period_steps=100"),
         (last - 9, 0.6, "pause,kind=gc,seconds=1.2,period_steps=10,staggered=yes"),
         (last - 17, 0.3, "channel,channel=kernels,reason=cupti_taken"),
         (last - 33, 0.9, "leave"),
@@ -285,5 +289,5 @@ def variables(size: Size) -> dict[str, dict[str, str]]:
         "": {"training_job": LARGE},
         "argus-job": {"map_step": "[0-9]"} if many else {},
         "argus-rank": {"rank": str(SLOW_RANK % size.ranks)},
-        "argus-kernel": {"kernel": kernel_id(FLASH), "role": "pp0.tp0", "coordinate": "ep"},
+        "argus-kernel": {"kernel": kernel_id(EXPERTS), "role": "pp0.tp0", "coordinate": "ep"},
     }

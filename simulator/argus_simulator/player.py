@@ -115,6 +115,7 @@ class Player:
             status = 1
             raise
         finally:
+            self._running = None
             for producer in self._producers:
                 producer.close(status)
                 producer.free()
@@ -125,7 +126,7 @@ class Player:
         for producer in self._present() if self._running is not None else ():
             if ranks is None or producer.rank in ranks:
                 assert self._running is not None
-                producer.show(self._running, now_ns, self._epoch_ns)
+                producer.page.show(self._running, now_ns, self._epoch_ns)
 
     def stop(self) -> None:
         """End `play` soon. Any thread."""
@@ -167,7 +168,7 @@ class Player:
         for producer in self._present():
             producer.send(done, self._epoch_ns, finished=not evaluates)
         for producer in self._producers:
-            producer.ended(done, now_ns, self._epoch_ns)
+            producer.page.ended(done, now_ns, self._epoch_ns)
         self._running = None
         if done.state.extra_seconds > 0 and done.state.tagged:
             self._say(_activity(done.state.activity))

@@ -299,9 +299,8 @@ def test_a_lost_channel_is_told_with_its_reason(tmp_path: Path):
     last = [one for one in records(own, wire.ChannelState) if one.channel == wire.Channel.KERNELS][-1]  # type: ignore[attr-defined]
     assert (last.up, texts[last.reason_id]) == (0, "profiler_conflict")  # type: ignore[attr-defined]
     steps = len(records(own, wire.Iteration))
-    assert len(records(own, wire.Kernel)) * steps == pytest.approx(
-        3 * steps * len(Job(SHAPE, [], 0).next_step().kernels_of(0))
-    )
+    kernels = len(Job(SHAPE, [], 0).next_step().kernels_of(0))
+    assert len(records(own, wire.Kernel)) == 3 * (kernels + 1)  # and the mark of each step
     assert len({span.step for span in records(own, wire.Span)}) == steps  # type: ignore[attr-defined]
 
 
