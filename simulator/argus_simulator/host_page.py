@@ -137,6 +137,7 @@ def open_spans(done: JobStep, rank: int, now: float) -> dict[tuple[str, wire.Kin
     since, until = times.host_end[plan.before[first]], times.host_end[last]
     inside = (since <= now) & (now < until) & (plan.span_after[own, 0] < 0) & (first >= plan.topology.ranks)
     return {
-        (plan.span_texts[span["phase_id"] - 1], wire.Kind(int(span["kind"]))): float(at)
+        (phase, wire.Kind(int(span["kind"]))): float(at)
         for span, at in zip(plan.spans[own][inside], since[inside], strict=True)
+        if not (phase := plan.span_texts[span["phase_id"] - 1]).endswith("-wait")  # of `Work.wait`
     }
