@@ -24,6 +24,7 @@ from argus_simulator.host_page import open_spans
 from argus_simulator.lab import load_scenario, shipped
 from argus_simulator.stacks import MainThread
 from argus_simulator.topology import Topology
+from recorded.files import recorded
 
 TOPOLOGIES = (
     Topology(dp=4, tp=1, pp=1),
@@ -243,6 +244,17 @@ def test_kernels_are_those_of_the_contract() -> None:
         if name.isupper() and not name.startswith("_") and isinstance(value, str)
     ]
     assert not [name for name in names if not name.startswith(tuple(contract.kernels()))]
+
+
+def test_recorded_kernels_are_in_the_recording() -> None:
+    """Of an H100, as CUPTI named them."""
+    seen = recorded("kernels.rank0")
+    names = [name for name, entry in contract.kernels().items() if entry.source == "recorded"]
+    assert names
+    for name in names:
+        parts = name.removeprefix("void ").removesuffix("<").split("::")
+        mangled = "_ZN" + "".join(f"{len(part)}{part}" for part in parts) + "I"
+        assert mangled.encode() in seen, name
 
 
 def test_frames_of_a_healthy_job_are_those_of_the_contract() -> None:
