@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from argus_core import remote_write
 from argus_core.remote_write import Labels
-from argus_simulator.fleet.ranks import Floats
+from argus_simulator.fast_play.storage import Floats
 from bench.servers import PrometheusServer
 
 _SAMPLES_A_REQUEST: Final = 60_000

@@ -17,7 +17,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import aiohttp
@@ -34,11 +33,12 @@ from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.write.config import WriteConfig
 from argus_l3_worker.write.delivery import Delivery
 from argus_l3_worker.write.spool import Spool
-from argus_simulator.fleet.bank import kernel_names
-from argus_simulator.fleet.faults import FleetFault
-from argus_simulator.fleet.play import Fleet, FleetPlan, history
-from argus_simulator.fleet.ranks import Floats, Layout
+from argus_simulator.fast_play.storage import Floats
+from argus_simulator.fleet.play import Fleet, FleetPlan, history, layout
 from argus_simulator.fleet.series_blocks import Block, Row
+from argus_simulator.kernel_symbols import EXPERTS
+from argus_simulator.producers import gpu_uuid
+from argus_simulator.topology import Topology
 from bench.bulk_write import BulkWrite
 from bench.rule_history import RuleHistory, samples_around
 from bench.servers import PrometheusServer
@@ -46,7 +46,6 @@ from bench.servers import PrometheusServer
 RULES = Path(__file__).resolve().parents[1] / "rules"
 LARGE, SMALL = "pretrain-70b", "finetune-vlm"
 SLOW_RANK = 77
-SLOW_KERNEL = "*256x128_32x3_tn*"
 
 _SLOW_GPU_SINCE = 0.62
 """Share of the time before it: of an hour, so that a window of 30 minutes still holds healthy ones."""
@@ -81,17 +80,23 @@ class Size:
     cycle_every: float = 180.0
 
 
-def scenario(size: Size, layout: Layout) -> tuple[FleetFault, ...]:
-    """A bad afternoon: a slow GPU, experts with a slow kernel, a slow link, and ARGUS half blind."""
-    last = layout.ranks - 1
-    slow_gpu = _SLOW_GPU_SINCE * size.seconds
-    return (
-        FleetFault(str(SLOW_RANK % layout.ranks), phase="backward", factor=1.5, onset=slow_gpu),
-        FleetFault("ep1", kernels=SLOW_KERNEL, factor=1.15, onset=0.25 * size.seconds),
-        FleetFault(f"dp{layout.dp - 2}", phase="tp-all-reduce", factor=4.0, onset=0.8 * size.seconds),
-        FleetFault(str(last - 9), gc=1.2, onset=0.6 * size.seconds),
-        FleetFault(str(last - 17), blind="kernels", onset=0.3 * size.seconds),
-        FleetFault(str(last - 33), silent=True, onset=0.9 * size.seconds),
+def scenario(size: Size, topology: Topology) -> tuple[str, ...]:
+    """A bad afternoon: a slow GPU, experts with a slow kernel, a slow link, and ARGUS half blind.
+
+    All ranks compile now and then, which is nobody's fault.
+    """
+    last = topology.ranks - 1
+    faults = (
+        (SLOW_RANK % topology.ranks, _SLOW_GPU_SINCE, "kernels,phases=*-backward,factor=1.5"),
+        ("ep1", 0.25, f"kernels,kernels={EXPERTS.partition('<')[0]}*,factor=1.15"),
+        (f"dp{topology.dp - 2}", 0.8, "link,dimension=tp,factor=4"),
+        (f"0-{last}", 0.0, "pause,kind=compile,seconds=0.5,period_steps=100"),
+        (last - 9, 0.6, "pause,kind=gc,seconds=1.2,period_steps=10,staggered=yes"),
+        (last - 17, 0.3, "channel,channel=kernels,reason=cupti_taken"),
+        (last - 33, 0.9, "leave"),
+    )
+    return tuple(
+        f"ranks={ranks},onset={since * size.seconds:.0f}s,mechanism={what}" for ranks, since, what in faults
     )
 
 
@@ -102,28 +107,30 @@ class Stage:
         self.server, self.size = server, size
         self.end = float(int(time.time())) if end is None else end
         self._times = history(self.end, size.seconds, size.every)
-        experts = min(8, max(1, size.ranks // 16))
-        self.layout = Layout.of_ranks(size.ranks, tp=4, pp=4, ep=experts, ranks_per_host=8)
-        small = Layout(dp=16, tp=2, host_prefix="vlm-host")
+        experts = min(4, max(1, size.ranks // 16))  # replicas that share experts are played together
+        self.topology = layout(size.ranks, tp=4, pp=4, ep=experts, ranks_per_host=8)
+        small = Topology(dp=16, tp=2)
         self._fleets = [
-            self._fleet(self.layout, LARGE, 4.0, 1, scenario(size, self.layout)),
-            self._fleet(small, SMALL, 1.5, 2, ()),
+            self._fleet(self.topology, LARGE, 4.0, 1, scenario(size, self.topology), "sim-host"),
+            self._fleet(small, SMALL, 1.5, 2, (), "vlm-host"),
         ]
         self._slow = False
         self._rules = RuleHistory(server, list(RULES.glob("*.yaml")))
 
     def _fleet(
-        self, layout: Layout, job: str, step: float, seed: int, faults: tuple[FleetFault, ...]
+        self, topology: Topology, job: str, step: float, seed: int, faults: tuple[str, ...], hosts: str
     ) -> Fleet:
         size = self.size
-        plan = FleetPlan(layout, job, step, seed, faults, size.channels, size.kernel_pairs)
-        return Fleet(plan, self._times[0])
+        plan = FleetPlan(
+            topology, job, step, seed, faults, size.channels, size.kernel_pairs, host_prefix=hosts
+        )
+        return Fleet(plan, self._times)
 
     async def play(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Write the history."""
         began = time.monotonic()
         blocks = [block for fleet in self._fleets for block in fleet.blocks]
-        gpus = list(_gpu_metrics(self.layout, lambda: self._slow))
+        gpus = list(_gpu_metrics(self.topology, lambda: self._slow))
         raw = BulkWrite(self.server, (labels for block in (*blocks, *gpus) for labels in block.labels()))
         async with aiohttp.ClientSession() as session:
             worker, telemetry = _worker(session, self.server.url)
@@ -229,24 +236,21 @@ def _told_by(telemetry: Telemetry, at: float) -> list[bytes]:
     ]
 
 
-def _gpu_metrics(layout: Layout, slow: Callable[[], bool]) -> Iterator[Block]:
+def _gpu_metrics(topology: Topology, slow: Callable[[], bool]) -> Iterator[Block]:
     """dcgm-exporter's view of the GPUs near the slow one, which is throttled by heat while it is slow."""
-    ranks = [
-        rank
-        for rank in range(layout.ranks)
-        if layout.host[rank] in layout.host[[0, SLOW_RANK % layout.ranks]]
-    ]
+    near = {topology.host(0), topology.host(SLOW_RANK % topology.ranks)}
+    ranks = [rank for rank in range(topology.ranks) if topology.host(rank) in near]
     base = [
         {
             "job": "dcgm-exporter",
-            "instance": f"{layout.host_name(int(layout.host[rank]))}:9400",
-            "Hostname": layout.host_name(int(layout.host[rank])),
-            "UUID": f"GPU-{rank:08x}-0000-4000-8000-{rank:012x}",
+            "instance": f"{topology.host(rank)}:9400",
+            "Hostname": topology.host(rank),
+            "UUID": gpu_uuid(rank),
             "gpu": str(rank % 8),
         }
         for rank in ranks
     ]
-    hot = np.array([rank == SLOW_RANK % layout.ranks for rank in ranks])
+    hot = np.array([rank == SLOW_RANK % topology.ranks for rank in ranks])
     for name, usual, sick in (
         ("DCGM_FI_DEV_SM_CLOCK", 1980.0, 1290.0),
         ("DCGM_FI_DEV_GPU_TEMP", 62.0, 87.0),
@@ -280,11 +284,10 @@ def build(folder: Path, size: Size, say: Callable[[str], None] = lambda _: None)
 
 def variables(size: Size) -> dict[str, dict[str, str]]:
     """What a reader would choose on a stage of this size: by dashboard, '' for all."""
-    sick = kernel_id(next(name for name in kernel_names() if fnmatchcase(name, SLOW_KERNEL)))
     many = size.ranks > 16 * 32  # data-parallel replicas of 16 ranks: more than a map has room for
     return {
         "": {"training_job": LARGE},
         "argus-job": {"map_step": "[0-9]"} if many else {},
         "argus-rank": {"rank": str(SLOW_RANK % size.ranks)},
-        "argus-kernel": {"kernel": sick, "role": "pp0.tp0", "coordinate": "ep"},
+        "argus-kernel": {"kernel": kernel_id(EXPERTS), "role": "pp0.tp0", "coordinate": "ep"},
     }

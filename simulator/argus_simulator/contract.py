@@ -23,7 +23,7 @@ class Entry:
 
     Attributes:
         source: one of `sources()`.
-        programs: recorded: of docs/frameworks.json.
+        programs: recorded: of docs/frameworks.json, or the GPU.
         origin: where it is stated or was seen, where it was not recorded.
         clock: of a phase: `host`, `stream`, or `own` where it is a stream of its own.
         cadence: of a phase: how often a microbatch, a layer, ... of an iteration has it.

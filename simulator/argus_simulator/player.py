@@ -78,6 +78,7 @@ class Player:
         self._producers: list[Producer] = []
         self._away: set[int] = set()
         """Ranks whose producer is not there."""
+        self._running: JobStep | None = None
         self._activity = wire.Activity.TRAIN
         self._states_said_at = float("-inf")
         self._epoch_ns = 0
@@ -114,9 +115,18 @@ class Player:
             status = 1
             raise
         finally:
+            self._running = None
             for producer in self._producers:
                 producer.close(status)
                 producer.free()
+
+    def show(self, ranks: range | None = None) -> None:
+        """Bring the shared pages of ranks (default: of all) up to the present moment of the running step."""
+        now_ns = self._clock()
+        for producer in self._present() if self._running is not None else ():
+            if ranks is None or producer.rank in ranks:
+                assert self._running is not None
+                producer.page.show(self._running, now_ns, self._epoch_ns)
 
     def stop(self) -> None:
         """End `play` soon. Any thread."""
@@ -138,6 +148,7 @@ class Player:
         """What changes with the step: who is there, what the ranks do, what their clocks show."""
         faults = self._job.faults
         self._come_and_go(done)
+        self._running = done
         for fault in faults:
             if fault.mechanism == "clock" and fault.onset_step == done.step:
                 for rank in fault.ranks:
@@ -156,7 +167,9 @@ class Player:
         evaluates = done.state.activity == "evaluation"
         for producer in self._present():
             producer.send(done, self._epoch_ns, finished=not evaluates)
-            producer.enter(done, now_ns, self._epoch_ns)
+        for producer in self._producers:
+            producer.page.ended(done, now_ns, self._epoch_ns)
+        self._running = None
         if done.state.extra_seconds > 0 and done.state.tagged:
             self._say(_activity(done.state.activity))
         for producer in self._present():
@@ -169,14 +182,14 @@ class Player:
 
     def _hang(self, done: JobStep, duration_s: float) -> None:
         """Somebody never ends the step: send what has happened, and be there until the end."""
-        now_ns = self._clock()
         for producer in self._present():
             producer.send(done, self._epoch_ns, finished=False)
-            producer.enter(done, now_ns, self._epoch_ns)
         self.progress.hung = True
         while not self._stopped.is_set():
             self._say(self._activity)
+            self.show()
             for producer in self._present():
+                producer.stand_still(done, self._epoch_ns)
                 producer.flush()
             if self._on_step is not None:
                 self._on_step(self.progress)

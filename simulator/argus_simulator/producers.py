@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.link import Link
-from argus_core.shared_page import PageWriter, pack_recorded, recorded_word
-from argus_simulator.engine.clockwork import Times
 from argus_simulator.engine.compile import compile_plan
 from argus_simulator.engine.framework_hooks import FrameworkHooks, framework_hooks, waits
-from argus_simulator.engine.job import NEVER, HostPause, JobShape, JobStep
+from argus_simulator.engine.job import HostPause, JobShape, JobStep
 from argus_simulator.engine.noise import generator
-from argus_simulator.engine.plan import SPAN_DTYPE, Ints, Plan
-from argus_simulator.engine.schedule import Extras
+from argus_simulator.engine.plan import SPAN_DTYPE, Plan
+from argus_simulator.engine.schedule import STREAMS, Extras
 from argus_simulator.engine.settings import ClockSettings
+from argus_simulator.host_page import HostPage
+from argus_simulator.kernel_symbols import MEMSET
 from argus_simulator.stacks import MainThread
 from argus_simulator.topology import Topology
 
@@ -31,14 +31,17 @@ _PATIENCE_S: Final = 2.0
 """How long a send may wait for the exporter; a job in simulation loses nothing by waiting."""
 _GC_PHASE_NS: Final = 1_000_000
 """Shorter collections are no phase, as in the real producer."""
+_MARK_NS: Final = 2_000
+"""The memory set that marks a step comes so much after the last kernel, and takes as long."""
+_GPU_SPAN: Final = np.dtype(
+    [
+        ("step", "<u8"), ("after_ns", "<i8"), ("duration_ns", "<u8"), ("phase_id", "<u4"), ("kind", "u1"),
+        ("padding", "V3"),
+    ]
+)  # fmt: skip
+"""`wire.GpuSpan`, field by field."""
 _CLOCK_STREAM: Final = (1 << 29) - 1
 _GENERATION: Final = 2
-_OPERATIONS: Final = {
-    "AllReduce": "all_reduce",
-    "AllGather": "_all_gather_base",
-    "ReduceScatter": "_reduce_scatter_base",
-}
-"""What torch's flight recorder calls a collective of NCCL, by what the name of its kernel has in it."""
 
 MakeLink = Callable[[int, Callable[[], wire.Hello], int], Link]
 """Connects a rank to its exporter: (rank, what its HELLO says, descriptor of its page)."""
@@ -120,10 +123,11 @@ class Producer:
         self._clock, self._host_clock, self._topology = clock, host_clock, shape.topology
         self._monotonic = monotonic
         self._quantum_ns = shape.clocks.quantum_ns
-        self._page = PageWriter()
-        self._link = link(rank, self._hello(training_job), self._page.fd)
+        self.page = HostPage(rank, monotonic)
+        self._link = link(rank, self._hello(training_job), self.page.fd)
         self._totals = _Totals()
-        self._own: dict[Plan, dict[str, Ints]] = {}
+        self._marked = (-2, 0)
+        """The last step that was marked, and when, in ns of the job."""
         self._bound: dict[Plan, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         hertz = shape.host.stack_hertz
         self._stacks = MainThread(hertz) if hertz > 0 else None
@@ -154,7 +158,7 @@ class Producer:
 
     def free(self) -> None:
         """Give back what the producer holds of the system."""
-        self._page.close()
+        self.page.close()
 
     # -- what it says ------------------------------------------------------------------
 
@@ -191,6 +195,8 @@ class Producer:
             )
             kernels["name_id"] = names[kernels["name_id"]]
             self._add(wire.MessageType.KERNELS, kernels, KERNEL_DTYPE.itemsize)
+            if finished:
+                self._mark(done, texts, epoch_ns)
         for pause in done.pauses:
             if pause.rank == self.rank:
                 self._pause(pause, done.step, epoch_ns)
@@ -202,52 +208,38 @@ class Producer:
         if finished:
             self._iteration(done, epoch_ns)
 
-    def enter(self, done: JobStep, now_ns: int, epoch_ns: int) -> None:
-        """Mark on the shared page what the rank has entered, and what it is in the middle of.
-
-        Args:
-            now_ns: Unix time; what lies later has not happened.
-        """
-        plan, times = done.plan, done.times
-        monotonic = self._monotonic()
-
-        def on_monotonic(seconds: float) -> int:
-            return max(1, monotonic - max(0, now_ns - epoch_ns - round(seconds * 1e9)))
-
-        self._page.step(done.step)
-        for group, nodes in self._collectives(plan).items():
-            called = nodes[np.isfinite(times.host[nodes])]  # by the host, which may be far ahead of the GPU
-            slot = self._page.group(group)
-            if slot is None:
-                continue
-            if len(called):
-                self._page.words[slot] += len(called)
-                self._page.words[slot + 1] = on_monotonic(float(times.host[called[-1]]))
-            if done.hung:
-                word = recorded(plan, times, self._page.words[slot], nodes, called)
-                self._page.words[recorded_word(slot)] = word
-        if done.hung:
-            for phase, kind, since in open_spans(done, self.rank):
-                slot = self._page.phase(phase, kind)
-                if slot is not None:
-                    self._page.words[slot] = on_monotonic(since)
+    def stand_still(self, done: JobStep, epoch_ns: int) -> None:
+        """Stacks of a step that does not end, up to now."""
+        if self._stacks is not None and wire.Channel.STACKS not in self.dark:
+            now = (self._clock() - epoch_ns) / 1e9
+            offset = self._host_clock.offset_ns
+            for record in self._stacks.sample(done, self.rank, self._link, epoch_ns, offset, now):
+                self._link.add(record)
 
     # -- parts ------------------------------------------------------------------
-
-    def _collectives(self, plan: Plan) -> dict[str, Ints]:
-        """The rank's own exchanges in the order in which it enters them, by group."""
-        known = self._own.get(plan)
-        if known is None:
-            own = plan.comm[(plan.rank[plan.comm] == self.rank) & (plan.exchange[plan.comm] >= 0)]
-            groups = [plan.groups[plan.group_of_exchange[one]][1] for one in plan.exchange[own].tolist()]
-            known = self._own[plan] = {
-                name: own[[group == name for group in groups]] for name in dict.fromkeys(groups)
-            }
-        return known
 
     def step_clock(self, offset_ns: int) -> None:
         """The host's clock jumps."""
         self._host_clock = HostClock(self._host_clock.offset_ns + offset_ns, self._host_clock.drift)
+
+    def _mark(self, done: JobStep, texts: NDArray[np.uint32], epoch_ns: int) -> None:
+        """The memory set at the end of a step, and where the spans lay after that of the step before."""
+        mark = np.zeros(1, KERNEL_DTYPE)
+        mark["start_ns"], mark["duration_ns"] = done.device_end_ns[self.rank] + _MARK_NS, _MARK_NS
+        mark["name_id"], mark["operation"] = self._link.name_id(MEMSET), wire.Operation.MEMSET
+        mark["stream"], mark["mark"] = STREAMS["compute"], wire.step_mark(done.step)
+        before, self._marked = self._marked, (done.step, int(mark["start_ns"][0]) + _MARK_NS)
+        self._place(mark, epoch_ns, self._quantum_ns)
+        self._add(wire.MessageType.KERNELS, mark, KERNEL_DTYPE.itemsize)
+        if before[0] != done.step - 1 or wire.Channel.PHASES in self.dark:
+            return
+        spans = done.stream_spans_of(self.rank)
+        found = np.zeros(len(spans), _GPU_SPAN)
+        found["step"], found["duration_ns"] = done.step, spans["duration_ns"]
+        found["after_ns"] = spans["start_ns"].astype(np.int64) - before[1]
+        found["phase_id"], found["kind"] = texts[spans["phase_id"]], spans["kind"]
+        order = np.argsort(found["after_ns"] + spans["duration_ns"].astype(np.int64), kind="stable")
+        self._add(wire.MessageType.GPU_SPANS, found[order], _GPU_SPAN.itemsize)
 
     def _place(self, records: NDArray[np.void], epoch_ns: int, quantum: int) -> None:
         """Turn job time into what the host's clock shows; both ends are rounded to the clock's ticks."""
@@ -339,41 +331,3 @@ def waits_of_phases(plan: Plan, hooks: FrameworkHooks) -> dict[tuple[str, wire.K
         group = plan.span_texts[span["group_id"] - 1] if span["group_id"] else ""
         told[phase, kind] = told.get((phase, kind), 0) | waits(phase, kind, group, plan.topology, hooks)
     return told
-
-
-def recorded(plan: Plan, times: Times, number: int, nodes: Ints, called: Ints) -> int:
-    """What torch's flight recorder would say of a group in a hang, as a word of the page.
-
-    Args:
-        number: of the last collective that was called.
-        nodes, called: the group's in each step, and those of this one that were called.
-    """
-    unfinished = called[~np.isfinite(times.end[called])]
-    shown = unfinished[0] if len(unfinished) else (called if len(called) else nodes)[-1]
-    kernel = plan.names[plan.comm_name[plan.comm == shown][0]]
-    operation = next((name for part, name in _OPERATIONS.items() if part in kernel), "coalesced")
-    return pack_recorded(number, operation, None, len(unfinished))
-
-
-def open_spans(done: JobStep, rank: int) -> list[tuple[str, wire.Kind, float]]:
-    """(phase, kind, since when in seconds) of what a rank is in the middle of in a step that hangs."""
-    plan, times = done.plan, done.times
-    begin = int(plan.span_ends[rank - 1]) if rank else 0
-    found: list[tuple[str, wire.Kind, float]] = []
-    first: tuple[str, wire.Kind] | None = None
-    last_end = float(done.start_ns[rank]) / 1e9
-    for index in range(begin, int(plan.span_ends[rank])):
-        phase = plan.span_texts[plan.spans["phase_id"][index] - 1]
-        kind = wire.Kind(int(plan.spans["kind"][index]))
-        head, tail = plan.span_first[index], plan.span_last[index]
-        since = last_end if phase == "data" else float(times.arrival[head])
-        until = done.data_end_ns[rank] if phase == "data" else times.end[tail].max()
-        if until == NEVER or not np.isfinite(float(until)):
-            first = first or (phase, kind)
-            if np.isfinite(since) and (phase, kind, since) not in found:
-                found.append((phase, kind, since))
-        elif phase != "data":
-            last_end = max(last_end, float(until))
-    if not found and first is not None:
-        found.append((*first, last_end))
-    return found

@@ -37,13 +37,12 @@ class MainThread:
         self._connects = -1
 
     def sample(
-        self, done: JobStep, rank: int, link: Link, epoch_ns: int, offset_ns: int
+        self, done: JobStep, rank: int, link: Link, epoch_ns: int, offset_ns: int, until_s: float = 0.0
     ) -> Iterator[wire.Record]:
-        """Records of the samples that fall into a step."""
-        end = done.end_ns[rank]
-        if end == NEVER:
-            return
-        start_s, end_s = float(done.start_ns[rank]) / 1e9, float(end) / 1e9
+        """Records of the samples that fall into a step; of one without an end, up to `until_s` of the job."""
+        start_s, end_s = float(done.start_ns[rank]) / 1e9, float(done.end_ns[rank]) / 1e9
+        if done.end_ns[rank] == NEVER:
+            end_s = until_s
         first = max(self._taken, math.ceil(start_s / self._period - 1))
         numbers = np.arange(first, math.ceil(end_s / self._period))
         # A sampler's clock jitters: at exact multiples it would always meet the same moments of a step.
@@ -70,7 +69,7 @@ class MainThread:
                     known = self._nodes[path] = len(self._nodes) + 1
                     yield wire.StackNode(known, node, link.name_id(frame))
                 node = known
-            yield wire.StackSample(epoch_ns + int(end) + offset_ns, thread, node, count)
+            yield wire.StackSample(epoch_ns + round(end_s * 1e9) + offset_ns, thread, node, count)
 
     def _stacks(self, done: JobStep, rank: int, moments: np.ndarray) -> Iterator[str]:
         plan, times = done.plan, done.times
@@ -79,23 +78,26 @@ class MainThread:
         begins, until = times.host[nodes], times.host_end[nodes]
         places = np.searchsorted(begins, moments, side="right") - 1
         data_end = float(done.data_end_ns[rank]) / 1e9
+        stopped = done.frames.get((rank, "hang"), "")
         own = [pause for pause in done.pauses if pause.rank == rank]
         for moment, place in zip(moments.tolist(), places.tolist(), strict=True):
             paused = [one for one in own if 0 <= moment * 1e9 - one.start_ns < one.duration_ns]
             if paused:
                 yield paused[0].frames or {"gc": _GC, "compile": _COMPILE}.get(paused[0].kind, "sleep (time)")
             elif moment < data_end:
-                yield done.frames.get((rank, "data"), _DATA)
-            elif place < 0 or moment >= until[place]:
-                yield _SYNC
+                yield done.frames.get((rank, "data"), stopped or _DATA)
+            elif moment >= until[-1]:
+                yield _SYNC  # the loss is read
             else:
-                phase = plan.phases[plan.phase[nodes[place]]]
+                # Between two launches the queue is full, and the next one blocks.
+                place = max(place, 0) if place < 0 or moment < until[place] else place + 1
                 row = plan.row_of_node[nodes[place]]
-                launching = begins[place] + (times.offset[row, -1] if row >= 0 else 0.0)
-                if row >= 0 and moment > launching:
+                launched = begins[place] + (times.offset[row, -1] if row >= 0 else np.inf)
+                if moment > launched:
                     yield done.frames.get((rank, "sync"), _SYNC)
                 else:
-                    yield done.frames.get((rank, "launch"), frames_of(phase))
+                    phase = plan.phases[plan.phase[nodes[place]]]
+                    yield done.frames.get((rank, "launch"), stopped or frames_of(phase))
 
 
 def frames_of(phase: str) -> str:

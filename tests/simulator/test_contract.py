@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections import Counter
@@ -19,9 +20,11 @@ from argus_simulator.engine.framework_hooks import FRAMEWORKS, framework_hooks, 
 from argus_simulator.engine.job import Job, JobShape
 from argus_simulator.engine.schedule import Extras, RankSchedule
 from argus_simulator.engine.settings import SIGNALS, ModelSettings
+from argus_simulator.host_page import open_spans
 from argus_simulator.lab import load_scenario, shipped
 from argus_simulator.stacks import MainThread
 from argus_simulator.topology import Topology
+from recorded.files import recorded
 
 TOPOLOGIES = (
     Topology(dp=4, tp=1, pp=1),
@@ -66,6 +69,20 @@ def allowed(entry: Sent, topology: Topology) -> tuple[str, str, str, str]:
 def test_nothing_is_sent_that_no_entry_has(framework: str, topology: Topology) -> None:
     """Phase, kind, group and waits."""
     assert sent(framework, topology) <= {allowed(entry, topology) for entry in contract.phases(framework)}
+
+
+@pytest.mark.parametrize(("framework", "topology"), PLAYED, ids=str)
+def test_a_page_shows_open_what_an_entry_has(framework: str, topology: Topology) -> None:
+    """Of what the host is in itself: a wait of one stream for another is over at once."""
+    model = ModelSettings(signals="hooks", framework=framework)
+    done = Job(JobShape(topology, 0.5, model), (), 0).next_step()
+    told = {(one.phase, wire.Kind[one.kind.upper()]) for one in contract.phases(framework)}
+    moments = np.linspace(0, float(done.end_ns.max()) / 1e9, 400)
+    seen = {key for rank in range(topology.ranks) for at in moments for key in open_spans(done, rank, at)}
+    assert {"data", "forward", "backward", "optimizer"} <= {phase for phase, _ in seen}
+    assert seen <= told
+    assert not [phase for phase, _ in seen if phase.endswith("-wait")]
+    assert not open_spans(done, 0, float(moments[-1]))
 
 
 MICROBATCHES, LAYERS = 4, 2
@@ -229,6 +246,17 @@ def test_kernels_are_those_of_the_contract() -> None:
     assert not [name for name in names if not name.startswith(tuple(contract.kernels()))]
 
 
+def test_recorded_kernels_are_in_the_recording() -> None:
+    """Of an H100, as CUPTI named them."""
+    seen = recorded("kernels.rank0")
+    names = [name for name, entry in contract.kernels().items() if entry.source == "recorded"]
+    assert names
+    for name in names:
+        parts = name.removeprefix("void ").removesuffix("<").split("::")
+        mangled = "_ZN" + "".join(f"{len(part)}{part}" for part in parts) + "I"
+        assert mangled.encode() in seen, name
+
+
 def test_frames_of_a_healthy_job_are_those_of_the_contract() -> None:
     """Innermost ones, as exporters name them; sampled so often that all are met."""
     job = load_scenario("healthy").job()
@@ -244,6 +272,20 @@ def test_frames_of_a_healthy_job_are_those_of_the_contract() -> None:
                 seen.add(frame_label(nodes[record.node_id]))
     assert len(seen) >= 4
     assert seen <= set(contract.frames())
+
+
+def test_whose_queue_is_full_is_seen_in_a_launch() -> None:
+    """A launch blocks in the driver, below the frame that calls it; the host waits at the end of the step."""
+    scenario = load_scenario("healthy")
+    scenario = dataclasses.replace(scenario, host=dataclasses.replace(scenario.host, queue=64))
+    done = scenario.job().next_step()
+    own = done.plan.nodes_of[0]
+    launched = done.times.host_end[own].max()
+    moments = np.linspace(float(done.data_end_ns[0]) / 1e9, float(done.end_ns[0]) / 1e9, 1000)
+    seen = list(MainThread(10.0)._stacks(done, 0, moments))
+    waits = [frames.startswith("synchronize") for frames in seen]
+    assert launched > float(done.end_ns[0]) / 2e9
+    assert waits == [bool(at >= launched) for at in moments]
 
 
 def test_levels_are_those_that_a_scenario_can_play() -> None:

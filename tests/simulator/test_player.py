@@ -299,9 +299,8 @@ def test_a_lost_channel_is_told_with_its_reason(tmp_path: Path):
     last = [one for one in records(own, wire.ChannelState) if one.channel == wire.Channel.KERNELS][-1]  # type: ignore[attr-defined]
     assert (last.up, texts[last.reason_id]) == (0, "profiler_conflict")  # type: ignore[attr-defined]
     steps = len(records(own, wire.Iteration))
-    assert len(records(own, wire.Kernel)) * steps == pytest.approx(
-        3 * steps * len(Job(SHAPE, [], 0).next_step().kernels_of(0))
-    )
+    kernels = len(Job(SHAPE, [], 0).next_step().kernels_of(0))
+    assert len(records(own, wire.Kernel)) == 3 * (kernels + 1)  # and the mark of each step
     assert len({span.step for span in records(own, wire.Span)}) == steps  # type: ignore[attr-defined]
 
 
@@ -328,12 +327,17 @@ def test_stacks_tell_where_the_main_thread_is(tmp_path: Path):
     [("data", "data"), ("mlp-backward", "backward"), ("optimizer", "optimizer")],
 )
 def test_the_shared_page_tells_who_hangs_where(tmp_path: Path, phases: str, open_on_culprit: str):
-    """The others are in the collective that the culprit never enters."""
+    """Its host is in a phase; the others have launched all that they can, and are in none."""
     shape = JobShape(Topology(dp=4), 0.25, clocks=TRUE_CLOCKS)
     fault = Fault("hang", (2,), phases=phases, onset_step=4)
     receiver, player = receive(tmp_path, fault, shape=shape)
-    waits = iter([False] * 10)
-    player._wait = lambda _: next(waits, True)
+    now_s = [0.0]
+
+    def wait(seconds: float) -> bool:
+        now_s[0] += seconds
+        return now_s[0] > 10
+
+    player._wait, player._clock = wait, lambda: EPOCH_NS + round(now_s[0] * 1e9)
     player.play(1e6)
     assert player.progress.hung
     assert player.progress.steps == 4
@@ -344,10 +348,11 @@ def test_the_shared_page_tells_who_hangs_where(tmp_path: Path, phases: str, open
     assert [span.phase for span in pages[2].open_spans] == [open_on_culprit]
     if phases != "optimizer":
         entered = {rank: page.collectives[0].number for rank, page in pages.items()}
-        assert {span.phase for span in pages[0].open_spans} == {"dp-allreduce"}
+        assert pages[0].open_spans == ()
         assert entered[2] < entered[0] == entered[1] == entered[3]
-        assert {page.collectives[0].completed for page in pages.values()} == {entered[2]}
-    assert {page.collectives[0].operation for page in pages.values()} == {"all_reduce"}
+        waiting = [page.collectives[0] for rank, page in pages.items() if rank != 2]
+        assert {(last.operation, last.completed) for last in waiting} == {("all_reduce", entered[2])}
+        assert pages[2].collectives[0].operation == ""  # it is in none
 
 
 def test_speed_changes_durations_and_nothing_else(tmp_path: Path):

@@ -12,19 +12,21 @@ from argus_core.option_types import duration
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.fleet import faults
 from argus_simulator.fleet.openmetrics import OpenMetricsFile
-from argus_simulator.fleet.play import Fleet, FleetPlan, Written, history, play, play_live
-from argus_simulator.fleet.ranks import Layout
+from argus_simulator.fleet.play import CHANNELS, Fleet, FleetPlan, Written, history, layout, play
 from argus_simulator.fleet.remote import RemoteWrite
 from argus_simulator.fleet.sinks import Sink
 
 _EPILOG = f"""
-faults, as --fault ranks=77,phase=forward,factor=1.6,onset=30m (may be repeated); exactly one effect each:
+faults, as --fault mechanism=kernels,ranks=77,phases=*-backward,factor=1.6,onset=30m (may be repeated):
+mechanisms and keys of the fault lab. ranks: numbers, ranges and places (pp3, dp17, ep2, host4) joined by +.
+onset and end: times (90s, 30m, 2h), which become steps
 {faults.described()}
 
 examples:
   argus-simulator fleet --ranks 10240 --tp 4 --pp 4 --remote-write http://127.0.0.1:9090/api/v1/write \\
-      --history 1h --fault ranks=77,phase=backward,factor=1.5,onset=30m
-  argus-simulator fleet --ranks 1024 --openmetrics fleet.om --history 2h --fault ranks=pp1,kernels='*flash*'
+      --history 1h --fault mechanism=kernels,ranks=77,phases=*-backward,factor=1.5,onset=30m
+  argus-simulator fleet --ranks 1024 --openmetrics fleet.om --history 2h \\
+      --fault mechanism=kernels,ranks=pp1,kernels='*flash*',factor=1.2
   promtool tsdb create-blocks-from openmetrics fleet.om DATA_FOLDER
 """
 
@@ -42,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of all noise (default: %(default)s)")
     parser.add_argument("--fault", action="append", default=[], metavar="KEY=VALUE,...", help="see below")
     parser.add_argument(
-        "--channels", default=",".join(faults.CHANNELS), help="comma-separated (default: %(default)s)"
+        "--channels", default=",".join(CHANNELS), help="comma-separated (default: %(default)s)"
     )
     parser.add_argument(
         "--pairs", type=int, default=20, help="(kernel, stream) pairs a rank publishes (default: %(default)s)"
@@ -83,28 +85,20 @@ def run(options: argparse.Namespace) -> int:
         raise ArgusSimulatorError("--live goes with --remote-write only: a file is complete at once")
     if options.openmetrics is not None and options.header:
         raise ArgusSimulatorError("--header goes with --remote-write only")
-    end = time.time()
-    times = history(end, options.history, options.every)
+    times = history(time.time(), options.history, options.every, options.live)
     sink: Sink = (
         OpenMetricsFile(options.openmetrics)
         if options.openmetrics
         else RemoteWrite(options.remote_write, dict(map(_header, options.header)))
     )
+    _note(options.quiet, f"{plan.topology.ranks} ranks: playing the replicas that differ")
+    fleet = Fleet(plan, times)
+    series = sum(block.size for block in fleet.blocks)
+    _note(options.quiet, f"at most {series} series, {len(times)} samples of each")
     say = _silent if options.quiet else _progress(time.monotonic())
-    job = Fleet(plan, times[0])
-    series = sum(block.size for block in job.blocks)
-    _note(
-        options.quiet,
-        f"{plan.layout.ranks} ranks (dp {plan.layout.dp}, tp {plan.layout.tp}, pp {plan.layout.pp},"
-        f" ep {plan.layout.ep}), at most {series} series, {len(times)} samples of each",
-    )
-    sink.open(job.blocks)
-    for written in play(job, sink, times):
+    sink.open(fleet.blocks)
+    for written in play(fleet, sink):
         say(written)
-    if options.live:
-        _note(options.quiet, f"\nlive for {options.live:g} s")
-        for written in play_live(job, sink, options.live, options.every):
-            say(written)
     sink.close()
     _note(options.quiet, "\ndone")
     return 0
@@ -112,15 +106,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> FleetPlan:
     try:
-        layout = Layout.of_ranks(
+        topology = layout(
             options.ranks, tp=options.tp, pp=options.pp, ep=options.ep, ranks_per_host=options.ranks_per_host
         )
         return FleetPlan(
-            layout,
+            topology,
             options.job,
             options.step,
             options.seed,
-            tuple(map(faults.parse_fault, options.fault)),
+            tuple(options.fault),
             tuple(options.channels.split(",")),
             options.pairs,
             dict(map(_label, options.label)),

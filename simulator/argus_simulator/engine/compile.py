@@ -131,6 +131,12 @@ class _Compiler:
             span_texts=spans[4],
             span_after=spans[5],
             span_within=spans[6],
+            span_apart=np.concatenate(
+                [
+                    [False] * schedule.batches + [one.apart for one in schedule.marked]
+                    for schedule in self.schedules
+                ]
+            ),
         )
 
     def _order(

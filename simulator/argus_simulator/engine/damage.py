@@ -210,7 +210,7 @@ class Damages:
             if target.is_comm[own[0]]:
                 damage.duration[self._together(own[0], target)] = np.inf
             else:
-                damage.delay[target.slot_node[own[0]]] = np.inf
+                damage.launch[own[0]] = np.inf  # the host stands still; what it has launched goes on
 
     def _together(self, slot: int, target: _Target) -> Ints:
         """The slots of all members of a collective, which ends for all or for none; of a transfer its own."""

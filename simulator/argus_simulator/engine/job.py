@@ -68,6 +68,8 @@ class JobStep:
         kernel_ends: where the kernels of each rank end, shape (R,).
         spans: `SPAN_DTYPE` by rank; ids count `plan.span_texts` from 1.
         span_ends: where the spans of each rank end.
+        on_stream: spans that the stream of the computation tells of, shape (spans,).
+        device_end_ns: when the device of each rank has done all of the step, shape (R,).
         hung: somebody never ends this step: what has no end is not in the records.
         times: in seconds, of all nodes.
     """
@@ -81,6 +83,8 @@ class JobStep:
     kernel_ends: Ints
     spans: NDArray[np.void]
     span_ends: Ints
+    on_stream: Bools
+    device_end_ns: NDArray[np.int64]
     pauses: list[HostPause]
     tokens: Floats
     state: StepState
@@ -92,7 +96,15 @@ class JobStep:
         return self.kernels[self.kernel_ends[rank - 1] if rank else 0 : self.kernel_ends[rank]]
 
     def spans_of(self, rank: int) -> NDArray[np.void]:
-        return self.spans[self.span_ends[rank - 1] if rank else 0 : self.span_ends[rank]]
+        return self.spans[self._own_spans(rank)]
+
+    def stream_spans_of(self, rank: int) -> NDArray[np.void]:
+        """Those that the stream of the computation tells of."""
+        own = self._own_spans(rank)
+        return self.spans[own][self.on_stream[own]]
+
+    def _own_spans(self, rank: int) -> slice:
+        return slice(int(self.span_ends[rank - 1]) if rank else 0, int(self.span_ends[rank]))
 
 
 class Job:
@@ -266,6 +278,7 @@ class Job:
         _one_after_another(plan, span_start, span_end)
         complete, span_ends = _kept(np.isfinite(span_end), plan.span_ends)
         spans = plan.spans.copy() if complete is None else plan.spans[complete].copy()
+        on_stream = (plan.spans["source"] == wire.Source.EVENT) & ~plan.span_apart
         first_ns = _ns(span_start, complete)
         spans["start_ns"], spans["duration_ns"] = first_ns, _ns(span_end, complete) - first_ns
         spans["step"] = self._step
@@ -274,7 +287,8 @@ class Job:
         spans["nested_seconds"] = _nested(plan, seconds, complete)
         return JobStep(
             self._step, plan, _ns(self._now, None), _or_never(load.ready), _or_never(ends), records,
-            kernel_ends, spans, span_ends, self._host_pauses(flat_launch, pauses),
+            kernel_ends, spans, span_ends, on_stream if complete is None else on_stream[complete],
+            _or_never(times.end[plan.nodes_of].max(axis=1)), self._host_pauses(flat_launch, pauses),
             damage.work * TOKENS_A_MICROBATCH * self.shape.model.microbatches, state, damage.hung, times,
             damage.frames,
         )  # fmt: skip

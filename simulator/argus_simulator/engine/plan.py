@@ -107,3 +107,5 @@ class Plan:
     """Nodes after whose ends a wait begins, shape (spans, width), padded with the first; -1: no wait."""
     span_within: Ints
     """The span that a span lies in; -1: none."""
+    span_apart: Bools
+    """Spans on a stream beside that of the computation."""

@@ -23,6 +23,7 @@ from argus_core.link import ORDER, Link
 from argus_core.remote_write import Labels
 from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import records
+from argus_exporter.kernels.config import KernelsConfig
 from argus_exporter.names import NameTable
 from argus_exporter.place.topology import Identity
 from argus_exporter.place.topology_file import JobTopology
@@ -40,6 +41,7 @@ from argus_simulator.player import Player, Progress
 from argus_simulator.producers import gpu_uuid
 
 SCRAPE_MS: Final = 15_000
+COLLECTORS: Final = tuple(collector.name for collector in ALL_COLLECTORS)
 _PORT: Final = 9877
 
 Series = dict[Labels, tuple[Ints, Floats]]
@@ -80,34 +82,41 @@ def record(
     steps: int | None = None,
     settle_s: float = 0.0,
     model: str = "",
+    scrape_ms: int = SCRAPE_MS,
     scrape_offsets_ms: Mapping[str, int] | None = None,
+    top_pairs: int = 0,
     link: Callable[[Host, Callable[[], wire.Hello], int], Link] | None = None,
 ) -> History:
-    """Play a job for so long and scrape the exporter of each of its hosts every 15 s.
+    """Play a job for so long and scrape the exporter of each of its hosts again and again.
 
     Args:
         begin_ns: Unix time at which the job begins.
         steps: end it after so many of them.
         settle_s: how long the exporters are scraped after the job.
         model: what it trains; jobs alike are compared with one another's past.
-        scrape_offsets_ms: when each instance (`instance_of`) is scraped within 15 s; default: by its name.
+        scrape_ms: how often.
+        scrape_offsets_ms: when each instance (`instance_of`) is scraped within that; default: by its name.
+        top_pairs: (kernel, stream) pairs that a rank publishes; 0: as many as by default.
         link: connects a producer (its HELLO, its page) to the exporter of its host.
     """
     connect = link or (lambda host, hello, page: InProcess(host.ranks, hello, page))
     clock = Clock(begin_ns)
     topology = scenario.topology.build()
     places = Places({training_job: JobTopology(model=model)})
+    config = ExporterConfig(kernels=KernelsConfig(top_pairs)) if top_pairs else ExporterConfig()
     hosts = []
     for index in range(topology.host_index(topology.ranks - 1) + 1):
         instance = instance_of(training_job, index)
         offset = (scrape_offsets_ms or {}).get(instance, zlib.crc32(instance.encode()))
-        hosts.append(Host(clock, instance, offset % SCRAPE_MS, places))
+        hosts.append(Host(clock, instance, offset, places, every_ms=scrape_ms, config=config))
     gaps = scenario.scrape_gaps
 
     def wait(span_s: float) -> bool:
         until = clock.now_ns + max(1, round(span_s * 1e9))  # who waits for less would wait for ever
         while (host := min(hosts, key=lambda one: one.due_ms)).due_ms * 1_000_000 <= until:
             clock.now_ns = max(clock.now_ns, host.due_ms * 1_000_000)
+            first = hosts.index(host) * topology.ranks_per_host
+            player.show(range(first, first + topology.ranks_per_host))
             host.scrape(reached=not unscraped[0])
         clock.now_ns = until
         return False
@@ -174,6 +183,7 @@ class Host:
         offset_ms: when it is scraped, after multiples of the interval.
         places: its topology file.
         collectors: of what it tells.
+        every_ms: the interval.
     """
 
     def __init__(
@@ -183,11 +193,15 @@ class Host:
         offset_ms: int,
         places: Places,
         collectors: Sequence[Collector] = ALL_COLLECTORS,
+        *,
+        every_ms: int = SCRAPE_MS,
+        config: ExporterConfig = ExporterConfig(),  # noqa: B008 (frozen)
     ) -> None:
         self._collectors = collectors
-        self.ranks = RankRegistry(ExporterConfig(), clock.seconds, places)
+        self._every_ms = every_ms
+        self.ranks = RankRegistry(config, clock.seconds, places)
         begin_ms = clock.now_ns // 1_000_000
-        self.due_ms = begin_ms + (offset_ms - begin_ms) % SCRAPE_MS
+        self.due_ms = begin_ms + (offset_ms - begin_ms) % every_ms
         self._clock = clock
         self._target = {"job": "argus", "instance": instance}
         self._columns: dict[tuple[str, ...], _Column] = {}
@@ -196,7 +210,7 @@ class Host:
     def scrape(self, *, reached: bool = True) -> None:
         """What is due now; nothing but `up 0` where nobody reaches the host."""
         at_ms = self.due_ms
-        self.due_ms += SCRAPE_MS
+        self.due_ms += self._every_ms
         self.ranks.forget_lost()
         present: set[tuple[str, ...]] = set()
         for name, labels, value in self._samples() if reached else ():

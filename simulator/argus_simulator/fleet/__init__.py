@@ -1,4 +1,5 @@
-"""`argus-simulator fleet`: the simulated job at 1,000 to 100,000 ranks, as the series of its exporters.
+"""`argus-simulator fleet`: jobs of 1,000 to 100,000 ranks, as the series of their exporters.
 
-No exporter runs: all ranks are computed together, as arrays, and written to Prometheus or to a file.
+A part of the job in which every kind of replica is played, as everything in the lab, and its series are
+written for all ranks: to Prometheus, or to a file.
 """

@@ -2,81 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from argus_core import catalogue
-from argus_simulator.fleet.ranks import Floats
+from argus_simulator.fast_play.history import COLLECTORS
+from argus_simulator.fast_play.storage import Floats
+from argus_simulator.fleet.rank_series import Sampled
 from argus_simulator.fleet.series_blocks import Block, Row
-
-if TYPE_CHECKING:
-    from argus_simulator.fleet.exposition import Exposition
-
-_ALONE: Final = (Row(),)
-_COLLECTORS: Final = (
-    "rank",
-    "iteration",
-    "phase",
-    "layer",
-    "kernel",
-    "anatomy",
-    "live",
-    "channel",
-    "activity",
-    "garbage",
-    "compilation",
-    "issue_latency",
-    "void",
-    "stack",
-    "ras",
-    "nccl",
-    "stopped",
-    "work",
-)
+from argus_simulator.topology import Topology
 
 
-def exporters(fleet: Exposition) -> Iterator[Block]:
-    """What each exporter says of itself, and what Prometheus would note of its scrape."""
-    hosts = np.ones(fleet.layout.hosts)
-    local = np.bincount(fleet.layout.host, minlength=fleet.layout.hosts).astype(float)
-
-    def of_host(name: str, type_: str, values: Callable[[], Floats], *rows: Row) -> Block:
-        return Block(name, name, type_, fleet.hosts, rows or _ALONE, values)
-
-    states = [
-        Row({"collector": collector, "state": state})
-        for collector in _COLLECTORS
-        for state in ("ok", "no_data", "error")
-    ]
-    ok = np.array([[float(row.same["state"] == "ok")] for row in states])
-    collectors = [Row({"collector": collector}) for collector in _COLLECTORS]
-    yield of_host(catalogue.EXPORTER_COLLECTOR_STATE.name, "gauge", lambda: ok * hosts, *states)
-    yield of_host(
-        catalogue.EXPORTER_COLLECTOR_SECONDS.name,
-        "gauge",
-        lambda: np.full((len(collectors), fleet.layout.hosts), 0.0004),
-        *collectors,
-    )
-    yield of_host(catalogue.EXPORTER_CONNECTIONS.name, "gauge", lambda: 2 * local)
-    yield of_host(
-        catalogue.EXPORTER_REJECTED.name, "counter", lambda: 0 * hosts, Row({"reason": "bad_magic"})
-    )
+def exporters(
+    topology: Topology, training_job: str, base: Sequence[dict[str, str]], sampled: Sampled
+) -> Iterator[Block]:
+    """All in good health. `base`: labels of each host."""
+    hosts = np.ones(len(base))
+    local = np.bincount(np.arange(topology.ranks) // topology.ranks_per_host).astype(float)
+    collectors = [Row({"collector": name}) for name in COLLECTORS]
+    states = [Row({**row.same, "state": state}) for row in collectors for state in ("ok", "no_data", "error")]
+    ok = np.array([[float(row.same["state"] == "ok")] for row in states]) * hosts
     loops = [Row({"loop": loop}) for loop in ("connections", "processes", "ras", "windows")]
-    yield of_host(
-        catalogue.EXPORTER_FAILURES.name,
-        "counter",
-        lambda: np.zeros((len(loops), fleet.layout.hosts)),
-        *loops,
+    said = Row(
+        {
+            "training_job": training_job,
+            "model": "dense-transformer",
+            "backend": "simulated",
+            "world_size": str(topology.ranks),
+        }
     )
-    yield of_host(catalogue.EXPORTER_UNATTACHED.name, "gauge", lambda: 0 * hosts)
-    yield of_host(catalogue.EXPORTER_RELOAD.name, "gauge", lambda: hosts)
-    yield of_host(catalogue.EXPORTER_BUILD_INFO.name, "gauge", lambda: hosts, Row({"version": "fleet"}))
-    yield of_host(catalogue.TRACE_RING_BYTES.name, "gauge", lambda: 1e9 * hosts)
-    yield of_host(catalogue.TRACE_RING_OLDEST.name, "gauge", lambda: (fleet.began + fleet.now - 1800) * hosts)
-    yield of_host("process_cpu_seconds_total", "counter", lambda: 0.008 * fleet.now * hosts)
-    yield of_host("process_resident_memory_bytes", "gauge", lambda: 170e6 * hosts)
-    yield of_host("up", "gauge", lambda: hosts)
-    yield of_host("scrape_duration_seconds", "gauge", lambda: 0.012 * hosts)
-    yield of_host("scrape_samples_scraped", "gauge", lambda: fleet.samples_a_rank * local)
+    began = sampled.first_ms / 1000
+
+    def of_host(name: str, values: Callable[[], Floats], *rows: Row) -> Block:
+        known = catalogue.BY_NAME.get(name)
+        kind = known.type if known else "counter" if name.endswith("_total") else "gauge"
+        return Block(name, name, kind, base, rows or (Row(),), values)
+
+    yield of_host(catalogue.JOB_INFO.name, lambda: hosts, said)
+    yield of_host(catalogue.EXPORTER_COLLECTOR_STATE.name, lambda: ok, *states)
+    seconds = np.full((len(collectors), len(base)), 0.0004)
+    yield of_host(catalogue.EXPORTER_COLLECTOR_SECONDS.name, lambda: seconds, *collectors)
+    yield of_host(catalogue.EXPORTER_CONNECTIONS.name, lambda: 2 * local)
+    yield of_host(catalogue.EXPORTER_REJECTED.name, lambda: 0 * hosts, Row({"reason": "bad_magic"}))
+    yield of_host(catalogue.EXPORTER_FAILURES.name, lambda: np.zeros((len(loops), len(base))), *loops)
+    yield of_host(catalogue.EXPORTER_UNATTACHED.name, lambda: 0 * hosts)
+    yield of_host(catalogue.EXPORTER_RELOAD.name, lambda: hosts)
+    yield of_host(catalogue.EXPORTER_BUILD_INFO.name, lambda: hosts, Row({"version": "fleet"}))
+    yield of_host(catalogue.TRACE_RING_BYTES.name, lambda: 1e9 * hosts)
+    yield of_host(catalogue.TRACE_RING_OLDEST.name, lambda: (began + sampled.seconds - 1800) * hosts)
+    yield of_host("process_cpu_seconds_total", lambda: 0.008 * sampled.seconds * hosts)
+    yield of_host("process_resident_memory_bytes", lambda: 170e6 * hosts)
+    yield of_host("up", lambda: hosts)
+    yield of_host("scrape_duration_seconds", lambda: 0.012 * hosts)
+    yield of_host("scrape_samples_scraped", lambda: 300 * local)

@@ -17,7 +17,7 @@ import numpy as np
 from argus_core import catalogue
 from argus_core.remote_write import Labels
 from argus_simulator.errors import ArgusSimulatorError
-from argus_simulator.fleet.ranks import Floats
+from argus_simulator.fast_play.storage import Floats
 from argus_simulator.fleet.series_blocks import Block
 
 _SERIES_AT_ONCE: Final = 10_000
@@ -63,17 +63,20 @@ class OpenMetricsFile:
 
     def _render(self, file: TextIO) -> None:
         stamps = [f"{time:.3f}" for time in self._times]
-        of_family: dict[str, list[int]] = {}
+        of_family: dict[str, dict[object, list[int]]] = {}
         for index, block in enumerate(self._blocks):
-            of_family.setdefault(block.family, []).append(index)
-        for family, indices in of_family.items():
-            type_ = self._blocks[indices[0]].type
+            # A summary's count, sum and quantiles of one time stand together: blocks with the same columns.
+            columns = len(block.rows), tuple(map(id, block.base))
+            key: object = columns if block.type == "summary" else index
+            of_family.setdefault(block.family, {}).setdefault(key, []).append(index)
+        for family, together in of_family.items():
+            type_ = self._blocks[next(iter(together.values()))[0]].type
             name = family.removesuffix("_total") if type_ == "counter" else family
             file.write(f"# TYPE {name} {type_}\n# HELP {name} {_help(family)}\n")
-            parts = [self._series(index, len(stamps)) for index in indices]
-            # A summary's count, sum and quantiles of one time stand together.
-            for samples in zip(*parts, strict=True):
-                file.writelines(_lines(samples, stamps))
+            for indices in together.values():
+                parts = [self._series(index, len(stamps)) for index in indices]
+                for samples in zip(*parts, strict=True):
+                    file.writelines(_lines(samples, stamps))
         file.write("# EOF\n")
 
     def _series(self, index: int, times: int) -> Iterator[tuple[str, list[float]]]:

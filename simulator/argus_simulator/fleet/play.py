@@ -2,33 +2,65 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
-from argus_simulator.fleet.bank import bank
-from argus_simulator.fleet.exposition import Exposition
-from argus_simulator.fleet.faults import CHANNELS, Faults, FleetFault
-from argus_simulator.fleet.kernel_windows import KernelWindows
-from argus_simulator.fleet.ranks import Floats, Layout
+from argus_simulator.engine.settings import HostSettings, ModelSettings
+from argus_simulator.fast_play.history import instance_of, record
+from argus_simulator.fast_play.storage import Floats
+from argus_simulator.fleet.cell import cell_of
+from argus_simulator.fleet.exporter_series import exporters
+from argus_simulator.fleet.faults import parse_fault
+from argus_simulator.fleet.rank_series import RankSeries, Sampled
 from argus_simulator.fleet.sinks import Sink
-from argus_simulator.fleet.steps import Steps, window_steps
+from argus_simulator.lab.scenario import Scenario, TopologySettings
+from argus_simulator.topology import Topology
+
+CHANNELS: Final = ("phases", "kernels", "stacks")
+_RANKS_LIMIT: Final = 200_000
+"""Ten times the largest jobs known; each rank costs some 10 kB here and some 300 series where they go."""
+_WARM_SECONDS: Final = 180.0
+"""Three kernel windows: a job that is watched has been running."""
+
+
+def layout(ranks: int, *, tp: int, pp: int, ep: int, ranks_per_host: int) -> Topology:
+    """Of so many ranks: what tp and pp leave is data parallel.
+
+    Raises:
+        ValueError: with the value and what is allowed.
+    """
+    if not 0 < ranks <= _RANKS_LIMIT:
+        raise ValueError(f"{ranks} ranks; allowed: 1 to {_RANKS_LIMIT}")
+    if tp < 1 or pp < 1 or ranks % (tp * pp):
+        raise ValueError(
+            f"{ranks} ranks do not divide into tp {tp} x pp {pp}; allowed: multiples of {max(1, tp * pp)}"
+        )
+    return Topology(ranks // (tp * pp), tp, pp, ranks_per_host, ep)
 
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """What is played. Raises ValueError with the value and what is allowed."""
+    """What is played. Raises ValueError with the value and what is allowed.
 
-    layout: Layout
+    Attributes:
+        faults: as `parse_fault` reads them.
+        target_labels: further labels, such as a cluster, that a scrape would add.
+    """
+
+    topology: Topology
     training_job: str = "fleet"
     step_seconds: float = 4.0
     seed: int = 0
-    faults: tuple[FleetFault, ...] = ()
+    faults: tuple[str, ...] = ()
     channels: tuple[str, ...] = CHANNELS
     top_pairs: int = 20
     target_labels: Mapping[str, str] = field(default_factory=dict)
+    host_prefix: str = "sim-host"
 
     def __post_init__(self) -> None:
         if not 0 < len(self.training_job.encode()) <= 64:
@@ -47,54 +79,69 @@ class FleetPlan:
 
 
 class Fleet:
-    """A fleet at one moment, which only moves forward.
+    """The series of a fleet at given times.
+
+    A small job that has every kind of replica of the fleet's is played (`cell_of`), and each rank of the
+    fleet has the series of one of its ranks.
 
     Args:
-        began: Unix time of its first sample.
+        times: Unix times of the samples, as `history` gives them.
 
     Raises:
-        WrongFault: a fault names ranks that the layout does not have.
+        ArgusSimulatorError: a fault that cannot be, or more kinds of replicas than can be played.
     """
 
-    def __init__(self, plan: FleetPlan, began: float) -> None:
-        faults = Faults(plan.layout, plan.faults)
-        faults.check()
-        self.began = began
-        self._steps = Steps(plan.layout, plan.step_seconds, faults, plan.seed)
-        length = window_steps(plan.step_seconds)
-        pairs = bank(plan.layout, plan.step_seconds, length, np.random.default_rng([plan.seed, 4]))
-        self._windows = KernelWindows(self._steps, pairs, plan.top_pairs, length)
-        self._with_kernels = "kernels" in plan.channels
-        self._exposition = Exposition(
+    def __init__(self, plan: FleetPlan, times: Sequence[float]) -> None:
+        warm_steps = math.ceil(_WARM_SECONDS / plan.step_seconds)
+        faults = [parse_fault(one, plan.topology, plan.step_seconds, warm_steps) for one in plan.faults]
+        cell = cell_of(plan.topology, faults)
+        small = cell.topology
+        scenario = Scenario(
             plan.training_job,
-            plan.layout,
-            self._steps,
-            self._windows,
-            began,
-            plan.channels,
-            plan.target_labels,
+            plan.seed,
+            step_seconds=plan.step_seconds,
+            topology=TopologySettings(small.dp, small.tp, small.pp, small.ep, small.ranks_per_host),
+            model=ModelSettings(signals="kernels" if "kernels" in plan.channels else "hooks"),
+            host=HostSettings() if "stacks" in plan.channels else HostSettings(stack_hertz=0.0),
+            faults=cell.faults,
         )
-        self.blocks = self._exposition.blocks()
-        self._of_ranks = [index for index, block in enumerate(self.blocks) if "rank" in block.base[0]]
+        first_ms = round(times[0] * 1000)
+        every_ms = round((times[1] - times[0]) * 1000) if len(times) > 1 else 15_000
+        self._sampled = Sampled(first_ms, every_ms, len(times))
+        begin_ms = first_ms - round(warm_steps * plan.step_seconds * 1000)
+        last_host = small.host_index(small.ranks - 1)
+        played = record(
+            scenario,
+            plan.training_job,
+            begin_ms * 1_000_000,
+            (first_ms - begin_ms) / 1000 + times[-1] - times[0] + every_ms / 1000,
+            scrape_ms=every_ms,
+            scrape_offsets_ms={
+                instance_of(plan.training_job, host): first_ms for host in range(last_host + 1)
+            },
+            top_pairs=plan.top_pairs,
+        )
+        hosts = [
+            {"job": "argus", "instance": f"{plan.host_prefix}-{host}:9877", **plan.target_labels}
+            for host in range(plan.topology.host_index(plan.topology.ranks - 1) + 1)
+        ]
+        base = [
+            {**hosts[plan.topology.host_index(rank)], "training_job": plan.training_job, "rank": str(rank)}
+            for rank in range(plan.topology.ranks)
+        ]
+        ranks = RankSeries(played.series, cell, plan.topology, base, plan.host_prefix, self._sampled)
+        self.blocks = [
+            *ranks.blocks(), *exporters(plan.topology, plan.training_job, hosts, self._sampled)
+        ]  # fmt: skip
+        self.times = times
 
     def sample(self, at: float) -> list[Floats]:
-        """Values of every block at Unix time `at`, which must not go back."""
-        now = at - self.began
-        while self._steps.next_step_end <= now:
-            self._steps.advance(self._steps.next_step_end)
-            ended = float(self._steps.totals.last_end.max())
-            if self._with_kernels:
-                self._windows.count(ended)
-            if self._with_kernels and self._steps.totals.steps % self._windows.window_steps == 0:
-                self._windows.close(ended)
-        self._exposition.now = now
-        values = [
+        """Values of every block at one of the times."""
+        self._sampled.look_at(at)
+        return [
             np.asarray(block.values(), float).reshape(len(block.rows), len(block.base))
             for block in self.blocks
         ]
-        present = sum(int((~np.isnan(values[index])).sum()) for index in self._of_ranks)
-        self._exposition.samples_a_rank = present / len(self.blocks[self._of_ranks[0]].base)
-        return values
 
 
 @dataclass(frozen=True)
@@ -107,32 +154,21 @@ class Written:
     series: int
 
 
-def history(end: float, seconds: float, every: float) -> Sequence[float]:
-    """Times of the samples, `every` seconds, the last one at `end`."""
-    count = int(seconds // every) + 1
-    return [end - every * (count - 1 - index) for index in range(count)]
+def history(end: float, seconds: float, every: float, live: float = 0.0) -> Sequence[float]:
+    """Times of the samples, `every` seconds, one of them at `end`, and those of `live` seconds after it."""
+    before, after = int(seconds // every), int(live // every)
+    return [end + every * number for number in range(-before, after + 1)]
 
 
-def play(fleet: Fleet, sink: Sink, times: Sequence[float]) -> Iterator[Written]:
-    """Write the fleet's samples at `times`, ascending. The caller opens and closes the sink."""
-    for number, at in enumerate(times, 1):
-        yield Written(number, len(times), at, sink.write(at, fleet.sample(at)))
-
-
-def play_live(
+def play(
     fleet: Fleet,
     sink: Sink,
-    seconds: float,
-    every: float,
     *,
     clock: Callable[[], float] = time.time,
     wait: Callable[[float], object] = time.sleep,
 ) -> Iterator[Written]:
-    """Go on in real time, one sample every so many seconds."""
-    count, started = int(seconds // every), clock()
-    for number in range(1, count + 1):
-        due = started + number * every
-        if due > clock():
-            wait(due - clock())
-        at = max(due, clock())
-        yield Written(number, count, at, sink.write(at, fleet.sample(at)))
+    """Write the fleet's samples, none before its time. The caller opens and closes the sink."""
+    for number, at in enumerate(fleet.times, 1):
+        if at > clock():
+            wait(at - clock())
+        yield Written(number, len(fleet.times), at, sink.write(at, fleet.sample(at)))

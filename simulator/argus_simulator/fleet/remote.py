@@ -22,7 +22,7 @@ from argus_core.http_access import Access, AccessConfig
 from argus_core.remote_write_sender import PATHS, wrong_path
 from argus_core.varint import varint
 from argus_simulator.errors import ArgusSimulatorError
-from argus_simulator.fleet.ranks import Floats
+from argus_simulator.fast_play.storage import Floats
 from argus_simulator.fleet.series_blocks import Block
 
 _BATCH: Final = 20_000

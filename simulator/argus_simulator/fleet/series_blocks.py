@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from argus_core.remote_write import Labels
-from argus_simulator.fleet.ranks import Floats
+from argus_simulator.fast_play.storage import Floats
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from argus_simulator.fleet.ranks import Floats
+from argus_simulator.fast_play.storage import Floats
 from argus_simulator.fleet.series_blocks import Block
 
 

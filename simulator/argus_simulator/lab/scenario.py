@@ -27,7 +27,7 @@ from argus_simulator.lab.selection import choose_ranks
 from argus_simulator.lab.truth import Truth, TruthSettings, resolve
 from argus_simulator.topology import Topology
 
-_RANKS_LIMIT = 256
+RANKS_LIMIT: Final = 256
 """One connection a rank from one process; more needs a player per host, or `argus-simulator fleet`."""
 MAGNITUDES: Final = ("low", "mid", "high")
 _WHERE_STREAM: Final = 0x5747
@@ -46,9 +46,9 @@ class TopologySettings:
 
     def __post_init__(self) -> None:
         self.build()
-        if self.dp * self.tp * self.pp > _RANKS_LIMIT:
+        if self.dp * self.tp * self.pp > RANKS_LIMIT:
             raise ValueError(
-                f"dp is {self.dp}, tp {self.tp} and pp {self.pp}; allowed: {_RANKS_LIMIT} ranks together"
+                f"dp is {self.dp}, tp {self.tp} and pp {self.pp}; allowed: {RANKS_LIMIT} ranks together"
             )
 
     def build(self) -> Topology:

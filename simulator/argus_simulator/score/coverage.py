@@ -48,8 +48,8 @@ _BEFORE = {"precision": "rank_precision"}
 _SIGNALS = {
     "hooks": f"**Signals: hooks**, {_RECORDED}. Documented alone is Megatron's all-to-all of experts, and "
     "its gathering of parameters. No kernels.",
-    "kernels": f"**Signals: hooks and kernels.** Hooks: {_RECORDED}. Kernels are of no recording of "
-    "ours: some names are those of public traces, some are made up.",
+    "kernels": f"**Signals: hooks and kernels.** Hooks: {_RECORDED}. Names of kernels were "
+    "recorded on an H100, are those of public traces, documented or made up.",
 }
 
 

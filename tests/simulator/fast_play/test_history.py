@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from argus_core import wire
@@ -93,3 +94,35 @@ def test_a_job_has_the_model_that_it_is_given():
     """By which it is compared with its past."""
     history = record(SCENARIO, "a", BEGIN_NS, 40.0, model="m")
     assert {labels["model"] for labels, _ in named(history, "argus_job_info")} == {"m"}
+
+
+def test_with_kernels_phases_have_an_anatomy():
+    """By the exporter, from marks and spans on the GPU: parts add up to the span, and to the iteration."""
+    scenario = load_scenario("healthy", seed=1)
+    history = record(scenario, "a", BEGIN_NS, 60.0)
+    last = {
+        (labels["__name__"], labels.get("phase"), labels.get("part")): values[-1]
+        for labels, values in (pair for name in GPU_PARTS for pair in named(history, name))
+        if labels["rank"] == "0"
+    }
+    for phase in ("forward", "backward", "optimizer"):
+        parts = sum(last["argus_phase_gpu_seconds_total", phase, part] for part in PARTS)
+        spans = last["argus_phase_gpu_spans_total", phase, None]
+        usual = (
+            last["argus_phase_duration_seconds_sum", phase, None]
+            / last["argus_phase_duration_seconds_count", phase, None]
+        )
+        assert parts / spans == pytest.approx(usual, rel=0.02)
+    iterations = sum(last["argus_iteration_gpu_seconds_total", None, part] for part in PARTS)
+    assert iterations == pytest.approx(last["argus_iteration_duration_seconds_sum", None, None], rel=0.15)
+
+
+PARTS = ("compute", "exposed", "copy", "idle")
+GPU_PARTS = (
+    "argus_phase_gpu_seconds_total",
+    "argus_phase_gpu_spans_total",
+    "argus_iteration_gpu_seconds_total",
+    "argus_phase_duration_seconds_sum",
+    "argus_phase_duration_seconds_count",
+    "argus_iteration_duration_seconds_sum",
+)

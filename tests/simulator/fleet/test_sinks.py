@@ -19,12 +19,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from argus_core.version import installed_version
 from argus_simulator.cli import main
-from argus_simulator.fleet.faults import FleetFault
-from argus_simulator.fleet.play import Fleet, FleetPlan, history, play, play_live
-from argus_simulator.fleet.ranks import Layout
+from argus_simulator.fleet.play import Fleet, FleetPlan, history, play
 from argus_simulator.fleet.remote import ReceiverRefuses, RemoteWrite
+from argus_simulator.topology import Topology
 
-LAYOUT = Layout(dp=8, tp=2, pp=2)
+TOPOLOGY = Topology(dp=8, tp=2, pp=2)
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None or shutil.which("promtool") is None,
     reason="prometheus is absent: apt-get install prometheus",
@@ -41,26 +40,23 @@ def prometheus(tmp_path: Path) -> Iterator[PrometheusServer]:
 @needs_prometheus
 @pytest.mark.servers
 def test_a_fleet_is_queried_as_if_it_had_been_scraped(prometheus: PrometheusServer) -> None:
-    """Rates find the slow rank; the one that fell silent is gone at once, not five minutes later."""
+    """Rates find the slow rank; what was counted is there."""
     end = time.time()
     times = history(end, 300.0, 15.0)
-    faults = (
-        FleetFault("9", phase="backward", factor=2.0),
-        FleetFault("4", silent=True, onset=280.0),
-    )
-    fleet = Fleet(FleetPlan(LAYOUT, faults=faults), times[0])
+    faults = ("mechanism=kernels,phases=*-backward,ranks=9,factor=2",)
+    fleet = Fleet(FleetPlan(TOPOLOGY, faults=faults), times)
     sink = RemoteWrite(f"{prometheus.url}/api/v1/write")
     sink.open(fleet.blocks)
-    written = list(play(fleet, sink, times))
+    written = list(play(fleet, sink))
     sink.close()
 
     assert [one.number for one in written] == list(range(1, 22))
-    spent, spans = (f"rate(argus_phase_duration_seconds_{part}[2m])" for part in ("sum", "count"))
-    [(slowest, _)] = prometheus.query(f"topk(1, {spent} / {spans})", end)
-    assert slowest["phase"] == "backward"
+    [(slowest, _)] = prometheus.query(
+        'topk(1, rate(argus_phase_duration_seconds_sum{phase="backward"}[2m]))', end
+    )
     assert slowest["rank"] == "9"
     [(_, ranks)] = prometheus.query("count(argus_rank_up)", end)
-    assert ranks == LAYOUT.ranks - 1
+    assert ranks == TOPOLOGY.ranks
     [(_, stored)] = prometheus.query('count({training_job="fleet"})', end)
     [(_, exporters)] = prometheus.query('count({training_job="", job="argus"})', end)
     assert stored + exporters == written[-1].series
@@ -70,17 +66,21 @@ def test_a_fleet_is_queried_as_if_it_had_been_scraped(prometheus: PrometheusServ
 @pytest.mark.servers
 def test_it_goes_on_in_real_time(prometheus: PrometheusServer) -> None:
     """After the history a sample comes when it is due."""
-    clock = [time.time()]
-    fleet = Fleet(FleetPlan(LAYOUT, channels=("phases",)), clock[0])
+    end = time.time()
+    clock = [end]
+    fleet = Fleet(FleetPlan(TOPOLOGY, channels=("phases",)), history(end, 15.0, 15.0, live=45.0))
     sink = RemoteWrite(f"{prometheus.url}/api/v1/write")
     sink.open(fleet.blocks)
+    waited = []
 
     def wait(seconds: float) -> None:
+        waited.append(round(seconds))
         clock[0] += seconds
 
-    written = list(play_live(fleet, sink, 45.0, 15.0, clock=lambda: clock[0], wait=wait))
+    written = list(play(fleet, sink, clock=lambda: clock[0], wait=wait))
 
-    assert [round(one.at - fleet.began) for one in written] == [15, 30, 45]
+    assert [round(one.at - end) for one in written] == [-15, 0, 15, 30, 45]
+    assert waited == [15, 15, 15]
 
 
 @needs_prometheus
@@ -167,7 +167,7 @@ def _answering(status: int, text: bytes = b"") -> Iterator[tuple[str, list[Messa
 def test_a_refusal_says_its_remedy(status: int, text: bytes, says: str) -> None:
     """A receiver that is off, a path of another engine, a tenant that is missing, another version."""
     with _answering(status, text) as (url, came):
-        fleet = Fleet(FleetPlan(LAYOUT, channels=("phases",)), 1.8e9)
+        fleet = Fleet(FleetPlan(TOPOLOGY, channels=("phases",)), [1.8e9])
         sink = RemoteWrite(url)
         sink.open(fleet.blocks)
         with pytest.raises(ReceiverRefuses, match=rf"HTTP {status}: .*{says}"):
@@ -208,7 +208,7 @@ def test_what_is_no_header_of_ours_is_refused(
     [
         (["--ranks", "10"], "10 ranks do not divide into tp 4 x pp 4"),
         (["--channels", "kernels"], "channels is 'kernels'; allowed: phases, and"),
-        (["--fault", "ranks=9999,late=1"], "ranks=9999: no such ranks among 1024"),
+        (["--fault", "mechanism=leave,ranks=9999"], "ranks=9999: no such ranks among 1024"),
         (["--step", "0.01"], "step is 0.01 s; allowed: 0.1 to 600"),
         (["--label", "cluster"], "--label cluster: allowed: NAME=VALUE"),
         (["--header", "a=b"], "--header goes with --remote-write only"),
@@ -226,9 +226,9 @@ def test_what_cannot_be_is_refused(
 
 
 def test_help_explains_faults(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every effect is listed, and the commands that follow a backfill."""
+    """Every mechanism is listed, and the commands that follow a backfill."""
     with pytest.raises(SystemExit):
         main(["fleet", "--help"])
     said = capsys.readouterr().out
-    assert "the ranks never leave forward" in said
+    assert "the first operation of `phases` never ends" in said
     assert "promtool tsdb create-blocks-from openmetrics" in said
