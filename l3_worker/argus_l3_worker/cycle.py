@@ -32,7 +32,7 @@ log = Log(__name__)
 _Told = TypeVar("_Told", Verdict, GroupShift)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # asyncio.run writes out what its task returns: 25 s of 10,240 ranks
 class CycleReport:
     """What a cycle found: the newest judgement of each role, and the verdicts over the last windows.
 
