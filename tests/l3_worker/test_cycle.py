@@ -153,6 +153,15 @@ def test_a_cycle_without_time_judges_the_largest_kernel_and_says_what_it_left_ou
     assert prometheus.query('argus_l3_abstain{reason="overload"}', now)
 
 
+def test_a_report_is_not_written_out_when_asyncio_ends_with_it(prometheus: PrometheusServer) -> None:
+    """`asyncio.run` makes a text of what its task returns: of 10,240 ranks longer than the cycle took."""
+    now = float(int(time.time()))
+    Fleet(prometheus).publish(now, 64, fleet(8, seed=0))
+    report = one_cycle(prometheus.url, now)
+    assert report.judgements
+    assert len(repr(report)) < 100
+
+
 def test_a_cycle_with_time_leaves_nothing_out(prometheus: PrometheusServer) -> None:
     """One kernel a query, in any order: the same judgement as by one query."""
     now = float(int(time.time()))

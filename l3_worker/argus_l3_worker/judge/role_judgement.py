@@ -148,13 +148,6 @@ def judge_roles(
     return outcomes | (_Comparison(comparable, config).judge(tails_of_data) if comparable else {})
 
 
-def judge_role(
-    role: RoleTriples, config: JudgeConfig, tails_of_data: Collection[str] = ()
-) -> RoleJudgement | Abstention:
-    """A role by itself."""
-    return judge_roles([role], config, tails_of_data)[role.role]
-
-
 def _abstention(role: RoleTriples, reason: AbstainReason, detail: str) -> Abstention:
     return Abstention(role.training_job, role.role, reason, detail)
 

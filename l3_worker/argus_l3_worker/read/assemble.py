@@ -202,19 +202,3 @@ def _rectangles(at: Ints, modes: ModeColumns, rows: Ints) -> tuple[Ints, Floats,
         modes.count[rows], modes.p50[rows], modes.p99[rows]
     )  # fmt: skip
     return ranks, count, p50, p99
-
-
-def pair_triples(
-    kernel: str, stream: str, modes_by_rank: Sequence[tuple[int, Sequence[tuple[float, float, float]]]]
-) -> PairTriples:
-    """Pad (position of the rank, its modes as (p50, p99, count)) to rectangles."""
-    width = max(len(modes) for _, modes in modes_by_rank)
-    shape = (len(modes_by_rank), width)
-    count, p50, p99 = np.zeros(shape), np.empty(shape), np.empty(shape)
-    for row, (_, modes) in enumerate(modes_by_rank):
-        used = len(modes)
-        table: Floats = np.array(modes, dtype=np.float64)
-        p50[row, :used], p99[row, :used], count[row, :used] = table.T
-        p50[row, used:], p99[row, used:] = table[-1, 0], table[-1, 1]
-    positions = np.array([position for position, _ in modes_by_rank], dtype=np.intp)
-    return PairTriples(kernel, stream, positions, count, p50, p99)
