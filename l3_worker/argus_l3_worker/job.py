@@ -23,7 +23,7 @@ from argus_l3_worker.judge.groups import judge_groups
 from argus_l3_worker.judge.methods import judged_by_method
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
 from argus_l3_worker.judge.segments import Segments
-from argus_l3_worker.judge.tails import WORK_EXPLAINS, of_the_data
+from argus_l3_worker.judge.tails import explained_by_work, of_the_data
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.presence import Presence
 from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
@@ -118,7 +118,7 @@ class Found:
         for of, own in zip(judgements, by_role.slices, strict=True):
             of.own_evidence[:] = evidence[own]
             alone = (of.own_evidence > 0.0) & (of.rank_evidence <= 0.0)
-            of.other_work[:] |= alone & (of.more_work >= WORK_EXPLAINS * of.own_evidence)
+            of.other_work[:] |= alone & explained_by_work(of.own_evidence, of.more_work)
 
     def _judgements(self) -> Iterator[RoleJudgement]:
         return (one for one in self.outcomes.values() if isinstance(one, RoleJudgement))
@@ -353,16 +353,12 @@ class Job:
 
 def find(window: JobWindow, judge: JudgeConfig) -> Found:
     """All that is judged of one window."""
-    outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
     tails_of_data = of_the_data(window.roles, judge)
-    outcomes |= judge_roles(window.roles, judge, tails_of_data)
-    if judge.method == "modes":
-        return Found(outcomes, judge_groups(window.roles, judge, tails_of_data))
-    by_method = {
-        role: judged_by_method(of, judge) if isinstance(of, RoleJudgement) else of
-        for role, of in outcomes.items()
-    }
-    return Found(by_method, [])
+    outcomes: dict[str, RoleJudgement | Abstention] = {one.role: one for one in window.abstentions}
+    for role, of in judge_roles(window.roles, judge, tails_of_data).items():
+        outcomes[role] = judged_by_method(of, judge) if isinstance(of, RoleJudgement) else of
+    groups = judge_groups(window.roles, judge, tails_of_data) if judge.method == "modes" else []
+    return Found(outcomes, groups)
 
 
 def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:

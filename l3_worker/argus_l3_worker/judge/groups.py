@@ -20,10 +20,17 @@ from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.links import SlowGroup, slow_groups
 from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.judge.shifts import mode_shifts, pair_shift
-from argus_l3_worker.judge.tails import FAR, Tails, explained_by_work, of_the_data, tail_groups, tails_of
+from argus_l3_worker.judge.tails import (
+    FAR,
+    Tails,
+    explained_by_work,
+    more_work,
+    tail_groups,
+    tails_of,
+)
 from argus_l3_worker.judge.verdicts import ALL_KERNELS
 from argus_l3_worker.roles import STAGE, stage_of
-from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window, merged
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window, merged, rank_seconds
 
 # Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
 _COLLECTIVE_EVENTS: Final = 8
@@ -33,17 +40,15 @@ _Shifts = dict[tuple[str, str], Floats]
 
 
 def judge_groups(
-    roles: Sequence[RoleTriples], config: JudgeConfig, tails_of_data: Collection[str] | None = None
+    roles: Sequence[RoleTriples], config: JudgeConfig, tails_of_data: Collection[str] = ()
 ) -> list[GroupShift]:
     """The group shifts of one window. All roles are of one job; those of other windows are compared apart.
 
     Args:
-        tails_of_data: see `tails.of_the_data`, which is asked where it is None.
+        tails_of_data: ranks whose far launches are no evidence; see `tails.of_the_data`.
     """
     found: list[GroupShift] = []
     role_of = {rank: role.role for role in roles for rank in role.ranks}
-    if tails_of_data is None:
-        tails_of_data = of_the_data(roles, config)
     scopes = list(_scopes(roles))
     for scope, shifts, tails in zip(scopes, *_of_all(scopes, config), strict=True):
         found += _judge_scope(scope, shifts, config)
@@ -89,7 +94,7 @@ def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
 def _judge_scope(scope: RoleTriples, shifts: _Shifts, config: JudgeConfig) -> list[GroupShift]:
     """Clusters of ranks of which compute kernels or copies are slower."""
     ranks = len(scope.ranks)
-    rank_seconds, gap = _rank_seconds(scope), float(np.log1p(config.group_effect))
+    all_seconds, gap = rank_seconds(scope.pairs, ranks), float(np.log1p(config.group_effect))
     splits: list[tuple[PairTriples, Split]] = []
     summed, weighed, squared, medians = np.zeros((4, ranks))
     for pair in scope.pairs:
@@ -103,7 +108,7 @@ def _judge_scope(scope: RoleTriples, shifts: _Shifts, config: JudgeConfig) -> li
             squared[known] += (seconds * error[known]) ** 2
             medians[known] += seconds * of_medians[known]
             weighed[known] += seconds
-        if not _counts(pair, rank_seconds, config):
+        if not _counts(pair, all_seconds, config):
             continue
         found = split(shift, gap, error, of_medians)
         if found is not None:
@@ -123,20 +128,13 @@ def _judge_scope(scope: RoleTriples, shifts: _Shifts, config: JudgeConfig) -> li
     return result
 
 
-def _rank_seconds(scope: RoleTriples) -> Floats:
-    seconds = np.zeros(len(scope.ranks))
-    for pair in scope.pairs:
-        seconds[pair.ranks] += pair.seconds
-    return seconds
-
-
 def _often_enough(pair: PairTriples, ranks: int, least: float) -> bool:
     return 2 * len(pair.ranks) > ranks and float(np.median(pair.events)) >= least
 
 
-def _counts(pair: PairTriples, rank_seconds: Floats, config: JudgeConfig) -> bool:
+def _counts(pair: PairTriples, all_seconds: Floats, config: JudgeConfig) -> bool:
     """Whether the pair is large enough to say something alone."""
-    share = float(np.median(pair.seconds / np.maximum(rank_seconds[pair.ranks], 1e-300)))
+    share = float(np.median(pair.seconds / np.maximum(all_seconds[pair.ranks], 1e-300)))
     mean = float(np.median(pair.seconds)) / float(np.median(pair.events))
     return share >= config.min_share and mean >= config.min_duration_seconds
 
@@ -163,11 +161,11 @@ def _group_shifts(
 
 def _judge_links(scope: RoleTriples, role_of: Mapping[str, str], config: JudgeConfig) -> Iterator[GroupShift]:
     """Process groups with a slow link; see links.py."""
-    rank_seconds = _rank_seconds(scope)
+    all_seconds = rank_seconds(scope.pairs, len(scope.ranks))
     for pair in scope.pairs:
         if pair.kind != "collective" or not _often_enough(pair, len(scope.ranks), _COLLECTIVE_EVENTS):
             continue
-        slow = slow_groups(pair, scope, config) if _counts(pair, rank_seconds, config) else []
+        slow = slow_groups(pair, scope, config) if _counts(pair, all_seconds, config) else []
         if len(slow) > VALUES_NAMED:
             slow = [_together(slow)]
         for group in slow:
@@ -188,7 +186,8 @@ def _judge_tails(
 ) -> Iterator[GroupShift]:
     """Hosts and racks with launches far beyond the usual; see tails.py."""
     least = np.log1p((FAR - 1.0) * np.nan_to_num(tails.share))
-    known = ~(explained_by_work(least, scope.work) | np.isin(scope.ranks, list(tails_of_data)))
+    more = more_work(scope.work, Segments([len(scope.ranks)]))
+    known = ~(explained_by_work(least, more) | np.isin(scope.ranks, list(tails_of_data)))
     tails = replace(tails, far=np.where(known, tails.far, np.nan))
     for group in tail_groups(tails, scope, config.coordinates, config):
         where = group.coordinate, group.value

@@ -11,7 +11,7 @@ import numpy as np
 from argus_l3_worker.read.mode_columns import PLAUSIBLE_EVENTS, ModeColumns
 from argus_l3_worker.read.prometheus import Sample
 from argus_l3_worker.roles import ANY_ROLE, STAGE, Abstention, coordinates_of, natural
-from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window, rank_seconds
 
 _DISAGREE_SHARE = 0.5
 
@@ -114,9 +114,6 @@ def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] 
     tails, work = _values(samples.tail_events), _values(samples.work)
     found: list[RoleTriples] = []
     for (role, (window, kept)), pairs in zip(kept_of.items(), tables_of, strict=True):
-        seconds = np.zeros(len(kept))
-        for pair in pairs:
-            seconds[pair.ranks] += pair.seconds
         found.append(
             RoleTriples(
                 training_job,
@@ -124,7 +121,7 @@ def assemble(training_job: str, samples: JobSamples, coordinates: Sequence[str] 
                 window,
                 kept,
                 pairs,
-                _column(unpublished, kept) * seconds,
+                _column(unpublished, kept) * rank_seconds(pairs, len(kept)),
                 coordinates_of([info[rank] for rank in kept], (STAGE, *coordinates)),
                 _plausible(_column(tails, kept)),
                 _column(work, kept),
