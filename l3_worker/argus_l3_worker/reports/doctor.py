@@ -197,8 +197,7 @@ async def _rules(prometheus: Prometheus) -> Check:
 
 
 async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIterator[Check]:
-    matchers = {"training_job": config.training_job} if config.training_job else {}
-    at = now - config.settle_seconds
+    matchers, at = config.matchers, now - config.settle_seconds
 
     async def by_job(query: str) -> dict[str, float]:
         samples: list[Sample] = await prometheus.instant(query, at)
