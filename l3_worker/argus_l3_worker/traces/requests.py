@@ -45,16 +45,16 @@ class KnownTrace:
     time: float
 
 
+def _by_rank(info: Iterable[Sample]) -> dict[Rank, Mapping[str, str]]:
+    return {(one.labels.get("training_job", ""), one.labels.get("rank", "")): one.labels for one in info}
+
+
 def choose_peers(suspects: Iterable[Rank], info: Sequence[Sample]) -> list[Rank]:
     """As many healthy ranks of the same job and role as there are suspects, the nearest by number first.
 
     Ranks of other nodes come first: a host's own trouble would show on its neighbours too.
     """
-    accused = list(dict.fromkeys(suspects))
-    labels = {
-        (sample.labels.get("training_job", ""), sample.labels.get("rank", "")): sample.labels
-        for sample in info
-    }
+    accused, labels = list(dict.fromkeys(suspects)), _by_rank(info)
     chosen: list[Rank] = []
     for suspect in accused:
         mine = labels.get(suspect)
@@ -169,9 +169,7 @@ class TraceRequests:
         self, due: Sequence[tuple[Rank, bool]], info: Sequence[Sample]
     ) -> dict[tuple[str, str], dict[str, bool]]:
         """Ranks to ask for, with whether they are suspects, by (URL, training job)."""
-        labels = {
-            (one.labels.get("training_job", ""), one.labels.get("rank", "")): one.labels for one in info
-        }
+        labels = _by_rank(info)
         batches: dict[tuple[str, str], dict[str, bool]] = defaultdict(dict)
         for (job, rank), suspect in due:
             where = labels.get((job, rank))
