@@ -58,7 +58,7 @@ class PairJudgement:
         evidence: signed log shift that counts as an anomaly in this window, 0 where there is none.
         in_tail: the evidence is a p99 alone, not the mode as a whole.
         other_count: the rank ran the kernel another number of times in the same steps: other work.
-        scored: all of the role, or most, publish it, so that the paper's distances say something.
+        scored: most of the role publish it, so that the paper's distances say something.
     """
 
     modes: PairTriples
@@ -280,17 +280,8 @@ class _Comparison:
         other_count = significant(count, np.zeros_like(count), effect, config, small, parts) != 0.0
         for place, own in zip(chosen.tolist(), parts.slices, strict=True):
             modes = self._own[place][pair.kernel, pair.stream]
-            self._judged[place].append(
-                PairJudgement(
-                    modes,
-                    share[own],
-                    shift[own],
-                    evidence[own],
-                    in_tail[own],
-                    other_count[own],
-                    scored=len(modes.ranks) > 1,
-                )
-            )
+            of_role = share[own], shift[own], evidence[own], in_tail[own], other_count[own]
+            self._judged[place].append(PairJudgement(modes, *of_role, scored=True))
         if pair.kind == "compute":
             ranks = len(self._whole.ranks)
             tables = (self._shifts, shift), (self._errors, error), (self._of_medians, of_medians)
