@@ -57,14 +57,13 @@ class TailGroup:
     excess: float
 
 
-def tails_of(role: RoleTriples, by_role: Segments | None = None) -> Tails:
+def tails_of(role: RoleTriples, by_role: Segments) -> Tails:
     """Count the far launches of all compute kernels.
 
     Args:
-        by_role: the ranks of each role, where `role` is several, see `merged`.
+        by_role: the ranks of each role, as `role` may be several, see `merged`.
     """
     ranks = len(role.ranks)
-    by_role = by_role or Segments([ranks])
     outside = np.full(ranks, np.nan) if role.tail_events is None else role.tail_events
     far, launches = outside.copy(), np.nan_to_num(outside)
     for pair in role.pairs:
