@@ -51,7 +51,7 @@ def decode_modes(events: bytes, p50: bytes, p99: bytes) -> ModeColumns:
     """
     with decoding():
         count_of = _vector(events)
-        labels, form = count_of[0], _VALUE.sub(b"", events)
+        labels, form = count_of[0], _VALUE.split(events)[::2]
         medians_of, highs_of = (_vector_of(answer, labels, form) for answer in (p50, p99))
         return _joined(count_of, medians_of, highs_of)
 
@@ -98,19 +98,19 @@ def _vector(answer: bytes) -> tuple[list[Mapping[str, str]], list[float]]:
         return [one["metric"] for one in elements], [float(one["value"][1]) for one in elements]
 
 
-def _vector_of(answer: bytes, labels: Sequence[Mapping[str, str]], form: bytes) -> _Vector:
+def _vector_of(answer: bytes, labels: Sequence[Mapping[str, str]], form: Sequence[bytes]) -> _Vector:
     """An answer that is expected to have these labels, which then are not parsed again.
 
     Prometheus answers queries of one form alike but for the values, as long as they name the same series.
 
     Args:
-        form: the answer that has the labels, without its values.
+        form: what stands between the values of the answer that has the labels.
     """
-    values = _VALUE.findall(answer)
-    if len(values) != len(labels) or _VALUE.sub(b"", answer) != form:
+    parts = _VALUE.split(answer)  # between values, and values, by turns
+    if len(form) != len(labels) + 1 or parts[::2] != form:
         return _vector(answer)
     with readable(answer):
-        return labels, [float(value) for value in values]
+        return labels, [float(value) for value in parts[1::2]]
 
 
 def _joined(events: _Vector, p50: _Vector, p99: _Vector) -> ModeColumns:
