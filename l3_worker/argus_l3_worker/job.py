@@ -8,7 +8,6 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -49,11 +48,11 @@ _TAIL_PEERS = 64
 
 @dataclass(frozen=True)
 class _DueWindow:
-    """Unix time at which a window is looked at, when its steps were done, what to call once it is judged."""
+    """Unix time at which a window is looked at, when its steps were done, its last; None: steps unmarked."""
 
     time: float
     span: Span | None
-    judged: Callable[[], None]
+    last_step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -239,7 +238,10 @@ class Job:
             await self._measure_tails(context.prometheus, next_due, found)
             await self.compare_with_past(context.prometheus, next_due.time, found, context.config)
             self.take(window, found, judge)
-            next_due.judged()
+            if next_due.last_step is None:
+                self._unmarked_until = next_due.time + context.config.unmarked_window_seconds
+            else:
+                self._judged.append(next_due.last_step)
             self.left_out = tuple(
                 SkippedModes(job, reason, modes) for reason, modes in sorted(window.left_out.items())
             )
@@ -325,10 +327,7 @@ class Job:
         windows: list[PublishedWindow] = due(
             seen, frozenset(self._judged), len(steps), at, config.cycle_seconds, config.judge.windows
         )
-        return [
-            _DueWindow(window.time, window.span, partial(self._judged.append, window.last_step))
-            for window in windows
-        ]
+        return [_DueWindow(window.time, window.span, window.last_step) for window in windows]
 
     def _forget(self) -> None:
         self._judged.clear()
@@ -339,16 +338,8 @@ class Job:
     def _unmarked_windows(self, config: Config, at: float) -> list[_DueWindow]:
         """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""
         spacing = config.unmarked_window_seconds
-
-        def judged(time: float) -> None:
-            self._unmarked_until = time + spacing
-
         times = [at - back * spacing for back in reversed(range(config.judge.windows))]
-        return [
-            _DueWindow(time, Span(time, spacing), partial(judged, time))
-            for time in times
-            if time >= self._unmarked_until
-        ]
+        return [_DueWindow(time, Span(time, spacing)) for time in times if time >= self._unmarked_until]
 
 
 def find(window: JobWindow, judge: JudgeConfig) -> Found:
