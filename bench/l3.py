@@ -275,9 +275,9 @@ def whole_cycle(ranks: int, pairs: int, role_size: int, say: Callable[[str], Non
             watch = Stopwatch()
             watch.install()
             spent = spent_by(server)
-            begun = time.perf_counter()
+            begun, own = time.perf_counter(), time.process_time()
             report = asyncio.run(one_cycle(server.url, now))
-            seconds = time.perf_counter() - begun
+            seconds, own = time.perf_counter() - begun, time.process_time() - own
             spent = spent_by(server) - spent
         finally:
             server.stop()
@@ -288,6 +288,7 @@ def whole_cycle(ranks: int, pairs: int, role_size: int, say: Callable[[str], Non
         "query": seconds - watch.parse - watch.compute,
         "parse": watch.parse,
         "compute": watch.compute,
+        "worker_cpu": own,
         "prometheus_cpu": spent,
     }
 
@@ -354,7 +355,7 @@ def main(argv: list[str] | None = None) -> int:
                 "series_per_healthy_rank": round(series_of(judged[0]) / ranks, 2),
                 **{
                     f"{key}_10k_20_s" if key == "cycle" else f"{key}_s": round(whole[key], 2)
-                    for key in ("cycle", "query", "parse", "compute", "prometheus_cpu")
+                    for key in ("cycle", "query", "parse", "compute", "worker_cpu", "prometheus_cpu")
                     if key in whole
                 },
                 "rss_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),

@@ -28,11 +28,12 @@ import numpy as np
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
-from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
+from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.triples import RoleTriples
 from bench.l3_cells import EVENTS, METHODS, a_day, cells, compared, found_share
 from bench.l3_fleet import Faults, Fleet, fleet
+from bench.l3_tables import judge_role
 from bench.l3_varying import Varying
 
 CONFIG = JudgeConfig()

@@ -160,10 +160,11 @@ def blame(_: Options) -> Iterator[Promise]:
 
 
 def l3(_: Options) -> Iterator[Promise]:
-    result = benchmark("bench.l3")
+    result = benchmark("bench.l3", "--role-size", "8")
     yield at_most("W1, 10,000 ranks x 200 kernels", result["w1_10k_200_s"], 10, " s")
     yield at_most("EROICA, 1,000,000 ranks x 20 functions", result["eroica_1m_20_s"], 10, " s")
     yield at_most("L3 cycle, 10,000 ranks x 20 pairs", result["cycle_10k_20_s"], 60, " s")
+    yield at_most("L3 cycle, 1,250 roles: CPU of the worker itself", result["worker_cpu_s"], 5, " s")
     quality = benchmark("bench.l3_quality", "--cases")
     yield at_most("L3: healthy fleets accused", quality["false_anomalies"], 0)
     yield at_least("L3: faults found", quality["recall"], 1.0)

@@ -9,10 +9,10 @@ import numpy as np
 from argus_core.modes import find_modes
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.links import slow_groups
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.roles import STAGE, coordinates_of
 from argus_l3_worker.triples import PairTriples, RoleTriples, Window
 from bench.evidence.table import Table
+from bench.l3_tables import pair_triples
 
 _RANKS, _TP, _LAUNCHES, _WINDOWS = 64, 4, 64, 60
 _CONFIG = JudgeConfig()

@@ -19,11 +19,11 @@ import numpy as np
 from argus_core.kernel_names import is_collective, kernel_id
 from argus_core.modes import ModeConfig, find_modes
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
+from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.wasserstein import upper_fence
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.triples import Floats, RoleTriples, Window
 from bench.evidence.table import Table
+from bench.l3_tables import judge_role, pair_triples
 
 _TRACES = Path(__file__).parents[3] / "shared" / "traces"
 _CLOCK = ModeConfig(tick_seconds=1e-6)

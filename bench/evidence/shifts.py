@@ -15,9 +15,9 @@ from argus_l3_worker.judge.role_judgement import significant
 from argus_l3_worker.judge.segments import robust_deviation
 from argus_l3_worker.judge.shifts import mode_shifts
 from argus_l3_worker.judge.wasserstein import Mixtures, mean_distances, upper_fence
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.triples import Bools, Floats
 from bench.evidence.table import Table
+from bench.l3_tables import pair_triples
 
 _RANKS, _EVENTS, _SLOW = 300, 300, 10
 _CONFIG = JudgeConfig()

@@ -9,11 +9,12 @@ import numpy as np
 from scipy.stats import norm
 
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
+from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.wasserstein import Mixtures, grid, mean_distances, upper_fence
 from argus_l3_worker.triples import Floats
 from bench.evidence.table import Table
 from bench.l3_fleet import Faults, fleet
+from bench.l3_tables import judge_role
 
 _RANKS, _KERNELS = 1000, 40
 

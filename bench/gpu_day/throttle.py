@@ -25,15 +25,15 @@ from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE, RankRecording
 from argus_exporter.replay.resample import resample
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
+from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import History, culprits, decide
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.triples import Floats, RoleTriples, Window
 from bench.gpu_day.device import SLOWER
 from bench.gpu_day.observe import Observed, run_program
 from bench.gpu_day.program import COMPETING
 from bench.gpu_day.result import NotRun
 from bench.gpu_day.step import Day
+from bench.l3_tables import judge_role, pair_triples
 
 RANKS, SICK, TOP_PAIRS = 8, 3, 20
 STEPS = 32

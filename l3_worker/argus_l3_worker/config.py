@@ -75,6 +75,11 @@ class Config:
             require(False, f"teams.{cause} names no cause; allowed: {', '.join(TEAMS)}")
 
     @property
+    def matchers(self) -> dict[str, str]:
+        """Labels of the jobs that are judged."""
+        return {"training_job": self.training_job} if self.training_job else {}
+
+    @property
     def write_url(self) -> str:
         return self.write.url or self.prometheus.url.rstrip("/") + "/api/v1/write"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -32,7 +32,7 @@ log = Log(__name__)
 _Told = TypeVar("_Told", Verdict, GroupShift)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # asyncio.run writes out what its task returns: 25 s of 10,240 ranks
 class CycleReport:
     """What a cycle found: the newest judgement of each role, and the verdicts over the last windows.
 
@@ -98,12 +98,15 @@ class Worker:
         try:
             if self._delivery is not None and self._live is None:
                 self._live = await self._series_of_earlier_workers(at)
-            report = await self._judge(at, begun, budget)
+            info = await self._prometheus.instant(
+                selector(catalogue.RANK_INFO.name, self._config.matchers), at
+            )
+            report = await self._judge(info, at, begun, budget)
         except Exception:
             self._telemetry.cycles.labels("failure").inc()
             self._telemetry.cycle_seconds.set(self._monotonic() - begun)
             raise
-        await self._ask_for_traces(report, at)
+        await self._ask_for_traces(report, info, at)
         delivered, problem = None, ""
         if self._delivery is not None:
             delivered = await self._delivery.send(*self._encode(report, stamp))
@@ -113,11 +116,9 @@ class Worker:
         if delivered is not False:
             self._last_success = stamp
             self._telemetry.last_success.set(stamp)
-        counts = {"culprit": 0, "victim": 0}
-        for verdict in report.verdicts:
-            counts[verdict.verdict] = counts.get(verdict.verdict, 0) + 1
-        for verdict_name, count in counts.items():
-            self._telemetry.anomalies.labels(verdict_name).set(count)
+        said = [verdict.verdict for verdict in report.verdicts]
+        for who in ("culprit", "victim"):
+            self._telemetry.anomalies.labels(who).set(said.count(who))
         return replace(report, delivered=delivered, problem=problem)
 
     def reconfigure(self, prometheus: Prometheus, delivery: Delivery, config: Config) -> None:
@@ -127,33 +128,27 @@ class Worker:
     async def report_failure(self, stamp: float) -> None:
         """After a failed cycle: say when the last good one was, so that rules know how old verdicts are."""
         if self._delivery is not None and self._last_success is not None:
-            series = results.of_cycle(0.0, self._last_success, self._config.replica)
-            stamp_ms = round(stamp * 1000)
-            await self._delivery.send(
-                [
-                    remote_write.encode_series(labels, value, stamp_ms)
-                    for labels, value in series
-                    if ("__name__", catalogue.L3_LAST_SUCCESS.name) in labels
-                ]
-            )
+            labels = remote_write.labels_of(catalogue.L3_LAST_SUCCESS.name, replica=self._config.replica)
+            series = remote_write.encode_series(labels, self._last_success, round(stamp * 1000))
+            await self._delivery.send([series])
 
-    async def _judge(self, at: float, begun: float, budget: float | None) -> CycleReport:
-        matchers = {"training_job": self._config.training_job} if self._config.training_job else {}
-        info = await self._prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
-        names = sorted({sample.labels.get("training_job", "") for sample in info} - {""})
-        for gone in self._jobs.keys() - set(names):
+    async def _judge(
+        self, info: Sequence[Sample], at: float, begun: float, budget: float | None
+    ) -> CycleReport:
+        infos: dict[str, list[Sample]] = {}
+        for sample in info:
+            infos.setdefault(sample.labels.get("training_job", ""), []).append(sample)
+        names = sorted(infos.keys() - {""})
+        self._clusters = {
+            name: sorted({one.labels.get("cluster", "") for one in infos[name]}) for name in names
+        }
+        for gone in self._jobs.keys() - infos.keys():
             del self._jobs[gone]
             with contextlib.suppress(KeyError):  # never had a window
                 self._telemetry.kernels_left_out.remove(gone)
         context = CycleContext(self._prometheus, self._config, self._telemetry, self._monotonic)
         windows_judged = 0
         checked: list[CrossChecks] = []
-        infos: dict[str, list[Sample]] = {}
-        for sample in info:
-            infos.setdefault(sample.labels.get("training_job", ""), []).append(sample)
-        self._clusters = {
-            name: sorted({one.labels.get("cluster", "") for one in infos[name]}) for name in names
-        }
         for number, name in enumerate(names):
             job = self._jobs.setdefault(name, Job(name))
             if len(self._clusters[name]) > 1:
@@ -185,11 +180,11 @@ class Worker:
         """With the team that the configuration names, where it does."""
         return replace(one, team=self._config.teams.get(one.cause, one.team))
 
-    async def _ask_for_traces(self, report: CycleReport, at: float) -> None:
+    async def _ask_for_traces(self, report: CycleReport, info: Sequence[Sample], at: float) -> None:
         """Traces of whom this worker or the rules accuse, ranks or a whole job. Fails a cycle never."""
         if self._traces is None:
             return
-        matchers = {"training_job": self._config.training_job} if self._config.training_job else {}
+        matchers = self._config.matchers
         try:
             if not self._traces_restored:
                 own = {**matchers, "replica": self._config.replica}
@@ -198,7 +193,6 @@ class Worker:
                 self._traces_restored = True
             accused = await self._prometheus.instant(_accused_by_rules(matchers), at)
             slow = await self._prometheus.instant(_slow_as_a_whole(matchers), at)
-            info = await self._prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
         except QueryError as error:
             log.warning("no traces asked for", error=error)
             return
@@ -235,14 +229,15 @@ class Worker:
         series = {self._placed(labels): value for labels, value in series.items()}
         ended = (self._live or set()) - series.keys()
         self._live = set(series)
+        encoded = [(labels, remote_write.encode_stale_marker(labels, stamp_ms)) for labels in sorted(ended)]
+        encoded += [
+            (labels, remote_write.encode_series(labels, value, stamp_ms))
+            for labels, value in results.rounded(series).items()
+        ]
         verdicts: list[bytes] = []
         others: list[bytes] = []
-        for labels in sorted(ended):
-            part = verdicts if dict(labels)["__name__"] in results.VERDICTS else others
-            part.append(remote_write.encode_stale_marker(labels, stamp_ms))
-        for labels, value in results.rounded(series).items():
-            part = verdicts if dict(labels)["__name__"] in results.VERDICTS else others
-            part.append(remote_write.encode_series(labels, value, stamp_ms))
+        for labels, one in encoded:
+            (verdicts if dict(labels)["__name__"] in results.VERDICTS else others).append(one)
         return others, verdicts
 
     def _placed(self, labels: Labels) -> Labels:

@@ -8,7 +8,6 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from argus_l3_worker.judge.groups import judge_groups
 from argus_l3_worker.judge.methods import judged_by_method
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
 from argus_l3_worker.judge.segments import Segments
-from argus_l3_worker.judge.tails import WORK_EXPLAINS, of_the_data
+from argus_l3_worker.judge.tails import explained_by_work, of_the_data
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.presence import Presence
 from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
@@ -49,11 +48,11 @@ _TAIL_PEERS = 64
 
 @dataclass(frozen=True)
 class _DueWindow:
-    """Unix time at which a window is looked at, when its steps were done, what to call once it is judged."""
+    """Unix time at which a window is looked at, when its steps were done, its last; None: steps unmarked."""
 
     time: float
     span: Span | None
-    judged: Callable[[], None]
+    last_step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Found:
         for of, own in zip(judgements, by_role.slices, strict=True):
             of.own_evidence[:] = evidence[own]
             alone = (of.own_evidence > 0.0) & (of.rank_evidence <= 0.0)
-            of.other_work[:] |= alone & (of.more_work >= WORK_EXPLAINS * of.own_evidence)
+            of.other_work[:] |= alone & explained_by_work(of.own_evidence, of.more_work)
 
     def _judgements(self) -> Iterator[RoleJudgement]:
         return (one for one in self.outcomes.values() if isinstance(one, RoleJudgement))
@@ -239,7 +238,10 @@ class Job:
             await self._measure_tails(context.prometheus, next_due, found)
             await self.compare_with_past(context.prometheus, next_due.time, found, context.config)
             self.take(window, found, judge)
-            next_due.judged()
+            if next_due.last_step is None:
+                self._unmarked_until = next_due.time + context.config.unmarked_window_seconds
+            else:
+                self._judged.append(next_due.last_step)
             self.left_out = tuple(
                 SkippedModes(job, reason, modes) for reason, modes in sorted(window.left_out.items())
             )
@@ -325,10 +327,7 @@ class Job:
         windows: list[PublishedWindow] = due(
             seen, frozenset(self._judged), len(steps), at, config.cycle_seconds, config.judge.windows
         )
-        return [
-            _DueWindow(window.time, window.span, partial(self._judged.append, window.last_step))
-            for window in windows
-        ]
+        return [_DueWindow(window.time, window.span, window.last_step) for window in windows]
 
     def _forget(self) -> None:
         self._judged.clear()
@@ -339,30 +338,18 @@ class Job:
     def _unmarked_windows(self, config: Config, at: float) -> list[_DueWindow]:
         """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""
         spacing = config.unmarked_window_seconds
-
-        def judged(time: float) -> None:
-            self._unmarked_until = time + spacing
-
         times = [at - back * spacing for back in reversed(range(config.judge.windows))]
-        return [
-            _DueWindow(time, Span(time, spacing), partial(judged, time))
-            for time in times
-            if time >= self._unmarked_until
-        ]
+        return [_DueWindow(time, Span(time, spacing)) for time in times if time >= self._unmarked_until]
 
 
 def find(window: JobWindow, judge: JudgeConfig) -> Found:
     """All that is judged of one window."""
-    outcomes: dict[str, RoleJudgement | Abstention] = {a.role: a for a in window.abstentions}
     tails_of_data = of_the_data(window.roles, judge)
-    outcomes |= judge_roles(window.roles, judge, tails_of_data)
-    if judge.method == "modes":
-        return Found(outcomes, judge_groups(window.roles, judge, tails_of_data))
-    by_method = {
-        role: judged_by_method(of, judge) if isinstance(of, RoleJudgement) else of
-        for role, of in outcomes.items()
-    }
-    return Found(by_method, [])
+    outcomes: dict[str, RoleJudgement | Abstention] = {one.role: one for one in window.abstentions}
+    for role, of in judge_roles(window.roles, judge, tails_of_data).items():
+        outcomes[role] = judged_by_method(of, judge) if isinstance(of, RoleJudgement) else of
+    groups = judge_groups(window.roles, judge, tails_of_data) if judge.method == "modes" else []
+    return Found(outcomes, groups)
 
 
 def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:

@@ -7,7 +7,7 @@ from typing import Any
 
 from argus_l3_worker.config import Config
 
-_OF_WRITE = ("url", "spool_dir", "spool_bytes", "spool_age_seconds")
+_OF_WRITE = ("url", "spool_dir")
 
 
 def reloaded(running: Config, wanted: Config) -> tuple[Config, list[str]]:

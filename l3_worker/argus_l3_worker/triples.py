@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -91,6 +91,14 @@ class PairTriples:
         """
         mu, sigma = lognormal_parameters(self.p50, self.p99, self.count)
         return self.count / self.events[:, None], mu, sigma
+
+
+def rank_seconds(pairs: Iterable[PairTriples], ranks: int) -> Floats:
+    """Time that each rank spent in all of these, shape (ranks,)."""
+    total = np.zeros(ranks)
+    for pair in pairs:
+        total[pair.ranks] += pair.seconds
+    return total
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from bench.l3_cells import METHODS, compared
+from bench.l3_tables import pair_triples
 from bench.l3_varying import Varying
 from bench.nvrx import Nvrx, medians
 
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.triples import RoleTriples, Window
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from bench.l3_tables import judge_role, pair_triples
 
 from argus_core.causes import TEAMS
 from argus_l3_worker.judge import causes
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.role_judgement import judge_role
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.triples import RoleTriples, Window
 from argus_traces import attribution

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+from bench.l3_tables import judge_role
 
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role, judge_roles
+from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
 from argus_l3_worker.judge.segments import Segments, robust_deviation
 from argus_l3_worker.judge.shifts import deviations
 from argus_l3_worker.judge.verdicts import History, culprits, decide

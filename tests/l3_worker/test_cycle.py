@@ -18,6 +18,7 @@ from bench.servers import PrometheusServer
 from argus_core import catalogue, remote_write
 from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
+from argus_l3_worker.judge.verdicts import culprits
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.read.fetch import shards, work_of_steps
 from argus_l3_worker.read.prometheus import Prometheus, Sample
@@ -153,6 +154,15 @@ def test_a_cycle_without_time_judges_the_largest_kernel_and_says_what_it_left_ou
     assert prometheus.query('argus_l3_abstain{reason="overload"}', now)
 
 
+def test_a_report_is_not_written_out_when_asyncio_ends_with_it(prometheus: PrometheusServer) -> None:
+    """`asyncio.run` makes a text of what its task returns: of 10,240 ranks longer than the cycle took."""
+    now = float(int(time.time()))
+    Fleet(prometheus).publish(now, 64, fleet(8, seed=0))
+    report = one_cycle(prometheus.url, now)
+    assert report.judgements
+    assert len(repr(report)) < 100
+
+
 def test_a_cycle_with_time_leaves_nothing_out(prometheus: PrometheusServer) -> None:
     """One kernel a query, in any order: the same judgement as by one query."""
     now = float(int(time.time()))
@@ -162,6 +172,19 @@ def test_a_cycle_with_time_leaves_nothing_out(prometheus: PrometheusServer) -> N
     assert parts.abstentions == whole.abstentions == ()
     assert np.array_equal(parts.judgements[0].rank_shift, whole.judgements[0].rank_shift)
     assert [p.kernel for p in parts.judgements[0].pairs] == [p.kernel for p in whole.judgements[0].pairs]
+
+
+def test_windows_without_marked_steps_are_told_apart_by_time(prometheus: PrometheusServer) -> None:
+    """One a minute: three at first, none ten seconds later, then the next."""
+    now = float(int(time.time()))
+    Fleet(prometheus).publish(now - 130.0, 0, fleet(8, seed=0, slow={"3": 1.5}), steps=0)
+
+    async def minute(worker: Worker) -> list[CycleReport]:
+        return [await worker.cycle(at, at) for at in (now, now + 10.0, now + 60.0)]
+
+    reports: list[CycleReport] = cycles(prometheus.url, minute)
+    assert [one.windows_judged for one in reports] == [3, 0, 1]
+    assert all(culprits(one.verdicts) == ["3"] for one in reports)
 
 
 def test_a_kernel_that_no_sampled_rank_runs_is_found(prometheus: PrometheusServer) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.l3_tables import pair_triples
 
 from argus_core.modes import find_modes
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
 from argus_l3_worker.judge.verdicts import ALL_KERNELS
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.roles import STAGE, coordinates_of
 from argus_l3_worker.triples import RoleTriples, Window
 from l3_worker.fleets import COPY, GEMM, REDUCE, RankModes, fleet

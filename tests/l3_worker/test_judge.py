@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.l3_tables import judge_role, pair_triples
 
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role, significant
+from argus_l3_worker.judge.role_judgement import RoleJudgement, significant
 from argus_l3_worker.judge.segments import robust_deviation
 from argus_l3_worker.judge.shifts import match_modes, mode_shifts, pair_shift
 from argus_l3_worker.judge.verdicts import ALL_KERNELS, History, Verdict, culprits, decide
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.triples import PairTriples, RoleTriples, Window, kind_of
 from l3_worker.fleets import COPY, FLASH, GEMM, NORM, REDUCE, RankModes, fleet

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench.l3_tables import pair_triples
 
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.groups import judge_groups
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.roles import STAGE, coordinates_of
 from argus_l3_worker.triples import PairTriples, RoleTriples, Window
 

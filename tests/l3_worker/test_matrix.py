@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench.l3_tables import pair_triples
 from bench.servers import PrometheusServer
 
 from argus_l3_worker.cli import main
 from argus_l3_worker.judge.wasserstein import Mixtures, mean_distances
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.reports.heatmap import as_html, write_png
 from argus_l3_worker.reports.matrix import binned, distance_matrix
 from l3_worker.fleets import GEMM, fleet

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.l3_tables import judge_role
 
 from argus_core.settings import SettingsError, from_mapping
 from argus_l3_worker.judge.config import JudgeConfig, Method
 from argus_l3_worker.judge.methods import judged_by_method
-from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
+from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import History, Verdict, culprits, decide
 from argus_l3_worker.write import results
 from l3_worker.fleets import GEMM, RankModes, fleet

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.l3_tables import judge_role, pair_triples
 
 from argus_core.modes import ModeConfig, find_modes
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
+from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import History, culprits, decide
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.triples import Floats, RoleTriples, Window, kind_of
 from l3_worker.kineto import durations

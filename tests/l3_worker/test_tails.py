@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench.l3_tables import judge_role, pair_triples
 
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory
 from argus_l3_worker.judge.groups import judge_groups
-from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_role
+from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.tails import of_the_data
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
-from argus_l3_worker.read.assemble import pair_triples
 from argus_l3_worker.roles import STAGE, coordinates_of
 from argus_l3_worker.triples import RoleTriples, Window
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -150,6 +151,29 @@ def test_roles_are_compared_apart() -> None:
         "llm", samples(dict.fromkeys("0123", 64), {"0": "pp0", "1": "pp0", "2": "pp1", "3": "pp1"})
     )
     assert {role.role: role.ranks for role in found.roles} == {"pp0": ("0", "1"), "pp1": ("2", "3")}
+
+
+class CountedSamples(list[Sample]):
+    """Counts how often it is gone through."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Sample]:
+        self.passes += 1
+        return super().__iter__()
+
+
+def test_what_ranks_say_is_read_once_however_many_roles_there_are() -> None:
+    """A job of 10,240 ranks may have 1,280 roles: once for each of them took 8 s."""
+    ranks = [str(rank) for rank in range(40)]
+    whole = samples(dict.fromkeys(ranks, 64), {rank: f"pp{int(rank) // 2}" for rank in ranks})
+    said = [CountedSamples(Sample({"rank": rank}, 0.5) for rank in ranks) for _ in range(4)]
+    cutoff, coverage, tail_events, work = said
+    found = assemble(
+        "llm", replace(whole, cutoff=cutoff, coverage=coverage, tail_events=tail_events, work=work)
+    )
+    assert len(found.roles) == 20
+    assert [of.passes for of in said] == [1, 1, 1, 1]
 
 
 def test_an_incomplete_triple_is_no_mode() -> None:

@@ -6,7 +6,7 @@ from tools.knobs import SET_BY_ARGUS, knobs, ours
 
 from argus_training.settings import TABLE
 
-MOST = 98
+MOST = 96
 """Keys and variables in all. For one more somebody has to say who turns it, when and to what; what nobody
 should turn is a `settings.constant`, or a constant beside its use, with its reason."""
 

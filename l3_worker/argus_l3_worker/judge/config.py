@@ -55,8 +55,10 @@ class JudgeConfig:
         "cannot be compared, so more of them look like slower ones",
     )
     group_effect: float = setting(0.03, "least distance between two clusters of ranks that is a group shift")
-    collective_group_effect: float = setting(
-        0.25, "a collective: least excess of a process group's shortest durations over those of other groups"
+    collective_group_effect: float = constant(
+        0.25,
+        "a collective: least excess of a process group's shortest durations over those of other groups; a "
+        "choice, of which docs/evidence/links.md says what follows",
     )
     coordinates: tuple[str, ...] = setting(
         ("node", "rack", "dp", "tp", "ep", "edp"),
@@ -78,7 +80,7 @@ class JudgeConfig:
     windows_needed: int = constant(2, "of these, windows that must agree: one alone may be chance")
 
     def __post_init__(self) -> None:
-        require_positive(self, "kernel_effect", "rank_effect", "group_effect", "collective_group_effect")
+        require_positive(self, "kernel_effect", "rank_effect", "group_effect")
 
 
 @dataclass(frozen=True)

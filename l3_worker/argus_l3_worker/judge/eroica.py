@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from argus_l3_worker.triples import Bools, Floats
 
@@ -25,14 +25,12 @@ LEAST_BETA: Final = 0.01
 """Functions below this share of the critical path raise nothing (equation 11)."""
 EXPECTED_BETA: Final[dict[FunctionClass, float]] = {"host": 0.01, "comm": 0.3, "memory": 0.3, "compute": 1.0}
 """Largest expected beta by class (equation 6); copies, which the paper does not list, as communication."""
-_DELTA: Final = np.float32(0.4)
+_DELTA: Final = 0.4
 _PEERS: Final = 100
 _DEVIATIONS: Final = 5.0
 _FLOOR: Final = 0.3
 _NORM_QUANTILE: Final = 0.95
-_RANKS_AT_ONCE: Final = 16_384
-
-Columns = NDArray[np.float32]
+_RANKS_AT_ONCE: Final = 16_384  # with 100 peers 13 MB
 
 
 @dataclass(frozen=True)
@@ -77,34 +75,18 @@ def distances(patterns: Floats, class_: FunctionClass, seed: int = 0) -> Distanc
     return Distances(expectation, differential, bar, abnormal)
 
 
-def _normalised(patterns: Floats) -> Columns:
-    """Each dimension by its high quantile, shape (dimensions, ranks), contiguous."""
-    columns = np.ascontiguousarray(patterns.T)
-    scale = np.quantile(columns, _NORM_QUANTILE, axis=1)
-    scale = np.where(scale > 0.0, scale, columns.max(axis=1))
-    normalised: Columns = (columns / np.where(scale > 0.0, scale, 1.0)[:, None]).astype(np.float32)
+def _normalised(patterns: Floats) -> Floats:
+    """Each dimension by its high quantile."""
+    scale = np.quantile(patterns, _NORM_QUANTILE, axis=0)
+    scale = np.where(scale > 0.0, scale, patterns.max(axis=0))
+    normalised: Floats = patterns / np.where(scale > 0.0, scale, 1.0)
     return normalised
 
 
-def _differential(columns: Columns, seed: int) -> Floats:
-    ranks = columns.shape[1]
-    peers = columns
+def _differential(patterns: Floats, seed: int) -> Floats:
+    ranks = len(patterns)
+    peers = patterns
     if ranks > _PEERS:
-        peers = columns[:, np.random.default_rng(seed).choice(ranks, _PEERS, replace=False)]
-    differing = np.zeros(ranks, dtype=np.uint8)  # _PEERS fit
-    # One peer against a stretch of ranks at a time, in place: all of it stays in the processor's cache.
-    apart, part = np.empty((2, _RANKS_AT_ONCE), dtype=np.float32)
-    far = np.empty(_RANKS_AT_ONCE, dtype=np.bool_)
-    for begin in range(0, ranks, _RANKS_AT_ONCE):
-        rows = columns[:, begin : begin + _RANKS_AT_ONCE]
-        count = differing[begin : begin + _RANKS_AT_ONCE]
-        size = len(count)
-        for peer in peers.T:
-            np.abs(np.subtract(rows[0], peer[0], out=apart[:size]), out=apart[:size])
-            for values, of_peer in zip(rows[1:], peer[1:], strict=True):
-                np.abs(np.subtract(values, of_peer, out=part[:size]), out=part[:size])
-                np.add(apart[:size], part[:size], out=apart[:size])
-            np.greater_equal(apart[:size], _DELTA, out=far[:size])
-            np.add(count, far[:size], out=count)
-    share: Floats = differing / peers.shape[1]
-    return share
+        peers = patterns[np.random.default_rng(seed).choice(ranks, _PEERS, replace=False)]
+    parts = (patterns[begin : begin + _RANKS_AT_ONCE] for begin in range(0, ranks, _RANKS_AT_ONCE))
+    return np.concatenate([(cdist(part, peers, "cityblock") >= _DELTA).mean(axis=1) for part in parts])

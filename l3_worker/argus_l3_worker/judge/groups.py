@@ -8,7 +8,7 @@ that the user has told apart, as by GPU model.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -20,60 +20,87 @@ from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.links import SlowGroup, slow_groups
 from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.judge.shifts import mode_shifts, pair_shift
-from argus_l3_worker.judge.tails import FAR, Tails, explained_by_work, of_the_data, tail_groups, tails_of
+from argus_l3_worker.judge.tails import (
+    FAR,
+    Tails,
+    explained_by_work,
+    more_work,
+    tail_groups,
+    tails_of,
+)
 from argus_l3_worker.judge.verdicts import ALL_KERNELS
 from argus_l3_worker.roles import STAGE, stage_of
-from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window, merged
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window, merged, rank_seconds
 
 # Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
 _COLLECTIVE_EVENTS: Final = 8
 
-_Shifts = dict[tuple[str, str], Floats]
-"""By kernel and stream: shift of the ranks, its error, shift of medians; shape (3, ranks), NaN unknown."""
+
+@dataclass(frozen=True)
+class _Typical:
+    """A pair that most ranks of a scope run: on the middle one, and how the others differ.
+
+    Attributes:
+        counts: it is large enough to say something alone.
+        shifts: shift of the ranks, its error, shift of medians; shape (3, ranks), NaN unknown, as all are of
+            a collective.
+    """
+
+    seconds: float
+    events: float
+    counts: bool
+    shifts: Floats
+
+
+_Pairs = dict[tuple[str, str], _Typical]
+"""By kernel and stream."""
 
 
 def judge_groups(
-    roles: Sequence[RoleTriples], config: JudgeConfig, tails_of_data: Collection[str] | None = None
+    roles: Sequence[RoleTriples], config: JudgeConfig, tails_of_data: Collection[str] = ()
 ) -> list[GroupShift]:
     """The group shifts of one window. All roles are of one job; those of other windows are compared apart.
 
     Args:
-        tails_of_data: see `tails.of_the_data`, which is asked where it is None.
+        tails_of_data: ranks whose far launches are no evidence; see `tails.of_the_data`.
     """
     found: list[GroupShift] = []
     role_of = {rank: role.role for role in roles for rank in role.ranks}
-    if tails_of_data is None:
-        tails_of_data = of_the_data(roles, config)
     scopes = list(_scopes(roles))
-    for scope, shifts, tails in zip(scopes, *_of_all(scopes, config), strict=True):
-        found += _judge_scope(scope, shifts, config)
-        found += _judge_links(scope, role_of, config)
+    for scope, pairs, tails in zip(scopes, *_of_all(scopes, config), strict=True):
+        found += _judge_scope(scope, pairs, config)
+        found += _judge_links(scope, pairs, role_of, config)
         found += _judge_tails(scope, tails, tails_of_data, config)
     return found
 
 
-def _of_all(scopes: Sequence[RoleTriples], config: JudgeConfig) -> tuple[list[_Shifts], list[Tails]]:
-    """Of the ranks of each scope: shifts of each pair that most run, but of collectives, and far launches."""
+def _of_all(scopes: Sequence[RoleTriples], config: JudgeConfig) -> tuple[list[_Pairs], list[Tails]]:
+    """Of each scope: the pairs that most of its ranks run, and far launches."""
     if not scopes:
         return [], []
     whole, by_scope = merged("", scopes), Segments([len(scope.ranks) for scope in scopes])
-    shifts: list[_Shifts] = [{} for _ in scopes]
+    ranks = len(whole.ranks)
+    all_seconds = np.maximum(rank_seconds(whole.pairs, ranks), 1e-300)
+    pairs: list[_Pairs] = [{} for _ in scopes]
     slices = by_scope.slices
     for pair in whole.pairs:
-        if pair.kind == "collective":
-            continue
         scope_of = by_scope.of_row[pair.ranks]
         sizes = np.bincount(scope_of, minlength=by_scope.count)
         chosen = np.flatnonzero(2 * sizes > by_scope.sizes)
         if not chosen.size:
             continue
-        rows = pair.at(np.isin(scope_of, chosen))
-        found = np.full((3, len(whole.ranks)), np.nan)
-        found[:, rows.ranks] = pair_shift(mode_shifts(rows, config.min_events, Segments(sizes[chosen])))
-        for place in chosen.tolist():
-            shifts[place][pair.kernel, pair.stream] = found[:, slices[place]]
+        rows, parts = pair.at(np.isin(scope_of, chosen)), Segments(sizes[chosen])
+        seconds, events = parts.medians(rows.seconds), parts.medians(rows.events)
+        counts = parts.medians(rows.seconds / all_seconds[rows.ranks]) >= config.min_share
+        counts &= seconds / events >= config.min_duration_seconds
+        shifts = np.full((3, ranks), np.nan)
+        if pair.kind != "collective":
+            shifts[:, rows.ranks] = pair_shift(mode_shifts(rows, config.min_events, parts))
+        for place, scope in enumerate(chosen.tolist()):
+            typical = float(seconds[place]), float(events[place]), bool(counts[place])
+            pairs[scope][pair.kernel, pair.stream] = _Typical(*typical, shifts[:, slices[scope]])
     tails = tails_of(whole, by_scope)
-    return shifts, [Tails(tails.far[own], tails.launches[own]) for own in slices]
+    return pairs, [Tails(tails.far[own], tails.launches[own]) for own in slices]
 
 
 def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
@@ -86,24 +113,23 @@ def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
         yield members[0] if len(members) == 1 else merged(name, members)
 
 
-def _judge_scope(scope: RoleTriples, shifts: _Shifts, config: JudgeConfig) -> list[GroupShift]:
+def _judge_scope(scope: RoleTriples, pairs: _Pairs, config: JudgeConfig) -> list[GroupShift]:
     """Clusters of ranks of which compute kernels or copies are slower."""
-    ranks = len(scope.ranks)
-    rank_seconds, gap = _rank_seconds(scope), float(np.log1p(config.group_effect))
+    gap = float(np.log1p(config.group_effect))
     splits: list[tuple[PairTriples, Split]] = []
-    summed, weighed, squared, medians = np.zeros((4, ranks))
+    summed, weighed, squared, medians = np.zeros((4, len(scope.ranks)))
     for pair in scope.pairs:
-        if pair.kind == "collective" or not _often_enough(pair, ranks, config.min_events):
+        of = pairs.get((pair.kernel, pair.stream))
+        if of is None or pair.kind == "collective" or of.events < config.min_events:
             continue
-        shift, error, of_medians = shifts[pair.kernel, pair.stream]
+        shift, error, of_medians = of.shifts
         if pair.kind == "compute":
-            seconds = float(np.median(pair.seconds))
             known = ~np.isnan(shift)
-            summed[known] += seconds * shift[known]
-            squared[known] += (seconds * error[known]) ** 2
-            medians[known] += seconds * of_medians[known]
-            weighed[known] += seconds
-        if not _counts(pair, rank_seconds, config):
+            summed[known] += of.seconds * shift[known]
+            squared[known] += (of.seconds * error[known]) ** 2
+            medians[known] += of.seconds * of_medians[known]
+            weighed[known] += of.seconds
+        if not of.counts:
             continue
         found = split(shift, gap, error, of_medians)
         if found is not None:
@@ -121,24 +147,6 @@ def _judge_scope(scope: RoleTriples, shifts: _Shifts, config: JudgeConfig) -> li
     for pair, found in splits:
         result += _group_shifts(scope, pair.kernel, pair.stream, OF_KIND[pair.kind], found)
     return result
-
-
-def _rank_seconds(scope: RoleTriples) -> Floats:
-    seconds = np.zeros(len(scope.ranks))
-    for pair in scope.pairs:
-        seconds[pair.ranks] += pair.seconds
-    return seconds
-
-
-def _often_enough(pair: PairTriples, ranks: int, least: float) -> bool:
-    return 2 * len(pair.ranks) > ranks and float(np.median(pair.events)) >= least
-
-
-def _counts(pair: PairTriples, rank_seconds: Floats, config: JudgeConfig) -> bool:
-    """Whether the pair is large enough to say something alone."""
-    share = float(np.median(pair.seconds / np.maximum(rank_seconds[pair.ranks], 1e-300)))
-    mean = float(np.median(pair.seconds)) / float(np.median(pair.events))
-    return share >= config.min_share and mean >= config.min_duration_seconds
 
 
 def _group_shifts(
@@ -161,13 +169,15 @@ def _group_shifts(
             yield _shift(scope, scope.role, kernel, stream, where, cause, shift, np.flatnonzero(at_value))
 
 
-def _judge_links(scope: RoleTriples, role_of: Mapping[str, str], config: JudgeConfig) -> Iterator[GroupShift]:
+def _judge_links(
+    scope: RoleTriples, pairs: _Pairs, role_of: Mapping[str, str], config: JudgeConfig
+) -> Iterator[GroupShift]:
     """Process groups with a slow link; see links.py."""
-    rank_seconds = _rank_seconds(scope)
     for pair in scope.pairs:
-        if pair.kind != "collective" or not _often_enough(pair, len(scope.ranks), _COLLECTIVE_EVENTS):
+        of = pairs.get((pair.kernel, pair.stream))
+        if of is None or pair.kind != "collective" or of.events < _COLLECTIVE_EVENTS or not of.counts:
             continue
-        slow = slow_groups(pair, scope, config) if _counts(pair, rank_seconds, config) else []
+        slow = slow_groups(pair, scope, config)
         if len(slow) > VALUES_NAMED:
             slow = [_together(slow)]
         for group in slow:
@@ -188,7 +198,8 @@ def _judge_tails(
 ) -> Iterator[GroupShift]:
     """Hosts and racks with launches far beyond the usual; see tails.py."""
     least = np.log1p((FAR - 1.0) * np.nan_to_num(tails.share))
-    known = ~(explained_by_work(least, scope.work) | np.isin(scope.ranks, list(tails_of_data)))
+    more = more_work(scope.work, Segments([len(scope.ranks)]))
+    known = ~(explained_by_work(least, more) | np.isin(scope.ranks, list(tails_of_data)))
     tails = replace(tails, far=np.where(known, tails.far, np.nan))
     for group in tail_groups(tails, scope, config.coordinates, config):
         where = group.coordinate, group.value

@@ -17,7 +17,7 @@ import numpy as np
 from argus_l3_worker.judge import eroica
 from argus_l3_worker.judge.config import JudgeConfig, Method
 from argus_l3_worker.judge.role_judgement import PairJudgement, RoleJudgement
-from argus_l3_worker.triples import Bools, Floats, Kind
+from argus_l3_worker.triples import Bools, Floats, Kind, rank_seconds
 
 _CLASS_OF: Final[dict[Kind, eroica.FunctionClass]] = {
     "compute": "compute",
@@ -69,9 +69,7 @@ def _eroica(found: RoleJudgement) -> list[Floats]:
 
     Source: EROICA 4.3, equations 6-11.
     """
-    busy = np.zeros(len(found.ranks))
-    for pair in found.pairs:
-        busy[pair.ranks] += pair.modes.seconds
+    busy = rank_seconds([pair.modes for pair in found.pairs], len(found.ranks))
     seed = zlib.crc32(f"{found.training_job} {found.role}".encode())
     return [_unlike_peers(pair, busy, seed) for pair in found.pairs]
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from argus_l3_worker.triples import Floats
 
-# Brute force up to here: 2,048 ranks x 64 slices take about a second.
+# All pairs up to here: of 2,048 ranks x 64 slices 0.1 s.
 _EXACT_RANKS: Final = 2048
 # Beyond, this many sampled peers: 3e-4 off at most where scores are about 0.01.
 _PEERS: Final = 256
-_RANKS_AT_ONCE: Final = 256
 
 
 def distributions(completions: Floats) -> Floats:
@@ -45,20 +45,12 @@ def scores(completions: Floats, seed: int = 0) -> Floats:
     result = np.full(len(completions), np.nan)
     if known.size < 2:
         return result
-    rows = ecdf[known].astype(np.float32)
-    peers = rows
-    drawn = np.arange(known.size)
+    rows, drawn = ecdf[known], np.arange(known.size)
     if known.size > _EXACT_RANKS:
         drawn = np.random.default_rng(seed).choice(known.size, _PEERS, replace=False)
-        peers = rows[drawn]
-    for begin in range(0, known.size, _RANKS_AT_ONCE):
-        part = rows[begin : begin + _RANKS_AT_ONCE]
-        largest = np.zeros((len(part), len(peers)), dtype=np.float32)
-        for slice_ in range(rows.shape[1]):
-            np.maximum(largest, np.abs(part[:, None, slice_] - peers[None, :, slice_]), out=largest)
-        # A rank among its own peers is at distance 0 and does not count.
-        itself = np.isin(np.arange(begin, begin + len(part)), drawn)
-        result[known[begin : begin + len(part)]] = largest.sum(axis=1, dtype=np.float64) / (
-            len(peers) - itself
-        )
+    # The farthest that two distributions lie apart is the Chebyshev distance of their points.
+    distance = cdist(rows, rows[drawn], "chebyshev")
+    # A rank among its own peers is at distance 0 and does not count.
+    itself = np.isin(np.arange(known.size), drawn)
+    result[known] = distance.sum(axis=1) / (drawn.size - itself)
     return result

@@ -19,7 +19,17 @@ from argus_l3_worker.judge.shifts import deviations, mode_shifts, pair_shift
 from argus_l3_worker.judge.tails import FAR, explained_by_work, more_work, rank_excess, tails_of
 from argus_l3_worker.judge.wasserstein import Scores, scores
 from argus_l3_worker.roles import AbstainReason, Abstention
-from argus_l3_worker.triples import Bools, Floats, Ints, Kind, PairTriples, RoleTriples, Window, merged
+from argus_l3_worker.triples import (
+    Bools,
+    Floats,
+    Ints,
+    Kind,
+    PairTriples,
+    RoleTriples,
+    Window,
+    merged,
+    rank_seconds,
+)
 
 # Collectives weigh half: they must shift twice as far to say anything.
 _COLLECTIVE_WEIGHT = 0.5
@@ -48,7 +58,7 @@ class PairJudgement:
         evidence: signed log shift that counts as an anomaly in this window, 0 where there is none.
         in_tail: the evidence is a p99 alone, not the mode as a whole.
         other_count: the rank ran the kernel another number of times in the same steps: other work.
-        scored: all of the role, or most, publish it, so that the paper's distances say something.
+        scored: most of the role publish it, so that the paper's distances say something.
     """
 
     modes: PairTriples
@@ -148,13 +158,6 @@ def judge_roles(
     return outcomes | (_Comparison(comparable, config).judge(tails_of_data) if comparable else {})
 
 
-def judge_role(
-    role: RoleTriples, config: JudgeConfig, tails_of_data: Collection[str] = ()
-) -> RoleJudgement | Abstention:
-    """A role by itself."""
-    return judge_roles([role], config, tails_of_data)[role.role]
-
-
 def _abstention(role: RoleTriples, reason: AbstainReason, detail: str) -> Abstention:
     return Abstention(role.training_job, role.role, reason, detail)
 
@@ -168,9 +171,7 @@ class _Comparison:
         self._by_role = Segments([len(role.ranks) for role in roles])
         self._small = self._by_role.sizes < config.min_ranks
         ranks = len(self._whole.ranks)
-        self._rank_seconds = np.zeros(ranks)
-        for pair in self._whole.pairs:
-            self._rank_seconds[pair.ranks] += pair.seconds
+        self._rank_seconds = rank_seconds(self._whole.pairs, ranks)
         self._own = [{(pair.kernel, pair.stream): pair for pair in role.pairs} for role in roles]
         self._judged: list[list[PairJudgement]] = [[] for _ in roles]
         self._not_compared: list[list[tuple[str, str, str]]] = [[] for _ in roles]
@@ -214,10 +215,10 @@ class _Comparison:
         evidence = self._rank_evidence(rank_shift, rank_error, by_medians, by_rank, shifts)
         # Each far launch took half as long again at least; cycle.py asks what they did take.
         tails = np.log1p((FAR - 1.0) * rank_excess(tails_of(whole, by_role), config, by_role))
-        tails[explained_by_work(tails, whole.work, by_role) | np.isin(whole.ranks, list(tails_of_data))] = 0.0
-        reported = explained_by_work(np.maximum(evidence, self._longest), whole.work, by_role)
+        more = more_work(whole.work, by_role)
+        tails[explained_by_work(tails, more) | np.isin(whole.ranks, list(tails_of_data))] = 0.0
+        reported = explained_by_work(np.maximum(evidence, self._longest), more)
         other_work = reported | (self._other_count > 0.5 * self._busy) & (self._busy > 0.0)
-        more = more_work(len(whole.ranks), whole.work, by_role)
         work_spread = self._work_spread()
         outcomes: dict[str, RoleJudgement | Abstention] = {}
         for place, (role, own) in enumerate(zip(self._roles, by_role.slices, strict=True)):
@@ -279,17 +280,8 @@ class _Comparison:
         other_count = significant(count, np.zeros_like(count), effect, config, small, parts) != 0.0
         for place, own in zip(chosen.tolist(), parts.slices, strict=True):
             modes = self._own[place][pair.kernel, pair.stream]
-            self._judged[place].append(
-                PairJudgement(
-                    modes,
-                    share[own],
-                    shift[own],
-                    evidence[own],
-                    in_tail[own],
-                    other_count[own],
-                    scored=len(modes.ranks) > 1,
-                )
-            )
+            of_role = share[own], shift[own], evidence[own], in_tail[own], other_count[own]
+            self._judged[place].append(PairJudgement(modes, *of_role, scored=True))
         if pair.kind == "compute":
             ranks = len(self._whole.ranks)
             tables = (self._shifts, shift), (self._errors, error), (self._of_medians, of_medians)

@@ -24,7 +24,7 @@ from argus_l3_worker.triples import Bools, Floats, RoleTriples, merged
 # As the exporter cuts its modes: at 1.5 times the median and further.
 FAR: Final = 1.5
 # A rank that reports more work than its peers, by this share of what its kernels took longer, is not slow.
-WORK_EXPLAINS: Final = 0.5
+_WORK_EXPLAINS: Final = 0.5
 # A few such launches are chance, whatever their share.
 _LEAST_EVENTS: Final = 20
 _LEAST_VALUES: Final = 3
@@ -57,14 +57,13 @@ class TailGroup:
     excess: float
 
 
-def tails_of(role: RoleTriples, by_role: Segments | None = None) -> Tails:
+def tails_of(role: RoleTriples, by_role: Segments) -> Tails:
     """Count the far launches of all compute kernels.
 
     Args:
-        by_role: the ranks of each role, where `role` is several, see `merged`.
+        by_role: the ranks of each role, as `role` may be several, see `merged`.
     """
     ranks = len(role.ranks)
-    by_role = by_role or Segments([ranks])
     outside = np.full(ranks, np.nan) if role.tail_events is None else role.tail_events
     far, launches = outside.copy(), np.nan_to_num(outside)
     for pair in role.pairs:
@@ -117,25 +116,24 @@ def of_the_data(roles: Sequence[RoleTriples], config: JudgeConfig) -> frozenset[
     return frozenset(found)
 
 
-def explained_by_work(shift: Floats, work: Floats | None, by_role: Segments | None = None) -> Bools:
-    """Where a log shift of the mean launch goes along with half as much more work, or with all of it.
+def more_work(work: Floats | None, by_role: Segments) -> Floats:
+    """Log ratio of each rank's work to the median of its role, shape (ranks,); 0 where most do not say.
 
     Args:
         work: what each rank did in the same time, shape (ranks,), NaN where unknown; None: nobody says.
     """
-    more = more_work(shift.size, work, by_role or Segments([shift.size]))
-    explained: Bools = (shift > 0.0) & (more >= WORK_EXPLAINS * shift)
-    return explained
-
-
-def more_work(ranks: int, work: Floats | None, by_role: Segments) -> Floats:
-    """Log ratio of each rank's work to the median of its role, shape (ranks,); 0 where most do not say."""
     if work is None:
-        return np.zeros(ranks)
+        return np.zeros(by_role.of_row.size)
     said = np.where(work > 0.0, work, np.nan)
     more: Floats = np.nan_to_num(np.log(said / by_role.medians(said)[by_role.of_row]))
     more[~by_role.chosen(2 * by_role.sums(~np.isnan(said)) > by_role.sizes)] = 0.0
     return more
+
+
+def explained_by_work(shift: Floats, more: Floats) -> Bools:
+    """Where a log shift of the mean launch goes along with half as much more work, or with all of it."""
+    explained: Bools = (shift > 0.0) & (more >= _WORK_EXPLAINS * shift)
+    return explained
 
 
 def tail_groups(

@@ -107,32 +107,35 @@ class History:
     """
 
     def __init__(self, windows: int, needed: int, tail_windows: int = 0) -> None:
-        self._windows: deque[WindowEvidence] = deque(maxlen=windows)
-        self._tails: deque[tuple[dict[str, float], int]] = deque(maxlen=max(tail_windows, windows))
+        self._all: deque[WindowEvidence] = deque(maxlen=max(tail_windows, windows))
+        self._recent = windows
         self.needed = needed
 
     def add(self, judgement: RoleJudgement | None) -> None:
         """Take the next window; older ones fall out. None, a window that was not judged, has no evidence."""
-        evidence = WindowEvidence({}, {}) if judgement is None else evidence_of(judgement)
-        self._windows.append(evidence)
-        self._tails.append((evidence.tails, evidence.ranks))
+        self._all.append(WindowEvidence({}, {}) if judgement is None else evidence_of(judgement))
+
+    @property
+    def _windows(self) -> list[WindowEvidence]:
+        """Those in which all else than tails is looked for."""
+        return list(self._all)[-self._recent :]
 
     @property
     def tail_windows(self) -> int:
         """Windows in which tails were looked for."""
-        return len(self._tails)
+        return len(self._all)
 
     def tails(self) -> dict[str, list[float]]:
         """Log shifts by rank in the windows that had launches far beyond the usual."""
         seen: dict[str, list[float]] = {}
-        for window, _ in self._tails:
-            for rank, shift in window.items():
+        for window in self._all:
+            for rank, shift in window.tails.items():
                 seen.setdefault(rank, []).append(shift)
         return seen
 
     def looked_for_tails(self) -> int:
         """Ranks times windows in which tails were looked for."""
-        return sum(ranks for _, ranks in self._tails)
+        return sum(window.ranks for window in self._all)
 
     def work_spread(self) -> tuple[float, int]:
         """(newest log spread of uneven work, windows that show it); 0 where too few do."""

@@ -137,11 +137,6 @@ class _Sampled:
     ranks: tuple[str, ...]
     times: float
 
-    def selector(self, family: catalogue.Family, job: str) -> str:
-        """The series of one job and these ranks."""
-        in_job = {"training_job": job}
-        return selector(family.name, in_job, rank=self.ranks) if self.ranks else selector(family.name, in_job)
-
 
 def _sampled(ranks: Sequence[str]) -> _Sampled:
     """Ranks at even distances, so that each stage and kind of host is likely among them."""
@@ -154,8 +149,7 @@ def _sampled(ranks: Sequence[str]) -> _Sampled:
 
 def _compute(family: catalogue.Family, job: str, ranks: Sequence[str] = ()) -> str:
     """The series of compute streams, of all ranks or some."""
-    in_job = {"training_job": job}
-    chosen = selector(family.name, in_job, rank=ranks) if ranks else selector(family.name, in_job)
+    chosen = selector(family.name, {"training_job": job}, rank=ranks)
     return f'{chosen[:-1]},stream=~"compute.*"}}'
 
 
@@ -203,11 +197,11 @@ async def _sizes(prometheus: Prometheus, job: str, at: float, sample: _Sampled) 
         answer = await prometheus.instant(f"count by (kernel) ({modes})", at)
         return {kernel: one.value for one in answer if (kernel := one.labels.get("kernel", ""))}
 
-    events = catalogue.KERNEL_MODE_EVENTS
-    size = await counted(sample.selector(events, job))
+    events, in_job = catalogue.KERNEL_MODE_EVENTS.name, {"training_job": job}
+    size = await counted(selector(events, in_job, rank=sample.ranks))
     if not sample.ranks:
         return size
-    rest = await counted(selector(events.name, {"training_job": job}, excluded={"kernel": size}))
+    rest = await counted(selector(events, in_job, excluded={"kernel": size}))
     return {kernel: series * sample.times for kernel, series in size.items()} | rest
 
 
@@ -215,7 +209,7 @@ async def _by_share(
     prometheus: Prometheus, job: str, at: float, size: dict[str, float], sample: _Sampled
 ) -> list[str]:
     """Kernels by their share of the job's kernel time, largest first; where unknown by number of series."""
-    total = sample.selector(catalogue.KERNEL_DURATION_TOTAL, job)
+    total = selector(catalogue.KERNEL_DURATION_TOTAL.name, {"training_job": job}, rank=sample.ranks)
     shares = await prometheus.instant(f"sum by (kernel) (rate({total}[{_SHARE_WINDOW}]))", at)
     share = {one.labels.get("kernel", ""): one.value for one in shares}
     return sorted(size, key=lambda kernel: (-share.get(kernel, 0.0), -size[kernel], kernel))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from argus_l3_worker.read.prometheus import decoding, readable, result_of
 from argus_l3_worker.triples import Bools, Floats, Ints
+
+Name = TypeVar("Name", bound=Hashable)
 
 # Durations and counts outside of these are no measurements, and their squares may leave the float range.
 _PLAUSIBLE_SECONDS: Final = (1e-9, 1e7)
@@ -48,36 +51,40 @@ def decode_modes(events: bytes, p50: bytes, p99: bytes) -> ModeColumns:
     """
     with decoding():
         count_of = _vector(events)
-        labels, form = count_of[0], _VALUE.sub(b"", events)
+        labels, form = count_of[0], _VALUE.split(events)[::2]
         medians_of, highs_of = (_vector_of(answer, labels, form) for answer in (p50, p99))
         return _joined(count_of, medians_of, highs_of)
 
 
 def concatenate(parts: Sequence[ModeColumns]) -> ModeColumns:
     """Parts of one answer as one."""
-    ranks: dict[str, int] = {}
-    pairs: dict[tuple[str, str], int] = {}
     left_out: Counter[str] = Counter()
-    rank, pair = [], []
     for part in parts:
-        rank.append(_renumbered(part.rank, [ranks.setdefault(name, len(ranks)) for name in part.ranks]))
-        pair.append(_renumbered(part.pair, [pairs.setdefault(name, len(pairs)) for name in part.pairs]))
         left_out.update(part.left_out)
 
     def column(name: str) -> Floats:
         return np.concatenate([np.empty(0), *(getattr(part, name) for part in parts)])
 
-    nothing: Ints = np.empty(0, dtype=np.intp)
+    ranks, rank = _recoded([part.ranks for part in parts], [part.rank for part in parts])
+    pairs, pair = _recoded([part.pairs for part in parts], [part.pair for part in parts])
     return ModeColumns(
-        tuple(ranks),
-        tuple(pairs),
-        np.concatenate([nothing, *rank]),
-        np.concatenate([nothing, *pair]),
-        column("p50"),
-        column("p99"),
-        column("count"),
-        dict(left_out),
+        ranks, pairs, rank, pair, column("p50"), column("p99"), column("count"), dict(left_out)
     )
+
+
+def _coded(names: Iterable[Name]) -> tuple[tuple[Name, ...], Ints]:
+    """(the different ones, which of them each is)."""
+    place: dict[Name, int] = {}
+    codes = np.array([place.setdefault(name, len(place)) for name in names], dtype=np.intp)
+    return tuple(place), codes
+
+
+def _recoded(names: Sequence[Sequence[Name]], codes: Sequence[Ints]) -> tuple[tuple[Name, ...], Ints]:
+    """Codes of several tables, each with its own names, as those of one."""
+    known, new = _coded(itertools.chain.from_iterable(names))
+    begin = np.cumsum([0, *map(len, names)])
+    parts = [of_part + at for of_part, at in zip(codes, begin, strict=False)]
+    return known, new[np.concatenate([np.empty(0, dtype=np.intp), *parts])]
 
 
 _Vector = tuple[Sequence[Mapping[str, str]], Sequence[float]]
@@ -91,42 +98,33 @@ def _vector(answer: bytes) -> tuple[list[Mapping[str, str]], list[float]]:
         return [one["metric"] for one in elements], [float(one["value"][1]) for one in elements]
 
 
-def _vector_of(answer: bytes, labels: Sequence[Mapping[str, str]], form: bytes) -> _Vector:
+def _vector_of(answer: bytes, labels: Sequence[Mapping[str, str]], form: Sequence[bytes]) -> _Vector:
     """An answer that is expected to have these labels, which then are not parsed again.
 
     Prometheus answers queries of one form alike but for the values, as long as they name the same series.
 
     Args:
-        form: the answer that has the labels, without its values.
+        form: what stands between the values of the answer that has the labels.
     """
-    values = _VALUE.findall(answer)
-    if len(values) != len(labels) or _VALUE.sub(b"", answer) != form:
+    parts = _VALUE.split(answer)  # between values, and values, by turns
+    if len(form) != len(labels) + 1 or parts[::2] != form:
         return _vector(answer)
     with readable(answer):
-        return labels, [float(value) for value in values]
+        return labels, [float(value) for value in parts[1::2]]
 
 
 def _joined(events: _Vector, p50: _Vector, p99: _Vector) -> ModeColumns:
     labels, counts = events
     count = np.array(counts, dtype=np.float64)
     median, high = _aligned(labels, p50), _aligned(labels, p99)
-    ranks: dict[str, int] = {}
-    pairs: dict[tuple[str, str], int] = {}
-    rank: Ints = np.array([ranks.setdefault(of.get("rank", ""), len(ranks)) for of in labels], dtype=np.intp)
-    pair: Ints = np.array(
-        [pairs.setdefault((of.get("kernel", ""), of.get("stream", "")), len(pairs)) for of in labels],
-        dtype=np.intp,
-    )
-    nameless = np.zeros(len(labels), dtype=bool)
-    if "" in ranks:
-        nameless |= rank == ranks[""]
-    for (kernel, _), index in pairs.items():
-        if not kernel:
-            nameless |= pair == index
+    ranks, rank = _coded(of.get("rank", "") for of in labels)
+    pairs, pair = _coded((of.get("kernel", ""), of.get("stream", "")) for of in labels)
+    of_nobody = np.array([not name for name in ranks], dtype=np.bool_)
+    of_nothing = np.array([not kernel for kernel, _ in pairs], dtype=np.bool_)
     low_seconds, high_seconds = _PLAUSIBLE_SECONDS
     with np.errstate(invalid="ignore"):
         reasons: dict[str, Bools] = {
-            "without rank or kernel": nameless,
+            "without rank or kernel": of_nobody[rank] | of_nothing[pair],
             "incomplete or not finite": ~(np.isfinite(count) & np.isfinite(median) & np.isfinite(high)),
             "without events": count <= 0.0,
             "implausible duration or count": ~(
@@ -141,16 +139,9 @@ def _joined(events: _Vector, p50: _Vector, p99: _Vector) -> ModeColumns:
         if found := int((hit & taken).sum()):
             left_out[reason] = found
             taken &= ~hit
-    return ModeColumns(
-        tuple(ranks),
-        tuple(pairs),
-        rank[taken],
-        pair[taken],
-        median[taken],
-        np.maximum(high[taken], median[taken]),
-        count[taken],
-        left_out,
-    )
+    high = np.maximum(high, median)
+    triple = median[taken], high[taken], count[taken]
+    return ModeColumns(ranks, pairs, rank[taken], pair[taken], *triple, left_out)
 
 
 def _aligned(labels: Sequence[Mapping[str, str]], other: _Vector) -> Floats:
@@ -165,7 +156,3 @@ def _aligned(labels: Sequence[Mapping[str, str]], other: _Vector) -> Floats:
 def _key(labels: Mapping[str, str]) -> tuple[str, str, str, str]:
     get = labels.get
     return get("rank", ""), get("kernel", ""), get("stream", ""), get("mode", "")
-
-
-def _renumbered(codes: Ints, new: Sequence[int]) -> Ints:
-    return np.array(new, dtype=np.intp)[codes] if codes.size else codes

@@ -7,7 +7,7 @@ import gc
 import json
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -130,11 +130,15 @@ def selector(
     matchers: Mapping[str, str] | None = None,
     *,
     excluded: Mapping[str, Iterable[str]] | None = None,
-    **regular: Iterable[str],
+    **regular: Collection[str],
 ) -> str:
-    """`name{label="value",other=~"a|b",third!~"c|d"}` with everything escaped."""
+    """`name{label="value",other=~"a|b",third!~"c|d"}` with everything escaped.
+
+    Args:
+        regular: values of labels, one of which it must be; without any the label may be anything.
+    """
     parts = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (matchers or {}).items()]
-    parts += [f"{key}=~{_alternatives(values)}" for key, values in regular.items()]
+    parts += [f"{key}=~{_alternatives(values)}" for key, values in regular.items() if values]
     parts += [f"{key}!~{_alternatives(values)}" for key, values in (excluded or {}).items()]
     return f"{name}{{{','.join(parts)}}}"
 

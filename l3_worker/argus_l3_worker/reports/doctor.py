@@ -166,27 +166,24 @@ async def _rules(prometheus: Prometheus) -> Check:
             "this backend does not say which rules are loaded",
             "load rules/*.yaml in what evaluates rules for it (Prometheus, ruler, vmalert) and look there",
         )
-    missing = [name for name in (*RECORDED, *ALERTS) if name not in names]
-    if missing:
+    wanted = (*RECORDED, *ALERTS)
+    if missing := [name for name in wanted if name not in names]:
         return Check(
             "rules",
-            "fail" if len(missing) == len(RECORDED) + len(ALERTS) else "warn",
-            f"{len(missing)} of {len(RECORDED) + len(ALERTS)} rules are not loaded: {', '.join(missing[:5])}"
+            "fail" if len(missing) == len(wanted) else "warn",
+            f"{len(missing)} of {len(wanted)} rules are not loaded: {', '.join(missing[:5])}"
             + (", ..." if len(missing) > 5 else ""),
             "add all of rules/argus*.yaml to rule_files and reload Prometheus",
         )
-    broken = [rule for rule in rules if "argus" in str(rule["name"]).lower() and rule.get("health") == "err"]
-    if broken:
+    ours = [rule for rule in rules if "argus" in str(rule["name"]).lower()]
+    if broken := [rule for rule in ours if rule.get("health") == "err"]:
         return Check(
             "rules",
             "warn",
             f"{len(broken)} rules fail, first {broken[0]['name']}: {broken[0].get('lastError', '')}",
             "see Status > Rules in Prometheus; two exporters with the same rank are the usual cause",
         )
-    fresh = [
-        rule for rule in rules if "argus" in str(rule["name"]).lower() and rule.get("health") == "unknown"
-    ]
-    if fresh:
+    if fresh := [rule for rule in ours if rule.get("health") == "unknown"]:
         return Check(
             "rules",
             "wait",
@@ -197,8 +194,7 @@ async def _rules(prometheus: Prometheus) -> Check:
 
 
 async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIterator[Check]:
-    matchers = {"training_job": config.training_job} if config.training_job else {}
-    at = now - config.settle_seconds
+    matchers, at = config.matchers, now - config.settle_seconds
 
     async def by_job(query: str) -> dict[str, float]:
         samples: list[Sample] = await prometheus.instant(query, at)
@@ -274,24 +270,19 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
         yield Check(f"series of {job}", "ok", f"{ranks:.0f} ranks, {modes[job]:.0f} kernel modes")
         share = publishing.get(job, 0.0) / ranks
         gone = lost.get(job, 0.0)
-        yield Check(
+        yield _expected(
+            share >= _LEAST_COVERAGE and not gone,
             f"ranks of {job}",
-            "ok" if share >= _LEAST_COVERAGE and not gone else "warn",
             f"{share:.0%} of the ranks publish kernel windows, {gone:.0f} are lost",
-            ""
-            if share >= _LEAST_COVERAGE and not gone
-            else "argus_rank_up == 0 names the lost ones; argus_channel_up == 0 those without kernels",
+            "argus_rank_up == 0 names the lost ones; argus_channel_up == 0 those without kernels",
         )
-        same = max(
-            (one.value for one in steps if one.labels.get("training_job", "") == job), default=0.0
-        ) / max(publishing.get(job, 0.0), 1.0)
-        yield Check(
+        alike = max((one.value for one in steps if one.labels.get("training_job", "") == job), default=0.0)
+        same = alike / max(publishing.get(job, 0.0), 1.0)
+        yield _expected(
+            same > _LEAST_AGREEMENT,
             f"windows of {job}",
-            "ok" if same > _LEAST_AGREEMENT else "warn",
             f"{same:.0%} of the publishing ranks describe the same window",
-            ""
-            if same > _LEAST_AGREEMENT
-            else "try again in a minute; else the ranks count steps differently, or scrapes are far apart",
+            "try again in a minute; else the ranks count steps differently, or scrapes are far apart",
         )
         ratios = [one.value for one in covered if one.labels.get("training_job", "") == job]
         if ratios and (middle := statistics.median(ratios)) < _LEAST_KERNEL_COVERAGE:
@@ -301,6 +292,10 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
                 f"the published kernels hold {middle:.0%} of kernel time on the median rank",
                 "raise top_pairs of the exporter",
             )
+
+
+def _expected(well: bool, name: str, detail: str, remedy: str) -> Check:
+    return Check(name, "ok", detail) if well else Check(name, "warn", detail, remedy)
 
 
 def _store(config: Config) -> Check:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from argus_l3_worker.cycle import CycleReport
+from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.role_judgement import RoleJudgement
-from argus_l3_worker.judge.verdicts import culprits
+from argus_l3_worker.judge.verdicts import Verdict, culprits
 
 _NAME_WIDTH = 44
 _NOT_JUDGED_ROWS = 20
@@ -118,23 +119,19 @@ def as_json(report: CycleReport) -> str:
         "seconds": round(report.seconds, 3),
         "delivered": report.delivered,
         "culprits": culprits(report.verdicts),
-        "verdicts": [
-            {
-                **{k: v for k, v in verdict.__dict__.items() if k != "shift"},
-                "shift_ratio": _ratio(verdict.shift),
-            }
-            for verdict in report.verdicts
-        ],
-        "group_shifts": [
-            {**{k: v for k, v in shift.__dict__.items() if k != "shift"}, "shift_ratio": _ratio(shift.shift)}
-            for shift in report.group_shifts
-        ],
-        "abstentions": [abstention.__dict__ for abstention in report.abstentions],
-        "not_judged": [rank.__dict__ for rank in report.not_judged],
-        "left_out": [left_out.__dict__ for left_out in report.left_out],
+        "verdicts": [_with_ratio(verdict) for verdict in report.verdicts],
+        "group_shifts": [_with_ratio(shift) for shift in report.group_shifts],
+        "abstentions": [vars(abstention) for abstention in report.abstentions],
+        "not_judged": [vars(rank) for rank in report.not_judged],
+        "left_out": [vars(left_out) for left_out in report.left_out],
         "roles": [_role(judgement) for judgement in report.judgements],
     }
     return json.dumps(content, indent=2)
+
+
+def _with_ratio(found: Verdict | GroupShift) -> dict[str, Any]:
+    others = {name: value for name, value in vars(found).items() if name != "shift"}
+    return {**others, "shift_ratio": _ratio(found.shift)}
 
 
 def _role(judgement: RoleJudgement) -> dict[str, Any]:
@@ -164,12 +161,11 @@ def _role(judgement: RoleJudgement) -> dict[str, Any]:
             }
             for pair in judgement.pairs
         ],
-        "not_compared": _not_compared(judgement.not_compared),
+        "not_compared": [
+            {"kernel": kernel, "stream": stream, "reason": reason}
+            for kernel, stream, reason in judgement.not_compared
+        ],
     }
-
-
-def _not_compared(pairs: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
-    return [{"kernel": kernel, "stream": stream, "reason": reason} for kernel, stream, reason in pairs]
 
 
 def _ratio(log_shift: float) -> float | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from argus_l3_worker.roles import ANY_ROLE, natural, stage_of
+from argus_l3_worker.roles import ANY_ROLE, coordinates_of, natural, stage_of
 
 _PART: Final = re.compile(r"([a-z]+)(\d+)")
 
@@ -119,36 +119,25 @@ def members_of_group(group: str, info: Mapping[str, Labels]) -> tuple[str, ...]:
     parts = [_PART.fullmatch(part) for part in shared.split(".")] if colon else []
     if not dimension or not parts or None in parts:
         return ()
-    wanted = {part[1]: part[2] for part in parts if part is not None}
-    experts = _experts(info.values())
-    return _those(info, lambda of: all(_coordinate(of, name, experts) == wanted[name] for name in wanted))
+    names = {"block": "edp"}
+    return _ranks_at({names.get(part[1], part[1]): part[2] for part in parts if part is not None}, info)
 
 
 def members_at(role: str, coordinate: str, value: str, info: Mapping[str, Labels]) -> tuple[str, ...]:
     """Ranks of a role, or of a stage such as `pp0`, at a value of a coordinate; none where unknown."""
-    experts = _experts(info.values())
-    return _those(
-        info,
-        lambda of: (
-            bool(value)
-            and _coordinate(of, coordinate, experts) == value
-            and role in (of.get("role") or ANY_ROLE, stage_of(of.get("role") or ANY_ROLE))
-        ),
-    )
+    role_of = {rank: of.get("role") or ANY_ROLE for rank, of in info.items()}
+    at = _ranks_at({coordinate: value}, info) if value else ()
+    return tuple(rank for rank in at if role in (role_of[rank], stage_of(role_of[rank])))
 
 
-def _those(info: Mapping[str, Labels], wanted: Callable[[Labels], bool]) -> tuple[str, ...]:
-    return tuple(sorted((rank for rank, of in info.items() if wanted(of)), key=natural))
-
-
-def _experts(info: Iterable[Labels]) -> int:
-    return len({of["ep"] for of in info if of.get("ep")})
-
-
-def _coordinate(of: Labels, name: str, experts: int) -> str:
-    if name in ("block", "edp"):  # derived: see groups.coordinates_of
-        return str(int(of["dp"]) // experts) if experts and of.get("dp", "").isdigit() else ""
-    return of.get(name, "")
+def _ranks_at(wanted: Mapping[str, str], info: Mapping[str, Labels]) -> tuple[str, ...]:
+    """Those with these values of coordinates."""
+    known = coordinates_of(list(info.values()), list(wanted))
+    if known.keys() != wanted.keys():
+        return ()
+    values = zip(*(known[name] for name in wanted), strict=True)
+    found = (rank for rank, of in zip(info, values, strict=True) if of == tuple(wanted.values()))
+    return tuple(sorted(found, key=natural))
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:

@@ -45,31 +45,32 @@ class KnownTrace:
     time: float
 
 
+def _by_rank(info: Iterable[Sample]) -> dict[Rank, Mapping[str, str]]:
+    return {(one.labels.get("training_job", ""), one.labels.get("rank", "")): one.labels for one in info}
+
+
 def choose_peers(suspects: Iterable[Rank], info: Sequence[Sample]) -> list[Rank]:
     """As many healthy ranks of the same job and role as there are suspects, the nearest by number first.
 
     Ranks of other nodes come first: a host's own trouble would show on its neighbours too.
     """
-    accused = list(dict.fromkeys(suspects))
-    labels = {
-        (sample.labels.get("training_job", ""), sample.labels.get("rank", "")): sample.labels
-        for sample in info
-    }
+    accused, labels = dict.fromkeys(suspects), _by_rank(info)
+    number = {rank: int(rank[1]) if rank[1].isdecimal() else 0 for rank in labels}
+    healthy: dict[tuple[str, str | None], set[Rank]] = defaultdict(set)
+    for rank, of in labels.items():
+        if rank not in accused:
+            healthy[rank[0], of.get("role")].add(rank)
     chosen: list[Rank] = []
-    for suspect in accused:
-        mine = labels.get(suspect)
-        if mine is None:
-            continue
-        healthy = [
-            other
-            for other, theirs in labels.items()
-            if other[0] == suspect[0]
-            and other not in accused
-            and other not in chosen
-            and theirs.get("role") == mine.get("role")
-        ]
-        if healthy:
-            chosen.append(min(healthy, key=lambda other: _distance(suspect, other, mine, labels[other])))
+    for suspect in (one for one in accused if one in labels):
+        place, node = number[suspect], labels[suspect].get("node")
+
+        def distance(other: Rank) -> tuple[bool, int, str]:
+            same_node = bool(node) and labels[other].get("node") == node  # noqa: B023, called at once
+            return same_node, abs(number[other] - place), other[1]  # noqa: B023
+
+        if peers := healthy[suspect[0], labels[suspect].get("role")]:
+            chosen.append(min(peers, key=distance))
+            peers.remove(chosen[-1])
     return chosen
 
 
@@ -86,14 +87,6 @@ def choose_of_stages(job: str, info: Sequence[Sample]) -> list[Rank]:
     ordered = [sorted(ranks) for ranks in stages.values()]
     chosen = [min(ranks) for ranks in ordered] + [ranks[len(ranks) // 2] for ranks in ordered]
     return [(job, str(rank)) for rank in dict.fromkeys(chosen)]
-
-
-def _distance(
-    suspect: Rank, other: Rank, mine: Mapping[str, str], theirs: Mapping[str, str]
-) -> tuple[bool, int, str]:
-    same_node = bool(mine.get("node")) and mine.get("node") == theirs.get("node")
-    numbers = [int(rank[1]) if rank[1].isdecimal() else 0 for rank in (suspect, other)]
-    return same_node, abs(numbers[0] - numbers[1]), other[1]
 
 
 class TraceRequests:
@@ -169,9 +162,7 @@ class TraceRequests:
         self, due: Sequence[tuple[Rank, bool]], info: Sequence[Sample]
     ) -> dict[tuple[str, str], dict[str, bool]]:
         """Ranks to ask for, with whether they are suspects, by (URL, training job)."""
-        labels = {
-            (one.labels.get("training_job", ""), one.labels.get("rank", "")): one.labels for one in info
-        }
+        labels = _by_rank(info)
         batches: dict[tuple[str, str], dict[str, bool]] = defaultdict(dict)
         for (job, rank), suspect in due:
             where = labels.get((job, rank))

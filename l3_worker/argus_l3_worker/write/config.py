@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argus_core.http_access import AccessConfig, require_url
-from argus_core.settings import constant, require_positive, setting
+from argus_core.settings import constant, setting
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,13 @@ class WriteConfig(AccessConfig):
     spool_dir: Path | None = setting(
         None, "folder that keeps undelivered requests over a restart; null: in memory"
     )
-    spool_bytes: int = setting(64 << 20, "bytes of undelivered requests kept; the oldest go first")
+    spool_bytes: int = constant(
+        64 << 20,
+        "bytes of undelivered requests kept, the oldest go first: an hour of 30,000 ranks, 0.4 MB a cycle of "
+        "10,000, and none may be older",
+    )
     spool_age_seconds: float = constant(3600.0, "older requests are dropped: the receiver would refuse them")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "spool_bytes")
         require_url("url", self.url, or_empty=True)

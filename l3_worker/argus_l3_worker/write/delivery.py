@@ -187,9 +187,7 @@ class Delivery:
             self._unwritten += len(series) - written
             return
 
-    def _expire(
-        self, dropped: int, reason: str = "beyond write.spool_bytes or write.spool_age_seconds"
-    ) -> None:
+    def _expire(self, dropped: int, reason: str = "an hour old, or more than the spool keeps") -> None:
         if dropped:
             self._telemetry.spool_dropped.inc(dropped)
             log.error("undelivered requests dropped", requests=dropped, reason=reason)

@@ -119,11 +119,10 @@ def of_abstentions(abstentions: Iterable[Abstention], replica: str) -> Iterator[
         yield _labels_of(catalogue.L3_ABSTAIN, abstention, replica), 1.0
 
 
-def of_cycle(seconds: float, last_success: float | None, replica: str) -> Iterator[tuple[Labels, float]]:
+def of_cycle(seconds: float, stamp: float, replica: str) -> Iterator[tuple[Labels, float]]:
     """How the worker itself does."""
     yield labels_of(catalogue.L3_CYCLE_SECONDS.name, replica=replica), seconds
-    if last_success is not None:
-        yield labels_of(catalogue.L3_LAST_SUCCESS.name, replica=replica), last_success
+    yield labels_of(catalogue.L3_LAST_SUCCESS.name, replica=replica), stamp
 
 
 def rounded(series: Mapping[Labels, float]) -> dict[Labels, float]:

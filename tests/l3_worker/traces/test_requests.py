@@ -103,6 +103,25 @@ def test_peers_are_of_the_same_role_and_rather_of_another_host() -> None:
     assert choose_peers([("llm", "77")], fleet) == []
 
 
+class CountedLabels(dict[str, str]):
+    """Counts how often labels are read."""
+
+    reads = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        type(self).reads += 1
+        return super().get(key, default)
+
+
+def test_peers_are_looked_for_in_the_suspects_role_alone() -> None:
+    """A rack of suspects: with all ranks looked through for each, 300 of 10,240 took 28 s of every cycle."""
+    CountedLabels.reads = 0
+    fleet = [Sample(CountedLabels(info(rank, role=f"pp{rank // 8}").labels), 1.0) for rank in range(512)]
+    peers = choose_peers([("llm", str(8 * role)) for role in range(64)], fleet)
+    assert [rank for _, rank in peers] == [str(8 * role + 2) for role in range(64)]
+    assert CountedLabels.reads < 16 * 512
+
+
 def test_of_a_whole_job_two_replicas_are_looked_at_through_all_stages() -> None:
     """The first of each stage before the middle ones; a stage of one rank once; other jobs are not meant."""
     fleet = [info(rank, pp=str(rank // 4)) for rank in reversed(range(12))]
