@@ -31,11 +31,11 @@ function(c, words)
 
   // Whose queries others name: their texts are variables, so that they stand there once.
   local variable(id) = 'q_' + std.strReplace(id, '.', '_');
-  local named(facts) = [fact for fact in facts if std.length([1 for other in facts if text.has(other[4], '<' + fact[0] + '>')]) > 0];
+  local named(facts, by=facts) = [fact for fact in facts if std.length([1 for other in by if text.has(other[4], '<' + fact[0] + '>')]) > 0];
   local variables(facts) = { [fact[0]]: { is: '$' + variable(fact[0]), as: '(%s)' } for fact in named(facts) };
   local who = 'rank=<rank>,set=<set>,group=<group>';
   local printed(query, facts) = words.printed(std.strReplace(query, '<who>', who), variables(facts));
-  local declared(some, facts) = std.join('', ['{{ $' + variable(fact[0]) + ' := ' + printed(fact[4], facts) + ' }}' for fact in named(facts) if std.member(some, fact)]);
+  local declared(some, facts, by=facts) = std.join('', ['{{ $' + variable(fact[0]) + ' := ' + printed(fact[4], facts) + ' }}' for fact in named(facts, by) if std.member(some, fact)]);
 
   // What facts say, and what would refute a kind: what is so comes first, then what people must say.
   local ofFacts(some, facts) = [
@@ -81,7 +81,7 @@ function(c, words)
   };
   local branch(kind) =
     local facts = common(kind.kind == 'hang') + sizes(kind.kind);
-    local places = { rank: [said(asks.place, '10l', '#')], job: [] };
+    local places = { rank: [said(asks.place, '10l', '#')] };
     (if kind.kind == 'hang' then set('$phase', value('phase'))
      else '{{ range ' + words.asked(asks.part[kind.subject]) + ' }}' + std.join('', [
        set(one[0], 'index .Labels "' + one[1] + '"')
@@ -104,10 +104,13 @@ function(c, words)
                                                         ]);
   local members(kind) =
     local of = asks.members[kind.subject];
-    words.ranks('bottomk(8, ' + of + ')', label('who') + 'ranks ', words.number('count(' + of + ') - 8 > 0', '%.0f', ' and ', ' more'));
+    local first = 'bottomk(8, ' + of + ')';
+    local more = words.number('count(' + of + ') - 8 > 0', '%.0f', ' and ', ' more');
+    if kind.subject == 'job' then words.each(first, '{{ $one.Labels.node }}', label('who') + 'all ranks, on ', more)
+    else words.ranks(first, label('who') + 'ranks ', more);
   local loop(kinds) =
     local many = [kind for kind in kinds if std.objectHas(asks.members, kind.subject)];
-    local cases = [{ when: 'eq $unit "' + units[unit].letter + '"', so: set('$n', units[unit].number) + (if unit == 'minute' then set('$onset', '$n') else '') } for unit in std.objectFields(units)] + [
+    local cases = [{ when: 'eq $unit "' + units[unit].letter + '"', so: set('$n', units[unit].number) + (if unit == 'minute' then '{{ if eq $line "2" }}' + set('$onset', '$n') + '{{ end }}' else '') } for unit in std.objectFields(units)] + [
       { when: 'eq $unit "l"', so: place },
       { when: 'eq $unit "k"', so: set('$trace', 'index .Labels "trace_key"') },
       { when: 'eq $unit "a"', so: set('$now', 'reReplaceAll "[.]000$" "" (printf "%.3f" .Value)') },
@@ -138,7 +141,7 @@ function(c, words)
         '{{ $phase := "" }}{{ $part_group := "" }}{{ $row := "" }}{{ $more := "" }}{{ $onset := "" }}{{ $trace := "" }}{{ $now := "" }}'
         + '{{ $node := ' + value('node') + ' }}{{ $cause := or ' + value('cause') + ' "stalled" }}'
         + lasted(hang)
-        + declared([fact for fact in facts if fact[0] != 'onset.time'], facts)
+        + declared([fact for fact in facts if fact[0] != 'onset.time'], facts, std.flattenArrays([facts] + [sizes(kind.kind) for kind in kinds]))
         + '{{ $common := ' + union(ofFacts(facts, facts) + [said('vector(time())', '99a', '')], facts) + ' }}'
         + '[' + severity + '] {{ $labels.training_job }}: ' + each(branch)
         + chain([{ when: 'and (or (eq $row "%(row)s") (eq $row "")) (eq $cause "%(cause)s")' % one, so: short(one.words) } for one in rows(kinds[0])])

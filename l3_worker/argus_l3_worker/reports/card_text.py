@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from argus_core.causes import WORDS
 from argus_core.version import installed_version
 from argus_l3_worker.reports.card import Card, Fact
 from argus_l3_worker.reports.subjects import listed
@@ -60,7 +61,10 @@ def as_text(card: Card, links: Links) -> str:
 
 def beside(card: Card) -> str:
     """What the worker knows beyond an alert: who else, who looked guilty, and what was not judged."""
-    looked = [f"{one.cause} of {one.who} (explained by {one.by})" for one in card.excluded]
+    looked = [
+        f"{one.who} {_beginning(WORDS.get(one.cause, one.cause))} (explained by {one.by})"
+        for one in card.excluded
+    ]
     rows = (
         ("also", listed([_short(one) for one in card.also], 4)),
         ("also seen", listed(looked, 1)),
@@ -93,10 +97,9 @@ def _headline(card: Card) -> str:
         return _nobody(card)
     tag = "over" if card.state == "over" else card.severity or card.state
     where = card.place.get("node", "")
-    words = re.split("[;,:] ", card.words)[0]
     rest = "".join(text for at, text in _said(card) if at[0] == "0")
     on = f" on {_short(where)}" if where else ""
-    return f"[{tag}] {_short(card.training_job)}: {_short(card.subject.name)}{on} {words}{rest}"
+    return f"[{tag}] {_short(card.training_job)}: {_short(card.subject.name)}{on} {_beginning(card.words)}{rest}"
 
 
 def _nobody(card: Card) -> str:
@@ -129,9 +132,11 @@ def _said(card: Card) -> list[tuple[str, str]]:
 
 def _who(card: Card) -> str:
     if card.members.count:
-        ranks = [f"{rank} ({node})" if node else rank for rank, node in card.members.first]
-        more = card.members.count - len(ranks)
-        return f"ranks {', '.join(ranks)}" + (f" and {more} more" if more else "")
+        of_job = not card.members.first[0][0]
+        named = [node if of_job else f"{rank} ({node})" if node else rank for rank, node in card.members.first]
+        more = card.members.count - len(named)
+        who = "all ranks, on" if of_job else "ranks"
+        return f"{who} {', '.join(named)}" + (f" and {more} more" if more else "")
     axes = " ".join(name + card.place[name] for name in _AXES if name in card.place)
     node = card.place.get("node", "")
     return ", ".join(filter(None, (f"on {node}" if node else "", card.place.get("gpu_uuid", ""), axes)))
@@ -167,6 +172,11 @@ def _humanised(seconds: float) -> str:
             break
         prefix, seconds = smaller, seconds * 1000
     return f"{sign}{seconds:.4g}{prefix}s"
+
+
+def _beginning(words: str) -> str:
+    """Of what a row of the table of causes says, up to the first sign."""
+    return re.split("[;,:] ", words)[0]
 
 
 def _short(name: str) -> str:
