@@ -175,12 +175,13 @@ def table(
     overrides: Sequence[Json] = (),
     sort: str | Mapping[str, bool] = "",
     empty: str = "",
+    headings: bool = True,
 ) -> Table:
     """Rows as they are now. `columns` maps labels and values to headings, in order.
 
     The values are `Value`, or `Value #A`, `Value #B`, ... where there are several expressions. `sort`: the
     heading whose largest comes first, or several headings, with whether their largest does. `empty`: what is
-    said instead of rows where there are none.
+    said instead of rows where there are none. `headings`: whether columns have some.
     """
     transformations: list[Json] = [{"id": "merge", "options": {}}] if len(expressions) > 1 else []
     transformations += [
@@ -203,6 +204,7 @@ def table(
         thresholds=steps(FACT),
         # Grafana says the panel's text for want of rows, and the columns' own in an empty cell.
         overrides=[_EMPTY_CELL, *overrides],
+        showHeader=headings,
         filterable=True,
         sortBy=[
             grafana.TableSortByField(displayName=heading, desc=descending)

@@ -65,12 +65,14 @@ def table(panel: Json, columns: Sequence[str], rows: Sequence[Row]) -> str:
     for key in reversed(panel["options"].get("sortBy", [])):
         name = key["displayName"]
         rows = sorted(rows, key=lambda row: _order(row.get(name)), reverse=bool(key.get("desc")))
+    columns = [name for name in columns if not fields.of(panel, name)["custom"].get("hidden")]
     numbers = [value for row in rows for value in row.values() if isinstance(value, float)]
     span = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
     config = {name: fields.of(panel, name) for name in columns}
     wide = _widths(panel, [config[name]["custom"] for name in columns])
     sized = "".join(f'<col style="width:{one:.0f}px">' for one in wide)
-    head = "".join(f"<th>{escape(config[name].get('displayName', name))}</th>" for name in columns)
+    shown = columns if panel["options"]["showHeader"] else ()
+    head = "".join(f"<th>{escape(config[name].get('displayName', name))}</th>" for name in shown)
     body = "".join(
         "<tr>" + "".join(_cell(row.get(name), config[name], span) for name in columns) + "</tr>"
         for row in rows

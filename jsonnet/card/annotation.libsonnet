@@ -18,7 +18,6 @@ local units = {
   'Unix s': { letter: 't', number: 'reReplaceAll "^.* (..:..:..).*$" "$1 UTC" (humanizeTimestamp .Value)' },
   minute: { letter: 'm', number: 'reReplaceAll "^(....-..-..) (..:..).*$" "$1 $2 UTC" (humanizeTimestamp .Value)' },
 };
-local lines = ['', 'who', 'since', 'cost', 'why', 'others', 'before', 'wrong if'];
 local label(name) = '\n' + name + std.repeat(' ', 9 - std.length(name));
 local set(variable, to) = '{{ ' + variable + ' = ' + to + ' }}';
 local chain(cases) = '{{ ' + std.join('{{ else ', ['if ' + one.when + ' }}' + one.so for one in cases]) + '{{ end }}';
@@ -100,7 +99,7 @@ function(c, words)
                                                         + ['{{ with index .Labels "gpu_uuid" }}' + set('$n', 'printf "%s, %s" $n .') + '{{ end }}']
                                                         + [
                                                           '{{ with index .Labels "' + axis + '" }}' + set('$n', 'printf "%s%s' + axis + '%s" $n $between .') + set('$between', '" "') + '{{ end }}'
-                                                          for axis in ['dp', 'tp', 'pp', 'cp', 'ep']
+                                                          for axis in asks.axes
                                                         ]);
   local members(kind) =
     local of = asks.members[kind.subject];
@@ -119,7 +118,7 @@ function(c, words)
     + '{{ $card := index .Labels "card" }}{{ $line := slice $card 0 1 }}{{ $unit := slice $card 2 3 }}{{ $n := "" }}' + chain(cases)
     + '{{ $text := reReplaceAll "@" (or $phase "it") (reReplaceAll "#" $n (slice $card 3)) }}'
     + '{{ if and $text (lt $line "8") }}{{ if eq $line $last }}{{ $text }}{{ else }}'
-    + chain([{ when: 'eq $line "%d"' % i, so: label(lines[i]) } for i in std.range(1, std.length(lines) - 1)])
+    + chain([{ when: 'eq $line "%d"' % i, so: label(asks.lines[i]) } for i in std.range(1, std.length(asks.lines) - 1)])
     + '{{ slice $text 2 }}{{ end }}{{ $last = $line }}{{ end }}{{ end }}';
 
   // Words of a shell for a name that users choose.

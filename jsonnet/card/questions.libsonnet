@@ -7,7 +7,7 @@
 // A fact is [id, unit, source, claim, query, says]. `size.ratio` becomes `ratio` of the object `size` of the JSON; what begins with
 // `more` is evidence alone. The unit is `s`, `share` (of the job's time), `change`, `times`, `GPUs`, `GPU-hours`, `count`, `Unix s`
 // or `minute` (also Unix seconds); the source what measures it. `says` is where it stands on the card, and how: digits of the line
-// (0 the first, 1 who, 2 since, 3 cost, 4 why, 5 others, 6 before, 7 wrong if) and of the place in it, and a text that begins
+// (`lines`) and of the place in it, and a text that begins
 // with two characters which the first of a line loses; # is the number, @ the phase.
 // In a query <job> stands for the matchers of the job, <who> for those of the accused; any other <name> for a value in quotes,
 // or for an earlier query by its id.
@@ -25,7 +25,7 @@ local work = 'max(rank:argus_work:rate{<job>,rank=<rank>})';
 local ofWork = ['more.work', 'times', 'L2', "against the job's average work", unusual(work), { '47': ', its work # the average' }];
 local observed(selected, says) = ['size.observed_s', 's', 'L2', 'it takes', 'max(' + selected + ')', { '40': says }];
 // A step loses more than the named phase where the accused is slow in others, too.
-local elsewhere = ['more.elsewhere_s', 's', 'L2', 'it loses in other phases', '<cost.step_s> - <cost.step_without_s> - <size.observed_s> + <size.baseline_s> > 0.1 * (<cost.step_s> - <cost.step_without_s>)', { '44': ', # more in other phases' }];
+local elsewhere = ['more.elsewhere_s', 's', 'L2', 'it loses in other phases', '<job.iteration_s> * <cost.lost_ratio> - <size.observed_s> + <size.baseline_s> > 0.1 * <job.iteration_s> * <cost.lost_ratio>', { '44': ', # more in other phases' }];
 local slow(selected) = [observed(selected, ', @ takes #'), median, ratio({ '01': ', # in @' }), peers, elsewhere];
 local ofRank = slow(mean + ',rank=<rank>}') + [
   kernels,
@@ -50,6 +50,8 @@ local before = [
 ];
 local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wait', query, { '50': ', ranks that wait for it: #' }];
 {
+  lines: ['', 'who', 'since', 'cost', 'why', 'others', 'before', 'wrong if'],
+  axes: ['dp', 'tp', 'pp', 'cp', 'ep'],
   job: [
     ['job.world_size', 'count', 'L1', 'ranks that are alive', 'max(job:argus_ranks:count{<job>})', {}],
     ['job.iteration_s', 's', 'L1', 'an iteration takes', 'max(job:argus_iteration_recent:seconds{<job>,total="count"})', {}],
