@@ -46,7 +46,7 @@ local lasted = ['onset.lasted_s', 's', 'L2', 'for so long', 'clamp_min(floor(vec
 // What was on the host before: within 14 days, as config.libsonnet's history.window; when, to ten minutes.
 local before = [
   ['history.other_jobs', 'count', 'L2', 'other jobs of which a rank was named on the host', 'max(group:argus_named_jobs:count{node=<node>} and on (cluster) job:argus_ranks:count{<job>}) - 1 > 0', { '60': ', other jobs with a rank named on this host: #' }],
-  ['history.last', 'minute', 'L2', 'when one of them last was', 'max_over_time((vector(time()) and on () last_over_time(rank:argus_finding:place{node=<node>,training_job!=<training_job>}[10m]))[14d:10m]) and <history.other_jobs>', { '61': ', the last at #' }],
+  ['history.last_unix_s', 'minute', 'L2', 'when one of them last was', 'max_over_time((vector(time()) and on () last_over_time(rank:argus_finding:place{node=<node>,training_job!=<training_job>}[10m]))[14d:10m]) and <history.other_jobs>', { '61': ', the last at #' }],
 ];
 local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wait', query, { '50': ', ranks that wait for it: #' }];
 {
