@@ -234,7 +234,7 @@ def matrix(
     """The values of one expression now, by two labels, each cell in the colour of its value.
 
     `numbered`: those of the two labels that are numbers. Rows and columns are in the order of their labels.
-    `scheme`: a colour mode of Grafana; without thresholds the range of the values is coloured. `empty`: as in
+    `scheme`: a colour mode of Grafana; without thresholds 0 to the largest value is coloured. `empty`: as in
     `table`.
     """
     return Table(
@@ -251,7 +251,7 @@ def matrix(
         overrides=[_EMPTY_CELL, *overrides],
         no_value=empty,
         maxDataPoints=None,
-        extraJson={"fieldConfig": {"defaults": {"decimals": decimals}}},
+        extraJson={"fieldConfig": {"defaults": {"decimals": decimals} | ({} if thresholds else {"min": 0})}},
     )
 
 
