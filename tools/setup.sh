@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this checkout once: .venv with the packages, and the Prometheus tools from Debian.
-# Usage: tools/setup.sh [--torch|--frameworks|--traceml|--helm]
-# (PyTorch for the training tests; what real programs import; what bench.overhead measures beside ARGUS; Helm)
+# Usage: tools/setup.sh [--demo|--torch|--frameworks|--traceml|--helm]
+# (what `make demo` needs and no more; PyTorch for the training tests; what real programs import; what bench.overhead measures beside ARGUS; Helm)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -35,11 +35,15 @@ apt_install() {
 missing=()
 need() { command -v "$1" >/dev/null || command -v "${3:-$1}" >/dev/null || missing+=("$2"); }
 need prometheus prometheus
-need promtool prometheus
 need alertmanager prometheus-alertmanager prometheus-alertmanager
-need amtool prometheus-alertmanager
-need jsonnetfmt jsonnet
-need node nodejs nodejs # runs Perfetto's trace processor in the tests of traces
+extras=simulator,trace
+if [ "${1:-}" != --demo ]; then
+  extras=dev
+  need promtool prometheus
+  need amtool prometheus-alertmanager
+  need jsonnetfmt jsonnet
+  need node nodejs nodejs # runs Perfetto's trace processor in the tests of traces
+fi
 "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if [ ${#missing[@]} -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
@@ -49,12 +53,14 @@ if [ ${#missing[@]} -gt 0 ]; then
        and jsonnetfmt on PATH), then run the command again."
 fi
 
-# A second backend for the tests of the worker, which skip without it: not every distribution has it.
-command -v victoria-metrics >/dev/null || apt_install victoria-metrics || say "no victoria-metrics: its tests skip"
+if [ "$extras" = dev ]; then
+  # A second backend for the tests of the worker, which skip without it: not every distribution has it.
+  command -v victoria-metrics >/dev/null || apt_install victoria-metrics || say "no victoria-metrics: its tests skip"
 
-# Draws the previews of the dashboards; their tests skip without it.
-command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
-  apt_install chromium || say "no chromium: the tests of dashboard previews skip"
+  # Draws the previews of the dashboards; their tests skip without it.
+  command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+    apt_install chromium || say "no chromium: the tests of dashboard previews skip"
+fi
 
 if ! command -v c++ >/dev/null; then
   say "no C++ compiler: installing without native libraries: no kernels, and numpy in their place. docs/install.md: a wheel has them"
@@ -62,7 +68,7 @@ if ! command -v c++ >/dev/null; then
 fi
 [ -x "$VENV/bin/python" ] || { say "creating $VENV"; "$PYTHON" -m venv "$VENV"; }
 say "installing Python packages into $VENV"
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e ".[$extras]"
 torch=$(sed -n 's/^# \(torch==[^ ]*\) the usual one.*/\1/p' tests/frameworks/packages.txt)
 if [ "${1:-}" = --torch ] &&
   ! "$VENV/bin/python" -c "import torch; assert torch.__version__.split('+')[0] == '${torch#torch==}'" 2>/dev/null; then
@@ -83,7 +89,7 @@ case "${1:-}" in
   --frameworks) install_apart frameworks tests/frameworks/packages.txt ;;
   --traceml) install_apart traceml bench/traceml.txt ;;
 esac
-"$VENV/bin/python" -m tools.cupti_headers >/dev/null 2>&1 ||
+[ "$extras" = simulator,trace ] || "$VENV/bin/python" -m tools.cupti_headers >/dev/null 2>&1 ||
   say "no headers of CUPTI: the test that compares our offsets with them skips"
 # pip hides what the build says. Training images with an older C library get no kernels (channel reason "glibc").
 for library in "$VENV"/lib/python3*/site-packages/argus_core/libargus_*.so; do

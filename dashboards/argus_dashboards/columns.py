@@ -26,10 +26,10 @@ from argus_dashboards.theme import (
 
 RANK_LINK: Final = to_dashboard(RANK_DASHBOARD, "Open rank ${__value.raw}", "rank=${__value.raw}")
 KERNEL_LINK: Final = to_dashboard(KERNEL_DASHBOARD, "Open kernel ${__value.raw}", "kernel=${__value.raw}")
-_RUNBOOKS = "https://github.com/argus-for-prometheus/argus/blob/main/docs/runbooks"
+RUNBOOKS: Final = "https://github.com/argus-for-prometheus/argus/blob/main/docs/runbooks"
 RUNBOOK_LINK: Final[Json] = {
     "title": "Runbook of ${__value.raw}",
-    "url": f"{_RUNBOOKS}/${{__value.raw}}.md",
+    "url": f"{RUNBOOKS}/${{__value.raw}}.md",
     "targetBlank": True,
 }
 TRACE_LINK: Final[Json] = {

@@ -16,12 +16,12 @@ _HEADING_HEIGHT: Final = 1
 
 
 class DoesNotFit(Exception):
-    """A line of panels is wider than the grid."""
+    """A line of panels is wider than the grid, or a stack in it higher than the line."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Panels side by side: (width, panel), all of one height."""
+    """Panels side by side, (width, panel), all of one height; or in place of one a stack, (height, panel)."""
 
     height: int
     panels: Sequence[tuple[int, Any]]
@@ -59,15 +59,19 @@ def _place_lines(section: Section, top: int) -> Iterator[Any]:
     number = section.number * 100
     for line in section.lines:
         left = 0
-        for width, panel in line.panels:
-            number += 1
-            if left + width > GRID_WIDTH:
-                raise DoesNotFit(
-                    f"{section.title!r}: panel {panel.title!r} ends at column {left + width} of {GRID_WIDTH}:"
-                    " make the line's panels narrower"
+        for width, panels in line.panels:
+            below = top
+            for height, panel in panels if isinstance(panels, list) else [(line.height, panels)]:
+                number += 1
+                if left + width > GRID_WIDTH or below + height > top + line.height:
+                    raise DoesNotFit(
+                        f"{section.title!r}: panel {panel.title!r} ends at column {left + width} of"
+                        f" {GRID_WIDTH}, "
+                        f"row {below + height - top} of {line.height}: make the line's panels smaller"
+                    )
+                yield attr.evolve(
+                    panel, id=number, gridPos=grafana.GridPos(h=height, w=width, x=left, y=below)
                 )
-            yield attr.evolve(
-                panel, id=number, gridPos=grafana.GridPos(h=line.height, w=width, x=left, y=top)
-            )
+                below += height
             left += width
         top += line.height

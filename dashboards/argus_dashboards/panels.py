@@ -175,12 +175,13 @@ def table(
     overrides: Sequence[Json] = (),
     sort: str | Mapping[str, bool] = "",
     empty: str = "",
+    headings: bool = True,
 ) -> Table:
     """Rows as they are now. `columns` maps labels and values to headings, in order.
 
     The values are `Value`, or `Value #A`, `Value #B`, ... where there are several expressions. `sort`: the
     heading whose largest comes first, or several headings, with whether their largest does. `empty`: what is
-    said instead of rows where there are none.
+    said instead of rows where there are none. `headings`: whether columns have some.
     """
     transformations: list[Json] = [{"id": "merge", "options": {}}] if len(expressions) > 1 else []
     transformations += [
@@ -203,6 +204,7 @@ def table(
         thresholds=steps(FACT),
         # Grafana says the panel's text for want of rows, and the columns' own in an empty cell.
         overrides=[_EMPTY_CELL, *overrides],
+        showHeader=headings,
         filterable=True,
         sortBy=[
             grafana.TableSortByField(displayName=heading, desc=descending)
@@ -232,7 +234,7 @@ def matrix(
     """The values of one expression now, by two labels, each cell in the colour of its value.
 
     `numbered`: those of the two labels that are numbers. Rows and columns are in the order of their labels.
-    `scheme`: a colour mode of Grafana; without thresholds the range of the values is coloured. `empty`: as in
+    `scheme`: a colour mode of Grafana; without thresholds 0 to the largest value is coloured. `empty`: as in
     `table`.
     """
     return Table(
@@ -249,7 +251,7 @@ def matrix(
         overrides=[_EMPTY_CELL, *overrides],
         no_value=empty,
         maxDataPoints=None,
-        extraJson={"fieldConfig": {"defaults": {"decimals": decimals}}},
+        extraJson={"fieldConfig": {"defaults": {"decimals": decimals} | ({} if thresholds else {"min": 0})}},
     )
 
 

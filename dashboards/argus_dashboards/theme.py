@@ -40,8 +40,8 @@ MOST: Final = "#CA95E5"
 LEAST: Final = "#8AB8FF"
 """Of lines that judge nothing: the largest and the smallest of what is shown; between them stands FACT."""
 
-SLOWNESS: Final = "continuous-GrYlRd"
-"""Colour mode for maps: green is the least of what is shown, red the most."""
+SLOWNESS: Final = "continuous-blues"
+"""Colour mode for maps, from 0 to the most of what is shown: even values look even, none is green or red."""
 
 STATE_COLOURS_OF_JOB: Final = {
     "stable": GOOD,

@@ -130,6 +130,19 @@ def gpu(ranks: str) -> Any:
     )
 
 
+def hidden(name: str, query: str, label: str) -> Any:
+    """A label of the first sample of a query, which nobody chooses; empty where there is none."""
+    return Variable(
+        name=name,
+        dataSource=DATA_SOURCE,
+        query=f"query_result({query})",
+        regex=f'/{label}="([^"]+)"/',
+        refresh=_ON_TIME_RANGE_CHANGE,
+        hide=_HIDDEN,
+        description=f"The card: {label} of what costs the job most.",
+    )
+
+
 def choice(name: str, label: str, values: str, default: str, description: str) -> Any:
     """A list that is fixed: `text : value, ...` or plain values."""
     return Variable(

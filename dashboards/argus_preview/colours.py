@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final
 
 from argus_dashboards.theme import Json
@@ -24,8 +23,8 @@ _PALETTE: Final = (
     "#70DBED", "#F9BA8F", "#F29191", "#37A2B4", "#C79BEA", "#C0D860",
 )  # fmt: skip
 """Light enough for a dark page; Grafana's own palette has darker ones too."""
-_SCALE: Final = ((0.0, (115, 191, 105)), (0.5, (250, 222, 42)), (1.0, (242, 73, 92)))
-"""`continuous-GrYlRd`."""
+_SCALE: Final = ((24, 27, 31), (31, 96, 196))
+"""`continuous-blues`: from the panel's background."""
 
 
 def of(name: str) -> str:
@@ -44,11 +43,7 @@ def by_threshold(value: float, steps: Sequence[Json]) -> str:
 
 
 def on_scale(share: float) -> str:
-    """Green to red; share is 0 to 1."""
+    """Dark to blue; share is 0 to 1."""
     share = min(1.0, max(0.0, share))
-    for (low, first), (high, second) in pairwise(_SCALE):
-        if share <= high:
-            part = (share - low) / (high - low)
-            mixed = [round(a + part * (b - a)) for a, b in zip(first, second, strict=True)]
-            return f"#{mixed[0]:02x}{mixed[1]:02x}{mixed[2]:02x}"
-    raise AssertionError("the scale ends at 1")
+    mixed = [round(a + share * (b - a)) for a, b in zip(*_SCALE, strict=True)]
+    return f"#{mixed[0]:02x}{mixed[1]:02x}{mixed[2]:02x}"

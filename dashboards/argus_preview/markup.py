@@ -65,12 +65,14 @@ def table(panel: Json, columns: Sequence[str], rows: Sequence[Row]) -> str:
     for key in reversed(panel["options"].get("sortBy", [])):
         name = key["displayName"]
         rows = sorted(rows, key=lambda row: _order(row.get(name)), reverse=bool(key.get("desc")))
+    columns = [name for name in columns if not fields.of(panel, name)["custom"].get("hidden")]
     numbers = [value for row in rows for value in row.values() if isinstance(value, float)]
-    span = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
+    span = (panel["fieldConfig"]["defaults"].get("min", 0.0), max(numbers, default=1.0))
     config = {name: fields.of(panel, name) for name in columns}
     wide = _widths(panel, [config[name]["custom"] for name in columns])
     sized = "".join(f'<col style="width:{one:.0f}px">' for one in wide)
-    head = "".join(f"<th>{escape(config[name].get('displayName', name))}</th>" for name in columns)
+    shown = columns if panel["options"]["showHeader"] else ()
+    head = "".join(f"<th>{escape(config[name].get('displayName', name))}</th>" for name in shown)
     body = "".join(
         "<tr>" + "".join(_cell(row.get(name), config[name], span) for name in columns) + "</tr>"
         for row in rows
@@ -102,10 +104,11 @@ def _order(value: Any) -> tuple[int, float, str]:
 
 
 def _cell(value: Any, field: Json, span: tuple[float, float]) -> str:
+    dark = field.get("color", {}).get("mode", "").startswith("continuous")
     if isinstance(value, float):
         shown = values.show(value, field)
         text, colour = shown.text, shown.colour
-        if field.get("color", {}).get("mode", "").startswith("continuous"):
+        if dark:
             colour = colours.on_scale((value - span[0]) / ((span[1] - span[0]) or 1.0))
     else:
         mapped = values.mapping(str(value), field.get("mappings", ())) if value else None
@@ -114,7 +117,7 @@ def _cell(value: Any, field: Json, span: tuple[float, float]) -> str:
     kind = field["custom"].get("cellOptions", {}).get("type", "auto")
     styles = []
     if kind == "color-background" and isinstance(value, float):
-        styles.append(f"background:{colour};color:#111217;text-align:center")
+        styles.append(f"background:{colour};color:{'#fff' if dark else '#111217'};text-align:center")
     elif kind == "color-text" and colour:
         styles.append(f"color:{colour}")
     style = f' style="{";".join(styles)}"' if styles else ""

@@ -18,7 +18,6 @@ local units = {
   'Unix s': { letter: 't', number: 'reReplaceAll "^.* (..:..:..).*$" "$1 UTC" (humanizeTimestamp .Value)' },
   minute: { letter: 'm', number: 'reReplaceAll "^(....-..-..) (..:..).*$" "$1 $2 UTC" (humanizeTimestamp .Value)' },
 };
-local lines = ['', 'who', 'since', 'cost', 'why', 'others', 'before', 'wrong if'];
 local label(name) = '\n' + name + std.repeat(' ', 9 - std.length(name));
 local set(variable, to) = '{{ ' + variable + ' = ' + to + ' }}';
 local chain(cases) = '{{ ' + std.join('{{ else ', ['if ' + one.when + ' }}' + one.so for one in cases]) + '{{ end }}';
@@ -31,11 +30,11 @@ function(c, words)
 
   // Whose queries others name: their texts are variables, so that they stand there once.
   local variable(id) = 'q_' + std.strReplace(id, '.', '_');
-  local named(facts) = [fact for fact in facts if std.length([1 for other in facts if text.has(other[4], '<' + fact[0] + '>')]) > 0];
+  local named(facts, by=facts) = [fact for fact in facts if std.length([1 for other in by if text.has(other[4], '<' + fact[0] + '>')]) > 0];
   local variables(facts) = { [fact[0]]: { is: '$' + variable(fact[0]), as: '(%s)' } for fact in named(facts) };
   local who = 'rank=<rank>,set=<set>,group=<group>';
   local printed(query, facts) = words.printed(std.strReplace(query, '<who>', who), variables(facts));
-  local declared(some, facts) = std.join('', ['{{ $' + variable(fact[0]) + ' := ' + printed(fact[4], facts) + ' }}' for fact in named(facts) if std.member(some, fact)]);
+  local declared(some, facts, by=facts) = std.join('', ['{{ $' + variable(fact[0]) + ' := ' + printed(fact[4], facts) + ' }}' for fact in named(facts, by) if std.member(some, fact)]);
 
   // What facts say, and what would refute a kind: what is so comes first, then what people must say.
   local ofFacts(some, facts) = [
@@ -81,7 +80,7 @@ function(c, words)
   };
   local branch(kind) =
     local facts = common(kind.kind == 'hang') + sizes(kind.kind);
-    local places = { rank: [said(asks.place, '10l', '#')], job: [] };
+    local places = { rank: [said(asks.place, '10l', '#')] };
     (if kind.kind == 'hang' then set('$phase', value('phase'))
      else '{{ range ' + words.asked(asks.part[kind.subject]) + ' }}' + std.join('', [
        set(one[0], 'index .Labels "' + one[1] + '"')
@@ -100,14 +99,17 @@ function(c, words)
                                                         + ['{{ with index .Labels "gpu_uuid" }}' + set('$n', 'printf "%s, %s" $n .') + '{{ end }}']
                                                         + [
                                                           '{{ with index .Labels "' + axis + '" }}' + set('$n', 'printf "%s%s' + axis + '%s" $n $between .') + set('$between', '" "') + '{{ end }}'
-                                                          for axis in ['dp', 'tp', 'pp', 'cp', 'ep']
+                                                          for axis in asks.axes
                                                         ]);
   local members(kind) =
     local of = asks.members[kind.subject];
-    words.ranks('bottomk(8, ' + of + ')', label('who') + 'ranks ', words.number('count(' + of + ') - 8 > 0', '%.0f', ' and ', ' more'));
+    local first = 'bottomk(8, ' + of + ')';
+    local more = words.number('count(' + of + ') - 8 > 0', '%.0f', ' and ', ' more');
+    if kind.subject == 'job' then words.each(first, '{{ $one.Labels.node }}', label('who') + 'all ranks, on ', more)
+    else words.ranks(first, label('who') + 'ranks ', more);
   local loop(kinds) =
     local many = [kind for kind in kinds if std.objectHas(asks.members, kind.subject)];
-    local cases = [{ when: 'eq $unit "' + units[unit].letter + '"', so: set('$n', units[unit].number) + (if unit == 'minute' then set('$onset', '$n') else '') } for unit in std.objectFields(units)] + [
+    local cases = [{ when: 'eq $unit "' + units[unit].letter + '"', so: set('$n', units[unit].number) + (if unit == 'minute' then '{{ if eq $line "2" }}' + set('$onset', '$n') + '{{ end }}' else '') } for unit in std.objectFields(units)] + [
       { when: 'eq $unit "l"', so: place },
       { when: 'eq $unit "k"', so: set('$trace', 'index .Labels "trace_key"') },
       { when: 'eq $unit "a"', so: set('$now', 'reReplaceAll "[.]000$" "" (printf "%.3f" .Value)') },
@@ -116,7 +118,7 @@ function(c, words)
     + '{{ $card := index .Labels "card" }}{{ $line := slice $card 0 1 }}{{ $unit := slice $card 2 3 }}{{ $n := "" }}' + chain(cases)
     + '{{ $text := reReplaceAll "@" (or $phase "it") (reReplaceAll "#" $n (slice $card 3)) }}'
     + '{{ if and $text (lt $line "8") }}{{ if eq $line $last }}{{ $text }}{{ else }}'
-    + chain([{ when: 'eq $line "%d"' % i, so: label(lines[i]) } for i in std.range(1, std.length(lines) - 1)])
+    + chain([{ when: 'eq $line "%d"' % i, so: label(asks.lines[i]) } for i in std.range(1, std.length(asks.lines) - 1)])
     + '{{ slice $text 2 }}{{ end }}{{ $last = $line }}{{ end }}{{ end }}';
 
   // Words of a shell for a name that users choose.
@@ -138,7 +140,7 @@ function(c, words)
         '{{ $phase := "" }}{{ $part_group := "" }}{{ $row := "" }}{{ $more := "" }}{{ $onset := "" }}{{ $trace := "" }}{{ $now := "" }}'
         + '{{ $node := ' + value('node') + ' }}{{ $cause := or ' + value('cause') + ' "stalled" }}'
         + lasted(hang)
-        + declared([fact for fact in facts if fact[0] != 'onset.time'], facts)
+        + declared([fact for fact in facts if fact[0] != 'onset.time'], facts, std.flattenArrays([facts] + [sizes(kind.kind) for kind in kinds]))
         + '{{ $common := ' + union(ofFacts(facts, facts) + [said('vector(time())', '99a', '')], facts) + ' }}'
         + '[' + severity + '] {{ $labels.training_job }}: ' + each(branch)
         + chain([{ when: 'and (or (eq $row "%(row)s") (eq $row "")) (eq $cause "%(cause)s")' % one, so: short(one.words) } for one in rows(kinds[0])])

@@ -7,7 +7,7 @@
 // A fact is [id, unit, source, claim, query, says]. `size.ratio` becomes `ratio` of the object `size` of the JSON; what begins with
 // `more` is evidence alone. The unit is `s`, `share` (of the job's time), `change`, `times`, `GPUs`, `GPU-hours`, `count`, `Unix s`
 // or `minute` (also Unix seconds); the source what measures it. `says` is where it stands on the card, and how: digits of the line
-// (0 the first, 1 who, 2 since, 3 cost, 4 why, 5 others, 6 before, 7 wrong if) and of the place in it, and a text that begins
+// (`lines`) and of the place in it, and a text that begins
 // with two characters which the first of a line loses; # is the number, @ the phase.
 // In a query <job> stands for the matchers of the job, <who> for those of the accused; any other <name> for a value in quotes,
 // or for an earlier query by its id.
@@ -16,7 +16,7 @@ local set = 'rank:argus_evidence:lost_ratio{<job>,set=<set>}';
 local inGroup = '{<job>,phase=<phase>,group=<part_group>}';
 // Where it says something: not within 2 % of 1.
 local unusual(query) = query + ' > 1.02 or ' + query + ' < 0.98';
-local median = ['size.baseline_s', 's', 'L2', 'the median of its group', 'max(group:argus_phase_duration_seconds:median' + inGroup + ')', { '41': ', the median of its group #' }];
+local median = ['size.baseline_s', 's', 'L2', 'the median of its group', 'max(group:argus_phase_duration_seconds:median' + inGroup + ')', { '41': ", the group's median #" }];
 local peers = ['size.peers', 'count', 'L2', 'ranks that it is compared with', 'max(group:argus_phase_ranks:count' + inGroup + ') - 1', { '42': ' (# others)' }];
 local ratio(says) = ['size.ratio', 'times', 'L2', 'ratio of the two', '<size.observed_s> / <size.baseline_s>', says];
 local kernels = ['more.kernels', 'change', 'L3', 'its kernels', 'max(argus_l3_anomaly{<job>,rank=<rank>,kernel="all",verdict="culprit"})', { '45': ', its kernels #' }];
@@ -24,7 +24,9 @@ local clock = ['more.clock', 'times', 'hardware', 'SM clock of its GPU', unusual
 local work = 'max(rank:argus_work:rate{<job>,rank=<rank>})';
 local ofWork = ['more.work', 'times', 'L2', "against the job's average work", unusual(work), { '47': ', its work # the average' }];
 local observed(selected, says) = ['size.observed_s', 's', 'L2', 'it takes', 'max(' + selected + ')', { '40': says }];
-local slow(selected) = [observed(selected, ', @ takes #'), median, ratio({ '01': ', # in @' }), peers];
+// A step loses more than the named phase where the accused is slow in others, too.
+local elsewhere = ['more.elsewhere_s', 's', 'L2', 'it loses in other phases', '<job.iteration_s> * <cost.lost_ratio> - <size.observed_s> + <size.baseline_s> > 0.1 * <job.iteration_s> * <cost.lost_ratio>', { '44': ', # more in other phases' }];
+local slow(selected) = [observed(selected, ', @ takes #'), median, ratio({ '01': ', # in @' }), peers, elsewhere];
 local ofRank = slow(mean + ',rank=<rank>}') + [
   kernels,
   ['more.pause', 'share', 'L2', 'it pauses for', 'max(rank:argus_pause:ratio{<job>,rank=<rank>,pause=<cause>})', { '46': ', it pauses for # of the time' }],
@@ -41,9 +43,15 @@ local gpus(source) = [
 local began(source, claim, query) = ['onset.time', 'minute', source, claim, query, { '20': ', #' }];
 // Whole seconds since then.
 local lasted = ['onset.lasted_s', 's', 'L2', 'for so long', 'clamp_min(floor(vector(time())) - floor(<onset.time>), 1)', { '21': ', for #' }];
-local others = ['history.other_jobs', 'count', 'L2', 'other jobs of which a rank was named on the host', 'max(group:argus_named_jobs:count{node=<node>} and on (cluster) job:argus_ranks:count{<job>}) - 1 > 0', { '60': ', # other jobs had a rank named on this host' }];
-local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wait', query, { '50': ', # ranks wait' }];
+// What was on the host before: within 14 days, as config.libsonnet's history.window; when, to ten minutes.
+local before = [
+  ['history.other_jobs', 'count', 'L2', 'other jobs of which a rank was named on the host', 'max(group:argus_named_jobs:count{node=<node>} and on (cluster) job:argus_ranks:count{<job>}) - 1 > 0', { '60': ', other jobs with a rank named on this host: #' }],
+  ['history.last_unix_s', 'minute', 'L2', 'when one of them last was', 'max_over_time((vector(time()) and on () last_over_time(rank:argus_finding:place{node=<node>,training_job!=<training_job>}[10m]))[14d:10m]) and <history.other_jobs>', { '61': ', the last at #' }],
+];
+local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wait', query, { '50': ', ranks that wait for it: #' }];
 {
+  lines: ['', 'who', 'since', 'cost', 'why', 'others', 'before', 'wrong if'],
+  axes: ['dp', 'tp', 'pp', 'cp', 'ep'],
   job: [
     ['job.world_size', 'count', 'L1', 'ranks that are alive', 'max(job:argus_ranks:count{<job>})', {}],
     ['job.iteration_s', 's', 'L1', 'an iteration takes', 'max(job:argus_iteration_recent:seconds{<job>,total="count"})', {}],
@@ -60,18 +68,16 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
   steps: [[21600, 15], [86400, 60], [1209600, 900], [31536000, 21600]],
 
   cost: [lost('L2', 'clamp_max(sum(max by (cause) (rank:argus_finding:lost_ratio{<job>,<who>})), 1)')] + gpus('L2') + [
-    ['cost.step_s', 's', 'L2', 'an iteration', '<job.iteration_s> and <cost.lost_ratio>', { '34': ', step #' }],
-    ['cost.step_without_s', 's', 'L2', 'an iteration without it', '<job.iteration_s> * (1 - <cost.lost_ratio>)', { '35': ', # without it' }],
+    ['cost.step_s', 's', 'L2', 'an iteration', '<job.iteration_s> and <cost.lost_ratio>', { '34': '; step #' }],
+    ['cost.step_without_s', 's', 'L2', 'an iteration without it', '<job.iteration_s> * (1 - <cost.lost_ratio>)', { '35': ', without it #' }],
   ],
   cost_of_hang: [lost('L1', 'max(job:argus_stalled:seconds{<job>}) ^ 0')] + gpus('L1'),
   so_far: [
-    ['cost.gpu_hours', 'GPU-hours', 'L2', 'lost so far', 'sum_over_time((<cost.lost_gpus>)[<lasted>:<step>]) * <step_s> / 3600', { '33': ', #' }],
-    others,
-  ],
+    ['cost.gpu_hours', 'GPU-hours', 'L2', 'lost so far', 'sum_over_time((<cost.lost_gpus>)[<lasted>:<step>]) * <step_s> / 3600', { '33': ', so far #' }],
+  ] + before,
   so_far_of_hang: [
-    ['cost.gpu_hours', 'GPU-hours', 'L1', 'lost so far', '<cost.lost_gpus> * <onset.lasted_s> / 3600', { '33': ', #' }],
-    others,
-  ],
+    ['cost.gpu_hours', 'GPU-hours', 'L1', 'lost so far', '<cost.lost_gpus> * <onset.lasted_s> / 3600', { '33': ', so far #' }],
+  ] + before,
   victims: [waiting('L2', 'max(job:argus_waiting_ranks:count{<job>})')],
   victims_of_hang: [waiting('L1', 'count(max by (rank) (rank:argus_verdict:active{<job>,verdict="victim"}))')],
 
@@ -82,10 +88,11 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
     group: 'topk(1, max by (phase, group, row) (rank:argus_verdict:lost_ratio{<job>,rank="",group=<group>,cause=<cause>}))',
     job: 'topk(1, max by (phase, group, row) (rank:argus_verdict:lost_ratio{<job>,rank="",set="",group="",cause=<cause>}))',
   },
-  // Ranks of what is accused, and where a rank is.
+  // Ranks of what is accused, hosts of a job in the order of their ranks, and where a rank is.
   members: {
     set: 'max by (rank) (argus_rank_number{<job>}) and on (rank) ' + set,
     group: 'max by (rank) (argus_rank_number{<job>}) and on (rank) argus_group_expected_ranks{<job>,group=<group>}',
+    job: 'min by (node) (max by (rank) (argus_rank_number{<job>}) * on (rank) group_right () max by (rank, node) (argus_rank_info{<job>,node!=""}))',
   },
   place: 'topk(1, argus_rank_info{<job>,rank=<rank>})',
   // The newest trace of the rank; of others that of a suspect, and where there is none that of any rank of the job.
@@ -107,7 +114,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
       kernels,
     ],
     late_rank: [
-      observed(mean + ',rank=<rank>}', ', its wait in @ takes #'),
+      observed(mean + ',rank=<rank>}', ', it waits # in @'),
       median,
       ratio({ '43': ': they wait for it' }),
       peers,
@@ -118,7 +125,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
     ],
     slow_link: [
       ['size.observed_s', 's', 'L2', 'a transfer takes', 'max(group:argus_collective_transfer:seconds{<job>,group=<group>,phase=<phase>})', { '40': ', a transfer in @ takes #' }],
-      ['size.ratio', 'times', 'L2', 'ratio to the groups that do the same', 'max(' + transfer + ',group=<group>})', { '01': ', #' }],
+      ['size.ratio', 'times', 'L2', 'ratio to the groups that do the same', 'max(' + transfer + ',group=<group>})', { '01': ', # in @' }],
       ['size.baseline_s', 's', 'L2', 'the median of the groups that do the same', '<size.observed_s> / <size.ratio>', { '41': ', the median of its peer groups #' }],
       ['size.peers', 'count', 'L2', 'groups that it is compared with', 'count(count by (group) (' + transfer + '})) - 1', { '42': ' (# others)' }],
     ],

@@ -145,8 +145,8 @@ def test_the_text_can_be_read_to_somebody(
     for part in (
         "8 ranks", "iteration: regression",
         "[page] llm: rank 3 on host1 computes slowly; 17% of the time lost",
-        "cost     17% of the time, 1.4 of 8 GPUs, 0.61 GPU-hours", "its kernels +21%",
-        "also seen: collective-late of rank 6 (explained by gpu-compute of rank 3) and 1 more",
+        "cost     17% of the time, 1.4 of 8 GPUs, so far 0.61 GPU-hours", "its kernels +21%",
+        "also seen: rank 6 comes late to collectives (explained by gpu-compute of rank 3) and 1 more",
         "not judged now: too few ranks are heard: optimizer of dp",
         "cost: 0.61 GPU-hours of the whole job; by cause gpu-compute 0.61",
         "look     https://", "argus-l3-worker trace llm/",
@@ -176,7 +176,7 @@ def test_a_slow_link_is_one_subject_of_rules_and_worker(
     for part in (
         "group edp:pp0.tp0.ep7 has a slow link; 12% of the time lost",
         "who      ranks 7 (host1), 15 (host3)",
-        "cost     12% of the time, 1.9 of 16 GPUs, 0.33 GPU-hours",
+        "cost     12% of the time, 1.9 of 16 GPUs, so far 0.33 GPU-hours",
         "ArgusCollectiveSlowLink.md",
     ):
         assert part in said, said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ import pytest
 from tools.lint.names import SAMPLE_NAMES, recorded, series_in
 from tools.lint.sources import rules
 
+from argus_dashboards.columns import RUNBOOKS
+from argus_dashboards.inspection import queries
+from argus_dashboards.probe import Source, Span, load, resolve
 from argus_l3_worker.cli import main
 from argus_l3_worker.reports.questions import table
 from l3_worker.played_jobs import END_S, JOBS, cards, explained, played
@@ -81,6 +85,36 @@ def test_the_json_is_what_its_schema_says(
     jsonschema.validate(found, schema)
     assert found.keys() == schema["properties"].keys() == set(schema["required"])
     assert len(json.dumps(found)) < 16 << 10
+
+
+@pytest.mark.parametrize("job", NAMES)
+def test_the_dashboard_says_the_same(prometheus: str, job: str) -> None:
+    """Line for line, word for word; PromQL rounds to other digits, and names one rank of many."""
+    source, dashboard = Source(prometheus, Span(END_S, 1800.0)), load("argus-job")
+    values = resolve(source, dashboard, {"training_job": job})
+    shown = [source.ask(query, values) for query in queries(dashboard) if query.panel == "The card"]
+    assert not any(answer.error for answer in shown)
+    rows = sorted(
+        tuple(row["metric"].get(name) for name in ("order", "line", "text"))
+        for one in shown
+        for row in one.result
+    )
+    found = verdict(prometheus, job)
+    if found["state"] not in ("suspect", "confirmed"):
+        assert rows == []
+        return
+    first, *others = found["text"].splitlines()
+    said = [("what", first.replace(f"{job}: ", "")), *((line[:8].strip(), line[9:]) for line in others)]
+    assert [line for _, line, _ in rows] == [line for line, _ in said]
+    for (_, line, text), (_, expected) in zip(rows, said, strict=True):
+        if line == "who" and found["subject"]["ranks_count"] > 1:
+            expected = f"{expected.split(',')[0]} and {found['subject']['ranks_count'] - 1} more"
+        expected = re.sub(r"https://runbooks/(\w+)", RUNBOOKS + r"/\1" + ".md", expected).split(" --time")[0]
+        numbers = re.compile(r"\d+(?:\.\d+)?")
+        assert numbers.sub("#", text) == numbers.sub("#", expected)
+        assert list(map(float, numbers.findall(text))) == pytest.approx(
+            list(map(float, numbers.findall(expected))), rel=1e-3, abs=0.05
+        )
 
 
 def test_the_last_line_gives_the_card_again(prometheus: str) -> None:

@@ -14,12 +14,21 @@ from __future__ import annotations
 from typing import Any, Final
 
 from argus_dashboards import frame, variables
-from argus_dashboards.job import findings, first_screen, health, iterations, kernels, maps, phases, ranks
+from argus_dashboards.job import (
+    card,
+    findings,
+    first_screen,
+    health,
+    iterations,
+    kernels,
+    maps,
+    phases,
+    ranks,
+)
 from argus_dashboards.links import JOB as UID
 from argus_dashboards.promql import PHASES
 
-SECTIONS: Final = (
-    first_screen.SECTION,
+_FOLDED: Final = (
     findings.SECTION,
     iterations.SECTION,
     phases.SECTION,
@@ -36,7 +45,7 @@ def dashboard() -> Any:
         UID,
         "ARGUS / Job",
         "Is one training job slow, since when, whose fault is it, and what does it cost?",
-        SECTIONS,
+        [first_screen.section(), *_FOLDED],
         [
             variables.datasource(),
             variables.cluster(),
@@ -65,6 +74,7 @@ def dashboard() -> Any:
                 maps.STEPS["1"],
                 "More in a row for jobs with hundreds of data-parallel replicas.",
             ),
+            *card.hidden_variables(),
             variables.text(
                 "traces",
                 "Traces at",

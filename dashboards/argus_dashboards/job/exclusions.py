@@ -39,8 +39,8 @@ BY_CAUSE: Final = table(
     },
     overrides=[
         columns.value("Ranks", EXACT, steps(FACT), 60, 0),
-        columns.words("Looks as if it", 450),
-        columns.words("Explained by one that", 390),
+        columns.words("Looks as if it", 380),
+        columns.words("Explained by one that", 350),
         columns.rank_number(),
     ],
     sort="Ranks",

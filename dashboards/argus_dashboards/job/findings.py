@@ -6,7 +6,7 @@ from typing import Final
 
 from argus_dashboards import columns
 from argus_dashboards.current import column
-from argus_dashboards.job import card, exclusions
+from argus_dashboards.job import exclusions
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import states, table
 from argus_dashboards.promql import (
@@ -176,9 +176,8 @@ _ALERTS_OVER_TIME = states(
 
 SECTION: Final = Section(
     3,
-    "The card, why not another rank, who was told, and timelines",
+    "Why not another rank, who was told, and timelines",
     [
-        card.LINE,
         Line(9, [(24, exclusions.OF_RANKS)]),
         Line(9, [(11, _ALERTS), (7, _ALERTS_OVER_TIME), (6, _TRACE_TABLE)]),
     ],

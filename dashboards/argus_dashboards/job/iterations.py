@@ -115,6 +115,7 @@ SECTION: Final = Section(
     "The job's state over time (L1)",
     [
         Line(4, [(19, _CLASS_OVER_TIME), (5, _SLOWER_BY)]),
+        Line(6, [(24, LOST_BY_CAUSE)]),
     ],
     folded=True,
 )

@@ -29,9 +29,10 @@ def _map(column: str, text: str) -> object:
     return matrix(
         f"Worst rank by DP and {column.upper()} index: $map_phase",
         f"""
-        In the phase and statistic chosen above; colours go from the smallest to the largest value shown, so
-        read the numbers too. {text} In a comm phase the small values are the late ranks. With several DP
-        indices a row, row 3 of 10 holds 30 to 39. Places without a value are below the {CELLS_SHOWN} largest.
+        In the phase and statistic chosen above; colours go from 0 to the largest value shown: a job whose
+        ranks are alike is of one colour. {text} In a comm phase the small values are the late ranks. With
+        several DP indices a row, row 3 of 10 holds 30 to 39. Places without a value are below the
+        {CELLS_SHOWN} largest.
         """,
         f"""topk({CELLS_SHOWN}, label_replace(
   max by (place, {column}) (
@@ -70,8 +71,11 @@ SECTION: Final = Section(
         Line(
             18,  # 16 replicas, and what stands over them
             [
-                (12, _map("tp", "A single red cell: one GPU. A red row: one replica, or its host.")),
-                (12, _map("pp", "A red column: one pipeline stage has more work, or slower kernels.")),
+                (
+                    12,
+                    _map("tp", "A single brighter cell: one GPU. A brighter row: one replica, or its host."),
+                ),
+                (12, _map("pp", "A brighter column: one pipeline stage has more work, or slower kernels.")),
             ],
         )
     ],

@@ -67,7 +67,7 @@ function Body({ panel, data, replace, width, height }: any) {
     }
     const Table = TableNG as any;
     return (
-      <Table data={data[0]} width={width} height={height} sortBy={panel.options.sortBy} cellHeight={panel.options.cellHeight}
+      <Table data={data[0]} width={width} height={height} sortBy={panel.options.sortBy} noHeader={!panel.options.showHeader} cellHeight={panel.options.cellHeight}
         fieldConfig={panel.fieldConfig} noValue={defaults.noValue} timeRange={range} structureRev={1} resizable
         enableVirtualization={false} getActions={() => []} />
     );

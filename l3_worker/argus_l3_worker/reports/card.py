@@ -59,7 +59,7 @@ class Refutation:
 
 @dataclass(frozen=True)
 class Members:
-    """Ranks of a set or a group with their hosts, the first of them, and how many there are."""
+    """Ranks of a set or a group with their hosts, or the hosts of a job; how many there are."""
 
     first: tuple[tuple[str, str], ...] = ()
     count: int = 0
@@ -76,7 +76,7 @@ class Card:
         main: the costliest of what speaks against `subject`; both None where nobody is accused.
         words: what it is, in a sentence about the subject.
         place: host, GPU and coordinates of a rank.
-        members: of a set or a group.
+        members: of a set, a group or a job.
         phase, group: in which it loses most, and the group whose ranks are compared there.
         also: what else the subject is accused of, and who else is, costliest first.
         reasons: what was not judged, and why.
@@ -212,12 +212,16 @@ async def _about(
 
 
 async def _first_members(asker: _Asker, main: Accusation, ranks: Sequence[str], found: Diagnosis) -> Members:
-    """Of a set or a group, as the alerts name them."""
-    if main.rank or not (main.set or main.group):
+    """Of a set, a group or the job, as the alerts name them."""
+    if main.rank:
         return Members()
+    if not (main.set or main.group):
+        rows = reversed(await asker.rows(table()["members"]["job"], "node"))
+        nodes = [("", node) for (node,), _ in rows]
+        return Members(tuple(nodes[:_MOST_NAMED]), len(nodes))
     ranks = await asker.ranks(table()["members"]["set" if main.set else "group"]) or ranks
-    nodes = ((rank, found.info.get(rank, {}).get("node", "")) for rank in ranks[:_MOST_NAMED])
-    return Members(tuple(nodes), len(ranks))
+    named = ((rank, found.info.get(rank, {}).get("node", "")) for rank in ranks[:_MOST_NAMED])
+    return Members(tuple(named), len(ranks))
 
 
 async def _trace(asker: _Asker, main: Accusation, found: Diagnosis) -> str:

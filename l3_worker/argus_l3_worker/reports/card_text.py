@@ -6,7 +6,6 @@ The annotation `card` of the alerts is the same text, line for line: jsonnet/car
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -14,8 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from argus_core.causes import WORDS
 from argus_core.version import installed_version
 from argus_l3_worker.reports.card import Card, Fact
+from argus_l3_worker.reports.questions import beginning, table
 from argus_l3_worker.reports.subjects import listed
 
 SCHEMA: Final = "argus.verdict/1"
@@ -23,10 +24,7 @@ _NAME: Final = 40
 """Of what users choose; alerts do not shorten it."""
 _MOST_MEMBERS: Final = 64
 _MOST_LISTED: Final = 8
-_LINES: Final = ("", "who", "since", "cost", "why", "others", "before", "wrong if")
-"""By the first digit of where a fact is said."""
 _OVER: Final = "nothing now, it is over; if it comes back, the runbook says what"
-_AXES: Final = ("dp", "tp", "pp", "cp", "ep")
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,10 @@ def as_text(card: Card, links: Links) -> str:
 
 def beside(card: Card) -> str:
     """What the worker knows beyond an alert: who else, who looked guilty, and what was not judged."""
-    looked = [f"{one.cause} of {one.who} (explained by {one.by})" for one in card.excluded]
+    looked = [
+        f"{one.who} {beginning(WORDS.get(one.cause, one.cause))} (explained by {one.by})"
+        for one in card.excluded
+    ]
     rows = (
         ("also", listed([_short(one) for one in card.also], 4)),
         ("also seen", listed(looked, 1)),
@@ -72,7 +73,7 @@ def beside(card: Card) -> str:
 def _lines(card: Card, links: Links) -> Iterator[str]:
     yield _headline(card)
     said = _said(card)
-    for number, label in enumerate(_LINES):
+    for number, label in enumerate(table()["lines"]):
         text = "".join(text for at, text in said if at[0] == str(number))[2:]
         if card.subject is None and label == "why":
             text = listed(card.reasons, 4)
@@ -93,10 +94,11 @@ def _headline(card: Card) -> str:
         return _nobody(card)
     tag = "over" if card.state == "over" else card.severity or card.state
     where = card.place.get("node", "")
-    words = re.split("[;,:] ", card.words)[0]
     rest = "".join(text for at, text in _said(card) if at[0] == "0")
     on = f" on {_short(where)}" if where else ""
-    return f"[{tag}] {_short(card.training_job)}: {_short(card.subject.name)}{on} {words}{rest}"
+    return (
+        f"[{tag}] {_short(card.training_job)}: {_short(card.subject.name)}{on} {beginning(card.words)}{rest}"
+    )
 
 
 def _nobody(card: Card) -> str:
@@ -129,10 +131,14 @@ def _said(card: Card) -> list[tuple[str, str]]:
 
 def _who(card: Card) -> str:
     if card.members.count:
-        ranks = [f"{rank} ({node})" if node else rank for rank, node in card.members.first]
-        more = card.members.count - len(ranks)
-        return f"ranks {', '.join(ranks)}" + (f" and {more} more" if more else "")
-    axes = " ".join(name + card.place[name] for name in _AXES if name in card.place)
+        of_job = not card.members.first[0][0]
+        named = [
+            node if of_job else f"{rank} ({node})" if node else rank for rank, node in card.members.first
+        ]
+        more = card.members.count - len(named)
+        who = "all ranks, on" if of_job else "ranks"
+        return f"{who} {', '.join(named)}" + (f" and {more} more" if more else "")
+    axes = " ".join(name + card.place[name] for name in table()["axes"] if name in card.place)
     node = card.place.get("node", "")
     return ", ".join(filter(None, (f"on {node}" if node else "", card.place.get("gpu_uuid", ""), axes)))
 

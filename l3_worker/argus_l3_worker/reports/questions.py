@@ -58,6 +58,11 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
+def beginning(words: str) -> str:
+    """Of what a row of the table of causes says, up to the first sign."""
+    return re.split("[;,:] ", words)[0]
+
+
 def page_of(cause: str, level: str) -> str:
     """Name of the runbook of what rules find."""
     of_jobs, of_others = table()["runbooks_of_jobs"], table()["runbooks"]
