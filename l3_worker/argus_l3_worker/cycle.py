@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -22,7 +23,7 @@ from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import Verdict
 from argus_l3_worker.read.assemble import NotJudged, roles_of
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
-from argus_l3_worker.roles import Abstention
+from argus_l3_worker.roles import Abstention, stage_of
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.traces.requests import TraceRequests
 from argus_l3_worker.write import results
@@ -109,7 +110,8 @@ class Worker:
         await self._ask_for_traces(report, info, at)
         delivered, problem = None, ""
         if self._delivery is not None:
-            delivered = await self._delivery.send(*self._encode(report, stamp))
+            encoded = await asyncio.to_thread(self._encode, report, stamp)
+            delivered = await self._delivery.send(*encoded)
             problem = self._delivery.problem
         self._telemetry.cycles.labels("success" if delivered is not False else "failure").inc()
         self._telemetry.cycle_seconds.set(self._monotonic() - begun)
@@ -213,11 +215,11 @@ class Worker:
         """(all else that was found, what rules read)."""
         replica, stamp_ms = self._config.replica, round(stamp * 1000)
         series: dict[Labels, float] = {}
-        verdicts_of, shifts_of = _by_job(report.verdicts), _by_job(report.group_shifts)
+        verdicts_of, shifts_of = _by_role(report.verdicts), _by_role(report.group_shifts)
         for judgement in report.judgements:
-            name = judgement.training_job
-            found = verdicts_of.get(name, []), shifts_of.get(name, [])
-            series.update(results.of_judgement(judgement, *found, replica))
+            job, role = judgement.training_job, judgement.role
+            shifts = [one for scope in {role, stage_of(role)} for one in shifts_of[job, scope]]
+            series.update(results.of_judgement(judgement, verdicts_of[job, role], shifts, replica))
         series.update(results.of_verdicts(report.verdicts, replica))
         series.update(results.of_group_shifts(report.group_shifts, replica))
         for of_job in report.cross_checks:
@@ -246,11 +248,12 @@ class Worker:
         return labels if others or not cluster else tuple(sorted((*labels, ("cluster", cluster))))
 
 
-def _by_job(found: Iterable[_Told]) -> dict[str, list[_Told]]:
-    by_job: dict[str, list[_Told]] = {}
+def _by_role(found: Iterable[_Told]) -> dict[tuple[str, str], list[_Told]]:
+    """By job, and by role or stage."""
+    by_role: dict[tuple[str, str], list[_Told]] = defaultdict(list)
     for one in found:
-        by_job.setdefault(one.training_job, []).append(one)
-    return by_job
+        by_role[one.training_job, one.role].append(one)
+    return by_role
 
 
 def _accused_by_rules(matchers: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from argus_core.remote_write import Labels, labels_of
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.role_judgement import PairJudgement, RoleJudgement
 from argus_l3_worker.judge.verdicts import ALL_KERNELS, Verdict
-from argus_l3_worker.roles import Abstention, stage_of
+from argus_l3_worker.roles import Abstention
 
 ENDED_BY_ANY_WORKER = (
     catalogue.L3_ANOMALY.name,
@@ -42,7 +42,7 @@ def of_judgement(
     """Of every rank what its GPU is compared with later on; of kernels that deviate what shows by how much.
 
     Args:
-        verdicts, shifts: of the job; those of other roles are left out.
+        verdicts, shifts: of the role; shifts of its stage, too.
     """
     job, role = judgement.training_job, judgement.role
     for rank, gpu, shift in zip(judgement.ranks, judgement.gpus, judgement.rank_shift, strict=True):
@@ -51,11 +51,10 @@ def of_judgement(
             yield labels_of(catalogue.L3_RANK_SHIFT.name, **where), float(np.expm1(shift))
     accused: dict[tuple[str, str], set[str]] = {}
     for verdict in verdicts:
-        if verdict.role == role and verdict.rank:
+        if verdict.rank:
             accused.setdefault((verdict.kernel, verdict.stream), set()).add(verdict.rank)
     for group in shifts:
-        if group.role in (role, stage_of(role)):
-            accused.setdefault((group.kernel, group.stream), set())
+        accused.setdefault((group.kernel, group.stream), set())
     whole = accused.pop((ALL_KERNELS, ALL_KERNELS), None)
     compute = [pair for pair in judgement.pairs if pair.kind == "compute"]
     if whole is not None and compute:
