@@ -42,7 +42,7 @@ class Debian11:
             if shutil.which(emulator) is None:
                 raise Unavailable(f"this is {platform.machine()}, not {machine}, and there is no {emulator}")
             self._emulator = (emulator,)
-        fetch = [_FETCH, "--architecture", architecture, "bullseye", root, *_PACKAGES]
+        fetch: Sequence[str | Path] = (_FETCH, "--architecture", architecture, "bullseye", root, *_PACKAGES)
         fetched = subprocess.run(fetch, capture_output=True, text=True)
         if fetched.returncode:
             raise Unavailable(fetched.stderr.strip().splitlines()[-1])
@@ -54,7 +54,8 @@ class Debian11:
         """Run its Python by its own dynamic loader and libraries, with these variables beside PATH."""
         libraries = [self._root / folder / self._folder for folder in ("lib", "usr/lib")]
         loader: Sequence[str | Path] = (
-            *(*self._emulator, libraries[0] / self._loader, "--library-path", ":".join(map(str, libraries))),
+            *self._emulator,
+            *(libraries[0] / self._loader, "--library-path", ":".join(map(str, libraries))),
             self._root / "usr" / "bin" / "python3.9",
         )
         variables = {
