@@ -87,7 +87,7 @@ def scenario(size: Size, topology: Topology) -> tuple[str, ...]:
     """
     last = topology.ranks - 1
     faults = (
-        (SLOW_RANK % topology.ranks, _SLOW_GPU_SINCE, "kernels,phases=*-backward,factor=1.5"),
+        (SLOW_RANK % topology.ranks, _SLOW_GPU_SINCE, "kernels,factor=1.5"),
         ("ep1", 0.25, f"kernels,kernels={EXPERTS.partition('<')[0]}*,factor=1.15"),
         (f"dp{topology.dp - 2}", 0.8, "link,dimension=tp,factor=4"),
         (f"0-{last}", 0.0, "pause,kind=compile,seconds=0.5,period_steps=100"),
@@ -107,7 +107,7 @@ class Stage:
         self.server, self.size = server, size
         self.end = float(int(time.time())) if end is None else end
         self._times = history(self.end, size.seconds, size.every)
-        experts = min(4, max(1, size.ranks // 16))  # replicas that share experts are played together
+        experts = min(2, max(1, size.ranks // 16))  # replicas that share experts are played together
         self.topology = layout(size.ranks, tp=4, pp=4, ep=experts, ranks_per_host=8)
         small = Topology(dp=16, tp=2)
         self._fleets = [
