@@ -101,7 +101,7 @@ class Fleet:
             plan.seed,
             step_seconds=plan.step_seconds,
             topology=TopologySettings(small.dp, small.tp, small.pp, small.ep, small.ranks_per_host),
-            model=ModelSettings(layers=1, signals="kernels" if "kernels" in plan.channels else "hooks"),
+            model=ModelSettings(signals="kernels" if "kernels" in plan.channels else "hooks"),
             host=HostSettings() if "stacks" in plan.channels else HostSettings(stack_hertz=0.0),
             faults=cell.faults,
         )

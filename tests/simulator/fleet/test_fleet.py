@@ -7,7 +7,6 @@ import pytest
 
 from argus_core import catalogue
 from argus_exporter.place.topology import Identity, default_role, group_along
-from argus_simulator.engine.settings import ModelSettings
 from argus_simulator.fast_play.history import record
 from argus_simulator.fast_play.storage import STALE
 from argus_simulator.fleet.play import Fleet, FleetPlan, history, layout
@@ -56,8 +55,7 @@ def test_a_job_that_is_played_whole_is_what_its_exporters_said() -> None:
     fleet = Fleet(plan, TIMES[:4])
     begin_s = BEGAN - 180
     every = {f"j-host-{host}:9877": round(BEGAN * 1000) for host in range(2)}
-    model = ModelSettings(layers=1)
-    scenario = Scenario("j", 3, step_seconds=4.0, topology=TopologySettings(2, 2, 2, 2), model=model)
+    scenario = Scenario("j", 3, step_seconds=4.0, topology=TopologySettings(2, 2, 2, 2))
     played = record(
         scenario, "j", round(begin_s * 1e9), 300.0, scrape_ms=30_000, scrape_offsets_ms=every, top_pairs=20
     )
