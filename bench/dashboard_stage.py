@@ -107,7 +107,7 @@ class Stage:
         self.server, self.size = server, size
         self.end = float(int(time.time())) if end is None else end
         self._times = history(self.end, size.seconds, size.every)
-        experts = min(2, max(1, size.ranks // 16))  # replicas that share experts are played together
+        experts = min(4, max(1, size.ranks // 16))  # replicas that share experts are played together
         self.topology = layout(size.ranks, tp=4, pp=4, ep=experts, ranks_per_host=8)
         small = Topology(dp=16, tp=2)
         self._fleets = [
