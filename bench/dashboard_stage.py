@@ -87,7 +87,7 @@ def scenario(size: Size, topology: Topology) -> tuple[str, ...]:
     """
     last = topology.ranks - 1
     faults = (
-        (SLOW_RANK % topology.ranks, _SLOW_GPU_SINCE, "kernels,phases=*-backward,factor=1.5"),
+        (SLOW_RANK % topology.ranks, _SLOW_GPU_SINCE, "kernels,factor=1.5"),
         ("ep1", 0.25, f"kernels,kernels={EXPERTS.partition('<')[0]}*,factor=1.15"),
         (f"dp{topology.dp - 2}", 0.8, "link,dimension=tp,factor=4"),
         (f"0-{last}", 0.0, "pause,kind=compile,seconds=0.5,period_steps=100"),

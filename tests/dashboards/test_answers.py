@@ -21,8 +21,10 @@ NEEDS_MORE = {
     ("argus-rank", "annotation Slowdowns"),
     ("argus-kernel", "annotation Slowdowns"),
     ("argus-kernel", "Groups that L3 tells apart"),
+    *((board, "annotation Alerts") for board in ("argus-job", "argus-jobs", "argus-rank", "argus-kernel")),
 }
-"""A slowdown and a slow link need more than eleven minutes, two clusters more than four ranks of a role."""
+"""An alert of a rank needs more than four minutes of evaluations that are a minute apart. A slowdown and a
+slow link need more than eleven minutes, two clusters more than four ranks of a role."""
 
 
 @pytest.mark.e2e

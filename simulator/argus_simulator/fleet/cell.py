@@ -20,7 +20,7 @@ from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.lab.scenario import RANKS_LIMIT
 from argus_simulator.topology import Topology
 
-_RANKS: Final = 32
+_RANKS: Final = 16
 """So many of a kind are played, in whole replicas and two at least, where there are as many: peers differ."""
 
 

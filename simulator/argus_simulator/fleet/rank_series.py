@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ class RankSeries:
     ) -> None:  # fmt: skip
         self._cell, self._topology, self._base = cell, topology, base
         self._prefix, self._sampled = host_prefix, sampled
+        self._places = [topology.coordinates(rank) for rank in range(topology.ranks)]
         self._played: dict[_Kind, dict[int, _Played]] = {}
         for labels, (times, values) in series.items():
             own = dict(labels)
@@ -123,11 +125,11 @@ class RankSeries:
         found: dict[str, Sequence[str]] = {}
         if not (kind.group or kind.tells_place):
             return found
-        at = [self._topology.coordinates(rank) for rank in ranks.tolist()]
+        at = [self._places[rank] for rank in ranks.tolist()]
         if kind.group:
             played, names = self._played[kind], self._cell.played_as[ranks].tolist()
             found["group"] = [
-                self._renamed(played[rank].group, place) for rank, place in zip(names, at, strict=True)
+                self._renamed(played[rank].group, place["dp"]) for rank, place in zip(names, at, strict=True)
             ]
         if kind.tells_place:
             found |= {name: [str(one[name]) for one in at] for name in at[0]}
@@ -135,6 +137,7 @@ class RankSeries:
             found["gpu_uuid"] = [gpu_uuid(rank) for rank in ranks.tolist()]
         return found
 
-    def _renamed(self, group: str, place: dict[str, int]) -> str:
-        own = {"dp": f"dp{place['dp']}", "block": f"block{place['dp'] // self._topology.ep}"}
+    @functools.cache  # noqa: B019 (as long as the fleet)
+    def _renamed(self, group: str, dp: int) -> str:
+        own = {"dp": f"dp{dp}", "block": f"block{dp // self._topology.ep}"}
         return _REPLICA.sub(lambda match: own[match[1]], group)
