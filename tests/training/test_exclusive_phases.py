@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -21,11 +22,11 @@ import gc, json, time, torch
 import argus_training
 gc.disable()
 clock = time.perf_counter
-own = {{"forward": 0.0, "backward": 0.0, "optimizer": 0.0, "train_step": 0.0, "gc": 0.0}}
+own = {{"forward": [], "backward": [], "optimizer": [], "train_step": [], "gc": []}}
 def timed(phase, work, *args):
     begin = clock()
     result = work(*args)
-    own[phase] += clock() - begin
+    own[phase].append(clock() - begin)
     return result
 class Model(torch.nn.Linear):
     def forward(self, x):
@@ -45,7 +46,7 @@ def closure():
     timed("backward", loss.backward)
     return loss
 optimizer.step(closure)  # the model is found in it
-own = dict.fromkeys(own, 0.0)
+own = {{phase: [] for phase in own}}
 for _ in range({STEPS}):
     with argus_training.span("train_step"):
         timed("train_step", time.sleep, 0.01)
@@ -66,13 +67,14 @@ def test_a_closure_makes_no_phase_count_twice(tmp_path: Path) -> None:
         said = reader.ranks[0]
         until(lambda: said.exit_status is not None, "BYE")
     own = json.loads(result.stdout)
-    found = {phase: sum(said.seconds(phase)[-STEPS:]) for phase in own}
+    found = {phase: said.seconds(phase)[-STEPS:] for phase in own}
     for phase in ("forward", "optimizer", "train_step"):
-        assert found[phase] == pytest.approx(own[phase], rel=0.03, abs=0.001 * STEPS), phase
-    assert found["gc"] <= own["gc"]
+        # Medians: of a few steps others have the processor where no timer is.
+        assert median(found[phase]) == pytest.approx(median(own[phase]), rel=0.03, abs=0.001), phase
+    assert sum(found["gc"]) <= sum(own["gc"])
     whole = [span for phase, _, span in said.spans if phase == "train_step"]
     inclusive = sum(span.duration_ns for span in whole) / 1e9
-    assert sum(found.values()) == pytest.approx(inclusive, rel=1e-3), "nothing twice, nothing lost"
+    assert sum(map(sum, found.values())) == pytest.approx(inclusive, rel=1e-3), "nothing twice, nothing lost"
 
 
 def test_phases_of_a_compiled_model_do_not_count_its_compilation(tmp_path: Path) -> None:
