@@ -125,7 +125,7 @@ function(c, l)
             count by (%(group)s) (%(entered)s == 0 and on (%(rank)s) (max by (%(rank)s) (%(entered)s) > 0)) == on (%(group)s) (count by (%(group)s) (%(entered)s) > 1)
           )
           and on (%(group)s) (
-            count by (%(group)s) (%(entered)s and on (%(rank)s) %(open)s{kind="comm"})
+            count by (%(group)s) (max by (%(rankGroup)s) (%(entered)s and on (%(rank)s) %(open)s{kind="comm"} unless on (%(rankGroup)s) %(ended)s == 0 or %(ended)s > 0))
             > on (%(group)s) 0.5 * count by (%(group)s) (%(entered)s)
           )
         ) ^ 0

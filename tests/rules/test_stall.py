@@ -334,6 +334,44 @@ def test_a_group_that_waits_for_one_of_its_own_is_not_broken() -> None:
     job.run()
 
 
+def test_hosts_that_have_queued_past_a_broken_collective_are_behind_nobody() -> None:
+    """On a GPU nobody's host waits in it: it goes on until the queue of launches is full.
+
+    Shard 0's is full first, as its GPUs stand in the all-reduce of dp:0: it has called less in tp.
+    """
+    job = stalled(8)
+    for rank in range(8):
+        replica, shard = divmod(rank, 2)
+        is_in(job, rank, "forward", "compute")
+        for group, called_, ended in (
+            (f"tp:{replica}", 41 if shard == 0 else 44, 40),
+            (f"dp:{shard}", 8, 7 if shard == 0 else 8),
+        ):
+            entered(job, rank, called_, group)
+            job.add("argus_collective_completed_sequence", f"_x6 {ended}x{SAMPLES}", rank=rank, group=group)
+    found = '{verdict="culprit", cause="hang-comm", group="dp:0"}'
+    job.expect(f"max by (verdict, cause, group, rank) ({CULPRITS})", AT, {found: 1})
+    job.run()
+
+
+def test_a_group_whose_members_wait_for_another_stage_is_not_broken() -> None:
+    """Behind the other replica, as those are for whom they wait; in communication, but of another group."""
+    job = stalled(8)
+    for rank in range(8):
+        replica, stage, shard = rank // 4, rank // 2 % 2, rank % 2
+        hangs = (replica, stage) == (1, 1)
+        for group, called_, ended in (
+            (f"tp:{replica}.{stage}", 41, 40 if hangs else 41),
+            (f"dp:{stage}.{shard}", 8 - replica, 7),
+        ):
+            entered(job, rank, called_, group)
+            job.add("argus_collective_completed_sequence", f"_x6 {ended}x{SAMPLES}", rank=rank, group=group)
+        is_in(job, rank, "all-reduce" if hangs else "pp-recv" if replica else "dp-all-reduce", "comm")
+    found = '{verdict="culprit", cause="hang-comm", phase="all-reduce", group="tp:1.1"}'
+    job.expect(f"max by (verdict, cause, phase, group, rank) ({CULPRITS})", AT, {found: 1})
+    job.run()
+
+
 def test_all_in_backward_accuses_nobody() -> None:
     """Whether they wait in it or one of them hangs in it cannot be told: the page names no rank."""
     job = stalled(4)
