@@ -110,24 +110,16 @@ function(c, l)
       }),
     },
     {
-      about:: 'Groups of whom something is lost between two members; else those that have all entered one collective, and of which all are in it and in no other, or behind in some other group.',
+      about:: 'Groups of whom something is lost between two members; else those that have all entered one collective, and of which all are in it, and in no other or behind in some other group.',
       record: broken,
       expr: text.fill(|||
         max by (%(group)s) (%(link)s and on (%(job)s) %(stalled)s)
         or on (%(job)s) (
           count by (%(group)s) (
             %(entered)s == 0
-            and on (%(rankGroup)s) %(ended)s > 0
-            and on (%(rank)s) count by (%(rank)s) (%(ended)s > 0) == 1
+            and on (%(rank)s) (max by (%(rank)s) (%(entered)s) > 0 or count by (%(rank)s) (%(ended)s > 0) == 1)
+            and on (%(rankGroup)s) (%(ended)s > 0 or %(entered)s and on (%(rank)s) %(open)s{kind="comm"} unless on (%(rankGroup)s) %(ended)s)
           ) == on (%(group)s) (count by (%(group)s) (%(entered)s) > 1)
-          or
-          (
-            count by (%(group)s) (%(entered)s == 0 and on (%(rank)s) (max by (%(rank)s) (%(entered)s) > 0)) == on (%(group)s) (count by (%(group)s) (%(entered)s) > 1)
-          )
-          and on (%(group)s) (
-            count by (%(group)s) (max by (%(rankGroup)s) (%(entered)s and on (%(rank)s) %(open)s{kind="comm"} unless on (%(rankGroup)s) %(ended)s == 0 or %(ended)s > 0))
-            > on (%(group)s) 0.5 * count by (%(group)s) (%(entered)s)
-          )
         ) ^ 0
         unless %(unheard)s
       |||, at),
