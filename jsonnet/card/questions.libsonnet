@@ -69,7 +69,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
 
   cost: [lost('L2', 'clamp_max(sum(max by (cause) (rank:argus_finding:lost_ratio{<job>,<who>})), 1)')] + gpus('L2') + [
     ['cost.step_s', 's', 'L2', 'an iteration', '<job.iteration_s> and <cost.lost_ratio>', { '34': '; step #' }],
-    ['cost.step_without_s', 's', 'L2', 'an iteration without it', '<job.iteration_s> * (1 - <cost.lost_ratio>)', { '35': ', without it #' }],
+    ['cost.step_without_s', 's', 'L2', 'an iteration without the fault', '<job.iteration_s> * (1 - <cost.lost_ratio>)', { '35': ', healthy #' }],
   ],
   cost_of_hang: [lost('L1', 'max(job:argus_stalled:seconds{<job>}) ^ 0')] + gpus('L1'),
   so_far: [
