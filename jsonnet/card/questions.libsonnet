@@ -98,7 +98,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
   // The newest trace of the rank; of others that of a suspect, and where there is none that of any rank of the job.
   trace: {
     rank: 'topk(1, argus_l3_trace_info{<job>,rank=<rank>})',
-    other: 'topk(1, argus_l3_trace_info{<job>,suspect="true"} + 1 or argus_l3_trace_info{<job>})',
+    other: 'topk(1, argus_l3_trace_info{<job>,suspect="true"}) or on () topk(1, argus_l3_trace_info{<job>})',
   },
 
   // What is told as an alert, with the label severity.

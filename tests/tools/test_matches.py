@@ -56,4 +56,5 @@ def test_no_panel_is_empty_on_a_store_that_types_its_series() -> None:
 
 def _plain(query: str) -> str:
     """With a duration or a recorded series where Grafana fills one in."""
-    return re.sub(r"\$\w+", "rank:argus_a:b", re.sub(r"(\[|:|offset )\$\w+", r"\g<1>5m", query))
+    seconds = re.sub(r"\$\{\w+\}s", "15s", query)
+    return re.sub(r"\$\w+", "rank:argus_a:b", re.sub(r"(\[|:|offset )\$\w+", r"\g<1>5m", seconds))
