@@ -31,6 +31,21 @@ function(c, l) {
     expr: expr,
   },
 
+  // Seconds of kernels by rank and phase, as a group of which most have them is compared.
+  local ofKernels(seconds, matcher) = text.fill(|||
+    label_replace(
+      %(seconds)s * on (%(rank)s, phase) group_right ()
+      max by (%(rank)s, phase, kind, group) (%(computing)s and on (%(group)s) %(covered)s) ^ 0,
+      "source", "gpu", "", ""
+    )
+  |||, {
+    seconds: '(' + seconds + ')',
+    rank: l.rank,
+    group: l.group,
+    computing: l.raw('argus_phase_duration_seconds_count', [matcher, 'kind="compute"']),
+    covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
+  }),
+
   // One phase, or all others: they run side by side.
   statistics(matcher): [
     {
@@ -51,11 +66,7 @@ function(c, l) {
       about:: "Mean of a phase's own time: its kernels' where most of the group have them, else the span's without what lies in other spans.",
       record: mean,
       expr: text.fill(|||
-        label_replace(
-          max by (%(rank)s, phase) (%(short)s unless on (%(rank)s) %(seldom)s or %(long)s) * on (%(rank)s, phase) group_right ()
-          max by (%(rank)s, phase, kind, group) (%(computing)s and on (%(group)s) %(covered)s) ^ 0,
-          "source", "gpu", "", ""
-        )
+        %(kernels)s
         or
         max by (%(who)s) (
           rate(%(sum)s[%(window)s]) / (rate(%(count)s[%(window)s]) >= %(least)s)
@@ -64,14 +75,18 @@ function(c, l) {
         unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
       |||, {
         seldom: seldom,
-        short: l.selector(compute, [matcher, 'over=""']),
-        long: l.selector(compute, [matcher, 'over!=""']),
+        kernels: ofKernels('max by (%s, phase) (%s unless on (%s) %s or %s)' % [
+          l.rank,
+          l.selector(compute, [matcher, 'over=""']),
+          l.rank,
+          seldom,
+          l.selector(compute, [matcher, 'over!=""']),
+        ], matcher),
         rank: l.rank,
         group: l.group,
         who: l.phaseRank,
         sum: l.raw('argus_phase_duration_seconds_sum', [matcher]),
         count: l.raw('argus_phase_duration_seconds_count', [matcher]),
-        computing: l.raw('argus_phase_duration_seconds_count', [matcher, 'kind="compute"']),
         window: window,
         least: often,
         covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
@@ -101,22 +116,32 @@ function(c, l) {
   fast(matcher):
     // Two samples, whenever a target is scraped: a second less, and one target in fifteen never has two; a second more, and one
     // has three, so that a single pause is in two evaluations in a row.
-    local lately(metric) = 'rate(%s[%s])' % [l.raw(metric, [matcher, 'kind!="comm"']), duration.of(2 * c.scrapeInterval)];
+    local lately(metric, those=['kind!="comm"']) = 'rate(%s[%s])' % [l.raw(metric, [matcher] + those), duration.of(2 * c.scrapeInterval)];
+    // A scrape that comes 2 % late holds as many.
+    local least = 0.98 * c.minSpans / c.scrapeInterval;
     [
       {
         about:: "Ratio of the last scrape interval's mean to the median, where it is far above it.",
         record: fast,
         expr: text.fill(|||
           max by (%(who)s) (
-            %(seconds)s / (%(spans)s >= %(least)s)
+            (%(seconds)s / (%(spans)s >= %(least)s) or %(computing)s)
             / %(toGroup)s (%(median)s > 0) >= %(ratio)s
           )
         |||, {
           who: l.phaseRank,
           seconds: lately('argus_phase_duration_seconds_sum'),
           spans: lately('argus_phase_duration_seconds_count'),
-          // A scrape that comes 2 % late holds as many.
-          least: 0.98 * c.minSpans / c.scrapeInterval,
+          computing: ofKernels(
+            'max by (%(rank)s, phase) (%(seconds)s) / (max by (%(rank)s, phase) (%(spans)s) >= %(least)s)' % {
+              rank: l.rank,
+              seconds: lately('argus_phase_gpu_seconds_total', ['part="compute"']),
+              spans: lately('argus_phase_gpu_spans_total', []),
+              least: least,
+            },
+            matcher
+          ),
+          least: least,
           toGroup: toGroup,
           median: l.selector(median, [matcher]),
           ratio: c.fastSome,
