@@ -133,12 +133,12 @@ function(c, l) {
           seconds: lately('argus_phase_duration_seconds_sum'),
           spans: lately('argus_phase_duration_seconds_count'),
           computing: ofKernels(
-            'max by (%(rank)s, phase) (%(seconds)s) / (max by (%(rank)s, phase) (%(spans)s) >= %(least)s)' % {
+            text.fill('max by (%(rank)s, phase) (%(seconds)s) / (max by (%(rank)s, phase) (%(spans)s) >= %(least)s)', {
               rank: l.rank,
               seconds: lately('argus_phase_gpu_seconds_total', ['part="compute"']),
               spans: lately('argus_phase_gpu_spans_total', []),
               least: least,
-            },
+            }),
             matcher
           ),
           least: least,
