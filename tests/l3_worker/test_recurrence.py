@@ -57,7 +57,7 @@ def test_a_few_visits_are_chance_where_others_are_visited_too() -> None:
     assert found(3, 1, 1, 1, 1, 1) == frozenset()
 
 
-@pytest.mark.parametrize("ranks", [16, 64, 256, 1024])
+@pytest.mark.parametrize("ranks", [16, 64, 256, pytest.param(1024, marks=pytest.mark.slow)])
 def test_a_healthy_fleet_is_accused_at_most_once_a_week(ranks: int) -> None:
     """Six days of looks at occurrences that come by chance alone, one for each rate."""
     rates = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
