@@ -3,50 +3,21 @@
 from __future__ import annotations
 
 from rules.scenario import STORIES, Scenario
+from rules.stalled_jobs import (
+    AT,
+    CULPRITS,
+    FIRING,
+    SAMPLES,
+    SOON,
+    all_in_one_collective,
+    culprit,
+    entered,
+    is_in,
+    page,
+    stalled,
+)
 
 pytestmark = STORIES
-
-SAMPLES = 20
-AT = "4m"
-"""The last iteration ended at 1m; five usual durations of 4 s are less than the least, a minute."""
-CULPRITS = 'rank:argus_verdict:active{verdict="culprit"}'
-
-
-def stalled(ranks: int) -> Scenario:
-    """A job of `ranks` whose iterations end at 1m."""
-    job = Scenario(("job", "evidence", "decision"))
-    job.ranks(range(ranks), SAMPLES)
-    job.add("argus_iteration_duration_seconds_count", f"0+4x4 16x{SAMPLES - 5}", rank=0)
-    job.add("argus_iteration_duration_seconds_sum", f"0+16x4 64x{SAMPLES - 5}", rank=0)
-    job.add("argus_iteration_duration_seconds_squared_total", f"0+64x4 256x{SAMPLES - 5}", rank=0)
-    job.add("argus_iteration_last_timestamp_seconds", f"0+15x4 60x{SAMPLES - 5}", rank=0)
-    return job
-
-
-def is_in(job: Scenario, rank: int, phase: str, kind: str, since: int = 62) -> None:
-    """From the stall on, the rank has this span open; before it, there is none at a scrape."""
-    job.add("argus_phase_open_timestamp_seconds", f"_x5 {since}x{SAMPLES}", rank=rank, phase=phase, kind=kind)
-
-
-def entered(job: Scenario, rank: int, collectives: int, group: str = "dp") -> None:
-    job.add("argus_collective_sequence", f"{collectives}x{SAMPLES}", rank=rank, group=group)
-
-
-def culprit(rank: int, phase: str, cause: str = "hang-host", team: str = "operations") -> str:
-    return (
-        'rank:argus_verdict:active{training_job="a", verdict="culprit", level="L1", '
-        f'rank="{rank}", phase="{phase}", cause="{cause}", team="{team}"}}'
-    )
-
-
-def page(labels: str, team: str = "operations", severity: str = "page") -> str:
-    return (
-        f'ALERTS{{alertname="ArgusTrainingStalled", alertstate="firing", severity="{severity}", level="L1", '
-        f'training_job="a", team="{team}"{labels}}}'
-    )
-
-
-FIRING = 'ALERTS{alertstate="firing"}'
 
 
 def test_whoever_is_elsewhere_while_the_others_wait_is_named() -> None:
@@ -166,15 +137,6 @@ def test_where_ranks_are_not_heard_nobody_is_named() -> None:
     job.run()
 
 
-def all_in_one_collective(ranks: int) -> Scenario:
-    """All have called it, so what the hooks see accuses nobody."""
-    job = stalled(ranks)
-    for rank in range(ranks):
-        entered(job, rank, 31)
-        is_in(job, rank, "grad_sync", "comm")
-    return job
-
-
 def test_a_rank_that_is_lost_to_nccl_is_named() -> None:
     """Its exporter still has its connection: the process is stopped, and RAS hears nothing of it."""
     job = all_in_one_collective(4)
@@ -189,10 +151,6 @@ def test_a_rank_that_has_launched_less_is_named_where_all_have_called() -> None:
     job.add("argus_nccl_ras_rank_lacking_launches", f"_x8 1x{SAMPLES}", rank=1, function="AllReduce")
     job.expect(CULPRITS, AT, {culprit(1, "grad_sync"): 1})
     job.run()
-
-
-SOON = "2m30s"
-"""A minute and a half after the last iteration."""
 
 
 def test_a_stopped_process_pages_at_once() -> None:
@@ -213,10 +171,10 @@ def test_what_nothing_proves_is_an_info_until_three_minutes_have_passed() -> Non
     job.run()
 
 
-def recorded(job: Scenario, rank: int, started: int | None, completed: int) -> None:
+def recorded(job: Scenario, rank: int, started: int | None, completed: int, group: str = "dp") -> None:
     if started is not None:
-        job.add("argus_collective_started_sequence", f"_x6 {started}x{SAMPLES}", rank=rank, group="dp")
-    job.add("argus_collective_completed_sequence", f"_x6 {completed}x{SAMPLES}", rank=rank, group="dp")
+        job.add("argus_collective_started_sequence", f"_x6 {started}x{SAMPLES}", rank=rank, group=group)
+    job.add("argus_collective_completed_sequence", f"_x6 {completed}x{SAMPLES}", rank=rank, group=group)
 
 
 def test_the_gpu_that_has_not_started_what_others_have_is_named() -> None:
@@ -334,6 +292,11 @@ def test_a_group_that_waits_for_one_of_its_own_is_not_broken() -> None:
     job.run()
 
 
+def entered_and_ended(job: Scenario, rank: int, group: str, collectives: int, ended: int) -> None:
+    entered(job, rank, collectives, group)
+    recorded(job, rank, None, ended, group)
+
+
 def test_hosts_that_have_queued_past_a_broken_collective_are_behind_nobody() -> None:
     """On a GPU nobody's host waits in it: it goes on until the queue of launches is full.
 
@@ -343,12 +306,8 @@ def test_hosts_that_have_queued_past_a_broken_collective_are_behind_nobody() -> 
     for rank in range(8):
         replica, shard = divmod(rank, 2)
         is_in(job, rank, "forward", "compute")
-        for group, called_, ended in (
-            (f"tp:{replica}", 41 if shard == 0 else 44, 40),
-            (f"dp:{shard}", 8, 7 if shard == 0 else 8),
-        ):
-            entered(job, rank, called_, group)
-            job.add("argus_collective_completed_sequence", f"_x6 {ended}x{SAMPLES}", rank=rank, group=group)
+        entered_and_ended(job, rank, f"tp:{replica}", 41 if shard == 0 else 44, 40)
+        entered_and_ended(job, rank, f"dp:{shard}", 8, 7 if shard == 0 else 8)
     found = '{verdict="culprit", cause="hang-comm", group="dp:0"}'
     job.expect(f"max by (verdict, cause, group, rank) ({CULPRITS})", AT, {found: 1})
     job.run()
@@ -360,12 +319,8 @@ def test_a_group_whose_members_wait_for_another_stage_is_not_broken() -> None:
     for rank in range(8):
         replica, stage, shard = rank // 4, rank // 2 % 2, rank % 2
         hangs = (replica, stage) == (1, 1)
-        for group, called_, ended in (
-            (f"tp:{replica}.{stage}", 41, 40 if hangs else 41),
-            (f"dp:{stage}.{shard}", 8 - replica, 7),
-        ):
-            entered(job, rank, called_, group)
-            job.add("argus_collective_completed_sequence", f"_x6 {ended}x{SAMPLES}", rank=rank, group=group)
+        entered_and_ended(job, rank, f"tp:{replica}.{stage}", 41, 40 if hangs else 41)
+        entered_and_ended(job, rank, f"dp:{stage}.{shard}", 8 - replica, 7)
         is_in(job, rank, "all-reduce" if hangs else "pp-recv" if replica else "dp-all-reduce", "comm")
     found = '{verdict="culprit", cause="hang-comm", phase="all-reduce", group="tp:1.1"}'
     job.expect(f"max by (verdict, cause, phase, group, rank) ({CULPRITS})", AT, {found: 1})
@@ -403,133 +358,4 @@ def test_a_job_that_runs_has_no_stall_verdict() -> None:
         is_in(job, rank, "data" if rank == 1 else "grad_sync", "host" if rank == 1 else "comm")
     job.expect("rank:argus_verdict:active", AT, {})
     job.expect(FIRING, AT, {})
-    job.run()
-
-
-def over_network(*hosts: int) -> Scenario:
-    """All have called one collective of dp; `hosts`: that of each rank."""
-    job = all_in_one_collective(len(hosts))
-    for rank, host in enumerate(hosts):
-        job.add("argus_rank_info", f"1x{SAMPLES}", rank=rank, node=f"host-{host}")
-    return job
-
-
-def oldest(
-    job: Scenario, rank: int, wait: str, peer: int, operation: str = "AllReduce", since: int = 62
-) -> None:
-    """Since a second of the story: by NCCL's plugin, at scrapes from 1m30s on."""
-    job.add(
-        "argus_nccl_network_oldest_timestamp_seconds",
-        f"_x6 {since}x{SAMPLES}",
-        rank=rank,
-        member=rank,
-        group="dp",
-        communicator="0xab",
-        operation=operation,
-        peer=peer,
-        wait=wait,
-    )
-
-
-def ring_of_three_and(job: Scenario, standing: int) -> None:
-    """Four members: the one before it finds no room, the others get nothing, and it takes nothing."""
-    for rank in range(4):
-        before, after = (rank - 1) % 4, (rank + 1) % 4
-        oldest(job, rank, "receive_own_gpu" if rank == standing else "receive_peer", before)
-        oldest(job, rank, "send_peer" if after == standing else "send_own_gpu", after)
-
-
-def test_the_gpu_that_takes_nothing_of_what_has_arrived_is_named() -> None:
-    """All have called; three of four hosts wait for a peer. It is proof, so it pages at once."""
-    job = over_network(0, 1, 2, 3)
-    ring_of_three_and(job, standing=2)
-    job.expect(CULPRITS, AT, {culprit(2, "grad_sync"): 1})
-    job.expect("count(ALERTS{severity='page'})", SOON, {"{}": 1})
-    job.run()
-
-
-def test_of_a_host_with_several_ranks_none_is_named() -> None:
-    """Which of them takes nothing cannot be told: what is between them goes over NVLink."""
-    job = over_network(0, 0, 1, 1)
-    oldest(job, 0, "receive_peer", 3)
-    oldest(job, 1, "send_peer", 2)
-    oldest(job, 2, "receive_own_gpu", 1)
-    oldest(job, 3, "send_own_gpu", 0)
-    job.expect(f"max by (cause, rank) ({CULPRITS})", AT, {'{cause="hang-comm"}': 1})
-    job.expect("count by (node) (rank:argus_stall_suspect:bool{stage='still'})", AT, {'{node="host-1"}': 2})
-    job.expect("count(ALERTS{severity='page'})", SOON, {"{}": 1})
-    job.run()
-
-
-def test_a_send_that_waits_for_its_own_gpu_alone_proves_nothing() -> None:
-    """Its data would come over NVLink from the rank beside it, which gets none."""
-    job = over_network(0, 0, 1, 1)
-    for entry, leaving in ((0, 1), (2, 3)):
-        oldest(job, entry, "receive_peer", (leaving + 2) % 4)
-        oldest(job, leaving, "send_own_gpu", (leaving + 1) % 4)
-    job.expect('rank:argus_stall_suspect:bool{stage=~"still|link"}', AT, {})
-    job.expect(f"max by (cause, rank) ({CULPRITS})", AT, {'{cause="hang-comm"}': 1})
-    job.run()
-
-
-def test_a_send_to_one_peer_has_its_data_itself() -> None:
-    """A stage of a pipeline: its own GPU does not fill what the next one waits for."""
-    job = over_network(0, 1, 2, 3)
-    oldest(job, 1, "send_own_gpu", 2, "Send")
-    for rank in (0, 2, 3):
-        oldest(job, rank, "receive_peer", (rank - 1) % 4, "Recv")
-    job.expect(CULPRITS, AT, {culprit(1, "grad_sync"): 1})
-    job.run()
-
-
-def link(rank: int, to: int, lacks: str, hosts: tuple[int, int]) -> str:
-    return (
-        'rank:argus_stall_suspect:bool{training_job="a", stage="link", communicator="0xab", group="dp", '
-        f'rank="{rank}", node="host-{hosts[0]}", to_rank="{to}", to_node="host-{hosts[1]}", lacks="{lacks}"}}'
-    )
-
-
-LINKS = 'rank:argus_stall_suspect:bool{stage="link"}'
-
-
-def test_what_is_sent_and_does_not_arrive_is_lost_between_the_two() -> None:
-    """From rank 1 to rank 2; who gets nothing after them is not told."""
-    job = over_network(0, 1, 2, 3)
-    for rank in range(4):
-        oldest(job, rank, "receive_peer", (rank - 1) % 4)
-        oldest(job, rank, "send_wire" if rank == 1 else "send_own_gpu", (rank + 1) % 4)
-    job.expect(LINKS, AT, {link(1, 2, "data", (1, 2)): 1})
-    named = ', verdict="culprit", cause="hang-comm", group="dp", phase="grad_sync"'
-    job.expect(FIRING, SOON, {page(named): 1})
-    job.run()
-
-
-def test_room_that_is_not_heard_of_is_lost_on_its_way_back() -> None:
-    """Rank 2 has posted its receive, and rank 1 finds no room there: from rank 2 to rank 1."""
-    job = over_network(0, 1, 2, 3)
-    for rank in range(4):
-        oldest(job, rank, "receive_peer", (rank - 1) % 4)
-        oldest(job, rank, "send_peer" if rank == 1 else "send_own_gpu", (rank + 1) % 4)
-    job.expect(LINKS, AT, {link(2, 1, "room", (2, 1)): 1})
-    job.run()
-
-
-def test_hosts_on_which_two_gpus_stand_are_not_named() -> None:
-    """One of them may wait for the other in a way that NCCL does not see."""
-    job = over_network(0, 1, 2, 3)
-    ring_of_three_and(job, standing=2)
-    job.inputs = [
-        given for given in job.inputs if not ("oldest" in given["series"] and 'rank="0"' in given["series"])
-    ]
-    oldest(job, 0, "receive_own_gpu", 3)
-    job.expect('rank:argus_stall_suspect:bool{stage=~"still|link"}', AT, {})
-    job.run()
-
-
-def test_steps_that_have_stood_for_less_than_half_of_the_least_say_nothing() -> None:
-    """They stand since 3m40s."""
-    job = over_network(0, 1, 2, 3)
-    for rank in range(4):
-        oldest(job, rank, "receive_own_gpu" if rank == 2 else "receive_peer", (rank - 1) % 4, since=220)
-    job.expect('rank:argus_stall_suspect:bool{stage="network"}', AT, {})
     job.run()

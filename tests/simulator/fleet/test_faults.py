@@ -49,7 +49,7 @@ def test_times_become_steps_after_those_before_the_history() -> None:
         ("mechanism=leave,ranks=ep0", "ranks=ep0: no such ranks among 16"),
         ("mechanism=leave,ranks=pp2", "ranks=pp2: no such ranks among 16"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_fault_is_refused(text: str, message: str) -> None:
     """With its text, the key, and what is allowed."""
     with pytest.raises(WrongFault, match=message):
