@@ -8,6 +8,8 @@ FRAMEWORKS := .venv/.argus-frameworks
 TRACEML := .venv/.argus-traceml
 HELM := .venv/.argus-helm
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# The tests start some thousand Pythons: without files of bytecode, each compiles anew what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := all
 .PHONY: all help setup torch frameworks traceml helm chart demo check test prometheus verify lint fmt generate preview preview-grafana dist images clean

@@ -95,7 +95,7 @@ def rule_files() -> list[Path]:
 
 def rules() -> Iterable[dict[str, Any]]:
     for file in rule_files():
-        for group in yaml.safe_load(file.read_text())["groups"]:
+        for group in yaml.load(file.read_text(), yaml.CSafeLoader)["groups"]:
             yield from group["rules"]
 
 

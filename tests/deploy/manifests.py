@@ -15,7 +15,7 @@ Manifest = dict[str, Any]
 
 
 def documents(file: Path) -> list[Manifest]:
-    return [one for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]
+    return [one for one in yaml.load_all(file.read_text(encoding="utf-8"), yaml.CSafeLoader) if one]
 
 
 def manifests() -> list[tuple[str, Manifest]]:

@@ -390,7 +390,7 @@ def alerts() -> list[dict[str, Any]]:
     return [
         rule
         for file in (ROOT / "rules").glob("*.yaml")
-        for group in yaml.safe_load(file.read_text())["groups"]
+        for group in yaml.load(file.read_text(), yaml.CSafeLoader)["groups"]
         for rule in group["rules"]
         if "alert" in rule
     ]

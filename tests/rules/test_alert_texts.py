@@ -288,4 +288,4 @@ def test_the_texts_are_as_they_were_read() -> None:
     if os.environ.get("ARGUS_GOLDEN"):
         text = yaml.safe_dump(found, sort_keys=False, width=110, allow_unicode=True)
         GOLDEN.write_text(text, encoding="utf-8")
-    assert found == yaml.safe_load(GOLDEN.read_text(encoding="utf-8"))
+    assert found == yaml.load(GOLDEN.read_text(encoding="utf-8"), yaml.CSafeLoader)
