@@ -62,7 +62,7 @@ check: lint  ## at every commit, in 3 minutes: lint, types, the tests that are q
 	@pytest -q -n 2 --dist worksteal --check $(PYTEST_ARGS)
 
 test: torch $(FRAMEWORKS) $(HELM) lint  ## everything that CI checks; with CI=true a skip that is not in tests/skips.py fails
-	@pytest -q -n 2 --dist worksteal -m "not e2e" $(PYTEST_ARGS)
+	@pytest -q -n 3 --dist worksteal -m "not e2e" $(PYTEST_ARGS)  # on 2 cores: many wait for servers and clocks
 	@pytest -q -m e2e --durations=30 --durations-min=10 $(PYTEST_ARGS)  # alone: real servers and training jobs need the cores
 
 prometheus: setup  ## a newer Prometheus than Debian 12 has, into .venv/prometheus (SUITE=trixie)

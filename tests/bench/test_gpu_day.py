@@ -472,7 +472,7 @@ def one_of_a_kind(steps: Iterable[Step]) -> list[Step]:
     return list(kinds.values())
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "step",

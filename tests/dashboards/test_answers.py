@@ -27,7 +27,7 @@ NEEDS_MORE = {
 slow link need more than eleven minutes, two clusters more than four ranks of a role."""
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_every_query_is_answered() -> None:
     """None is refused, none returns a line a rank, and panels of what there is have data."""
     if shutil.which("prometheus") is None:

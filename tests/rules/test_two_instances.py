@@ -24,7 +24,7 @@ from bench.servers import PrometheusServer
 from rules.scenario import ROOT
 
 pytestmark = [
-    pytest.mark.e2e,
+    pytest.mark.servers,
     pytest.mark.skipif(
         shutil.which("prometheus") is None, reason="prometheus is not on PATH (Debian: prometheus)"
     ),

@@ -211,7 +211,7 @@ def test_missed_evaluations_are_a_share_of_those_that_were_due(tmp_path: Path):
         server.child.stop()
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_the_stack_starts_answers_and_leaves_nothing():
     """All parts are up and scraped, an exception passes through, and every process and file is gone."""
     pids: list[int] = []
@@ -229,7 +229,7 @@ def test_the_stack_starts_answers_and_leaves_nothing():
     assert not folder.exists()
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_a_part_that_dies_ends_the_waiting():
     """Waiting on a dead stack would only time out: its log is shown at once."""
     with Stack(StackOptions(l3_worker=False)) as stack:
@@ -238,7 +238,7 @@ def test_a_part_that_dies_ends_the_waiting():
             stack.wait_for(lambda: False, 30, "nothing")
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 def test_exporters_come_and_go():
     """A second one is scraped, left out for a while, and scraped again; the stack goes on."""
     with Stack(StackOptions(l3_worker=False)) as stack:
@@ -268,7 +268,7 @@ HOLDER = """
 """
 
 
-@pytest.mark.e2e
+@pytest.mark.servers
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_no_signal_leaves_a_process_behind(number: signal.Signals):
     """Orderly where the signal allows it, by the kernel where it does not."""
