@@ -22,7 +22,7 @@ import pytest
 from argus_exporter.commands.run import child_environment
 
 pytestmark = [
-    pytest.mark.e2e,
+    pytest.mark.slow,
     pytest.mark.torch,
     pytest.mark.skipif(
         importlib.util.find_spec("torch") is None, reason="PyTorch is not installed (make torch)"

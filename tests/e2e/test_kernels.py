@@ -11,7 +11,7 @@ import pytest
 from argus_simulator.stack import Stack
 from e2e.conftest import accusations, delivered
 
-pytestmark = [pytest.mark.e2e, pytest.mark.traces]
+pytestmark = [pytest.mark.servers, pytest.mark.traces]
 
 SLOW_RANK = "5"
 EXPORTER = str(Path(sys.executable).with_name("argus-exporter"))

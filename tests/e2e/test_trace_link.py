@@ -16,7 +16,7 @@ from argus_simulator.demo.plan import TRAINING_JOB, plan
 from argus_simulator.demo.training import SimulatedTraining
 from argus_simulator.stack import Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.servers
 
 SEED = 7
 WORKER = str(Path(sys.executable).with_name("argus-l3-worker"))
