@@ -17,7 +17,8 @@ _FLAGS = {
     "plain": ("-DCMAKE_BUILD_TYPE=Release",),
     # -O1: what the sanitizers' own documentation advises; readable stacks, and builds in half the time.
     "thread": ("-DARGUS_SANITIZE=thread", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1"),
-    "address": ("-DARGUS_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1"),
+    # -O0: the optimizer takes half of this build's time with what two sanitizers add.
+    "address": ("-DARGUS_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0"),
 }
 FORMER_VERSIONS = range(1, 8)
 _TARGETS = (
