@@ -18,8 +18,7 @@ from argus_core.remote_write_sender import (
     hint,
     retry_after_seconds,
 )
-from argus_core.version import installed_version
-from remote_write_receiver import Receiver, Takes, serving
+from remote_write_receiver import Receiver, serving
 
 Post = Callable[..., Awaitable[int]]
 
@@ -48,38 +47,6 @@ def versions(receiver: Receiver) -> list[int]:
 # Which version
 
 
-def test_a_receiver_of_2_0_gets_2_0_from_the_first_request_on() -> None:
-    """With its headers, and who sends."""
-    receiver = Receiver()
-
-    async def work(post: Post) -> None:
-        assert [await post(1, 2), await post(3)] == [2, 1]
-
-    assert sent(receiver, work).version == 2
-    assert versions(receiver) == [2, 2]
-    headers = receiver.requests[0].headers
-    assert headers["Content-Type"] == "application/x-protobuf;proto=io.prometheus.write.v2.Request"
-    assert headers["Content-Encoding"] == "snappy"
-    assert headers["X-Prometheus-Remote-Write-Version"] == "2.0.0"
-    assert headers["User-Agent"] == f"argus-test/{installed_version()}"
-
-
-@pytest.mark.parametrize("takes", ["1.0", "1.0 unchecked", "1.0 by 400", "1.0 by 500"])
-def test_a_receiver_of_1_0_gets_1_0_from_the_second_request_on(takes: Takes) -> None:
-    """The samples of the first are sent again at once, and none is lost or sent twice."""
-    receiver = Receiver(takes=takes)
-
-    async def work(post: Post) -> None:
-        assert [await post(1, 2), await post(3), await post(4)] == [2, 1, 1]
-
-    assert sent(receiver, work).version == 1
-    assert versions(receiver) == [2, 1, 1, 1]
-    assert [dict(one.labels)["rank"] for one in receiver.taken] == ["1", "2", "3", "4"]
-    headers = receiver.requests[1].headers
-    assert headers["Content-Type"] == "application/x-protobuf"
-    assert headers["X-Prometheus-Remote-Write-Version"] == "0.1.0"
-
-
 def test_a_receiver_that_changes_to_2_0_only_gets_it() -> None:
     """415 to 1.0: the receiver was set to the new message after we had found that it takes the old one."""
     receiver = Receiver(takes="1.0")
@@ -91,19 +58,6 @@ def test_a_receiver_that_changes_to_2_0_only_gets_it() -> None:
 
     assert sent(receiver, work).version == 2
     assert versions(receiver) == [2, 1, 1, 2, 2]
-
-
-def test_a_receiver_of_neither_is_told_what_it_must_allow() -> None:
-    """One request of each, at every try."""
-    receiver = Receiver(takes="1.0", refuses_1=True)
-
-    async def work(post: Post) -> None:
-        for _ in range(2):
-            with pytest.raises(Unavailable, match=r"415.*v2\.Request.*prometheus\.WriteRequest.*snappy"):
-                await post(1)
-
-    assert sent(receiver, work).version == 2
-    assert versions(receiver) == [2, 1, 2, 1]
 
 
 def test_a_refusal_without_counts_is_tried_in_1_0_until_counts_were_seen() -> None:

@@ -10,14 +10,12 @@ import os
 import stat
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from email.utils import formatdate
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from argus_core.remote_write import Labels, encode_series, labels_of, pack
-from argus_core.version import installed_version
 from argus_l3_worker.config import Config
 from argus_l3_worker.serve import Health
 from argus_l3_worker.telemetry import Telemetry
@@ -81,43 +79,6 @@ def refusing(status: int, text: str = "out of order sample") -> Answer:
     return lambda labels: (status, text) if any(BAD in one for one in labels) else (204, "")
 
 
-@pytest.mark.parametrize(
-    ("takes", "version"), [("2.0", "2.0.0"), ("1.0", "0.1.0"), ("1.0 unchecked", "0.1.0")]
-)
-def test_a_request_is_as_the_receiver_takes_it(takes: Takes, version: str) -> None:
-    """Labels sorted, none empty, no series twice, and the headers of the version that it takes."""
-    writing = Writing(lambda _: (204, ""), takes=takes)
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send(series(*range(20)))
-
-    writing.run(work)
-    request = writing.receiver.requests[-1]
-    assert all(list(labels) == sorted(labels) for labels in request.labels)
-    assert all(text for labels in request.labels for _, text in labels)
-    assert ranks_of(request.labels) == list(range(20))
-    assert request.headers["X-Prometheus-Remote-Write-Version"] == version
-    assert request.headers["User-Agent"] == f"argus-l3-worker/{installed_version()}"
-    assert len(writing.requests) == (1 if takes == "2.0" else 2)
-    assert (writing.counted("written"), writing.counted("unwritten"), len(writing.spool)) == (20, 0, 0)
-
-
-@pytest.mark.parametrize("status", [400, 402, 406, 409, 410, 411, 412, 413, 414, 416, 422, 431, 451, 499])
-def test_a_refusal_for_the_content_loses_the_bad_series_only(status: int) -> None:
-    """One bad of 64: twelve halves beside the request itself, 63 are stored, nothing waits."""
-    writing = Writing(refusing(status))
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send(series(*range(64)))
-        assert await delivery.send(series(100))
-
-    writing.run(work)
-    assert sorted(ranks_of(writing.taken)) == [*range(13), *range(14, 64), 100]
-    assert len(writing.requests) == 1 + 12 + 1
-    assert (writing.counted("refused"), writing.counted("written")) == (1, 64)
-    assert len(writing.spool) == 0
-
-
 @pytest.mark.parametrize("status", [302, 401, 403, 404, 405, 407, 408, 429, 500, 503])
 def test_what_is_not_about_the_content_holds_everything_back(status: int) -> None:
     """One request a cycle is tried, none is halved, and all of them come once somebody has mended it."""
@@ -137,19 +98,6 @@ def test_what_is_not_about_the_content_holds_everything_back(status: int) -> Non
         *([1, 2], [3, 4], [5, 6], [7]),
     ]
     assert writing.counted("refused") == 0
-
-
-def test_a_receiver_of_neither_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture) -> None:
-    """415 to both: nothing is lost, and the log has the messages and the encoding that we send."""
-    writing = Writing(lambda _: (415, "want another"))
-
-    async def work(delivery: Delivery) -> None:
-        assert not await delivery.send(series(1))
-
-    writing.run(work)
-    assert [request.version for request in writing.receiver.requests] == [2, 1]
-    assert len(writing.spool) == 1
-    assert "prometheus.WriteRequest" in caplog.text and "snappy" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -245,35 +193,6 @@ def test_poison_steps_aside() -> None:
 # What the receiver says that it has written
 
 
-def test_a_partial_write_is_counted_and_not_sent_again(caplog: pytest.LogCaptureFixture) -> None:
-    """A receiver of 2.0 stores 63 of 64 and answers 400: one request, one lost, and its reason in the log."""
-    writing = Writing(lambda _: (204, ""))
-    writing.receiver.bad = lambda labels: BAD in labels
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send(series(*range(64)))
-        assert await delivery.send(series(100))
-
-    writing.run(work)
-    assert [len(request) for request in writing.requests] == [64, 1]
-    assert sorted(ranks_of(writing.taken)) == [*range(13), *range(14, 64), 100]
-    assert (writing.counted("refused"), writing.counted("written"), len(writing.spool)) == (1, 64, 0)
-    (line,) = [record.getMessage() for record in caplog.records if "refused and dropped" in record.message]
-    assert "count=1" in line and "out of order sample" in line
-
-
-def test_a_request_of_which_nothing_was_stored_is_halved() -> None:
-    """A receiver of 2.0 that takes all or nothing: the good ones come in parts."""
-    writing = Writing(refusing(400))
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send(series(12, 13, 14, 15))
-
-    writing.run(work)
-    assert sorted(ranks_of(writing.taken)) == [12, 14, 15]
-    assert (writing.counted("refused"), writing.counted("written")) == (1, 3)
-
-
 @pytest.mark.parametrize("stored", [0, 19])
 def test_a_success_that_counts_less_than_was_sent_is_a_loss(
     stored: int, caplog: pytest.LogCaptureFixture
@@ -327,24 +246,6 @@ def test_what_was_kept_for_one_receiver_goes_to_another(takes: Takes, tmp_path: 
 
 
 # When to come again
-
-
-@pytest.mark.parametrize("as_date", [False, True])
-def test_a_short_wish_is_waited_for_within_the_cycle(as_date: bool) -> None:
-    """Seconds from now, as a number or as a date: the request is sent once more after them."""
-    writing = Writing(lambda _: (204, ""), attempts=2)
-    busy = iter([(429, "busy")])
-    writing.receiver.answer = lambda _: next(busy, (204, ""))
-    wish = formatdate(time.time() + 2, usegmt=True) if as_date else "1"
-    writing.receiver.answer_headers = {"Retry-After": wish}
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send(series(1))
-
-    writing.run(work)
-    first, second = writing.receiver.requests
-    # A date has whole seconds: up to one of the two is gone when it is written.
-    assert 0.5 <= second.at - first.at < 10.0
 
 
 def test_a_long_wish_holds_back_the_cycles_until_then() -> None:

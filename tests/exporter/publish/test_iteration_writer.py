@@ -7,9 +7,7 @@ import base64
 import contextlib
 import dataclasses
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from argus_core import wire
 from argus_core.http_access import AccessError
 from argus_core.remote_write import Labels
 from argus_core.settings import SettingsError, from_mapping
-from argus_core.version import installed_version
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.place.topology import Identity
@@ -114,21 +111,6 @@ def test_each_step_is_one_sample():
     asyncio.run(body())
 
 
-def test_a_receiver_that_is_away_gets_the_steps_later():
-    """A failure is no loss while the queue has room, and order is kept."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver(answering(503, 429, 401)) as there, writing(there.url) as writer:
-            for end in range(100):
-                writer.take(state, step(end))
-            await until(lambda: len(there.taken) == 100)
-            assert there.taken == list(dict.fromkeys(there.taken))
-        assert dropped(state) == {}
-
-    asyncio.run(body())
-
-
 def test_beyond_the_queue_the_oldest_steps_are_lost_and_counted():
     """Nobody waits for a receiver that is away."""
 
@@ -140,69 +122,6 @@ def test_beyond_the_queue_the_oldest_steps_are_lost_and_counted():
             assert dropped(state) == {"remote_write_queue": 15}
 
     asyncio.run(body())
-
-
-def test_one_refused_sample_does_not_take_the_others_with_it():
-    """A receiver refuses a whole request for one sample: it is found by halves, dropped and counted."""
-
-    async def body() -> None:
-        bad, good = rank(1), rank(2)
-        async with receiver(refusing()) as there, writing(there.url) as writer:
-            for end in range(20):
-                writer.take(good, step(end))
-            writer.take(bad, step(5))
-            await until(lambda: len(there.taken) == 20 and bool(dropped(bad)))
-        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
-
-    asyncio.run(body())
-
-
-@pytest.mark.parametrize("status", [400, 402, 406, 409, 413, 422, 451])
-def test_every_refusal_for_the_content_loses_the_bad_sample_only(status: int):
-    """409 of Thanos Receive as 400 of Prometheus: one of eight samples, seven requests, nothing waits."""
-
-    async def body() -> None:
-        bad, good = rank(1), rank(2)
-        async with (
-            receiver(refusing(status, "no")) as there,
-            writing(there.url, interval_seconds=0.2) as writer,
-        ):
-            writer.take(bad, step(5))
-            for end in range(7):
-                writer.take(good, step(end))
-            await until(lambda: len(there.taken) == 7)
-            assert len(there.requests) == 7
-        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
-
-    asyncio.run(body())
-
-
-@pytest.mark.parametrize("status", [401, 403, 404, 405, 407, 408, 429, 500, 503])
-def test_what_is_not_about_the_content_keeps_every_sample(status: int):
-    """Who we are, where we ask and which protocol we speak can be mended: the samples wait, unsplit."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver(answering(status, status)) as there, writing(there.url) as writer:
-            for end in range(8):
-                writer.take(state, step(end))
-            await until(lambda: len(there.taken) == 8)
-            assert len(there.requests) == 3
-        assert dropped(state) == {}
-
-    asyncio.run(body())
-
-
-def test_a_receiver_of_neither_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture):
-    """415 to both: the messages and the encoding that we send."""
-
-    async def body() -> None:
-        async with receiver(answering(415, 415)) as there, writing(there.url) as writer:
-            writer.take(rank(), step(1))
-            await until(lambda: len(there.taken) == 1)
-
-    asyncio.run(body())
-    assert "prometheus.WriteRequest" in caplog.text and "snappy" in caplog.text
 
 
 def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture):
@@ -225,25 +144,6 @@ def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture):
     assert "2500" in line and "limit of 1000" in line
 
 
-@pytest.mark.parametrize("takes", ["1.0", "1.0 unchecked"])
-def test_a_receiver_of_1_0_gets_every_step(takes: Takes):
-    """The first request comes in 2.0, and again in 1.0; all others in 1.0."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver(takes=takes) as there, writing(there.url) as writer:
-            writer.take(state, step(1))
-            await until(lambda: len(there.taken) == 1)
-            writer.take(state, step(2))
-            await until(lambda: len(there.taken) == 2)
-            assert [request.version for request in there.requests] == [2, 1, 1]
-            agent = there.requests[-1].headers["User-Agent"]
-            assert agent == f"argus-exporter/{installed_version()}"
-        assert (dropped(state), writer.lost) == ({}, {"refused": 0, "unwritten": 0})
-
-    asyncio.run(body())
-
-
 def test_a_partial_write_is_counted_and_not_sent_again(caplog: pytest.LogCaptureFixture):
     """A receiver of 2.0 stores three of four and answers 400: one request; nobody knows whose step it was."""
 
@@ -262,42 +162,6 @@ def test_a_partial_write_is_counted_and_not_sent_again(caplog: pytest.LogCapture
     asyncio.run(body())
     (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert "samples=1" in line and "out of order sample" in line
-
-
-def test_a_success_that_counts_less_than_was_sent_is_a_loss(caplog: pytest.LogCaptureFixture):
-    """Two of five are dropped in silence: counted, said, and not sent again."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
-            there.counts = lambda count: str(count - 2)
-            for end in range(5):
-                writer.take(state, step(end))
-            await until(lambda: writer.lost["unwritten"] == 2)
-            assert len(there.requests) == 1
-        assert len(there.requests) == 1
-
-    asyncio.run(body())
-    (line,) = [record.getMessage() for record in caplog.records if "counts less" in record.getMessage()]
-    assert "samples=2" in line
-
-
-@pytest.mark.parametrize("as_date", [False, True])
-def test_a_receivers_wish_is_waited_for(as_date: bool):
-    """Seconds from now, as a number or as a date: the steps come after them."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver(answering(429)) as there, writing(there.url) as writer:
-            wish = formatdate(time.time() + 2, usegmt=True) if as_date else "1"
-            there.answer_headers = {"Retry-After": wish}
-            writer.take(state, step(1))
-            await until(lambda: len(there.taken) == 1)
-            first, second = there.requests
-            # A date has whole seconds: up to one of the two is gone when it is written.
-            assert 0.5 <= second.at - first.at < 10.0
-
-    asyncio.run(body())
 
 
 def test_poison_steps_aside():
