@@ -17,7 +17,7 @@ from stranger import PLACES, as_root, stranger_listening
 
 def told(connection: Connection) -> int:
     """Kernels that came, and those that the connection's last words count as dropped."""
-    return len(connection.kernels) + connection.dropped + connection.states[-1].dropped
+    return len(connection.kernels) + connection.unsent + connection.states[-1].dropped
 
 
 def test_without_an_exporter_everything_is_counted(injector: Build, socket: Path) -> None:
@@ -81,8 +81,8 @@ def test_an_overrun_of_the_reserve_pauses_collection(
     # The worker waits in a slow flush when the burst comes.
     done = run(injector, socket, *actions, FAKE_CUPTI_FLUSH_MS=400, FAKE_CUPTI_VERSION=26, **few)
     (connection,) = listener.wait_ended()
-    assert "overrun" in connection.reasons
-    assert (done["up"], connection.reasons[-1]) == (1, "")
+    assert "overrun" in connection.told
+    assert (done["up"], connection.told[-1]) == (1, "")
     # What went into the void is counted by its size, as if it were kernels alone: never too high.
     assert 0.5 * done["kept"] < done["sent"] + done.dropped <= done["kept"]
 
@@ -147,7 +147,7 @@ def test_a_paused_channel_says_so(plain: Build, socket: Path, listener: Listener
     """Down with a reason, then up again."""
     run(plain, socket, "kernels:1600", "settle", "pause", "sleep:200", "rearm", "kernels:16", "settle")
     (connection,) = listener.wait_ended()
-    reasons = connection.reasons
+    reasons = connection.told
     assert "paused" in reasons
     assert (reasons[0], reasons[-1]) == ("", "")
 
@@ -178,8 +178,8 @@ def test_the_watchdog_gives_up_loudly(plain: Build, socket: Path, listener: List
     actions = ("kernels:160", "settle", "silent", "silent", "silent", "sleep:200", "kernels:16", "settle")
     run(plain, socket, *actions)
     (connection,) = listener.wait_ended()
-    assert "no_records" in connection.reasons
-    assert connection.reasons[-1] == ""
+    assert "no_records" in connection.told
+    assert connection.told[-1] == ""
 
 
 def test_a_kernel_that_runs_through_a_flush_is_kept(plain: Build, socket: Path) -> None:
@@ -226,7 +226,7 @@ def test_invalid_times_switch_the_channel_off(plain: Build, socket: Path, listen
     (connection,) = listener.wait_ended()
     assert (done["collecting"], done["reason"]) == (0, "invalid_timestamps")
     assert done.said.count("CUPTI's timestamps are invalid") == 1
-    assert (len(connection.kernels), connection.reasons[-1]) == (18, "invalid_timestamps")
+    assert (len(connection.kernels), connection.told[-1]) == (18, "invalid_timestamps")
     assert told(connection) == done["kept"] == 518
 
 
@@ -262,7 +262,7 @@ def test_a_training_that_would_pay_too_much_is_left_alone(
     assert (done["collecting"], done["reason"]) == (0, "launch_rate")
     assert done.said.count("slows the training by more than 1 %") == 1
     (connection,) = listener.wait_ended()
-    assert connection.reasons[-1] == "launch_rate"
+    assert connection.told[-1] == "launch_rate"
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_what_cannot_be_observed_is_a_visible_state(
     done = run(plain, socket, "kernels:100", "sleep:200", **variables)
     (connection,) = listener.wait_ended()
     assert (done["up"], done["reason"]) == (0, reason)
-    assert set(connection.reasons) == {reason}
+    assert set(connection.told) == {reason}
 
 
 def test_a_bad_version_that_is_asked_for_by_path_is_taken(
@@ -361,7 +361,7 @@ def test_a_version_that_may_record_nothing_is_named_when_it_does(
     silent = ("silent", "silent", "silent", "sleep:200")
     done = run(plain, socket, *silent, FAKE_CUPTI_VERSION=22)
     (connection,) = listener.wait_ended()
-    assert connection.reasons[0] == "no_records", "also where no record ever came"
+    assert connection.told[0] == "no_records", "also where no record ever came"
     assert done.said.count("no kernel records from CUPTI: 12.4 Update 1 and 12.5") == 1
 
 
@@ -385,7 +385,7 @@ def test_who_has_cupti_for_good_keeps_it(
     actions = ("kernels:160", "settle", f"map:{path}", "steal", "silent", "silent", "rearm", "sleep:100")
     done = run(plain, socket, *actions, FAKE_CUPTI_LOG=log)
     (connection,) = listener.wait_ended()
-    assert (done["reason"], done["collecting"], connection.reasons[-1]) == (reason, 0, reason)
+    assert (done["reason"], done["collecting"], connection.told[-1]) == (reason, 0, reason)
     assert log.read_text().count("register") == 2, "ours and theirs"
     assert done["forced_flushes"] == 1, "theirs, after their window"
 
