@@ -146,16 +146,6 @@ def test_a_lost_rank_is_forgotten_after_its_time_and_not_before():
     assert gone.how == "lost, and not back within 300 s"
 
 
-def test_a_lost_rank_that_comes_back_is_the_same():
-    """A reconnect keeps the phase totals."""
-    host = Host()
-    phases = connection(PHASES)
-    state = host.connect(phases)
-    host.ranks.detach(state, phases, said_bye=False)
-    assert host.connect(connection(PHASES)) is state
-    assert state.lost_at is None
-
-
 def test_a_new_process_of_a_rank_begins_its_host_totals_anew():
     """What the old process compiled is not what the new one did."""
     host = Host()
