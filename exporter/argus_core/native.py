@@ -110,8 +110,8 @@ class Library:
         ranking a grid point instead of all pairs: O(G R), and no matrix of F.
 
         Args:
-            mixtures: log-normal, (weight, mu, sigma), each of shape (R, modes), mu and sigma > 0 in log units;
-                weight 0 where a rank lacks a mode.
+            mixtures: log-normal, (weight, mu, sigma), each of shape (R, modes), mu and sigma > 0 in log
+                units; weight 0 where a rank lacks a mode.
             points: grid in log units, shape (G,).
             weights: quadrature weights of the grid points, shape (W, G): interval lengths in seconds
                 for W1, in log units for log-W1.

@@ -51,12 +51,6 @@ async def receiver(answer: Answer = lambda _: (204, ""), takes: Takes = "2.0") -
         yield there
 
 
-def answering(*statuses: int) -> Answer:
-    """These statuses, one a request, then success."""
-    left = iter(statuses)
-    return lambda _: (next(left, 204), "as told")
-
-
 def refusing(status: int = 400, text: str = "out of bounds", alone: int | None = None) -> Answer:
     """All requests that have a sample of rank 1 in them; `alone`: those that have nothing else."""
 
