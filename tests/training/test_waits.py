@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 STEPS = 25
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    with Reader(tmp_path / "s") as reader:
-        yield reader
 
 
 BUFFERS = f"""
@@ -109,8 +102,7 @@ def test_collective_of_a_group_that_the_rank_is_not_in_is_no_failure(reader: Rea
     """Legal, and returns at once: no span, no place in the sequence of the job, no failure of the hook."""
     result = run_rank("import warnings; warnings.simplefilter('ignore')\n" + OUTSIDER, reader.path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "True\n", "")
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert all(state.up for state, _ in said.channels)
     assert said.count() == {"all_reduce": 1}
     assert said.page is not None
@@ -147,8 +139,7 @@ def test_buffers_are_split_off_with_events_too(reader: Reader) -> None:
     """As with a model on a GPU, on stand-ins for CUDA's events; none of them is lost."""
     result = run_rank(EVENTS, reader.path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert len(said.seconds("forward")) == 4
     assert min(said.seconds("dp-buffers-broadcast")) > 0.05 > max(said.seconds("forward"))
 

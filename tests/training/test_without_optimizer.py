@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,12 +40,6 @@ del model
 __import__("gc").collect()
 torch.distributed.destroy_process_group()
 """
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    with Reader(tmp_path / "s") as reader:
-        yield reader
 
 
 def test_an_update_by_hand_has_iterations_by_its_forwards(reader: Reader, tmp_path: Path) -> None:
@@ -103,5 +96,5 @@ for _ in range({2 * WITHOUT_STEPS}):
 """
     result = run_rank(program, reader.path)
     assert (result.returncode, result.stderr) == (0, "")
-    until(lambda: reader.ranks[0].exit_status is not None, "BYE")
+    reader.ended()
     assert len(reader.ranks[0].iterations) == 1
