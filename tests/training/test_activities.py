@@ -223,11 +223,9 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_fsdp2_is_seen(reader: Reader, tmp_path: Path) -> None:
+def test_fsdp2_is_seen(reader: Reader) -> None:
     """fully_shard over gloo: phases, iterations, the mesh, and the collectives of its group."""
-    script = tmp_path / "sharded.py"
-    script.write_text(FSDP)
-    run_ranks(script, 2, environment(reader.path))
+    run_ranks(FSDP, 2, environment(reader.path))
     for rank in (0, 1):
         said = reader.ended(rank)
         count = said.count()
@@ -263,11 +261,9 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_described_process_groups_are_the_layout(reader: Reader, tmp_path: Path) -> None:
+def test_described_process_groups_are_the_layout(reader: Reader) -> None:
     """Plain new_group over gloo: each rank's coordinates."""
-    script = tmp_path / "groups.py"
-    script.write_text(GROUPS)
-    run_ranks(script, 2, environment(reader.path))
+    run_ranks(GROUPS, 2, environment(reader.path))
     for rank in (0, 1):
         said = reader.ended(rank)
         hello = said.hellos[-1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from long_forms import LONG
@@ -40,11 +38,9 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_wait_for_gradients_is_split_off_under_torch_compile(reader: Reader, tmp_path: Path) -> None:
+def test_wait_for_gradients_is_split_off_under_torch_compile(reader: Reader) -> None:
     """compile(DDP(model)), the recommended order: rank 0's wait for rank 1 is no backward of its own."""
-    script = tmp_path / "compiled.py"
-    script.write_text(COMPILED)
-    run_ranks(script, 2, environment(reader.path))
+    run_ranks(COMPILED, 2, environment(reader.path))
     for rank in (0, 1):
         assert reader.ended(rank).count()["dp-allreduce"] == 14  # all but that of the first step
 

@@ -310,11 +310,9 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("how", ["fsdp2", "compiled", "fsdp1"])
-def test_a_sharded_block_does_not_wait_for_its_parameters(how: str, reader: Reader, tmp_path: Path) -> None:
+def test_a_sharded_block_does_not_wait_for_its_parameters(how: str, reader: Reader) -> None:
     """Rank 0 waits 20 ms a block for rank 1's part of the next: its blocks still take 2 ms."""
-    script = tmp_path / "sharded.py"
-    script.write_text(SHARDED)
-    run_ranks(script, 2, environment(reader.path, ARGUS_WARMUP_ITERATIONS="0"), how)
+    run_ranks(SHARDED, 2, environment(reader.path, ARGUS_WARMUP_ITERATIONS="0"), how)
     said = [reader.ended(rank) for rank in range(2)]
     own = [[one.duration_ns / 1e9 - one.nested_seconds for _, one in rank.layers] for rank in said]
     assert sampled(said[0]) == sampled(said[1])
@@ -361,11 +359,9 @@ dist.destroy_process_group()
 """
 
 
-def test_chunks_of_a_pipeline_say_their_micro_batch(reader: Reader, tmp_path: Path) -> None:
+def test_chunks_of_a_pipeline_say_their_micro_batch(reader: Reader) -> None:
     """Real torch pipelining, 1F1B of four micro-batches: no stage waits for the other in its chunks."""
-    script = tmp_path / "pipeline.py"
-    script.write_text(PIPELINE)
-    run_ranks(script, 2, environment(reader.path, ARGUS_WARMUP_ITERATIONS="0"))
+    run_ranks(PIPELINE, 2, environment(reader.path, ARGUS_WARMUP_ITERATIONS="0"))
     said = [reader.ended(rank) for rank in range(2)]
     kinds = "stage_forward", "stage_backward"
     for rank in range(2):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from argus_core import wire
@@ -86,13 +84,9 @@ torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize(("framework", "backward"), [("ddp", "none"), ("fsdp2", "dp")])
-def test_a_rank_says_whom_its_phases_may_wait_for(
-    framework: str, backward: str, reader: Reader, tmp_path: Path
-) -> None:
+def test_a_rank_says_whom_its_phases_may_wait_for(framework: str, backward: str, reader: Reader) -> None:
     """A user's compute is their own work by their word; of their other spans nobody knows."""
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
-    assert run_ranks(script, 2, environment(reader.path), framework) == ["", ""]
+    assert run_ranks(PROGRAM, 2, environment(reader.path), framework) == ["", ""]
     waits = reader.ended().waits
     assert waits["forward", "compute"] == waits["optimizer", "compute"] == "none"
     assert waits["backward", "compute"] == backward

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from argus_core import wire
@@ -53,16 +51,14 @@ torch.distributed.destroy_process_group()
     ("ranks", "late", "compiled"), [(2, 0, True), (4, 2, False), *long_only([(2, 0, False)])]
 )
 def test_late_data_makes_no_innocent_forward_slow(
-    ranks: int, late: int, compiled: bool, reader: Reader, tmp_path: Path
+    ranks: int, late: int, compiled: bool, reader: Reader
 ) -> None:
     """DDP broadcasts BatchNorm's buffers at the begin of the forward: that is where peers wait for the late.
 
     Without the split the innocent rank 0 or 1 has a forward of 80 ms beside one of 20.
     """
-    script = tmp_path / "buffers.py"
-    script.write_text(BUFFERS)
     arguments = [str(late), *(["compiled"] if compiled else [])]
-    run_ranks(script, ranks, environment(reader.path), *arguments)
+    run_ranks(BUFFERS, ranks, environment(reader.path), *arguments)
     until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(ranks)), "BYE")
 
     def quartiles(phase: str) -> list[float]:
@@ -169,11 +165,9 @@ dist.destroy_process_group()
 """
 
 
-def test_the_wait_for_an_asynchronous_collective_is_a_span(reader: Reader, tmp_path: Path) -> None:
+def test_the_wait_for_an_asynchronous_collective_is_a_span(reader: Reader) -> None:
     """By the name of what is waited for, in its group; a peer that is late is waited for there."""
-    script = tmp_path / "asynchronous.py"
-    script.write_text(ASYNCHRONOUS)
-    assert run_ranks(script, 3, environment(reader.path, ARGUS_PARALLEL="tp=1")) == ["", "", ""]
+    assert run_ranks(ASYNCHRONOUS, 3, environment(reader.path, ARGUS_PARALLEL="tp=1")) == ["", "", ""]
     until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(3)), "BYE")
     waits = {(phase, group) for phase, group, _ in reader.ranks[0].spans if phase.endswith("-wait")}
     assert waits == {

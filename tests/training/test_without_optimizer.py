@@ -42,11 +42,9 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_an_update_by_hand_has_iterations_by_its_forwards(reader: Reader, tmp_path: Path) -> None:
+def test_an_update_by_hand_has_iterations_by_its_forwards(reader: Reader) -> None:
     """Once no step is waited for any more: every one, with its phases and the wait of DDP."""
-    script = tmp_path / "by_hand.py"
-    script.write_text(BY_HAND + "train()" + END)
-    for stderr in run_ranks(script, 2, environment(reader.path)):
+    for stderr in run_ranks(BY_HAND + "train()" + END, 2, environment(reader.path)):
         assert stderr.count("argus: no optimizer of torch's steps") == 1
     for rank in (0, 1):
         said = reader.ranks[rank]
