@@ -84,181 +84,139 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_each_step_is_one_sample():
+async def test_each_step_is_one_sample():
     """With the labels of the rank and those that the configuration adds, duration and end in milliseconds."""
-
-    async def body() -> None:
-        state = rank(3)
-        async with receiver() as there, writing(there.url, labels={"cluster": "a"}) as writer:
-            for end in (1000, 1250, 1500):
-                writer.take(state, step(end))
-            await until(lambda: len(there.taken) == 3)
-            assert there.taken[0].labels == (
-                ("__name__", "argus_iteration_seconds"),
-                ("cluster", "a"),
-                ("rank", "3"),
-                ("training_job", "job"),
-            )
-            assert len(set(there.taken)) == 3
-        assert dropped(state) == {}
-
-    asyncio.run(body())
+    state = rank(3)
+    async with receiver() as there, writing(there.url, labels={"cluster": "a"}) as writer:
+        for end in (1000, 1250, 1500):
+            writer.take(state, step(end))
+        await until(lambda: len(there.taken) == 3)
+        assert there.taken[0].labels == (
+            ("__name__", "argus_iteration_seconds"),
+            ("cluster", "a"),
+            ("rank", "3"),
+            ("training_job", "job"),
+        )
+        assert len(set(there.taken)) == 3
+    assert dropped(state) == {}
 
 
-def test_beyond_the_queue_the_oldest_steps_are_lost_and_counted():
+async def test_beyond_the_queue_the_oldest_steps_are_lost_and_counted():
     """Nobody waits for a receiver that is away."""
-
-    async def body() -> None:
-        state = rank()
-        async with writing(NOWHERE, queue_samples=10) as writer:
-            for end in range(25):
-                writer.take(state, step(end))
-            assert dropped(state) == {"remote_write_queue": 15}
-
-    asyncio.run(body())
+    state = rank()
+    async with writing(NOWHERE, queue_samples=10) as writer:
+        for end in range(25):
+            writer.take(state, step(end))
+        assert dropped(state) == {"remote_write_queue": 15}
 
 
-def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture):
+async def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture):
     """2,500 samples in two requests, both refused, counted, and one line with their number and the reason."""
-
-    async def body() -> None:
-        state = rank()
-        limit = "per-user series limit of 1000 exceeded"
-        async with (
-            receiver(lambda _: (400, limit)) as there,
-            writing(there.url, interval_seconds=0.2) as writer,
-        ):
-            for end in range(2500):
-                writer.take(state, step(end))
-            await until(lambda: dropped(state) == {"remote_write_refused": 2500})
-            assert len(there.requests) == 2
-
-    asyncio.run(body())
+    state = rank()
+    limit = "per-user series limit of 1000 exceeded"
+    async with (
+        receiver(lambda _: (400, limit)) as there,
+        writing(there.url, interval_seconds=0.2) as writer,
+    ):
+        for end in range(2500):
+            writer.take(state, step(end))
+        await until(lambda: dropped(state) == {"remote_write_refused": 2500})
+        assert len(there.requests) == 2
     (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert "2500" in line and "limit of 1000" in line
 
 
-def test_a_partial_write_is_counted_and_not_sent_again(caplog: pytest.LogCaptureFixture):
+async def test_a_partial_write_is_counted_and_not_sent_again(caplog: pytest.LogCaptureFixture):
     """A receiver of 2.0 stores three of four and answers 400: one request; nobody knows whose step it was."""
-
-    async def body() -> None:
-        states = [rank(number) for number in range(4)]
-        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
-            there.bad = lambda labels: ("rank", "1") in labels
-            for state in states:
-                writer.take(state, step(5))
-            await until(lambda: len(there.taken) == 3)
-            await until(lambda: writer.lost["refused"] == 1)
-            assert len(there.requests) == 1
-        assert [dropped(state) for state in states] == [{}] * 4
-        assert writer.lost == {"refused": 1, "unwritten": 0}
-
-    asyncio.run(body())
+    states = [rank(number) for number in range(4)]
+    async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
+        there.bad = lambda labels: ("rank", "1") in labels
+        for state in states:
+            writer.take(state, step(5))
+        await until(lambda: len(there.taken) == 3)
+        await until(lambda: writer.lost["refused"] == 1)
+        assert len(there.requests) == 1
+    assert [dropped(state) for state in states] == [{}] * 4
+    assert writer.lost == {"refused": 1, "unwritten": 0}
     (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert "samples=1" in line and "out of order sample" in line
 
 
-def test_poison_steps_aside():
+async def test_poison_steps_aside():
     """A proxy that fails on the bad sample alone: after five tries the others go before it."""
-
-    async def body() -> None:
-        bad, good = rank(1), rank(2)
-        async with receiver(refusing(alone=502)) as there, writing(there.url) as writer:
-            writer.take(bad, step(5))
-            for end in range(3):
-                writer.take(good, step(end))
-            await until(lambda: len(there.taken) == 3)
-            assert len(there.requests) >= 5 * 3
-            there.answer = refusing()
-        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
-
-    asyncio.run(body())
+    bad, good = rank(1), rank(2)
+    async with receiver(refusing(alone=502)) as there, writing(there.url) as writer:
+        writer.take(bad, step(5))
+        for end in range(3):
+            writer.take(good, step(end))
+        await until(lambda: len(there.taken) == 3)
+        assert len(there.requests) >= 5 * 3
+        there.answer = refusing()
+    assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
 
 
-def test_a_step_that_does_not_end_after_the_one_before_is_not_sent():
+async def test_a_step_that_does_not_end_after_the_one_before_is_not_sent():
     """Prometheus takes samples of a series in order only."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver() as there, writing(there.url) as writer:
-            for end in (1000, 1000, 900, 1001):
-                writer.take(state, step(end))
-            await until(lambda: len(there.taken) == 2)
-        assert dropped(state) == {"remote_write_order": 2}
-
-    asyncio.run(body())
+    state = rank()
+    async with receiver() as there, writing(there.url) as writer:
+        for end in (1000, 1000, 900, 1001):
+            writer.take(state, step(end))
+        await until(lambda: len(there.taken) == 2)
+    assert dropped(state) == {"remote_write_order": 2}
 
 
-def test_what_is_queued_at_the_end_gets_a_last_try():
+async def test_what_is_queued_at_the_end_gets_a_last_try():
     """SIGTERM does not cost the last steps."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver() as there:
-            async with writing(there.url, interval_seconds=3600) as writer:
-                writer.take(state, step(1000))
-            assert len(there.taken) == 1
-
-    asyncio.run(body())
+    state = rank()
+    async with receiver() as there:
+        async with writing(there.url, interval_seconds=3600) as writer:
+            writer.take(state, step(1000))
+        assert len(there.taken) == 1
 
 
-def test_without_a_url_nothing_is_queued():
+async def test_without_a_url_nothing_is_queued():
     """The default: off."""
-
-    async def body() -> None:
-        state = rank()
-        async with writing("") as writer:
-            writer.take(state, step(1000))
-            writer.reconfigure(RemoteWriteConfig(url=NOWHERE, queue_samples=1))
-            writer.take(state, step(1000))
-            assert dropped(state) == {}
-            writer.take(state, step(1001))
-            assert dropped(state) == {"remote_write_queue": 1}
-
-    asyncio.run(body())
+    state = rank()
+    async with writing("") as writer:
+        writer.take(state, step(1000))
+        writer.reconfigure(RemoteWriteConfig(url=NOWHERE, queue_samples=1))
+        writer.take(state, step(1000))
+        assert dropped(state) == {}
+        writer.take(state, step(1001))
+        assert dropped(state) == {"remote_write_queue": 1}
 
 
-def test_a_rotated_secret_is_used_without_a_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_a_rotated_secret_is_used_without_a_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """The file is read for each request; while it cannot be used the samples wait, and the log names it."""
     secret = tmp_path / "secret"
     secret.write_text("first\n")
-
-    async def body() -> None:
-        state = rank()
-        auth = {"username": "me", "password_file": str(secret)}
-        async with receiver() as there, writing(there.url, basic_auth=auth) as writer:
-            writer.take(state, step(1))
-            await until(lambda: len(there.taken) == 1)
-            assert (
-                there.requests[-1].headers["Authorization"]
-                == "Basic " + base64.b64encode(b"me:first").decode()
-            )
-            secret.unlink()
-            writer.take(state, step(2))
-            await until(lambda: f"remote_write.basic_auth.password_file: cannot read {secret}" in caplog.text)
-            secret.write_text("second\n")
-            await until(lambda: len(there.taken) == 2)
-            assert (
-                there.requests[-1].headers["Authorization"]
-                == "Basic " + base64.b64encode(b"me:second").decode()
-            )
-        assert dropped(state) == {}
-
-    asyncio.run(body())
+    state = rank()
+    auth = {"username": "me", "password_file": str(secret)}
+    async with receiver() as there, writing(there.url, basic_auth=auth) as writer:
+        writer.take(state, step(1))
+        await until(lambda: len(there.taken) == 1)
+        assert (
+            there.requests[-1].headers["Authorization"] == "Basic " + base64.b64encode(b"me:first").decode()
+        )
+        secret.unlink()
+        writer.take(state, step(2))
+        await until(lambda: f"remote_write.basic_auth.password_file: cannot read {secret}" in caplog.text)
+        secret.write_text("second\n")
+        await until(lambda: len(there.taken) == 2)
+        assert (
+            there.requests[-1].headers["Authorization"] == "Basic " + base64.b64encode(b"me:second").decode()
+        )
+    assert dropped(state) == {}
 
 
-def test_a_new_configuration_with_a_wrong_file_changes_nothing(tmp_path: Path):
+async def test_a_new_configuration_with_a_wrong_file_changes_nothing(tmp_path: Path):
     """The old one goes on, with what is queued."""
-
-    async def body() -> None:
-        async with receiver() as there, writing(there.url) as writer:
-            absent = RemoteWriteConfig(url=NOWHERE, bearer_token_file=tmp_path / "absent")
-            with pytest.raises(AccessError, match=r"remote_write\.bearer_token_file: cannot read .*absent"):
-                writer.reconfigure(absent)
-            writer.take(rank(), step(1))
-            await until(lambda: len(there.taken) == 1)
-
-    asyncio.run(body())
+    async with receiver() as there, writing(there.url) as writer:
+        absent = RemoteWriteConfig(url=NOWHERE, bearer_token_file=tmp_path / "absent")
+        with pytest.raises(AccessError, match=r"remote_write\.bearer_token_file: cannot read .*absent"):
+            writer.reconfigure(absent)
+        writer.take(rank(), step(1))
+        await until(lambda: len(there.taken) == 1)
 
 
 @pytest.mark.parametrize(
