@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -152,13 +152,11 @@ _AGENTS: Final = {worker: "argus-l3-worker", exporter: "argus-exporter"}
 both_versions = pytest.mark.parametrize("takes", ["2.0", "1.0"])
 
 
-def sending(start: Start, receiver: Receiver, work: Callable[[Program], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with serving(receiver) as url, start(url) as program:
-            await work(program)
-            await program.until(program.settled)
-
-    asyncio.run(run())
+@contextlib.asynccontextmanager
+async def sending(start: Start, receiver: Receiver) -> AsyncIterator[Program]:
+    async with serving(receiver) as url, start(url) as program:
+        yield program
+        await program.until(program.settled)
 
 
 def ranks(stored: Sequence[Labels]) -> list[int]:
@@ -178,16 +176,13 @@ def line_of(caplog: pytest.LogCaptureFixture, words: str) -> str:
 
 @every_program
 @pytest.mark.parametrize("takes", ["2.0", "1.0", "1.0 unchecked", "1.0 by 400", "1.0 by 500"])
-def test_what_is_sent_is_well_formed(start: Start, takes: Takes) -> None:
+async def test_what_is_sent_is_well_formed(start: Start, takes: Takes) -> None:
     """Labels sorted, none empty or twice; one sample a series; the headers; each sample in one request."""
     receiver = Receiver(takes=takes)
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(number, 1_700_000_000_000 + number) for number in range(20)])
         await program.until(lambda: len(receiver.taken) == 20)
         assert program.lost() == 0
-
-    sending(start, receiver, work)
     assert len(receiver.requests) == (1 if takes == "2.0" else 2)
     for one in receiver.taken:
         names = [name for name, _ in one.labels]
@@ -205,11 +200,10 @@ def test_what_is_sent_is_well_formed(start: Start, takes: Takes) -> None:
 
 @every_program
 @every_version
-def test_samples_of_a_series_come_in_order_from_a_slow_receiver(start: Start, takes: Takes) -> None:
+async def test_samples_of_a_series_come_in_order_from_a_slow_receiver(start: Start, takes: Takes) -> None:
     """One request at a time: what is given while one is under way follows it."""
     receiver = Receiver(takes=takes)
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         receiver.gate.clear()
         given = asyncio.ensure_future(program.give([(1, 1), (2, 1)]))
         await until_requested(receiver)
@@ -218,8 +212,6 @@ def test_samples_of_a_series_come_in_order_from_a_slow_receiver(start: Start, ta
         for end in range(2, 6):
             await program.give([(1, end), (2, end)])
         await program.until(lambda: len(receiver.taken) == 10)
-
-    sending(start, receiver, work)
     assert receiver.most_at_once == 1
     for number in ("1", "2"):
         stamps = [one.samples[0][1] for one in receiver.taken if ("rank", number) in one.labels]
@@ -235,16 +227,13 @@ async def until_requested(receiver: Receiver) -> None:
 @every_program
 @both_versions
 @pytest.mark.parametrize("status", [302, 500, 502, 503, 504, 429, 401, 403, 404, 405, 407, 408])
-def test_what_may_be_mended_is_sent_again(start: Start, takes: Takes, status: int) -> None:
+async def test_what_may_be_mended_is_sent_again(start: Start, takes: Takes, status: int) -> None:
     """The same request, until it is taken: nothing lost, nothing twice."""
     receiver = Receiver(first((status, "no"), (status, "no")), takes)
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(1, 1), (2, 1)])
         await program.until(lambda: len(receiver.taken) == 2)
         assert program.lost() == 0
-
-    sending(start, receiver, work)
     assert ranks([one.labels for one in receiver.taken]) == [1, 2]
     assert len(receiver.requests) == (3 if takes == "2.0" else 4)
 
@@ -254,11 +243,10 @@ def test_what_may_be_mended_is_sent_again(start: Start, takes: Takes, status: in
 @pytest.mark.parametrize(
     "status", [400, 402, 406, 409, 410, 411, 412, 413, 414, 416, 417, 422, 431, 451, 499]
 )
-def test_what_is_refused_for_itself_is_not_sent_again(start: Start, takes: Takes, status: int) -> None:
+async def test_what_is_refused_for_itself_is_not_sent_again(start: Start, takes: Takes, status: int) -> None:
     """One bad of 64: twelve halves beside the request itself, one loss; the next sample goes as ever."""
     receiver = Receiver(lambda series: (status, "no") if BAD in ranks(series) else (204, ""), takes)
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(number, 1) for number in range(64)])
         await program.until(lambda: program.lost() == 1 and len(receiver.taken) == 63)
         requests = len(receiver.requests)
@@ -266,104 +254,88 @@ def test_what_is_refused_for_itself_is_not_sent_again(start: Start, takes: Takes
         await program.give([(100, 1)])
         await program.until(lambda: len(receiver.taken) == 64)
         assert (program.lost(), len(receiver.requests)) == (1, requests + 1)
-
-    sending(start, receiver, work)
     stored = sorted(ranks([one.labels for one in receiver.taken]))
     assert stored == [*range(BAD), *range(BAD + 1, 64), 100]
 
 
 @every_program
-def test_a_receiver_of_neither_version_is_told_what_it_must_allow(
+async def test_a_receiver_of_neither_version_is_told_what_it_must_allow(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     """415 to both: one request of each at every try, and the log has the messages and the encoding."""
     receiver = Receiver(takes="1.0", refuses_1=True)
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(1, 1)])
         await program.until(lambda: len(receiver.requests) >= 4)
         receiver.takes = "2.0"
         await program.until(lambda: len(receiver.taken) == 1)
         assert program.lost() == 0
-
-    sending(start, receiver, work)
     assert [request.version for request in receiver.requests][:4] == [2, 1, 2, 1]
     assert "prometheus.WriteRequest" in caplog.text and "snappy" in caplog.text
 
 
 @every_program
-def test_a_part_that_is_stored_is_not_sent_again(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_part_that_is_stored_is_not_sent_again(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     """Partial ingestion: 400 with 63 of 64 written is one request, one loss, and the receiver's reason."""
     receiver = Receiver(bad=lambda labels: ("rank", str(BAD)) in labels)
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(number, 1) for number in range(64)])
         await program.until(lambda: program.lost() == 1)
         await program.give([(100, 1)])
         await program.until(lambda: len(receiver.taken) == 64)
-
-    sending(start, receiver, work)
     assert [len(request.series) for request in receiver.requests] == [64, 1]
     assert sorted(ranks([one.labels for one in receiver.taken])) == [*range(BAD), *range(BAD + 1, 64), 100]
     assert re.search(r"\b(count|samples)=1\b", line_of(caplog, "out of order sample"))
 
 
 @every_program
-def test_a_part_that_is_stored_with_a_wish_to_retry_is_sent_again(start: Start) -> None:
+async def test_a_part_that_is_stored_with_a_wish_to_retry_is_sent_again(start: Start) -> None:
     """503 after a part was written: all of it comes once more, as the specification has it."""
     receiver = Receiver(first((503, "half of it")))
     receiver.counts = lambda stored: str(stored or 1)
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(1, 1), (2, 1)])
         await program.until(lambda: len(receiver.taken) == 2)
         assert program.lost() == 0
-
-    sending(start, receiver, work)
     assert [len(request.series) for request in receiver.requests] == [2, 2]
 
 
 @every_program
 @pytest.mark.parametrize("counted", [0, 1, 2])
-def test_what_a_success_does_not_count_is_lost_and_not_sent_again(
+async def test_what_a_success_does_not_count_is_lost_and_not_sent_again(
     start: Start, counted: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Three sent, fewer written: the difference is counted and said."""
     receiver = Receiver(counts=lambda _: str(counted))
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(1, 1), (2, 1), (3, 1)])
         await program.until(lambda: program.unwritten() == 3 - counted)
-
-    sending(start, receiver, work)
     assert len(receiver.requests) == 1
     assert re.search(rf"\b(lost|samples)={3 - counted}\b", line_of(caplog, "counts less"))
 
 
 @every_program
 @pytest.mark.parametrize("as_date", [False, True])
-def test_a_short_wish_is_waited_for(start: Start, as_date: bool) -> None:
+async def test_a_short_wish_is_waited_for(start: Start, as_date: bool) -> None:
     """Seconds from now, as a number or as a date: the request is sent once more after them."""
     receiver = Receiver(first((429, "busy")))
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         wish = formatdate(time.time() + 2, usegmt=True) if as_date else "1"
         receiver.answer_headers = {"Retry-After": wish}
         await program.give([(1, 1)])
         await program.until(lambda: len(receiver.taken) == 1)
-
-    sending(start, receiver, work)
     before, after = receiver.requests
     # A date has whole seconds: up to one of the two is gone when it is written.
     assert 0.5 <= after.at - before.at < 10.0
 
 
 @every_program
-def test_a_success_without_counts_is_a_receiver_of_1_0(start: Start) -> None:
+async def test_a_success_without_counts_is_a_receiver_of_1_0(start: Start) -> None:
     """Even after one with counts: a second server behind the same name, which is older."""
     receiver = Receiver()
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(1, 1)])
         await program.until(lambda: len(receiver.taken) == 1)
         receiver.takes = "1.0 unchecked"
@@ -371,64 +343,52 @@ def test_a_success_without_counts_is_a_receiver_of_1_0(start: Start) -> None:
             await program.give([(1, end)])
             await program.until(lambda end=end: len(receiver.taken) == end)
         assert program.lost() == 0
-
-    sending(start, receiver, work)
     assert [request.version for request in receiver.requests] == [2, 2, 1, 1]
 
 
 @every_program
 @every_version
 @pytest.mark.parametrize("text", ["", "error: nothing was stored", "x" * (1 << 20)])
-def test_what_a_success_says_is_not_read(start: Start, takes: Takes, text: str) -> None:
+async def test_what_a_success_says_is_not_read(start: Start, takes: Takes, text: str) -> None:
     """200 with any text is as good as 204."""
     receiver = Receiver(lambda _: (200, text), takes)
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(1, 1)])
         await program.until(lambda: len(receiver.taken) == 1)
         assert program.lost() == 0
-
-    sending(start, receiver, work)
     assert len(receiver.requests) == (1 if takes == "2.0" else 2)
 
 
 @every_program
-def test_an_error_of_a_megabyte_is_cut(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_of_a_megabyte_is_cut(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """Its beginning is in the log, as it came."""
     receiver = Receiver(first((400, "sample is bad; " + "x" * (1 << 20))))
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(1, 1)])
         await program.until(lambda: program.lost() == 1)
         await program.give([(2, 1)])
         await program.until(lambda: len(receiver.taken) == 1)
-
-    sending(start, receiver, work)
     assert len(line_of(caplog, "sample is bad")) < 1000
 
 
 @every_program
 @every_version
-def test_a_broken_connection_is_no_answer(start: Start, takes: Takes) -> None:
+async def test_a_broken_connection_is_no_answer(start: Start, takes: Takes) -> None:
     """Closed after the request was read: it comes again, and the receiver has it at least once."""
     receiver = Receiver(takes=takes, hang_up=2)
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         await program.give([(1, 1)])
         await program.until(lambda: len(receiver.requests) >= 3 and not receiver.hang_up)
         await program.until(lambda: bool(receiver.taken))
         assert program.lost() == 0
-
-    sending(start, receiver, work)
     assert set(ranks([one.labels for one in receiver.taken])) == {1}
 
 
 @every_program
-def test_a_receiver_that_does_not_answer_is_left_after_a_while(start: Start) -> None:
+async def test_a_receiver_that_does_not_answer_is_left_after_a_while(start: Start) -> None:
     """The request comes again once it answers."""
     receiver = Receiver()
-
-    async def work(program: Program) -> None:
+    async with sending(start, receiver) as program:
         receiver.gate.clear()
         await program.give([(1, 1)])
         await program.until(lambda: len(receiver.requests) >= 2)
@@ -436,6 +396,4 @@ def test_a_receiver_that_does_not_answer_is_left_after_a_while(start: Start) -> 
         await program.give([(1, 2)])
         await program.until(lambda: receiver.taken[-1].samples[0][1] == 2)
         assert program.lost() == 0
-
-    sending(start, receiver, work)
     assert set(ranks([one.labels for one in receiver.taken])) == {1}
