@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,6 +20,7 @@ from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.ras.config import RasConfig
 from argus_exporter.ras.outcome import Result
 from argus_exporter.ras.report import Absence
+from exporter.exporter_process import until
 from exporter.ras.answers import Absentee, Group, Job, Member
 from exporter.ras.fake_ras import FakeRas
 from exporter.ras.processes import running
@@ -57,12 +58,6 @@ class Host:
     async def _look(self) -> None:
         self.watch.look()
         await until(lambda: not self.watch.asking)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.stacks.folded import Stack
+from exporter.exporter_process import until
 
 CONFIG = StacksConfig(window_seconds=1)
 FOLDED = Counter({Stack("MainThread", ("main (m.py:1)", "leaf (m.py:2)")): 10})
@@ -64,12 +65,6 @@ def rank(ranks: RankRegistry, number: int, peer_pid: int | None, said_pid: int |
     state = ranks.hello(identity, Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), peer_pid or 0))
     state.peer_pid = peer_pid
     return state
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
