@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
@@ -123,17 +122,13 @@ async def test_a_partial_write_is_final_and_counted() -> None:
     assert versions(receiver) == [2, 2, 2]
 
 
-def test_noise_is_refused_without_a_request() -> None:
+async def test_noise_is_refused_without_a_request() -> None:
     """What no receiver could read is not sent."""
     receiver = Receiver()
-
-    async def run() -> None:
-        async with serving(receiver) as url, aiohttp.ClientSession() as session:
-            sender = Sender(url, Access(AccessConfig(), "write", "argus-test"), 5.0)
-            with pytest.raises(Refused, match="no series"):
-                await sender.post(session, [b"\n\x7f"])
-
-    asyncio.run(run())
+    async with serving(receiver) as url, aiohttp.ClientSession() as session:
+        sender = Sender(url, Access(AccessConfig(), "write", "argus-test"), 5.0)
+        with pytest.raises(Refused, match="no series"):
+            await sender.post(session, [b"\n\x7f"])
     assert receiver.requests == []
 
 
@@ -202,13 +197,9 @@ def test_where_time_mends_it_there_is_no_hint() -> None:
     assert [hint(status, "", "write") for status in (429, 500, 503)] == ["", "", ""]
 
 
-def test_nobody_there_names_the_key_of_the_address() -> None:
+async def test_nobody_there_names_the_key_of_the_address() -> None:
     """Whose receiver does not run, or whose port is wrong."""
-
-    async def run() -> None:
-        sender = Sender("http://127.0.0.1:1/w", Access(AccessConfig(), "write", "argus-test"), 5.0)
-        async with aiohttp.ClientSession() as session:
-            with pytest.raises(Unavailable, match=r"cannot be reached.*check write\.url"):
-                await sender.post(session, [])
-
-    asyncio.run(run())
+    sender = Sender("http://127.0.0.1:1/w", Access(AccessConfig(), "write", "argus-test"), 5.0)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(Unavailable, match=r"cannot be reached.*check write\.url"):
+            await sender.post(session, [])
