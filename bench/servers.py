@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import ssl
 import subprocess
 import time
@@ -17,17 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from argus_core import remote_write
+from argus_simulator.stack.ports import free_port
 
 _READY_SECONDS = 30.0
 _WRITE_SECONDS = 120.0
 """Generous: a server that cuts its blocks on a busy machine takes no samples meanwhile."""
-
-
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
