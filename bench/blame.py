@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from argus_simulator.score.intervals import wilson
 from argus_simulator.traces.cases import KINDS, Case, TooWeak, make
 from argus_traces.blame import Blame, blame
 from argus_traces.reader import read
@@ -63,17 +63,6 @@ def _said(answer: Blame) -> str:
         )
         or "nothing"
     )
-
-
-def wilson(right: int, count: int) -> tuple[float, float]:
-    """95 % Wilson interval of a share."""
-    if not count:
-        return 0.0, 1.0
-    z = 1.959964
-    share, scale = right / count, 1 + z * z / count
-    middle = (share + z * z / (2 * count)) / scale
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / scale
-    return middle - half, middle + half
 
 
 def play(seeds: int, first: int, kinds: Sequence[str], verbose: bool = False) -> tuple[list[Outcome], int]:

@@ -15,7 +15,6 @@ import argparse
 import json
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +26,9 @@ from argus_core.catalogue import CATALOGUE, Family
 from argus_exporter.budget.forecast import SMALL_GROUP, SMALL_GROUP_PHASES, forecast
 from argus_exporter.budget.series import A_RANK, Fleet
 from bench import rules
-from bench.rules import SCRAPE, STEP_SECONDS, process_metric
+from bench.rules import SCRAPE, STEP_SECONDS
 from bench.series_writer import Request, Series, requests_of, send
-from bench.servers import PrometheusServer
+from bench.servers import PrometheusServer, process_metric
 
 _NOT_RISING = ("argus_activity", "argus_channel_", "argus_group_expected", "argus_rank_", "argus_kernel_info")
 
@@ -126,11 +125,8 @@ def main() -> None:
             print(f"written in {time.time() - began - options.samples * SCRAPE:.0f} s", flush=True)
             unruled = process_metric(server, "process_resident_memory_bytes")
             file = rules.rules_file(Path(folder))
-            (Path(folder) / "prometheus.yml").write_text(
-                f"global: {{scrape_interval: 1h, evaluation_interval: 15s}}\nrule_files: ['{file}']\n"
-            )
-            request = urllib.request.Request(f"{server.url}/-/reload", method="POST")
-            urllib.request.urlopen(request, timeout=60).close()
+            intervals = {"scrape_interval": "1h", "evaluation_interval": "15s"}
+            server.configure({"global": intervals, "rule_files": [str(file)]})
             rss, end = 0.0, time.time() + 60 * options.minutes
             while time.time() < end:
                 following = time.time() + SCRAPE

@@ -34,7 +34,7 @@ from argus_dashboards.inspection import PanelQuery, panels, queries
 from argus_dashboards.probe import Answer, Source, Span, all_uids, load, resolve
 from bench import dashboard_stage
 from bench.dashboard_stage import Size, Stage
-from bench.rules import process_metric
+from bench.servers import process_metric
 
 SMALL = Size(ranks=1024)
 LARGE = Size(ranks=10_240, kernel_pairs=4, job_every=1200.0, evaluate_every=1200.0, cycle_every=1200.0)

@@ -2,8 +2,8 @@
 
     python -m bench.l3 [--ranks 10000] [--role-size 8] [--kernels 200] [--pairs 20] [--skip-cycle] [--json]
 
-Compute alone is CPU time of one core. numpy's share is measured on a few kernels and scaled up; the all-pairs
-method and scipy run on as many ranks as they end with. The last line is JSON.
+Compute alone is CPU time of one core. numpy's share is measured on a few kernels and scaled up. The last line
+is JSON.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ import resource
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import numpy as np
-from scipy.stats import wasserstein_distance
 
 from argus_core import catalogue, native, remote_write
 from argus_l3_worker import cross_checks
@@ -43,7 +41,7 @@ from argus_l3_worker.roles import coordinates_of
 from argus_l3_worker.telemetry import Telemetry
 from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window
 from argus_l3_worker.write import results
-from bench.servers import PrometheusServer
+from bench.servers import PrometheusServer, process_metric
 
 GRID = 256
 _NUMPY_KERNELS = 2
@@ -86,31 +84,6 @@ def without_native(work: Callable[[], float]) -> float:
         return work()
     finally:
         del os.environ["ARGUS_NO_NATIVE"]
-
-
-def all_pairs_seconds(ranks: int, rng: np.random.Generator) -> float:
-    """One kernel by the matrix, in numpy."""
-    of = mixtures(ranks, rng)
-    grid = points(of)
-
-    def matrix() -> None:
-        cdf = of.cdf(grid).T
-        for row in cdf:
-            np.trapezoid(np.abs(cdf - row), grid, axis=1).mean()
-
-    return cpu_seconds(matrix)
-
-
-def scipy_seconds(ranks: int, events: int, rng: np.random.Generator) -> float:
-    """One kernel by scipy on the events themselves, all pairs."""
-    samples = np.exp(np.log(1e-4) + 0.03 * rng.standard_normal((ranks, events)))
-
-    def matrix() -> None:
-        for i in range(ranks):
-            for j in range(i):
-                wasserstein_distance(samples[i], samples[j])
-
-    return cpu_seconds(matrix)
 
 
 def eroica_seconds(ranks: int, functions: int, rng: np.random.Generator) -> float:
@@ -246,15 +219,6 @@ async def one_cycle(url: str, at: float) -> CycleReport:
         return await worker.cycle(at, at)
 
 
-def spent_by(server: PrometheusServer) -> float:
-    """CPU time of Prometheus so far: most of a cycle, and the same whoever else computes here."""
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith("process_cpu_seconds_total "):
-                return float(line.split()[1])
-    raise RuntimeError("Prometheus does not tell process_cpu_seconds_total")
-
-
 def whole_cycle(ranks: int, pairs: int, role_size: int, say: Callable[[str], None]) -> dict[str, float]:
     """One window of a fleet in a real Prometheus, judged by a worker that knows nothing yet."""
     with tempfile.TemporaryDirectory() as folder:
@@ -274,11 +238,11 @@ def whole_cycle(ranks: int, pairs: int, role_size: int, say: Callable[[str], Non
             say("cycle")
             watch = Stopwatch()
             watch.install()
-            spent = spent_by(server)
+            spent = process_metric(server, "process_cpu_seconds_total")
             begun, own = time.perf_counter(), time.process_time()
             report = asyncio.run(one_cycle(server.url, now))
             seconds, own = time.perf_counter() - begun, time.process_time() - own
-            spent = spent_by(server) - spent
+            spent = process_metric(server, "process_cpu_seconds_total") - spent
         finally:
             server.stop()
     if sum(len(judgement.ranks) for judgement in report.judgements) != ranks:
@@ -328,9 +292,6 @@ def main(argv: list[str] | None = None) -> int:
     )
     large = measure(f"W1, {10 * ranks} ranks x 20 kernels, G {GRID}", lambda: w1_seconds(10 * ranks, 20, rng))
     patterns = measure("EROICA, 1,000,000 ranks x 20 functions", lambda: eroica_seconds(1_000_000, 20, rng))
-    measure("one kernel, 1,000 ranks, by ranking", lambda: w1_seconds(1000, 1, rng))
-    measure("one kernel, 1,000 ranks, all pairs in numpy", lambda: all_pairs_seconds(1000, rng))
-    measure("one kernel, 100 ranks x 300 events, all pairs in scipy", lambda: scipy_seconds(100, 300, rng))
     role_size = options.role_size or ranks
     window = judged_window(ranks, options.pairs, role_size, rng)
     judged: list[Found] = []

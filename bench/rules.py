@@ -40,7 +40,7 @@ import rjsonnet
 from argus_core import remote_write
 from bench.rules_exporters import JOB, Exporters
 from bench.series_writer import Series
-from bench.servers import PrometheusServer
+from bench.servers import PrometheusServer, process_metric
 
 JSONNET = Path(__file__).resolve().parents[1] / "jsonnet"
 SCRAPE = 15.0
@@ -136,13 +136,6 @@ def rules_file(folder: Path, evaluation: float = SCRAPE) -> Path:
     return file
 
 
-def configure(server: PrometheusServer, config: dict[str, Any]) -> None:
-    """Let a running server take another configuration."""
-    (server.folder / "prometheus.yml").write_text(json.dumps(config), encoding="utf-8")  # which is YAML
-    request = urllib.request.Request(f"{server.url}/-/reload", method="POST")
-    urllib.request.urlopen(request, timeout=60).close()
-
-
 def play_past(exporters: Exporters, began: float) -> None:
     """Every moment of `PAST`, then one each interval until now."""
     moment = began
@@ -179,7 +172,7 @@ def measure(server: PrometheusServer, minutes: float) -> tuple[Seconds, Seconds,
                     if rule["evaluationTime"] > 0:
                         name = f"{group['name']} {rule['name']} #{place}"
                         seen_rules[name, rule["lastEvaluation"]] = rule["evaluationTime"]
-        lines = own_metrics(server)
+        lines = server.own_metrics()
         durations, moments = (
             group_metric(lines, f"prometheus_rule_group_last_{what}_seconds")
             for what in ("duration", "evaluation_timestamp")
@@ -235,12 +228,11 @@ def main() -> None:
         del series
         server = PrometheusServer(Path(folder), arguments=("--web.enable-lifecycle",)).start()
         try:
-            configure(server, {"scrape_configs": [exporters.scrape_config(1.0)]})
+            server.configure({"scrape_configs": [exporters.scrape_config(1.0)]})
             play_past(exporters, began)
             print(f"the past is there: {time.time() - began - PAST[0]:.0f} s", flush=True)
             rules = [] if options.scrape_only else [str(rules_file(Path(folder), options.evaluation))]
-            configure(
-                server,
+            server.configure(
                 {
                     "global": {"evaluation_interval": f"{options.evaluation:g}s"},
                     "rule_files": rules,
@@ -282,17 +274,6 @@ def timings(groups: Seconds, intervals: dict[str, float]) -> dict[str, float]:
         "sum_s": float(sum(np.mean(values) * SCRAPE / intervals[name] for name, values in groups.items())),
         "once_s": float(sum(np.mean(values) for values in groups.values())),
     }
-
-
-def own_metrics(server: PrometheusServer) -> list[str]:
-    """What Prometheus says of itself, by line."""
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
-        return str(answer.read().decode()).splitlines()
-
-
-def process_metric(server: PrometheusServer, name: str) -> float:
-    """One number of the process."""
-    return float(next(line.split()[1] for line in own_metrics(server) if line.startswith(name + " ")))
 
 
 def group_metric(lines: list[str], name: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
+import re
 import ssl
 import subprocess
 import time
@@ -16,17 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from argus_core import remote_write
+from argus_simulator.stack.ports import free_port
 
 _READY_SECONDS = 30.0
 _WRITE_SECONDS = 120.0
 """Generous: a server that cuts its blocks on a busy machine takes no samples meanwhile."""
-
-
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -101,11 +95,20 @@ class PrometheusServer:
     def flush(self) -> None:
         """What was written can be read: at once, here."""
 
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Let it take another configuration; it needs `--web.enable-lifecycle`."""
+        (self.folder / "prometheus.yml").write_text(json.dumps(config), encoding="utf-8")  # which is YAML
+        self._open(urllib.request.Request(f"{self.url}/-/reload", method="POST"), 60).close()
+
+    def own_metrics(self) -> list[str]:
+        """What it says of itself, by line."""
+        with self._open(urllib.request.Request(f"{self.url}/metrics"), 60) as answer:
+            return str(answer.read().decode()).splitlines()
+
     def refusals(self) -> float:
         """Samples that this process has refused as duplicates or out of order."""
-        request = urllib.request.Request(f"{self.url}/metrics")
-        with self._open(request, 20) as answer:
-            return _summed(answer.read().decode(), _REFUSALS)
+        values = (line for line in self.own_metrics() if re.split(r"[{ ]", line)[0] in _REFUSALS)
+        return sum(float(line.rsplit(" ", 1)[1]) for line in values)
 
     def write(self, series: Sequence[bytes]) -> None:
         """Store encoded series."""
@@ -141,13 +144,9 @@ _REFUSALS = (
 )
 
 
-def _summed(page: str, names: Sequence[str]) -> float:
-    """Sum of all series of some families on a metrics page."""
-    return sum(
-        float(line.rsplit(" ", 1)[1])
-        for line in page.splitlines()
-        if line.split("{")[0].split(" ")[0] in names
-    )
+def process_metric(server: PrometheusServer, name: str) -> float:
+    """One number that a server says of its process."""
+    return float(next(line.split()[1] for line in server.own_metrics() if line.startswith(name + " ")))
 
 
 @dataclass

@@ -1,24 +1,19 @@
-"""Traces: what encoding, the ring and uploads cost.
+"""Traces: what encoding and the ring cost.
 
     python -m bench.traces [--events 100000] [--json]
 
 Encoding is CPU time of this process for windows at the paper's volume (ARGUS table 4): a step of 4 s with
 6,667 kernels (1e5 a minute) on three streams, each with its launch and flow, 100 names, 200 phase spans and
 320 stack samples. `bytes_per_rank_step` is to be compared with the paper's 443 kB. The ring is CPU time of
-taps and writer together for one second of 8 ranks at 1e5 events a minute, as a share of a core. Uploads go to
-a real S3 server (moto, in a process of its own on this machine, so its speed is part of the figure) and to a
-folder. The last line is JSON.
+taps and writer together for one second of 8 ranks at 1e5 events a minute, as a share of a core. The last
+line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
-import re
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +25,6 @@ import numpy as np
 from argus_core import wire
 from argus_core.kernel_names import is_collective
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
-from argus_core.store import ObjectStore, StoreConfig, open_store
 from argus_exporter.kernels.pairs import stream_key
 from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
@@ -44,7 +38,6 @@ KERNELS_A_STEP = 6667
 SPANS_A_STEP = 200
 SAMPLES_A_STEP = 320
 RANKS, EVENTS_A_MINUTE = 8, 100_000
-UPLOADS, UPLOAD_BYTES = 24, 4 << 20
 _STREAMS = {stream_key(0, 7): "compute0", stream_key(0, 13): "compute1", stream_key(0, 20): "nccl:dp"}
 _PHASES = ("data", "forward", "backward", "optimizer", *(f"layer{index}" for index in range(46)))
 
@@ -177,55 +170,6 @@ def _take(tap: Tap, type_: wire.MessageType, payload: bytes, count: int) -> None
     tap.take(wire.Header(type_, count, 0, 0), memoryview(payload))
 
 
-def measure_upload(store: ObjectStore, folder: Path) -> float:
-    """MB a second of files of 4 MiB, one after another."""
-    file = folder / "trace"
-    file.write_bytes(np.random.default_rng(0).integers(0, 256, UPLOAD_BYTES, np.uint8).tobytes())
-    began = time.perf_counter()
-    for number in range(UPLOADS):
-        with file.open("rb") as source:
-            store.put(f"bench/{number}", source)
-    return UPLOADS * UPLOAD_BYTES / 1e6 / (time.perf_counter() - began)
-
-
-def measure_s3(folder: Path) -> float | None:
-    """Upload to moto; None where it is not installed."""
-    if importlib.util.find_spec("moto") is None:
-        return None
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = folder / "moto.log"
-    with log.open("wb") as stream:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        server = subprocess.Popen(command, stdout=stream, stderr=stream)
-    try:
-        deadline = time.monotonic() + 60
-        while not re.search(r"Running on", log.read_text()):
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"moto did not start: {log.read_text()}")
-            time.sleep(0.05)
-        credentials = folder / "credentials"
-        credentials.write_text("[default]\naws_access_key_id = bench\naws_secret_access_key = bench\n")
-        endpoint = f"http://127.0.0.1:{port}"
-        import boto3
-
-        boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="bench",
-            aws_secret_access_key="bench",
-        ).create_bucket(Bucket="bench")
-        config = StoreConfig(
-            "s3", bucket="bench", endpoint=endpoint, addressing="path", credentials_file=credentials
-        )
-        return measure_upload(open_store(config), folder)
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -236,13 +180,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="argus-bench-") as name:
-        folder = Path(name)
-        result: dict[str, float | None] = {**measure_encoding(args.events), **measure_ring(folder)}
-        s3 = measure_s3(folder)
-        result["upload_mb_s"] = round(s3, 1) if s3 is not None else None
-        result["folder_mb_s"] = round(
-            measure_upload(open_store(StoreConfig(folder=folder / "store")), folder), 1
-        )
+        result = {**measure_encoding(args.events), **measure_ring(Path(name))}
     if not args.json:
         print(f"traces, {os.cpu_count()} cores")
         for key, value in result.items():

@@ -1,7 +1,9 @@
-"""What all tests share: where real traces lie, what CI may skip, and what `make check` runs."""
+"""What all tests share: where real traces lie, what CI may skip, what `make check` runs, and coroutines."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 from pathlib import Path
 
@@ -23,6 +25,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SkipCount())
     if config.getoption("--check"):
         config.pluginmanager.register(Check())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(pyfuncitem.obj(**given))
+    return True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -122,10 +122,6 @@ class Receiver:
                 headers[f"X-Prometheus-Remote-Write-{kind}-Written"] = written
         return web.Response(status=status, text=None if status == 204 else text, headers=headers)
 
-    def of_version(self, version: int) -> list[Request]:
-        """Its requests of that version."""
-        return [request for request in self.requests if request.version == version]
-
 
 @contextlib.asynccontextmanager
 async def serving(receiver: Receiver) -> AsyncIterator[str]:

@@ -20,18 +20,12 @@ import boto3
 from botocore.config import Config
 
 from argus_core.store import StoreConfig
+from argus_simulator.stack.ports import free_port
 
 BUCKET = "argus-test"
 ADMIN_POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"*","Resource":"*"}]}'
 _BOOTSTRAP_ACTIONS = 3
 """Requests that moto takes before it begins to check signatures: user, key, policy."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, limit_s: float = 90.0) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from s3_servers import BUCKET, S3Server, free_port, wait_for_port
+from argus_simulator.stack.ports import free_port
+from s3_servers import BUCKET, S3Server, wait_for_port
 
 _KINDS = ("account", "container", "object")
 _BACKEND = """\

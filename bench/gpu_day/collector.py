@@ -50,8 +50,9 @@ class Connection:
 class Collector:
     """Listens on `path`; connections are appended as their HELLO comes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, connection: type[Connection] = Connection) -> None:
         self.path = path
+        self._connection = connection
         self.connections: list[Connection] = []
         self.failures: list[str] = []
         """Packets that were none of the wire's: a step asserts that there are none."""
@@ -60,7 +61,7 @@ class Collector:
     def with_kernels(self) -> list[Connection]:
         return [connection for connection in self.connections if connection.parts]
 
-    def wait(self, there: Callable[[], bool], limit_s: float = 20.0) -> bool:
+    def wait(self, there: Callable[[], object], limit_s: float = 20.0) -> bool:
         limit = time.monotonic() + limit_s
         while not there():
             if time.monotonic() > limit:
@@ -96,7 +97,7 @@ class Collector:
 
     def _handle(self, connection: Connection | None, header: wire.Header, payload: memoryview) -> Connection:
         if connection is None:
-            connection = Connection(next(wire.Hello.unpack_all(payload)))
+            connection = self._connection(next(wire.Hello.unpack_all(payload)))
             self.connections.append(connection)
             return connection
         match header.type:

@@ -26,121 +26,85 @@ def datasource() -> Any:
     )
 
 
-def cluster() -> Any:
+def _asked(name: str, query: str, description: str, **more: Any) -> Any:
+    """Values that the data source is asked for, again whenever the time range changes."""
     return Variable(
-        name="cluster",
-        label="Cluster",
+        name=name,
         dataSource=DATA_SOURCE,
-        query="label_values(argus_rank_up, cluster)",
+        query=query,
         refresh=_ON_TIME_RANGE_CHANGE,
+        description=description,
+        **more,
+    )
+
+
+def cluster() -> Any:
+    return _asked(
+        "cluster",
+        "label_values(argus_rank_up, cluster)",
+        "Where several clusters share the data source and have a label `cluster`; else: All.",
+        label="Cluster",
         sort=_SORT_ALPHABETICALLY,
         includeAll=True,
         allValue=".*",
-        description="Where several clusters share the data source and have a label `cluster`; else: All.",
     )
 
 
 def training_job() -> Any:
-    return Variable(
-        name="training_job",
-        label="Job",
-        dataSource=DATA_SOURCE,
-        query=f"label_values(argus_rank_up{{{CLUSTER}}}, training_job)",
-        refresh=_ON_TIME_RANGE_CHANGE,
-        sort=_SORT_ALPHABETICALLY,
-        description="The training job.",
-    )
+    query = f"label_values(argus_rank_up{{{CLUSTER}}}, training_job)"
+    return _asked("training_job", query, "The training job.", label="Job", sort=_SORT_ALPHABETICALLY)
+
+
+_PHASES = f"label_values({MEDIAN}{{{JOB}}}, phase)"
 
 
 def phases() -> Any:
-    return Variable(
-        name="phase",
-        label="Phase",
-        dataSource=DATA_SOURCE,
-        query=f"label_values({MEDIAN}{{{JOB}}}, phase)",
-        refresh=_ON_TIME_RANGE_CHANGE,
-        multi=True,
-        includeAll=True,
-        allValue=".+",
-        description="Phases to show.",
-    )
+    shown = {"label": "Phase", "multi": True, "includeAll": True, "allValue": ".+"}
+    return _asked("phase", _PHASES, "Phases to show.", **shown)
 
 
 def one_phase() -> Any:
-    return Variable(
-        name="map_phase",
-        label="Map: phase",
-        dataSource=DATA_SOURCE,
-        query=f"label_values({MEDIAN}{{{JOB}}}, phase)",
-        refresh=_ON_TIME_RANGE_CHANGE,
-        description="The phase that the maps of ranks show.",
-    )
+    return _asked("map_phase", _PHASES, "The phase that the maps of ranks show.", label="Map: phase")
 
 
 def ranks(phases: str, *, several: bool) -> Any:
     many = f"All: the {RANKS_SHOWN} that matter most, culprits first. " if several else ""
-    return Variable(
-        name="rank",
-        label="Ranks" if several else "Rank",
-        dataSource=DATA_SOURCE,
+    return _asked(
+        "rank",
         # On one line: Grafana does not recognise a query_result that spans several.
-        query=f"query_result({' '.join(ranks_of_interest(phases).split())})",
+        f"query_result({' '.join(ranks_of_interest(phases).split())})",
+        f"{many}The {RANKS_SHOWN} that matter most are offered; any other may be typed in.",
+        label="Ranks" if several else "Rank",
         regex='/rank="([^"]+)"/',
-        refresh=_ON_TIME_RANGE_CHANGE,
         sort=_SORT_NUMERICALLY if several else 0,
         multi=several,
         includeAll=several,
-        description=f"{many}The {RANKS_SHOWN} that matter most are offered; any other may be typed in.",
     )
 
 
 def role() -> Any:
-    return Variable(
-        name="role",
-        label="Role",
-        dataSource=DATA_SOURCE,
-        query=f"label_values(argus_rank_info{{{JOB}}}, role)",
-        refresh=_ON_TIME_RANGE_CHANGE,
-        sort=_SORT_ALPHABETICALLY,
-        description="Ranks that should run the same kernels: only they can be compared.",
-    )
+    query = f"label_values(argus_rank_info{{{JOB}}}, role)"
+    description = "Ranks that should run the same kernels: only they can be compared."
+    return _asked("role", query, description, label="Role", sort=_SORT_ALPHABETICALLY)
 
 
 def kernel() -> Any:
-    return Variable(
-        name="kernel",
-        label="Kernel",
-        dataSource=DATA_SOURCE,
-        query=f"label_values(argus_kernel_info{{{JOB}}}, kernel)",
-        refresh=_ON_TIME_RANGE_CHANGE,
-        sort=_SORT_ALPHABETICALLY,
-        description="The kernel; its full name is in the table of ranks.",
-    )
+    query = f"label_values(argus_kernel_info{{{JOB}}}, kernel)"
+    description = "The kernel; its full name is in the table of ranks."
+    return _asked("kernel", query, description, label="Kernel", sort=_SORT_ALPHABETICALLY)
 
 
 def gpu(ranks: str) -> Any:
     """Of the chosen rank: not shown, as it follows from the rank."""
-    return Variable(
-        name="gpu",
-        dataSource=DATA_SOURCE,
-        query=f"label_values(argus_rank_info{{{ranks}}}, gpu_uuid)",
-        refresh=_ON_TIME_RANGE_CHANGE,
-        hide=_HIDDEN,
-        description="GPU of the rank.",
+    return _asked(
+        "gpu", f"label_values(argus_rank_info{{{ranks}}}, gpu_uuid)", "GPU of the rank.", hide=_HIDDEN
     )
 
 
 def hidden(name: str, query: str, label: str) -> Any:
     """A label of the first sample of a query, which nobody chooses; empty where there is none."""
-    return Variable(
-        name=name,
-        dataSource=DATA_SOURCE,
-        query=f"query_result({query})",
-        regex=f'/{label}="([^"]+)"/',
-        refresh=_ON_TIME_RANGE_CHANGE,
-        hide=_HIDDEN,
-        description=f"The card: {label} of what costs the job most.",
-    )
+    description = f"The card: {label} of what costs the job most."
+    return _asked(name, f"query_result({query})", description, regex=f'/{label}="([^"]+)"/', hide=_HIDDEN)
 
 
 def choice(name: str, label: str, values: str, default: str, description: str) -> Any:

@@ -65,11 +65,6 @@ class Library:
             "argus_modes_split",
             *(pointer, pointer, integer, ctypes.POINTER(_Tuning), pointer, integer, pointer, integer),
         )
-        self._w1_bytes = self._function("argus_w1_workspace_bytes", integer)
-        self._w1_mean = self._function(
-            "argus_w1_mean_by_ranking",
-            *(pointer, integer, integer, pointer, integer, pointer, integer, pointer),
-        )
         self._w1_mixtures_bytes = self._function("argus_w1_mixtures_workspace_bytes", integer, integer)
         self._w1_mixtures = self._function(
             "argus_w1_mean_of_mixtures",
@@ -106,56 +101,26 @@ class Library:
         rows: list[tuple[int, float, float]] = modes[: _checked(found, "argus_modes_split")].tolist()
         return rows
 
-    def w1_mean_by_ranking(self, cdf: Floats, weights: Floats) -> Floats:
+    def w1_mean_of_mixtures(
+        self, mixtures: tuple[Floats, Floats, Floats], points: Floats, weights: Floats
+    ) -> Floats:
         """Mean W1 distance of each rank to all others, for several quadratures at once.
 
-        scores[w, i] = sum_g weights[w, g] * mean over j != i of |cdf[g, i] - cdf[g, j]|, by one
-        ranking a grid point instead of all pairs: O(G R). Exact up to 1.2e-10 in F.
+        scores[w, i] = sum_g weights[w, g] * mean over j != i of |F_i(points[g]) - F_j(points[g])|, by one
+        ranking a grid point instead of all pairs: O(G R), and no matrix of F.
 
         Args:
-            cdf: F of each rank at each grid point, in [0, 1], shape (G, R), R >= 1. C order
-                saves a copy.
+            mixtures: log-normal, (weight, mu, sigma), each of shape (R, modes), mu and sigma > 0 in log
+                units; weight 0 where a rank lacks a mode.
+            points: grid in log units, shape (G,).
             weights: quadrature weights of the grid points, shape (W, G): interval lengths in seconds
                 for W1, in log units for log-W1.
 
         Returns:
-            Shape (W, R), in the units of the weights; 0 where R is 1.
+            Shape (W, R), in the units of the weights; 0 where R is 1. F is within 3e-8 of the exact normal
+            distribution's; ranks are exact up to 1.2e-10 in F.
 
         Source: ARGUS section 6.2 (W1 between reconstructed CDFs); docs/evidence/wasserstein.md (one ranking).
-        """
-        cdf = np.ascontiguousarray(cdf, dtype=np.float64)
-        weights = np.ascontiguousarray(weights, dtype=np.float64)
-        if cdf.ndim != 2 or weights.ndim != 2 or weights.shape[1] != cdf.shape[0] or cdf.shape[1] < 1:
-            raise ValueError(f"cdf {cdf.shape} and weights {weights.shape} must be (G, R >= 1) and (W, G)")
-        grid, ranks = cdf.shape
-        scores = np.empty((weights.shape[0], ranks))
-        needed = self._w1_bytes(ranks)
-        answer = self._w1_mean(
-            cdf.ctypes.data,
-            grid,
-            ranks,
-            weights.ctypes.data,
-            weights.shape[0],
-            self._workspace(needed),
-            needed,
-            scores.ctypes.data,
-        )
-        _checked(answer, "argus_w1_mean_by_ranking")
-        return scores
-
-    def w1_mean_of_mixtures(
-        self, mixtures: tuple[Floats, Floats, Floats], points: Floats, weights: Floats
-    ) -> Floats:
-        """`w1_mean_by_ranking` of log-normal mixtures, without the matrix of F.
-
-        Args:
-            mixtures: (weight, mu, sigma), each of shape (R, modes), mu and sigma > 0 in log units; weight 0
-                where a rank lacks a mode.
-            points: grid in log units, shape (G,).
-            weights: quadrature weights, shape (W, G).
-
-        Returns:
-            Shape (W, R). F is within 3e-8 of the exact normal distribution's.
         """
         weight, mu, sigma = (np.ascontiguousarray(part.T, dtype=np.float64) for part in mixtures)
         points = np.ascontiguousarray(points, dtype=np.float64)

@@ -56,6 +56,10 @@ struct Ranking {
         spare(keys + ranks),
         distance(reinterpret_cast<double*>(spare + ranks)) {}
 
+  static Index bytes(Index ranks) {
+    return ranks * static_cast<Index>(2 * sizeof(std::uint64_t) + sizeof(double));
+  }
+
   double* end(Index ranks) const { return distance + ranks; }
 
   /// Ranks one row of F into `distance`. False where all F are alike, and nothing is to be added.
@@ -122,32 +126,8 @@ class NormalTable {
 
 }  // namespace
 
-std::int64_t argus_w1_workspace_bytes(std::int64_t ranks) noexcept {
-  return ranks * static_cast<Index>(2 * sizeof(std::uint64_t) + sizeof(double));
-}
-
-std::int64_t argus_w1_mean_by_ranking(const double* cdf, std::int64_t grid, std::int64_t ranks,
-                                      const double* weights, std::int64_t weightings,
-                                      void* workspace, std::int64_t workspace_bytes,
-                                      double* scores) noexcept {
-  if (cdf == nullptr || weights == nullptr || workspace == nullptr || scores == nullptr ||
-      grid < 0 || weightings < 0 || ranks < 1 || ranks > static_cast<Index>(kRankMask)) {
-    return kArgusBadArgument;
-  }
-  if (workspace_bytes < argus_w1_workspace_bytes(ranks)) return kArgusShortBuffer;
-  Ranking ranking(workspace, ranks);
-  std::fill_n(scores, weightings * ranks, 0.0);
-  if (ranks == 1) return 0;
-  for (Index g = 0; g < grid; ++g) {
-    if (ranking.rank(cdf + g * ranks, ranks)) {
-      add_row(ranking.distance, ranks, weights, weightings, grid, g, scores);
-    }
-  }
-  return 0;
-}
-
 std::int64_t argus_w1_mixtures_workspace_bytes(std::int64_t ranks, std::int64_t modes) noexcept {
-  return argus_w1_workspace_bytes(ranks) + ranks * (modes + 1) * static_cast<Index>(sizeof(double));
+  return Ranking::bytes(ranks) + ranks * (modes + 1) * static_cast<Index>(sizeof(double));
 }
 
 std::int64_t argus_w1_mean_of_mixtures(const double* weight, const double* mu, const double* sigma,

@@ -10,7 +10,6 @@ GEMM_WEIGHTS, GEMM_INPUTS = _GEMM.format("256x128_32x3_nt"), _GEMM.format("256x1
 
 NORM: Final = "void layer_norm_fwd_kernel<__nv_bfloat16, float, 8192>(LaunchParams)"
 NORM_BACKWARD: Final = "void layer_norm_bwd_kernel<__nv_bfloat16, float, 8192>(LaunchParams)"
-NORM_BACKWARD_FINALIZE: Final = "void layer_norm_bwd_finalize_kernel<float>(LaunchParams)"
 RMS_NORM_UNFUSED: Final = "void at::native::rms_norm_unfused_kernel<c10::BFloat16>(float*)"
 FLASH: Final = "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>, true>(Flash_fwd_params)"
 FLASH_BACKWARD: Final = (
@@ -29,8 +28,6 @@ POSITION_BIAS: Final = _ELEMENTWISE.format("PositionBiasKernelImpl")
 SWISH: Final = _ELEMENTWISE.format("SwishMulKernelImpl")
 DROPOUT: Final = "void fused_dropout_kernel_vec<c10::BFloat16, float, 1, 4>(TensorInfo)"
 REDUCE: Final = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(ReduceOp)"
-CROSS_ENTROPY: Final = "void cross_entropy_forward_kernel<c10::BFloat16, float>(float*)"
-CROSS_ENTROPY_BACKWARD: Final = "void cross_entropy_backward_kernel<c10::BFloat16, float>(float*)"
 
 EXPERTS: Final = "void grouped_gemm_kernel<cutlass::bfloat16_t, 128, 256>(GroupedGemmParams)"
 EXPERTS_BACKWARD: Final = (
@@ -46,7 +43,6 @@ COPY_ON_DEVICE: Final = "Memcpy DtoD (Device -> Device)"
 
 _NCCL: Final = "ncclDevKernel_{}(ncclDevKernelArgsStorage<4096ul>)"
 ALL_REDUCE: Final = _NCCL.format("AllReduce_Sum_bf16_RING_LL")
-ALL_REDUCE_TREE: Final = _NCCL.format("AllReduce_Sum_bf16_TREE_LL")
 REDUCE_SCATTER: Final = _NCCL.format("ReduceScatter_Sum_bf16_RING_LL")
 ALL_GATHER: Final = _NCCL.format("AllGather_RING_LL")
 SEND_RECV: Final = _NCCL.format("SendRecv")

@@ -41,16 +41,6 @@ def test_each_form_of_prometheus_becomes_its_header(tmp_path: Path) -> None:
     assert authorization(access(bearer_token_file=name)) == f"Bearer {PASSWORD}"
 
 
-def test_a_rotated_secret_is_used_from_then_on(tmp_path: Path) -> None:
-    """Files are read at each use."""
-    file = tmp_path / "token"
-    file.write_text("first")
-    used = access(bearer_token_file=str(file))
-    assert authorization(used) == "Bearer first"
-    file.write_text("second")
-    assert authorization(used) == "Bearer second"
-
-
 def test_a_renewed_authority_is_used_from_then_on(tmp_path: Path) -> None:
     """The context is kept, and with it connections, until a file changes."""
     file = tmp_path / "ca.pem"

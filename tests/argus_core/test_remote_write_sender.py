@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
 
 import aiohttp
@@ -18,27 +18,22 @@ from argus_core.remote_write_sender import (
     hint,
     retry_after_seconds,
 )
-from argus_core.version import installed_version
-from remote_write_receiver import Receiver, Takes, serving
+from remote_write_receiver import Receiver, serving
 
 Post = Callable[..., Awaitable[int]]
 
 
-def sent(receiver: Receiver, work: Callable[[Post], Awaitable[None]]) -> Sender:
-    """Run `work` with what posts series of the given ranks to the receiver."""
+@contextlib.asynccontextmanager
+async def posting(receiver: Receiver) -> AsyncIterator[tuple[Sender, Post]]:
+    """A sender to the receiver, and what posts series of the given ranks by it."""
+    async with serving(receiver) as url, aiohttp.ClientSession() as session:
+        sender = Sender(url, Access(AccessConfig(), "write", "argus-test"), 5.0)
 
-    async def run() -> Sender:
-        async with serving(receiver) as url, aiohttp.ClientSession() as session:
-            sender = Sender(url, Access(AccessConfig(), "write", "argus-test"), 5.0)
+        async def post(*ranks: int) -> int:
+            series = [encode_series(labels_of("a", rank=str(rank)), rank, 1_000) for rank in ranks]
+            return await sender.post(session, series)
 
-            async def post(*ranks: int) -> int:
-                series = [encode_series(labels_of("a", rank=str(rank)), rank, 1_000) for rank in ranks]
-                return await sender.post(session, series)
-
-            await work(post)
-            return sender
-
-    return asyncio.run(run())
+        yield sender, post
 
 
 def versions(receiver: Receiver) -> list[int]:
@@ -48,91 +43,40 @@ def versions(receiver: Receiver) -> list[int]:
 # Which version
 
 
-def test_a_receiver_of_2_0_gets_2_0_from_the_first_request_on() -> None:
-    """With its headers, and who sends."""
-    receiver = Receiver()
-
-    async def work(post: Post) -> None:
-        assert [await post(1, 2), await post(3)] == [2, 1]
-
-    assert sent(receiver, work).version == 2
-    assert versions(receiver) == [2, 2]
-    headers = receiver.requests[0].headers
-    assert headers["Content-Type"] == "application/x-protobuf;proto=io.prometheus.write.v2.Request"
-    assert headers["Content-Encoding"] == "snappy"
-    assert headers["X-Prometheus-Remote-Write-Version"] == "2.0.0"
-    assert headers["User-Agent"] == f"argus-test/{installed_version()}"
-
-
-@pytest.mark.parametrize("takes", ["1.0", "1.0 unchecked", "1.0 by 400", "1.0 by 500"])
-def test_a_receiver_of_1_0_gets_1_0_from_the_second_request_on(takes: Takes) -> None:
-    """The samples of the first are sent again at once, and none is lost or sent twice."""
-    receiver = Receiver(takes=takes)
-
-    async def work(post: Post) -> None:
-        assert [await post(1, 2), await post(3), await post(4)] == [2, 1, 1]
-
-    assert sent(receiver, work).version == 1
-    assert versions(receiver) == [2, 1, 1, 1]
-    assert [dict(one.labels)["rank"] for one in receiver.taken] == ["1", "2", "3", "4"]
-    headers = receiver.requests[1].headers
-    assert headers["Content-Type"] == "application/x-protobuf"
-    assert headers["X-Prometheus-Remote-Write-Version"] == "0.1.0"
-
-
-def test_a_receiver_that_changes_to_2_0_only_gets_it() -> None:
+async def test_a_receiver_that_changes_to_2_0_only_gets_it() -> None:
     """415 to 1.0: the receiver was set to the new message after we had found that it takes the old one."""
     receiver = Receiver(takes="1.0")
-
-    async def work(post: Post) -> None:
+    async with posting(receiver) as (sender, post):
         assert await post(1) == 1
         receiver.takes, receiver.refuses_1 = "2.0", True
         assert [await post(2), await post(3)] == [1, 1]
-
-    assert sent(receiver, work).version == 2
+    assert sender.version == 2
     assert versions(receiver) == [2, 1, 1, 2, 2]
 
 
-def test_a_receiver_of_neither_is_told_what_it_must_allow() -> None:
-    """One request of each, at every try."""
-    receiver = Receiver(takes="1.0", refuses_1=True)
-
-    async def work(post: Post) -> None:
-        for _ in range(2):
-            with pytest.raises(Unavailable, match=r"415.*v2\.Request.*prometheus\.WriteRequest.*snappy"):
-                await post(1)
-
-    assert sent(receiver, work).version == 2
-    assert versions(receiver) == [2, 1, 2, 1]
-
-
-def test_a_refusal_without_counts_is_tried_in_1_0_until_counts_were_seen() -> None:
+async def test_a_refusal_without_counts_is_tried_in_1_0_until_counts_were_seen() -> None:
     """A proxy's 413 before and after the first answer with counts: the second is not about the message."""
     receiver = Receiver(answer=lambda labels: (413, "too large") if len(labels) > 1 else (204, ""))
     receiver.counts = lambda count: str(count) if count else None
-
-    async def work(post: Post) -> None:
+    async with posting(receiver) as (sender, post):
         with pytest.raises(Refused, match="413"):
             await post(1, 2)
         assert await post(1) == 1
         with pytest.raises(Refused, match="413"):
             await post(1, 2)
-
-    assert sent(receiver, work).version == 2
+    assert sender.version == 2
     assert versions(receiver) == [2, 1, 2, 2]
 
 
 @pytest.mark.parametrize("status", [302, 401, 403, 404, 405, 407, 408, 429, 502, 503, 504])
-def test_a_receiver_that_is_away_says_nothing_about_versions(status: int) -> None:
+async def test_a_receiver_that_is_away_says_nothing_about_versions(status: int) -> None:
     """One request, and 2.0 again at the next try."""
     receiver = Receiver(answer=lambda _: (status, "no"))
     receiver.counts = lambda _: None
-
-    async def work(post: Post) -> None:
+    async with posting(receiver) as (sender, post):
         with pytest.raises(Unavailable, match=f"HTTP {status}"):
             await post(1)
-
-    assert sent(receiver, work).version == 2
+    assert sender.version == 2
     assert versions(receiver) == [2]
 
 
@@ -143,36 +87,29 @@ def test_a_receiver_that_is_away_says_nothing_about_versions(status: int) -> Non
     ("says", "written"),
     [("3", 3), ("1", 1), ("0", 0), ("99", 3), ("many", 0), ("-1", 0), ("", 0), ("9" * 6000, 0)],
 )
-def test_a_success_is_as_much_as_the_receiver_counts(says: str, written: int) -> None:
+async def test_a_success_is_as_much_as_the_receiver_counts(says: str, written: int) -> None:
     """Never more than was sent; what is no number counts nothing."""
     receiver = Receiver(counts=lambda _: says)
-
-    async def work(post: Post) -> None:
+    async with posting(receiver) as (_, post):
         assert await post(1, 2, 3) == written
-
-    sent(receiver, work)
     assert versions(receiver) == [2]
 
 
-def test_1_0_cannot_count_and_is_believed() -> None:
+async def test_1_0_cannot_count_and_is_believed() -> None:
     """Its receivers may send the headers of 2.0 with anything in them: the specification says not to look."""
     header = {"X-Prometheus-Remote-Write-Samples-Written": "0"}
     receiver = Receiver(takes="1.0")
-
-    async def work(post: Post) -> None:
+    async with posting(receiver) as (_, post):
         assert await post(1) == 1
         receiver.answer_headers = header
         assert await post(1, 2) == 2
 
-    sent(receiver, work)
 
-
-def test_a_partial_write_is_final_and_counted() -> None:
+async def test_a_partial_write_is_final_and_counted() -> None:
     """One bad of five: four are stored, and nothing of it would be better sent again. Who stores parts once
     always does, so that a request of bad ones alone is final too."""
     receiver = Receiver(bad=lambda labels: ("rank", "3") in labels)
-
-    async def work(post: Post) -> None:
+    async with posting(receiver) as (_, post):
         with pytest.raises(Refused) as caught:
             await post(3)
         assert (caught.value.written, caught.value.final) == (0, False)
@@ -182,22 +119,16 @@ def test_a_partial_write_is_final_and_counted() -> None:
         with pytest.raises(Refused) as caught:
             await post(3)
         assert (caught.value.written, caught.value.final) == (0, True)
-
-    sent(receiver, work)
     assert versions(receiver) == [2, 2, 2]
 
 
-def test_noise_is_refused_without_a_request() -> None:
+async def test_noise_is_refused_without_a_request() -> None:
     """What no receiver could read is not sent."""
     receiver = Receiver()
-
-    async def run() -> None:
-        async with serving(receiver) as url, aiohttp.ClientSession() as session:
-            sender = Sender(url, Access(AccessConfig(), "write", "argus-test"), 5.0)
-            with pytest.raises(Refused, match="no series"):
-                await sender.post(session, [b"\n\x7f"])
-
-    asyncio.run(run())
+    async with serving(receiver) as url, aiohttp.ClientSession() as session:
+        sender = Sender(url, Access(AccessConfig(), "write", "argus-test"), 5.0)
+        with pytest.raises(Refused, match="no series"):
+            await sender.post(session, [b"\n\x7f"])
     assert receiver.requests == []
 
 
@@ -227,16 +158,13 @@ def test_retry_after_is_seconds_or_a_date(value: str, seconds: float | None) -> 
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_receivers_wish_is_handed_on(status: int) -> None:
+async def test_a_receivers_wish_is_handed_on(status: int) -> None:
     """To whoever decides when to try again."""
     receiver = Receiver(answer=lambda _: (status, "busy"), answer_headers={"Retry-After": "42"})
-
-    async def work(post: Post) -> None:
+    async with posting(receiver) as (_, post):
         with pytest.raises(Unavailable) as caught:
             await post(1)
         assert caught.value.retry_after_seconds == 42.0
-
-    sent(receiver, work)
     assert len(receiver.requests) == 1
 
 
@@ -254,16 +182,13 @@ def test_a_receivers_wish_is_handed_on(status: int) -> None:
         (302, "", ("redirects are not followed", "write")),
     ],
 )
-def test_an_answer_about_us_names_what_to_set(status: int, text: str, named: tuple[str, ...]) -> None:
+async def test_an_answer_about_us_names_what_to_set(status: int, text: str, named: tuple[str, ...]) -> None:
     """Headers of a tenant, and the path of each engine; vminsert says by a 400 that the path is wrong."""
     receiver = Receiver(answer=lambda _: (status, text))
-
-    async def work(post: Post) -> None:
+    async with posting(receiver) as (_, post):
         with pytest.raises(Unavailable) as caught:
             await post(1)
         assert all(words in caught.value.remedy for words in named)
-
-    sent(receiver, work)
     assert len(receiver.requests) == 1
 
 
@@ -272,13 +197,9 @@ def test_where_time_mends_it_there_is_no_hint() -> None:
     assert [hint(status, "", "write") for status in (429, 500, 503)] == ["", "", ""]
 
 
-def test_nobody_there_names_the_key_of_the_address() -> None:
+async def test_nobody_there_names_the_key_of_the_address() -> None:
     """Whose receiver does not run, or whose port is wrong."""
-
-    async def run() -> None:
-        sender = Sender("http://127.0.0.1:1/w", Access(AccessConfig(), "write", "argus-test"), 5.0)
-        async with aiohttp.ClientSession() as session:
-            with pytest.raises(Unavailable, match=r"cannot be reached.*check write\.url"):
-                await sender.post(session, [])
-
-    asyncio.run(run())
+    sender = Sender("http://127.0.0.1:1/w", Access(AccessConfig(), "write", "argus-test"), 5.0)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(Unavailable, match=r"cannot be reached.*check write\.url"):
+            await sender.post(session, [])

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket as sockets
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from argus_exporter.commands.run import child_environment
+from argus_simulator.stack.ports import free_port
 
 pytestmark = [
     pytest.mark.slow,
@@ -127,12 +127,6 @@ class Job:
             raise
         assert self.process.returncode == 0, err
         return json.loads(self.result.read_text()), err
-
-
-def free_port() -> int:
-    with sockets.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

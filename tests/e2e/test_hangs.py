@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 from argus_exporter.commands.run import child_environment
 from argus_simulator.stack import Notification, Stack
 from argus_simulator.stack.pace import SECOND_S
+from argus_simulator.stack.ports import free_port
 from long_forms import long_only
 from training.test_hangs import HANGS, JOB
 
@@ -31,8 +31,7 @@ OF_ITS_OWN = "in a collective"
 
 @contextlib.contextmanager
 def running(stack: Stack, job: str, hang: str, go: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     processes = []
     try:
         for rank in range(RANKS):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from argus_simulator.stack import Stack
+from argus_simulator.stack.ports import free_port
 from e2e.conftest import accusations, delivered
 
 pytestmark = [pytest.mark.servers, pytest.mark.traces]
@@ -82,9 +82,7 @@ def test_a_rank_whose_compute_kernels_last_longer_is_flagged_alone(stack: Stack,
 
 def test_one_short_step_of_eight_real_ranks_is_too_little_to_judge(stack: Stack, traces: Path):
     """DLRM, imported whole: every rank's window is there; the worker abstains, says why, and names nobody."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     files = sorted((traces / "dlrm_kineto").glob("*.json.gz"))
     options = ("--serve", "--speed", "0", "--job", "dlrm", "--web.listen-address", address)
     job = stack.start_child("dlrm", [EXPORTER, "replay", *options, *map(str, files)])

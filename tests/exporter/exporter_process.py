@@ -101,6 +101,13 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) 
         time.sleep(0.02)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """The same within an event loop."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
 def greeting(rank: int, **extra: object) -> Callable[[], wire.Hello]:
     def hello() -> wire.Hello:
         return wire.hello(

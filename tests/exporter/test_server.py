@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from argus_core import wire
 from argus_core.catalogue import SAMPLE_NAMES
 from argus_exporter.errors import ArgusExporterError
+from argus_exporter.server import RunningExporter
 from exporter.exporter_process import Rank, config, exporter, get, scrape, value, wait_for
 
 
@@ -24,60 +25,56 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "exporter.sock"
 
 
-def test_iterations_and_phases_of_a_rank_appear(path: Path):
+def test_iterations_and_phases_of_a_rank_appear(running: RunningExporter):
     """Totals are the producer's; phases are summed; the group and its size are resolved."""
-    with exporter(config(path)) as running:
-        rank = Rank(path, 1)
-        for _ in range(3):
-            rank.iterate(seconds=0.2)
-        wait_for(
-            lambda: value(scrape(running.url), "argus_iteration_last_step", rank="1") == 3, "three iterations"
-        )
-        samples = scrape(running.url)
-        assert value(samples, "argus_iteration_duration_seconds_sum", rank="1") == pytest.approx(0.6)
-        squared = value(samples, "argus_iteration_duration_seconds_squared_total", rank="1")
-        assert squared == pytest.approx(0.12)
-        assert value(samples, "argus_iteration_window_max_seconds", rank="1") == pytest.approx(0.2)
-        labels = {"rank": "1", "phase": "forward", "kind": "compute", "group": "dp", "source": "host"}
-        assert value(samples, "argus_phase_duration_seconds_count", **labels) == 3
-        assert value(samples, "argus_phase_duration_seconds_sum", **labels) == pytest.approx(0.3)
-        assert value(samples, "argus_group_expected_ranks", rank="1", group="dp") == 2
+    rank = Rank(running.socket, 1)
+    for _ in range(3):
+        rank.iterate(seconds=0.2)
+    wait_for(
+        lambda: value(scrape(running.url), "argus_iteration_last_step", rank="1") == 3, "three iterations"
+    )
+    samples = scrape(running.url)
+    assert value(samples, "argus_iteration_duration_seconds_sum", rank="1") == pytest.approx(0.6)
+    squared = value(samples, "argus_iteration_duration_seconds_squared_total", rank="1")
+    assert squared == pytest.approx(0.12)
+    assert value(samples, "argus_iteration_window_max_seconds", rank="1") == pytest.approx(0.2)
+    labels = {"rank": "1", "phase": "forward", "kind": "compute", "group": "dp", "source": "host"}
+    assert value(samples, "argus_phase_duration_seconds_count", **labels) == 3
+    assert value(samples, "argus_phase_duration_seconds_sum", **labels) == pytest.approx(0.3)
+    assert value(samples, "argus_group_expected_ranks", rank="1", group="dp") == 2
 
 
-def test_every_published_name_is_in_the_catalogue(path: Path):
+def test_every_published_name_is_in_the_catalogue(running: RunningExporter):
     """Nothing of ours is exposed that the catalogue does not explain."""
-    with exporter(config(path)) as running:
-        rank = Rank(path, 0)
-        rank.iterate(kernels=10)
-        wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "rank 0")
-        names = {name for name, _ in scrape(running.url) if name.startswith("argus_")}
-        assert names <= SAMPLE_NAMES
+    rank = Rank(running.socket, 0)
+    rank.iterate(kernels=10)
+    wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "rank 0")
+    names = {name for name, _ in scrape(running.url) if name.startswith("argus_")}
+    assert names <= SAMPLE_NAMES
 
 
-def test_a_rank_that_says_bye_leaves_and_one_that_does_not_is_lost(path: Path):
+def test_a_rank_that_says_bye_leaves_and_one_that_does_not_is_lost(running: RunningExporter):
     """Only a rank that vanished stays visible, with argus_rank_up 0."""
-    with exporter(config(path)) as running:
-        leaver, victim = Rank(path, 0), Rank(path, 1)
-        for rank in (leaver, victim):
-            rank.iterate()
-        wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="1") == 1, "both connected")
-        leaver.link.close(exit_status=0)
-        victim.link.close()
-        wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="1") == 0, "rank 1 lost")
-        assert value(scrape(running.url), "argus_rank_up", rank="0") is None
+    leaver, victim = Rank(running.socket, 0), Rank(running.socket, 1)
+    for rank in (leaver, victim):
+        rank.iterate()
+    wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="1") == 1, "both connected")
+    leaver.link.close(exit_status=0)
+    victim.link.close()
+    wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="1") == 0, "rank 1 lost")
+    assert value(scrape(running.url), "argus_rank_up", rank="0") is None
 
 
-def test_a_lost_rank_that_comes_back_keeps_its_totals(path: Path):
+def test_a_lost_rank_that_comes_back_keeps_its_totals(running: RunningExporter):
     """A reconnect is not a new rank: phase counters go on."""
-    with exporter(config(path)) as running:
-        rank = Rank(path, 0)
-        rank.iterate()
-        rank.link.close()
-        wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 0, "rank 0 lost")
-        rank.iterate()
-        wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "rank 0 back")
-        count = "argus_phase_duration_seconds_count"
-        wait_for(lambda: value(scrape(running.url), count, rank="0") == 2, "counter went on")
+    rank = Rank(running.socket, 0)
+    rank.iterate()
+    rank.link.close()
+    wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 0, "rank 0 lost")
+    rank.iterate()
+    wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "rank 0 back")
+    count = "argus_phase_duration_seconds_count"
+    wait_for(lambda: value(scrape(running.url), count, rank="0") == 2, "counter went on")
 
 
 def test_kernel_modes_of_a_complete_window_appear_with_their_step(path: Path):
@@ -98,52 +95,44 @@ def test_kernel_modes_of_a_complete_window_appear_with_their_step(path: Path):
         assert value(samples, "argus_kernel_coverage_ratio", rank="0") == 1
 
 
-def test_openmetrics_is_served_to_who_asks_for_it(path: Path):
+def test_openmetrics_is_served_to_who_asks_for_it(running: RunningExporter):
     """prometheus_client's strict parser accepts it."""
-    with exporter(config(path)) as running:
-        rank = Rank(path, 0)
+    rank = Rank(running.socket, 0)
+    rank.iterate(kernels=5)
+    wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "rank 0")
+    content_type, body = get(f"{running.url}/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert "argus_rank_up" in {family.name for family in parse_openmetrics(body.decode())}
+
+
+def test_promtool_finds_nothing_to_complain_about(running: RunningExporter):
+    """The classic format passes the linter, with ranks and without."""
+    rank = Rank(running.socket, 0)
+    for _ in range(2):
+        _, body = get(f"{running.url}/metrics")
+        lint = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, check=False)
+        ours = [line for line in lint.stderr.decode().splitlines() if line.startswith("argus_")]
+        assert ours == []
         rank.iterate(kernels=5)
         wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "rank 0")
-        content_type, body = get(
-            f"{running.url}/metrics", Accept="application/openmetrics-text; version=1.0.0"
-        )
-        assert content_type.startswith("application/openmetrics-text")
-        assert "argus_rank_up" in {family.name for family in parse_openmetrics(body.decode())}
 
 
-def test_promtool_finds_nothing_to_complain_about(path: Path):
-    """The classic format passes the linter, with ranks and without."""
-    with exporter(config(path)) as running:
-        rank = Rank(path, 0)
-        for _ in range(2):
-            _, body = get(f"{running.url}/metrics")
-            lint = subprocess.run(
-                ["promtool", "check", "metrics"], input=body, capture_output=True, check=False
-            )
-            ours = [line for line in lint.stderr.decode().splitlines() if line.startswith("argus_")]
-            assert ours == []
-            rank.iterate(kernels=5)
-            wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "rank 0")
-
-
-def test_gzip_is_served_to_who_accepts_it(path: Path):
+def test_gzip_is_served_to_who_accepts_it(running: RunningExporter):
     """As Prometheus asks for it."""
-    with exporter(config(path)) as running:
-        _, body = get(f"{running.url}/metrics", **{"Accept-Encoding": "gzip"})
-        assert b"argus_exporter_build_info" in gzip.decompress(body)
+    _, body = get(f"{running.url}/metrics", **{"Accept-Encoding": "gzip"})
+    assert b"argus_exporter_build_info" in gzip.decompress(body)
 
 
-def test_one_rank_can_be_asked_for(path: Path):
+def test_one_rank_can_be_asked_for(running: RunningExporter):
     """`?rank=1` gives that rank's series and nothing of the process."""
-    with exporter(config(path)) as running:
-        ranks = [Rank(path, 0), Rank(path, 1)]
-        for rank in ranks:
-            rank.iterate()
-        wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="1") == 1, "rank 1")
-        _, body = get(f"{running.url}/metrics?rank=1")
-        assert b'rank="1"' in body
-        assert b'rank="0"' not in body
-        assert b"process_cpu_seconds_total" not in body
+    ranks = [Rank(running.socket, 0), Rank(running.socket, 1)]
+    for rank in ranks:
+        rank.iterate()
+    wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="1") == 1, "rank 1")
+    _, body = get(f"{running.url}/metrics?rank=1")
+    assert b'rank="1"' in body
+    assert b'rank="0"' not in body
+    assert b"process_cpu_seconds_total" not in body
 
 
 @pytest.mark.parametrize(
@@ -160,34 +149,34 @@ def test_a_rank_that_is_no_number_is_refused(path: Path, wanted: str):
     assert len(said) < 300
 
 
-def test_the_index_page_tells_how_to_begin_and_then_who_is_here(path: Path):
+def test_the_index_page_tells_how_to_begin_and_then_who_is_here(running: RunningExporter):
     """Ranks with host, step time and channels, and who is gone; what a producer names is escaped."""
-    with exporter(config(path)) as running:
-        _, body = get(running.url)
-        assert f"No rank has connected to <code>{path}</code>" in body.decode()
-        rank, leaver = (Rank(path, number, training_job="<b>", node="h<7>", role="tp1") for number in (3, 4))
-        rank.iterate(seconds=0.5)
-        rank.iterate(seconds=0.2)
-        wait_for(lambda: b"phases up" in get(running.url)[1], "the rank")
-        _, body = get(running.url)
-        page = body.decode()
-        assert (
-            '<td>&lt;b&gt;<td><a href="/metrics?rank=3">3</a><td>h&lt;7&gt;<td>tp1<td>connected'
-            "<td>0.2 s, longest 0.5 s<td>2, "
-        ) in page
-        assert "http-equiv=refresh" in page
-        assert "Ranks that are gone" not in page
-        leaver.link.close(exit_status=0)
-        rank.link.close()
-        wait_for(lambda: b'<span class="bad">lost, 0 s ago</span>' in get(running.url)[1], "rank lost")
-        left = b"<td>4<td>h&lt;7&gt;<td>0 s ago<td>its training process said goodbye"
-        wait_for(lambda: left in get(running.url)[1], "rank gone")
+    _, body = get(running.url)
+    assert f"No rank has connected to <code>{running.socket}</code>" in body.decode()
+    rank, leaver = (
+        Rank(running.socket, number, training_job="<b>", node="h<7>", role="tp1") for number in (3, 4)
+    )
+    rank.iterate(seconds=0.5)
+    rank.iterate(seconds=0.2)
+    wait_for(lambda: b"phases up" in get(running.url)[1], "the rank")
+    _, body = get(running.url)
+    page = body.decode()
+    assert (
+        '<td>&lt;b&gt;<td><a href="/metrics?rank=3">3</a><td>h&lt;7&gt;<td>tp1<td>connected'
+        "<td>0.2 s, longest 0.5 s<td>2, "
+    ) in page
+    assert "http-equiv=refresh" in page
+    assert "Ranks that are gone" not in page
+    leaver.link.close(exit_status=0)
+    rank.link.close()
+    wait_for(lambda: b'<span class="bad">lost, 0 s ago</span>' in get(running.url)[1], "rank lost")
+    left = b"<td>4<td>h&lt;7&gt;<td>0 s ago<td>its training process said goodbye"
+    wait_for(lambda: left in get(running.url)[1], "rank gone")
 
 
-def test_it_is_ready_once_producers_can_connect(path: Path):
+def test_it_is_ready_once_producers_can_connect(running: RunningExporter):
     """Probes of an orchestrator."""
-    with exporter(config(path)) as running:
-        assert [get(f"{running.url}/{probe}")[1] for probe in ("healthz", "readyz")] == [b"ok\n", b"ok\n"]
+    assert [get(f"{running.url}/{probe}")[1] for probe in ("healthz", "readyz")] == [b"ok\n", b"ok\n"]
 
 
 def test_a_taken_port_is_named(path: Path):
@@ -265,22 +254,19 @@ def message(record: wire.Record) -> bytes:
     ],
 )
 def test_a_hostile_connection_is_ended_counted_and_harms_nobody(
-    path: Path, packets: list[bytes], reason: str
+    running: RunningExporter, packets: list[bytes], reason: str
 ):
     """The other rank goes on; the reason is a label value."""
-    with exporter(config(path)) as running:
-        good = Rank(path, 1)
-        good.iterate()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as hostile:
-            hostile.connect(str(path))
-            hostile.settimeout(5)
-            for packet in packets:
-                hostile.send(packet)
-            with contextlib.suppress(ConnectionResetError):  # closed with our bytes unread
-                assert hostile.recv(1) == b""
-        good.iterate()
-        wait_for(
-            lambda: value(scrape(running.url), "argus_iteration_last_step", rank="1") == 2, "rank 1 goes on"
-        )
-        rejected = "argus_exporter_rejected_connections_total"
-        assert value(scrape(running.url), rejected, reason=reason) == 1
+    good = Rank(running.socket, 1)
+    good.iterate()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as hostile:
+        hostile.connect(str(running.socket))
+        hostile.settimeout(5)
+        for packet in packets:
+            hostile.send(packet)
+        with contextlib.suppress(ConnectionResetError):  # closed with our bytes unread
+            assert hostile.recv(1) == b""
+    good.iterate()
+    wait_for(lambda: value(scrape(running.url), "argus_iteration_last_step", rank="1") == 2, "rank 1 goes on")
+    rejected = "argus_exporter_rejected_connections_total"
+    assert value(scrape(running.url), rejected, reason=reason) == 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from bench.l3_tables import pair_triples
 
-from argus_l3_worker.triples import kind_of
+from argus_l3_worker.triples import RoleTriples, Window, kind_of
 from l3_worker.published_fleet import Modes
 
 GEMM = ("gemm_128x128", "compute0")
@@ -46,3 +47,14 @@ def fleet(
                 for (p50, ratio, events), n in zip(modes, noise, strict=True)
             ]
     return result
+
+
+def role(modes: dict[str, RankModes], unpublished: float = np.nan) -> RoleTriples:
+    """Their ranks as one role, in one window."""
+    ranks = tuple(modes)
+    keys = sorted({key for pairs in modes.values() for key in pairs})
+    pairs = tuple(
+        pair_triples(*key, [(i, modes[rank][key]) for i, rank in enumerate(ranks) if key in modes[rank]])
+        for key in keys
+    )
+    return RoleTriples("llm", "pp0.tp0", Window(64, 64), ranks, pairs, np.full(len(ranks), unpublished))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -15,13 +14,6 @@ from argus_core.kernel_names import kernel_id
 
 Floats = NDArray[np.float64]
 _GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
-
-
-def traces_folder() -> Path | None:
-    """ARGUS_TRACES, or shared/traces beside the repository; None where neither exists."""
-    named = os.environ.get("ARGUS_TRACES")
-    folder = Path(named) if named else Path(__file__).parents[2].parent / "shared" / "traces"
-    return folder if folder.is_dir() else None
 
 
 def durations(trace: Path) -> dict[tuple[str, str], Floats]:

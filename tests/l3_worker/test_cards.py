@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from bench.servers import free_port
 
 from argus_l3_worker.commands.explain import RUNBOOK_URL
+from argus_simulator.stack.ports import free_port
 from argus_simulator.stack.waiting import wait_for
 from l3_worker.played_jobs import END_S, RULES, explained, played
 

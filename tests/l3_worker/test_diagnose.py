@@ -26,6 +26,9 @@ HOUR = 3600
 pytestmark = pytest.mark.servers
 
 
+Capsys = pytest.CaptureFixture[str]
+
+
 class Story:
     """Series of one job over the last hour, a sample each 15 s."""
 
@@ -45,6 +48,11 @@ class Story:
     def write(self) -> None:
         for at in sorted(self._by_time):
             self.server.write(self._by_time[at])
+
+
+@pytest.fixture
+def story(prometheus: PrometheusServer) -> Story:
+    return Story(prometheus)
 
 
 def a_slow_gpu(story: Story) -> None:
@@ -91,17 +99,14 @@ def a_slow_gpu(story: Story) -> None:
     story.write()
 
 
-def report(story: Story, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def report(story: Story, capsys: Capsys, *arguments: str) -> str:
     common = ["--prometheus.url", story.server.url, "--training-job", "llm", "--time", str(story.end)]
     assert main(["diagnose", *common, "--since", "1h", *arguments]) == 0
     return capsys.readouterr().out
 
 
-def test_a_slow_gpu_from_the_iteration_to_the_trace(
-    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slow_gpu_from_the_iteration_to_the_trace(story: Story, tmp_path: Path, capsys: Capsys) -> None:
     """Class and beginning of the slowdown, who, where, what it cost, what to do, and where to look."""
-    story = Story(prometheus)
     a_slow_gpu(story)
     page = tmp_path / "report.html"
     traces = ("--traces-url", "http://l3:9878/")
@@ -135,11 +140,8 @@ def test_a_slow_gpu_from_the_iteration_to_the_trace(
     assert '<a href="http://l3:9878/traces/llm/2026-11-21/3/w.perfetto-trace?ui=1">' in html
 
 
-def test_the_text_can_be_read_to_somebody(
-    prometheus: PrometheusServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_text_can_be_read_to_somebody(story: Story, capsys: Capsys) -> None:
     """The same story in sentences."""
-    story = Story(prometheus)
     a_slow_gpu(story)
     said = report(story, capsys)
     for part in (
@@ -154,11 +156,8 @@ def test_the_text_can_be_read_to_somebody(
         assert part in said, said
 
 
-def test_a_slow_link_is_one_subject_of_rules_and_worker(
-    prometheus: PrometheusServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slow_link_is_one_subject_of_rules_and_worker(story: Story, capsys: Capsys) -> None:
     """A group that loses in two phases, and in a kernel: it stands there once, both levels below."""
-    story = Story(prometheus)
     for rank in range(16):
         labels = {"rank": str(rank), "node": f"host{rank // 4}", "role": "pp0.tp0", "pp": "0", "tp": "0"}
         story.tell("argus_rank_info", 1.0, dp=str(rank), ep=str(rank % 8), **labels)
@@ -183,9 +182,8 @@ def test_a_slow_link_is_one_subject_of_rules_and_worker(
     assert said.count("\nid ") == 1
 
 
-def test_of_a_set_one_rank_is_meant(prometheus: PrometheusServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_a_set_one_rank_is_meant(story: Story, capsys: Capsys) -> None:
     """Ranks that wait for one another within a phase: all are listed, and what they cost together once."""
-    story = Story(prometheus)
     for rank in range(8):
         labels = {"rank": str(rank), "node": f"host{rank // 4}", "role": f"tp{rank % 4}"}
         story.tell("argus_rank_info", 1.0, dp=str(rank // 4), tp=str(rank % 4), **labels)
@@ -204,11 +202,8 @@ def test_of_a_set_one_rank_is_meant(prometheus: PrometheusServer, capsys: pytest
         assert part in said, said
 
 
-def test_ranks_that_hold_up_the_same_step_do_so_at_the_same_time(
-    prometheus: PrometheusServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ranks_that_hold_up_the_same_step_do_so_at_the_same_time(story: Story, capsys: Capsys) -> None:
     """Rank 1 costs 10 % by two causes, rank 2 8 %: the job loses 10 %. While it stands still, everything."""
-    story = Story(prometheus)
     for rank in range(4):
         story.tell("argus_rank_info", 1.0, rank=str(rank), node="host0")
     for rank, cause, share in (
@@ -237,18 +232,15 @@ def test_ranks_that_hold_up_the_same_step_do_so_at_the_same_time(
         assert part in said, said
 
 
-def card(story: Story, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def card(story: Story, capsys: Capsys) -> dict[str, Any]:
     """The only one of a story."""
     (found,) = json.loads(report(story, capsys, "--json"))["cards"]
     assert isinstance(found, dict)
     return found
 
 
-def test_what_the_worker_alone_says_is_a_suspect(
-    prometheus: PrometheusServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_worker_alone_says_is_a_suspect(story: Story, capsys: Capsys) -> None:
     """Slow kernels that cost too little for the rules: no severity, no cost, the page on kernels."""
-    story = Story(prometheus)
     story.tell("job:argus_ranks:count", 4.0)
     for rank in range(4):
         story.tell("argus_rank_info", 1.0, rank=str(rank), node="host0", role="pp0")
@@ -263,11 +255,8 @@ def test_what_the_worker_alone_says_is_a_suspect(
     assert "its kernels +20%" in found["text"] and "ArgusKernelDegraded" in found["links"]["runbook"]
 
 
-def test_a_host_of_slow_ranks_is_one_subject(
-    prometheus: PrometheusServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_host_of_slow_ranks_is_one_subject(story: Story, capsys: Capsys) -> None:
     """Named by the coordinate that its ranks share."""
-    story = Story(prometheus)
     story.tell("job:argus_ranks:count", 8.0)
     for rank in range(8):
         story.tell("argus_rank_info", 1.0, rank=str(rank), node=f"host{rank // 4}", role="pp0")
@@ -280,11 +269,8 @@ def test_a_host_of_slow_ranks_is_one_subject(
     assert "ArgusKernelGroupShift" in found["links"]["runbook"]
 
 
-def test_each_cause_has_its_own_reasons(
-    prometheus: PrometheusServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_cause_has_its_own_reasons(story: Story, capsys: Capsys) -> None:
     """Pauses, what the history knows, and work; two causes of the job are one card."""
-    story = Story(prometheus)
     story.tell("job:argus_ranks:count", 4.0)
     for rank, work in enumerate((1.0, 1.0, 1.4, 1.0)):
         story.tell("argus_rank_info", 1.0, rank=str(rank), node="host0")
@@ -314,9 +300,8 @@ def test_each_cause_has_its_own_reasons(
         assert part in said, said
 
 
-def test_a_name_is_data(prometheus: PrometheusServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_is_data(story: Story, capsys: Capsys) -> None:
     """Users choose names of phases and groups: no line, no query and no length is theirs."""
-    story = Story(prometheus)
     story.tell("job:argus_ranks:count", 2.0)
     for rank in range(2):
         story.tell("argus_rank_info", 1.0, rank=str(rank), node="host0")
@@ -337,11 +322,8 @@ def test_a_name_is_data(prometheus: PrometheusServer, capsys: pytest.CaptureFixt
     assert heads == ["[suspect]", "who", "since", "cost", "why", "wrong", "do", "look", "id"]
 
 
-def test_a_healthy_job_has_a_short_report(
-    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_healthy_job_has_a_short_report(story: Story, tmp_path: Path, capsys: Capsys) -> None:
     """Nobody accused, nothing to do, no plot without data."""
-    story = Story(prometheus)
     for rank in range(4):
         story.tell("argus_rank_info", 1.0, rank=str(rank))
     story.tell("job:argus_iteration:class", 1.0, **{"class": "stable"})
@@ -354,9 +336,9 @@ def test_a_healthy_job_has_a_short_report(
     assert page.read_text().count("Nothing recorded.") == 2
 
 
-def test_an_unknown_job_is_an_error(prometheus: PrometheusServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_job_is_an_error(story: Story, capsys: Capsys) -> None:
     """Exit 1 and what to check."""
-    assert main(["diagnose", "--prometheus.url", prometheus.url, "--training-job", "none"]) == 1
+    assert main(["diagnose", "--prometheus.url", story.server.url, "--training-job", "none"]) == 1
     assert "no argus_rank_info of job none" in capsys.readouterr().err
 
 

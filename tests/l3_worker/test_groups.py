@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from bench.l3_tables import pair_triples
 
 from argus_core.modes import find_modes
 from argus_l3_worker.judge.config import JudgeConfig
@@ -12,7 +13,8 @@ from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
 from argus_l3_worker.judge.verdicts import ALL_KERNELS
 from argus_l3_worker.roles import STAGE, coordinates_of
-from argus_l3_worker.triples import RoleTriples, Window
+from argus_l3_worker.triples import RoleTriples
+from l3_worker import fleets
 from l3_worker.fleets import COPY, GEMM, REDUCE, RankModes, fleet
 
 CONFIG = JudgeConfig()
@@ -20,26 +22,10 @@ NAMES = CONFIG.coordinates
 
 
 def role(
-    modes: dict[str, RankModes],
-    name: str = "pp0.tp0",
-    info: list[dict[str, str]] | None = None,
+    modes: dict[str, RankModes], name: str = "pp0.tp0", info: list[dict[str, str]] | None = None
 ) -> RoleTriples:
-    ranks = tuple(modes)
-    keys = sorted({key for pairs in modes.values() for key in pairs})
-    pairs = tuple(
-        pair_triples(*key, [(i, modes[rank][key]) for i, rank in enumerate(ranks) if key in modes[rank]])
-        for key in keys
-    )
-    labels = info or [{"node": f"host{int(rank) // 8}", "pp": "0", "dp": rank} for rank in ranks]
-    return RoleTriples(
-        "llm",
-        name,
-        Window(64, 64),
-        ranks,
-        pairs,
-        np.full(len(ranks), np.nan),
-        coordinates_of(labels, (STAGE, *NAMES)),
-    )
+    labels = info or [{"node": f"host{int(rank) // 8}", "pp": "0", "dp": rank} for rank in modes]
+    return replace(fleets.role(modes), role=name, coordinates=coordinates_of(labels, (STAGE, *NAMES)))
 
 
 def told(shifts: list[GroupShift]) -> set[tuple[str, str, str]]:

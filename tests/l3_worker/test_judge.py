@@ -12,21 +12,10 @@ from argus_l3_worker.judge.segments import robust_deviation
 from argus_l3_worker.judge.shifts import match_modes, mode_shifts, pair_shift
 from argus_l3_worker.judge.verdicts import ALL_KERNELS, History, Verdict, culprits, decide
 from argus_l3_worker.roles import Abstention
-from argus_l3_worker.triples import PairTriples, RoleTriples, Window, kind_of
-from l3_worker.fleets import COPY, FLASH, GEMM, NORM, REDUCE, RankModes, fleet
+from argus_l3_worker.triples import PairTriples, kind_of
+from l3_worker.fleets import COPY, FLASH, GEMM, NORM, REDUCE, RankModes, fleet, role
 
 CONFIG = JudgeConfig()
-
-
-def role(modes: dict[str, RankModes], last_step: int = 64, unpublished: float = np.nan) -> RoleTriples:
-    ranks = tuple(modes)
-    keys = sorted({key for pairs in modes.values() for key in pairs})
-    pairs = tuple(
-        pair_triples(*key, [(i, modes[rank][key]) for i, rank in enumerate(ranks) if key in modes[rank]])
-        for key in keys
-    )
-    bounds = np.full(len(ranks), unpublished)
-    return RoleTriples("llm", "pp0.tp0", Window(last_step, 64), ranks, pairs, bounds)
 
 
 def judged(modes: dict[str, RankModes], config: JudgeConfig = CONFIG) -> RoleJudgement:

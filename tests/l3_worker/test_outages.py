@@ -9,7 +9,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -63,13 +63,13 @@ class Writer:
         )
         self.spool = Spool(None, int(self._config.spool_bytes), 3_600_000)
 
-    def run(self, work: Callable[[Writer], Awaitable[None]]) -> None:
-        async def session() -> None:
-            async with aiohttp.ClientSession() as self._session:
-                self.aim(self._url)
-                await work(self)
+    async def __aenter__(self) -> Writer:
+        self._session = aiohttp.ClientSession()
+        self.aim(self._url)
+        return self
 
-        asyncio.run(session())
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
 
     def aim(self, url: str) -> None:
         self._delivery = Delivery(self._session, url, self._config, self.spool, self.telemetry)
@@ -101,11 +101,10 @@ class Writer:
         ]
 
 
-def test_a_receiver_killed_in_mid_cycle_loses_nothing(receiver: Server) -> None:
+async def test_a_receiver_killed_in_mid_cycle_loses_nothing(receiver: Server) -> None:
     """Killed between two requests of one cycle, away for a while, back: every sample once and in order."""
     writer = Writer(f"{receiver.url}/api/v1/write")
-
-    async def work(writer: Writer) -> None:
+    async with writer:
         for _ in range(3):
             assert await writer.cycle()
         sending = asyncio.ensure_future(writer.cycle())
@@ -119,8 +118,6 @@ def test_a_receiver_killed_in_mid_cycle_loses_nothing(receiver: Server) -> None:
         assert writer.counted("spooled_requests") > 0
         await asyncio.to_thread(receiver.start)
         assert await writer.cycle()
-
-    writer.run(work)
     assert writer.stored(receiver) == writer.stamps
     assert writer.counted("samples_total", result="written") == SERIES * len(writer.stamps)
     assert writer.counted("samples_total", result="refused") == 0
@@ -128,16 +125,13 @@ def test_a_receiver_killed_in_mid_cycle_loses_nothing(receiver: Server) -> None:
     assert receiver.refusals() == 0
 
 
-def test_two_replicas_write_side_by_side(receiver: Server) -> None:
+async def test_two_replicas_write_side_by_side(receiver: Server) -> None:
     """The replica label keeps them apart: the same stamps twice, neither refused."""
     replicas = [Writer(f"{receiver.url}/api/v1/write", replica) for replica in ("a", "b")]
-
-    async def work(writer: Writer) -> None:
-        for _ in range(3):
-            assert await writer.cycle()
-
-    for writer in replicas:
-        writer.run(work)
+    for replica in replicas:
+        async with replica as writer:
+            for _ in range(3):
+                assert await writer.cycle()
     receiver.flush()
     (stamp, *_) = replicas[0].stamps
     assert receiver.query(f"count by (replica) ({NAME} == {stamp})", float(stamp))
@@ -148,7 +142,9 @@ def test_two_replicas_write_side_by_side(receiver: Server) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_an_overloaded_receiver_gets_everything_later(prometheus: PrometheusServer, status: int) -> None:
+async def test_an_overloaded_receiver_gets_everything_later(
+    prometheus: PrometheusServer, status: int
+) -> None:
     """A gateway before Prometheus answers 5xx or 429 for a while, then lets everything through."""
     refusing = True
 
@@ -161,9 +157,7 @@ def test_an_overloaded_receiver_gets_everything_later(prometheus: PrometheusServ
             return web.Response(status=answer.status, body=await answer.read())
 
     writer = Writer("")  # its address is known once the gateway listens
-
-    async def work(writer: Writer) -> None:
-        nonlocal refusing
+    async with writer:
         app = web.Application(client_max_size=1 << 26)
         app.router.add_post("/api/v1/write", pass_on)
         app[_SESSION] = aiohttp.ClientSession()
@@ -179,25 +173,20 @@ def test_an_overloaded_receiver_gets_everything_later(prometheus: PrometheusServ
         finally:
             await app[_SESSION].close()
             await runner.cleanup()
-
-    writer.run(work)
     assert writer.stored(prometheus) == writer.stamps
     assert prometheus.refusals() == 0
     assert writer.counted("samples_total", result="refused") == 0
 
 
-def test_an_outage_that_is_too_long_keeps_the_newest_within_the_bound() -> None:
+async def test_an_outage_that_is_too_long_keeps_the_newest_within_the_bound() -> None:
     """The spool never exceeds its bytes; what it drops is counted, and the newest are what is left."""
     limit = 20_000
     writer = Writer("http://127.0.0.1:1/api/v1/write", spool_bytes=limit)
     sizes: list[int] = []
-
-    async def work(writer: Writer) -> None:
+    async with writer:
         for _ in range(10):
             assert not await writer.cycle()
             sizes.append(writer.spool.size_bytes)
-
-    writer.run(work)
     assert max(sizes) <= limit
     made = 10 * SERIES / 100
     assert writer.counted("spool_dropped_requests_total") + len(writer.spool) == made

@@ -5,19 +5,17 @@ A suite that receives no request passes, so each test says how many requests cam
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import os
 import stat
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from email.utils import formatdate
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from argus_core.remote_write import Labels, encode_series, labels_of, pack
-from argus_core.version import installed_version
 from argus_l3_worker.config import Config
 from argus_l3_worker.serve import Health
 from argus_l3_worker.telemetry import Telemetry
@@ -45,12 +43,10 @@ class Writing:
         self.spool = Spool(folder, 1 << 20, HOUR_MS)
         self._config = WriteConfig(attempts=attempts, backoff_seconds=0.01, series_per_request=per_request)
 
-    def run(self, work: Callable[[Delivery], Awaitable[None]]) -> None:
-        async def served() -> None:
-            async with serving(self.receiver) as url, aiohttp.ClientSession() as session:
-                await work(Delivery(session, url, self._config, self.spool, self.telemetry))
-
-        asyncio.run(served())
+    @contextlib.asynccontextmanager
+    async def delivery(self) -> AsyncIterator[Delivery]:
+        async with serving(self.receiver) as url, aiohttp.ClientSession() as session:
+            yield Delivery(session, url, self._config, self.spool, self.telemetry)
         self.spool.close()
 
     @property
@@ -81,57 +77,16 @@ def refusing(status: int, text: str = "out of order sample") -> Answer:
     return lambda labels: (status, text) if any(BAD in one for one in labels) else (204, "")
 
 
-@pytest.mark.parametrize(
-    ("takes", "version"), [("2.0", "2.0.0"), ("1.0", "0.1.0"), ("1.0 unchecked", "0.1.0")]
-)
-def test_a_request_is_as_the_receiver_takes_it(takes: Takes, version: str) -> None:
-    """Labels sorted, none empty, no series twice, and the headers of the version that it takes."""
-    writing = Writing(lambda _: (204, ""), takes=takes)
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send(series(*range(20)))
-
-    writing.run(work)
-    request = writing.receiver.requests[-1]
-    assert all(list(labels) == sorted(labels) for labels in request.labels)
-    assert all(text for labels in request.labels for _, text in labels)
-    assert ranks_of(request.labels) == list(range(20))
-    assert request.headers["X-Prometheus-Remote-Write-Version"] == version
-    assert request.headers["User-Agent"] == f"argus-l3-worker/{installed_version()}"
-    assert len(writing.requests) == (1 if takes == "2.0" else 2)
-    assert (writing.counted("written"), writing.counted("unwritten"), len(writing.spool)) == (20, 0, 0)
-
-
-@pytest.mark.parametrize("status", [400, 402, 406, 409, 410, 411, 412, 413, 414, 416, 422, 431, 451, 499])
-def test_a_refusal_for_the_content_loses_the_bad_series_only(status: int) -> None:
-    """One bad of 64: twelve halves beside the request itself, 63 are stored, nothing waits."""
-    writing = Writing(refusing(status))
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send(series(*range(64)))
-        assert await delivery.send(series(100))
-
-    writing.run(work)
-    assert sorted(ranks_of(writing.taken)) == [*range(13), *range(14, 64), 100]
-    assert len(writing.requests) == 1 + 12 + 1
-    assert (writing.counted("refused"), writing.counted("written")) == (1, 64)
-    assert len(writing.spool) == 0
-
-
 @pytest.mark.parametrize("status", [302, 401, 403, 404, 405, 407, 408, 429, 500, 503])
-def test_what_is_not_about_the_content_holds_everything_back(status: int) -> None:
+async def test_what_is_not_about_the_content_holds_everything_back(status: int) -> None:
     """One request a cycle is tried, none is halved, and all of them come once somebody has mended it."""
     mended = False
     writing = Writing(lambda _: (204, "") if mended else (status, "no"), per_request=2)
-
-    async def work(delivery: Delivery) -> None:
-        nonlocal mended
+    async with writing.delivery() as delivery:
         assert not await delivery.send(series(3, 4), series(1, 2))
         assert not await delivery.send(series(5, 6))
         mended = True
         assert await delivery.send(series(7))
-
-    writing.run(work)
     assert [ranks_of(request) for request in writing.requests] == [
         *([1, 2] for _ in range(2)),
         *([1, 2], [3, 4], [5, 6], [7]),
@@ -139,23 +94,10 @@ def test_what_is_not_about_the_content_holds_everything_back(status: int) -> Non
     assert writing.counted("refused") == 0
 
 
-def test_a_receiver_of_neither_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture) -> None:
-    """415 to both: nothing is lost, and the log has the messages and the encoding that we send."""
-    writing = Writing(lambda _: (415, "want another"))
-
-    async def work(delivery: Delivery) -> None:
-        assert not await delivery.send(series(1))
-
-    writing.run(work)
-    assert [request.version for request in writing.receiver.requests] == [2, 1]
-    assert len(writing.spool) == 1
-    assert "prometheus.WriteRequest" in caplog.text and "snappy" in caplog.text
-
-
 @pytest.mark.parametrize(
     "text", ["per-user series limit of 1000 exceeded", "max series: limit of 5", "quota exceeded"]
 )
-def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture, text: str) -> None:
+async def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture, text: str) -> None:
     """Three requests refused are three requests sent, counted, and one line with the first reason."""
     calls = 0
 
@@ -165,59 +107,45 @@ def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture, text: s
         return 400, f"{text} ({calls})"
 
     writing = Writing(answer, per_request=10)
-
-    async def work(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         assert not await delivery.send(series(*range(10, 30)), series(*range(10)))
-
-    writing.run(work)
     assert len(writing.requests) == 3
     assert (writing.counted("refused"), len(writing.spool)) == (30, 0)
     (line,) = [record.getMessage() for record in caplog.records if "refused and dropped" in record.message]
     assert f"{text} (1)" in line and "30" in line
 
 
-def test_a_cycles_verdicts_go_first_and_say_whether_it_was_delivered() -> None:
+async def test_a_cycles_verdicts_go_first_and_say_whether_it_was_delivered() -> None:
     """Cortex under a limit: what comes first is stored, the diagnostics behind it are lost."""
     writing = Writing(lambda labels: (204, "") if len(labels) == 2 else (400, "series limit of 2 exceeded"))
     lost = Writing(lambda labels: (400, "series limit of 2 exceeded") if len(labels) == 2 else (204, ""))
-
-    async def taken(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         assert await delivery.send(series(*range(2, 50)), series(0, 1))
-
-    async def refused(delivery: Delivery) -> None:
+    async with lost.delivery() as delivery:
         assert not await delivery.send(series(*range(2, 50)), series(0, 1))
-
-    writing.run(taken)
-    lost.run(refused)
     for one in (writing, lost):
         assert [len(request) for request in one.requests] == [2, 48]
     assert ranks_of(writing.taken) == [0, 1]
 
 
-def test_a_refused_verdict_is_not_a_delivered_cycle() -> None:
+async def test_a_refused_verdict_is_not_a_delivered_cycle() -> None:
     """The others of its request are stored, and the cycle still failed."""
     writing = Writing(refusing(409))
-
-    async def work(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         assert not await delivery.send([], series(12, 13))
-
-    writing.run(work)
     assert ranks_of(writing.taken) == [12]
 
 
-def test_verdicts_that_were_taken_by_halves_are_delivered() -> None:
+async def test_verdicts_that_were_taken_by_halves_are_delivered() -> None:
     """413 of a proxy: what is too much in one request is all stored in several."""
     writing = Writing(lambda labels: (204, "") if len(labels) <= 2 else (413, "too large"))
-
-    async def work(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         assert await delivery.send([], series(*range(8)))
-
-    writing.run(work)
     assert sorted(ranks_of(writing.taken)) == list(range(8))
     assert len(writing.requests) == 7
 
 
-def test_poison_steps_aside() -> None:
+async def test_poison_steps_aside() -> None:
     """A proxy that fails on the bad series alone: after five tries the others go before it, for ever."""
 
     def answer(labels: Sequence[Labels]) -> tuple[int, str]:
@@ -226,8 +154,7 @@ def test_poison_steps_aside() -> None:
         return (400, "bad sample") if len(labels) > 1 else (502, "upstream")
 
     writing = Writing(answer, per_request=2)
-
-    async def work(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         assert not await delivery.send(series(14, 13))
         for cycle in range(1, 4):
             assert not await delivery.send(series(cycle))
@@ -236,8 +163,6 @@ def test_poison_steps_aside() -> None:
         assert ranks_of(writing.taken) == [1, 2, 3, 4]
         assert not await delivery.send(series(5))
         assert ranks_of(writing.taken) == [1, 2, 3, 4, 5]
-
-    writing.run(work)
     assert (len(writing.spool), writing.counted("postponed")) == (1, 2)
     assert len(writing.requests) == 6 * 2 + 5
 
@@ -245,83 +170,42 @@ def test_poison_steps_aside() -> None:
 # What the receiver says that it has written
 
 
-def test_a_partial_write_is_counted_and_not_sent_again(caplog: pytest.LogCaptureFixture) -> None:
-    """A receiver of 2.0 stores 63 of 64 and answers 400: one request, one lost, and its reason in the log."""
-    writing = Writing(lambda _: (204, ""))
-    writing.receiver.bad = lambda labels: BAD in labels
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send(series(*range(64)))
-        assert await delivery.send(series(100))
-
-    writing.run(work)
-    assert [len(request) for request in writing.requests] == [64, 1]
-    assert sorted(ranks_of(writing.taken)) == [*range(13), *range(14, 64), 100]
-    assert (writing.counted("refused"), writing.counted("written"), len(writing.spool)) == (1, 64, 0)
-    (line,) = [record.getMessage() for record in caplog.records if "refused and dropped" in record.message]
-    assert "count=1" in line and "out of order sample" in line
-
-
-def test_a_request_of_which_nothing_was_stored_is_halved() -> None:
-    """A receiver of 2.0 that takes all or nothing: the good ones come in parts."""
-    writing = Writing(refusing(400))
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send(series(12, 13, 14, 15))
-
-    writing.run(work)
-    assert sorted(ranks_of(writing.taken)) == [12, 14, 15]
-    assert (writing.counted("refused"), writing.counted("written")) == (1, 3)
-
-
 @pytest.mark.parametrize("stored", [0, 19])
-def test_a_success_that_counts_less_than_was_sent_is_a_loss(
+async def test_a_success_that_counts_less_than_was_sent_is_a_loss(
     stored: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What a receiver drops in silence is counted; a cycle whose verdicts it may be is not delivered."""
     writing = Writing(lambda _: (204, ""))
-
-    async def work(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         writing.receiver.counts = lambda _: str(stored)
         assert not await delivery.send([], series(*range(20)))
         writing.receiver.counts = str
         assert await delivery.send([], series(*range(20)))
-
-    writing.run(work)
     assert (writing.counted("unwritten"), writing.counted("written")) == (20 - stored, stored + 20)
     assert len(writing.requests) == 2
     (line,) = [record.getMessage() for record in caplog.records if "counts less" in record.message]
     assert f"lost={20 - stored}" in line
 
 
-def test_a_tenants_limit_counts_what_there_was_room_for() -> None:
+async def test_a_tenants_limit_counts_what_there_was_room_for() -> None:
     """Cortex and Mimir store a part of the request and refuse the rest: the answer says how much."""
     writing = Writing(lambda _: (400, "per-user series limit of 15 exceeded"))
     writing.receiver.counts = lambda _: "15"
-
-    async def work(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         assert await delivery.send(series(*range(20)))
-
-    writing.run(work)
     assert len(writing.requests) == 1
     assert (writing.counted("refused"), writing.counted("written")) == (5, 15)
 
 
 @pytest.mark.parametrize("takes", ["1.0", "1.0 unchecked"])
-def test_what_was_kept_for_one_receiver_goes_to_another(takes: Takes, tmp_path: Path) -> None:
+async def test_what_was_kept_for_one_receiver_goes_to_another(takes: Takes, tmp_path: Path) -> None:
     """A spool of a receiver of 2.0, and the next one takes 1.0 only."""
     before = Writing(lambda _: (503, "away"), tmp_path)
-
-    async def away(delivery: Delivery) -> None:
+    async with before.delivery() as delivery:
         assert not await delivery.send(series(1, 2))
-
-    before.run(away)
     after = Writing(lambda _: (204, ""), tmp_path, takes=takes)
-
-    async def back(delivery: Delivery) -> None:
+    async with after.delivery() as delivery:
         assert await delivery.send(series(3))
-
-    after.run(back)
     assert [request.version for request in after.receiver.requests] == [2, 1, 1]
     assert ranks_of(after.taken) == [1, 2, 3]
 
@@ -329,35 +213,14 @@ def test_what_was_kept_for_one_receiver_goes_to_another(takes: Takes, tmp_path: 
 # When to come again
 
 
-@pytest.mark.parametrize("as_date", [False, True])
-def test_a_short_wish_is_waited_for_within_the_cycle(as_date: bool) -> None:
-    """Seconds from now, as a number or as a date: the request is sent once more after them."""
-    writing = Writing(lambda _: (204, ""), attempts=2)
-    busy = iter([(429, "busy")])
-    writing.receiver.answer = lambda _: next(busy, (204, ""))
-    wish = formatdate(time.time() + 2, usegmt=True) if as_date else "1"
-    writing.receiver.answer_headers = {"Retry-After": wish}
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send(series(1))
-
-    writing.run(work)
-    first, second = writing.receiver.requests
-    # A date has whole seconds: up to one of the two is gone when it is written.
-    assert 0.5 <= second.at - first.at < 10.0
-
-
-def test_a_long_wish_holds_back_the_cycles_until_then() -> None:
+async def test_a_long_wish_holds_back_the_cycles_until_then() -> None:
     """60 seconds: this cycle ends, the next ones send nothing and say for how long."""
     writing = Writing(lambda _: (503, "busy"), attempts=3)
     writing.receiver.answer_headers = {"Retry-After": "60"}
-
-    async def work(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         for cycle in range(3):
             assert not await delivery.send(series(cycle))
         assert "wants no request for another 60 s" in delivery.problem
-
-    writing.run(work)
     assert len(writing.requests) == 1
     assert len(writing.spool) == 3
 
@@ -366,37 +229,30 @@ def test_a_long_wish_holds_back_the_cycles_until_then() -> None:
 
 
 @pytest.mark.parametrize("left", ["half", "nothing", "zeros"])
-def test_a_torn_spool_file_is_dropped_and_the_next_ones_are_delivered(left: str, tmp_path: Path) -> None:
+async def test_a_torn_spool_file_is_dropped_and_the_next_ones_are_delivered(
+    left: str, tmp_path: Path
+) -> None:
     """Three requests kept, the power fails, the first file is torn: two are delivered, one is counted."""
     kept = Writing(lambda _: (503, "away"), tmp_path, per_request=1)
-
-    async def away(delivery: Delivery) -> None:
+    async with kept.delivery() as delivery:
         assert not await delivery.send(series(1, 2, 3))
-
-    kept.run(away)
     torn = min(tmp_path.glob("*.rw"))
     whole = torn.read_bytes()
     torn.write_bytes({"half": whole[: len(whole) // 2], "nothing": b"", "zeros": bytes(len(whole))}[left])
     after = Writing(lambda labels: (204, "") if labels else (400, "empty"), tmp_path)
-
-    async def back(delivery: Delivery) -> None:
+    async with after.delivery() as delivery:
         assert await delivery.send(series(4))
-
-    after.run(back)
     assert [ranks_of(request) for request in after.requests] == [[2], [3], [4]]
     dropped = after.telemetry.registry.get_sample_value("argus_l3_worker_spool_dropped_requests_total")
     assert (dropped, len(after.spool), list(tmp_path.glob("*.rw"))) == (1.0, 0, [])
 
 
-def test_poison_that_stepped_aside_is_still_the_oldest() -> None:
+async def test_poison_that_stepped_aside_is_still_the_oldest() -> None:
     """Behind the others when they are sent, before them when the spool's bounds end it."""
     writing = Writing(lambda labels: (503, "away") if len(labels) == 1 else (400, "bad"))
-
-    async def work(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         for cycle in range(6):
             assert not await delivery.send(series(cycle, 100 + cycle))
-
-    writing.run(work)
     stamps = [entry.created_ms for entry in writing.spool.waiting()]
     assert len(stamps) == 6
     assert stamps == sorted(stamps)
@@ -404,15 +260,12 @@ def test_poison_that_stepped_aside_is_still_the_oldest() -> None:
     assert stamps[0] not in [entry.created_ms for entry in writing.spool.waiting()]
 
 
-def test_noise_that_looks_like_a_request_is_refused_and_passed_over() -> None:
+async def test_noise_that_looks_like_a_request_is_refused_and_passed_over() -> None:
     """Bytes that decompress and are no series: the receiver's 400 ends it, and its name stays unknown."""
     writing = Writing(lambda _: (204, ""))
     writing.spool.append(pack([b"\n\x7f"]), int(time.time() * 1000))
-
-    async def work(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         assert await delivery.send(series(2))
-
-    writing.run(work)
     assert ranks_of(writing.taken) == [2]
     assert writing.counted("refused") == 1
 
@@ -482,16 +335,13 @@ def test_healthz_says_since_when_and_why_nothing_is_written() -> None:
     assert health.remark() is None
 
 
-def test_a_cycle_tells_why_it_was_not_delivered() -> None:
+async def test_a_cycle_tells_why_it_was_not_delivered() -> None:
     """What /healthz repeats: the receiver's answer, gone with the next success."""
     writing = Writing(lambda labels: (204, "") if 2 in ranks_of(labels) else (503, "away"), per_request=1)
-
-    async def work(delivery: Delivery) -> None:
+    async with writing.delivery() as delivery:
         assert not await delivery.send(series(1))
         assert "HTTP 503: away" in delivery.problem
         (entry,) = writing.spool.waiting()
         writing.spool.remove(entry)
         assert await delivery.send(series(2))
         assert delivery.problem == ""
-
-    writing.run(work)

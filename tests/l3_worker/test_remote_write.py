@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import re
 import subprocess
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -70,23 +70,15 @@ def test_two_workers_do_not_share_a_spool(tmp_path: Path) -> None:
 # Delivery to a real Prometheus
 
 
-def deliver(
-    url: str,
-    work: Callable[[Delivery], Awaitable[object]],
-    spool: Spool | None = None,
-    telemetry: Telemetry | None = None,
-) -> Telemetry:
-    """Run `work` with a delivery to the Prometheus at `url`."""
-    telemetry = telemetry or Telemetry()
+@contextlib.asynccontextmanager
+async def delivering(
+    url: str, telemetry: Telemetry | None = None, spool: Spool | None = None
+) -> AsyncIterator[Delivery]:
+    """To the Prometheus at `url`."""
     config = WriteConfig(attempts=2, backoff_seconds=0.01)
     queue = Spool(None, 1 << 20, HOUR_MS) if spool is None else spool
-
-    async def run() -> None:
-        async with aiohttp.ClientSession() as session:
-            await work(Delivery(session, f"{url}/api/v1/write", config, queue, telemetry))
-
-    asyncio.run(run())
-    return telemetry
+    async with aiohttp.ClientSession() as session:
+        yield Delivery(session, f"{url}/api/v1/write", config, queue, telemetry or Telemetry())
 
 
 def counted(registry: CollectorRegistry, name: str, **labels: str) -> float:
@@ -104,32 +96,26 @@ def sample(rank: int, value: float, timestamp_ms: int) -> bytes:
 
 
 @pytest.mark.servers
-def test_a_stale_marker_ends_the_series(prometheus: PrometheusServer) -> None:
+async def test_a_stale_marker_ends_the_series(prometheus: PrometheusServer) -> None:
     """The value is there until the marker, and gone from it on, without the lookback of five minutes."""
     then, now = now_ms() - 10_000, now_ms()
     labels = labels_of("argus_l3_anomaly", rank="3")
-
-    async def work(delivery: Delivery) -> None:
+    async with delivering(prometheus.url) as delivery:
         assert await delivery.send([encode_series(labels, 0.25, then)])
         assert await delivery.send([encode_stale_marker(labels, now)])
-
-    deliver(prometheus.url, work)
     assert prometheus.query("argus_l3_anomaly", now / 1000 - 1) == [({"rank": "3"}, 0.25)]
     assert prometheus.query("argus_l3_anomaly", now / 1000) == []
 
 
 @pytest.mark.servers
-def test_one_refused_series_does_not_take_the_others_with_it(prometheus: PrometheusServer) -> None:
+async def test_one_refused_series_does_not_take_the_others_with_it(prometheus: PrometheusServer) -> None:
     """Prometheus refuses a whole request for one sample; the sample is found, dropped and counted."""
-    now = now_ms()
-
-    async def work(delivery: Delivery) -> None:
+    now, telemetry = now_ms(), Telemetry()
+    async with delivering(prometheus.url, telemetry) as delivery:
         assert await delivery.send([sample(500, 1.0, now)])
         batch = [sample(rank, 2.0, now + 1000) for rank in range(1000)]
         batch[500] = sample(500, 2.0, now - 5_000)  # older than what is stored: out of order
         assert await delivery.send(batch)
-
-    telemetry = deliver(prometheus.url, work)
     stored = prometheus.query("argus_l3_rank_shift_ratio == 2", now / 1000 + 1)
     assert len(stored) == 999
     assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="refused") == 1.0
@@ -146,7 +132,7 @@ def test_one_refused_series_does_not_take_the_others_with_it(prometheus: Prometh
         ("io.prometheus.write.v2.Request", 2),
     ],
 )
-def test_prometheus_gets_the_message_that_it_is_set_to_take(
+async def test_prometheus_gets_the_message_that_it_is_set_to_take(
     tmp_path: Path, message: str, requests: int
 ) -> None:
     """One bad of 64 in the second request: 63 are stored, in either version, and one is refused."""
@@ -157,17 +143,14 @@ def test_prometheus_gets_the_message_that_it_is_set_to_take(
     ):
         pytest.skip("prometheus is older than 2.54")
     server = PrometheusServer(tmp_path, arguments=[flag])
-    now = now_ms()
-
-    async def work(delivery: Delivery) -> None:
-        assert await delivery.send([sample(50, 1.0, now)])
-        batch = [sample(rank, 2.0, now + 1000) for rank in range(64)]
-        batch[50] = sample(50, 2.0, now - 5_000)
-        assert await delivery.send(batch)
-
+    now, telemetry = now_ms(), Telemetry()
     try:
         server.start()
-        telemetry = deliver(server.url, work)
+        async with delivering(server.url, telemetry) as delivery:
+            assert await delivery.send([sample(50, 1.0, now)])
+            batch = [sample(rank, 2.0, now + 1000) for rank in range(64)]
+            batch[50] = sample(50, 2.0, now - 5_000)
+            assert await delivery.send(batch)
         assert len(server.query("argus_l3_rank_shift_ratio == 2", now / 1000 + 1)) == 63
         with urllib.request.urlopen(f"{server.url}/metrics", timeout=20) as page:
             counts = re.findall(
@@ -184,29 +167,23 @@ def test_prometheus_gets_the_message_that_it_is_set_to_take(
 
 
 @pytest.mark.servers
-def test_results_outlast_an_outage_of_receiver_and_worker(
+async def test_results_outlast_an_outage_of_receiver_and_worker(
     prometheus: PrometheusServer, tmp_path: Path
 ) -> None:
     """Prometheus is down, results are spooled; a new worker delivers them, before live data."""
     folder = tmp_path / "spool"
     now = now_ms()
     prometheus.stop()
-
-    async def during(delivery: Delivery) -> None:
+    first, telemetry = Spool(folder, 1 << 20, HOUR_MS), Telemetry()
+    async with delivering(prometheus.url, telemetry, first) as delivery:
         assert not await delivery.send([sample(1, 1.0, now - 2_000)])
         assert not await delivery.send([sample(1, 2.0, now - 1_000)])
-
-    first = Spool(folder, 1 << 20, HOUR_MS)
-    telemetry = deliver(prometheus.url, during, first)
     assert counted(telemetry.registry, "argus_l3_worker_spooled_requests") == 2.0
     first.close()
     prometheus.start()
-
-    async def after(delivery: Delivery) -> None:
+    second, telemetry = Spool(folder, 1 << 20, HOUR_MS), Telemetry()
+    async with delivering(prometheus.url, telemetry, second) as delivery:
         assert await delivery.send([sample(1, 3.0, now)])
-
-    second = Spool(folder, 1 << 20, HOUR_MS)
-    telemetry = deliver(prometheus.url, after, second)
     second.close()
     assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="written") == 3.0
     assert counted(telemetry.registry, "argus_l3_worker_samples_total", result="refused") == 0.0
@@ -215,17 +192,16 @@ def test_results_outlast_an_outage_of_receiver_and_worker(
 
 
 @pytest.mark.servers
-def test_a_receiver_that_is_switched_off_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_receiver_that_is_switched_off_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without --web.enable-remote-write-receiver nothing is lost, and the log says which flag is missing."""
     server = PrometheusServer(tmp_path, receiver=False)
     try:
         server.start()
         spool = Spool(None, 1 << 20, HOUR_MS)
-
-        async def work(delivery: Delivery) -> None:
+        async with delivering(server.url, spool=spool) as delivery:
             assert not await delivery.send([sample(1, 1.0, now_ms())])
-
-        deliver(server.url, work, spool)
     finally:
         server.stop()
     assert len(spool) == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from native.builds import Build
+from native.listener import Connection, Listener
 
 
 @dataclass(frozen=True)
@@ -66,3 +67,10 @@ def finish(process: subprocess.Popen[str], timeout_s: float = 60.0) -> Run:
 def run(build: Build, socket: Path, *actions: str, **variables: str | int) -> Run:
     """Run to the end. An empty value takes a variable away."""
     return finish(start(build, socket, *actions, **variables))
+
+
+def heard(build: Build, listener: Listener, *actions: str, **variables: str | int) -> tuple[Run, Connection]:
+    """Run to the end: its report, and what came over its one connection."""
+    done = run(build, listener.path, *actions, **variables)
+    (connection,) = listener.wait_ended()
+    return done, connection

@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from socket import create_server
 
 import pytest
 
 from argus_core import wire
+from argus_simulator.stack.ports import free_port
 from argus_training import boot_directory
 from argus_training.kernels_control import KernelsControl
 from native.app import command_environment
@@ -93,8 +93,7 @@ def test_ranks_that_no_variable_holds_have_kernels(
     """`python train.py`, and mp.spawn: the producer tells the library who it is, once the process trains."""
     script = tmp_path / "script.py"
     script.write_text(RANKLESS)
-    with create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     unset = dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE"), "")
     environment = command_environment(plain, socket, **unset) | {
         "PYTHONPATH": f"{boot_directory()}:{':'.join(sys.path)}",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from native import app
-from native.app import run
+from native.app import heard, run
 from native.builds import Build
 from native.listener import Connection, Listener, listening
 from stranger import PLACES, as_root, stranger_listening
@@ -17,7 +17,7 @@ from stranger import PLACES, as_root, stranger_listening
 
 def told(connection: Connection) -> int:
     """Kernels that came, and those that the connection's last words count as dropped."""
-    return len(connection.kernels) + connection.dropped + connection.states[-1].dropped
+    return len(connection.kernels) + connection.unsent + connection.states[-1].dropped
 
 
 def test_without_an_exporter_everything_is_counted(injector: Build, socket: Path) -> None:
@@ -72,25 +72,23 @@ def test_overload_is_counted_to_the_record(
         assert done["dropped_buffers"] > 0
 
 
-def test_an_overrun_of_the_reserve_pauses_collection(
-    injector: Build, socket: Path, listener: Listener
-) -> None:
+def test_an_overrun_of_the_reserve_pauses_collection(injector: Build, listener: Listener) -> None:
     """A CUPTI that cannot be refused gets memory whatever happens; we are down until we have caught up."""
     few = {"ARGUS_CUPTI_BUFFERS": 2, "ARGUS_CUPTI_BUFFER_KIBIBYTES": 16}
     actions = ("sleep:100", "threads:2:40000", "sleep:1500", "kernels:16", "sleep:600")
     # The worker waits in a slow flush when the burst comes.
-    done = run(injector, socket, *actions, FAKE_CUPTI_FLUSH_MS=400, FAKE_CUPTI_VERSION=26, **few)
-    (connection,) = listener.wait_ended()
-    assert "overrun" in connection.reasons
-    assert (done["up"], connection.reasons[-1]) == (1, "")
+    done, connection = heard(
+        injector, listener, *actions, FAKE_CUPTI_FLUSH_MS=400, FAKE_CUPTI_VERSION=26, **few
+    )
+    assert "overrun" in connection.told
+    assert (done["up"], connection.told[-1]) == (1, "")
     # What went into the void is counted by its size, as if it were kernels alone: never too high.
     assert 0.5 * done["kept"] < done["sent"] + done.dropped <= done["kept"]
 
 
-def test_fifty_thousand_kernels_a_second_lose_none(plain: Build, socket: Path, listener: Listener) -> None:
+def test_fifty_thousand_kernels_a_second_lose_none(plain: Build, listener: Listener) -> None:
     """The rate of a heavy training step, for a while."""
-    done = run(plain, socket, "kernels:50000@50000", "settle")
-    (connection,) = listener.wait_ended()
+    done, connection = heard(plain, listener, "kernels:50000@50000", "settle")
     assert len(connection.kernels) == done["kept"]
     assert done.dropped == 0
 
@@ -115,26 +113,22 @@ def test_an_exporter_that_restarts_learns_everything_again(injector: Build, sock
     assert connection.states, "a new exporter learns the channel's state at once"
 
 
-def test_another_profilers_window_is_survived_by_rearming(
-    injector: Build, socket: Path, listener: Listener
-) -> None:
+def test_another_profilers_window_is_survived_by_rearming(injector: Build, listener: Listener) -> None:
     """Callbacks stolen in mid-run: silence, then the watchdog's rearm brings everything back."""
     actions = ("sleep:100", "kernels:1600", "steal", "kernels:1600", "silent", "kernels:3200")
-    done = run(injector, socket, *actions, ARGUS_FLUSH_MILLISECONDS=60_000)  # no flush brings the first home
-    (connection,) = listener.wait_ended()
+    done, connection = heard(
+        injector, listener, *actions, ARGUS_FLUSH_MILLISECONDS=60_000
+    )  # no flush brings the first home
     assert done["silent_rearms"] == 1
     # The first 1600 lay in a buffer that the other profiler got: they are gone, and so is the buffer.
     assert len(connection.kernels) == 3450
     assert done["window_foreign"] == done["replaced_buffers"] == 1
 
 
-def test_standing_aside_for_a_window_loses_nothing_of_ours(
-    injector: Build, socket: Path, listener: Listener
-) -> None:
+def test_standing_aside_for_a_window_loses_nothing_of_ours(injector: Build, listener: Listener) -> None:
     """pause brings every buffer home first; rearm takes the callbacks back; launches are recorded again."""
     actions = ("kernels:1600", "window", "kernels:1600", "settle")
-    done = run(injector, socket, *actions, ARGUS_ISSUE_LATENCY=1)
-    (connection,) = listener.wait_ended()
+    done, connection = heard(injector, listener, *actions, ARGUS_ISSUE_LATENCY=1)
     assert (done["pauses"], done["rearms"], done["window_kernels"]) == (1, 1, 5000)
     assert (done["window_foreign"], done["replaced_buffers"]) == (0, 0)
     kernels = connection.kernels
@@ -143,11 +137,12 @@ def test_standing_aside_for_a_window_loses_nothing_of_ours(
     assert done["up"] == 1
 
 
-def test_a_paused_channel_says_so(plain: Build, socket: Path, listener: Listener) -> None:
+def test_a_paused_channel_says_so(plain: Build, listener: Listener) -> None:
     """Down with a reason, then up again."""
-    run(plain, socket, "kernels:1600", "settle", "pause", "sleep:200", "rearm", "kernels:16", "settle")
-    (connection,) = listener.wait_ended()
-    reasons = connection.reasons
+    _, connection = heard(
+        plain, listener, "kernels:1600", "settle", "pause", "sleep:200", "rearm", "kernels:16", "settle"
+    )
+    reasons = connection.told
     assert "paused" in reasons
     assert (reasons[0], reasons[-1]) == ("", "")
 
@@ -173,20 +168,18 @@ def test_nothing_is_touched_while_we_stand_aside(plain: Build, socket: Path, tmp
     assert done["forced_flushes"] == 0, "before exit"
 
 
-def test_the_watchdog_gives_up_loudly(plain: Build, socket: Path, listener: Listener) -> None:
+def test_the_watchdog_gives_up_loudly(plain: Build, listener: Listener) -> None:
     """Three rearms without a record: down for no_records; the next record ends that."""
     actions = ("kernels:160", "settle", "silent", "silent", "silent", "sleep:200", "kernels:16", "settle")
-    run(plain, socket, *actions)
-    (connection,) = listener.wait_ended()
-    assert "no_records" in connection.reasons
-    assert connection.reasons[-1] == ""
+    _, connection = heard(plain, listener, *actions)
+    assert "no_records" in connection.told
+    assert connection.told[-1] == ""
 
 
 def test_a_kernel_that_runs_through_a_flush_is_kept(plain: Build, socket: Path) -> None:
     """CUPTI keeps its buffer until it has ended: a flush in mid-run is never forced."""
     with listening(socket) as listener:
-        done = run(plain, socket, "unfinished:1", "kernels:160", "flush", "sleep:300")
-        (connection,) = listener.wait_ended()
+        done, connection = heard(plain, listener, "unfinished:1", "kernels:160", "flush", "sleep:300")
     assert done["records"] == 0
     assert len(connection.kernels) == 173, "forced at exit, when nothing will ever end"
     assert connection.states[-1].dropped == 1, "the one without an end"
@@ -211,22 +204,20 @@ def test_a_cupti_that_never_returns_costs_the_last_handlers_and_not_the_status(
     assert "CUPTI does not return: the process ends with status 7" in said
 
 
-def test_invalid_times_are_dropped_and_counted(injector: Build, socket: Path, listener: Listener) -> None:
+def test_invalid_times_are_dropped_and_counted(injector: Build, listener: Listener) -> None:
     """A few among many do no harm."""
-    done = run(injector, socket, "kernels:1600", "invalid:40", "kernels:1600", "settle")
-    (connection,) = listener.wait_ended()
+    done, connection = heard(injector, listener, "kernels:1600", "invalid:40", "kernels:1600", "settle")
     assert (len(connection.kernels), done["dropped_invalid"], done["up"]) == (3450, 40, 1)
     assert told(connection) == done["kept"]
 
 
-def test_invalid_times_switch_the_channel_off(plain: Build, socket: Path, listener: Listener) -> None:
+def test_invalid_times_switch_the_channel_off(plain: Build, listener: Listener) -> None:
     """Mostly nonsense: collection stops for good, says so once, and no rearm brings it back."""
     actions = ("kernels:16", "settle", "invalid:500", "settle", "sleep:200", "rearm", "kernels:1600")
-    done = run(plain, socket, *actions)
-    (connection,) = listener.wait_ended()
+    done, connection = heard(plain, listener, *actions)
     assert (done["collecting"], done["reason"]) == (0, "invalid_timestamps")
     assert done.said.count("CUPTI's timestamps are invalid") == 1
-    assert (len(connection.kernels), connection.reasons[-1]) == (18, "invalid_timestamps")
+    assert (len(connection.kernels), connection.told[-1]) == (18, "invalid_timestamps")
     assert told(connection) == done["kept"] == 518
 
 
@@ -262,7 +253,7 @@ def test_a_training_that_would_pay_too_much_is_left_alone(
     assert (done["collecting"], done["reason"]) == (0, "launch_rate")
     assert done.said.count("slows the training by more than 1 %") == 1
     (connection,) = listener.wait_ended()
-    assert connection.reasons[-1] == "launch_rate"
+    assert connection.told[-1] == "launch_rate"
 
 
 @pytest.mark.parametrize(
@@ -329,13 +320,12 @@ def test_a_libcupti_of_another_major_version_than_the_runtime_is_not_taken(
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_be_observed_is_a_visible_state(
-    plain: Build, socket: Path, listener: Listener, variables: dict[str, str], reason: str
+    plain: Build, listener: Listener, variables: dict[str, str], reason: str
 ) -> None:
     """Down with the reason; the training goes on."""
-    done = run(plain, socket, "kernels:100", "sleep:200", **variables)
-    (connection,) = listener.wait_ended()
+    done, connection = heard(plain, listener, "kernels:100", "sleep:200", **variables)
     assert (done["up"], done["reason"]) == (0, reason)
-    assert set(connection.reasons) == {reason}
+    assert set(connection.told) == {reason}
 
 
 def test_a_bad_version_that_is_asked_for_by_path_is_taken(
@@ -354,14 +344,11 @@ def test_a_bad_version_is_said_by_name(plain: Build, socket: Path) -> None:
     assert "nvidia-cuda-cupti 13.0.85" in done.said
 
 
-def test_a_version_that_may_record_nothing_is_named_when_it_does(
-    plain: Build, socket: Path, listener: Listener
-) -> None:
+def test_a_version_that_may_record_nothing_is_named_when_it_does(plain: Build, listener: Listener) -> None:
     """12.4 and its first update say one number, and most programs get their kernels: they are tried."""
     silent = ("silent", "silent", "silent", "sleep:200")
-    done = run(plain, socket, *silent, FAKE_CUPTI_VERSION=22)
-    (connection,) = listener.wait_ended()
-    assert connection.reasons[0] == "no_records", "also where no record ever came"
+    done, connection = heard(plain, listener, *silent, FAKE_CUPTI_VERSION=22)
+    assert connection.told[0] == "no_records", "also where no record ever came"
     assert done.said.count("no kernel records from CUPTI: 12.4 Update 1 and 12.5") == 1
 
 
@@ -375,7 +362,7 @@ def test_a_version_that_may_record_nothing_is_named_when_it_does(
     ],
 )
 def test_who_has_cupti_for_good_keeps_it(
-    plain: Build, socket: Path, listener: Listener, tmp_path: Path, library: str, reason: str
+    plain: Build, listener: Listener, tmp_path: Path, library: str, reason: str
 ) -> None:
     """It came later, and took the callbacks: the watchdog finds it, and does not take them back."""
     path = tmp_path / library
@@ -383,17 +370,15 @@ def test_who_has_cupti_for_good_keeps_it(
     shutil.copy(plain.stand_ins / "libcuda.so.1", path)
     log = tmp_path / "calls"
     actions = ("kernels:160", "settle", f"map:{path}", "steal", "silent", "silent", "rearm", "sleep:100")
-    done = run(plain, socket, *actions, FAKE_CUPTI_LOG=log)
-    (connection,) = listener.wait_ended()
-    assert (done["reason"], done["collecting"], connection.reasons[-1]) == (reason, 0, reason)
+    done, connection = heard(plain, listener, *actions, FAKE_CUPTI_LOG=log)
+    assert (done["reason"], done["collecting"], connection.told[-1]) == (reason, 0, reason)
     assert log.read_text().count("register") == 2, "ours and theirs"
     assert done["forced_flushes"] == 1, "theirs, after their window"
 
 
-def test_a_forked_child_is_silent(injector: Build, socket: Path, listener: Listener) -> None:
+def test_a_forked_child_is_silent(injector: Build, listener: Listener) -> None:
     """It ends normally, speaks on no connection, and the parent's observation goes on."""
-    done = run(injector, socket, "kernels:1600", "settle", "fork", "kernels:1600", "settle")
-    (connection,) = listener.wait_ended()
+    done, connection = heard(injector, listener, "kernels:1600", "settle", "fork", "kernels:1600", "settle")
     assert done["child_status"] == 0
     assert len(connection.kernels) == 3450
     assert connection.sequence == list(range(1, len(connection.sequence) + 1))

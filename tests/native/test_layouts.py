@@ -183,7 +183,7 @@ def test_without_nccl_s_word_a_stream_of_several_groups_has_none(plain: Build, t
     run(plain, tmp_path, ranks, shared=True)
     for rank in ranks:
         assert rank.connection is not None
-        for batch in rank.connection.batches:
+        for batch in rank.connection.parts:
             batch["kilobytes"] = 0
         right, wrong, _ = judge(rank, ranks, ranks)
         assert (right, wrong) == (0, 0)

@@ -11,7 +11,7 @@ import pytest
 from argus_core.wire import Operation
 from argus_traces.reader import read as read_trace
 from native import recording
-from native.app import run
+from native.app import heard, run
 from native.builds import Build
 from native.listener import Connection, Listener, listening
 from recorded.files import recorded
@@ -104,17 +104,15 @@ def test_a_recording_ends_at_its_limit(
     assert 3_000 < len(recording.read(tmp_path / "run.rank0").records) < 5_000
 
 
-def test_a_recording_that_cannot_be_opened_is_said(plain: Build, socket: Path, listener: Listener) -> None:
+def test_a_recording_that_cannot_be_opened_is_said(plain: Build, listener: Listener) -> None:
     """The observation goes on."""
-    done = run(plain, socket, "kernels:160", "settle", ARGUS_RECORD="/nowhere/run")
-    (connection,) = listener.wait_ended()
+    done, connection = heard(plain, listener, "kernels:160", "settle", ARGUS_RECORD="/nowhere/run")
     assert "cannot record to /nowhere/run.rank0: No such file or directory" in done.said
     assert len(connection.kernels) == 173
 
 
-def test_a_full_disk_ends_a_recording(plain: Build, socket: Path, listener: Listener, tmp_path: Path) -> None:
+def test_a_full_disk_ends_a_recording(plain: Build, listener: Listener, tmp_path: Path) -> None:
     """/dev/full takes nothing."""
     (tmp_path / "run.rank0").symlink_to("/dev/full")
-    done = run(plain, socket, "kernels:160", "settle", ARGUS_RECORD=tmp_path / "run")
-    (connection,) = listener.wait_ended()
+    done, connection = heard(plain, listener, "kernels:160", "settle", ARGUS_RECORD=tmp_path / "run")
     assert len(connection.kernels) == done["kept"]

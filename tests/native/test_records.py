@@ -6,13 +6,12 @@ import collections
 import os
 import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from argus_core import wire
-from native.app import run
+from native.app import heard
 from native.builds import Build
 from native.listener import Listener
 
@@ -31,12 +30,11 @@ NAMES = (
     ids=lambda value: str(value).split(",")[0],
 )
 def test_records_of_every_size_arrive_whole(
-    injector: Build, socket: Path, listener: Listener, version: int, what: str
+    injector: Build, listener: Listener, version: int, what: str
 ) -> None:
     """Kernels, copies and sets with their names, streams and durations, none twice, none missing."""
     began_ns = time.time_ns()
-    done = run(injector, socket, "kernels:6400", "settle", FAKE_CUPTI_VERSION=version)
-    (connection,) = listener.wait_ended()
+    done, connection = heard(injector, listener, "kernels:6400", "settle", FAKE_CUPTI_VERSION=version)
     kernels = connection.kernels
     assert done["cupti_version"] == version, what
     assert (len(kernels), done["sent"], done.dropped) == (6400 + 400 + 100, 6900, 0)
@@ -60,10 +58,11 @@ def test_records_of_every_size_arrive_whole(
     assert done["launches"] == 0
 
 
-def test_the_greeting_names_rank_and_channel(plain: Build, socket: Path, listener: Listener) -> None:
+def test_the_greeting_names_rank_and_channel(plain: Build, listener: Listener) -> None:
     """HELLO speaks for the kernels channel alone, with an identity from the environment."""
-    run(plain, socket, "kernels:10", "settle", RANK=5, LOCAL_RANK=1, WORLD_SIZE=8, ARGUS_JOB="llama")
-    (connection,) = listener.wait_ended()
+    _, connection = heard(
+        plain, listener, "kernels:10", "settle", RANK=5, LOCAL_RANK=1, WORLD_SIZE=8, ARGUS_JOB="llama"
+    )
     hello = connection.hello
     assert (hello.rank, hello.local_rank, hello.world_size) == (5, 1, 8)
     assert wire.decode_text(hello.training_job) == "llama"
@@ -75,19 +74,17 @@ def test_the_greeting_names_rank_and_channel(plain: Build, socket: Path, listene
     assert connection.sequence == list(range(1, len(connection.sequence) + 1))
 
 
-def test_the_channel_tells_its_own_cost(plain: Build, socket: Path, listener: Listener) -> None:
+def test_the_channel_tells_its_own_cost(plain: Build, listener: Listener) -> None:
     """CPU time of the worker's thread, up, nothing dropped."""
-    run(plain, socket, "kernels:20000", "settle")
-    (connection,) = listener.wait_ended()
+    _, connection = heard(plain, listener, "kernels:20000", "settle")
     last = connection.states[-1]
     assert (last.channel, last.up, last.dropped) == (wire.Channel.KERNELS, 1, 0)
     assert 0 < last.cpu_ns < 5e9
 
 
-def test_issue_latency_is_start_minus_launch(injector: Build, socket: Path, listener: Listener) -> None:
+def test_issue_latency_is_start_minus_launch(injector: Build, listener: Listener) -> None:
     """Launches through the runtime and through the driver; no other call is recorded."""
-    done = run(injector, socket, "kernels:3200", "settle", ARGUS_ISSUE_LATENCY=1)
-    (connection,) = listener.wait_ended()
+    done, connection = heard(injector, listener, "kernels:3200", "settle", ARGUS_ISSUE_LATENCY=1)
     kernels = connection.kernels
     of_kernels = kernels["operation"] == wire.Operation.KERNEL
     assert kernels["issue_ns"][of_kernels].tolist() == [8_000] * 3200
@@ -116,9 +113,7 @@ def test_every_ten_seconds_have_a_second_with_launches(plain: Build) -> None:
 
 
 @pytest.mark.slow
-def test_launches_are_sampled_by_the_clock(
-    injector: Build, plain: Build, socket: Path, listener: Listener
-) -> None:
+def test_launches_are_sampled_by_the_clock(injector: Build, plain: Build, listener: Listener) -> None:
     """Within the window each kernel has its latency, beyond it none waits for one; no kernel is lost.
 
     A busy machine may wake the worker late, so the window opens and closes at its time or somewhat after it.
@@ -131,8 +126,9 @@ def test_launches_are_sampled_by_the_clock(
         if begin > max(now_ns + 3e9, before + 2e9) and following > end + 2e9
     )
     count = int((end + 1.5e9 - now_ns) * 2000 / 1e9)
-    done = run(injector, socket, f"kernels:{count}@2000", "settle", ARGUS_ISSUE_LATENCY="sampled")
-    (connection,) = listener.wait_ended()
+    done, connection = heard(
+        injector, listener, f"kernels:{count}@2000", "settle", ARGUS_ISSUE_LATENCY="sampled"
+    )
     kernels = np.sort(
         connection.kernels[connection.kernels["operation"] == 0], order="start_ns", kind="stable"
     )
@@ -156,40 +152,36 @@ def test_launches_are_sampled_by_the_clock(
     assert 0 <= done["launches"] - np.count_nonzero(known) <= batch
 
 
-def test_a_launch_may_come_after_its_kernel(plain: Build, socket: Path, listener: Listener) -> None:
+def test_a_launch_may_come_after_its_kernel(plain: Build, listener: Listener) -> None:
     """The kernel waits for one flush."""
-    run(plain, socket, "late:3200", "settle", ARGUS_ISSUE_LATENCY=1)
-    (connection,) = listener.wait_ended()
+    _, connection = heard(plain, listener, "late:3200", "settle", ARGUS_ISSUE_LATENCY=1)
     kernels = connection.kernels
     assert kernels["issue_ns"][kernels["operation"] == 0].tolist() == [8_000] * 3200
 
 
-def test_a_graphs_kernels_share_one_launch(injector: Build, socket: Path, listener: Listener) -> None:
+def test_a_graphs_kernels_share_one_launch(injector: Build, listener: Listener) -> None:
     """Every kernel of every replay arrives; the first of a replay has a latency, those behind it none."""
-    run(injector, socket, "graph:40:50", "settle", ARGUS_ISSUE_LATENCY=1)
-    (connection,) = listener.wait_ended()
+    _, connection = heard(injector, listener, "graph:40:50", "settle", ARGUS_ISSUE_LATENCY=1)
     latencies = collections.Counter(connection.kernels["issue_ns"].tolist())
     assert latencies == {8_000: 50, -1: 50 * 39}
 
 
-def test_many_threads_lose_nothing(injector: Build, socket: Path, listener: Listener) -> None:
+def test_many_threads_lose_nothing(injector: Build, listener: Listener) -> None:
     """One buffer a thread, as CUPTI 13 does it."""
-    done = run(injector, socket, "threads:8:2000", "settle")
-    (connection,) = listener.wait_ended()
+    done, connection = heard(injector, listener, "threads:8:2000", "settle")
     assert len(connection.kernels) == done["emitted"] == done["kept"]
     assert done.dropped == 0
 
 
 @pytest.mark.parametrize("clock", ["0 1.0", "-7000000000 1.0", "5000000000000 2.1"])
 def test_times_are_unix_times_whatever_clock_cupti_counts(
-    plain: Build, socket: Path, listener: Listener, clock: str
+    plain: Build, listener: Listener, clock: str
 ) -> None:
     """An offset, and a rate that is no nanosecond (Kineto makes CUPTI count TSC ticks)."""
     rate = float(clock.split()[1])
     began_ns = time.time_ns()
     # The first flush finds the rate; what is stamped later is exact.
-    run(plain, socket, "sleep:200", "kernels:1600", "settle", FAKE_CUPTI_CLOCK=clock)
-    (connection,) = listener.wait_ended()
+    _, connection = heard(plain, listener, "sleep:200", "kernels:1600", "settle", FAKE_CUPTI_CLOCK=clock)
     kernels = connection.kernels
     assert len(kernels) == 1725
     elapsed_ns = time.time_ns() - began_ns
@@ -200,17 +192,16 @@ def test_times_are_unix_times_whatever_clock_cupti_counts(
     assert durations == pytest.approx(10_000 / rate, rel=1e-3)
 
 
-def test_a_clock_that_changes_in_mid_run_is_followed(plain: Build, socket: Path, listener: Listener) -> None:
+def test_a_clock_that_changes_in_mid_run_is_followed(plain: Build, listener: Listener) -> None:
     """As when a profiler registers a timestamp callback."""
     actions = ("kernels:1600", "settle", "sleep:500", "kernels:1600", "settle")
-    done = run(plain, socket, *actions, FAKE_CUPTI_CLOCK="900000000000 3.0 300")
-    (connection,) = listener.wait_ended()
+    done, connection = heard(plain, listener, *actions, FAKE_CUPTI_CLOCK="900000000000 3.0 300")
     assert done["clock_changes"] == 1
     assert len(connection.kernels) == 2 * 1725
     assert np.ptp(connection.kernels["start_ns"].astype(np.int64)) < 60e9
 
 
-def test_step_marks_are_told_from_other_sets(injector: Build, socket: Path, listener: Listener) -> None:
+def test_step_marks_are_told_from_other_sets(injector: Build, listener: Listener) -> None:
     """A set of 4 bytes to the value that the producer gives carries its step; any other is the job's."""
     mark = wire.step_mark(70_001)
     values = (
@@ -219,8 +210,9 @@ def test_step_marks_are_told_from_other_sets(injector: Build, socket: Path, list
         (wire.STEP_MARK_VALUE | 5, 4, 0),
         (0, 4, 0),
     )
-    run(injector, socket, "kernels:1", *(f"set:{value}:{size}" for value, size, _ in values), "settle")
-    (connection,) = listener.wait_ended()
+    _, connection = heard(
+        injector, listener, "kernels:1", *(f"set:{value}:{size}" for value, size, _ in values), "settle"
+    )
     sets = connection.kernels[connection.kernels["operation"] == wire.Operation.MEMSET]
     assert sets["mark"].tolist()[-len(values) :] == [known for _, _, known in values]
     assert [wire.mark_of_set(value, size) for value, size, _ in values] == [known for _, _, known in values]

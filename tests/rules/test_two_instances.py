@@ -119,10 +119,7 @@ def prometheus(folder: Path, targets: list[str]) -> Iterator[PrometheusServer]:
             "rule_files": [str(ROOT / "rules/test/*.yaml")],
             "scrape_configs": [{"job_name": "argus", "static_configs": [{"targets": targets}]}],
         }
-        (folder / "prometheus.yml").write_text(json.dumps(config))
-        urllib.request.urlopen(
-            urllib.request.Request(f"{server.url}/-/reload", method="POST"), timeout=20
-        ).close()
+        server.configure(config)
         yield server
     finally:
         server.stop()

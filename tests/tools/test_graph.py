@@ -27,10 +27,6 @@ def graph(**groups: list[dict[str, Any]]) -> Graph:
     return Graph(placed("a.yaml", [{"name": name, "rules": rules} for name, rules in groups.items()]))
 
 
-def names_read(of: Graph, number: int = -1) -> set[str]:
-    return {of.rules[other].name for other in of.reads[number]}
-
-
 @pytest.mark.parametrize(
     "query",
     [

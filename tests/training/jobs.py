@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
+from argus_simulator.stack.ports import free_port
 from argus_training import boot_directory
 
 LOOP = """
@@ -50,13 +50,13 @@ def run(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
 
 
-def run_ranks(script: Path, ranks: int, env: dict[str, str], *arguments: str) -> list[str]:
-    """All ranks of a job, as torchrun starts them; what each said on stderr.
+def run_ranks(program: str, ranks: int, env: dict[str, str], *arguments: str) -> list[str]:
+    """All ranks of a job, as torchrun starts them, with the program beside the socket; their stderr.
 
     Without torchrun, which imports torch for itself: that takes as long as a rank.
     """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    script, port = Path(env["ARGUS_SOCKET"]).with_name("program.py"), str(free_port())
+    script.write_text(program)
     job = env | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     processes = [
         subprocess.Popen(

@@ -73,6 +73,12 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def ended(self, rank: int = 0) -> Said:
+        """What a rank has said, once it has said BYE."""
+        said = self.ranks[rank]
+        until(lambda: said.exit_status is not None, "BYE")
+        return said
+
     def _read(self, peer: socket.socket) -> None:
         names = {0: ""}
         said = Said()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,24 +10,12 @@ import pytest
 from argus_core.wire import Activity
 
 from .jobs import LOOP, environment, run, run_rank, run_ranks
-from .reader import Reader, Said, until
+from .reader import Reader, Said
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 AT_ONCE = {"ARGUS_FLUSH_MILLISECONDS": "0", "ARGUS_WARMUP_ITERATIONS": "0"}
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    with Reader(tmp_path / "s") as reader:
-        yield reader
-
-
-def ended(reader: Reader, rank: int = 0) -> Said:
-    said = reader.ranks[rank]
-    until(lambda: said.exit_status is not None, "BYE")
-    return said
 
 
 def changes(said: Said) -> list[Activity]:
@@ -49,7 +36,7 @@ def test_checkpoint_is_an_activity_while_it_is_written(reader: Reader, tmp_path:
     )
     result = run_rank(program, reader.path, **AT_ONCE)
     assert (result.returncode, result.stderr) == (0, "")
-    assert changes(ended(reader)) == [Activity.TRAIN, Activity.CHECKPOINT, Activity.TRAIN]
+    assert changes(reader.ended()) == [Activity.TRAIN, Activity.CHECKPOINT, Activity.TRAIN]
     with_argus = (tmp_path / "saved").read_bytes()
     assert run_rank(program, reader.path, ARGUS_DISABLE="1").returncode == 0
     assert (tmp_path / "saved").read_bytes() == with_argus
@@ -66,7 +53,7 @@ def test_distributed_checkpoint_is_an_activity(reader: Reader, tmp_path: Path) -
     )
     result = run_rank(program, reader.path, **AT_ONCE)
     assert result.returncode == 0, result.stderr
-    assert changes(ended(reader)) == [Activity.TRAIN, Activity.CHECKPOINT, Activity.TRAIN]
+    assert changes(reader.ended()) == [Activity.TRAIN, Activity.CHECKPOINT, Activity.TRAIN]
 
 
 def test_evaluation_is_an_activity_until_training_goes_on(reader: Reader) -> None:
@@ -76,7 +63,7 @@ def test_evaluation_is_an_activity_until_training_goes_on(reader: Reader) -> Non
     program += "model.train()\ntrain()\n"
     result = run_rank(program, reader.path, **AT_ONCE)
     assert (result.returncode, result.stderr) == (0, "")
-    said = ended(reader)
+    said = reader.ended()
     assert changes(said) == [Activity.TRAIN, Activity.EVALUATION, Activity.TRAIN]
     assert len(said.iterations) == 30
 
@@ -89,7 +76,7 @@ def test_dynamo_compilation_is_counted_and_an_activity(reader: Reader) -> None:
     )
     result = run_rank(program, reader.path, **AT_ONCE)
     assert result.returncode == 0, result.stderr
-    said = ended(reader)
+    said = reader.ended()
     assert changes(said) == [Activity.TRAIN, Activity.COMPILE, Activity.TRAIN]
     compiler, last = said.compilations[-1]
     assert compiler == "dynamo"
@@ -105,7 +92,7 @@ def test_a_reset_of_dynamo_does_not_end_the_counting(reader: Reader) -> None:
     )
     result = run_rank(program, reader.path, **AT_ONCE)
     assert result.returncode == 0, result.stderr
-    _, last = ended(reader).compilations[-1]
+    _, last = reader.ended().compilations[-1]
     assert last.total_count == 2
 
 
@@ -128,7 +115,7 @@ def test_triton_compilations_are_counted(reader: Reader, tmp_path: Path) -> None
     )
     result = run_rank(program, reader.path, **AT_ONCE)
     assert (result.stdout, result.stderr) == ("3\n", "")
-    compiler, last = ended(reader).compilations[-1]
+    compiler, last = reader.ended().compilations[-1]
     assert (compiler, last.total_count, last.total_seconds) == ("triton", 2, pytest.approx(0.004))
 
 
@@ -141,7 +128,7 @@ def test_collections_are_counted_by_generation(reader: Reader) -> None:
         "train()\n"
     )
     assert run_rank(program, reader.path, **AT_ONCE).returncode == 0
-    said = ended(reader)
+    said = reader.ended()
     last = {record.generation: record for record in said.collections}
     assert last[2].total_count >= 3
     assert last[2].total_seconds >= last[2].duration_ns / 1e9
@@ -154,7 +141,7 @@ def test_named_functions_are_phases(reader: Reader) -> None:
     program = LOOP + "import json\nfor _ in range(3): train(); torch.cuda.is_available(); json.dumps(1)\n"
     result = run_rank(program, reader.path, ARGUS_TRACED_PYTHON_API=names)
     assert result.returncode == 0
-    count = ended(reader).count()
+    count = reader.ended().count()
     # A DataLoader draws its seed by `item` too.
     assert (count["torch.cuda.is_available"], count["torch.Tensor.item"], count["json.dumps"]) == (3, 6, 3)
     wrong = [line for line in result.stderr.splitlines() if "ARGUS_TRACED_PYTHON_API" in line]
@@ -173,7 +160,7 @@ def test_plain_script_is_rank_0_once_it_trains(reader: Reader) -> None:
         [sys.executable, "-c", "import torch\nfor _ in torch.utils.data.DataLoader([1, 2]): pass"], env
     )
     assert run([sys.executable, "-c", LOOP + "train()"], env).returncode == 0
-    said = ended(reader)
+    said = reader.ended()
     assert (len(said.hellos), len(said.iterations)) == (1, 10)
     assert (said.hellos[0].rank, said.hellos[0].world_size) == (0, 1)
 
@@ -207,7 +194,7 @@ def test_spawned_ranks_are_known_by_their_process_group(reader: Reader, tmp_path
     result = run([sys.executable, str(script), str(tmp_path)], env)
     assert result.returncode == 0, result.stderr
     for rank in (0, 1):
-        said = ended(reader, rank)
+        said = reader.ended(rank)
         assert [(hello.rank, hello.world_size) for hello in said.hellos] == [(rank, 2)]
         assert len(said.iterations) == 12
         assert said.exit_status == 0
@@ -236,13 +223,11 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_fsdp2_is_seen(reader: Reader, tmp_path: Path) -> None:
+def test_fsdp2_is_seen(reader: Reader) -> None:
     """fully_shard over gloo: phases, iterations, the mesh, and the collectives of its group."""
-    script = tmp_path / "sharded.py"
-    script.write_text(FSDP)
-    run_ranks(script, 2, environment(reader.path))
+    run_ranks(FSDP, 2, environment(reader.path))
     for rank in (0, 1):
-        said = ended(reader, rank)
+        said = reader.ended(rank)
         count = said.count()
         assert count["optimizer"] == count["backward"] == 15
         assert count["forward"] == 14
@@ -276,12 +261,10 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_described_process_groups_are_the_layout(reader: Reader, tmp_path: Path) -> None:
+def test_described_process_groups_are_the_layout(reader: Reader) -> None:
     """Plain new_group over gloo: each rank's coordinates."""
-    script = tmp_path / "groups.py"
-    script.write_text(GROUPS)
-    run_ranks(script, 2, environment(reader.path))
+    run_ranks(GROUPS, 2, environment(reader.path))
     for rank in (0, 1):
-        said = ended(reader, rank)
+        said = reader.ended(rank)
         hello = said.hellos[-1]
         assert (hello.tp, hello.tp_size, hello.dp, hello.dp_size) == (rank, 2, 0, 1)

@@ -9,7 +9,6 @@ import inspect
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,12 +29,6 @@ NO_EDITABLE = (  # an image has no editable install, whose finder would lead bac
 SMALL = {"WIDTH": "32", "LENGTH": "8", "FROZEN": "1", "BATCH": "2"}
 
 
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    with Reader(tmp_path / "s") as reader:
-        yield reader
-
-
 def torchrun(ranks: int = 2) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), str(TRAIN)]
 
@@ -47,9 +40,8 @@ def test_unmodified_job_reports_phases_and_iterations(reader: Reader) -> None:
     result = run(torchrun(), env)
     assert result.returncode == 0, result.stderr
     assert result.stderr.count("argus: attached") == 2
-    until(lambda: all(reader.ranks[rank].exit_status is not None for rank in (0, 1)), "BYE")
-    assert sorted(reader.ranks) == [0, 1]
-    for rank, said in reader.ranks.items():
+    for rank in (0, 1):
+        said = reader.ended(rank)
         (hello,) = said.hellos
         assert (hello.rank, hello.local_rank, hello.world_size) == (rank, rank, 2)
         assert wire.decode_text(hello.training_job) == "train"
@@ -76,6 +68,7 @@ def test_unmodified_job_reports_phases_and_iterations(reader: Reader) -> None:
         assert {span.step for phase, _, span in said.spans if phase == "data"} == set(range(1, steps + 1))
         assert all(state.up for state, _ in said.channels)
         assert said.exit_status == 0
+    assert sorted(reader.ranks) == [0, 1]
 
 
 @pytest.mark.parametrize(("needed", "reason"), [(b"2.900", "glibc"), (b"2.14", None)])
@@ -123,8 +116,7 @@ def test_gradient_accumulation_is_one_iteration(reader: Reader) -> None:
     """Four forwards a step; only the last backward waits for peers (the others are in DDP's no_sync)."""
     result = run(torchrun(1), environment(reader.path, STEPS="6", ACCUMULATE="4", **SMALL))
     assert result.returncode == 0, result.stderr
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     count = said.count()
     assert len(said.iterations) == 6
     assert (count["data"], count["backward"], count["optimizer"], count["dp-allreduce"]) == (24, 24, 6, 5)
@@ -143,8 +135,7 @@ def test_two_optimizers_and_two_loaders_are_one_iteration(reader: Reader) -> Non
         "        optimizer.step()\n"
     )
     assert run_rank(program, reader.path).returncode == 0
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert said.count()["optimizer"] == said.count()["data"] == 60
     assert len(said.iterations) == 30
 
@@ -155,8 +146,7 @@ def test_iterations_without_a_loader_begin_with_the_forward(reader: Reader) -> N
         "for _ in range(15):\n    model(torch.rand(4, 8)).sum().backward()\n    optimizer.step()\n"
     )
     assert run_rank(program, reader.path).returncode == 0
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert said.count()["data"] == 0
     assert len(said.iterations) == 15
 
@@ -175,8 +165,7 @@ def test_with_events_the_hooks_time_work_by_events(reader: Reader) -> None:
         "observer.iterations.ended = observer._iteration_on_gpu_ended\n"
     )
     assert run_rank(LOOP + events + "train(); train()", reader.path).returncode == 0
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     sources = {phase: wire.Source(span.source).name for phase, _, span in said.spans if phase != "gc"}
     assert sources == {"data": "HOST", "forward": "EVENT", "backward": "EVENT", "optimizer": "EVENT"}
     assert said.count()["forward"] == 19  # the first is not expected yet
@@ -201,8 +190,7 @@ def test_failures_of_public_functions_are_counted(reader: Reader) -> None:
     result = run_rank(broken, reader.path)
     assert (result.returncode, result.stdout) == (0, "done\n" * 4)
     assert result.stderr.count("argus: hook public detached after 3 failures") == 1
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert (said.channels[-1][0].up, said.channels[-1][1]) == (0, "hook_public")
 
 
@@ -219,10 +207,9 @@ def test_slow_rank_is_told_from_those_that_wait(reader: Reader) -> None:
         BATCH="2",
     )
     assert run(torchrun(), env).returncode == 0
-    until(lambda: all(reader.ranks[rank].exit_status is not None for rank in (0, 1)), "BYE")
 
     def median(rank: int, phase: str) -> float:
-        values = sorted(reader.ranks[rank].seconds(phase))
+        values = sorted(reader.ended(rank).seconds(phase))
         return values[len(values) // 2]
 
     assert median(1, "forward") > 1.5 * median(0, "forward")
@@ -237,8 +224,7 @@ def test_user_exception_passes_through(reader: Reader) -> None:
     assert (observed.returncode, observed.stderr) == (plain.returncode, plain.stderr)
     assert observed.returncode == 1
     assert "ValueError: mine" in observed.stderr
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert said.exit_status == 1
     assert len(said.iterations) == 10
 
@@ -265,8 +251,7 @@ def test_exception_inside_hooked_calls_reaches_the_user(reader: Reader) -> None:
     )
     result = run_rank(program, reader.path)
     assert (result.stdout, result.stderr) == ("4\n", "")
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert len(said.iterations) == 20
     assert said.count()["forward"] == 19
 
@@ -350,8 +335,7 @@ def test_outer_module_that_is_not_called_hands_over(reader: Reader) -> None:
         "train()\n"
     )
     assert run_rank(program, reader.path).returncode == 0
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert said.count()["forward"] == 8
 
 
@@ -366,8 +350,7 @@ def test_own_spans_work_and_iterations(reader: Reader) -> None:
         "            argus_training.work('tokens', 7)\n"
     )
     assert run_rank(program, reader.path).returncode == 0
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert said.count()["tokenise"] == 3
     assert len(said.iterations) == 3
     assert said.work == {"tokens": 21.0}
@@ -381,8 +364,7 @@ def test_data_loader_workers_are_silent(reader: Reader) -> None:
         + "if __name__ == '__main__':\n    train()\n"
     )
     assert run_rank(program, reader.path).returncode == 0
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert len(said.hellos) == 1
     assert len(said.iterations) == 10
 
@@ -409,12 +391,11 @@ if __name__ == "__main__":
     )
     result = run([sys.executable, str(script)], environment(reader.path))
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    until(lambda: all(reader.ranks[rank].exit_status is not None for rank in (0, 1)), "BYE")
-    assert sorted(reader.ranks) == [0, 1]
     for rank in (0, 1):
-        said = reader.ranks[rank]
+        said = reader.ended(rank)
         assert (len(said.hellos), len(said.iterations), said.exit_status) == (1, 10, 0)
         assert said.count()["backward"] == said.count()["optimizer"] == 10
+    assert sorted(reader.ranks) == [0, 1]
 
 
 @pytest.mark.parametrize("switch", [{"ARGUS_DISABLE": "1"}, {"ARGUS_DISABLE_PHASES": "1"}])
@@ -435,8 +416,7 @@ def test_settings_come_from_the_file_beside_the_socket(reader: Reader) -> None:
     assert result.stderr == (
         f"argus: ARGUS_CUPTI_BUFFERS in {file} is '1'; allowed: a whole number of 2 or more; using 32\n"
     )
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert wire.decode_text(said.hellos[0].training_job) == "filed"
     assert {"forward", "optimizer"} <= set(said.count()) and "data" not in said.count()
 
@@ -478,8 +458,7 @@ def test_where_children_cannot_be_told_who_reports_it_is_said(reader: Reader) ->
 def test_hook_can_be_left_out(reader: Reader) -> None:
     """Each hook has a switch of its own."""
     assert run_rank(LOOP + "train()", reader.path, ARGUS_DISABLE_HOOKS="backward,data").returncode == 0
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert set(said.count()) - {"gc"} == {"forward", "optimizer"}
     assert len(said.iterations) == 9  # from the second on, whose forward is seen
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from long_forms import LONG
 
 from .jobs import LOOP, NOTING, environment, run_rank, run_ranks
-from .reader import Reader, until
+from .reader import Reader
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    with Reader(tmp_path / "s") as reader:
-        yield reader
 
 
 COMPILED = """
@@ -47,14 +38,11 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_wait_for_gradients_is_split_off_under_torch_compile(reader: Reader, tmp_path: Path) -> None:
+def test_wait_for_gradients_is_split_off_under_torch_compile(reader: Reader) -> None:
     """compile(DDP(model)), the recommended order: rank 0's wait for rank 1 is no backward of its own."""
-    script = tmp_path / "compiled.py"
-    script.write_text(COMPILED)
-    run_ranks(script, 2, environment(reader.path))
-    until(lambda: all(reader.ranks[rank].exit_status is not None for rank in (0, 1)), "BYE")
+    run_ranks(COMPILED, 2, environment(reader.path))
     for rank in (0, 1):
-        assert reader.ranks[rank].count()["dp-allreduce"] == 14  # all but that of the first step
+        assert reader.ended(rank).count()["dp-allreduce"] == 14  # all but that of the first step
 
     def median(rank: int, phase: str) -> float:
         values = sorted(reader.ranks[rank].seconds(phase)[2:])
@@ -128,8 +116,7 @@ def test_dynamo_does_not_trace_our_hooks(story: str, reader: Reader) -> None:
     # Then torch's own wrapper of the optimizer's step runs uncompiled from our hook on, where it would a few
     # lines later: dynamo looks at what it calls there, such as typing's functions, and skips it.
     assert others <= int(frames_without.split()[1]) or story == "whole step, backward compiled late"
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     count = said.count()
     steps = 10 + 20 + (2 if story == "DDP with buffers" else 0)
     assert count["optimizer"] == count["backward"] == steps

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from statistics import median
 
 import pytest
 
 from .jobs import run_rank
-from .reader import Reader, until
+from .reader import Reader
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -56,16 +55,14 @@ print(json.dumps(own))
 """
 
 
-def test_a_closure_makes_no_phase_count_twice(tmp_path: Path) -> None:
+def test_a_closure_makes_no_phase_count_twice(reader: Reader) -> None:
     """Lightning and LBFGS train within the optimizer's step; here a user's span is around all of it.
 
     Each phase is what the program's own timers say, but for the few calls that no timer of its is around.
     """
-    with Reader(tmp_path / "s") as reader:
-        result = run_rank(CLOSURE, reader.path)
-        assert (result.returncode, result.stderr) == (0, "")
-        said = reader.ranks[0]
-        until(lambda: said.exit_status is not None, "BYE")
+    result = run_rank(CLOSURE, reader.path)
+    assert (result.returncode, result.stderr) == (0, "")
+    said = reader.ended()
     own = json.loads(result.stdout)
     found = {phase: said.seconds(phase)[-STEPS:] for phase in own}
     for phase in ("forward", "optimizer", "train_step"):
@@ -77,7 +74,7 @@ def test_a_closure_makes_no_phase_count_twice(tmp_path: Path) -> None:
     assert sum(map(sum, found.values())) == pytest.approx(inclusive, rel=1e-3), "nothing twice, nothing lost"
 
 
-def test_phases_of_a_compiled_model_do_not_count_its_compilation(tmp_path: Path) -> None:
+def test_phases_of_a_compiled_model_do_not_count_its_compilation(reader: Reader) -> None:
     """A new shape is compiled for within a forward: that is a pause of its own."""
     program = """
 import gc, torch, time
@@ -94,10 +91,8 @@ for rows in (1, 2, 2, 2):
     model(torch.ones(rows, 4)).sum().backward()
     optimizer.step()
 """
-    with Reader(tmp_path / "s") as reader:
-        assert run_rank(program, reader.path).returncode == 0
-        said = reader.ranks[0]
-        until(lambda: said.exit_status is not None, "BYE")
+    assert run_rank(program, reader.path).returncode == 0
+    said = reader.ended()
     (_, latest) = said.compilations[-1]
     first = next(span for phase, _, span in said.spans if phase == "forward")
     assert first.duration_ns > latest.duration_ns > 300_000_000

@@ -161,13 +161,6 @@ def test_a_dump_of_another_form_is_told_once_and_not_read_again(said: Dump) -> N
     assert len(told) == 1
 
 
-def test_a_torch_without_a_recorder_says_nothing() -> None:
-    recorder = FlightRecorder(object(), fails)
-    recorder.list_entries({"gloo"})
-    assert recorder.status({"gloo", "nccl"}) == {}
-    assert recorder.last({}, {"0": "world"}) == {}
-
-
 def recorded_dump(rank: int, *, only_active: bool) -> Dump:
     """As torch lists it: `onlyActive` leaves out what has ended."""
     said: Dump = json.loads(recorded(f"flight-recorder.{rank}.json"))

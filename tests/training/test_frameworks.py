@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ import pytest
 from argus_core import wire
 from argus_training import boot_directory
 
-from .reader import Reader, until
+from .reader import Reader
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -163,12 +162,6 @@ class Strategy:
 }
 
 
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    with Reader(tmp_path / "s") as reader:
-        yield reader
-
-
 def run(tmp_path: Path, files: dict[str, str], program: str, **environ: str) -> None:
     for name, text in files.items():
         file = tmp_path / "site" / name
@@ -194,8 +187,7 @@ def test_deepspeed_engine_step_is_the_iteration(tmp_path: Path, reader: Reader) 
         "    engine.step()\n"
     )
     run(tmp_path, DEEPSPEED, program)
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     count = said.count()
     assert len(said.iterations) == 15
     assert (count["forward"], count["backward"]) == (60, 60)
@@ -210,8 +202,7 @@ def test_deepspeed_pipeline_instructions_are_phases(tmp_path: Path, reader: Read
         "for _ in range(12): engine.train_batch()\n"
     )
     run(tmp_path, DEEPSPEED, program)
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert len(said.iterations) == 12
     phases = ("data", "forward", "pp-send-activation", "backward", "dp-allreduce", "optimizer")
     assert {name: said.count()[name] for name in phases} == dict.fromkeys(phases, 12)
@@ -229,8 +220,7 @@ def test_deepspeed_pipeline_chunks_are_layers_with_their_micro_batch(tmp_path: P
         "    engine.eval_batch()\n"
     )
     run(tmp_path, DEEPSPEED, program)
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     for kind in ("stage_forward", "stage_backward"):
         samples = [sample for name, sample in said.layers if name == kind]
         assert {sample.index for sample in samples} == {1}, "its stage"
@@ -250,8 +240,7 @@ def test_megatron_train_step_is_the_iteration(tmp_path: Path, reader: Reader) ->
         "train(model, torch.ones(1, 4), optimizer, Timers(), 7)\n"
     )
     run(tmp_path, MEGATRON, program, RANK="1", WORLD_SIZE="4")
-    said = reader.ranks[1]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended(1)
     assert len(said.iterations) == 7
     phases = ("forward", "backward", "pp-forward-recv", "dp-grads-sync", "optimizer")
     assert said.count()["forward"] == 7  # the model's own call within is part of it
@@ -279,8 +268,7 @@ def test_lightning_s_training_step_is_the_forward(tmp_path: Path, reader: Reader
         "        optimizer.step(closure) if batch in (1, 3, 4) else closure()\n"
     )
     run(tmp_path, LIGHTNING, program)
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert len(said.iterations) == said.count()["optimizer"] == 36
     assert said.count()["forward"] == 60
     assert said.work == {"samples": 120}
@@ -302,6 +290,5 @@ def test_layout_that_comes_late_is_told_again(tmp_path: Path, reader: Reader) ->
         "step(); step()\n"
     )
     run(tmp_path, MEGATRON, program, RANK="1", WORLD_SIZE="4")
-    said = reader.ranks[1]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended(1)
     assert [hello.tp for hello in said.hellos] == [-1, 1]

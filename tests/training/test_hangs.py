@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from argus_core.shared_page import CollectiveSequence
+from argus_simulator.stack.ports import free_port
 
 from .jobs import environment, run_rank
 from .reader import Reader, until
@@ -62,8 +61,7 @@ class Ranks:
         self._reader = reader
         self.go = reader.path.with_name("go")
         """Rank 0 goes on once this file is there, where the others are in a collective."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = str(free.getsockname()[1])
+        port = str(free_port())
         job = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         self.processes = [
             subprocess.Popen(
@@ -83,12 +81,6 @@ class Ranks:
         for one in self.processes:
             one.kill()
             one.wait()
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    with Reader(tmp_path / "s") as reader:
-        yield reader
 
 
 @pytest.fixture
@@ -178,8 +170,7 @@ def test_a_recorder_that_fails_is_told_once_and_the_training_goes_on(reader: Rea
     """The channel stays up, with the reason."""
     result = run_rank(ALONE % "_distributed_c10d._dump_fr_trace_json = broken", reader.path)
     assert (result.returncode, result.stderr.count("flight recorder")) == (0, 1)
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert len(said.iterations) == 12
     state, reason = said.channels[-1]
     assert (state.up, reason) == (1, "flight_recorder")
@@ -189,8 +180,7 @@ def test_a_late_iteration_that_goes_on_is_trained_as_ever(reader: Reader) -> Non
     """Its entries were listed meanwhile; then the page says nothing of them, and the process ends well."""
     result = run_rank(ALONE % "", reader.path, ARGUS_FLUSH_MILLISECONDS="10")
     assert (result.returncode, result.stderr) == (0, "")
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert (len(said.iterations), said.channels[-1][1]) == (12, "")
     assert said.page is not None
     (world,) = said.page.read().collectives
@@ -201,6 +191,5 @@ def test_a_torch_without_a_recorder_is_no_fault(reader: Reader) -> None:
     """Those of before 2.5, and CPU builds of before 2.13."""
     result = run_rank(ALONE % "del _distributed_c10d._dump_fr_trace_json", reader.path)
     assert (result.returncode, result.stderr) == (0, "")
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert (len(said.iterations), said.channels[-1][1]) == (12, "")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .jobs import run_rank
-from .reader import Reader, Said, until
+from .reader import Reader, Said
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -87,16 +86,13 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """
 
 
-def ran(program: str, tmp_path: Path) -> Said:
-    with Reader(tmp_path / "s") as reader:
-        result = run_rank(MODEL + program, reader.path)
-        assert (result.returncode, result.stderr) == (0, "")
-        said = reader.ranks[0]
-        until(lambda: said.exit_status is not None, "BYE")
-    return said
+def ran(program: str, reader: Reader) -> Said:
+    result = run_rank(MODEL + program, reader.path)
+    assert (result.returncode, result.stderr) == (0, "")
+    return reader.ended()
 
 
-def test_tokens_of_training_forwards_are_counted(tmp_path: Path) -> None:
+def test_tokens_of_training_forwards_are_counted(reader: Reader) -> None:
     """Of all that are seen (from the second step on), micro-batches of any length; evaluation is no work."""
     program = """
 for step in range(21):
@@ -107,10 +103,10 @@ for step in range(21):
         model.eval()(input_ids=torch.ones(2, 100, dtype=torch.long))
         model.train()
 """
-    assert ran(program, tmp_path).work == {"tokens": 20 * 2 * 10, "samples": 20 * 2 * 2}
+    assert ran(program, reader).work == {"tokens": 20 * 2 * 10, "samples": 20 * 2 * 2}
 
 
-def test_what_the_user_tells_is_all_that_counts(tmp_path: Path) -> None:
+def test_what_the_user_tells_is_all_that_counts(reader: Reader) -> None:
     """They know what is padding; from their first call on."""
     program = """
 for step in range(11):
@@ -118,7 +114,7 @@ for step in range(11):
     model(input_ids=torch.ones(2, 4, dtype=torch.long)).backward()
     optimizer.step()
 """
-    assert ran(program, tmp_path).work == {"tokens": 55}
+    assert ran(program, reader).work == {"tokens": 55}
 
 
 EXPERTS = """
@@ -142,10 +138,10 @@ for step in range(6):
 """
 
 
-def test_tokens_routed_to_the_experts_of_a_rank_are_counted(tmp_path: Path) -> None:
+def test_tokens_routed_to_the_experts_of_a_rank_are_counted(reader: Reader) -> None:
     """Once: neither when checkpointing runs them again, nor in evaluation."""
     program = "import warnings, torch.utils.checkpoint\nwarnings.simplefilter('ignore')\n" + EXPERTS
-    assert ran(program, tmp_path).work["routed_tokens"] == sum(7 + step for step in range(6))
+    assert ran(program, reader).work["routed_tokens"] == sum(7 + step for step in range(6))
 
 
 def test_units_that_are_known_are_added_to_without_a_call() -> None:

@@ -87,15 +87,6 @@ def test_a_plan_keeps_no_module_alive() -> None:
     assert plan.armed.keys() == {id(module) for module in modules}
 
 
-def test_warm_up_is_not_sampled() -> None:
-    _modules, model = blocks(6)
-    plan = LayerPlan()
-    for step, warm in ((1, False), (2, False), (3, True)):
-        plan.begin(step, step, warm=warm)
-        plan.microbatch(model)
-        assert bool(plan.armed) == warm
-
-
 @pytest.mark.parametrize(
     ("step_ms", "apart"), [(0.3, (0.2, 0.8)), (24, (0.2, 0.8)), (300, (0.3, 0.3)), (5000, (5, 5))]
 )

@@ -13,7 +13,7 @@ from argus_training import layer_plan
 from long_forms import LONG
 
 from .jobs import NOTING, environment, run_rank, run_ranks
-from .reader import Reader, Said, until
+from .reader import Reader, Said
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -56,8 +56,7 @@ def layers_of(program: str, path: Path, **environ: str) -> tuple[Said, str]:
     with Reader(path) as reader:
         result = run_rank(program, reader.path, **{"ARGUS_WARMUP_ITERATIONS": "0", **environ})
         assert (result.returncode, result.stderr) == (0, "")
-        said = reader.ranks[0]
-        until(lambda: said.exit_status is not None, "BYE")
+        said = reader.ended()
     assert all(state.up for state, _ in said.channels)
     return said, result.stdout
 
@@ -311,14 +310,10 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("how", ["fsdp2", "compiled", "fsdp1"])
-def test_a_sharded_block_does_not_wait_for_its_parameters(how: str, tmp_path: Path) -> None:
+def test_a_sharded_block_does_not_wait_for_its_parameters(how: str, reader: Reader) -> None:
     """Rank 0 waits 20 ms a block for rank 1's part of the next: its blocks still take 2 ms."""
-    script = tmp_path / "sharded.py"
-    script.write_text(SHARDED)
-    with Reader(tmp_path / "s") as reader:
-        run_ranks(script, 2, environment(reader.path, ARGUS_WARMUP_ITERATIONS="0"), how)
-        until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(2)), "BYE")
-        said = [reader.ranks[rank] for rank in range(2)]
+    run_ranks(SHARDED, 2, environment(reader.path, ARGUS_WARMUP_ITERATIONS="0"), how)
+    said = [reader.ended(rank) for rank in range(2)]
     own = [[one.duration_ns / 1e9 - one.nested_seconds for _, one in rank.layers] for rank in said]
     assert sampled(said[0]) == sampled(said[1])
     assert sampled(said[0]).keys() == {("block", 0)}
@@ -364,14 +359,10 @@ dist.destroy_process_group()
 """
 
 
-def test_chunks_of_a_pipeline_say_their_micro_batch(tmp_path: Path) -> None:
+def test_chunks_of_a_pipeline_say_their_micro_batch(reader: Reader) -> None:
     """Real torch pipelining, 1F1B of four micro-batches: no stage waits for the other in its chunks."""
-    script = tmp_path / "pipeline.py"
-    script.write_text(PIPELINE)
-    with Reader(tmp_path / "s") as reader:
-        run_ranks(script, 2, environment(reader.path, ARGUS_WARMUP_ITERATIONS="0"))
-        until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(2)), "BYE")
-        said = [reader.ranks[rank] for rank in range(2)]
+    run_ranks(PIPELINE, 2, environment(reader.path, ARGUS_WARMUP_ITERATIONS="0"))
+    said = [reader.ended(rank) for rank in range(2)]
     kinds = "stage_forward", "stage_backward"
     for rank in range(2):
         assert set(sampled(said[rank])) == {(kind, number) for kind in kinds for number in (0, 2, 3)}
@@ -388,7 +379,7 @@ def test_chunks_of_a_pipeline_say_their_micro_batch(tmp_path: Path) -> None:
             assert own["stage_forward"] > 0.01 and own["stage_backward"] > 0.02
 
 
-def test_a_failure_of_ours_takes_the_hook_out_and_training_goes_on(tmp_path: Path) -> None:
+def test_a_failure_of_ours_takes_the_hook_out_and_training_goes_on(reader: Reader, tmp_path: Path) -> None:
     """Three times, said once; losses are those without."""
     broken = MODEL + (
         "plan = argus_training.layer_plan\n"
@@ -396,10 +387,8 @@ def test_a_failure_of_ours_takes_the_hook_out_and_training_goes_on(tmp_path: Pat
         "plan.LayerSample = fails\n"
         "print([step() for _ in range(8)], '__call__' in vars(Block))\n"
     )
-    with Reader(tmp_path / "s") as reader:
-        result = run_rank(broken, reader.path, ARGUS_WARMUP_ITERATIONS="0")
-        said = reader.ranks[0]
-        until(lambda: said.exit_status is not None, "BYE")
+    result = run_rank(broken, reader.path, ARGUS_WARMUP_ITERATIONS="0")
+    said = reader.ended()
     assert result.stderr.count("hook layers detached after 3 failures, training goes on") == 1
     assert said.channels[-1][1] == "hook_layers"
     assert len(said.iterations) == 8

@@ -18,7 +18,7 @@ from argus_training.stopwatch import Stopwatch
 from argus_training.torch_hooks.layers import LayersHook
 
 from .jobs import run_rank
-from .reader import Reader, until
+from .reader import Reader
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -88,7 +88,7 @@ for _ in range(9):
 """
 
 
-def test_parts_and_chunks_of_megatron_are_sampled(tmp_path: Path) -> None:
+def test_parts_and_chunks_of_megatron_are_sampled(reader: Reader, tmp_path: Path) -> None:
     """Core attention, MLP, experts and router by their names, not the layers that hold them; each as long as
     it is. Its optimizer's parameters are copies, which no module has.
     """
@@ -97,15 +97,13 @@ def test_parts_and_chunks_of_megatron_are_sampled(tmp_path: Path) -> None:
     (package / "schedules.py").write_text(SCHEDULES)
     for folder in (package, package.parent, package.parent.parent):
         (folder / "__init__.py").touch()
-    with Reader(tmp_path / "s") as reader:
-        result = run_rank(
-            f"import sys; sys.path.insert(0, {str(tmp_path)!r})" + PROGRAM,
-            reader.path,
-            ARGUS_WARMUP_ITERATIONS="0",
-        )
-        assert (result.returncode, result.stderr) == (0, "")
-        said = reader.ranks[0]
-        until(lambda: said.exit_status is not None, "BYE")
+    result = run_rank(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})" + PROGRAM,
+        reader.path,
+        ARGUS_WARMUP_ITERATIONS="0",
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    said = reader.ended()
     seconds: dict[str, list[float]] = {}
     for kind, sample in said.layers:
         seconds.setdefault(kind, []).append(sample.duration_ns / 1e9 - sample.nested_seconds)

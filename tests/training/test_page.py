@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from argus_core import wire
 from argus_core.shared_page import Page
+from argus_simulator.stack.ports import free_port
 
 from .jobs import LOOP, environment, run_rank
 from .reader import Reader, until
@@ -34,12 +33,6 @@ with span("outer", kind="compute"):
     next(iter(torch.utils.data.DataLoader(Stuck())))
 """
 )
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    with Reader(tmp_path / "s") as reader:
-        yield reader
 
 
 def test_stopped_process_still_shows_where_it_hangs(reader: Reader) -> None:
@@ -90,8 +83,7 @@ def test_collectives_from_cpp_are_counted_also_of_a_rank_that_hangs_in_one(
     reader: Reader, tmp_path: Path
 ) -> None:
     """DDP's own: rank 1 has called one fewer. Transfers between two ranks count nowhere."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     hangs = tmp_path / "hangs"
     job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     ranks = [
@@ -129,8 +121,7 @@ def test_nothing_is_open_after_a_loop(reader: Reader) -> None:
         "train()\n"
     )
     assert run_rank(program, reader.path).returncode == 0
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert said.page is not None
     assert said.page.read().open_spans == ()
 
@@ -150,8 +141,7 @@ def test_forked_child_does_not_touch_the_page(reader: Reader) -> None:
         "train()\n"
     )
     assert run_rank(program, reader.path).returncode == 0
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert said.page is not None
     page = said.page.read()
     assert (page.step, page.open_spans) == (21, ())
@@ -166,8 +156,7 @@ def test_without_memfd_the_channel_goes_on(reader: Reader) -> None:
         + "train()\n"
     )
     assert run_rank(program, reader.path).returncode == 0
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert said.page is None
     assert (said.hellos[0].shares_page, len(said.iterations)) == (0, 10)
 
@@ -180,8 +169,7 @@ def test_bye_carries_the_status_of_every_way_out(reader: Reader, ending: str, st
     """os._exit and a bare SystemExit too."""
     result = run_rank(LOOP + "train()\n" + ending, reader.path)
     assert result.returncode == status
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert said.exit_status == status
     assert len(said.iterations) == 10
 

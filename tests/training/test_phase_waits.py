@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from argus_core import wire
 from argus_training.waits import CONDITIONS, TABLE, waits_of
 
 from .jobs import environment, run_rank, run_ranks
-from .reader import Reader, until
+from .reader import Reader
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -86,14 +84,10 @@ torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize(("framework", "backward"), [("ddp", "none"), ("fsdp2", "dp")])
-def test_a_rank_says_whom_its_phases_may_wait_for(framework: str, backward: str, tmp_path: Path) -> None:
+def test_a_rank_says_whom_its_phases_may_wait_for(framework: str, backward: str, reader: Reader) -> None:
     """A user's compute is their own work by their word; of their other spans nobody knows."""
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
-    with Reader(tmp_path / "s") as reader:
-        assert run_ranks(script, 2, environment(reader.path), framework) == ["", ""]
-        until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(2)), "BYE")
-        waits = reader.ranks[0].waits
+    assert run_ranks(PROGRAM, 2, environment(reader.path), framework) == ["", ""]
+    waits = reader.ended().waits
     assert waits["forward", "compute"] == waits["optimizer", "compute"] == "none"
     assert waits["backward", "compute"] == backward
     assert waits["attention", "compute"] == "none"
@@ -101,7 +95,7 @@ def test_a_rank_says_whom_its_phases_may_wait_for(framework: str, backward: str,
     assert waits["all_reduce", "comm"] == "dp"
 
 
-def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_rank_alone_waits_for_nobody(reader: Reader) -> None:
     """Without a job around it."""
     program = """
 import torch
@@ -111,13 +105,11 @@ for _ in range(3):
     model(torch.ones(4)).sum().backward()
     optimizer.step()
 """
-    with Reader(tmp_path / "s") as reader:
-        assert run_rank(program, reader.path).returncode == 0
-        until(lambda: reader.ranks[0].exit_status is not None, "BYE")
-        assert set(reader.ranks[0].waits.values()) == {"none"}
+    assert run_rank(program, reader.path).returncode == 0
+    assert set(reader.ended().waits.values()) == {"none"}
 
 
-def test_a_framework_that_cannot_be_asked_costs_no_records(tmp_path: Path) -> None:
+def test_a_framework_that_cannot_be_asked_costs_no_records(reader: Reader) -> None:
     """It destroys its groups at this very moment, say: counted, and all else is sent."""
     program = """
 import torch
@@ -130,11 +122,9 @@ for _ in range(3):
     model(torch.ones(4)).sum().backward()
     optimizer.step()
 """
-    with Reader(tmp_path / "s") as reader:
-        result = run_rank(program, reader.path)
-        assert (result.returncode, result.stderr) == (0, "")
-        said = reader.ranks[0]
-        until(lambda: said.exit_status is not None, "BYE")
+    result = run_rank(program, reader.path)
+    assert (result.returncode, result.stderr) == (0, "")
+    said = reader.ended()
     assert said.count()["forward"] == 2
     assert not said.waits
     state, _ = said.channels[-1]

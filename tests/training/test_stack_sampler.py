@@ -85,23 +85,22 @@ def test_stacks_reach_the_exporter_as_leaf_frames(tmp_path: Path, soon: None) ->
 BASE = {("training_job", "job"), ("rank", "0")}
 
 
-def test_a_stack_is_a_path_from_the_outermost_frame(tmp_path: Path) -> None:
+def test_a_stack_is_a_path_from_the_outermost_frame(reader: Reader) -> None:
     """Nodes lead from a root to the innermost frame, each bound before it is used."""
-    with Reader(tmp_path / "s") as reader:
-        sampler = sampler_to(reader.path)
-        entered, leave = threading.Event(), threading.Event()
-        thread = threading.Thread(target=known_place, args=(entered, leave), name="known")
-        thread.start()
-        entered.wait()
-        sampler.sample()
-        leave.set()
-        thread.join()
-        sampler.send()
-        sampler.close()
-        sampler._end("stopped")
-        labels = [sampler._label(code) for _, code in sampler._tree.nodes]
-        until(lambda: len(reader.ranks[0].channels) >= 2, "both states")
-        said = reader.ranks[0]
+    sampler = sampler_to(reader.path)
+    entered, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=known_place, args=(entered, leave), name="known")
+    thread.start()
+    entered.wait()
+    sampler.sample()
+    leave.set()
+    thread.join()
+    sampler.send()
+    sampler.close()
+    sampler._end("stopped")
+    labels = [sampler._label(code) for _, code in sampler._tree.nodes]
+    until(lambda: len(reader.ranks[0].channels) >= 2, "both states")
+    said = reader.ranks[0]
     assert any(label.startswith("known_place (") for label in labels)
     assert all(parent < index for index, (parent, _) in enumerate(sampler._tree.nodes, start=1))
     assert said.hellos[0].channels == 1 << wire.Channel.STACKS
@@ -131,21 +130,20 @@ def test_a_thread_that_does_not_move_is_sampled_once(tmp_path: Path) -> None:
     assert counts["MainThread"] == 10
 
 
-def test_automatic_mode_waits_for_the_exporters_mark(tmp_path: Path, soon: None) -> None:  # noqa: ARG001
+def test_automatic_mode_waits_for_the_exporters_mark(reader: Reader, soon: None) -> None:  # noqa: ARG001
     """No connection until the mark is there, and none after it has gone."""
-    with Reader(tmp_path / "s") as reader:
-        sampler = sampler_to(reader.path, "auto")
-        sampler._look()
-        assert not sampler._wanted
-        sampler.start()
-        mark = refusal_path(reader.path, 0, os.getpid())
-        mark.write_text("permission\n")
-        until(lambda: sampler.sampling, "sampling")
-        mark.unlink()
-        until(lambda: not sampler.sampling, "silence")
-        until(lambda: bool(reader.ranks[0].channels) and reader.ranks[0].channels[-1][0].up == 0, "farewell")
-        sampler.close()
-        assert reader.ranks[0].channels[-1][1] == "not_wanted"
+    sampler = sampler_to(reader.path, "auto")
+    sampler._look()
+    assert not sampler._wanted
+    sampler.start()
+    mark = refusal_path(reader.path, 0, os.getpid())
+    mark.write_text("permission\n")
+    until(lambda: sampler.sampling, "sampling")
+    mark.unlink()
+    until(lambda: not sampler.sampling, "silence")
+    until(lambda: bool(reader.ranks[0].channels) and reader.ranks[0].channels[-1][0].up == 0, "farewell")
+    sampler.close()
+    assert reader.ranks[0].channels[-1][1] == "not_wanted"
 
 
 def test_an_exporter_that_comes_back_learns_every_node(tmp_path: Path) -> None:
@@ -256,17 +254,16 @@ sys.exit(7)
 """
 
 
-def test_a_process_that_forks_and_exits_keeps_its_status(tmp_path: Path) -> None:
+def test_a_process_that_forks_and_exits_keeps_its_status(reader: Reader) -> None:
     """The sampler is in no child, and the interpreter ends as if it were not there."""
-    with Reader(tmp_path / "s") as reader:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(reader.path)], capture_output=True, text=True, check=False
-        )
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(reader.path)], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (7, "")
     assert reader.ranks[0].channels
 
 
-def test_ptracer_names_the_process_that_listens(tmp_path: Path) -> None:
+def test_ptracer_names_the_process_that_listens(reader: Reader) -> None:
     """Once for each exporter; off does nothing, any names everybody."""
     calls: list[tuple[int, int]] = []
 
@@ -274,11 +271,10 @@ def test_ptracer_names_the_process_that_listens(tmp_path: Path) -> None:
         calls.append((option, argument))
         return 0
 
-    with Reader(tmp_path / "s") as reader:
-        for mode in ("off", "exporter", "any"):
-            grant = Ptracer(mode, reader.path, call)
-            grant.renew()
-            grant.renew()
+    for mode in ("off", "exporter", "any"):
+        grant = Ptracer(mode, reader.path, call)
+        grant.renew()
+        grant.renew()
     assert calls == [(PR_SET_PTRACER, os.getpid()), (PR_SET_PTRACER, PR_SET_PTRACER_ANY)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from .jobs import LOOP, run_rank
-from .reader import Reader, Said, until
+from .reader import Reader, Said
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -80,8 +80,7 @@ def told(path: Path, program: str) -> tuple[str, Said]:
     with Reader(path) as reader:
         result = run_rank(program, path, ARGUS_FLUSH_MILLISECONDS="60000")
         assert (result.returncode, result.stderr) == (0, "")
-        said = reader.ranks[0]
-        until(lambda: said.exit_status is not None, "BYE")
+        said = reader.ended()
     return result.stdout, said
 
 
@@ -138,7 +137,7 @@ def test_spans_of_the_short_way_lie_within_their_iterations(on_short_way: tuple[
         assert ends["optimizer", step] == iteration.end_ns
 
 
-def test_failures_on_the_short_way_are_contained(tmp_path: Path) -> None:
+def test_failures_on_the_short_way_are_contained(reader: Reader, tmp_path: Path) -> None:
     """What the short way writes raises from the twentieth step on: same result, and it is said."""
     broken = """
 from argus_training import outbox
@@ -154,10 +153,8 @@ broken = False
 outbox.StepLog = Broken
 """
     program = LOOP + "train(); train(); broken = True\nprint(train(), torch.autograd.backward.__module__)"
-    with Reader(tmp_path / "s") as reader:
-        observed = run_rank(broken + program, reader.path)
-        said = reader.ranks[0]
-        until(lambda: said.exit_status is not None, "BYE")
+    observed = run_rank(broken + program, reader.path)
+    said = reader.ended()
     plain = run_rank(program, tmp_path / "s", ARGUS_DISABLE="1")
     assert (observed.returncode, observed.stdout.split()[0]) == (0, plain.stdout.split()[0])
     assert observed.stderr.count("argus: hook data detached after 3 failures") == 1

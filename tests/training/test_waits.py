@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from argus_core import wire
@@ -17,12 +14,6 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 STEPS = 25
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    with Reader(tmp_path / "s") as reader:
-        yield reader
 
 
 BUFFERS = f"""
@@ -60,16 +51,14 @@ torch.distributed.destroy_process_group()
     ("ranks", "late", "compiled"), [(2, 0, True), (4, 2, False), *long_only([(2, 0, False)])]
 )
 def test_late_data_makes_no_innocent_forward_slow(
-    ranks: int, late: int, compiled: bool, reader: Reader, tmp_path: Path
+    ranks: int, late: int, compiled: bool, reader: Reader
 ) -> None:
     """DDP broadcasts BatchNorm's buffers at the begin of the forward: that is where peers wait for the late.
 
     Without the split the innocent rank 0 or 1 has a forward of 80 ms beside one of 20.
     """
-    script = tmp_path / "buffers.py"
-    script.write_text(BUFFERS)
     arguments = [str(late), *(["compiled"] if compiled else [])]
-    run_ranks(script, ranks, environment(reader.path), *arguments)
+    run_ranks(BUFFERS, ranks, environment(reader.path), *arguments)
     until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(ranks)), "BYE")
 
     def quartiles(phase: str) -> list[float]:
@@ -109,8 +98,7 @@ def test_collective_of_a_group_that_the_rank_is_not_in_is_no_failure(reader: Rea
     """Legal, and returns at once: no span, no place in the sequence of the job, no failure of the hook."""
     result = run_rank("import warnings; warnings.simplefilter('ignore')\n" + OUTSIDER, reader.path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "True\n", "")
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert all(state.up for state, _ in said.channels)
     assert said.count() == {"all_reduce": 1}
     assert said.page is not None
@@ -147,8 +135,7 @@ def test_buffers_are_split_off_with_events_too(reader: Reader) -> None:
     """As with a model on a GPU, on stand-ins for CUDA's events; none of them is lost."""
     result = run_rank(EVENTS, reader.path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
-    said = reader.ranks[0]
-    until(lambda: said.exit_status is not None, "BYE")
+    said = reader.ended()
     assert len(said.seconds("forward")) == 4
     assert min(said.seconds("dp-buffers-broadcast")) > 0.05 > max(said.seconds("forward"))
 
@@ -178,11 +165,9 @@ dist.destroy_process_group()
 """
 
 
-def test_the_wait_for_an_asynchronous_collective_is_a_span(reader: Reader, tmp_path: Path) -> None:
+def test_the_wait_for_an_asynchronous_collective_is_a_span(reader: Reader) -> None:
     """By the name of what is waited for, in its group; a peer that is late is waited for there."""
-    script = tmp_path / "asynchronous.py"
-    script.write_text(ASYNCHRONOUS)
-    assert run_ranks(script, 3, environment(reader.path, ARGUS_PARALLEL="tp=1")) == ["", "", ""]
+    assert run_ranks(ASYNCHRONOUS, 3, environment(reader.path, ARGUS_PARALLEL="tp=1")) == ["", "", ""]
     until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(3)), "BYE")
     waits = {(phase, group) for phase, group, _ in reader.ranks[0].spans if phase.endswith("-wait")}
     assert waits == {

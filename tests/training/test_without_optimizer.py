@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,17 +42,9 @@ torch.distributed.destroy_process_group()
 """
 
 
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    with Reader(tmp_path / "s") as reader:
-        yield reader
-
-
-def test_an_update_by_hand_has_iterations_by_its_forwards(reader: Reader, tmp_path: Path) -> None:
+def test_an_update_by_hand_has_iterations_by_its_forwards(reader: Reader) -> None:
     """Once no step is waited for any more: every one, with its phases and the wait of DDP."""
-    script = tmp_path / "by_hand.py"
-    script.write_text(BY_HAND + "train()" + END)
-    for stderr in run_ranks(script, 2, environment(reader.path)):
+    for stderr in run_ranks(BY_HAND + "train()" + END, 2, environment(reader.path)):
         assert stderr.count("argus: no optimizer of torch's steps") == 1
     for rank in (0, 1):
         said = reader.ranks[rank]
@@ -103,5 +94,5 @@ for _ in range({2 * WITHOUT_STEPS}):
 """
     result = run_rank(program, reader.path)
     assert (result.returncode, result.stderr) == (0, "")
-    until(lambda: reader.ranks[0].exit_status is not None, "BYE")
+    reader.ended()
     assert len(reader.ranks[0].iterations) == 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from scipy.special import gammaincinv
+
 _Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
-_STEPS = 200
-"""Halvings of the search for a bound: more than doubles can tell apart."""
 
 
 def wilson(hits: float, trials: int) -> tuple[float, float]:
@@ -32,18 +32,4 @@ def poisson_upper(events: int, confidence: float = 0.95) -> float:
 
     The mean at which a count this low or lower has probability 1 - confidence (Garwood 1936).
     """
-    low, high = float(events), events + 20.0 + 10.0 * math.sqrt(events)
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        if _at_most(events, middle) > 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _at_most(events: int, mean: float) -> float:
-    """Probability of `events` or fewer, from the logarithms of the terms: no power overflows."""
-    if mean == 0:
-        return 1.0
-    return math.fsum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(events + 1))
+    return float(gammaincinv(events + 1, confidence))

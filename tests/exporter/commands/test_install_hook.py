@@ -18,7 +18,7 @@ from argus_exporter.cli import main
 from argus_exporter.commands.install_hook import MODULE, PTH
 from argus_training import boot_directory
 from training.jobs import LOOP
-from training.reader import Reader, until
+from training.reader import Reader
 
 TORCH = "__version__ = '2.0'\n"
 ATTACHED = (
@@ -102,8 +102,7 @@ def test_a_real_job_without_any_variable_is_observed(environment: Environment, s
     install(environment, "--socket", str(socket))
     with Reader(socket) as reader:
         assert environment.starts("-I", "-c", LOOP + "train()") == ""
-        said = reader.ranks[0]
-        until(lambda: said.exit_status is not None, "BYE")
+        said = reader.ended()
     assert wire.decode_text(said.hellos[0].training_job) == "filed"
     assert {"forward", "backward", "optimizer"} <= set(said.count())
 

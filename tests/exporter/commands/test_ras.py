@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from argus_exporter.cli import main
 from argus_exporter.commands import ras
+from argus_simulator.stack.ports import free_port
 from exporter.ras.answers import HEALTHY_TEXT, OUTLIERS_TEXT, Absentee, Group, Job, Member, members
 from exporter.ras.fake_ras import FakeRas
 from exporter.ras.processes import running
@@ -209,8 +209,7 @@ def test_a_kept_answer_is_read(
 
 
 def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     assert main(["ras", "--address", f"127.0.0.1:{port}"]) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"argus-exporter: nobody listens at 127.0.0.1:{port}: ")

@@ -17,7 +17,8 @@ import pytest
 from argus_exporter.cli import main
 from argus_exporter.replay.progress import NoProgress, shown
 from argus_exporter.replay.reader import read_files
-from exporter.exporter_process import config, exporter, scrape, value, wait_for
+from argus_exporter.server import RunningExporter
+from exporter.exporter_process import scrape, value, wait_for
 from exporter.replay.synthetic import kernel, log, trace, training_trace, write
 
 ARGUS_EXPORTER = [sys.executable, "-m", "argus_exporter.cli"]
@@ -196,26 +197,16 @@ def test_keep_serves_the_last_state(files: list[str]):
     assert process.returncode == 0
 
 
-def test_plays_to_an_exporter_that_runs_already(files: list[str], tmp_path: Path):
+def test_plays_to_an_exporter_that_runs_already(files: list[str], running: RunningExporter):
     """--to-socket starts none."""
-    with exporter(config(tmp_path / "exporter.sock")) as running:
-        command = [
-            *ARGUS_EXPORTER,
-            "replay",
-            "--serve",
-            "--keep",
-            "--to-socket",
-            str(tmp_path / "exporter.sock"),
-        ]
-        process = subprocess.Popen([*command, *files], stderr=subprocess.DEVNULL)
-        try:
-            wait_for(
-                lambda: value(scrape(running.url), "argus_iteration_last_step", rank="1") == 8, "step 8", 30
-            )
-            process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=20) == 0
-        finally:
-            process.kill()
+    command = [*ARGUS_EXPORTER, "replay", "--serve", "--keep", "--to-socket", str(running.socket), *files]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: value(scrape(running.url), "argus_iteration_last_step", rank="1") == 8, "step 8", 30)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
 
 
 class Terminal(io.StringIO):
@@ -273,26 +264,16 @@ def test_small_files_on_a_terminal_show_no_bar(files: list[str]):
     assert process.stdout.startswith(b"rank")
 
 
-def test_taken_port_is_said_in_one_line(files: list[str], tmp_path: Path):
+def test_taken_port_is_said_in_one_line(files: list[str], running: RunningExporter):
     """With what to do."""
-    with exporter(config(tmp_path / "exporter.sock")) as running:
-        port = running.url.rsplit(":", 1)[1]
-        process = subprocess.run(
-            [
-                *ARGUS_EXPORTER,
-                "--log.level",
-                "error",
-                "replay",
-                "--serve",
-                "--web.listen-address",
-                f"127.0.0.1:{port}",
-                *files,
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert process.returncode == 2
-        assert re.fullmatch(r"argus-exporter: cannot listen on .*; name another .*\n", process.stderr)
-        assert urllib.request.urlopen(f"{running.url}/healthz", timeout=10).status == 200
+    taken = running.url.removeprefix("http://")
+    process = subprocess.run(
+        [*ARGUS_EXPORTER, "--log.level=error", "replay", "--serve", f"--web.listen-address={taken}", *files],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert process.returncode == 2
+    assert re.fullmatch(r"argus-exporter: cannot listen on .*; name another .*\n", process.stderr)
+    assert urllib.request.urlopen(f"{running.url}/healthz", timeout=10).status == 200

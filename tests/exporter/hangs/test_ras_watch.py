@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,6 +20,7 @@ from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.ras.config import RasConfig
 from argus_exporter.ras.outcome import Result
 from argus_exporter.ras.report import Absence
+from exporter.exporter_process import until
 from exporter.ras.answers import Absentee, Group, Job, Member
 from exporter.ras.fake_ras import FakeRas
 from exporter.ras.processes import running
@@ -59,25 +60,19 @@ class Host:
         await until(lambda: not self.watch.asking)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 @contextlib.contextmanager
-def training(host: Host, first_rank: int = 0) -> Iterator[tuple[FakeRas, RankState]]:
+def training(host: Host | None = None, first_rank: int = 0) -> Iterator[tuple[Host, FakeRas, RankState]]:
     """A rank of a job of two that has ended a step; its process has a RAS, by which rank 1 lags."""
     with FakeRas() as server, running(NCCL_RAS_ADDR=f"127.0.0.1:{server.port}") as pid:
         server.answers = [Job([Group([Member(0, pid, 8), Member(1, 4001, 7)])]).json()]
+        host = host or Host()
         state = host.connect(first_rank, pid)
         host.step()
-        yield server, state
+        yield host, server, state
 
 
 def test_a_job_that_goes_on_is_not_asked_about() -> None:
-    host = Host()
-    with training(host) as (server, state):
+    with training() as (host, server, state):
         for _ in range(5):
             host.after(29)
             host.step()
@@ -86,8 +81,7 @@ def test_a_job_that_goes_on_is_not_asked_about() -> None:
 
 
 def test_a_job_that_stands_still_is() -> None:
-    host = Host()
-    with training(host) as (server, state):
+    with training() as (host, server, state):
         host.after(31)
         assert server.statuses == 1
         assert state.ras is not None and state.ras.result is Result.ANSWERED
@@ -95,8 +89,7 @@ def test_a_job_that_stands_still_is() -> None:
 
 def test_long_steps_need_longer() -> None:
     """Two and a half usual durations."""
-    host = Host()
-    with training(host) as (server, _):
+    with training() as (host, server, _):
         for _ in range(15):
             host.step(seconds=60)
         host.after(149)
@@ -107,16 +100,14 @@ def test_long_steps_need_longer() -> None:
 
 def test_it_is_off_unless_a_site_says_so() -> None:
     assert not ExporterConfig().ras.enabled
-    host = Host(enabled=False)
-    with training(host) as (server, _):
+    with training(Host(enabled=False)) as (host, server, _):
         host.after(1000)
         assert server.statuses == 0
 
 
 def test_the_second_answer_tells_whom_the_others_wait_for() -> None:
     """Fifteen seconds later, and not before."""
-    host = Host()
-    with training(host) as (server, state):
+    with training() as (host, server, state):
         host.after(31)
         assert state.ras is not None and state.ras.lacks == {}
         host.after(14)
@@ -127,8 +118,7 @@ def test_the_second_answer_tells_whom_the_others_wait_for() -> None:
 
 
 def test_who_is_dead_is_told_at_once() -> None:
-    host = Host()
-    with training(host) as (server, state):
+    with training() as (host, server, state):
         here = Member(0, state.identity.pid, 8)
         server.answers = [Job([Group([here], [Absentee(1, 4001, unresponsive=True, dead=True)])]).json()]
         host.after(31)
@@ -136,8 +126,7 @@ def test_who_is_dead_is_told_at_once() -> None:
 
 
 def test_nothing_is_told_of_a_job_that_goes_on_again() -> None:
-    host = Host()
-    with training(host) as (_, state):
+    with training() as (host, _, state):
         host.after(31)
         host.step()
         host.after(1)
@@ -145,8 +134,7 @@ def test_nothing_is_told_of_a_job_that_goes_on_again() -> None:
 
 
 def test_an_answer_that_comes_after_the_next_step_is_thrown_away() -> None:
-    host = Host()
-    with training(host) as (server, state):
+    with training() as (host, server, state):
         host.now += 31
 
         async def body() -> None:
@@ -159,8 +147,7 @@ def test_an_answer_that_comes_after_the_next_step_is_thrown_away() -> None:
 
 
 def test_of_a_hosts_ranks_one_is_asked() -> None:
-    host = Host()
-    with training(host) as (server, state), running(NCCL_RAS_ADDR=f"127.0.0.1:{server.port}") as pid:
+    with training() as (host, server, state), running(NCCL_RAS_ADDR=f"127.0.0.1:{server.port}") as pid:
         other = host.connect(1, pid)
         host.after(31)
         assert server.statuses == 1
@@ -169,15 +156,13 @@ def test_of_a_hosts_ranks_one_is_asked() -> None:
 
 def test_where_the_first_rank_is_elsewhere_nobody_is_asked() -> None:
     """Its exporter asks."""
-    host = Host()
-    with training(host, first_rank=1) as (server, _):
+    with training(first_rank=1) as (host, server, _):
         host.after(31)
         assert server.statuses == 0
 
 
 def test_where_the_first_rank_is_lost_the_next_is_asked() -> None:
-    host = Host()
-    with training(host) as (server, state), running(NCCL_RAS_ADDR=f"127.0.0.1:{server.port}") as pid:
+    with training() as (host, server, state), running(NCCL_RAS_ADDR=f"127.0.0.1:{server.port}") as pid:
         server.answers = [Job([Group([Member(1, pid, 8)], [Absentee(0, 4001, dead=True)])]).json()]
         other = host.connect(1, pid)
         host.ranks.detach(state, host.connections[0], said_bye=False)
@@ -187,8 +172,7 @@ def test_where_the_first_rank_is_lost_the_next_is_asked() -> None:
 
 @pytest.mark.parametrize("activity", [one for one in wire.Activity if one is not wire.Activity.TRAIN])
 def test_outside_training_nobody_is_asked(activity: wire.Activity) -> None:
-    host = Host()
-    with training(host) as (server, state):
+    with training() as (host, server, state):
         state.activity = activity
         host.after(31)
         assert server.statuses == 0
@@ -205,16 +189,14 @@ def test_before_the_first_step_nobody_is_asked() -> None:
 
 def test_a_process_that_speaks_for_many_ranks_is_not_asked() -> None:
     """It simulates them."""
-    host = Host()
-    with training(host) as (server, state):
+    with training() as (host, server, state):
         host.connect(1, state.identity.pid)
         host.after(31)
         assert server.asked == []
 
 
 def test_after_three_failures_a_job_is_left_alone_until_its_next_step() -> None:
-    host = Host()
-    with training(host) as (server, state):
+    with training() as (host, server, state):
         good, server.answers = server.answers, ["no answer"]
         host.after(31)
         assert state.ras is not None and state.ras.result is Result.FAILED
@@ -228,8 +210,7 @@ def test_after_three_failures_a_job_is_left_alone_until_its_next_step() -> None:
 
 
 def test_a_version_that_is_not_safe_is_refused_once() -> None:
-    host = Host()
-    with training(host) as (server, state):
+    with training() as (host, server, state):
         server.knows_json = False
         for _ in range(5):
             host.after(31)
@@ -239,8 +220,7 @@ def test_a_version_that_is_not_safe_is_refused_once() -> None:
 
 def test_a_question_keeps_nobody_from_the_end() -> None:
     """The server hangs; the watch stops at once."""
-    host = Host()
-    with training(host) as (server, _):
+    with training() as (host, server, _):
         server.silent_after = "STATUS"
         host.now += 31
 

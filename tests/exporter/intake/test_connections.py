@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,6 @@ from exporter.exporter_process import Rank, config, exporter, greeting, scrape, 
 KERNELS, STACKS = wire.Channel.KERNELS, wire.Channel.STACKS
 OPEN = "argus_phase_open_timestamp_seconds"
 SEQUENCE = "argus_collective_sequence"
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[RunningExporter]:
-    with exporter(config(tmp_path / "exporter.sock")) as exporter_:
-        yield exporter_
 
 
 def message(record: wire.Record) -> bytes:

@@ -6,7 +6,6 @@ The short form of `python -m bench.fuzz`, with hypothesis, which makes what it f
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
 from bench.fuzz import wire_target
 from hypothesis import given, settings
@@ -19,7 +18,8 @@ from argus_exporter.intake.connection import Connection
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
 from argus_exporter.ranks.peers import peer_of
 from argus_exporter.ranks.rank_registry import RankRegistry
-from exporter.exporter_process import Rank, config, exporter, scrape, value, wait_for
+from argus_exporter.server import RunningExporter
+from exporter.exporter_process import Rank, scrape, value, wait_for
 
 PATIENCE_S = 30.0
 
@@ -125,9 +125,8 @@ def test_seeds_of_the_fuzzer_get_past_the_greeting():
     assert sum(map(wire_target.run, wire_target.seeds())) > len(wire_target.seeds()) / 2
 
 
-def test_hostile_connections_leave_a_healthy_rank_its_exact_counts(tmp_path: Path):
+def test_hostile_connections_leave_a_healthy_rank_its_exact_counts(running: RunningExporter):
     """Through a running exporter: every packet of the healthy rank counts, every hostile one is rejected."""
-    path = tmp_path / "exporter.sock"
     greeting = wire.pack_message(wire.MessageType.HELLO, HELLO.pack(), 1, 1, 0)
     header = wire.HEADER.size
     hostile = [
@@ -139,23 +138,22 @@ def test_hostile_connections_leave_a_healthy_rank_its_exact_counts(tmp_path: Pat
         greeting[:header] + b"\xff" * (len(greeting) - header),
         b"\0" * wire.MAX_MESSAGE_BYTES,
     ]
-    with exporter(config(path)) as running:
-        healthy = Rank(path, 7)
-        for step in range(1, 1 + 5 * len(hostile)):
-            healthy.iterate(0.25)
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
-                peer.connect(str(path))
-                peer.send(hostile[step % len(hostile)])
-                peer.settimeout(PATIENCE_S)
-                assert peer.recv(1) == b"", "the exporter hangs up"
-        labels = {"training_job": "job", "rank": "7"}
+    healthy = Rank(running.socket, 7)
+    for step in range(1, 1 + 5 * len(hostile)):
+        healthy.iterate(0.25)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect(str(running.socket))
+            peer.send(hostile[step % len(hostile)])
+            peer.settimeout(PATIENCE_S)
+            assert peer.recv(1) == b"", "the exporter hangs up"
+    labels = {"training_job": "job", "rank": "7"}
 
-        def count() -> float | None:
-            return value(scrape(running.url), "argus_iteration_duration_seconds_count", **labels)
+    def count() -> float | None:
+        return value(scrape(running.url), "argus_iteration_duration_seconds_count", **labels)
 
-        wait_for(lambda: count() == healthy.step, "all iterations of the healthy rank", PATIENCE_S)
-        samples = scrape(running.url)
-        assert value(samples, "argus_rank_up", **labels) == 1
-        assert value(samples, "argus_phase_duration_seconds_count", **labels) == healthy.step
-        assert value(samples, "argus_iteration_duration_seconds_sum", **labels) == 0.25 * healthy.step
-        healthy.link.close(exit_status=0)
+    wait_for(lambda: count() == healthy.step, "all iterations of the healthy rank", PATIENCE_S)
+    samples = scrape(running.url)
+    assert value(samples, "argus_rank_up", **labels) == 1
+    assert value(samples, "argus_phase_duration_seconds_count", **labels) == healthy.step
+    assert value(samples, "argus_iteration_duration_seconds_sum", **labels) == 0.25 * healthy.step
+    healthy.link.close(exit_status=0)

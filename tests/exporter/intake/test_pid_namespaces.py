@@ -12,10 +12,10 @@ import sys
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
-from socket import create_server
 
 import pytest
 
+from argus_simulator.stack.ports import free_port
 from exporter.exporter_process import Samples, scrape, value, wait_for
 
 CONTAINER = ("unshare", *(() if os.getuid() == 0 else ("--user", "--map-root-user")))
@@ -50,8 +50,7 @@ def namespaces() -> None:
 @pytest.fixture(params=[True, False], ids=["exporter in a container", "exporter of the host"])
 def exporter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """URL of an exporter that sees no rank's process, or all of them."""
-    with create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "argus_exporter.cli", "serve", "--socket", str(tmp_path / "s")]
     command += ["--web.listen-address", address]
     with started([*(CONTAINER if request.param else ()), *command]):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import dataclasses
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from email.utils import formatdate
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,6 @@ from argus_core import wire
 from argus_core.http_access import AccessError
 from argus_core.remote_write import Labels
 from argus_core.settings import SettingsError, from_mapping
-from argus_core.version import installed_version
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.place.topology import Identity
@@ -27,6 +23,7 @@ from argus_exporter.publish.iteration_writer import IterationWriter
 from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
+from exporter.exporter_process import until
 from remote_write_receiver import Answer, Receiver, Takes, serving
 
 MS = 1_000_000
@@ -52,12 +49,6 @@ async def receiver(answer: Answer = lambda _: (204, ""), takes: Takes = "2.0") -
     there = Receiver(answer, takes)
     async with serving(there):
         yield there
-
-
-def answering(*statuses: int) -> Answer:
-    """These statuses, one a request, then success."""
-    left = iter(statuses)
-    return lambda _: (next(left, 204), "as told")
 
 
 def refusing(status: int = 400, text: str = "out of bounds", alone: int | None = None) -> Answer:
@@ -87,320 +78,139 @@ async def writing(
         await writer.stop()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-def test_each_step_is_one_sample():
+async def test_each_step_is_one_sample():
     """With the labels of the rank and those that the configuration adds, duration and end in milliseconds."""
-
-    async def body() -> None:
-        state = rank(3)
-        async with receiver() as there, writing(there.url, labels={"cluster": "a"}) as writer:
-            for end in (1000, 1250, 1500):
-                writer.take(state, step(end))
-            await until(lambda: len(there.taken) == 3)
-            assert there.taken[0].labels == (
-                ("__name__", "argus_iteration_seconds"),
-                ("cluster", "a"),
-                ("rank", "3"),
-                ("training_job", "job"),
-            )
-            assert len(set(there.taken)) == 3
-        assert dropped(state) == {}
-
-    asyncio.run(body())
+    state = rank(3)
+    async with receiver() as there, writing(there.url, labels={"cluster": "a"}) as writer:
+        for end in (1000, 1250, 1500):
+            writer.take(state, step(end))
+        await until(lambda: len(there.taken) == 3)
+        assert there.taken[0].labels == (
+            ("__name__", "argus_iteration_seconds"),
+            ("cluster", "a"),
+            ("rank", "3"),
+            ("training_job", "job"),
+        )
+        assert len(set(there.taken)) == 3
+    assert dropped(state) == {}
 
 
-def test_a_receiver_that_is_away_gets_the_steps_later():
-    """A failure is no loss while the queue has room, and order is kept."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver(answering(503, 429, 401)) as there, writing(there.url) as writer:
-            for end in range(100):
-                writer.take(state, step(end))
-            await until(lambda: len(there.taken) == 100)
-            assert there.taken == list(dict.fromkeys(there.taken))
-        assert dropped(state) == {}
-
-    asyncio.run(body())
-
-
-def test_beyond_the_queue_the_oldest_steps_are_lost_and_counted():
+async def test_beyond_the_queue_the_oldest_steps_are_lost_and_counted():
     """Nobody waits for a receiver that is away."""
-
-    async def body() -> None:
-        state = rank()
-        async with writing(NOWHERE, queue_samples=10) as writer:
-            for end in range(25):
-                writer.take(state, step(end))
-            assert dropped(state) == {"remote_write_queue": 15}
-
-    asyncio.run(body())
+    state = rank()
+    async with writing(NOWHERE, queue_samples=10) as writer:
+        for end in range(25):
+            writer.take(state, step(end))
+        assert dropped(state) == {"remote_write_queue": 15}
 
 
-def test_one_refused_sample_does_not_take_the_others_with_it():
-    """A receiver refuses a whole request for one sample: it is found by halves, dropped and counted."""
-
-    async def body() -> None:
-        bad, good = rank(1), rank(2)
-        async with receiver(refusing()) as there, writing(there.url) as writer:
-            for end in range(20):
-                writer.take(good, step(end))
-            writer.take(bad, step(5))
-            await until(lambda: len(there.taken) == 20 and bool(dropped(bad)))
-        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
-
-    asyncio.run(body())
-
-
-@pytest.mark.parametrize("status", [400, 402, 406, 409, 413, 422, 451])
-def test_every_refusal_for_the_content_loses_the_bad_sample_only(status: int):
-    """409 of Thanos Receive as 400 of Prometheus: one of eight samples, seven requests, nothing waits."""
-
-    async def body() -> None:
-        bad, good = rank(1), rank(2)
-        async with (
-            receiver(refusing(status, "no")) as there,
-            writing(there.url, interval_seconds=0.2) as writer,
-        ):
-            writer.take(bad, step(5))
-            for end in range(7):
-                writer.take(good, step(end))
-            await until(lambda: len(there.taken) == 7)
-            assert len(there.requests) == 7
-        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
-
-    asyncio.run(body())
-
-
-@pytest.mark.parametrize("status", [401, 403, 404, 405, 407, 408, 429, 500, 503])
-def test_what_is_not_about_the_content_keeps_every_sample(status: int):
-    """Who we are, where we ask and which protocol we speak can be mended: the samples wait, unsplit."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver(answering(status, status)) as there, writing(there.url) as writer:
-            for end in range(8):
-                writer.take(state, step(end))
-            await until(lambda: len(there.taken) == 8)
-            assert len(there.requests) == 3
-        assert dropped(state) == {}
-
-    asyncio.run(body())
-
-
-def test_a_receiver_of_neither_version_is_told_what_it_must_allow(caplog: pytest.LogCaptureFixture):
-    """415 to both: the messages and the encoding that we send."""
-
-    async def body() -> None:
-        async with receiver(answering(415, 415)) as there, writing(there.url) as writer:
-            writer.take(rank(), step(1))
-            await until(lambda: len(there.taken) == 1)
-
-    asyncio.run(body())
-    assert "prometheus.WriteRequest" in caplog.text and "snappy" in caplog.text
-
-
-def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture):
+async def test_a_tenants_limit_is_not_halved(caplog: pytest.LogCaptureFixture):
     """2,500 samples in two requests, both refused, counted, and one line with their number and the reason."""
-
-    async def body() -> None:
-        state = rank()
-        limit = "per-user series limit of 1000 exceeded"
-        async with (
-            receiver(lambda _: (400, limit)) as there,
-            writing(there.url, interval_seconds=0.2) as writer,
-        ):
-            for end in range(2500):
-                writer.take(state, step(end))
-            await until(lambda: dropped(state) == {"remote_write_refused": 2500})
-            assert len(there.requests) == 2
-
-    asyncio.run(body())
+    state = rank()
+    limit = "per-user series limit of 1000 exceeded"
+    async with (
+        receiver(lambda _: (400, limit)) as there,
+        writing(there.url, interval_seconds=0.2) as writer,
+    ):
+        for end in range(2500):
+            writer.take(state, step(end))
+        await until(lambda: dropped(state) == {"remote_write_refused": 2500})
+        assert len(there.requests) == 2
     (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert "2500" in line and "limit of 1000" in line
 
 
-@pytest.mark.parametrize("takes", ["1.0", "1.0 unchecked"])
-def test_a_receiver_of_1_0_gets_every_step(takes: Takes):
-    """The first request comes in 2.0, and again in 1.0; all others in 1.0."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver(takes=takes) as there, writing(there.url) as writer:
-            writer.take(state, step(1))
-            await until(lambda: len(there.taken) == 1)
-            writer.take(state, step(2))
-            await until(lambda: len(there.taken) == 2)
-            assert [request.version for request in there.requests] == [2, 1, 1]
-            agent = there.requests[-1].headers["User-Agent"]
-            assert agent == f"argus-exporter/{installed_version()}"
-        assert (dropped(state), writer.lost) == ({}, {"refused": 0, "unwritten": 0})
-
-    asyncio.run(body())
-
-
-def test_a_partial_write_is_counted_and_not_sent_again(caplog: pytest.LogCaptureFixture):
+async def test_a_partial_write_is_counted_and_not_sent_again(caplog: pytest.LogCaptureFixture):
     """A receiver of 2.0 stores three of four and answers 400: one request; nobody knows whose step it was."""
-
-    async def body() -> None:
-        states = [rank(number) for number in range(4)]
-        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
-            there.bad = lambda labels: ("rank", "1") in labels
-            for state in states:
-                writer.take(state, step(5))
-            await until(lambda: len(there.taken) == 3)
-            await until(lambda: writer.lost["refused"] == 1)
-            assert len(there.requests) == 1
-        assert [dropped(state) for state in states] == [{}] * 4
-        assert writer.lost == {"refused": 1, "unwritten": 0}
-
-    asyncio.run(body())
+    states = [rank(number) for number in range(4)]
+    async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
+        there.bad = lambda labels: ("rank", "1") in labels
+        for state in states:
+            writer.take(state, step(5))
+        await until(lambda: len(there.taken) == 3)
+        await until(lambda: writer.lost["refused"] == 1)
+        assert len(there.requests) == 1
+    assert [dropped(state) for state in states] == [{}] * 4
+    assert writer.lost == {"refused": 1, "unwritten": 0}
     (line,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert "samples=1" in line and "out of order sample" in line
 
 
-def test_a_success_that_counts_less_than_was_sent_is_a_loss(caplog: pytest.LogCaptureFixture):
-    """Two of five are dropped in silence: counted, said, and not sent again."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver() as there, writing(there.url, interval_seconds=0.2) as writer:
-            there.counts = lambda count: str(count - 2)
-            for end in range(5):
-                writer.take(state, step(end))
-            await until(lambda: writer.lost["unwritten"] == 2)
-            assert len(there.requests) == 1
-        assert len(there.requests) == 1
-
-    asyncio.run(body())
-    (line,) = [record.getMessage() for record in caplog.records if "counts less" in record.getMessage()]
-    assert "samples=2" in line
-
-
-@pytest.mark.parametrize("as_date", [False, True])
-def test_a_receivers_wish_is_waited_for(as_date: bool):
-    """Seconds from now, as a number or as a date: the steps come after them."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver(answering(429)) as there, writing(there.url) as writer:
-            wish = formatdate(time.time() + 2, usegmt=True) if as_date else "1"
-            there.answer_headers = {"Retry-After": wish}
-            writer.take(state, step(1))
-            await until(lambda: len(there.taken) == 1)
-            first, second = there.requests
-            # A date has whole seconds: up to one of the two is gone when it is written.
-            assert 0.5 <= second.at - first.at < 10.0
-
-    asyncio.run(body())
-
-
-def test_poison_steps_aside():
+async def test_poison_steps_aside():
     """A proxy that fails on the bad sample alone: after five tries the others go before it."""
-
-    async def body() -> None:
-        bad, good = rank(1), rank(2)
-        async with receiver(refusing(alone=502)) as there, writing(there.url) as writer:
-            writer.take(bad, step(5))
-            for end in range(3):
-                writer.take(good, step(end))
-            await until(lambda: len(there.taken) == 3)
-            assert len(there.requests) >= 5 * 3
-            there.answer = refusing()
-        assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
-
-    asyncio.run(body())
+    bad, good = rank(1), rank(2)
+    async with receiver(refusing(alone=502)) as there, writing(there.url) as writer:
+        writer.take(bad, step(5))
+        for end in range(3):
+            writer.take(good, step(end))
+        await until(lambda: len(there.taken) == 3)
+        assert len(there.requests) >= 5 * 3
+        there.answer = refusing()
+    assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
 
 
-def test_a_step_that_does_not_end_after_the_one_before_is_not_sent():
+async def test_a_step_that_does_not_end_after_the_one_before_is_not_sent():
     """Prometheus takes samples of a series in order only."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver() as there, writing(there.url) as writer:
-            for end in (1000, 1000, 900, 1001):
-                writer.take(state, step(end))
-            await until(lambda: len(there.taken) == 2)
-        assert dropped(state) == {"remote_write_order": 2}
-
-    asyncio.run(body())
+    state = rank()
+    async with receiver() as there, writing(there.url) as writer:
+        for end in (1000, 1000, 900, 1001):
+            writer.take(state, step(end))
+        await until(lambda: len(there.taken) == 2)
+    assert dropped(state) == {"remote_write_order": 2}
 
 
-def test_what_is_queued_at_the_end_gets_a_last_try():
+async def test_what_is_queued_at_the_end_gets_a_last_try():
     """SIGTERM does not cost the last steps."""
-
-    async def body() -> None:
-        state = rank()
-        async with receiver() as there:
-            async with writing(there.url, interval_seconds=3600) as writer:
-                writer.take(state, step(1000))
-            assert len(there.taken) == 1
-
-    asyncio.run(body())
+    state = rank()
+    async with receiver() as there:
+        async with writing(there.url, interval_seconds=3600) as writer:
+            writer.take(state, step(1000))
+        assert len(there.taken) == 1
 
 
-def test_without_a_url_nothing_is_queued():
+async def test_without_a_url_nothing_is_queued():
     """The default: off."""
-
-    async def body() -> None:
-        state = rank()
-        async with writing("") as writer:
-            writer.take(state, step(1000))
-            writer.reconfigure(RemoteWriteConfig(url=NOWHERE, queue_samples=1))
-            writer.take(state, step(1000))
-            assert dropped(state) == {}
-            writer.take(state, step(1001))
-            assert dropped(state) == {"remote_write_queue": 1}
-
-    asyncio.run(body())
+    state = rank()
+    async with writing("") as writer:
+        writer.take(state, step(1000))
+        writer.reconfigure(RemoteWriteConfig(url=NOWHERE, queue_samples=1))
+        writer.take(state, step(1000))
+        assert dropped(state) == {}
+        writer.take(state, step(1001))
+        assert dropped(state) == {"remote_write_queue": 1}
 
 
-def test_a_rotated_secret_is_used_without_a_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_a_rotated_secret_is_used_without_a_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """The file is read for each request; while it cannot be used the samples wait, and the log names it."""
     secret = tmp_path / "secret"
     secret.write_text("first\n")
-
-    async def body() -> None:
-        state = rank()
-        auth = {"username": "me", "password_file": str(secret)}
-        async with receiver() as there, writing(there.url, basic_auth=auth) as writer:
-            writer.take(state, step(1))
-            await until(lambda: len(there.taken) == 1)
-            assert (
-                there.requests[-1].headers["Authorization"]
-                == "Basic " + base64.b64encode(b"me:first").decode()
-            )
-            secret.unlink()
-            writer.take(state, step(2))
-            await until(lambda: f"remote_write.basic_auth.password_file: cannot read {secret}" in caplog.text)
-            secret.write_text("second\n")
-            await until(lambda: len(there.taken) == 2)
-            assert (
-                there.requests[-1].headers["Authorization"]
-                == "Basic " + base64.b64encode(b"me:second").decode()
-            )
-        assert dropped(state) == {}
-
-    asyncio.run(body())
+    state = rank()
+    auth = {"username": "me", "password_file": str(secret)}
+    async with receiver() as there, writing(there.url, basic_auth=auth) as writer:
+        writer.take(state, step(1))
+        await until(lambda: len(there.taken) == 1)
+        assert (
+            there.requests[-1].headers["Authorization"] == "Basic " + base64.b64encode(b"me:first").decode()
+        )
+        secret.unlink()
+        writer.take(state, step(2))
+        await until(lambda: f"remote_write.basic_auth.password_file: cannot read {secret}" in caplog.text)
+        secret.write_text("second\n")
+        await until(lambda: len(there.taken) == 2)
+        assert (
+            there.requests[-1].headers["Authorization"] == "Basic " + base64.b64encode(b"me:second").decode()
+        )
+    assert dropped(state) == {}
 
 
-def test_a_new_configuration_with_a_wrong_file_changes_nothing(tmp_path: Path):
+async def test_a_new_configuration_with_a_wrong_file_changes_nothing(tmp_path: Path):
     """The old one goes on, with what is queued."""
-
-    async def body() -> None:
-        async with receiver() as there, writing(there.url) as writer:
-            absent = RemoteWriteConfig(url=NOWHERE, bearer_token_file=tmp_path / "absent")
-            with pytest.raises(AccessError, match=r"remote_write\.bearer_token_file: cannot read .*absent"):
-                writer.reconfigure(absent)
-            writer.take(rank(), step(1))
-            await until(lambda: len(there.taken) == 1)
-
-    asyncio.run(body())
+    async with receiver() as there, writing(there.url) as writer:
+        absent = RemoteWriteConfig(url=NOWHERE, bearer_token_file=tmp_path / "absent")
+        with pytest.raises(AccessError, match=r"remote_write\.bearer_token_file: cannot read .*absent"):
+            writer.reconfigure(absent)
+        writer.take(rank(), step(1))
+        await until(lambda: len(there.taken) == 1)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.stacks.folded import Stack
+from exporter.exporter_process import until
 
 CONFIG = StacksConfig(window_seconds=1)
 FOLDED = Counter({Stack("MainThread", ("main (m.py:1)", "leaf (m.py:2)")): 10})
@@ -66,12 +67,6 @@ def rank(ranks: RankRegistry, number: int, peer_pid: int | None, said_pid: int |
     return state
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 @contextlib.asynccontextmanager
 async def supervised(ranks: RankRegistry, tmp_path: Path, sampler: Sampler, config: StacksConfig = CONFIG):  # type: ignore[no-untyped-def]
     supervisor = StackSupervisor(ranks, config, tmp_path / "s", sampler=sampler)
@@ -82,7 +77,7 @@ async def supervised(ranks: RankRegistry, tmp_path: Path, sampler: Sampler, conf
         await supervisor.stop()
 
 
-def test_windows_follow_one_another_into_totals_and_sinks(
+async def test_windows_follow_one_another_into_totals_and_sinks(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """Samples, losses and cost are all counted; a sink that fails does not end the watch."""
@@ -93,12 +88,9 @@ def test_windows_follow_one_another_into_totals_and_sinks(
     def broken(*_: object) -> None:
         raise RuntimeError("a sink's own fault")
 
-    async def body() -> None:
-        async with supervised(ranks, tmp_path, sampler) as supervisor:
-            supervisor.sinks += [broken, lambda key, *_: seen.append(key)]
-            await until(lambda: len(seen) >= 3)
-
-    asyncio.run(body())
+    async with supervised(ranks, tmp_path, sampler) as supervisor:
+        supervisor.sinks += [broken, lambda key, *_: seen.append(key)]
+        await until(lambda: len(seen) >= 3)
     channel = state.channels[wire.Channel.STACKS]
     assert channel.up
     assert channel.records >= 30
@@ -109,36 +101,30 @@ def test_windows_follow_one_another_into_totals_and_sinks(
     assert sampler.asked[0] == (sleeper.pid, CONFIG.rate)
 
 
-def test_a_dear_window_lowers_the_rate_and_the_gauge(
+async def test_a_dear_window_lowers_the_rate_and_the_gauge(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """2 % of a core in every window: 10, 5, 2, 1 Hz."""
     ranks, sampler = RankRegistry(ExporterConfig()), Sampler(cpu_seconds=0.02)
     state = rank(ranks, 0, sleeper.pid)
-
-    async def body() -> None:
-        async with supervised(ranks, tmp_path, sampler):
-            await until(lambda: len(sampler.asked) >= 4)
-            assert state.stacks.outside is not None
-            assert state.stacks.outside.hertz <= 1
-
-    asyncio.run(body())
+    async with supervised(ranks, tmp_path, sampler):
+        await until(lambda: len(sampler.asked) >= 4)
+        assert state.stacks.outside is not None
+        assert state.stacks.outside.hertz <= 1
     assert [hertz for _, hertz in sampler.asked[:4]] == [10, 5, 2, 1]
     assert state.stacks.outside_cpu_seconds >= 0.06
 
 
-def test_one_process_of_many_ranks_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+async def test_one_process_of_many_ranks_is_left_alone(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
     """A simulator: its stacks are no rank's, and its ranks have no channel that is down."""
     ranks, sampler = RankRegistry(ExporterConfig()), Sampler()
     simulated = [rank(ranks, number, sleeper.pid) for number in range(3)]
-
-    async def body() -> None:
-        async with supervised(ranks, tmp_path, sampler) as supervisor:
-            supervisor.reconcile()
-            await asyncio.sleep(0)
-            assert supervisor.watched == 0
-
-    asyncio.run(body())
+    async with supervised(ranks, tmp_path, sampler) as supervisor:
+        supervisor.reconcile()
+        await asyncio.sleep(0)
+        assert supervisor.watched == 0
     assert sampler.asked == []
     assert all(wire.Channel.STACKS not in state.channels for state in simulated)
 
@@ -162,30 +148,26 @@ def test_the_exporter_itself_and_what_is_switched_off_are_left_alone(
     assert asyncio.run(body()) == int(enabled)
 
 
-def test_a_refusal_marks_the_rank_and_the_sampler_inside_stands_in(
+async def test_a_refusal_marks_the_rank_and_the_sampler_inside_stands_in(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """The channel stays down with a reason that tells what is left; samples from inside are taken."""
     ranks, sampler = RankRegistry(ExporterConfig()), Sampler(refuse="permission")
     state = rank(ranks, 3, sleeper.pid, said_pid=sleeper.pid)
     mark = refusal_path(tmp_path / "s", 3, sleeper.pid)
-
-    async def body() -> None:
-        async with supervised(ranks, tmp_path, sampler):
-            await until(mark.exists)
-            channel = state.channels[wire.Channel.STACKS]
-            assert (channel.up, channel.reason) == (False, "permission")
-            from_inside(state, up=True)
-            assert (channel.up, channel.reason) == (False, "permission_inprocess")
-            sampler.refuse = ""
-            await until(lambda: state.channels[wire.Channel.STACKS].up)
-            assert channel.reason == ""
-            assert not mark.exists()
-
-    asyncio.run(body())
+    async with supervised(ranks, tmp_path, sampler):
+        await until(mark.exists)
+        channel = state.channels[wire.Channel.STACKS]
+        assert (channel.up, channel.reason) == (False, "permission")
+        from_inside(state, up=True)
+        assert (channel.up, channel.reason) == (False, "permission_inprocess")
+        sampler.refuse = ""
+        await until(lambda: state.channels[wire.Channel.STACKS].up)
+        assert channel.reason == ""
+        assert not mark.exists()
 
 
-def test_a_rank_that_samples_itself_by_choice_is_not_sampled_twice(
+async def test_a_rank_that_samples_itself_by_choice_is_not_sampled_twice(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """Its own word on the channel holds, its stacks reach the totals, and py-spy is not run."""
@@ -195,64 +177,50 @@ def test_a_rank_that_samples_itself_by_choice_is_not_sampled_twice(
     state.stacks.node(wire.StackNode(1, 0, 1), names)
     state.stacks.sample(wire.StackSample(5, 1, 1, 7), names)
     windows: list[int] = []
-
-    async def body() -> None:
-        async with supervised(ranks, tmp_path, sampler) as supervisor:
-            supervisor.sinks.append(lambda *window: windows.append(window[3].total()))
-            await until(lambda: windows == [7])
-
-    asyncio.run(body())
+    async with supervised(ranks, tmp_path, sampler) as supervisor:
+        supervisor.sinks.append(lambda *window: windows.append(window[3].total()))
+        await until(lambda: windows == [7])
     assert sampler.asked == []
     assert state.channels[wire.Channel.STACKS].up
     assert state.stacks.totals.samples == 7
 
 
-def test_the_choice_to_sample_itself_is_heard_after_a_refusal_too(
+async def test_the_choice_to_sample_itself_is_heard_after_a_refusal_too(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """An exporter that has just started may be refused before the rank has told it: the channel goes up."""
     ranks, sampler = RankRegistry(ExporterConfig()), Sampler(refuse="permission")
     state = rank(ranks, 0, sleeper.pid)
     mark = refusal_path(tmp_path / "s", 0, sleeper.pid)
-
-    async def body() -> None:
-        async with supervised(ranks, tmp_path, sampler):
-            await until(mark.exists)
-            from_inside(state, up=True, reason=BY_CHOICE)
-            await until(lambda: not mark.exists())
-            from_inside(state, up=True, reason=BY_CHOICE)
-            channel = state.channels[wire.Channel.STACKS]
-            assert (channel.up, channel.reason) == (True, BY_CHOICE)
-
-    asyncio.run(body())
+    async with supervised(ranks, tmp_path, sampler):
+        await until(mark.exists)
+        from_inside(state, up=True, reason=BY_CHOICE)
+        await until(lambda: not mark.exists())
+        from_inside(state, up=True, reason=BY_CHOICE)
+        channel = state.channels[wire.Channel.STACKS]
+        assert (channel.up, channel.reason) == (True, BY_CHOICE)
 
 
-def test_a_rank_that_is_gone_is_no_longer_watched(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+async def test_a_rank_that_is_gone_is_no_longer_watched(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
     """Lost or replaced: its watch ends with it."""
     ranks, sampler = RankRegistry(ExporterConfig()), Sampler()
     state = rank(ranks, 0, sleeper.pid)
-
-    async def body() -> None:
-        async with supervised(ranks, tmp_path, sampler) as supervisor:
-            await until(lambda: len(sampler.asked) >= 1)
-            state.detach(state.channels.attachments[0], said_bye=False)
-            supervisor.reconcile()
-            assert supervisor.watched == 0
-            assert state.stacks.outside is None
-
-    asyncio.run(body())
+    async with supervised(ranks, tmp_path, sampler) as supervisor:
+        await until(lambda: len(sampler.asked) >= 1)
+        state.detach(state.channels.attachments[0], said_bye=False)
+        supervisor.reconcile()
+        assert supervisor.watched == 0
+        assert state.stacks.outside is None
 
 
-def test_marks_of_a_killed_exporter_are_removed_at_start(tmp_path: Path) -> None:
+async def test_marks_of_a_killed_exporter_are_removed_at_start(tmp_path: Path) -> None:
     """Else a rank would go on sampling itself for nothing."""
     stale = refusal_path(tmp_path / "s", 0, 1)
     stale.write_text("permission\n")
-
-    async def body() -> None:
-        async with supervised(RankRegistry(ExporterConfig()), tmp_path, Sampler()):
-            assert not stale.exists()
-
-    asyncio.run(body())
+    async with supervised(RankRegistry(ExporterConfig()), tmp_path, Sampler()):
+        assert not stale.exists()
 
 
 def from_inside(state: RankState, *, up: bool, reason: str = "") -> NameTable:

@@ -35,14 +35,6 @@ def test_a_peer_in_a_container_names_its_inner_pid(tmp_path: Path) -> None:
     assert process_of(4711, 12, OURS, proc) == Process(4711, 5, OURS)
 
 
-def test_a_hello_of_another_process_is_refused(tmp_path: Path) -> None:
-    """The kernel's pid counts, and it is not even traced then."""
-    proc = fake_proc(tmp_path, 4711, pids="4711")
-    with pytest.raises(NotTraceable) as refused:
-        process_of(4711, 1, OURS, proc)
-    assert refused.value.reason == "pid_mismatch"
-
-
 def test_an_invisible_peer_is_refused_with_what_to_do() -> None:
     """SO_PEERCRED gives 0 across pid namespaces."""
     with pytest.raises(NotTraceable, match="shareProcessNamespace") as refused:

@@ -12,6 +12,7 @@ from argus_core import wire
 from argus_core.shared_page import PageWriter
 from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import records
+from argus_exporter.names import NameTable, Texts
 from argus_exporter.place.topology import Identity
 from argus_exporter.ranks.channels import Attachment, channels_of
 from argus_exporter.ranks.config import RanksConfig
@@ -42,26 +43,28 @@ class Host:
         return [state.connected for state in self.ranks]
 
 
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
 @pytest.mark.parametrize("phases_first", [True, False])
-def test_the_identity_that_came_with_phases_stands(phases_first: bool):
+def test_the_identity_that_came_with_phases_stands(host: Host, phases_first: bool):
     """libargus_cupti knows its rank but no topology, whichever of the two connects first."""
-    host = Host()
     pair = [(connection(PHASES), TOLD), (connection(KERNELS), PROVISIONAL)]
     for attachment, identity in pair if phases_first else reversed(pair):
         state = host.connect(attachment, identity)
     assert state.identity == TOLD
 
 
-def test_kernels_alone_make_a_provisional_rank():
+def test_kernels_alone_make_a_provisional_rank(host: Host):
     """Where Python is not attached, kernels are better than nothing."""
-    host = Host()
     assert host.connect(connection(KERNELS), PROVISIONAL).identity == PROVISIONAL
     assert host.up() == [True]
 
 
-def test_a_rank_leaves_when_phases_say_bye_though_kernels_are_connected():
+def test_a_rank_leaves_when_phases_say_bye_though_kernels_are_connected(host: Host):
     """The process ends; its libraries hang up when it is gone."""
-    host = Host()
     phases, kernels = connection(PHASES), connection(KERNELS)
     state = host.connect(phases)
     host.connect(kernels, PROVISIONAL)
@@ -71,9 +74,8 @@ def test_a_rank_leaves_when_phases_say_bye_though_kernels_are_connected():
     assert len(host.ranks) == 0
 
 
-def test_the_same_process_comes_back_after_bye_with_its_totals():
+def test_the_same_process_comes_back_after_bye_with_its_totals(host: Host):
     """It stopped reporting and began again; its kernels connection never ended."""
-    host = Host()
     phases = connection(PHASES)
     state = host.connect(phases)
     host.connect(connection(KERNELS), PROVISIONAL)
@@ -82,9 +84,8 @@ def test_the_same_process_comes_back_after_bye_with_its_totals():
     assert host.up() == [True]
 
 
-def test_another_process_after_bye_is_a_new_rank():
+def test_another_process_after_bye_is_a_new_rank(host: Host):
     """The next run of the job begins with empty totals, while the old process is still ending."""
-    host = Host()
     phases = connection(PHASES)
     state = host.connect(phases)
     host.connect(connection(KERNELS), PROVISIONAL)
@@ -93,9 +94,8 @@ def test_another_process_after_bye_is_a_new_rank():
     assert not host.ranks.knows(state)
 
 
-def test_a_dropped_kernels_connection_takes_its_channel_down_and_not_the_rank():
+def test_a_dropped_kernels_connection_takes_its_channel_down_and_not_the_rank(host: Host):
     """With a reason; when it is back, the channel is up again."""
-    host = Host()
     state = host.connect(connection(PHASES))
     kernels = connection(KERNELS)
     host.connect(kernels, PROVISIONAL)
@@ -106,9 +106,8 @@ def test_a_dropped_kernels_connection_takes_its_channel_down_and_not_the_rank():
     assert (state.channel(KERNELS).up, state.channel(KERNELS).reason) == (True, "")
 
 
-def test_without_phases_the_rank_is_lost_though_another_connection_is_open():
+def test_without_phases_the_rank_is_lost_though_another_connection_is_open(host: Host):
     """A forked child may have inherited it: it says nothing of the training process."""
-    host = Host()
     phases = connection(PHASES)
     state = host.connect(phases)
     host.connect(connection(KERNELS), PROVISIONAL)
@@ -146,19 +145,8 @@ def test_a_lost_rank_is_forgotten_after_its_time_and_not_before():
     assert gone.how == "lost, and not back within 300 s"
 
 
-def test_a_lost_rank_that_comes_back_is_the_same():
-    """A reconnect keeps the phase totals."""
-    host = Host()
-    phases = connection(PHASES)
-    state = host.connect(phases)
-    host.ranks.detach(state, phases, said_bye=False)
-    assert host.connect(connection(PHASES)) is state
-    assert state.lost_at is None
-
-
-def test_a_new_process_of_a_rank_begins_its_host_totals_anew():
+def test_a_new_process_of_a_rank_begins_its_host_totals_anew(host: Host):
     """What the old process compiled is not what the new one did."""
-    host = Host()
     phases = connection(PHASES)
     state = host.connect(phases)
     records.garbage_collection(state, wire.GarbageCollection(1, 1, 5, 0.5, 2))
@@ -208,9 +196,8 @@ def test_a_process_without_a_number_after_bye(same_page: bool):
     assert (again is state) is same_page
 
 
-def test_another_user_cannot_speak_for_a_connected_rank():
+def test_another_user_cannot_speak_for_a_connected_rank(host: Host):
     """Two users who name their jobs alike do not mix; root (a sampler, say) may join any rank."""
-    host = Host()
     host.connect(connection(PHASES, uid=5001))
     with pytest.raises(wire.WireError, match="rank 0 of job is connected as user 5001") as caught:
         host.connect(connection(PHASES, uid=5002))
@@ -218,9 +205,8 @@ def test_another_user_cannot_speak_for_a_connected_rank():
     host.connect(connection(STACKS, uid=0), PROVISIONAL)
 
 
-def test_a_lost_rank_of_another_user_begins_anew():
+def test_a_lost_rank_of_another_user_begins_anew(host: Host):
     """The name is free, the totals are not."""
-    host = Host()
     phases = connection(PHASES, uid=5001)
     state = host.connect(phases)
     host.ranks.detach(state, phases, said_bye=False)
@@ -237,6 +223,15 @@ def test_there_is_a_limit_to_ranks():
     assert caught.value.reason == "ranks_limit"
 
 
+def names_of(*texts: str) -> NameTable:
+    """A table that has bound these from number 0 on; "" is what number 0 is for good."""
+    table = NameTable(Texts())
+    for number, text in enumerate(texts):
+        if text:
+            table.bind(wire.Name(number, wire.encode_name(text)))
+    return table
+
+
 # Losses
 
 
@@ -249,10 +244,9 @@ def lost(state: RankState) -> dict[wire.Channel, int]:
     [((PHASES,), PHASES), ((KERNELS,), KERNELS), ((STACKS,), STACKS), ((KERNELS, PHASES), PHASES)],
 )
 def test_what_a_connection_loses_is_charged_to_its_channel(
-    channels: Iterable[wire.Channel], charged: wire.Channel
+    host: Host, channels: Iterable[wire.Channel], charged: wire.Channel
 ):
     """The packet does not say which records were lost, the connection does."""
-    host = Host()
     attachment = connection(*channels)
     state = host.connect(attachment)
     state.channels.sender_dropped(attachment, 7)
@@ -260,9 +254,8 @@ def test_what_a_connection_loses_is_charged_to_its_channel(
     assert lost(state) == {charged: 9}
 
 
-def test_a_reconnect_does_not_count_losses_again():
+def test_a_reconnect_does_not_count_losses_again(host: Host):
     """The producer's total outlives its connection; a new process under the same pid begins at 0."""
-    host = Host()
     first, second = connection(PHASES), connection(PHASES)
     state = host.connect(first)
     state.channels.sender_dropped(first, 100)
@@ -285,63 +278,50 @@ def test_a_hello_without_a_channel_that_exists_is_refused(mask: int):
 # Limits
 
 
-def test_phases_say_whom_they_may_wait_for():
+def test_phases_say_whom_they_may_wait_for(host: Host):
     """Of each phase that was counted: as the producer said last, else nobody knows."""
-    host = Host()
     state = host.connect(connection(PHASES))
 
-    class Names:
-        def text(self, number: int) -> str:
-            return ["", "forward", "backward", "data", "never"][number]
-
-    names = Names()
+    names = names_of("", "forward", "backward", "data", "never")
     told = [(1, 0, wire.waits_mask(["tp"])), (1, 0, 0), (2, 0, wire.waits_mask(["tp", "dp"])), (4, 0, 0)]
     for one in told:
-        records.phase_info(state, wire.PhaseInfo(*one), names)  # type: ignore[arg-type]
+        records.phase_info(state, wire.PhaseInfo(*one), names)
     for phase, kind in ((1, 0), (2, 0), (3, 2)):
-        records.span(state, wire.Span(1, 1, 1, phase, 0, kind, 1, 0), names)  # type: ignore[arg-type]
+        records.span(state, wire.Span(1, 1, 1, phase, 0, kind, 1, 0), names)
     assert state.phases.waits() == {
         ("forward", "compute"): "none",
         ("backward", "compute"): "dp,tp",
         ("data", "host"): "unknown",
     }
-    records.phase_info(state, wire.PhaseInfo(1, 0, 0x40), names)  # type: ignore[arg-type]
+    records.phase_info(state, wire.PhaseInfo(1, 0, 0x40), names)
     assert state.phases.waits()["forward", "compute"] == "unknown"
 
 
-def test_phases_count_what_lies_in_no_other_span():
+def test_phases_count_what_lies_in_no_other_span(host: Host):
     """Sum and longest; what the 32-bit float on the wire rounds up is no time less than none."""
-    host = Host()
     state = host.connect(connection(PHASES))
 
-    class Names:
-        def text(self, _number: int) -> str:
-            return "optimizer"
-
+    names = names_of("", "optimizer")
     for duration_ns, nested in ((2_493_000_000, 2.361), (300_000_001, 0.300000001)):
         (record,) = wire.Span.unpack_all(
             wire.Span(1, duration_ns, 1, 1, 0, 0, 1, 0, nested_seconds=nested).pack()
         )
-        records.span(state, record, Names())  # type: ignore[arg-type]
+        records.span(state, record, names)
     ((_, totals),) = state.phases.items()
     assert totals.count == 2
     assert totals.seconds == pytest.approx(0.132, abs=1e-6)
     assert totals.longest.value(0.0) == pytest.approx(0.132, abs=1e-6)
 
 
-def test_a_layer_is_sampled_apart_from_phases():
+def test_a_layer_is_sampled_apart_from_phases(host: Host):
     """Its time without the waits within it, by kind and micro-batch; no phase hears of it."""
-    host = Host()
     state = host.connect(connection(PHASES))
 
-    class Names:
-        def text(self, _number: int) -> str:
-            return "mlp"
-
+    names = names_of("", "mlp")
     for index, microbatch, nested in ((3, 0, 0.0), (23, 0, 0.5), (3, 7, 0.25)):
         sample = wire.Layer(1, 10**9, 5, 1, nested, index, microbatch, wire.Source.EVENT)
         (record,) = wire.Layer.unpack_all(sample.pack())
-        records.layer(state, record, Names())  # type: ignore[arg-type]
+        records.layer(state, record, names)
     found = {key: (totals.count, totals.seconds) for key, totals in state.layers.items()}
     assert found == {("mlp", 0): (2, 1.5), ("mlp", 7): (1, 0.75)}
     assert not state.phases
@@ -352,30 +332,22 @@ def test_a_layer_that_cannot_be_is_refused(nested: float, source: int):
     """More of it in waits than there is, or a clock that nobody has."""
     state = Host().connect(connection(PHASES))
 
-    class Names:
-        def text(self, _number: int) -> str:
-            return "mlp"
-
+    names = names_of("", "mlp")
     with pytest.raises(wire.WireError, match="mlp"):
-        records.layer(state, wire.Layer(1, 10**9, 5, 1, nested, 0, 0, source), Names())  # type: ignore[arg-type]
+        records.layer(state, wire.Layer(1, 10**9, 5, 1, nested, 0, 0, source), names)
 
 
-def test_distinct_units_compilers_and_phases_are_limited_and_the_rest_is_counted():
+def test_distinct_units_compilers_and_phases_are_limited_and_the_rest_is_counted(host: Host):
     """Producers choose these names; each is a series."""
-    host = Host()
     attachment = connection(PHASES)
     state = host.connect(attachment)
 
-    class Names:
-        def text(self, number: int) -> str:
-            return f"name{number}"
-
-    names = Names()
+    names = names_of(*(f"name{number}" for number in range(300)))
     for number in range(300):
-        records.work(state, wire.Work(1.0, number), names)  # type: ignore[arg-type]
-        records.compilation(state, wire.Compilation(1, 1, 1, 1.0, number), names)  # type: ignore[arg-type]
-        records.span(state, wire.Span(1, 1, 1, number, 0, 0, 1, 0), names)  # type: ignore[arg-type]
-        records.layer(state, wire.Layer(1, 1, 1, number // 2, 0.0, 0, number % 2, 1), names)  # type: ignore[arg-type]
+        records.work(state, wire.Work(1.0, number), names)
+        records.compilation(state, wire.Compilation(1, 1, 1, 1.0, number), names)
+        records.span(state, wire.Span(1, 1, 1, number, 0, 0, 1, 0), names)
+        records.layer(state, wire.Layer(1, 1, 1, number // 2, 0.0, 0, number % 2, 1), names)
     assert (len(state.work), len(state.host.compilations), len(state.phases)) == (16, 16, 256)
     assert len(state.layers) == 32
     dropped = state.channel(PHASES).dropped

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import time
 
 import pytest
 
 from argus_exporter.ras.client import TRIES, Address, Patience, RasClient
-from argus_exporter.ras.errors import RasFailed, RasRefused
+from argus_exporter.ras.errors import RasFailed
 from argus_exporter.ras.report import Report
-from exporter.ras.answers import HEALTHY_TEXT, OUTLIERS_TEXT, Absentee, Group, Job, members
+from exporter.ras.answers import Absentee, Group, Job, members
 from exporter.ras.fake_ras import FakeRas
 
 OURS = Job([Group(members({0: 7, 1: 6}), [Absentee(2, 4002, unresponsive=True, dead=True)])]).json()
@@ -56,22 +55,6 @@ def test_a_large_job_is_read() -> None:
     assert [len(one.present) for one in report.communicators] == [8192] * 4
 
 
-def test_a_version_without_json_is_refused_before_it_is_asked() -> None:
-    with FakeRas([OUTLIERS_TEXT], knows_json=False) as server:
-        with pytest.raises(RasRefused, match=r"older than 2\.28\.7 .* --unsafe"):
-            client(server).ask(is_ours)
-        assert server.statuses == 0
-
-
-def test_who_insists_gets_the_text_of_a_version_without_json() -> None:
-    """It names outliers only, so that it is handed out without the proof of whose it is."""
-    with FakeRas([HEALTHY_TEXT], knows_json=False) as server:
-        answer = client(server, unsafe=True).ask(is_ours)
-    assert server.asked[-1] == "VERBOSE STATUS"
-    assert answer.report.nccl_version == "2.26.2"
-    assert not answer.is_own
-
-
 def test_another_jobs_answer_is_thrown_away_and_the_own_is_found() -> None:
     """The kernel picks who answers at each connection."""
     with FakeRas([OTHERS, OTHERS, OURS]) as server:
@@ -85,13 +68,6 @@ def test_where_only_another_job_answers_nothing_is_told() -> None:
         with pytest.raises(RasFailed, match="another job"):
             client(server).ask(is_ours)
         assert server.statuses == TRIES
-
-
-def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with pytest.raises(RasFailed, match=f"nobody listens at 127.0.0.1:{port}"):
-        RasClient(Address("127.0.0.1", port), patience=QUICK).ask(is_ours)
 
 
 @pytest.mark.parametrize("command", ["CLIENT PROTOCOL", "TIMEOUT", "SET FORMAT", "STATUS"])

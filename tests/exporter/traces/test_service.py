@@ -21,6 +21,7 @@ from argus_core.store.keys import TraceKey
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.publish.config import WebConfig
+from argus_exporter.server import RunningExporter
 from argus_exporter.traces import service
 from argus_exporter.traces.config import RequestsConfig, SamplingConfig, TracesConfig
 from exporter.exporter_process import Rank, config, exporter, scrape, value, wait_for
@@ -217,12 +218,11 @@ def test_traces_survive_a_restart_of_the_exporter(tmp_path: Path) -> None:
         ]
 
 
-def test_an_exporter_beside_the_users_own_keeps_no_traces_unless_told(tmp_path: Path) -> None:
+def test_an_exporter_beside_the_users_own_keeps_no_traces_unless_told(running: RunningExporter) -> None:
     """Its socket is not the default one, and nobody named a folder: 503, which says where to look."""
-    with exporter(config(tmp_path / "exporter.sock")) as running:
-        assert running.traces is None
-        status, answer = post(running.url, {"training_job": "job", "ranks": [1], "steps": [1, 2]})
-        assert (status, "keeps no traces" in answer["error"]) == (503, True)
+    assert running.traces is None
+    status, answer = post(running.url, {"training_job": "job", "ranks": [1], "steps": [1, 2]})
+    assert (status, "keeps no traces" in answer["error"]) == (503, True)
 
 
 def test_the_users_own_exporter_keeps_traces_in_the_state_folder(

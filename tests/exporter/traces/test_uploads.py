@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from argus_core.store import ObjectStore, StoreConfig, open_store
 from argus_core.store.base import read
 from argus_exporter.traces.outbox import Outbox
 from argus_exporter.traces.uploads import Uploader
+from exporter.exporter_process import wait_for
 from s3_servers import FaultyNetwork, S3Server, s3_config, start_moto
 
 LIMIT_S = 120.0
@@ -103,7 +103,7 @@ def test_nothing_is_lost_while_the_server_is_killed_in_mid_upload(
         for number in range(4):
             outbox.put(key(number), content(number))
         uploader.notify()
-        wait_for(lambda: network.cuts >= 3)
+        wait_for(lambda: network.cuts >= 3, "three cuts", LIMIT_S)
         assert outbox.files == 4
         network.cut_after = None
         assert uploader.wait_until_empty(LIMIT_S)
@@ -131,7 +131,7 @@ def test_nothing_is_lost_when_the_server_process_is_killed(outbox: Outbox, tmp_p
         for number in range(1, 4):
             outbox.put(key(number), content(number))
         uploader.notify()
-        wait_for(lambda: uploader.results["unavailable"] >= 2)
+        wait_for(lambda: uploader.results["unavailable"] >= 2, "two tries", LIMIT_S)
         server = start_moto(tmp_path)
         try:
             server.credentials(tmp_path)
@@ -164,7 +164,7 @@ def test_wrong_credentials_lose_nothing(
     uploader = uploading(outbox, open_store(s3))
     outbox.put(key(0), content(0))
     uploader.notify()
-    wait_for(lambda: uploader.results["denied"] >= 2)
+    wait_for(lambda: uploader.results["denied"] >= 2, "two refusals", LIMIT_S)
     assert outbox.files == 1
     moto.credentials(tmp_path)
     assert uploader.wait_until_empty(LIMIT_S)
@@ -237,11 +237,3 @@ def test_a_new_version_of_a_waiting_trace_is_not_lost(outbox: Outbox) -> None:
     outbox.put(key(0), b"new")
     outbox.done(old)
     assert outbox.oldest().path.read_bytes() == b"new"
-
-
-def wait_for(condition, limit_s: float = LIMIT_S) -> None:
-
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.01)

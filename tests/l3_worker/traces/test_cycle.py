@@ -60,10 +60,8 @@ def _one_cycle(server: PrometheusServer, address: str, now: float) -> Telemetry:
     return telemetry
 
 
-def test_a_verdict_brings_the_key_of_its_trace_into_prometheus(prometheus: PrometheusServer) -> None:
-    """The suspect and one healthy peer are asked for; the alert's query finds the suspect's key."""
-    now = float(int(time.time()))
-    _publish(prometheus, now)
+def _asked_in_a_cycle(prometheus: PrometheusServer, now: float) -> Exporter:
+    """What an exporter was asked for in one."""
     exporter = Exporter()
 
     async def serve() -> None:
@@ -71,6 +69,14 @@ def test_a_verdict_brings_the_key_of_its_trace_into_prometheus(prometheus: Prome
             await asyncio.to_thread(_one_cycle, prometheus, address, now)
 
     asyncio.run(serve())
+    return exporter
+
+
+def test_a_verdict_brings_the_key_of_its_trace_into_prometheus(prometheus: PrometheusServer) -> None:
+    """The suspect and one healthy peer are asked for; the alert's query finds the suspect's key."""
+    now = float(int(time.time()))
+    _publish(prometheus, now)
+    exporter = _asked_in_a_cycle(prometheus, now)
     (asked,) = exporter.asked
     assert 3 in asked["ranks"] and len(asked["ranks"]) == 2 and asked["end"] == now
     found = prometheus.query('argus_l3_trace_info{training_job="llm",rank="3"}', now)
@@ -100,13 +106,7 @@ def test_of_a_set_all_ranks_that_stand_out_are_asked_for(prometheus: PrometheusS
             for name, labels in series
         ]
     )
-    exporter = Exporter()
-
-    async def serve() -> None:
-        async with _exporter(exporter) as address:
-            await asyncio.to_thread(_one_cycle, prometheus, address, now)
-
-    asyncio.run(serve())
+    _asked_in_a_cycle(prometheus, now)
     found = prometheus.query('argus_l3_trace_info{suspect="true"}', now)
     assert {labels["rank"] for labels, _ in found} == {"3", "4", "5"}
 
@@ -118,13 +118,7 @@ def test_of_a_job_that_is_slow_as_a_whole_ranks_of_it_are_asked_for(prometheus: 
     found = {"training_job": "llm", "cause": "unexplained", "team": "infrastructure", "level": "L1"}
     labels = remote_write.labels_of("rank:argus_verdict:active", **found, verdict="culprit")
     prometheus.write([remote_write.encode_series(labels, 1.0, round(now * 1000))])
-    exporter = Exporter()
-
-    async def serve() -> None:
-        async with _exporter(exporter) as address:
-            await asyncio.to_thread(_one_cycle, prometheus, address, now)
-
-    asyncio.run(serve())
+    _asked_in_a_cycle(prometheus, now)
     of_all = {labels["rank"] for labels, _ in prometheus.query("argus_l3_trace_info", now)}
     assert {"0", "3", "4"} <= of_all
     asked = table()["trace"]["other"].replace("<job>", 'training_job="llm"')

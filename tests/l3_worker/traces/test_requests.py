@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -75,17 +76,13 @@ def _published(requests: TraceRequests) -> dict[str, tuple[str, str]]:
     return {one["rank"]: (one["trace_key"], one["suspect"]) for one in labels}
 
 
-def _play(exporter: Exporter, config: RequestConfig, play: Any) -> tuple[TraceRequests, Telemetry]:
-    """Run `play(requests, address)` against a real server."""
-    telemetry = Telemetry()
-
-    async def run() -> TraceRequests:
-        async with _exporter(exporter) as address, aiohttp.ClientSession() as session:
-            requests = TraceRequests(session, config, telemetry)
-            await play(requests, address)
-            return requests
-
-    return asyncio.run(run()), telemetry
+@contextlib.asynccontextmanager
+async def _playing(
+    exporter: Exporter, config: RequestConfig, telemetry: Telemetry | None = None
+) -> AsyncIterator[tuple[TraceRequests, str]]:
+    """Requests to a real server, and its address."""
+    async with _exporter(exporter) as address, aiohttp.ClientSession() as session:
+        yield TraceRequests(session, config, telemetry or Telemetry()), address
 
 
 def _counted(telemetry: Telemetry, result: str) -> float:
@@ -131,15 +128,12 @@ def test_of_a_whole_job_two_replicas_are_looked_at_through_all_stages() -> None:
     assert choose_of_stages("gone", fleet) == []
 
 
-def test_of_a_whole_job_nobody_is_published_as_a_suspect_who_is_none() -> None:
+async def test_of_a_whole_job_nobody_is_published_as_a_suspect_who_is_none() -> None:
     """An accused rank of it stays a suspect, and is asked for once."""
     exporter = Exporter()
-
-    async def play(requests: TraceRequests, address: str) -> None:
+    async with _playing(exporter, RequestConfig()) as (requests, address):
         fleet = [info(rank, address, pp=str(rank // 4)) for rank in range(8)]
         await requests.update([("llm", "4")], fleet, NOW, {"llm"})
-
-    requests, _ = _play(exporter, RequestConfig(), play)
     assert [body["ranks"] for body in exporter.asked] == [[0, 2, 3, 4, 6]]
     assert {rank: suspect for rank, (_, suspect) in _published(requests).items()} == {
         "0": "false",
@@ -150,53 +144,45 @@ def test_of_a_whole_job_nobody_is_published_as_a_suspect_who_is_none() -> None:
     }
 
 
-def test_suspects_and_peers_are_asked_for_and_published() -> None:
+async def test_suspects_and_peers_are_asked_for_and_published() -> None:
     """One request an exporter, for the time before the verdict; keys by rank."""
     exporter = Exporter()
-
-    async def play(requests: TraceRequests, address: str) -> None:
+    telemetry = Telemetry()
+    async with _playing(exporter, RequestConfig(seconds=20.0), telemetry) as (requests, address):
         await requests.update([("llm", "2")], [info(rank, address) for rank in range(8)], NOW)
-
-    requests, telemetry = _play(exporter, RequestConfig(seconds=20.0), play)
     assert exporter.asked == [{"training_job": "llm", "ranks": [1, 2], "start": NOW - 20.0, "end": NOW}]
     assert _published(requests) == {"2": (_key(2), "true"), "1": (_key(1), "false")}
     assert _counted(telemetry, "success") == 1
 
 
-def test_a_rank_is_not_asked_for_again_too_soon() -> None:
+async def test_a_rank_is_not_asked_for_again_too_soon() -> None:
     """A verdict that lasts asks once; after the cooldown again."""
     exporter = Exporter()
-
-    async def play(requests: TraceRequests, address: str) -> None:
+    async with _playing(exporter, RequestConfig(cooldown_seconds=1800)) as (requests, address):
         fleet = [info(rank, address) for rank in range(8)]
         for seconds in (0, 60, 120, 2000):
             await requests.update([("llm", "2")], fleet, NOW + seconds)
-
-    _play(exporter, RequestConfig(cooldown_seconds=1800), play)
     assert [body["end"] - NOW for body in exporter.asked] == [0, 2000]
 
 
-def test_one_cycle_asks_for_a_bounded_number() -> None:
+async def test_one_cycle_asks_for_a_bounded_number() -> None:
     """Suspects first; the rest in the next cycles."""
     exporter = Exporter()
-
-    async def play(requests: TraceRequests, address: str) -> None:
+    async with _playing(exporter, RequestConfig(ranks_per_cycle=16)) as (requests, address):
         fleet = [info(rank, address) for rank in range(64)]
         suspects = [("llm", str(rank)) for rank in range(20)]
         await requests.update(suspects, fleet, NOW)
         await requests.update(suspects, fleet, NOW + 60)
-
-    _play(exporter, RequestConfig(ranks_per_cycle=16), play)
     assert [body["ranks"] for body in exporter.asked] == [list(range(16)), [16, 17, 18, 19, *range(20, 32)]]
 
 
 @pytest.mark.parametrize(("status", "again"), [(429, 60), (500, 60), (400, 300), (404, 300)])
-def test_a_refusal_is_counted_and_tried_again(status: int, again: int) -> None:
+async def test_a_refusal_is_counted_and_tried_again(status: int, again: int) -> None:
     """In the next cycle where it may pass, in 5 minutes where it was refused; nothing is published for it."""
     exporter = Exporter()
     exporter.status = status
-
-    async def play(requests: TraceRequests, address: str) -> None:
+    telemetry = Telemetry()
+    async with _playing(exporter, RequestConfig(), telemetry) as (requests, address):
         fleet = [info(rank, address) for rank in range(4)]
         await requests.update([("llm", "2")], fleet, NOW)
         assert _published(requests) == {}
@@ -205,69 +191,57 @@ def test_a_refusal_is_counted_and_tried_again(status: int, again: int) -> None:
         if again > 60:
             assert len(exporter.asked) == 1
         await requests.update([("llm", "2")], fleet, NOW + again)
-
-    requests, telemetry = _play(exporter, RequestConfig(), play)
     assert _counted(telemetry, "failure") == 1 and "2" in _published(requests)
 
 
-def test_exporters_that_are_away_or_silent_hold_nobody_up() -> None:
+async def test_exporters_that_are_away_or_silent_hold_nobody_up() -> None:
     """Refused connections and silence are failures within the time limit; others are still asked."""
     exporter = Exporter()
-
-    async def play(requests: TraceRequests, address: str) -> None:
+    telemetry = Telemetry()
+    async with _playing(exporter, RequestConfig(timeout_seconds=0.5), telemetry) as (requests, address):
         fleet = [info(0, "127.0.0.1:1"), info(4, "127.0.0.1:1")]
         await requests.update([("llm", "0")], fleet, NOW)
         exporter.silent = asyncio.Event()
         await requests.update([("llm", "2")], [info(2, address)], NOW)
-
-    requests, telemetry = _play(exporter, RequestConfig(timeout_seconds=0.5), play)
     assert _counted(telemetry, "failure") == 2
     assert _published(requests) == {}
 
 
-def test_the_address_may_come_from_a_template_and_a_password_from_a_file(tmp_path: Path) -> None:
+async def test_the_address_may_come_from_a_template_and_a_password_from_a_file(tmp_path: Path) -> None:
     """`{node}` where Prometheus scrapes through a proxy; basic auth as the exporter asks for."""
     exporter = Exporter()
     secret = tmp_path / "password"
     secret.write_text("geheim\n")
-
-    async def play(requests: TraceRequests, address: str) -> None:
-        await requests.update([("llm", "2")], [info(2, "elsewhere:1", node=address)], NOW)
-
     auth = BasicAuth(username="argus", password_file=secret)
     config = RequestConfig(exporter_url="http://{node}", basic_auth=auth)
-    requests, _ = _play(exporter, config, play)
+    async with _playing(exporter, config) as (requests, address):
+        await requests.update([("llm", "2")], [info(2, "elsewhere:1", node=address)], NOW)
+
     assert "2" in _published(requests)
     assert exporter.users == ["Basic " + b64encode(b"argus:geheim").decode()]
 
 
-def test_series_are_bounded_in_number_and_time() -> None:
+async def test_series_are_bounded_in_number_and_time() -> None:
     """The oldest go first, and all go after a while."""
     exporter = Exporter()
-
-    async def play(requests: TraceRequests, address: str) -> None:
+    async with _playing(exporter, RequestConfig(keep_traces=3, keep_seconds=94.5)) as (requests, address):
         fleet = [info(rank, address, role=str(rank)) for rank in range(8)]  # no peers
         for rank in range(8):
             await requests.update([("llm", str(rank))], fleet, NOW + rank)
         assert sorted(_published(requests)) == ["5", "6", "7"]
         await requests.update([], fleet, NOW + 100)
-
-    requests, _ = _play(exporter, RequestConfig(keep_traces=3, keep_seconds=94.5), play)
     assert sorted(_published(requests)) == ["6", "7"]
 
 
-def test_a_new_worker_takes_over_what_was_promised() -> None:
+async def test_a_new_worker_takes_over_what_was_promised() -> None:
     """Neither are keys forgotten nor ranks asked for again."""
     exporter = Exporter()
     earlier = Sample(
         {"training_job": "llm", "rank": "2", "trace_key": _key(2), "suspect": "true", "role": ""}, 1.0
     )
-
-    async def play(requests: TraceRequests, address: str) -> None:
+    async with _playing(exporter, RequestConfig()) as (requests, address):
         requests.restore([earlier], NOW)
         await requests.update([("llm", "2")], [info(2, address)], NOW + 1)
-
-    requests, _ = _play(exporter, RequestConfig(), play)
     assert exporter.asked == [] and _published(requests) == {"2": (_key(2), "true")}
 
 
@@ -284,36 +258,32 @@ def test_a_password_file_that_is_missing_is_refused_at_start(tmp_path: Path) -> 
         asyncio.run(start())
 
 
-def test_a_password_file_that_is_gone_later_fails_a_request_only(tmp_path: Path) -> None:
+async def test_a_password_file_that_is_gone_later_fails_a_request_only(tmp_path: Path) -> None:
     """It is read for each request: once it is back, the trace is asked for."""
     exporter = Exporter()
     secret = tmp_path / "password"
     secret.write_text("first")
-
-    async def play(requests: TraceRequests, address: str) -> None:
+    config = RequestConfig(basic_auth=BasicAuth(username="argus", password_file=secret))
+    telemetry = Telemetry()
+    async with _playing(exporter, config, telemetry) as (requests, address):
         secret.unlink()
         await requests.update([("llm", "2")], [info(2, address)], NOW)
         assert exporter.asked == []
         secret.write_text("second")
         await requests.update([("llm", "2")], [info(2, address)], NOW + 60)
-
-    config = RequestConfig(basic_auth=BasicAuth(username="argus", password_file=secret))
-    requests, telemetry = _play(exporter, config, play)
     assert _counted(telemetry, "failure") == 1 and "2" in _published(requests)
     assert exporter.users == ["Basic " + b64encode(b"argus:second").decode()]
 
 
-def test_the_body_is_what_the_exporter_accepts() -> None:
+async def test_the_body_is_what_the_exporter_accepts() -> None:
     """Checked by the exporter's own parser."""
     from argus_exporter.traces.config import RequestsConfig
     from argus_exporter.traces.requests import parse_request
 
     exporter = Exporter()
-
-    async def play(requests: TraceRequests, address: str) -> None:
+    async with _playing(exporter, RequestConfig()) as (requests, address):
         await requests.update([("llm", "2")], [info(2, address)], NOW)
 
-    _play(exporter, RequestConfig(), play)
     wanted = parse_request(json.loads(json.dumps(exporter.asked[0])), RequestsConfig())
     assert wanted.ranks == (2,)
     assert wanted.time == (round((NOW - 30) * 1e9), round(NOW * 1e9))
