@@ -29,10 +29,11 @@ from argus_exporter.ras.report import Absence, AbsentRank, Communicator, Place, 
 from argus_simulator.engine.framework_hooks import framework_hooks, waits
 from argus_simulator.engine.schedule import RankSchedule
 from argus_simulator.fast_play.history import SCRAPE_MS, Clock, Host, InProcess, Series, instance_of
+from argus_simulator.nccl_memory import Memory
 from argus_simulator.topology import Topology
 from argus_training.overdue import overdue_after
 from bench.hangs.cases import Case
-from bench.hangs.network import Memory, Network
+from bench.hangs.network import Network
 from bench.hangs.step import DIVERGENT, Program, Standing, launches, names_of
 
 WATCHED_S: Final = 240.0

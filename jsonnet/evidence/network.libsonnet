@@ -1,9 +1,13 @@
-// Of a job in which nothing moves over the network: on which host does a GPU stand, or between whom does nothing arrive?
+// Between whom is the network slow? And of a job in which nothing moves over it: on which host does a GPU stand, or between whom
+// does nothing arrive?
 //
-// NCCL's plugin tells what the oldest step of a rank's oldest operation waits for. A rank that waits for a peer is not where it
+// What a rank sends is on the wire until its NIC has word of it, and the other end waits for it: no lateness of a rank or GPU
+// makes that longer. All hops of a ring carry the same; sends of a program's own, and all-to-all, need not.
+//
+// Once nothing moves any more NCCL's plugin tells what the oldest step of a rank's oldest operation waits for. A rank that waits for a peer is not where it
 // began. Where data has arrived that the GPU does not take, and nobody of the host waits for a peer, or where it does not fill what
-// it is to send to one peer, a GPU of the host stands; a send of a collective that waits for its own GPU alone proves nothing, as its data may come over NVLink from another
-// GPU of the host. So of a host with several ranks the host is known, and no rank. What one end has sent, and the other waits
+// it is to send to one peer, a GPU of the host stands; a send of a collective that waits for its own GPU alone proves nothing, as
+// its data may come over NVLink from another GPU of the host. So of a host with several ranks the host is known, and no rank. What one end has sent, and the other waits
 // for, is lost between the two.
 local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
@@ -12,12 +16,13 @@ function(c, l)
   local suspect = 'rank:argus_stall_suspect:bool';
   local oldest(matchers) = suspect + '{stage="network", ' + matchers + '}';
   local ends = l.list(['communicator', 'from', 'to']);
-  // A wait by where what it waits for comes from, and where it should arrive; `far`: with its rank and host as those of the other end.
-  local between(wait, from, to) = text.fill('label_replace(label_replace(%(oldest)s, "from", "$1", "%(from)s", "(.*)"), "to", "$1", "%(to)s", "(.*)")', {
-    oldest: oldest('wait="%s"' % wait),
+  local directed(expr, from, to) = text.fill('label_replace(label_replace(%(expr)s, "from", "$1", "%(from)s", "(.*)"), "to", "$1", "%(to)s", "(.*)")', {
+    expr: expr,
     from: from,
     to: to,
   });
+  // A wait by where what it waits for comes from, and where it should arrive; `far`: with its rank and host as those of the other end.
+  local between(wait, from, to) = directed(oldest('wait="%s"' % wait), from, to);
   local far(expr) = text.fill('max by (%(ends)s, to_rank, to_node) (label_replace(label_replace(%(expr)s, "to_rank", "$1", "rank", "(.*)"), "to_node", "$1", "node", "(.*)"))', {
     ends: ends,
     expr: expr,
@@ -38,8 +43,45 @@ function(c, l)
     raw: l.raw('argus_nccl_network_oldest_timestamp_seconds'),
     info: l.raw('argus_rank_info'),
   };
+  local rated(counter) = text.fill('max by (%(hop)s) (rate(%(counter)s[%(window)s]))', {
+    hop: l.list(['rank', 'group', 'communicator', 'member', 'peer']),
+    counter: counter,
+    window: duration.range(c, c.window),
+  });
+  local waited(wait) = rated(l.raw('argus_nccl_network_wait_seconds_total', ['wait="%s"' % wait]));
+  local wire = 'rank:argus_network_wire:rate';
+  local placed(expr) = text.fill('((%(expr)s) * on (%(rank)s) group_left (node) topk by (%(rank)s) (1, max by (%(rankNode)s) (%(info)s)))', at { expr: expr });
   local stands = text.fill('(%(full)s unless on (%(node)s) %(waits)s or %(unfilled)s)', at);
   [
+    {
+      about:: 'Seconds a second that the oldest step of a hop between two hosts is on the wire, where that is some share of the time. Of communicators that do collectives alone.',
+      record: wire,
+      expr: text.fill('%(sent)s >= %(least)s unless on (%(communicator)s) %(sends)s', {
+        sent: directed(waited('send_wire'), 'member', 'peer'),
+        least: c.contextRatio,
+        communicator: l.list(['communicator']),
+        sends: l.raw('argus_nccl_entered_sequence', ['operation="Send"']),
+      }),
+    },
+    {
+      about:: 'The same by what it carries: a tree has hops that carry more than others.',
+      record: 'rank:argus_network_wire:seconds_per_byte',
+      expr: '%s / %s' % [wire, directed(rated(l.raw('argus_nccl_network_sent_bytes_total')), 'member', 'peer')],
+    },
+    {
+      // Of two the quicker: a link may be slow, none is too fast.
+      about:: 'Ratio to what is usual in the communicator, of slow hops: what rank sends is on the wire so much longer, and to_rank waits for it.',
+      record: 'rank:argus_network_wire:ratio',
+      expr: text.fill('max by (%(link)s, from, to) (%(near)s * on (%(ends)s) group_left (to_rank, to_node) %(far)s)', at {
+        near: placed(text.fill(|||
+          %(each)s / on (%(communicator)s) group_left () (
+            quantile by (%(communicator)s) (0.5, %(each)s) and count by (%(communicator)s) (%(each)s) > 2
+            or min by (%(communicator)s) (%(each)s)
+          ) >= %(ratio)s
+        |||, { each: 'rank:argus_network_wire:seconds_per_byte', communicator: l.list(['communicator']), ratio: c.linkRatio })),
+        far: far(placed('(%s > 0) ^ 0' % directed(waited('receive_peer'), 'peer', 'member'))),
+      }),
+    },
     {
       about:: "What the oldest steps of a rank's oldest operation over the network wait for, where none has moved for half of stallMinSeconds.",
       record: suspect,

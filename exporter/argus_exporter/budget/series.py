@@ -122,6 +122,7 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_nccl_entered_sequence": lambda fleet: _OPERATIONS * fleet.nccl,
     "argus_nccl_finished_sequence": lambda fleet: _OPERATIONS * fleet.nccl,
     "argus_nccl_network_wait_seconds_total": lambda fleet: _NCCL_WAITS * fleet.nccl,
+    "argus_nccl_network_sent_bytes_total": lambda fleet: fleet.nccl,
     "argus_nccl_network_steps_waiting": lambda fleet: _NCCL_WAITS * fleet.nccl,
     # Of a job that stands still, of one communicator.
     "argus_nccl_network_oldest_timestamp_seconds": lambda fleet: _NCCL_OLDEST * (fleet.nccl > 0),
