@@ -166,6 +166,12 @@ PHASE_OPEN = _gauge(
     ("phase", "kind"),
     "Unix time at which the span that is open now began; no series where none is. Tells who hangs where.",
 )
+PHASE_ON_GPU = _gauge(
+    "argus_phase_gpu_timestamp_seconds",
+    ("phase", "kind"),
+    "The innermost span that the GPU has begun and not ended, by events of the hooks, with the Unix time "
+    "at which the host began it. Only while the iteration is overdue; no series where it is not known.",
+)
 COLLECTIVE_SEQUENCE = _gauge(
     "argus_collective_sequence", ("group",), "Number of the last collective entered in the process group."
 )

@@ -146,26 +146,5 @@ function(c, l) {
         least: c.evidenceRatio,
       }),
     },
-    {
-      // What computation hides is no loss: no more than the group is seen to communicate, whoever comes last.
-      about:: 'The same by the steps of NCCL: between two members of a group data is longer on the wire than between others.',
-      record: 'rank:argus_evidence:lost_ratio',
-      labels: { cause: 'link-slow', detector: 'wire' },
-      expr: text.fill(|||
-        max by (%(group)s) (
-          %(seen)s <= on (%(of)s) group_left () %(more)s
-          or (%(seen)s) ^ 0 * on (%(of)s) group_left () %(more)s
-        ) >= %(least)s
-      |||, {
-        group: l.group,
-        of: l.list(['group']),
-        seen: '%s * %s %s' % [transfer, toGroup, spans],
-        more: text.fill('max by (%(of)s) ((1 - 1 / rank:argus_network_wire:ratio) * on (%(ends)s) group_left () max by (%(ends)s) (rank:argus_network_wire:rate))', {
-          of: l.list(['group']),
-          ends: l.list(['communicator', 'from', 'to']),
-        }),
-        least: c.evidenceRatio,
-      }),
-    },
   ],
 }

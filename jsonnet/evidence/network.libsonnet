@@ -49,37 +49,56 @@ function(c, l)
     window: duration.range(c, c.window),
   });
   local waited(wait) = rated(l.raw('argus_nccl_network_wait_seconds_total', ['wait="%s"' % wait]));
-  local wire = 'rank:argus_network_wire:rate';
+  local wire = 'rank:argus_network_wire:seconds_per_byte';
   local placed(expr) = text.fill('((%(expr)s) * on (%(rank)s) group_left (node) topk by (%(rank)s) (1, max by (%(rankNode)s) (%(info)s)))', at { expr: expr });
   local stands = text.fill('(%(full)s unless on (%(node)s) %(waits)s or %(unfilled)s)', at);
   [
     {
-      about:: 'Seconds a second that the oldest step of a hop between two hosts is on the wire, where that is some share of the time. Of communicators that do collectives alone.',
+      // A tree has hops that carry more than others, and what hardly takes time tells nothing.
+      about:: 'How long what a rank sends to a peer on another host is on the wire, by what it carries. Of communicators that do collectives alone.',
       record: wire,
-      expr: text.fill('%(sent)s >= %(least)s unless on (%(communicator)s) %(sends)s', {
-        sent: directed(waited('send_wire'), 'member', 'peer'),
+      expr: text.fill('(%(sent)s >= %(least)s unless on (%(communicator)s) %(sends)s) / %(bytes)s', {
+        sent: waited('send_wire'),
         least: c.contextRatio,
         communicator: l.list(['communicator']),
         sends: l.raw('argus_nccl_entered_sequence', ['operation="Send"']),
+        bytes: rated(l.raw('argus_nccl_network_sent_bytes_total')),
       }),
-    },
-    {
-      about:: 'The same by what it carries: a tree has hops that carry more than others.',
-      record: 'rank:argus_network_wire:seconds_per_byte',
-      expr: '%s / %s' % [wire, directed(rated(l.raw('argus_nccl_network_sent_bytes_total')), 'member', 'peer')],
     },
     {
       // Of two the quicker: a link may be slow, none is too fast.
       about:: 'Ratio to what is usual in the communicator, of slow hops: what rank sends is on the wire so much longer, and to_rank waits for it.',
       record: 'rank:argus_network_wire:ratio',
-      expr: text.fill('max by (%(link)s, from, to) (%(near)s * on (%(ends)s) group_left (to_rank, to_node) %(far)s)', at {
-        near: placed(text.fill(|||
-          %(each)s / on (%(communicator)s) group_left () (
-            quantile by (%(communicator)s) (0.5, %(each)s) and count by (%(communicator)s) (%(each)s) > 2
-            or min by (%(communicator)s) (%(each)s)
+      expr: text.fill('max by (%(link)s, peer) (%(near)s * on (%(ends)s) group_left (to_rank, to_node) %(far)s)', at {
+        near: directed(placed(text.fill(|||
+          %(wire)s / on (%(communicator)s) group_left () (
+            quantile by (%(communicator)s) (0.5, %(wire)s) and count by (%(communicator)s) (%(wire)s) > 2
+            or min by (%(communicator)s) (%(wire)s)
           ) >= %(ratio)s
-        |||, { each: 'rank:argus_network_wire:seconds_per_byte', communicator: l.list(['communicator']), ratio: c.linkRatio })),
+        |||, { wire: wire, communicator: l.list(['communicator']), ratio: c.linkRatio })), 'member', 'peer'),
         far: far(placed('(%s > 0) ^ 0' % directed(waited('receive_peer'), 'peer', 'member'))),
+      }),
+    },
+    {
+      // What computation hides is no loss: no more than the group is seen to communicate, whoever comes last.
+      about:: 'A group in which data is longer on the wire between two members than between others.',
+      record: 'rank:argus_evidence:lost_ratio',
+      labels: { cause: 'link-slow', detector: 'wire' },
+      expr: text.fill(|||
+        max by (%(finding)s) (
+          %(seen)s <= on (%(group)s) group_left () %(more)s
+          or (%(seen)s) ^ 0 * on (%(group)s) group_left () %(more)s
+        ) >= %(least)s
+      |||, {
+        finding: l.group,
+        group: l.list(['group']),
+        seen: 'group:argus_collective_transfer:seconds * on (%s) group_left () group:argus_phase_spans:rate' % l.phaseGroup,
+        more: text.fill('max by (%(group)s) ((1 - 1 / rank:argus_network_wire:ratio) * on (%(hop)s) group_left () %(sent)s)', {
+          group: l.list(['group']),
+          hop: l.list(['rank', 'communicator', 'peer']),
+          sent: waited('send_wire'),
+        }),
+        least: c.evidenceRatio,
       }),
     },
     {

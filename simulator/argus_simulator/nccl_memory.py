@@ -23,7 +23,7 @@ class _Peer:
     """What a communicator's memory says of one other member."""
 
     last_ns: int = 0
-    bytes: tuple[int, int] = (0, 0)
+    carried: tuple[int, int] = (0, 0)
     ns: Sequence[int] = (0,) * _STATES
     steps: Sequence[int] = (0,) * _STATES
     oldest: list[int] = field(default_factory=lambda: [0] * _STATES)
@@ -33,7 +33,7 @@ class _Peer:
 
     def pack(self, member: int) -> bytes:
         return nccl_page.PEER.pack(
-            member + 1, self.last_ns, *self.bytes, *self.ns, *self.steps, *self.oldest, *self.oldest,
+            member + 1, self.last_ns, *self.carried, *self.ns, *self.steps, *self.oldest, *self.oldest,
             *self.functions, *self.entered, *self.moved,
         )  # fmt: skip
 
@@ -80,12 +80,12 @@ class Memory:
         rank: int,
         ns: Sequence[int],
         steps: Sequence[int],
-        bytes_: tuple[int, int],
+        carried: tuple[int, int],
         last_ns: int,
     ) -> None:
-        """What the steps to and from a member have waited for since the start, by `STEP_STATES`."""
+        """What steps to and from a member have waited for since the start, and bytes sent and received."""
         peer = self._peer(group, rank)
-        peer.ns, peer.steps, peer.bytes, peer.last_ns = ns, steps, bytes_, last_ns
+        peer.ns, peer.steps, peer.carried, peer.last_ns = ns, steps, carried, last_ns
         self._write(group)
 
     def stands(self, waits: Sequence[Waiting], now_ns: int) -> None:
@@ -107,7 +107,7 @@ class Memory:
         """Nothing stands any more."""
         for group, peers in self._peers.items():
             for member, peer in peers.items():
-                peers[member] = _Peer(peer.last_ns, peer.bytes, peer.ns, peer.steps)
+                peers[member] = _Peer(peer.last_ns, peer.carried, peer.ns, peer.steps)
             self._write(group)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ RATIO = "max by (rank, node, to_rank, to_node) (rank:argus_network_wire:ratio)"
 
 def ring(*wire: float, megabytes: tuple[int, ...] = (), operation: str = "AllReduce") -> Scenario:
     """Each rank on a host of its own sends to the next; `wire`: seconds of a scrape's 15 on the wire."""
-    job = Scenario(("job", "decision"))
+    job = Scenario(("job", "nccl"))
     job.ranks(range(len(wire)), SAMPLES)
     for rank, seconds in enumerate(wire):
         before, after = (rank - 1) % len(wire), (rank + 1) % len(wire)

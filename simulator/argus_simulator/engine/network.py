@@ -15,7 +15,7 @@ import numpy as np
 
 from argus_core.nccl_page import STEP_STATES
 from argus_simulator.engine.job import JobStep
-from argus_simulator.engine.plan import Floats, Ints, Plan
+from argus_simulator.engine.plan import Bools, Floats, Ints, Plan
 from argus_simulator.engine.ring import FEW, PAIR, ROUNDS, Hop, between_hosts, ring_of, settle
 from argus_simulator.nccl_memory import Memory, Waiting
 from argus_simulator.topology import Topology
@@ -89,7 +89,7 @@ class _Table:
     ahead: Ints
     steps: Ints
     bytes: Ints
-    together: Ints
+    together: Bools
     member: Ints
     of: Ints
     calls: dict[tuple[int, str, str], tuple[int, int, int]]
@@ -144,10 +144,10 @@ class Traffic:
             (table.far, _RECEIVE_PEER, start - np.maximum(receiver, sender) + wire + for_data),
             (table.far, _RECEIVE_GPU, late + for_room),
         ):
-            np.add.at(self._ns, (rows, state), np.maximum(seconds, 0.0) * 1e9)
+            np.add.at(self._ns[:, state], rows, np.maximum(seconds, 0.0) * 1e9)
         for way, rows in enumerate((table.near, table.far)):
-            np.add.at(self._passed, (rows, way), table.steps)
-            np.add.at(self._passed, (rows, 2 + way), table.bytes)
+            np.add.at(self._passed[:, way], rows, table.steps)
+            np.add.at(self._passed[:, 2 + way], rows, table.bytes)
         for key, (count, bytes_, last) in table.calls.items():
             calls = self._calls.setdefault(key, _Calls())
             calls.count, calls.bytes = calls.count + count, calls.bytes + bytes_
@@ -175,7 +175,7 @@ class Traffic:
                 memory.waited(group, peer, ns, steps, tuple(bytes_), on_monotonic(last[group]))
 
     def waits(self, done: JobStep) -> dict[int, list[Waiting]]:
-        """By rank: what its oldest steps wait for in a step that does not end, once all has moved that can."""
+        """By rank: what its oldest steps wait for in a step that does not end, when all has moved."""
         plan, times = done.plan, done.times
         found: dict[int, list[Waiting]] = {rank: [] for rank in range(self.topology.ranks)}
         for one in self._table(plan).transfers:
@@ -225,9 +225,9 @@ class Traffic:
             for at, (rank, to) in enumerate(hops):
                 keys.append((one.group, rank, to))
                 ahead.append(first + ((at + 1) % len(hops) if one.function else at))
-                near, far = self._row(rank, one.group, to), self._row(to, one.group, rank)
                 ends = one.nodes[rank], one.nodes[to]
-                columns.append((number, *ends, near, far, one.steps, one.bytes))
+                rows = self._row(rank, one.group, to), self._row(to, one.group, rank)
+                columns.append((number, *ends, *rows, one.steps, one.bytes))
             for rank, node in one.nodes.items():
                 sends = rank == next(iter(one.nodes))
                 for name in {one.name(True), one.name(False)} if one.exchange >= 0 else {one.name(sends)}:
@@ -235,11 +235,11 @@ class Traffic:
                     last = max(last, node, key=lambda each: int(plan.position[each]))
                     calls[rank, one.group, name] = count + 1, bytes_ + one.bytes, last
         of = [(number, node) for number, one in enumerate(transfers) for node in one.nodes.values()]
-        table = np.array(columns, np.intp).reshape(len(keys), 7)
+        transfer, send, receive, near, far, steps, bytes_of = np.array(columns, np.intp).reshape(-1, 7).T
         return _Table(
-            transfers, keys, *(table[:, column] for column in range(5)), np.array(ahead, np.intp),
-            table[:, 5], table[:, 6], np.array([one.exchange >= 0 for one in transfers]),
-            np.array([node for _, node in of]), np.array([number for number, _ in of]), calls,
+            transfers, keys, transfer, send, receive, near, far, np.array(ahead, np.intp), steps, bytes_of,
+            np.array([one.exchange >= 0 for one in transfers]), np.array([node for _, node in of]),
+            np.array([number for number, _ in of]), calls,
         )  # fmt: skip
 
     def _transfers(self, plan: Plan) -> Iterator[_Transfer]:

@@ -63,7 +63,7 @@ class Finding:
         ranks: culprits, or members of the culprit group or host; empty where nobody but the job is to blame.
         groups: names of the culprit groups as the exporter labels them; empty but for scope `group`.
         onset_step, end_step: when it is there; no end: to the end of the run.
-        links: (from, to) of hops between hosts that are slow or broken; empty where there is none, or all are.
+        links: (from, to) of hops between hosts that are slow or broken; none where all of a group are.
     """
 
     faults: tuple[str, ...]

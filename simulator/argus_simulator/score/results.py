@@ -45,7 +45,7 @@ class Result:
         first_right_s: from the onset to the first alert, `info` counts, that names a culprit; None: none did.
         cost: share of the wall time that the rules say the job loses, the median while it was said; None:
             they never said.
-        expected_links: (from, to) of hops between hosts that are slow or broken, where NCCL's plugin is played.
+        expected_links: (from, to) of slow and broken hops between hosts, where NCCL's plugin is played.
         links: those that were told.
     """
 
