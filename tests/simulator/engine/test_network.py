@@ -100,3 +100,17 @@ def test_a_broken_collective_stands_on_the_wire_of_one_hop() -> None:
     sent = [(at, peer) for at, of in waits.items() for *_, peer, state in of if state == "send_wait"]
     assert sent == [(rank, to)]
     assert (rank, "receive_wait") in {(peer, state) for *_, peer, state in waits[to]}
+
+
+@pytest.mark.parametrize("name", ["rdma-link-quality", "nvlink-degraded", "gdr-down"])
+def test_the_truth_names_the_hop_that_is_played_slow(name: str) -> None:
+    """By seed another rank and direction; none within a host, and none where all are slow."""
+    seen = set()
+    for seed in range(4):
+        scenario = load_scenario(f"faults/{name}", seed=seed)
+        job = scenario.job()
+        job.jump(min(fault.onset_step for fault in scenario.faults.values()))
+        played = {(rank, to) for _, rank, to in job.next_step().slow}
+        assert set(scenario.truth.links) == (played if name == "rdma-link-quality" else set())
+        seen |= set(scenario.truth.links)
+    assert len(seen) == (4 if name == "rdma-link-quality" else 0)
