@@ -1,9 +1,9 @@
 """What Prometheus would have scraped of a case: the exporter's own collectors, in virtual time.
 
 Each rank has a page, records and a connection as a real producer has; what the page says of a step that does
-not end is what the hooks and their events (documented: docs/training.md) and torch's flight recorder would write; the
-memory of NCCL's plugin has what its network steps wait for (`bench.hangs.network`). A stopped process is a
-file in a folder that stands for /proc, and RAS an answer as NCCL documents it.
+not end is what the hooks and their events (documented: docs/training.md) and torch's flight recorder would
+write there; the memory of NCCL's plugin has what its network steps wait for (`bench.hangs.network`). A
+stopped process is a file in a folder that stands for /proc, and RAS an answer as NCCL documents it.
 """
 
 from __future__ import annotations
