@@ -48,7 +48,7 @@ def write_peer(
     end = nccl_page.PAGE * (2 + slot) - (nccl_page.PEERS - at) * nccl_page.PEER.size
     functions = (nccl_page.FUNCTIONS.index(one) for one in oldest.functions)
     packed = nccl_page.PEER.pack(
-        *(key, 1, 0, 0, *ns),
+        *(key, 1, sum(ns), 0, *ns),
         *(bool(one) for one in ns),
         *(open_,) * 6,
         *oldest.counts,

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from argus_simulator.engine.ring import between_hosts, ring_of
 from argus_simulator.engine.schedule import Extras, RankSchedule
 from argus_simulator.engine.settings import ModelSettings
 from argus_simulator.topology import Topology
@@ -161,9 +162,8 @@ def _lost(
     node = schedules[broken.rank].nodes[broken.node]
     assert node.exchange is not None
     members = topology.members(broken.rank, node.dimension)
-    ring = zip(members, (*members[1:], members[0]), strict=True)
-    pairs = ring if names_of(node)[1] else itertools.permutations(members, 2)
-    apart = [(one, other) for one, other in pairs if topology.host(one) != topology.host(other)]
+    pairs = ring_of(members) if names_of(node)[1] else itertools.permutations(members, 2)
+    apart = [(one, other) for one, other in pairs if between_hosts(topology, one, other)]
     if not apart:
         return None
     rank, to = apart[int(random.integers(len(apart)))]

@@ -28,8 +28,8 @@ class Judgement:
     """Of one case.
 
     Attributes:
-        right: one of the culprits was named by a page, and nobody else; where it is a GPU among others of
-            a host, and nobody but NCCL's plugin tells, the host and no rank; where there are none, the page
+        right: one of the culprits was named by a page, and nobody else; or where it is a GPU among others of
+            a host, of whom NCCL's plugin tells, the host and no rank; where there are none, the page
             names nobody, and no other group than the one whose collective it is, and where something is lost
             between two hosts it names both ranks and hosts, in the right direction; of a pause nothing is
             told at all.
@@ -75,8 +75,8 @@ def judge(played: Played, spells: Sequence[Spell], network: Sequence[Mapping[str
         right = bool(pages) and not named and not hosts and links == {_link(case, case.lost)}
     elif case.variant == "network, inside a host" and hosts:
         right = bool(pages) and not named and not links and hosts == _hosts(case, [case.wrong[0][1].rank])
-    elif case.variant == "gpu, among others of its host":
-        right = bool(pages) and not named and not links and hosts == _hosts(case, case.culprits)
+    elif case.variant == "gpu, among others of its host" and not named:
+        right = bool(pages) and not links and hosts == _hosts(case, case.culprits)
     elif case.culprits:
         right = bool(named) and named <= case.culprits
     else:

@@ -1,9 +1,9 @@
 """What Prometheus would have scraped of a case: the exporter's own collectors, in virtual time.
 
 Each rank has a page, records and a connection as a real producer has; what the page says of a step that does
-not end is what the hooks (documented: docs/training.md) and torch's flight recorder would write there; the
-memory of NCCL's plugin has what its network steps wait for (`bench.hangs.network`). A stopped process is a
-file in a folder that stands for /proc, and RAS an answer as NCCL documents it.
+not end is what the hooks and their events (documented: docs/training.md) and torch's flight recorder would
+write there; the memory of NCCL's plugin has what its network steps wait for (`bench.hangs.network`). A
+stopped process is a file in a folder that stands for /proc, and RAS an answer as NCCL documents it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.link import Link
-from argus_core.shared_page import PageWriter, pack_recorded, recorded_word
+from argus_core.shared_page import GPU_WORD, PageWriter, pack_recorded, recorded_word
 from argus_exporter.place.topology_file import Topology as Places
 from argus_exporter.publish.collectors import ALL_COLLECTORS
 from argus_exporter.publish.collectors.stopped import StoppedCollector
@@ -29,10 +29,11 @@ from argus_exporter.ras.report import Absence, AbsentRank, Communicator, Place, 
 from argus_simulator.engine.framework_hooks import framework_hooks, waits
 from argus_simulator.engine.schedule import RankSchedule
 from argus_simulator.fast_play.history import SCRAPE_MS, Clock, Host, InProcess, Series, instance_of
+from argus_simulator.nccl_memory import Memory
 from argus_simulator.topology import Topology
 from argus_training.overdue import overdue_after
 from bench.hangs.cases import Case
-from bench.hangs.network import Memory, Network
+from bench.hangs.network import Network
 from bench.hangs.step import DIVERGENT, Program, Standing, launches, names_of
 
 WATCHED_S: Final = 240.0
@@ -127,6 +128,14 @@ class _Rank:
         if standing.launched == 0 and stuck_in == 0:
             self._opens("data", wire.Kind.HOST, now)
 
+    def gpu_is_in(self, standing: Standing) -> None:
+        """Where the GPU is, by the events of the hooks, goes to the page."""
+        inside = standing.gpu_span()
+        slot = self.page.phase(*inside) if inside is not None else None
+        if slot is not None and not self.case.blocking:
+            self.page.words[GPU_WORD] = slot
+            self.page.words[GPU_WORD + 1] = self._clock.now_ns
+
     def records(self, standing: Standing, diverges: frozenset[int]) -> None:
         """What the flight recorder says of the step that does not end goes to the page."""
         for group, positions in standing.collectives().items():
@@ -146,6 +155,7 @@ class _Rank:
 
     def goes_on(self) -> None:
         """The pause is over."""
+        self.page.words[GPU_WORD + 1] = 0
         for word in self._open:
             self.page.words[word] = 0
         if self.nccl is not None:
@@ -343,11 +353,13 @@ class _Play:
 
     def _record(self) -> None:
         """While a pause is overdue, too. Who is stopped or dead looks at nothing."""
-        if not self.case.recorder or self._over:
+        if self._over:
             return
         gone = {one.rank for _, one in self.case.wrong if one.how == "process"}
         for rank, standing in zip(self._ranks, self._step.ranks, strict=True):
             if rank.rank not in gone:
+                rank.gpu_is_in(standing)
+            if rank.rank not in gone and self.case.recorder:
                 calls = {
                     one.node for _, one in self.case.wrong if one.how == "call" and one.rank == rank.rank
                 }

@@ -126,6 +126,25 @@ class Standing:
                 found.append((one.phase, one.kind, one.first))
         return sorted(found, key=lambda one: one[2])
 
+    def gpu_span(self) -> tuple[str, wire.Kind] | None:
+        """What the GPU is in the middle of, by events on the stream of the computation, else on another.
+
+        A span has its events once the host has ended it. It begins on its stream when all before it has ended
+        there; a wait, once the stream has come to it.
+        """
+        found: list[tuple[bool, int, int, Marked]] = []
+        for one in self.program.marked:
+            first, ends = self.nodes[one.first], (one.last, *one.until)
+            if one.last >= self.launched or all(self.done[end] for end in ends):
+                continue
+            begun = all(self.done[node] for node in one.after or first.needs)
+            if begun and (self.started[one.first] or one.kind is wire.Kind.COMM):
+                found.append((not one.apart, one.first, -one.last, one))
+        if not found:
+            return None
+        *_, innermost = max(found, key=lambda one: one[:3])
+        return innermost.phase, innermost.kind
+
 
 class HungStep:
     """The last step of a job, as far as it comes.

@@ -117,9 +117,9 @@ class _Running:
         self.job, self.worst_lag_s = job, 0.0
         topology = scenario.topology.build()
 
-        def link(rank: int, hello: Callable[[], wire.Hello], page: int) -> Link:
+        def link(rank: int, hello: Callable[[], wire.Hello], page: int, nccl: int | None) -> Link:
             socket = sockets[instance_of(job, topology.host_index(rank))]
-            return Link(socket, hello, patience_s=_PATIENCE_S, page_fd=page)
+            return Link(socket, hello, patience_s=_PATIENCE_S, page_fd=page, nccl_fd=nccl)
 
         self.player = Player(scenario.job(), job, Path("one a host"), on_step=self._after, link=link)
         self.thread = threading.Thread(target=self.player.play, args=(_FOREVER_S,), daemon=True)

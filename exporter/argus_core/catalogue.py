@@ -166,6 +166,12 @@ PHASE_OPEN = _gauge(
     ("phase", "kind"),
     "Unix time at which the span that is open now began; no series where none is. Tells who hangs where.",
 )
+PHASE_ON_GPU = _gauge(
+    "argus_phase_gpu_timestamp_seconds",
+    ("phase", "kind"),
+    "The innermost span that the GPU has begun and not ended, by events of the hooks, with the Unix time "
+    "at which the host began it. Only while the iteration is overdue; no series where it is not known.",
+)
 COLLECTIVE_SEQUENCE = _gauge(
     "argus_collective_sequence", ("group",), "Number of the last collective entered in the process group."
 )
@@ -277,15 +283,20 @@ NCCL_FINISHED = _gauge(
 )
 NCCL_WAIT = _counter(
     "argus_nccl_network_wait_seconds_total",
-    ("group", "communicator", "peer", "wait"),
+    ("group", "communicator", "member", "peer", "wait"),
     _NCCL
     + "Time that steps over the network waited, of each channel the oldest step alone; the two peers that "
-    "were waited for most. peer: its rank in the communicator, or other. wait: send_own_gpu, send_peer (it "
-    "gives no room), send_wire, receive_peer (its data or the wire), receive_own_gpu.",
+    "were waited for most. member, peer: ranks in the communicator, or other. wait: send_own_gpu, send_peer "
+    "(it gives no room), send_wire, receive_peer (its data or the wire), receive_own_gpu.",
+)
+NCCL_SENT = _counter(
+    "argus_nccl_network_sent_bytes_total",
+    ("group", "communicator", "member", "peer"),
+    _NCCL + "What network steps carried to a peer; peers and labels as of the time.",
 )
 NCCL_WAITING = _gauge(
     "argus_nccl_network_steps_waiting",
-    ("group", "communicator", "peer", "wait"),
+    ("group", "communicator", "member", "peer", "wait"),
     _NCCL + "Steps that wait now, those that are posted ahead too; labels as of the time.",
 )
 NCCL_OLDEST = _gauge(

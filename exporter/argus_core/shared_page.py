@@ -33,8 +33,8 @@ GROUP_SLOTS: Final = 20
 NAME_BYTES: Final = 47
 """Longest name in a slot; a longer one is cut."""
 
-_HEADER: Final = struct.Struct("<IIQQ40x")
-"""magic, version, step, start of the step (CLOCK_MONOTONIC, ns)."""
+_HEADER: Final = struct.Struct("<IIQQQQ24x")
+"""magic, version, step, start of the step (CLOCK_MONOTONIC, ns), and where its GPU is, see GPU_WORD."""
 _SLOT: Final = struct.Struct("<QQB47s")
 """Phase: start of the open span (CLOCK_MONOTONIC ns, 0: none), spans opened so far, kind, name.
 Group: number of the last collective entered, when it was entered, unused, name."""
@@ -42,6 +42,9 @@ _PHASES_AT: Final = _HEADER.size
 _GROUPS_AT: Final = _PHASES_AT + PHASE_SLOTS * _SLOT.size
 STEP_WORD: Final = 1
 """Number of the running step; its start in the next word."""
+GPU_WORD: Final = 3
+"""While an iteration is overdue: index of the word of the phase that the GPU is in, 0: not known. In the next
+word, when the host began that span."""
 SPARE_WORD: Final = 6
 """With the next one in the header's padding, read by nobody: where a phase or group without a slot may write,
 so that none need ask."""
@@ -126,7 +129,7 @@ class PageWriter:
         except OSError:
             os.close(self.fd)
             raise
-        _HEADER.pack_into(self._map, 0, MAGIC, VERSION, 0, 0)
+        _HEADER.pack_into(self._map, 0, MAGIC, VERSION, 0, 0, 0, 0)
         self.words = memoryview(self._map).cast("Q")
         """The page as 8-byte words."""
         self._phases: dict[tuple[str, int], int] = {}
@@ -204,6 +207,8 @@ class Page:
     step_monotonic_ns: int
     open_spans: tuple[OpenSpan, ...]
     collectives: tuple[CollectiveSequence, ...]
+    gpu: OpenSpan | None
+    """The one that the GPU is in, only while an iteration is overdue; None: not known."""
 
 
 class PageReader:
@@ -231,14 +236,18 @@ class PageReader:
             PageError: the bytes are not a page of this version.
         """
         raw = os.pread(self._fd, SIZE, 0)
-        magic, version, step, step_ns = _HEADER.unpack_from(raw)
+        magic, version, step, step_ns, gpu_word, gpu_ns = _HEADER.unpack_from(raw)
         if (magic, version) != (MAGIC, VERSION):
             raise PageError(f"magic {magic:#x} version {version}, not {MAGIC:#x} version {VERSION}")
-        spans = []
+        spans, gpu = [], None
         for offset in range(_PHASES_AT, _GROUPS_AT, _SLOT.size):
             start, _, kind, name = _SLOT.unpack_from(raw, offset)
-            if start and kind in wire.Kind.__members__.values():
+            if kind not in wire.Kind.__members__.values():
+                continue
+            if start:
                 spans.append(OpenSpan(wire.decode_text(name), wire.Kind(kind), start))
+            if gpu_ns and offset == gpu_word * _WORD:
+                gpu = OpenSpan(wire.decode_text(name), wire.Kind(kind), gpu_ns)
         collectives = []
         words = struct.unpack_from(f"<{GROUP_SLOTS}Q", raw, _RECORDED_AT)
         for offset, word in zip(range(_GROUPS_AT, _RECORDED_AT, _SLOT.size), words, strict=True):
@@ -246,7 +255,7 @@ class PageReader:
             if number:
                 recorded = _unpack_recorded(word, number)
                 collectives.append(CollectiveSequence(wire.decode_text(name), number, entered, *recorded))
-        return Page(step, step_ns, tuple(spans), tuple(collectives))
+        return Page(step, step_ns, tuple(spans), tuple(collectives), gpu)
 
     def close(self) -> None:
         os.close(self._fd)

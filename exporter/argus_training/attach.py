@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import os
 import sys
@@ -237,7 +238,29 @@ def _use_events(torch: Any, config: settings.Settings, captures: GraphCaptures, 
         lambda device: int(torch._C._cuda_getCurrentRawStream(device)),
         torch._C._cuda_getDevice,
         _step_marks(config),
+        _may_ask(torch),
     )
+
+
+_RELAXED: Final = 2
+"""CU_STREAM_CAPTURE_MODE_RELAXED: what a thread asks in this mode breaks no capture of another thread."""
+
+
+def _may_ask(torch: Any) -> Callable[[int], bool]:
+    """What a thread of ours needs before it asks events: it must use no other GPU, nor break a capture."""
+    try:
+        exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    except (OSError, AttributeError):
+        return lambda _: False
+
+    def may_ask(device: int) -> bool:
+        mode = ctypes.c_int(_RELAXED)
+        if exchange(ctypes.byref(mode)):
+            return False
+        torch._C._cuda_setDevice(device)
+        return True
+
+    return may_ask
 
 
 def _step_marks(config: settings.Settings) -> Callable[[int, int, int], bool] | None:

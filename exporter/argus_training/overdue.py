@@ -1,4 +1,5 @@
-"""While an iteration is overdue: what this rank is in goes from torch's flight recorder to the shared page.
+"""While an iteration is overdue: what this rank is in goes to the shared page, by torch's flight recorder,
+and where its GPU is, by the events of the hooks.
 
 Nobody tells a training process that its job has stalled, so the sender's thread compares the age of the
 running iteration with how long they take, as the rules do that call a job stalled, and at half of that: what
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from argus_core.shared_page import STEP_WORD
+from argus_core.shared_page import GPU_WORD, STEP_WORD
 from argus_training.flight_recorder import FlightRecorder, LastCollective, Status
 from argus_training.recorder import Recorder
 
@@ -38,14 +39,20 @@ class OverdueIteration:
     Args:
         recorder: has the page, the iteration and its usual duration.
         flight: torch's.
+        gpu_is_in: the span that the GPU is in, see `Stopwatch`.
         clock: seconds, monotonic as the page's times are.
     """
 
     def __init__(
-        self, recorder: Recorder, flight: FlightRecorder, clock: Callable[[], float] = time.monotonic
+        self,
+        recorder: Recorder,
+        flight: FlightRecorder,
+        gpu_is_in: Callable[[], tuple[int, int] | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._recorder = recorder
         self._flight = flight
+        self._gpu_is_in = gpu_is_in
         self._clock = clock
         self._looks_at = 0.0
         self._lists_at = 0.0
@@ -55,6 +62,8 @@ class OverdueIteration:
         """The last collective of each group when entries were listed."""
         self._shown: set[str] = set()
         """Groups about which the page says something."""
+        self._gpu: tuple[int, int] | None = None
+        """At the look before."""
 
     @property
     def overdue(self) -> bool:
@@ -73,6 +82,7 @@ class OverdueIteration:
         """
         if not self.overdue:
             self._show({})
+            self._show_gpu(None)
             self._status = {}
             return
         now = self._clock()
@@ -82,12 +92,21 @@ class OverdueIteration:
         before, self._status = self._status, self._flight.status(backends)
         if self._status != before:  # the rank goes on, and what it is in changes
             return
+        self._show_gpu(self._gpu_is_in())
         enqueued = {group: status.enqueued for group, status in self._status.items()}
         if self._listed != enqueued and now >= self._lists_at:
             self._flight.list_entries(backends)
             self._listed = enqueued
             self._lists_at = now + _LISTING_SHARE * (self._clock() - now)
         self._show(self._flight.last(self._status, names))
+
+    def _show_gpu(self, span: tuple[int, int] | None) -> None:
+        """What two looks agree on."""
+        words, before = self._recorder.words, self._gpu
+        self._gpu = span
+        words[GPU_WORD + 1] = 0
+        if span is not None and span == before:
+            words[GPU_WORD], words[GPU_WORD + 1] = span
 
     def _show(self, last: Mapping[str, LastCollective]) -> None:
         for name in self._shown - last.keys():

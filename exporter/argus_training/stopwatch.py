@@ -24,6 +24,7 @@ from argus_training.step_log import NO_CODE
 
 _POLL_LIMIT: Final = 256  # spans read at one iteration's end; the rest waits for the next
 _POLL_BETWEEN: Final = 8  # and within it, where no event is free: each is read in a few us
+_LOOK_LIMIT: Final = 64  # spans of a stream that are looked at for where the GPU is
 _MARK_HOLDS_NS: Final = 256_000_000_000
 """`elapsed_time` is a 32-bit float of milliseconds: at 256 s it goes in steps of 15 us."""
 
@@ -92,6 +93,7 @@ class Stopwatch:
         self._stream: Callable[[int], int] = _same_stream
         self._device: Callable[[], int] = _same_device
         self._put_mark: Callable[[int, int, int], bool] | None = None
+        self._may_ask: Callable[[int], bool] = lambda _: False
         self._step_mark: StepMark | None = None
         """The latest."""
         self._running: dict[tuple[int, int], deque[_Running]] = {}
@@ -112,6 +114,7 @@ class Stopwatch:
         stream: Callable[[int], int] = _same_stream,
         device: Callable[[], int] = _same_device,
         put_mark: Callable[[int, int, int], bool] | None = None,
+        may_ask: Callable[[int], bool] = lambda _: False,
     ) -> None:
         """From here on, time with events.
 
@@ -123,6 +126,7 @@ class Stopwatch:
             device: number of this thread's current device, on whose stream `record` goes.
             put_mark: marks the end of a step on a stream of a device; False: it cannot. None where nobody
                 observes kernels: spans need no place among them.
+            may_ask: makes a thread of ours fit to ask events of a device; False: it cannot.
         """
         self._make_event = make
         self._make_pool = lambda: EventPool(make, capacity)
@@ -130,6 +134,7 @@ class Stopwatch:
         self._stream = stream
         self._device = device
         self._put_mark = put_mark
+        self._may_ask = may_ask
         self.begin = self._begin_event
         self.span = self._span
         self.on_events = True
@@ -209,6 +214,29 @@ class Stopwatch:
                 self._give(end)
                 done += 1
         return done
+
+    def gpu_is_in(self) -> tuple[int, int] | None:
+        """The innermost span that the GPU has begun and not ended: its word of the page, and its begin.
+
+        Of several streams one that computes. For a thread of ours, while the one that trains stands still.
+        Never waits, but holds the GIL while a wedged driver does not say whether an event has passed.
+
+        Returns:
+            None where it is in none of those that the host has ended, or where that is not known.
+        """
+        found: list[tuple[Phase, int]] = []
+        if get_ident() == self._thread or self._capturing():
+            return None
+        for (device, _), running in list(self._running.items()):
+            if not self._may_ask(device):
+                return None
+            # In the order in which they end: the first of those that it is in is the innermost.
+            for phase, begin, end, _, _ in list(running)[:_LOOK_LIMIT]:
+                if phase is not None and not end.event.query() and begin.event.query():
+                    found.append((phase, begin.host_ns))
+                    break
+        found.sort(key=lambda one: one[0].kind != wire.Kind.COMPUTE)
+        return (found[0][0].slot, found[0][1]) if found else None
 
     def _begin_on_host(self, task: Task) -> Mark | None:
         start_ns = now()

@@ -1,9 +1,13 @@
-// Of a job in which nothing moves over the network: on which host does a GPU stand, or between whom does nothing arrive?
+// Between whom is the network slow? And of a job in which nothing moves over it: on which host does a GPU stand, or between whom
+// does nothing arrive?
 //
-// NCCL's plugin tells what the oldest step of a rank's oldest operation waits for. A rank that waits for a peer is not where it
+// What a rank sends is on the wire until its NIC has word of it, and the other end waits for it: no lateness of a rank or GPU
+// makes that longer. All hops of a ring carry the same; sends of a program's own, and all-to-all, need not.
+//
+// Once nothing moves any more NCCL's plugin tells what the oldest step of a rank's oldest operation waits for. A rank that waits for a peer is not where it
 // began. Where data has arrived that the GPU does not take, and nobody of the host waits for a peer, or where it does not fill what
-// it is to send to one peer, a GPU of the host stands; a send of a collective that waits for its own GPU alone proves nothing, as its data may come over NVLink from another
-// GPU of the host. So of a host with several ranks the host is known, and no rank. What one end has sent, and the other waits
+// it is to send to one peer, a GPU of the host stands; a send of a collective that waits for its own GPU alone proves nothing, as
+// its data may come over NVLink from another GPU of the host. So of a host with several ranks the host is known, and no rank. What one end has sent, and the other waits
 // for, is lost between the two.
 local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
@@ -12,12 +16,13 @@ function(c, l)
   local suspect = 'rank:argus_stall_suspect:bool';
   local oldest(matchers) = suspect + '{stage="network", ' + matchers + '}';
   local ends = l.list(['communicator', 'from', 'to']);
-  // A wait by where what it waits for comes from, and where it should arrive; `far`: with its rank and host as those of the other end.
-  local between(wait, from, to) = text.fill('label_replace(label_replace(%(oldest)s, "from", "$1", "%(from)s", "(.*)"), "to", "$1", "%(to)s", "(.*)")', {
-    oldest: oldest('wait="%s"' % wait),
+  local directed(expr, from, to) = text.fill('label_replace(label_replace(%(expr)s, "from", "$1", "%(from)s", "(.*)"), "to", "$1", "%(to)s", "(.*)")', {
+    expr: expr,
     from: from,
     to: to,
   });
+  // A wait by where what it waits for comes from, and where it should arrive; `far`: with its rank and host as those of the other end.
+  local between(wait, from, to) = directed(oldest('wait="%s"' % wait), from, to);
   local far(expr) = text.fill('max by (%(ends)s, to_rank, to_node) (label_replace(label_replace(%(expr)s, "to_rank", "$1", "rank", "(.*)"), "to_node", "$1", "node", "(.*)"))', {
     ends: ends,
     expr: expr,
@@ -38,8 +43,64 @@ function(c, l)
     raw: l.raw('argus_nccl_network_oldest_timestamp_seconds'),
     info: l.raw('argus_rank_info'),
   };
+  local rated(counter) = text.fill('max by (%(hop)s) (rate(%(counter)s[%(window)s]))', {
+    hop: l.list(['rank', 'group', 'communicator', 'member', 'peer']),
+    counter: counter,
+    window: duration.range(c, c.window),
+  });
+  local waited(wait) = rated(l.raw('argus_nccl_network_wait_seconds_total', ['wait="%s"' % wait]));
+  local wire = 'rank:argus_network_wire:seconds_per_byte';
+  local placed(expr) = text.fill('((%(expr)s) * on (%(rank)s) group_left (node) topk by (%(rank)s) (1, max by (%(rankNode)s) (%(info)s)))', at { expr: expr });
   local stands = text.fill('(%(full)s unless on (%(node)s) %(waits)s or %(unfilled)s)', at);
   [
+    {
+      // A tree has hops that carry more than others, and what hardly takes time tells nothing.
+      about:: 'How long what a rank sends to a peer on another host is on the wire, by what it carries. Of communicators that do collectives alone.',
+      record: wire,
+      expr: text.fill('(%(sent)s >= %(least)s unless on (%(communicator)s) %(sends)s) / %(bytes)s', {
+        sent: waited('send_wire'),
+        least: c.contextRatio,
+        communicator: l.list(['communicator']),
+        sends: l.raw('argus_nccl_entered_sequence', ['operation="Send"']),
+        bytes: rated(l.raw('argus_nccl_network_sent_bytes_total')),
+      }),
+    },
+    {
+      // Of two the quicker: a link may be slow, none is too fast.
+      about:: 'Ratio to what is usual in the communicator, of slow hops: what rank sends is on the wire so much longer, and to_rank waits for it.',
+      record: 'rank:argus_network_wire:ratio',
+      expr: text.fill('max by (%(link)s, peer) (%(near)s * on (%(ends)s) group_left (to_rank, to_node) %(far)s)', at {
+        near: directed(placed(text.fill(|||
+          %(wire)s / on (%(communicator)s) group_left () (
+            quantile by (%(communicator)s) (0.5, %(wire)s) and count by (%(communicator)s) (%(wire)s) > 2
+            or min by (%(communicator)s) (%(wire)s)
+          ) >= %(ratio)s
+        |||, { wire: wire, communicator: l.list(['communicator']), ratio: c.linkRatio })), 'member', 'peer'),
+        far: far(placed('(%s > 0) ^ 0' % directed(waited('receive_peer'), 'peer', 'member'))),
+      }),
+    },
+    {
+      // What computation hides is no loss: no more than the group is seen to communicate, whoever comes last.
+      about:: 'A group in which data is longer on the wire between two members than between others.',
+      record: 'rank:argus_evidence:lost_ratio',
+      labels: { cause: 'link-slow', detector: 'wire' },
+      expr: text.fill(|||
+        max by (%(finding)s) (
+          %(seen)s <= on (%(group)s) group_left () %(more)s
+          or (%(seen)s) ^ 0 * on (%(group)s) group_left () %(more)s
+        ) >= %(least)s
+      |||, {
+        finding: l.group,
+        group: l.list(['group']),
+        seen: 'group:argus_collective_transfer:seconds * on (%s) group_left () group:argus_phase_spans:rate' % l.phaseGroup,
+        more: text.fill('max by (%(group)s) ((1 - 1 / rank:argus_network_wire:ratio) * on (%(hop)s) group_left () %(sent)s)', {
+          group: l.list(['group']),
+          hop: l.list(['rank', 'communicator', 'peer']),
+          sent: waited('send_wire'),
+        }),
+        least: c.evidenceRatio,
+      }),
+    },
     {
       about:: "What the oldest steps of a rank's oldest operation over the network wait for, where none has moved for half of stallMinSeconds.",
       record: suspect,

@@ -148,19 +148,33 @@ function(c, l)
       |||, at { behind: last('entered') + text.fill('unless on (%(rank)s) (%(entered)s and on (%(group)s) %(broken)s)', at) }),
     },
     {
-      about:: 'In how many groups a rank is behind whose GPU has not started what others have, where no collective is broken.',
+      // Who waits in a collective is in a span of it on the GPU too, where hooks see it. What they do not see of one is within a
+      // computation, of all members alike.
+      about:: 'In how many groups a rank is behind whose GPU has not started what others have, where no collective is broken; else the one rank whose GPU is in a computation, where those of all others are in communication.',
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'idle' },
       expr: text.fill(|||
         count by (%(rank)s) (%(started)s > 0)
         and on (%(rank)s) (%(last)s)
         unless on (%(job)s) %(broken)s
-      |||, at { last: last('started') }),
+        or on (%(job)s) (
+          %(onGpu)s ^ 0
+          unless on (%(rank)s) %(waits)s
+          and on (%(job)s) (count by (%(job)s) (%(onGpu)s) == on (%(job)s) %(known)s)
+          and on (%(job)s) (count by (%(job)s) (%(waits)s) == on (%(job)s) %(known)s - 1)
+          and on (%(job)s) %(stalled)s
+          unless on (%(job)s) %(link)s
+        )
+      |||, at {
+        last: last('started'),
+        onGpu: 'max by (%s) (%s)' % [l.rank, l.raw('argus_phase_gpu_timestamp_seconds')],
+        waits: 'max by (%s) (%s)' % [l.rank, l.raw('argus_phase_gpu_timestamp_seconds', ['kind="comm"'])],
+      }),
     },
     {
       // RAS counts what NCCL itself has launched, so it is asked last. Whose GPU waits for a receive of another stage is idle too,
       // in fewer groups.
-      about:: "Of ranks that have all called: the fewer of a group, which called something else than the most; else the one whose GPU is idle in most groups; else the one on the host on which a GPU stands; else those that have launched less, by NCCL's RAS.",
+      about:: "Of ranks that have all called: the fewer of a group, which called something else than the most; else the one whose GPU is idle in most groups, or alone computes; else the one on the host on which a GPU stands; else those that have launched less, by NCCL's RAS.",
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'called' },
       expr: text.fill(|||

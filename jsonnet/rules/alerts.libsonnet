@@ -68,7 +68,14 @@ function(c, l, rows)
       kinds: [ofLink],
       causes: ['link-slow'],
       much: times('max(group:argus_collective_transfer:ratio{<job>,group=<group>})', 'transfers take', 'times as long as in the other groups'),
-      more: words.ranks('bottomk(8, argus_rank_number{<job>} and on (rank) argus_group_expected_ranks{<job>,group=<group>})', ' Its first ranks: ', '.'),
+      more: words.ranks('bottomk(8, argus_rank_number{<job>} and on (rank) argus_group_expected_ranks{<job>,group=<group>})', ' Its first ranks: ', '.')
+            + words.each(
+              'topk(4, rank:argus_network_wire:ratio{<job>} and on (rank) argus_group_expected_ranks{<job>,group=<group>} and on (to_rank) label_replace(argus_group_expected_ranks{<job>,group=<group>}, "to_rank", "$1", "rank", "(.*)"))',
+              'what rank {{ $one.Labels.rank }}{{ with $one.Labels.node }} on {{ . }}{{ end }} sends to rank {{ $one.Labels.to_rank }}{{ with $one.Labels.to_node }} on {{ . }}{{ end }} is {{ $one.Value | printf "%.1f" }} times as long on the wire as elsewhere',
+              before=' By the steps of NCCL, ',
+              after='.',
+              order='rank'
+            ),
     },
     ArgusIterationRegression: {
       kinds: [ofJob],

@@ -63,8 +63,7 @@ function(c)
     regression: { groups: chain('regression', c.interval, regression) },
     decision: {
       // A hang is told seconds after the scrape that shows it: from its evidence to its alert in one group.
-      groups: [group('network', c.interval, (import '../evidence/network.libsonnet')(c, l))]
-              + [group('stall', c.decisionInterval, (import '../evidence/stall.libsonnet')(c, l) + decision.hangs + alerts.stalled)]
+      groups: [group('stall', c.decisionInterval, (import '../evidence/stall.libsonnet')(c, l) + decision.hangs + alerts.stalled)]
               + chain('precedence', c.decisionInterval, precedence.rules)
               + chain('decision', c.decisionInterval, decision.rules + [cards.onset] + alerts.findings)
               + [group('kernel-alerts', c.slowInterval, (import 'kernels.libsonnet')(c, l, rows))],
@@ -78,5 +77,6 @@ function(c)
       group('history-precedence', c.decisionInterval, precedence.families.history),
       group('card', c.slowInterval, cards.waiting),
     ] },
+    nccl: { groups: [group('network', c.interval, (import '../evidence/network.libsonnet')(c, l))] },
     hardware: { groups: [group('hardware', c.slowInterval, (import '../evidence/hardware.libsonnet')(c, l))] },
   }

@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 _LIKE: Final = "like"
-_SECTIONS: Final = {"hooks": "frameworks", "kernels": "kernels", "nccl": "nccl"}
-"""What a level of signals adds to those before it, as the file calls it."""
-LEVELS: Final = tuple(_SECTIONS)
+LEVELS: Final = ("hooks", "kernels", "nccl")
+"""Of signals; each adds to those before it."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,6 @@ class Sent(NamedTuple):
     kind: str
     group: str
     waits: tuple[str, ...]
-
-
-def played_levels() -> tuple[str, ...]:
-    """Levels whose signals the contract has."""
-    return tuple(level for level, section in _SECTIONS.items() if _content().get(section))
 
 
 def sources() -> tuple[str, ...]:
@@ -81,18 +75,24 @@ def kernels() -> dict[str, Entry]:
     return {one["name"]: _entry(one) for one in _content()["kernels"]}
 
 
+def nccl() -> dict[str, Entry]:
+    """Fields of the memory of NCCL's plugin."""
+    return {one["name"]: _entry(one) for one in _content()["nccl"]}
+
+
 def frames() -> dict[str, Entry]:
     """Innermost frames of a healthy job's main thread, without their lines."""
     return {one["frame"]: _entry(one) for one in _content()["frames"]}
 
 
 def weakest_source(signals: str) -> str:
-    """Of all entries that a level plays: `hooks` the phases, `kernels` the kernels too.
+    """Of all entries that a level plays: `hooks` the phases, `kernels` the kernels too, `nccl` all.
 
     Frames are left out: stacks explain, and what accuses is told by phases and kernels.
     """
     entries = [entry for framework in frameworks() for entry in phases(framework).values()]
-    return weakest([*entries, *(kernels().values() if signals == "kernels" else ())])
+    more = (kernels, nccl)[: LEVELS.index(signals)]
+    return weakest([*entries, *(entry for of in more for entry in of().values())])
 
 
 def weakest(entries: Iterable[Entry]) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 from argus_core import wire
 from argus_simulator.engine.faults import Fault
 from argus_simulator.engine.job import NEVER, Job, JobStep
+from argus_simulator.engine.network import Traffic
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.producers import MakeLink, Producer, host_clocks, link_to
 
@@ -83,6 +84,7 @@ class Player:
         self._states_said_at = float("-inf")
         self._epoch_ns = 0
         self._dropped_before = 0
+        self._traffic: Traffic | None = None
         self.progress = Progress()
 
     def play(self, duration_s: float) -> None:
@@ -170,6 +172,10 @@ class Player:
         for producer in self._producers:
             producer.page.ended(done, now_ns, self._epoch_ns)
         self._running = None
+        if self._traffic is not None:
+            self._traffic.add(done)
+            for producer in self._producers:
+                producer.counted(self._epoch_ns)
         if done.state.extra_seconds > 0 and done.state.tagged:
             self._say(_activity(done.state.activity))
         for producer in self._present():
@@ -185,6 +191,8 @@ class Player:
         for producer in self._present():
             producer.send(done, self._epoch_ns, finished=False)
         self.progress.hung = True
+        for rank, waits in self._traffic.waits(done).items() if self._traffic is not None else ():
+            self._producers[rank].hangs(waits)
         while not self._stopped.is_set():
             self._say(self._activity)
             self.show()
@@ -220,10 +228,11 @@ class Player:
     def _start_producers(self) -> None:
         shape = self._job.shape
         clocks = host_clocks(shape.topology, shape.clocks, self._job.seed)
+        self._traffic = Traffic(shape.topology) if shape.model.signals == "nccl" else None
         self._producers = [
             Producer(
                 shape, rank, self._training_job, self._link, clocks[shape.topology.host_index(rank)],
-                self._clock, self._monotonic,
+                self._clock, self._monotonic, self._traffic,
             )
             for rank in range(shape.topology.ranks)
         ]  # fmt: skip

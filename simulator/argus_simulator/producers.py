@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,12 +18,14 @@ from argus_core.link import Link
 from argus_simulator.engine.compile import compile_plan
 from argus_simulator.engine.framework_hooks import FrameworkHooks, framework_hooks, waits
 from argus_simulator.engine.job import HostPause, JobShape, JobStep
+from argus_simulator.engine.network import Traffic
 from argus_simulator.engine.noise import generator
 from argus_simulator.engine.plan import SPAN_DTYPE, Plan
 from argus_simulator.engine.schedule import STREAMS, Extras
 from argus_simulator.engine.settings import ClockSettings
 from argus_simulator.host_page import HostPage
 from argus_simulator.kernel_symbols import MEMSET
+from argus_simulator.nccl_memory import Memory, Waiting
 from argus_simulator.stacks import MainThread
 from argus_simulator.topology import Topology
 
@@ -43,13 +45,15 @@ _GPU_SPAN: Final = np.dtype(
 _CLOCK_STREAM: Final = (1 << 29) - 1
 _GENERATION: Final = 2
 
-MakeLink = Callable[[int, Callable[[], wire.Hello], int], Link]
-"""Connects a rank to its exporter: (rank, what its HELLO says, descriptor of its page)."""
+MakeLink = Callable[[int, Callable[[], wire.Hello], int, "int | None"], Link]
+"""Connects a rank to its exporter: (rank, what its HELLO says, descriptors of its page, of NCCL's memory)."""
 
 
 def link_to(socket: Path) -> MakeLink:
     """All ranks to one exporter."""
-    return lambda _, hello, page_fd: Link(socket, hello, patience_s=_PATIENCE_S, page_fd=page_fd)
+    return lambda _, hello, page, nccl: Link(
+        socket, hello, patience_s=_PATIENCE_S, page_fd=page, nccl_fd=nccl
+    )
 
 
 @dataclass(frozen=True)
@@ -110,11 +114,13 @@ class Producer:
         host_clock: what the rank's host takes for the time.
         clock: Unix time in ns.
         monotonic: CLOCK_MONOTONIC in ns.
+        traffic: of the job, where NCCL's plugin is loaded.
     """
 
     def __init__(
         self, shape: JobShape, rank: int, training_job: str, link: MakeLink, host_clock: HostClock,
         clock: Callable[[], int], monotonic: Callable[[], int] = time.monotonic_ns,
+        traffic: Traffic | None = None,
     ) -> None:  # fmt: skip
         self.rank = rank
         self.dark: set[wire.Channel] = set()
@@ -124,17 +130,18 @@ class Producer:
         self._monotonic = monotonic
         self._quantum_ns = shape.clocks.quantum_ns
         self.page = HostPage(rank, monotonic)
-        self._link = link(rank, self._hello(training_job), self.page.fd)
+        usual = compile_plan(shape.topology, shape.model, shape.host, Extras())
+        self._traffic = traffic
+        self._nccl = Memory(rank, traffic.groups(usual, rank)) if traffic is not None else None
+        memory = self._nccl.descriptor if self._nccl is not None else None
+        self._link = link(rank, self._hello(training_job), self.page.fd, memory)
         self._totals = _Totals()
         self._marked = (-2, 0)
         """The last step that was marked, and when, in ns of the job."""
         self._bound: dict[Plan, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         hertz = shape.host.stack_hertz
         self._stacks = MainThread(hertz) if hertz > 0 else None
-        self._waits = waits_of_phases(
-            compile_plan(shape.topology, shape.model, shape.host, Extras()),
-            framework_hooks(shape.topology, shape.model.framework),
-        )
+        self._waits = waits_of_phases(usual, framework_hooks(shape.topology, shape.model.framework))
         self._channels = tuple(
             channel
             for channel in (wire.Channel.PHASES, wire.Channel.KERNELS)
@@ -159,6 +166,8 @@ class Producer:
     def free(self) -> None:
         """Give back what the producer holds of the system."""
         self.page.close()
+        if self._nccl is not None:
+            self._nccl.close()
 
     # -- what it says ------------------------------------------------------------------
 
@@ -207,6 +216,18 @@ class Producer:
                 self._link.add(record)
         if finished:
             self._iteration(done, epoch_ns)
+
+    def counted(self, epoch_ns: int) -> None:
+        """NCCL's plugin has counted a step."""
+        if self._nccl is None or self._traffic is None:
+            return
+        shift_ns = epoch_ns + self._monotonic() - self._clock()
+        self._traffic.write(self.rank, self._nccl, lambda seconds: max(1, shift_ns + round(seconds * 1e9)))
+
+    def hangs(self, waits: Sequence[Waiting]) -> None:
+        """What the oldest network steps wait for from now on."""
+        if self._nccl is not None:
+            self._nccl.stands(waits, self._monotonic())
 
     def stand_still(self, done: JobStep, epoch_ns: int) -> None:
         """Stacks of a step that does not end, up to now."""
@@ -318,6 +339,7 @@ class Producer:
                 role=topology.role(rank),
                 channels=self._channels,
                 shares_page=True,
+                shares_nccl=self._nccl is not None,
             )
 
         return hello

@@ -17,7 +17,7 @@ STORIES = [needs_promtool, pytest.mark.beside_others]
 ROOT = Path(__file__).resolve().parents[2]
 STEP = 15
 """Seconds between samples and evaluations."""
-CHAIN = ("job", "phases", "evidence", "regression", "history", "decision", "health", "hardware")
+CHAIN = ("job", "phases", "evidence", "regression", "history", "decision", "health", "nccl", "hardware")
 """Concerns in the order in which their rules read one another."""
 
 

@@ -15,7 +15,7 @@ FIRING = 'ALERTS{alertstate="firing"}'
 
 def stalled(ranks: int) -> Scenario:
     """A job of `ranks` whose iterations end at 1m."""
-    job = Scenario(("job", "evidence", "decision"))
+    job = Scenario(("job", "evidence", "nccl", "decision"))
     job.ranks(range(ranks), SAMPLES)
     job.add("argus_iteration_duration_seconds_count", f"0+4x4 16x{SAMPLES - 5}", rank=0)
     job.add("argus_iteration_duration_seconds_sum", f"0+16x4 64x{SAMPLES - 5}", rank=0)

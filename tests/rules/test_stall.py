@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rules.scenario import STORIES, Scenario
 from rules.stalled_jobs import (
     AT,
@@ -183,6 +185,32 @@ def test_the_gpu_that_has_not_started_what_others_have_is_named() -> None:
     for rank in range(4):
         recorded(job, rank, 30 if rank == 1 else 31, 30)
     job.expect(CULPRITS, AT, {culprit(1, "grad_sync"): 1})
+    job.run()
+
+
+def on_gpu(job: Scenario, rank: int, phase: str, kind: str) -> None:
+    """By events of the hooks: what the GPU is in, while the iteration is overdue."""
+    job.add("argus_phase_gpu_timestamp_seconds", f"_x6 61x{SAMPLES}", rank=rank, phase=phase, kind=kind)
+
+
+def test_the_gpu_that_computes_while_all_others_communicate_is_named() -> None:
+    """All hosts have called: hooks, recorder and RAS accuse nobody."""
+    job = all_in_one_collective(4)
+    for rank in range(4):
+        on_gpu(job, rank, *(("forward", "compute") if rank == 2 else ("grad_sync", "comm")))
+    job.expect(CULPRITS, AT, {culprit(2, "grad_sync"): 1})
+    job.expect("count(ALERTS{severity='page'})", SOON, {"{}": 1})
+    job.run()
+
+
+@pytest.mark.parametrize("others", [(("backward", "compute"),), ()])
+def test_a_gpu_is_named_only_beside_all_others(others: tuple[tuple[str, str], ...]) -> None:
+    """Two compute: one may wait in what hooks do not see. Or one tells nothing, and it may be that one."""
+    job = all_in_one_collective(4)
+    waits = ("grad_sync", "comm")
+    for rank, inside in enumerate((waits, waits, ("forward", "compute"), *others)):
+        on_gpu(job, rank, *inside)
+    job.expect(f"max by (cause, rank) ({CULPRITS})", AT, {'{cause="hang-comm"}': 1})
     job.run()
 
 

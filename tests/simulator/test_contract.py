@@ -13,15 +13,18 @@ from tools.generate_frameworks import FIGURES
 
 from argus_core import wire
 from argus_core.link import Link
+from argus_core.nccl_page import NcclPageReader
 from argus_exporter.stacks.folded import frame_label
 from argus_simulator import contract, kernel_symbols
 from argus_simulator.contract import Entry, Sent
 from argus_simulator.engine.framework_hooks import FRAMEWORKS, framework_hooks, waits
 from argus_simulator.engine.job import Job, JobShape
+from argus_simulator.engine.network import Traffic
 from argus_simulator.engine.schedule import Extras, RankSchedule
-from argus_simulator.engine.settings import SIGNALS, ModelSettings
+from argus_simulator.engine.settings import ModelSettings
 from argus_simulator.host_page import open_spans
 from argus_simulator.lab import load_scenario, shipped
+from argus_simulator.nccl_memory import Memory
 from argus_simulator.stacks import MainThread
 from argus_simulator.topology import Topology
 from recorded.files import recorded
@@ -288,16 +291,35 @@ def test_whose_queue_is_full_is_seen_in_a_launch() -> None:
     assert waits == [bool(at >= launched) for at in moments]
 
 
-def test_levels_are_those_that_a_scenario_can_play() -> None:
-    """What the contract has, and nothing else."""
-    assert contract.played_levels() == SIGNALS
-    assert set(SIGNALS) < set(contract.LEVELS)
-
-
 def test_the_weakest_source_is_that_of_its_level() -> None:
     """Kernels have entries that no GPU of ours has confirmed."""
     assert contract.weakest_source("hooks") == "documented"
     assert contract.weakest_source("kernels") == "fake"
+    assert contract.weakest_source("nccl") == "fake"
+
+
+def test_the_memory_of_nccl_has_what_an_entry_has() -> None:
+    """Every field that is not 0 in what a rank's exporter reads, of steps that end and one that hangs."""
+    scenario = load_scenario("faults/hang-comm")
+    job, traffic = scenario.job(), Traffic(scenario.topology.build())
+    seen: set[str] = set()
+    traffic.add(job.next_step())
+    job.jump(scenario.faults["broken"].onset_step)
+    done = job.next_step()
+    for rank in (7, 8):  # one sends to another host, one receives
+        memory = Memory(rank, traffic.groups(done.plan, rank))
+        traffic.write(rank, memory, lambda seconds: round(1 + seconds * 1e9))
+        memory.stands(traffic.waits(done)[rank], 1)
+        for one in NcclPageReader(memory.descriptor).read().communicators:
+            for part in (*one.operations, *one.peers):
+                values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+                seen |= {name for name, value in values.items() if np.any(_numbers(value))}
+    assert seen - {"function", "rank"} == set(contract.nccl()) - {"oldest_function"}
+
+
+def _numbers(value: object) -> object:
+    """Names of functions are no numbers."""
+    return 0 if isinstance(value, tuple) and isinstance(value[0], str) else value
 
 
 @pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("faults/")])

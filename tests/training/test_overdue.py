@@ -10,7 +10,7 @@ import pytest
 
 from argus_core import wire
 from argus_core.link import Link
-from argus_core.shared_page import STEP_WORD, PageReader, PageWriter
+from argus_core.shared_page import STEP_WORD, OpenSpan, Page, PageReader, PageWriter
 from argus_training.flight_recorder import LastCollective, Status
 from argus_training.identity import Layout, Place, hello
 from argus_training.overdue import OverdueIteration
@@ -48,10 +48,12 @@ class Watched:
         place = hello(Place("test", rank=0, local_rank=0, world_size=2), "job", Layout())
         self.recorder = Recorder(Link(path, lambda: place), page=self.page)
         self.flight = Flight()
+        self.gpu: tuple[int, int] | None = None
         self._began = now() / 1e9
         self.overdue = OverdueIteration(
             self.recorder,
             self.flight,  # type: ignore[arg-type]
+            lambda: self.gpu,
             lambda: self._began + self.flight.now,
         )
         # The machine may have started less than an iteration ago: time begins late enough for all of them.
@@ -67,8 +69,11 @@ class Watched:
         """The operation that the page has once the iteration has run so long."""
         self.flight.now = max(at_s, self.flight.now)
         self.overdue.turn({"0": "world"}, {"gloo"})
-        (world,) = self._reader.read().collectives
+        (world,) = self.read().collectives
         return world.operation
+
+    def read(self) -> Page:
+        return self._reader.read()
 
     def close(self) -> None:
         self._reader.close()
@@ -113,6 +118,25 @@ def test_once_the_iteration_ends_the_page_says_nothing(watched: Watched) -> None
     assert watched.look(12.0) == "all_reduce"
     watched.recorder.iteration(now() - 10**9, now() + 12 * 10**9)
     assert watched.look(13.0) == ""
+
+
+def test_where_the_gpu_is_goes_to_the_page_once_two_looks_agree(watched: Watched) -> None:
+    """And is gone with the iteration."""
+    slot = watched.page.phase("forward", wire.Kind.COMPUTE)
+    assert slot is not None
+    seen = []
+    for at, gpu in ((10.0, (slot, 5)), (11.0, (slot, 7)), (12.0, (slot, 7)), (13.0, None)):
+        watched.gpu = gpu
+        watched.look(at)
+        seen.append(watched.read().gpu)
+    assert seen == [None, None, OpenSpan("forward", wire.Kind.COMPUTE, 7), None]
+    for at in (14.0, 15.0):
+        watched.gpu = slot, 7
+        watched.look(at)
+    assert watched.read().gpu is not None
+    watched.recorder.iteration(now() - 10**9, now() + 15 * 10**9)
+    watched.look(16.0)
+    assert watched.read().gpu is None
 
 
 def test_entries_are_listed_once_a_hang_and_rarely_otherwise(watched: Watched) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -101,6 +102,47 @@ def test_exhausted_pool_drops_and_counts(recorder: Recorder) -> None:
     assert stopwatch._pools[0].made == 4
     assert recorder.outbox.dropped == 8  # two spans hold four events
     assert stopwatch.poll() == 0
+
+
+def test_where_the_gpu_is_is_the_innermost_span_that_it_has_begun(recorder: Recorder) -> None:
+    """A collective within a forward, and the GPU 50 ms behind; asked by a thread such as our sender's."""
+    gpu = Gpu()
+    stopwatch = Stopwatch(recorder)
+    stopwatch.use_events(gpu.event, 64, lambda: gpu.capturing, may_ask=lambda _: True)
+    forward = stopwatch.task("forward", wire.Kind.COMPUTE)
+    reduce = stopwatch.task("all_reduce", wire.Kind.COMM)
+    begins = [stopwatch.begin(forward)]
+    gpu.host_ms += 2.0
+    begins.append(stopwatch.begin(reduce))
+    gpu.host_ms += 1.0
+    stopwatch.span(reduce, begins[1])
+    gpu.host_ms += 4.0
+    stopwatch.span(forward, begins[0])
+    stopwatch.poll()
+    seen = []
+    for gpu.host_ms in (49.0, 51.0, 52.5, 55.0, 58.0):
+        with ThreadPoolExecutor(1) as another:
+            seen.append(another.submit(stopwatch.gpu_is_in).result())
+    named = [one and next(b for b in begins if b.host_ns == one[1]) for one in seen]  # type: ignore[union-attr]
+    assert named == [None, begins[0], begins[1], begins[0], None]
+    assert stopwatch.gpu_is_in() is None, "the thread that trains asks nobody"
+
+
+def test_nobody_asks_during_a_capture_or_where_it_may_not(recorder: Recorder) -> None:
+    gpu = Gpu()
+    stopwatch = Stopwatch(recorder)
+    allowed: list[int] = []
+    stopwatch.use_events(
+        gpu.event, 64, lambda: gpu.capturing, may_ask=lambda device: bool(allowed.append(device))
+    )
+    task = stopwatch.task("forward", wire.Kind.COMPUTE)
+    stopwatch.span(task, stopwatch.begin(task))
+    gpu.host_ms = 50.0
+    assert stopwatch.gpu_is_in() is None
+    assert allowed == [0]
+    gpu.capturing = True
+    assert stopwatch.gpu_is_in() is None
+    assert allowed == [0]
 
 
 def test_capture_is_left_alone(recorder: Recorder) -> None:

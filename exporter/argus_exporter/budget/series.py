@@ -106,6 +106,7 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_layer_duration_seconds": lambda fleet: fleet.layers,
     # Seen at a scrape if it is open at that moment; over two hours all of them.
     "argus_phase_open_timestamp_seconds": lambda fleet: fleet.phases,
+    "argus_phase_gpu_timestamp_seconds": lambda _: 1,
     "argus_collective_sequence": lambda fleet: fleet.groups,
     # Only of an overdue iteration, all ranks of the job at once.
     "argus_collective_operation_sequence": lambda fleet: fleet.groups,
@@ -122,6 +123,7 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_nccl_entered_sequence": lambda fleet: _OPERATIONS * fleet.nccl,
     "argus_nccl_finished_sequence": lambda fleet: _OPERATIONS * fleet.nccl,
     "argus_nccl_network_wait_seconds_total": lambda fleet: _NCCL_WAITS * fleet.nccl,
+    "argus_nccl_network_sent_bytes_total": lambda fleet: fleet.nccl,
     "argus_nccl_network_steps_waiting": lambda fleet: _NCCL_WAITS * fleet.nccl,
     # Of a job that stands still, of one communicator.
     "argus_nccl_network_oldest_timestamp_seconds": lambda fleet: _NCCL_OLDEST * (fleet.nccl > 0),

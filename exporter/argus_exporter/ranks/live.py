@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from argus_core import wire
 from argus_core.log import Log
 from argus_core.nccl_page import NcclPage, NcclPageError, NcclPageReader
-from argus_core.shared_page import CollectiveSequence, Page, PageError, PageReader
+from argus_core.shared_page import CollectiveSequence, OpenSpan, Page, PageError, PageReader
 from argus_exporter.place.topology import RoutingTable
 
 log = Log(__name__)
@@ -36,6 +36,8 @@ class Live:
     """(phase, kind) to the Unix time at which the open span began."""
     collectives: Mapping[str, CollectiveSequence] = field(default_factory=dict)
     """Group to the collective entered last."""
+    gpu: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """The (phase, kind) that the GPU is in, to when the host began it; only while an iteration is overdue."""
 
 
 class LivePage:
@@ -55,7 +57,12 @@ class LivePage:
             PageError: the producer wrote what is no page.
         """
         page = self._reader.read()
-        return Live(self._open_since(page, published), _collectives(page, routing, published))
+        gpu = (page.gpu,) if page.gpu is not None else ()
+        return Live(
+            self._since(page.open_spans, published),
+            _collectives(page, routing, published),
+            self._since(gpu, published),
+        )
 
     def read_nccl(self) -> NcclPage | None:
         """What NCCL's plugin has counted; None where there is none.
@@ -73,9 +80,11 @@ class LivePage:
             self._nccl.close()
             self._nccl = None
 
-    def _open_since(self, page: Page, published: Callable[[str], str]) -> dict[tuple[str, str], float]:
+    def _since(
+        self, spans: Iterable[OpenSpan], published: Callable[[str], str]
+    ) -> dict[tuple[str, str], float]:
         open_since: dict[tuple[str, str], float] = {}
-        for span in page.open_spans:
+        for span in spans:
             key = published(span.phase) or "unnamed", span.kind.name.lower()
             began = self._clock.unix_seconds(span.start_monotonic_ns)
             open_since[key] = min(began, open_since.get(key, began))

@@ -192,7 +192,7 @@ def _write_stream(
     names, texts = sorted(set(full)), sorted(set(short))
     name_of = np.array([names.index(name) + 1 for name in full], np.uint64)[id_of]
     text_of = np.array([texts.index(text) + 1 for text in short], np.uint64)[id_of]
-    thread.start(names=names, categories=_CATEGORIES, annotations=("kernel", "bytes"), texts=texts)
+    thread.start(names=names, categories=_CATEGORIES, annotations=_ANNOTATIONS, texts=texts)
     for at in range(0, len(kernels), _KERNELS_AT_ONCE):
         part = slice(at, at + _KERNELS_AT_ONCE)
         thread.writer.add_packed(
@@ -209,15 +209,18 @@ def _slices(
 ) -> bytes:
     """Packets of kernels; `names` and `texts` are interned ids, shape of `kernels`."""
     known = kernels["issue_ns"] >= 0
+    words = kernels["kilobytes"]
     sized = kernels["operation"] != wire.Operation.KERNEL
+    launched = ~sized & (words >= wire.LAUNCHED_BY_NCCL)
+    single = launched & (words & np.uint32(wire.LAUNCHED_ONE) > 0)
+    kinds = np.select([sized, single, launched], [_SIZED, _SINGLE, _SEVERAL], 0)
     parts = []
     for with_flow in (False, True):
-        for with_bytes in (False, True):
-            places = np.flatnonzero((known == with_flow) & (sized == with_bytes))
+        for kind in range(_SEVERAL + 1):
+            places = np.flatnonzero((known == with_flow) & (kinds == kind))
             if not len(places):
                 continue
             some = kernels[places]
-            size = some["kilobytes"].astype(np.uint64) * np.uint64(1024)
             rows = kernel_packets.slices(
                 sequence,
                 some["start_ns"],
@@ -225,11 +228,27 @@ def _slices(
                 names[places],
                 some["operation"].astype(np.uint64) + np.uint64(1),
                 texts=[(1, texts[places])],
-                numbers=[(2, size)] if with_bytes else [],
+                numbers=_numbers(kind, words[places].astype(np.uint64)),
                 terminates=flows[places] if with_flow else None,
             )
             parts.append((places, rows))
     return kernel_packets.interleave(parts, len(kernels))
+
+
+_SIZED, _SINGLE, _SEVERAL = 1, 2, 3
+"""What the number of a record tells: bytes of a copy; of a kernel of NCCL the communicator, with the sequence
+number of its one operation, or how many operations it does."""
+_ANNOTATIONS: Final = ("kernel", "bytes", "communicator", "sequence", "operations")
+
+
+def _numbers(kind: int, words: NDArray[np.uint64]) -> list[tuple[int, NDArray[np.uint64]]]:
+    """Annotations by their place in _ANNOTATIONS, from 1 on."""
+    if kind == _SIZED:
+        return [(2, words * np.uint64(1024))]
+    # Slot and generation: equal for the kernels of one communicator, and for no others of the rank.
+    communicator = words >> np.uint64(wire.LAUNCHED_GENERATION) & np.uint64(0x7FFF)
+    low = words & np.uint64(wire.LAUNCHED_ONE - 1)
+    return [(3, communicator), (4 if kind == _SINGLE else 5, low)] if kind else []
 
 
 def _write_launches(

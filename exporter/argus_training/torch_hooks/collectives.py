@@ -102,7 +102,11 @@ class CollectivesHook(Hook):
                 self.replace(torch.distributed, name, wrapper)
         from torch._C import _distributed_c10d
 
-        self._overdue = OverdueIteration(self.recorder, FlightRecorder(_distributed_c10d, self._unread))
+        self._overdue = OverdueIteration(
+            self.recorder,
+            FlightRecorder(_distributed_c10d, self._unread),
+            self.observer.stopwatch.gpu_is_in,
+        )
         self.recorder.outbox.on_turn = self._turn
         work = distributed_c10d.Work
         wrapper = self._wrap_wait(work.wait, lambda one: self._awaited.get(one, ("work", "")))

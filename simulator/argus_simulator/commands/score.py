@@ -16,9 +16,8 @@ from typing import Any
 
 from argus_core.option_types import whole_number
 from argus_core.version import installed_version
-from argus_simulator.contract import LEVELS, played_levels
+from argus_simulator.contract import LEVELS
 from argus_simulator.demo.progress import Reporter
-from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.fast_play.score import Batch, Engine, play_all
 from argus_simulator.score import baselines, report
 from argus_simulator.score.batches import Capacity, batches
@@ -139,13 +138,8 @@ def chosen(options: argparse.Namespace, pace: Pace) -> list[Scene]:
     """What is to be played.
 
     Raises:
-        UserError: there is no such scenario, or nobody knows what producers send at that level.
+        UserError: there is no such scenario.
     """
-    if options.signals not in played_levels():
-        raise ArgusSimulatorError(
-            f"--signals {options.signals}: the contract (contract.yaml) has no signals of that level, as no "
-            f"producer in the lab has any; allowed: {', '.join(played_levels())}"
-        )
     held_out = bool(options.held_out)
     numbers = held_out_seeds(product(), options.held_out) if held_out else options.seed
     found = [one for suite in options.suite for one in playables(suite, numbers, held_out=held_out)]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from argus_simulator.engine.faults import Fault
 from argus_simulator.engine.noise import of_fault
 from argus_simulator.engine.plan import Bools, Floats, Ints, Plan
+from argus_simulator.engine.ring import links_of
 from argus_simulator.topology import Topology
 
 
@@ -48,6 +49,10 @@ class Damage:
     frames: dict[tuple[int, str], str] = field(default_factory=dict)
     """What stands on the main thread's stack, by rank and mechanism."""
     hung: bool = False
+    slow: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    """How many times as long a hop between two hosts takes, by group and ranks at its ends."""
+    lost: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The hop of a collective on which its data is lost, by number of the exchange."""
 
 
 class _Target:
@@ -75,9 +80,9 @@ class _Target:
         self.exchanges = self._exchanges(plan, fault)
 
     @staticmethod
-    def _exchanges(plan: Plan, fault: Fault) -> list[tuple[int, Ints]]:
-        """(first member, slots) of every process group that the fault touches."""
-        found: list[tuple[int, Ints]] = []
+    def _exchanges(plan: Plan, fault: Fault) -> list[tuple[int, Ints, list[tuple[str, int, int]]]]:
+        """(first member, slots, hops) of every process group that the fault touches."""
+        found: list[tuple[int, Ints, list[tuple[str, int, int]]]] = []
         slots = len(plan.units.ravel()) + np.arange(len(plan.comm))
         exchange = plan.exchange[plan.comm]
         of_phase = np.array([fnmatch.fnmatchcase(phase, fault.phases) for phase in plan.phases])
@@ -86,11 +91,12 @@ class _Target:
             members = plan.topology.group_members(group, dimension)
             if fault.dimension in ("", dimension) and set(members) & set(fault.ranks):
                 own = (exchange >= 0) & (plan.group_of_exchange[exchange] == number) & chosen
-                found.append((members[0], slots[own]))
+                hops = links_of(plan.topology, members, fault.ranks, inward=fault.inward)
+                found.append((members[0], slots[own], [(group, *ends) for ends in hops]))
         if fault.dimension in ("", "pp"):
             for rank in fault.ranks:
                 own = (exchange < 0) & (plan.rank[plan.comm] == rank) & chosen
-                found.append((rank, slots[own]))
+                found.append((rank, slots[own], []))
         return found
 
 
@@ -149,9 +155,11 @@ class Damages:
             damage.duration[own] *= factor
 
     def _link(self, number: int, fault: Fault, target: _Target, step: int, damage: Damage) -> None:
-        for leader, slots in target.exchanges:
+        for leader, slots, hops in target.exchanges:
             if self._hits(number, fault, leader, step):
                 damage.duration[slots] *= fault.factor
+                for hop in hops:
+                    damage.slow[hop] = damage.slow.get(hop, 1.0) * fault.factor
 
     def _pause(self, number: int, fault: Fault, target: _Target, step: int, damage: Damage) -> None:
         for rank, slots in target.of_rank.items():
@@ -209,8 +217,18 @@ class Damages:
                 continue
             if target.is_comm[own[0]]:
                 damage.duration[self._together(own[0], target)] = np.inf
+                self._loses(int(self._plan.exchange[target.slot_node[own[0]]]), fault, damage)
             else:
                 damage.launch[own[0]] = np.inf  # the host stands still; what it has launched goes on
+
+    def _loses(self, exchange: int, fault: Fault, damage: Damage) -> None:
+        """Between two hosts, where the collective has any."""
+        if exchange < 0:
+            return
+        topology = self._plan.topology
+        members = topology.group_members(*self._plan.groups[self._plan.group_of_exchange[exchange]])
+        for hop in links_of(topology, members, fault.ranks, inward=fault.inward):
+            damage.lost[exchange] = hop
 
     def _together(self, slot: int, target: _Target) -> Ints:
         """The slots of all members of a collective, which ends for all or for none; of a transfer its own."""

@@ -58,7 +58,7 @@ _DUTY: Final = frozenset(
 )
 KEYS: Final[dict[str, frozenset[str]]] = {
     "kernels": frozenset(("factor", "kernels", "phases", "share", "scatter")),
-    "link": frozenset(("factor", "dimension", "phases")),
+    "link": frozenset(("factor", "dimension", "phases", "inward")),
     "pause": frozenset(("seconds", "kind", "phases", "position", "staggered", "scatter", "frames")),
     "launch": frozenset(("factor", "phases", "frames")),
     "data": frozenset(("seconds", "scatter", "frames")),
@@ -68,7 +68,7 @@ KEYS: Final[dict[str, frozenset[str]]] = {
     "late": frozenset(("seconds", "phases")),
     "serial": frozenset(),
     "extra-kernels": frozenset(("share",)),
-    "hang": frozenset(("phases", "frames")),
+    "hang": frozenset(("phases", "frames", "inward")),
     "activity": frozenset(("activity", "tagged", "seconds", "factor")),
     "unscraped": frozenset(),
     "leave": frozenset(),
@@ -94,6 +94,10 @@ class Fault:
     seconds: float = setting(0.0, "how much longer, or how far off; 0: healthy")
     kernels: str = setting("*", "glob on full kernel names")
     phases: str = setting("*", "glob on phases, such as *-backward, mlp-* or edp-*")
+    inward: bool = setting(
+        False, "link, and hang of a collective: it is what the ranks' hosts receive, not what they send; the "
+        "seed chooses with `where`"
+    )  # fmt: skip
     dimension: Dimension = setting("", "link: process groups along this dimension; empty: all")
     share: float = setting(1.0, "kernels: share of them that is hit; extra-kernels: added share of GPU time")
     scatter: float = setting(0.0, "log deviation of the magnitude from one hit to the next; 0: constant")

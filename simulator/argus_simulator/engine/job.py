@@ -72,6 +72,7 @@ class JobStep:
         device_end_ns: when the device of each rank has done all of the step, shape (R,).
         hung: somebody never ends this step: what has no end is not in the records.
         times: in seconds, of all nodes.
+        slow, lost: hops between hosts, as in `Damage`.
     """
 
     step: int
@@ -91,6 +92,8 @@ class JobStep:
     hung: bool
     times: Times
     frames: dict[tuple[int, str], str]
+    slow: dict[tuple[str, int, int], float]
+    lost: dict[int, tuple[int, int]]
 
     def kernels_of(self, rank: int) -> NDArray[np.void]:
         return self.kernels[self.kernel_ends[rank - 1] if rank else 0 : self.kernel_ends[rank]]
@@ -290,7 +293,7 @@ class Job:
             kernel_ends, spans, span_ends, on_stream if complete is None else on_stream[complete],
             _or_never(times.end[plan.nodes_of].max(axis=1)), self._host_pauses(flat_launch, pauses),
             damage.work * TOKENS_A_MICROBATCH * self.shape.model.microbatches, state, damage.hung, times,
-            damage.frames,
+            damage.frames, damage.slow, damage.lost,
         )  # fmt: skip
 
     @staticmethod

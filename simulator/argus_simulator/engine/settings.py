@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Final
 
 from argus_core.settings import setting
+from argus_simulator.contract import LEVELS
 from argus_simulator.engine.framework_hooks import FRAMEWORKS
-
-SIGNALS: Final = ("hooks", "kernels")
 
 
 @dataclass(frozen=True)
@@ -20,8 +18,8 @@ class ModelSettings:
     communication: float = setting(1.0, "length of all transfers, as a multiple of the usual")
     loader_share: float = setting(0.04, "wait for data at the start of a step, as a share of the step")
     signals: str = setting(
-        "kernels", "what the producers send: hooks (as those of torch and Megatron-LM, no kernels) "
-        "or kernels (and kernels)"
+        "kernels", "what the producers send: hooks (as those of torch and Megatron-LM, no kernels), "
+        "kernels (and kernels) or nccl (and what NCCL's plugin tells)"
     )  # fmt: skip
 
     framework: str = setting(
@@ -39,8 +37,8 @@ class ModelSettings:
         _in("backward", self.backward, 0.1, 10)
         _in("optimizer", self.optimizer, 0.01, 100)
         _in("loader_share", self.loader_share, 0, 0.9)
-        if self.signals not in SIGNALS:
-            raise ValueError(f"signals is {self.signals!r}; allowed: {', '.join(SIGNALS)}")
+        if self.signals not in LEVELS:
+            raise ValueError(f"signals is {self.signals!r}; allowed: {', '.join(LEVELS)}")
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def record(
     scrape_ms: int = SCRAPE_MS,
     scrape_offsets_ms: Mapping[str, int] | None = None,
     top_pairs: int = 0,
-    link: Callable[[Host, Callable[[], wire.Hello], int], Link] | None = None,
+    link: Callable[[Host, Callable[[], wire.Hello], int, int | None], Link] | None = None,
 ) -> History:
     """Play a job for so long and scrape the exporter of each of its hosts again and again.
 
@@ -97,9 +97,9 @@ def record(
         scrape_ms: how often.
         scrape_offsets_ms: when each instance (`instance_of`) is scraped within that; default: by its name.
         top_pairs: (kernel, stream) pairs that a rank publishes; 0: as many as by default.
-        link: connects a producer (its HELLO, its page) to the exporter of its host.
+        link: connects a producer (its HELLO, its page, NCCL's memory) to the exporter of its host.
     """
-    connect = link or (lambda host, hello, page: InProcess(host.ranks, hello, page))
+    connect = link or (lambda host, hello, page, nccl: InProcess(host.ranks, hello, page, nccl))
     clock = Clock(begin_ns)
     topology = scenario.topology.build()
     places = Places({training_job: JobTopology(model=model)})
@@ -137,7 +137,7 @@ def record(
         wait=wait,
         on_step=after,
         monotonic=clock.unix,
-        link=lambda rank, hello, page: connect(hosts[topology.host_index(rank)], hello, page),
+        link=lambda rank, hello, page, nccl: connect(hosts[topology.host_index(rank)], hello, page, nccl),
     )
     player.play(seconds)
     end_ms = clock.now_ns // 1_000_000

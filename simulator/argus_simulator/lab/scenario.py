@@ -20,7 +20,7 @@ import numpy as np
 import yaml
 
 from argus_core.settings import SettingsError, from_mapping, section, setting
-from argus_simulator.engine.faults import Fault
+from argus_simulator.engine.faults import KEYS, Fault
 from argus_simulator.engine.job import Job, JobShape
 from argus_simulator.engine.settings import ClockSettings, HostSettings, ModelSettings, NoiseSettings
 from argus_simulator.lab.selection import choose_ranks
@@ -278,7 +278,7 @@ def _with_ranks(content: dict[str, Any], where: str) -> dict[str, Any]:
         return content
     settings = from_mapping(TopologySettings, content.get("topology", {}), where, "topology.")
     seed = content.get("seed", 0)
-    chosen: dict[str, list[int]] = {}
+    chosen: dict[str, tuple[list[int], bool]] = {}
     # Another row hits other ranks with the same seed.
     row = zlib.crc32(Path(where).stem.encode())
     placed: dict[str, Any] = {}
@@ -291,11 +291,15 @@ def _with_ranks(content: dict[str, Any], where: str) -> dict[str, Any]:
             if text not in chosen:
                 random = np.random.default_rng([_WHERE_STREAM, row, abs(seed), len(chosen)])
                 try:
-                    chosen[text] = list(choose_ranks(text.partition("#")[0], settings.build(), random))
+                    ranks = list(choose_ranks(text.partition("#")[0], settings.build(), random))
+                    chosen[text] = ranks, bool(random.integers(2))
                 except ValueError as error:
                     raise SettingsError(f"{where}: faults.{name}.{error}") from error
             rest = {key: value for key, value in fault.items() if key != "where"}
-            placed[name] = fault if rest.get("ranks") else {**rest, "ranks": chosen[text]}
+            ranks, inward = chosen[text]
+            if "inward" in KEYS.get(rest.get("mechanism", ""), ()):
+                rest = {"inward": inward, **rest}
+            placed[name] = fault if rest.get("ranks") else {**rest, "ranks": ranks}
         else:
             placed[name] = fault
     return {**content, "faults": placed}

@@ -14,7 +14,8 @@ from typing import Literal
 
 from argus_core.settings import setting
 from argus_simulator.engine.faults import Fault
-from argus_simulator.topology import Topology
+from argus_simulator.engine.ring import links_of
+from argus_simulator.topology import GROUP_DIMENSIONS, Topology
 
 Team = Literal["operations", "infrastructure", "algorithm"]
 Scope = Literal["ranks", "group", "host", "rack", "job"]
@@ -62,6 +63,7 @@ class Finding:
         ranks: culprits, or members of the culprit group or host; empty where nobody but the job is to blame.
         groups: names of the culprit groups as the exporter labels them; empty but for scope `group`.
         onset_step, end_step: when it is there; no end: to the end of the run.
+        links: (from, to) of hops between hosts that are slow or broken; none where all of a group are.
     """
 
     faults: tuple[str, ...]
@@ -73,6 +75,7 @@ class Finding:
     level: Level
     onset_step: int
     end_step: int | None
+    links: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,11 @@ class Truth:
     def culprits(self) -> frozenset[int]:
         """All ranks that may be named."""
         return frozenset(rank for finding in self.findings for rank in finding.ranks)
+
+    @property
+    def links(self) -> tuple[tuple[int, int], ...]:
+        """All hops that may be named."""
+        return tuple(sorted({link for finding in self.findings for link in finding.links}))
 
 
 def resolve(settings: TruthSettings, faults: Mapping[str, Fault], topology: Topology) -> Truth:
@@ -130,12 +138,29 @@ def resolve(settings: TruthSettings, faults: Mapping[str, Fault], topology: Topo
                 (finding.team, *finding.also_teams), finding.level,
                 min((fault.onset_step for fault in own), default=0),
                 None if None in ends or not ends else max(end for end in ends if end is not None),
+                tuple(sorted(link for fault in own for link in _links(fault, topology))),
             )
         )  # fmt: skip
     return Truth(
         settings.row, settings.source, settings.severity, settings.control, settings.allowed, settings.needs,
         tuple(findings),
     )  # fmt: skip
+
+
+def _links(fault: Fault, topology: Topology) -> set[tuple[int, int]]:
+    """Hops of the groups that hold one of its ranks."""
+    dimension = {"link": fault.dimension, "hang": fault.phases.partition("-")[0]}.get(
+        fault.mechanism or "", ""
+    )
+    if dimension not in GROUP_DIMENSIONS or dimension == "pp":
+        return set()
+    every: set[tuple[int, int]] = set()
+    found: set[tuple[int, int]] = set()
+    for group in {topology.group(rank, dimension) for rank in fault.ranks}:
+        members = topology.group_members(group, dimension)
+        every |= links_of(topology, members, members, inward=fault.inward)
+        found |= links_of(topology, members, fault.ranks, inward=fault.inward)
+    return found if found != every else set()
 
 
 def write_truth(path: Path, truth: Truth) -> None:

@@ -9,6 +9,7 @@ from argus_simulator.score.baselines import named
 from argus_simulator.score.claims import Claim, claims_of
 from argus_simulator.score.job_timeline import JobTimeline
 from argus_simulator.score.judging import judge, judge_healthy
+from argus_simulator.score.links import told_links
 from argus_simulator.score.members import JobMembers
 from argus_simulator.score.playing import Log
 from argus_simulator.score.results import Result, result_of
@@ -56,6 +57,7 @@ def assess(
         missed_evaluations=missed_evaluations,
         baselines=named(query, job, onset, log.end - 1),
         first_right_s=min((c.start - onset for c in faulty if c.ranks & truth.culprits), default=None),
+        links=told_links(query, job, faulty, onset, log.end - 1),
         cost=max((value for _, value in query(cost)), default=None) if told < log.end else None,
     )
     return result, claims

@@ -41,6 +41,7 @@ _FIGURES = {
     "first_right_name_p50_s": "seconds to the first right name, median",
     "first_right_name_p90_s": "seconds to the first right name, 90th percentile",
     "cost_error_p50": "error of the cost told, share of the wall time, median",
+    "links_right": "slow or broken hops between hosts told, from and to, and no other",
     "cost_within": "costs within 0.05 of the wall time",
 }
 _BEFORE = {"precision": "rank_precision"}
@@ -50,6 +51,8 @@ _SIGNALS = {
     "its gathering of parameters. No kernels.",
     "kernels": f"**Signals: hooks and kernels.** Hooks: {_RECORDED}. Names of kernels were "
     "recorded on an H100, are those of public traces, documented or made up.",
+    "nccl": "**Signals: hooks, kernels and NCCL**, what its plugin tells, by NCCL's source; how long a step "
+    "waits for what is made up.",
 }
 
 
@@ -93,9 +96,9 @@ def _sources(scores: Sequence[Mapping[str, Any]]) -> str:
     """Of each level, where its signals are known from where they are known worst."""
     levels = dict.fromkeys(str(score["signals"]) for score in scores)
     told = [f"{level} ({contract.weakest_source(level)})" for level in levels]
-    missing = [level for level in contract.LEVELS if level not in contract.played_levels()]
+    missing = [level for level in contract.LEVELS if level not in levels]
     return f"weakest source of {', '.join(told)}" + "".join(
-        f"; level {level} is not played" for level in missing
+        f"; level {level} is not in it" for level in missing
     )
 
 

@@ -10,6 +10,7 @@ from argus_simulator.contract import weakest_source
 from argus_simulator.score.baselines import NAMES
 from argus_simulator.score.results import Result
 from argus_simulator.score.totals import Totals, accusations, f1, totals
+from argus_simulator.score.totals import links as links_of
 
 _HEAD = ("row", "variant", "seed", "effect", "found", "steps", "P", "R", "cause", "team", "victims", "false")
 
@@ -40,6 +41,12 @@ def summary(results: Sequence[Result]) -> Iterator[str]:
         f"  false accusations    {false.incidents} incidents ({false.alerts} alerts) in {false.hours:.2f} "
         f"healthy job-hours: below {false.per_hour_bound:.2g} an hour (95 %, Poisson)"
     )
+    links = links_of(results)
+    if links.right.count:
+        yield (
+            f"  links                {links.right} by NCCL's steps, all but sub-threshold rows: from and to; "
+            f"{links.wrong} rows with a wrong one"
+        )
     busy = [result for result in results if not result.kept_up]
     if busy:
         names = ", ".join(
@@ -108,7 +115,7 @@ def content(
 def _figures(results: Sequence[Result]) -> dict[str, Any]:
     """Over the high-severity rows; false accusations over all."""
     high = totals(result for result in results if result.kind == "high")
-    false = accusations(results)
+    false, links = accusations(results), links_of(results)
     return {
         "detection": high.detection.value,
         "precision": high.precision.value,
@@ -127,6 +134,8 @@ def _figures(results: Sequence[Result]) -> dict[str, Any]:
         "cost_error_p50": high.cost_error_p50,
         "cost_within": high.cost_within.value,
         "f1": high.f1,
+        "links_right": links.right.value,
+        "links_wrong": links.wrong,
         "scenarios": high.rows,
     }
 

@@ -45,6 +45,8 @@ class Result:
         first_right_s: from the onset to the first alert, `info` counts, that names a culprit; None: none did.
         cost: share of the wall time that the rules say the job loses, the median while it was said; None:
             they never said.
+        expected_links: (from, to) of slow and broken hops between hosts, where NCCL's plugin is played.
+        links: those that were told.
     """
 
     row: str
@@ -68,6 +70,8 @@ class Result:
     shape: str = ""
     first_right_s: float | None = None
     cost: float | None = None
+    expected_links: tuple[tuple[int, int], ...] = ()
+    links: tuple[tuple[int, int], ...] = ()
 
     @property
     def true_cost(self) -> float | None:
@@ -121,6 +125,7 @@ def result_of(
     baselines: dict[str, tuple[int, ...]],
     first_right_s: float | None,
     cost: float | None,
+    links: tuple[tuple[int, int], ...],
 ) -> Result:
     """The line of a scenario that was played."""
     truth = scene.truth
@@ -146,6 +151,8 @@ def result_of(
         shape=_shape(scene.scenario),
         first_right_s=first_right_s,
         cost=cost,
+        expected_links=truth.links if scene.playable.signals == "nccl" else (),
+        links=links,
     )
 
 

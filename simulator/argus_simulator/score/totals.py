@@ -65,6 +65,19 @@ class Totals:
 
 
 @dataclass(frozen=True)
+class Links:
+    """Slow and broken hops between hosts, of all rows whose fault costs enough; from NCCL's plugin.
+
+    Attributes:
+        right: rows that have some, of which these are told and no other.
+        wrong: rows of which a hop was told that is neither slow nor broken.
+    """
+
+    right: Share
+    wrong: int
+
+
+@dataclass(frozen=True)
 class Accusations:
     """False ones, in controls and before onsets."""
 
@@ -155,6 +168,12 @@ def _quantile(ordered: Sequence[float], q: float) -> float | None:
     """The nearest rank; None where that is a miss, or of nothing."""
     value = ordered[math.ceil(q * len(ordered)) - 1] if ordered else float("inf")
     return value if value < float("inf") else None
+
+
+def links(results: Iterable[Result]) -> Links:
+    rows = [result for result in results if result.kind != "sub-threshold"]
+    right = [set(row.links) == set(row.expected_links) for row in rows if row.expected_links]
+    return Links(_share(right), sum(not set(row.links) <= set(row.expected_links) for row in rows))
 
 
 def accusations(results: Iterable[Result]) -> Accusations:

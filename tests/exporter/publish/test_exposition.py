@@ -19,7 +19,7 @@ from prometheus_client.samples import Sample
 from argus_core import catalogue, nccl_page, wire
 from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.nccl_page import NcclPageReader
-from argus_core.shared_page import PageReader, PageWriter, pack_recorded, recorded_word
+from argus_core.shared_page import GPU_WORD, PageReader, PageWriter, pack_recorded, recorded_word
 from argus_exporter.config import ExporterConfig
 from argus_exporter.intake import records
 from argus_exporter.kernels.config import WindowsConfig
@@ -164,6 +164,7 @@ def open_spans(exporter: Exporter) -> None:
         slot = page.phase(name, wire.Kind.COMPUTE)
         assert slot is not None
         page.words[slot] = 2 * 10**9
+        page.words[GPU_WORD], page.words[GPU_WORD + 1] = slot, 2 * 10**9
     for group in ("dp", "tp", "world", "my-group"):  # this job has no tp: dp stands in
         page.enter_collective(group)
     world = page.group("world")

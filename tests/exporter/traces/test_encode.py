@@ -51,6 +51,26 @@ def test_every_kernel_is_a_slice_on_its_stream(tmp_path: Path) -> None:
     assert Counter((*row[:4], row[4].split(" #")[0], *row[5:]) for row in found) == expected
 
 
+def test_a_kernel_of_nccl_says_whose_it_is(tmp_path: Path) -> None:
+    """Its communicator, and the sequence of its one operation or how many it does; it has no bytes."""
+    some = kernels(4)
+    some["operation"], some["stream"], some["device"] = wire.Operation.KERNEL, 8, 0
+    some["kilobytes"] = [
+        wire.launched_by(2, 1, sequence=77), wire.launched_by(2, 1, operations=3),
+        wire.launched_by(3, 1, sequence=77), 0,
+    ]  # fmt: skip
+    given = dataclasses.replace(window(), kernels=some)
+    names = ("communicator", "sequence", "operations", "bytes")
+    columns = ", ".join(f"extract_arg(arg_set_id, 'debug.{name}') as {name}" for name in names)
+    with open_trace(encode(given), folder=tmp_path) as trace:
+        found = [
+            tuple(row)
+            for row in trace.rows(f"select {columns} from slice where category = 'kernel' order by ts")
+        ]
+    two, three = (2 << 9 | 1), (3 << 9 | 1)
+    assert found == [(two, 77, None, None), (two, None, 3, None), (three, 77, None, None), (None,) * 4]
+
+
 def test_flows_lead_from_each_launch_to_its_kernel(tmp_path: Path) -> None:
     """As many as there are known launches; each as long as the issue latency."""
     given = window()

@@ -39,14 +39,6 @@ def test_the_shipped_rules_are_scored_in_virtual_time(tmp_path: Path, capsys: py
     assert score["shapes"]["dp4"]["best_simple_f1"] is not None
 
 
-def test_a_level_that_nobody_sends_is_refused(capsys: pytest.CaptureFixture[str]):
-    """In one line: nothing of it is made up."""
-    assert main(["score", "--signals", "nccl"]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert "has no signals of that level" in line
-    assert "hooks, kernels" in line
-
-
 def test_what_is_in_the_file_is_not_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The score of finished lines is there at once, and its last line is JSON."""
     scenario = tmp_path / "slow.yaml"

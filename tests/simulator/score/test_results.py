@@ -10,10 +10,12 @@ import pytest
 
 from argus_simulator.errors import ArgusSimulatorError
 from argus_simulator.score import baselines, report
+from argus_simulator.score.claims import claims_of
 from argus_simulator.score.coverage import page
+from argus_simulator.score.links import told_links
 from argus_simulator.score.results import ResultFile
-from argus_simulator.score.totals import accusations, totals
-from simulator.score.judged import ONSET, SLOW, finding, judged, result, said, truth
+from argus_simulator.score.totals import accusations, links, totals
+from simulator.score.judged import JOB, ONSET, SLOW, finding, judged, result, said, truth
 
 RANK_3 = {**SLOW, "rank": "3"}
 RANK_4 = {**SLOW, "rank": "4"}
@@ -80,6 +82,35 @@ def test_accusations_come_with_the_time_in_which_they_were_false():
     assert false.per_hour_bound == pytest.approx(4.744 / false.hours, rel=1e-3)
 
 
+def test_a_link_is_right_from_end_to_end_and_alone():
+    """Of three slow hops one is told, one the wrong way round, one with another. A sound row has one."""
+    expected = ((1, 2),)
+    told = (((1, 2),), ((2, 1),), ((1, 2), (5, 6)))
+    rows = [dataclasses.replace(RIGHT, expected_links=expected, links=of) for of in told]
+    found = links([*rows, dataclasses.replace(CONTROL, links=((3, 4),))])
+    assert (found.right.value, found.right.count, found.wrong) == (pytest.approx(1 / 3), 3, 3)
+
+
+def test_links_of_rows_that_cost_nothing_do_not_count():
+    cheap = dataclasses.replace(RIGHT, kind="sub-threshold", expected_links=((1, 2),), links=((3, 4),))
+    assert (links([cheap]).right.value, links([cheap]).wrong) == (None, 0)
+
+
+@pytest.mark.parametrize(("severity", "told"), [("page", ((15, 0),)), ("info", ())])
+def test_a_link_is_told_by_an_alert_that_somebody_gets(severity: str, told: tuple[tuple[int, int], ...]):
+    """What the text asks for is asked of the whole fault, under the job's own name."""
+    asked: list[str] = []
+
+    def query(text: str) -> list[tuple[dict[str, str], float]]:
+        asked.append(text)
+        return [({"rank": "15", "to_rank": "0"}, 1.0)]
+
+    alert = {**SLOW, "alertname": "ArgusCollectiveSlowLink", "cause": "link-slow"}
+    claims = claims_of(JOB, [said(alert, severity)], lambda _: frozenset())
+    assert told_links(query, JOB, claims, ONSET, ONSET + 60) == told
+    assert all(f'training_job="{JOB}"' in text and "[60s]" in text for text in asked)
+
+
 def test_the_last_line_has_what_scripts_read():
     """The names of the issue, gated rows alone in the figures, every row in `rows`."""
     content = report.content("commit", "hooks", "2 cores", ALL, baselines.compare(ALL))
@@ -88,7 +119,7 @@ def test_the_last_line_has_what_scripts_read():
     of_all = {
         "detection", "precision", "recall", "named_alone", "set_size_mean", "set_size_max", "victims",
         "cause", "team", "false_accusations", "healthy_job_hours", "first_right_name_p50_s",
-        "first_right_name_p90_s", "cost_error_p50",
+        "first_right_name_p90_s", "cost_error_p50", "links_right", "links_wrong",
     }  # fmt: skip
     assert of_all | {"source", "baselines", "rows"} <= set(content)
     assert all(of_all | {"f1", "simple_f1"} <= set(of) for of in content["shapes"].values())

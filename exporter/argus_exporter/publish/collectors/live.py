@@ -19,6 +19,7 @@ class LiveCollector:
 
     def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:  # noqa: ARG002
         open_since = FamilyBuilder(catalogue.PHASE_OPEN)
+        gpu = FamilyBuilder(catalogue.PHASE_ON_GPU)
         sequence = FamilyBuilder(catalogue.COLLECTIVE_SEQUENCE)
         operation = FamilyBuilder(catalogue.COLLECTIVE_OPERATION)
         started = FamilyBuilder(catalogue.COLLECTIVE_STARTED)
@@ -27,6 +28,8 @@ class LiveCollector:
             base, live = rank_labels(state), state.live()
             for (phase, kind), began in live.open_since.items():
                 open_since.add(base | {"phase": phase, "kind": kind}, began)
+            for (phase, kind), began in live.gpu.items():
+                gpu.add(base | {"phase": phase, "kind": kind}, began)
             for group, last in live.collectives.items():
                 labels = base | {"group": group}
                 sequence.add(labels, last.number)
@@ -36,5 +39,5 @@ class LiveCollector:
                     started.add(labels, last.started)
                 if last.completed is not None:
                     completed.add(labels, last.completed)
-        families = open_since, sequence, operation, started, completed
+        families = open_since, gpu, sequence, operation, started, completed
         return with_samples(families, "no rank shares a page with an open span or a collective")

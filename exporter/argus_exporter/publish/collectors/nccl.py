@@ -63,6 +63,7 @@ class _Families:
         self.entered = FamilyBuilder(catalogue.NCCL_ENTERED)
         self.finished = FamilyBuilder(catalogue.NCCL_FINISHED)
         self.wait = FamilyBuilder(catalogue.NCCL_WAIT)
+        self.sent = FamilyBuilder(catalogue.NCCL_SENT)
         self.waiting = FamilyBuilder(catalogue.NCCL_WAITING)
         self.oldest = FamilyBuilder(catalogue.NCCL_OLDEST)
         self.all = tuple(vars(self).values())
@@ -91,8 +92,8 @@ class _Families:
         for one in sorted(live, key=_operations, reverse=True)[:COMMUNICATORS]:
             self._communicator(labels | _names(groups, one), one)
         for step in oldest(page, now_ns):
-            where = _names(groups, step.communicator) | {"member": str(step.communicator.rank)}
-            what = {"operation": step.operation, "peer": _peer(step.peer), "wait": step.wait}
+            where = _names(groups, step.communicator)
+            what = {"operation": step.operation, **_ends(step.communicator, step.peer), "wait": step.wait}
             self.oldest.add(labels | where | what, state.unix_seconds(step.since_ns))
 
     def _sums(self, labels: dict[str, str], totals: NcclTotals) -> None:
@@ -125,8 +126,11 @@ class _Families:
                 if done or open_:
                     seconds[wait] += ns
                     steps[wait] += open_
+            ends = labels | _ends(one, peer.rank)
+            if peer.sent_bytes:
+                self.sent.add(ends, peer.sent_bytes)
             for wait, ns in seconds.items():
-                where = labels | {"peer": _peer(peer.rank), "wait": wait}
+                where = ends | {"wait": wait}
                 self.wait.add(where, ns / 1e9)
                 self.waiting.add(where, steps[wait])
 
@@ -135,8 +139,8 @@ def _names(groups: Mapping[int, str], one: Communicator) -> dict[str, str]:
     return {"group": groups[one.hash], "communicator": f"{one.hash:#x}"}
 
 
-def _peer(rank: int) -> str:
-    return str(rank) if rank >= 0 else "other"
+def _ends(one: Communicator, peer: int) -> dict[str, str]:
+    return {"member": str(one.rank), "peer": str(peer) if peer >= 0 else "other"}
 
 
 def version_text(version: int) -> str:

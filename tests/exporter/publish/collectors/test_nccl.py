@@ -71,10 +71,10 @@ def test_ranks_compare_by_communicator_and_sequence(told: dict[tuple[str, ...], 
 def test_waits_are_those_of_the_two_peers_that_count(told: dict[tuple[str, ...], float]) -> None:
     """Peer 1 has 3 s, peer 8 has 2 s, peer 7 a nanosecond."""
     wait = "argus_nccl_network_wait_seconds_total"
-    assert told[wait, "0xab", "dp", "1", "0", "send_peer"] == 2
-    assert told[wait, "0xab", "dp", "8", "0", "receive_own_gpu"] == 2
-    assert {key[3] for key in told if key[0] == wait and key[4] == "0"} == {"1", "8"}
-    assert told["argus_nccl_network_steps_waiting", "0xab", "dp", "1", "0", "send_peer"] == 1
+    assert told[wait, "0xab", "dp", "0", "1", "0", "send_peer"] == 2
+    assert told[wait, "0xab", "dp", "0", "8", "0", "receive_own_gpu"] == 2
+    assert {key[4] for key in told if key[0] == wait and key[5] == "0"} == {"1", "8"}
+    assert told["argus_nccl_network_steps_waiting", "0xab", "dp", "0", "1", "0", "send_peer"] == 1
 
 
 def test_the_oldest_step_says_since_when_it_waits(told: dict[tuple[str, ...], float]) -> None:
