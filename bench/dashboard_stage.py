@@ -50,8 +50,8 @@ SLOW_RANK = 77
 _SLOW_GPU_SINCE = 0.62
 """Share of the time before it: of an hour, so that a window of 30 minutes still holds healthy ones."""
 _STEP_SECONDS = {LARGE: 15.0, SMALL: 6.0}
-"""A model of 70e9 parameters trains on 4e6 tokens a step, with 1.7e18 operations: 256 GPUs take some 16 s. Each
-step of an hour is played, and costs a millisecond or two a rank."""
+"""70e9 parameters and 4e6 tokens a step are 1.7e18 operations: 256 GPUs take some 16 s. Each step of an hour
+is played, and costs a few milliseconds a rank."""
 _OF_JOBS = ("job", "regression")
 """Files of rules of whole jobs."""
 _WORKER = "argus-l3-worker"
@@ -83,11 +83,16 @@ class Size:
     cycle_every: float = 180.0
 
 
+def topology_of(ranks: int) -> Topology:
+    """Of the large job: a quarter of its ranks has the same experts, so that a slow one is an anomaly."""
+    return layout(ranks, tp=2, pp=2, ep=4, ranks_per_host=8)
+
+
 def scenario(size: Size, topology: Topology) -> tuple[str, ...]:
     """A bad afternoon: a slow GPU, experts with a slow kernel, a slow link, and ARGUS half blind.
 
-    All ranks compile now and then, which is nobody's fault. What hits single ranks, but for the slow GPU, hits
-    ranks that share their experts: each block of experts that differs from the others is played.
+    All ranks compile now and then, which is nobody's fault. What hits single ranks, but for the slow GPU,
+    hits ranks that share their experts: of such blocks, each that differs from the others is played.
     """
     last = topology.ranks - 1
     faults = (
@@ -111,7 +116,7 @@ class Stage:
         self.server, self.size = server, size
         self.end = float(int(time.time())) if end is None else end
         self._times = history(self.end, size.seconds, size.every)
-        self.topology = layout(size.ranks, tp=2, pp=2, ep=4, ranks_per_host=8)
+        self.topology = topology_of(size.ranks)
         small = Topology(dp=16, tp=2)
         faults = scenario(size, self.topology)
         self._fleets = [
