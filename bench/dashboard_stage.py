@@ -92,17 +92,18 @@ def scenario(size: Size, topology: Topology) -> tuple[str, ...]:
     """A bad afternoon: a slow GPU, experts with a slow kernel, a slow link, and ARGUS half blind.
 
     All ranks compile now and then, which is nobody's fault. What hits single ranks, but for the slow GPU,
-    hits ranks that share their experts: of such blocks, each that differs from the others is played.
+    hits ranks that share their experts: of such blocks, each that differs from the others is played. Onsets
+    are steps of healthy length: slow ones make an onset at three quarters one of the last minutes.
     """
     last = topology.ranks - 1
     faults = (
         (SLOW_RANK % topology.ranks, _SLOW_GPU_SINCE, "kernels,factor=1.5"),
         ("ep1", 0.25, f"kernels,kernels={EXPERTS.partition('<')[0]}*,factor=1.15"),
-        (f"dp{topology.dp - 2}", 0.8, "link,dimension=tp,factor=4"),
+        (f"dp{topology.dp - 2}", 0.7, "link,dimension=tp,factor=4"),
         (f"0-{last}", 0.0, "pause,kind=compile,seconds=0.5,period_steps=25"),
         (last - 1, 0.6, "pause,kind=gc,seconds=1.2,period_steps=3,staggered=yes"),
         (last - 5, 0.3, "channel,channel=kernels,reason=cupti_taken"),
-        (last - 7, 0.9, "leave"),
+        (last - 7, 0.75, "leave"),
     )
     return tuple(
         f"ranks={ranks},onset={since * size.seconds:.0f}s,mechanism={what}" for ranks, since, what in faults
@@ -181,7 +182,7 @@ class Stage:
         """Of every series, shape (series, times)."""
         columns = []
         for at in times:
-            self._slow = at >= self._times[0] + _SLOW_GPU_SINCE * self.size.seconds
+            self._slow = at >= self._fleets[0].onsets[0]
             values = [value for fleet in self._fleets for value in fleet.sample(at)]
             values += [block.values() for block in gpus]
             columns.append(np.concatenate([value.reshape(-1) for value in values]))
