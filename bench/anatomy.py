@@ -37,6 +37,7 @@ from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_exporter.config import ExporterConfig
 from argus_exporter.kernels.anatomy import PARTS
 from argus_exporter.kernels.phase_anatomy import PhaseAnatomy
+from argus_exporter.kernels.step_records import SpanOnGpu
 from argus_exporter.place.topology import Identity
 from argus_exporter.publish.collectors.anatomy import AnatomyCollector
 from argus_exporter.ranks.rank_state import RankState
@@ -176,8 +177,8 @@ def feed(into: PhaseAnatomy, world: World, now: float = 0.0) -> None:
         host_end = BEGAN_NS + end  # not before the GPU
         into.records.iteration(wire.Iteration(step, host_end, end - before, step, 0.0, 0.0))
     for phase, step, begin, end in world.spans:
-        kind = wire.Kind.COMPUTE if phase in world.compute_phases else wire.Kind.COMM
-        into.records.span(phase, wire.GpuSpan(step, begin - world.marks[step - 1], end - begin, 0, kind), now)
+        is_compute, after = phase in world.compute_phases, begin - world.marks[step - 1]
+        into.records.span(step, SpanOnGpu(phase, is_compute, after, end - begin), now)
     rows = np.concatenate((mark_rows(list(enumerate(world.marks))), kernel_rows(world.kernels)))
     for packet in np.array_split(rows, 3):
         into.records.kernels(packet, now)
@@ -313,8 +314,9 @@ def replayed(recording: RankRecording) -> PhaseAnatomy | None:
     made = PhaseAnatomy(texts, (), 2.0, lambda dimension: dimension or "unknown")
     for step, start, duration in recording.iterations.tolist():
         made.records.iteration(wire.Iteration(step, start + duration, duration, 0, 0.0, 0.0))
-    for row in located.spans.tolist():
-        made.records.span(texts[row[3]], wire.GpuSpan(*row[:5]), 0.0)
+    for step, after, duration, phase_id, kind, *_ in located.spans.tolist():
+        span = SpanOnGpu(texts[phase_id], kind == wire.Kind.COMPUTE, after, duration)
+        made.records.span(step, span, 0.0)
     marks = np.zeros(len(located.marks), KERNEL_DTYPE)
     marks["mark"] = [wire.step_mark(step) for step, _ in located.marks]
     marks["start_ns"] = [time_ns for _, time_ns in located.marks]
@@ -409,14 +411,15 @@ def cost(kernels: int, a_second: int = 5_000, step_s: float = 0.5) -> Cost:
         spans = []
         for place, (phase, kind) in enumerate(phases):
             after = step_ns * place // len(phases)
-            spans.append((phase, wire.GpuSpan(step, after, step_ns // len(phases), 0, kind)))
+            length = step_ns // len(phases)
+            spans.append((step, SpanOnGpu(phase, kind == wire.Kind.COMPUTE, after, length)))
         steps.append((wire.Iteration(step, begin + step_ns, step_ns, step, 0.0, 0.0), spans, packets))
     began = time.process_time()
     for iteration, spans, packets in steps:
         now = iteration.step * step_s
         made.records.iteration(iteration)
-        for phase, span in spans:
-            made.records.span(phase, span, now)
+        for step, span in spans:
+            made.records.span(step, span, now)
         for each in packets:
             made.records.kernels(each, now)
         made.advance(now)

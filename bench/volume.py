@@ -126,8 +126,7 @@ def _published(recordings: Sequence[RankRecording], job: str, rank: int, seed: i
     names = NameTable(state.texts)
     for name_id, text in enumerate(played.texts):
         names.bind(wire.Name(name_id, wire.encode_name(text)))
-    for span in wire.Span.unpack_all(own[0].spans.tobytes()):
-        records.span(state, span, names)
+    records.spans(state, own[0].spans.tobytes(), names)
     ends = (played.iterations["start_ns"] + played.iterations["duration_ns"]).tolist()
     seconds = (played.iterations["duration_ns"] / 1e9).tolist()
     for place, (end, duration) in enumerate(zip(ends, seconds, strict=True), 1):

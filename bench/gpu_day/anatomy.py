@@ -15,6 +15,7 @@ from argus_core import wire
 from argus_core.kernel_records import KernelArray
 from argus_exporter.kernels.anatomy import COMPUTE
 from argus_exporter.kernels.phase_anatomy import PhaseAnatomy
+from argus_exporter.kernels.step_records import SpanOnGpu
 from bench.gpu_day.collector import Connection, collecting
 from bench.gpu_day.observe import attached, base_environment, trained
 from bench.gpu_day.result import NotRun
@@ -42,7 +43,9 @@ def run(day: Day) -> dict[str, Any]:
     for iteration in phases.iterations:
         made.records.iteration(iteration)
     for span in phases.gpu_spans:
-        made.records.span(phases.names[span.phase_id], span, 0.0)
+        is_compute = span.kind == wire.Kind.COMPUTE
+        on_gpu = SpanOnGpu(phases.names[span.phase_id], is_compute, span.after_ns, span.duration_ns)
+        made.records.span(span.step, on_gpu, 0.0)
     made.records.kernels(kernels, 0.0)
     made.advance(60.0)
     divided = sum(sum(totals.parts) for totals in made.phases.values()) / 1e9

@@ -54,6 +54,13 @@ def _unknown(text: str) -> Json:
     }
 
 
+_EMPTY_PLACE: Final[Json] = {
+    "matcher": {"id": "byRegexp", "options": "/.*/"},
+    "properties": [{"id": "mappings", "value": [_unknown("–")]}],
+}
+"""A cell of a matrix, which has the colour of its value."""
+
+
 def _prose(text: str) -> str:
     """A description as one line, however the source wraps it."""
     return " ".join(text.split())
@@ -248,7 +255,7 @@ def matrix(
         displayMode="color-background",
         align="center",
         unit=unit,
-        overrides=[_EMPTY_CELL, *overrides],
+        overrides=[_EMPTY_PLACE, *overrides],
         no_value=empty,
         maxDataPoints=None,
         extraJson={"fieldConfig": {"defaults": {"decimals": decimals} | ({} if thresholds else {"min": 0})}},

@@ -15,9 +15,15 @@ export function ofStat(panel: any, data: any[], shown: any[]): string[] {
     .map((one) => `${panel.title}: "${one.display.text}" without data is ${one.display.color}`);
 }
 
-/** Each link has something to lead to, and no variable that nobody filled in. */
+/** Each link has something to lead to, and no variable that nobody filled in; an empty cell does not judge. */
 export function ofTable(panel: any, data: any[]): string[] {
   const found = new Set<string>();
+  for (const { field, frame } of numbers(data)) {
+    const empty = field.values.some((value: any) => !Number.isFinite(value)) ? field.display?.(null) : undefined;
+    if (field.config.custom?.cellOptions?.type?.startsWith('color') && JUDGING.includes(empty?.color)) {
+      found.add(`${panel.title}: an empty cell of ${grafana.getFieldDisplayName(field, frame, data)} is ${empty.color}`);
+    }
+  }
   for (const frame of data) {
     for (const field of frame.fields.filter((one: any) => one.config.links?.length)) {
       const name = grafana.getFieldDisplayName(field, frame, data);

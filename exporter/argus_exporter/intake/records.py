@@ -1,27 +1,31 @@
 """Checked records of one connection into the state of its rank: a function for each type of record.
 
 Each takes the rank, one record, and what the connection's name ids mean, and raises `WireError` where a value
-is none that a producer of ours could send.
+is none that a producer of ours could send. Spans come by the hundred a step: they are taken by the message,
+as plain tuples, and what their ids mean is looked up once in it.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_exporter.kernels.communicators import CollectiveSpan
+from argus_exporter.kernels.step_records import SpanOnGpu
 from argus_exporter.names import NameTable
 from argus_exporter.place.topology import DIMENSIONS
+from argus_exporter.ranks.phases import PhaseTotals
 from argus_exporter.ranks.rank_state import RankState
 
 _UNNAMED: Final = "unnamed"
 """Instead of an empty text: an empty label is none to Prometheus."""
 _ROUNDED_UP: Final = 1 + 2.0**-23
 """What a duration may gain on its way through a 32-bit float."""
+_COMPUTE: Final = int(wire.Kind.COMPUTE)
 _LONGEST_NS: Final = 1 << 50
 """Thirteen days: of a span on the GPU, and of what lies between it and the step before it."""
 
@@ -34,8 +38,7 @@ def take(rank: RankState, header: wire.Header, payload: memoryview, names: NameT
     """
     match header.type:
         case wire.MessageType.SPANS:
-            for one in wire.Span.unpack_all(payload):
-                span(rank, one, names)
+            spans(rank, payload, names)
         case wire.MessageType.KERNELS:
             if header.count:
                 kernels(rank, np.frombuffer(payload, KERNEL_DTYPE), names)
@@ -58,8 +61,7 @@ def take(rank: RankState, header: wire.Header, payload: memoryview, names: NameT
             for of_layer in wire.Layer.unpack_all(payload):
                 layer(rank, of_layer, names)
         case wire.MessageType.GPU_SPANS:
-            for on_gpu in wire.GpuSpan.unpack_all(payload):
-                gpu_span(rank, on_gpu, names)
+            gpu_spans(rank, payload, names)
         case wire.MessageType.CHANNELS:
             for state in wire.ChannelState.unpack_all(payload):
                 channel_state(rank, state, names)
@@ -77,27 +79,63 @@ def take(rank: RankState, header: wire.Header, payload: memoryview, names: NameT
                 stack_sample(rank, sample, names)
 
 
-def span(rank: RankState, record: wire.Span, names: NameTable) -> None:
-    phase, named = names.text(record.phase_id) or _UNNAMED, names.text(record.group_id)
+def spans(rank: RankState, payload: bytes | memoryview, names: NameTable) -> None:
+    """All spans of a message."""
+    channel, now = rank.channel(wire.Channel.PHASES), rank.phases.clock()
+    counted: dict[tuple[int, int, int, int], _Alike] = {}
+    for start_ns, duration_ns, _, phase, group, kind, source, _, nested in wire.Span.FORMAT.iter_unpack(
+        payload
+    ):
+        seconds = _own_seconds(duration_ns, nested, "span of", phase, names)
+        of = counted.get((phase, group, kind, source))
+        if of is None:
+            of = counted[phase, group, kind, source] = _alike(rank, names, phase, group, kind, source)
+        channel.records += 1
+        if of.totals is None:
+            channel.dropped["phases_limit"] += 1
+            continue
+        of.totals.add(now, seconds)
+        if of.along:
+            end_ns = start_ns + duration_ns
+            rank.kernels.collective(CollectiveSpan(start_ns, end_ns, of.along, of.on_device))
+
+
+class _Alike(NamedTuple):
+    """What becomes of the spans of a message that have the same phase, group, kind and source.
+
+    Attributes:
+        totals: where they count; None: the rank has too many phases.
+        along: the dimension that they are evidence of; empty: none.
+        on_device: the GPU measured them.
+    """
+
+    totals: PhaseTotals | None
+    along: str
+    on_device: bool
+
+
+def _alike(rank: RankState, names: NameTable, phase_id: int, group_id: int, kind: int, source: int) -> _Alike:
+    phase, named = names.text(phase_id) or _UNNAMED, names.text(group_id)
     try:
-        kind, source = wire.Kind(record.kind).name.lower(), wire.Source(record.source).name.lower()
+        kind_, source_ = wire.Kind(kind), wire.Source(source)
     except ValueError as error:
         raise wire.WireError("value", f"span of {phase!r}: {error}") from error
-    seconds = _own_seconds(record, f"span of {phase!r}")
-    channel = rank.channel(wire.Channel.PHASES)
-    channel.records += 1
-    if not rank.phases.count(phase, kind, named, source, spans=1, seconds=seconds, longest=seconds):
-        channel.dropped["phases_limit"] += 1
-    elif kind == "comm" and source != "kernel" and named in DIMENSIONS:
-        end_ns = record.start_ns + record.duration_ns
-        rank.kernels.collective(CollectiveSpan(record.start_ns, end_ns, named, source == "event"))
+    totals = rank.phases.totals(phase, kind_.name.lower(), named, source_.name.lower())
+    is_evidence = kind_ is wire.Kind.COMM and source_ is not wire.Source.KERNEL and named in DIMENSIONS
+    return _Alike(totals, named if is_evidence else "", source_ is wire.Source.EVENT)
 
 
-def gpu_span(rank: RankState, record: wire.GpuSpan, names: NameTable) -> None:
-    phase = names.text(record.phase_id) or _UNNAMED
-    if not (abs(record.after_ns) < _LONGEST_NS and record.duration_ns < _LONGEST_NS):
-        raise wire.WireError("value", f"GPU span of {phase!r}: {record}")
-    rank.kernels.gpu_span(phase, record)
+def gpu_spans(rank: RankState, payload: bytes | memoryview, names: NameTable) -> None:
+    """All spans of a message where they lay on the GPU."""
+    phases: dict[int, str] = {}
+    for step, after_ns, duration_ns, phase_id, kind in wire.GpuSpan.FORMAT.iter_unpack(payload):
+        phase = phases.get(phase_id)
+        if phase is None:
+            phase = phases[phase_id] = names.text(phase_id) or _UNNAMED
+        if not (abs(after_ns) < _LONGEST_NS and duration_ns < _LONGEST_NS):
+            detail = f"{duration_ns} ns that begin {after_ns} ns after a mark"
+            raise wire.WireError("value", f"GPU span of {phase!r}: {detail}")
+        rank.kernels.gpu_span(step, SpanOnGpu(phase, kind == _COMPUTE, after_ns, duration_ns))
 
 
 def layer(rank: RankState, record: wire.Layer, names: NameTable) -> None:
@@ -106,7 +144,7 @@ def layer(rank: RankState, record: wire.Layer, names: NameTable) -> None:
         wire.Source(record.source)
     except ValueError as error:
         raise wire.WireError("value", f"layer {kind!r}: {error}") from error
-    seconds = _own_seconds(record, f"layer {kind!r}")
+    seconds = _own_seconds(record.duration_ns, record.nested_seconds, "layer", record.layer_id, names)
     channel = rank.channel(wire.Channel.PHASES)
     channel.records += 1
     if not rank.layers.sampled(kind, record.microbatch, seconds):
@@ -187,11 +225,12 @@ def channel_state(rank: RankState, record: wire.ChannelState, names: NameTable) 
         rank.settle_stacks()
 
 
-def _own_seconds(record: wire.Span | wire.Layer, what: str) -> float:
+def _own_seconds(duration_ns: int, nested: float, what: str, name_id: int, names: NameTable) -> float:
     """The duration without what is nested in it."""
-    inclusive, nested = record.duration_ns / 1e9, record.nested_seconds
+    inclusive = duration_ns / 1e9
     if not 0 <= nested <= inclusive * _ROUNDED_UP:
-        raise wire.WireError("value", f"{what}: {nested} s of its {inclusive} s in other spans")
+        name = names.text(name_id) or _UNNAMED
+        raise wire.WireError("value", f"{what} {name!r}: {nested} s of its {inclusive} s in other spans")
     return max(inclusive - nested, 0.0)
 
 

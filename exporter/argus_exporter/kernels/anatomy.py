@@ -121,8 +121,8 @@ def innermost(begin: Times, end: Times) -> Slices:
             found.append((at, until, open_[-1][1]))
             at = until
 
-    for place in np.lexsort((-end, begin)).tolist():
-        first, last = int(begin[place]), int(end[place])
+    order = np.lexsort((-end, begin))
+    for place, first, last in zip(order.tolist(), begin[order].tolist(), end[order].tolist(), strict=True):
         while open_ and open_[-1][0] <= first:
             own(open_[-1][0])
             open_.pop()

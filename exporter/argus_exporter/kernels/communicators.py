@@ -23,7 +23,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +41,12 @@ _PAIRED: Final = ("pp", "ep", "cp")
 _COLLECTIVE: Final = ("dp", "tp", "ep")
 _LEAST_KERNELS: Final = 3
 _LEAST_SHARE: Final = 0.8
+_NEVER: Final = 2**63 - 1
 _TOLERANCE_NS: Final = 100_000
 """CUPTI and CUDA events are tied to Unix time separately: tens of microseconds apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveSpan:
+class CollectiveSpan(NamedTuple):
     """A collective as the host saw it. `on_device`: its times are of the GPU and not of the launch."""
 
     begin_ns: int
@@ -82,6 +82,7 @@ def find_dimensions(
         if phase:
             pairs_of.setdefault(key, []).append(pair)
             operations.setdefault(key, set()).add(phase)
+    seen: dict[str, _Seen] | None = None
     found: dict[int, str] = {}
     for key, phases in operations.items():
         fitting = (communicators or {}).get(key & 0xFFFF_FFFF)
@@ -90,7 +91,8 @@ def find_dimensions(
             continue
         dimension = _by_routing(phases, routing or {})
         if not dimension and spans:
-            dimension = _by_evidence(records[np.isin(pairs.index, pairs_of[key])], spans)
+            seen = _seen(spans, records) if seen is None else seen
+            dimension = _by_evidence(records[np.isin(pairs.index, pairs_of[key])], seen)
         if is_communicator(key):
             dimension = _of_communicator(phases, fitting or (), dimension, identity)
         if dimension:
@@ -144,32 +146,64 @@ def _by_elimination(operations: Mapping[int, Collection[str]], identity: Identit
     return found
 
 
-def _by_evidence(records: KernelArray, spans: Sequence[CollectiveSpan]) -> str | None:
+@dataclass(frozen=True)
+class _Spans:
+    """Stretches of time, ascending by their begin, that do not overlap: ns, shape (n,)."""
+
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def hold(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which intervals lie within one of them."""
+        if not len(self.begin):
+            return np.zeros(len(begin), np.bool_)
+        place = np.searchsorted(self.begin, begin, side="right") - 1
+        return np.asarray((place >= 0) & (end <= self.end[place]))
+
+
+class _Seen(NamedTuple):
+    """The collectives of one dimension, by whose clock they were seen, with the tolerance."""
+
+    on_host: _Spans
+    on_device: _Spans
+
+
+def _seen(spans: Sequence[CollectiveSpan], records: KernelArray) -> dict[str, _Seen]:
+    """By dimension, in the order of their names; without those that ended before the first launch."""
+    launched = records["start_ns"].astype(np.int64) - np.maximum(records["issue_ns"], 0)
+    first = int(launched.min(initial=_NEVER)) - _TOLERANCE_NS
+    spans = [span for span in spans if span.end_ns >= first]
+    if not spans:
+        return {}
+    begin, end, dimension, on_device = zip(*spans, strict=True)
+    begins, ends = np.array(begin, np.int64) - _TOLERANCE_NS, np.array(end, np.int64) + _TOLERANCE_NS
+    dimensions, of_device = np.array(dimension), np.array(on_device, np.bool_)
+    order = np.argsort(begins, kind="stable")
+
+    def chosen(which: NDArray[np.bool_]) -> _Spans:
+        own = order[which[order]]
+        return _Spans(begins[own], ends[own])
+
+    return {
+        name: _Seen(chosen(of & ~of_device), chosen(of & of_device))
+        for name in sorted(set(dimension))
+        for of in [dimensions == name]
+    }
+
+
+def _by_evidence(records: KernelArray, seen: Mapping[str, _Seen]) -> str | None:
     """The dimension whose spans hold at least 80 % of the kernels that any span holds, and three or more."""
     start = records["start_ns"].astype(np.int64)
     end = start + records["duration_ns"].astype(np.int64)
     launch = start - records["issue_ns"]
     launched = records["issue_ns"] >= 0
-    held: dict[str, int] = {}
-    for dimension in sorted({span.dimension for span in spans}):
-        of_dimension = [span for span in spans if span.dimension == dimension]
-        on_host = _inside(launch, launch, [s for s in of_dimension if not s.on_device]) & launched
-        on_device = _inside(start, end, [s for s in of_dimension if s.on_device])
-        held[dimension] = int(np.count_nonzero(on_host | on_device))
-    if not held:
+    if not seen:
         return None
+    held = {
+        dimension: int(
+            np.count_nonzero(spans.on_host.hold(launch, launch) & launched | spans.on_device.hold(start, end))
+        )
+        for dimension, spans in seen.items()
+    }
     best = max(held, key=lambda dimension: held[dimension])
     return best if held[best] >= max(_LEAST_KERNELS, _LEAST_SHARE * sum(held.values())) else None
-
-
-def _inside(
-    begins: NDArray[np.int64], ends: NDArray[np.int64], spans: Sequence[CollectiveSpan]
-) -> NDArray[np.bool_]:
-    """Which intervals lie within a span, give or take the tolerance. Spans do not overlap."""
-    if not spans:
-        return np.zeros(len(begins), np.bool_)
-    ordered = sorted(spans, key=lambda span: span.begin_ns)
-    span_begins = np.array([span.begin_ns - _TOLERANCE_NS for span in ordered])
-    span_ends = np.array([span.end_ns + _TOLERANCE_NS for span in ordered])
-    place = np.searchsorted(span_begins, begins, side="right") - 1
-    return np.asarray((place >= 0) & (ends <= span_ends[place]))

@@ -130,7 +130,8 @@ class KernelWindows:
 
     def collective(self, span: CollectiveSpan) -> None:
         """Take a collective that the host saw."""
-        self._collectives.append(span)
+        if span.end_ns < _LATEST_NS:
+            self._collectives.append(span)
 
     def restart(self) -> None:
         """Forget the open window: the producer reconnected, so records are missing.

@@ -15,6 +15,7 @@ from argus_exporter.kernels.config import KernelsConfig, WindowsConfig
 from argus_exporter.kernels.kernel_windows import ClosedWindow, KernelWindows
 from argus_exporter.kernels.mode_tracking import ModeTracker
 from argus_exporter.kernels.phase_anatomy import DIVIDE_SECONDS, PhaseAnatomy
+from argus_exporter.kernels.step_records import SpanOnGpu
 from argus_exporter.kernels.totals import FOLD_SECONDS, CollectiveTotals, KernelTotals, PairTotals
 from argus_exporter.kernels.window_summary import (
     PairLabel,
@@ -144,9 +145,9 @@ class KernelPipeline:
         self._windows.iteration(record, self._clock())
         self.anatomy.records.iteration(record)
 
-    def gpu_span(self, phase: str, record: wire.GpuSpan) -> None:
+    def gpu_span(self, step: int, span: SpanOnGpu) -> None:
         """Take a span where it lay on the GPU."""
-        self.anatomy.records.span(phase, record, self._clock())
+        self.anatomy.records.span(step, span, self._clock())
 
     def collective(self, span: CollectiveSpan) -> None:
         """Take evidence of which dimension the NCCL kernels of a time belong to."""

@@ -124,16 +124,15 @@ class StepRecords:
         self._heard_at = now
         return records
 
-    def span(self, phase: str, record: wire.GpuSpan, now: float) -> None:
+    def span(self, step: int, span: SpanOnGpu, now: float) -> None:
         """Take a span that the GPU has passed."""
         if self._spans_waiting >= _SPANS_LIMIT or len(self._spans) >= _STEPS_LIMIT:
             self._spans.clear()
             self._spans_waiting = 0
             self._lost_until_ns = max(self._lost_until_ns, self._newest_ns)
-        known = SpanOnGpu(phase, record.kind == wire.Kind.COMPUTE, record.after_ns, record.duration_ns)
-        self._spans.setdefault(record.step, []).append(known)
+        self._spans.setdefault(step, []).append(span)
         self._spans_waiting += 1
-        self._told = max(self._told, record.step)
+        self._told = max(self._told, step)
         self._heard_at = now
 
     def iteration(self, record: wire.Iteration) -> None:

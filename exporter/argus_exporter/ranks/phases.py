@@ -29,6 +29,12 @@ class PhaseTotals:
     count: int = 0
     seconds: float = 0.0
 
+    def add(self, now: float, seconds: float) -> None:
+        """Count a span; `now` is monotonic seconds."""
+        self.count += 1
+        self.seconds += seconds
+        self.longest.add(now, seconds)
+
 
 class Phases(dict[PhaseKey, PhaseTotals]):
     """The phases of one rank.
@@ -41,11 +47,11 @@ class Phases(dict[PhaseKey, PhaseTotals]):
     def __init__(self, routing: RoutingTable, extremes_seconds: float, clock: Callable[[], float]) -> None:
         super().__init__()
         self.routing = routing
+        self.clock = clock
         self.groups: dict[str, int] = {}
         """How many ranks each group has, where that is known."""
         self._waits: dict[tuple[str, str], str] = {}
         self._extremes_seconds = extremes_seconds
-        self._clock = clock
 
     def tell_waits(self, phase: str, kind: str, waits: str) -> bool:
         """Whom a phase may wait for, as the producer says; False where the rank has too many phases."""
@@ -61,19 +67,29 @@ class Phases(dict[PhaseKey, PhaseTotals]):
     def count(
         self, phase: str, kind: str, named: str, source: str, *, spans: int, seconds: float, longest: float
     ) -> bool:
-        """Count spans of a phase; False where the rank has too many phases. `named`: group, or empty."""
+        """Count spans of a phase, added up; False where the rank has too many phases."""
+        totals = self.totals(phase, kind, named, source)
+        if totals is None:
+            return False
+        totals.count += spans
+        totals.seconds += seconds
+        totals.longest.add(self.clock(), longest)
+        return True
+
+    def totals(self, phase: str, kind: str, named: str, source: str) -> PhaseTotals | None:
+        """Of a phase, made where it is new; None where the rank has too many. `named`: group, or empty.
+
+        Whoever keeps them asks anew after `reroute`.
+        """
         group = self.routing.group_of_phase(phase, named, kind)
         key = PhaseKey(phase, kind, group.name, source)
         totals = self.get(key)
         if totals is None:
             if len(self) >= _PHASES_LIMIT:
-                return False
+                return None
             totals = self[key] = PhaseTotals(named, TrailingExtreme(self._extremes_seconds))
             self._expect(group)
-        totals.count += spans
-        totals.seconds += seconds
-        totals.longest.add(self._clock(), longest)
-        return True
+        return totals
 
     def reroute(self, routing: RoutingTable, extremes_seconds: float) -> None:
         """Take the routing anew; a phase that it now compares with others ends as the old series."""

@@ -134,6 +134,9 @@ class Fleet:
             *ranks.blocks(), *exporters(plan.topology, plan.training_job, hosts, self._sampled)
         ]  # fmt: skip
         self.times = times
+        ends = [begin_ms / 1000, *played.progress.step_ends]
+        self.onsets = [ends[one.onset_step] if one.onset_step < len(ends) else math.inf for one in faults]
+        """Unix time at which each fault begins: with a step, and slow steps come late."""
 
     def sample(self, at: float) -> list[Floats]:
         """Values of every block at one of the times."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
 from argus_exporter.kernels.phase_anatomy import PhaseAnatomy
+from argus_exporter.kernels.step_records import SpanOnGpu
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -33,7 +34,7 @@ def step(made: PhaseAnatomy, number: int, now: float, *, kernels: bool = True) -
     """One second of work: a span over 80 ms of it, a kernel of 30 ms."""
     at = (number - 1) * SECOND
     made.records.iteration(iteration(number, at + SECOND, SECOND))
-    made.records.span("forward", wire.GpuSpan(number, 0, 80 * MS, 0, COMPUTE), now)
+    made.records.span(number, SpanOnGpu("forward", True, 0, 80 * MS), now)
     if kernels:
         made.records.kernels(kernel_rows([(at + 10 * MS, at + 40 * MS, 10, HOME)]), now)
         made.records.kernels(mark_rows([(number, at + SECOND)]), now)
@@ -100,7 +101,7 @@ def test_a_step_after_a_pause_is_no_iteration():
     feed(made, WORLD)
     before = made.iterations
     made.records.iteration(iteration(2, 400 * MS, 100 * MS))
-    made.records.span("forward", wire.GpuSpan(2, 210 * MS, 10 * MS, 0, COMPUTE), 100.0)
+    made.records.span(2, SpanOnGpu("forward", True, 210 * MS, 10 * MS), 100.0)
     made.records.kernels(mark_rows([(2, 400 * MS)]), 100.0)
     made.advance(200.0)
     assert made.phases["forward"].spans == 2
@@ -217,7 +218,7 @@ ROWS = st.lists(
     max_size=8,
 )
 FAR = st.integers(-(2**50), 2**50)
-SPAN = st.tuples(st.one_of(U64, st.integers(0, 3)), FAR, st.integers(0, 2**50), st.integers(0, 255))
+SPAN = st.tuples(st.one_of(U64, st.integers(0, 3)), FAR, st.integers(0, 2**50), st.booleans())
 
 
 @settings(deadline=None, max_examples=300)
@@ -230,7 +231,7 @@ def test_nothing_that_a_producer_says_is_raised(events, duration_ns):
         if event == "lost":
             made.records.lost()
         elif isinstance(event, tuple):
-            made.records.span("forward", wire.GpuSpan(event[0], event[1], event[2], 0, event[3]), now)
+            made.records.span(event[0], SpanOnGpu("forward", event[3], event[1], event[2]), now)
         else:
             records = np.zeros(len(event), KERNEL_DTYPE)
             for row, (start, length, name, stream, device, mark) in enumerate(event):

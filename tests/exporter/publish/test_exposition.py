@@ -81,9 +81,8 @@ def phases(exporter: Exporter) -> None:
     for step in range(1, 4):
         for phase, kind in ((1, wire.Kind.COMPUTE), (2, wire.Kind.COMM)):
             for source in wire.Source:
-                records.span(
-                    state, wire.Span(step * SECOND, SECOND // 2, step, phase, 0, kind, source, 0), names
-                )
+                span = wire.Span(step * SECOND, SECOND // 2, step, phase, 0, kind, source, 0)
+                records.spans(state, span.pack(), names)
         records.iteration(state, wire.Iteration(step, step * SECOND, SECOND, step, float(step), float(step)))
     records.activity(state, wire.ActivityChange(1, wire.Activity.CHECKPOINT))
     records.phase_info(state, wire.PhaseInfo(2, wire.Kind.COMM, wire.waits_mask(["tp", "dp"])), names)
@@ -124,7 +123,7 @@ def divided(exporter: Exporter) -> None:
     ran["name_id"] = (1, 1, 2, 1)
     ran["mark"] = (wire.step_mark(1), 0, 0, wire.step_mark(2))
     records.iteration(state, wire.Iteration(2, 13 * SECOND, 3 * SECOND, 2, 6.0, 18.0))
-    records.gpu_span(state, wire.GpuSpan(2, SECOND // 4, 2 * SECOND, 3, wire.Kind.COMPUTE), names)
+    records.gpu_spans(state, wire.GpuSpan(2, SECOND // 4, 2 * SECOND, 3, wire.Kind.COMPUTE).pack(), names)
     records.kernels(state, ran, names)
     exporter.now += 60
     state.kernels.close_windows()
@@ -211,7 +210,7 @@ def after_reload(exporter: Exporter) -> None:
     exporter.ranks.reconfigure(ExporterConfig(routing={"forward": "world"}), topology)
     (state,) = exporter.ranks
     names = exporter.names(state, "forward")
-    records.span(state, wire.Span(1, SECOND, 4, 1, 0, 0, 1, 0), names)
+    records.spans(state, wire.Span(1, SECOND, 4, 1, 0, 0, 1, 0).pack(), names)
 
 
 def hostile_texts(exporter: Exporter) -> None:
@@ -220,7 +219,7 @@ def hostile_texts(exporter: Exporter) -> None:
     state = exporter.hello(job=job, role=wire.decode_text(HOSTILE.encode()), node="n\\")
     names = exporter.names(state, HOSTILE, "", " ")
     for number in range(1, 4):
-        records.span(state, wire.Span(1, SECOND, 1, number, number, 0, 1, 0), names)
+        records.spans(state, wire.Span(1, SECOND, 1, number, number, 0, 1, 0).pack(), names)
         records.layer(state, wire.Layer(1, SECOND, 1, number, 0.0, 0, 0, 1), names)
         records.work(state, wire.Work(1.0, number), names)
         records.compilation(state, wire.Compilation(1, 1, 1, 1.0, number), names)
@@ -233,7 +232,7 @@ def extreme_numbers(exporter: Exporter) -> None:
     state = exporter.hello()
     names = exporter.names(state, "forward")
     most = 2**64 - 1
-    records.span(state, wire.Span(most, most, most, 1, 0, 0, 0, 65535), names)
+    records.spans(state, wire.Span(most, most, most, 1, 0, 0, 0, 65535).pack(), names)
     records.layer(state, wire.Layer(most, most, most, 1, 0.0, 65535, 65535, 0), names)
     records.iteration(state, wire.Iteration(most, most, most, most, 1.7e308, 0.0))
     records.garbage_collection(state, wire.GarbageCollection(most, most, most, 1.7e308, 0))

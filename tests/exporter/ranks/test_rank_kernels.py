@@ -98,7 +98,7 @@ class Producer:
         for place, text in enumerate((phase, dimension), 100):
             self.names.bind(wire.Name(place, wire.encode_name(text)))
         record = wire.Span(begin_ns, end_ns - begin_ns, 0, 100, 101, wire.Kind.COMM, wire.Source.HOST, 0)
-        records.span(self.state, record, self.names)
+        records.spans(self.state, record.pack(), self.names)
 
 
 STEP = kernels((0, 500, 1, 7, 100), (600, 300, 2, 20, 200), (900, 10, 5, 7, 300))

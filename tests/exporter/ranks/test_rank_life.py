@@ -287,7 +287,7 @@ def test_phases_say_whom_they_may_wait_for(host: Host):
     for one in told:
         records.phase_info(state, wire.PhaseInfo(*one), names)
     for phase, kind in ((1, 0), (2, 0), (3, 2)):
-        records.span(state, wire.Span(1, 1, 1, phase, 0, kind, 1, 0), names)
+        records.spans(state, wire.Span(1, 1, 1, phase, 0, kind, 1, 0).pack(), names)
     assert state.phases.waits() == {
         ("forward", "compute"): "none",
         ("backward", "compute"): "dp,tp",
@@ -303,10 +303,8 @@ def test_phases_count_what_lies_in_no_other_span(host: Host):
 
     names = names_of("", "optimizer")
     for duration_ns, nested in ((2_493_000_000, 2.361), (300_000_001, 0.300000001)):
-        (record,) = wire.Span.unpack_all(
-            wire.Span(1, duration_ns, 1, 1, 0, 0, 1, 0, nested_seconds=nested).pack()
-        )
-        records.span(state, record, names)
+        record = wire.Span(1, duration_ns, 1, 1, 0, 0, 1, 0, nested_seconds=nested)
+        records.spans(state, record.pack(), names)
     ((_, totals),) = state.phases.items()
     assert totals.count == 2
     assert totals.seconds == pytest.approx(0.132, abs=1e-6)
@@ -346,7 +344,7 @@ def test_distinct_units_compilers_and_phases_are_limited_and_the_rest_is_counted
     for number in range(300):
         records.work(state, wire.Work(1.0, number), names)
         records.compilation(state, wire.Compilation(1, 1, 1, 1.0, number), names)
-        records.span(state, wire.Span(1, 1, 1, number, 0, 0, 1, 0), names)
+        records.spans(state, wire.Span(1, 1, 1, number, 0, 0, 1, 0).pack(), names)
         records.layer(state, wire.Layer(1, 1, 1, number // 2, 0.0, 0, number % 2, 1), names)
     assert (len(state.work), len(state.host.compilations), len(state.phases)) == (16, 16, 256)
     assert len(state.layers) == 32

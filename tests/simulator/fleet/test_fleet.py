@@ -134,6 +134,15 @@ def test_a_slow_rank_is_slow_alone_and_its_peers_wait(afternoon: Fleet) -> None:
 
 
 @pytest.mark.slow
+def test_a_fault_begins_with_a_step(afternoon: Fleet) -> None:
+    """Thirty steps into the history, and so later than two minutes: they are slow by then."""
+    from_the_first, *later = afternoon.onsets
+    assert BEGAN - 4 < from_the_first < BEGAN + 60
+    assert later[0] == later[1]
+    assert from_the_first + 120 < later[0] < BEGAN + 240
+
+
+@pytest.mark.slow
 def test_a_silent_rank_ends_and_a_blind_channel_says_why(afternoon: Fleet) -> None:
     """The first is down; the second keeps its phases and gives a reason. No others."""
     before, after = series(afternoon, 60.0), series(afternoon, 240.0)
