@@ -1,18 +1,19 @@
 """What the hooks of a step cost, put in and taken out in turns inside one process.
 
-    python -m bench.overhead_hooks [--processes N] [--turns N] [--steps N]
+    python -m bench.overhead_hooks [--processes N] [--turns N] [--steps N] [--collective]
 
-The training of `bench.overhead` on the CPU with ARGUS attached. A turn has four short stretches of steps: without
-the hooks, twice with them, and without them again; its difference is the training thread's own CPU time. A
-process counts the median of its turns, and the interval is Student's over the processes. Two processes of one
-program differ by a few per cent in speed for the placement of their memory alone, which is more than ARGUS
-costs; here that is the same on both sides, and so is what else the machine does, as a turn takes some 50 ms.
-What is not seen is what ARGUS costs by being there (its memory, its thread): `bench.overhead` compares
-processes with and without it too.
+The training of `bench.overhead` on the CPU with ARGUS attached. A turn has four short stretches of steps:
+without the hooks, twice with them, and without them again; its difference is the training thread's own CPU
+time. A process counts the median of its turns, and the interval is Student's over the processes. Two
+processes of one program differ by a few per cent in speed for the placement of their memory alone, which is
+more than ARGUS costs; here that is the same on both sides, and so is what else the machine does, as a turn
+takes some 60 ms. What is not seen is what ARGUS costs by being there (its memory, its thread):
+`bench.overhead` compares processes with and without it too.
 
-Out is out: no function of ours may run in a step then, which is looked at. What runs with the hooks in is counted,
-too: functions of ours, and what they call in C, the same in each run on one Python (`bytecodes` likewise). A collective
-that the program itself calls in a step is measured the same way, apart. The last line is JSON.
+Out is out: no function of ours may run in a step then, which is looked at. What runs with the hooks in is
+counted as well, the same in each run on one Python: functions of ours, their calls in C, their bytecodes; a
+test holds these numbers. A collective that the program calls in each step is measured by `--collective`. The
+last line is JSON.
 """
 
 from __future__ import annotations
@@ -26,14 +27,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import argus_training
-from bench.overhead import Interval, environments, reading
+from bench.overhead import Hooks, Interval, environments, reading
 from bench.overhead_worker import cpu_training
 
 WARM_UP: Final = 300
@@ -70,7 +70,7 @@ class StepHooks:
         self._wrappers = [vars(owner)[name] for owner, name in self._wrapped]
         self._tables = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
         self._entries = [dict(table) for table in self._tables]
-        self._collections = [one for one in gc.callbacks if _is_ours(one.__code__.co_filename)]
+        self._collections = [one for one in gc.callbacks if one.__code__.co_filename.startswith(_OURS)]
         if not all(self._entries) or not all(hasattr(one, "__wrapped__") for one in self._wrappers):
             raise RuntimeError("ARGUS is not attached to this process")
         self._parameter._backward_hooks.clear()
@@ -94,47 +94,47 @@ class StepHooks:
         self._remove = self._parameter.register_hook(self._gradient_hook).remove
 
 
-def _is_ours(file: str) -> bool:
-    return file.startswith(_OURS)
+class Ran(NamedTuple):
+    """What ran of ours on this thread, by function."""
+
+    functions: Counter[str]
+    c_calls: Counter[str]
+    bytecodes: Counter[str]
+
+    def a_step(self, steps: int) -> dict[str, float]:
+        """Of the functions that run in each: some hooks look around some times a second."""
+        usual = [name for name, times in self.functions.items() if times >= steps]
+        return {
+            what: sum(counted[name] for name in usual) / steps for what, counted in self._asdict().items()
+        }
 
 
-def calls(step: Callable[[], object], steps: int) -> Counter[str]:
-    """What ran of ours in so many steps on this thread: functions of ours, and `C` for what they called in C."""
-    found: Counter[str] = Counter()
+def ran(step: Callable[[], object], steps: int) -> Ran:
+    """In so many steps; twice, since a profiler sees what is called in C, and a tracer each bytecode."""
+    found = Ran(Counter(), Counter(), Counter())
+    counters = {"call": found.functions, "c_call": found.c_calls, "opcode": found.bytecodes}
 
-    def profile(frame: FrameType, event: str, _argument: object) -> None:
+    def note(frame: FrameType, event: str, _argument: object) -> Any:
         code = frame.f_code
-        if _is_ours(code.co_filename) and event in ("call", "c_call"):
-            found[f"{Path(code.co_filename).name}:{code.co_name}" if event == "call" else "C"] += 1
+        if not code.co_filename.startswith(_OURS):
+            return None
+        if event in counters:
+            counters[event][f"{Path(code.co_filename).name}:{code.co_name}"] += 1
+        return note
 
-    sys.setprofile(profile)
-    try:
-        for _ in range(steps):
-            step()
-    finally:
-        sys.setprofile(None)
-    return found
-
-
-def bytecodes(step: Callable[[], object], steps: int) -> int:
-    """How many of ours ran in so many steps on this thread."""
-    found = 0
-
-    def trace(frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal found
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
         if event == "call":
-            if not _is_ours(frame.f_code.co_filename):
-                return None
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        found += event == "opcode"
-        return trace
+            return trace if frame.f_code.co_filename.startswith(_OURS) else None
+        return note(frame, event, argument) and trace
 
-    sys.settrace(trace)
-    try:
-        for _ in range(steps):
-            step()
-    finally:
-        sys.settrace(None)
+    for set_, function in ((sys.setprofile, note), (sys.settrace, trace)):
+        set_(function)
+        try:
+            for _ in range(steps):
+                step()
+        finally:
+            set_(None)
     return found
 
 
@@ -171,11 +171,10 @@ def inside(turns: int, steps: int, *, collective: bool) -> dict[str, Any]:
     train, _ = cpu_training()
     step = with_collective(train) if collective else train
     settled(step)
-    ran = calls(step, COUNTED)
-    traced = bytecodes(step, COUNTED)
+    counts = ran(step, COUNTED).a_step(COUNTED)
     hooks = StepHooks()
     hooks.out()
-    if rest := calls(step, COUNTED):
+    if rest := ran(step, COUNTED).functions:
         raise RuntimeError(f"this of ours runs in a step although the hooks are out: {dict(rest)}")
     base: list[float] = []
     added: list[float] = []
@@ -188,14 +187,7 @@ def inside(turns: int, steps: int, *, collective: bool) -> dict[str, Any]:
         base.append(without)
         added.append(with_hooks - without)
     hooks.put_in()
-    in_c = ran.pop("C")
-    return {
-        "step_us": median(base),
-        "hooks_us_per_step": median(added),
-        "functions": sum(ran.values()) / COUNTED,
-        "c_calls": in_c / COUNTED,
-        "bytecodes": traced / COUNTED,
-    }
+    return {"step_us": median(base), "hooks_us_per_step": median(added), "counts": counts}
 
 
 def with_collective(train: Callable[[], None]) -> Callable[[], None]:
@@ -211,27 +203,13 @@ def with_collective(train: Callable[[], None]) -> Callable[[], None]:
     return step
 
 
-@dataclass(frozen=True)
-class Hooks:
-    """What the hooks of a step add to the training thread's CPU time."""
-
-    added_us: Interval
-    step_us: float
-    """Of the step itself."""
-    counts: dict[str, float]
-    """Functions of ours, calls in C and bytecodes, a step."""
-
-    def rounded(self) -> dict[str, Any]:
-        return {"step_us": round(self.step_us, 1), "hooks_us_95": self.added_us.rounded(2), **self.counts}
-
-
 def measured(
     processes: int, turns: int, steps: int, *, idle_s: float = 0.0, collective: bool = False
 ) -> Hooks:
     """From so many fresh processes."""
     command = [sys.executable, "-m", "bench.overhead_hooks", "--inside"]
     command += ["--turns", str(turns), "--steps", str(steps)] + ["--collective"] * collective
-    answers: list[dict[str, float]] = []
+    answers: list[dict[str, Any]] = []
     with reading() as path:
         environment = environments(path, idle_s)["phases"]
         for _ in range(processes):
@@ -240,7 +218,7 @@ def measured(
     return Hooks(
         Interval.of([answer["hooks_us_per_step"] for answer in answers]),
         median(answer["step_us"] for answer in answers),
-        {name: round(median(one[name] for one in answers), 1) for name in ("functions", "c_calls", "bytecodes")},
+        answers[0]["counts"],
     )
 
 
@@ -251,7 +229,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5, help="fresh processes (default: 5)")
     parser.add_argument("--turns", type=int, default=80, help="turns in each (default: 80)")
     parser.add_argument("--steps", type=int, default=40, help="steps a stretch of a turn (default: 40)")
-    parser.add_argument("--collective", action="store_true", help="one all_reduce of the program's own a step")
+    parser.add_argument(
+        "--collective", action="store_true", help="one all_reduce of the program's own a step"
+    )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:
