@@ -6,9 +6,11 @@ import itertools
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from training.reader import Reader, Said, until
 FOLDER: Final = Path(__file__).parent
 PACKAGES: Final = Path(__file__).parents[2] / ".venv" / "frameworks"
 RANKS: Final = 2
+LONGEST_S: Final = 180.0
+"""Of a job: then it hangs."""
 SETTLED: Final = 3
 """Iterations at the beginning of each half that are not compared: compilation, and the change itself."""
 SOMETIMES: Final = {"gc"}
@@ -149,7 +153,7 @@ class Job(NamedTuple):
 
 def as_command(command: Sequence[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """How a job runs."""
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=180)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=LONGEST_S)
 
 
 def path_of(*, argus: bool) -> str:
@@ -171,6 +175,7 @@ class Forking:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def __call__(self, program: Sequence[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -181,9 +186,14 @@ class Forking:
         script = str(FOLDER / "programs" / program[0])
         order = {name: str(path) for name, path in said.items()}
         whole = order | {"program": [script, *program[1:]], "environment": env}
-        self._process.stdin.write(json.dumps(whole) + "\n")
-        self._process.stdin.flush()
-        status = int(self._process.stdout.readline())
+        too_long = threading.Timer(LONGEST_S, os.killpg, (self._process.pid, signal.SIGKILL))
+        too_long.start()
+        try:
+            self._process.stdin.write(json.dumps(whole) + "\n")
+            self._process.stdin.flush()
+            status = int(self._process.stdout.readline())
+        finally:
+            too_long.cancel()
         return subprocess.CompletedProcess(program, status, *(path.read_text() for path in said.values()))
 
     def close(self) -> None:
