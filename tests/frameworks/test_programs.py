@@ -196,8 +196,8 @@ TORCH_ALONE = {
 """Programs that need no other package, and since which torch they run."""
 
 
-OF_LAUNCHERS = (by_torchrun, by_deepspeed, by_itself)
-"""What their launchers say, too, is the same with ARGUS and without."""
+FORKED = (by_environment, BY_TORCH, COMPILING)
+"""Ranks that nothing of a package starts or has imported: what that says, too, is the same without ARGUS."""
 
 
 @pytest.fixture(scope="module")
@@ -219,10 +219,10 @@ def test_program(program: Program, forking: Forking, tmp_path: Path) -> None:
     with (
         ThreadPoolExecutor() as both
     ):  # they import together; without ARGUS there is no work, and it ends soon
-        if program.launch in OF_LAUNCHERS:
-            bare_command, runs = program.launch(*program.command), as_command
-        else:
+        if program.launch in FORKED:
             bare_command, runs = list(program.command), forking
+        else:
+            bare_command, runs = program.launch(*program.command), as_command
         without = both.submit(run, bare_command, tmp_path / "without", argus=False, runs=runs)
         job = run(program.launch(*program.command), tmp_path / "with", argus=True)
     bare = without.result()
