@@ -1,16 +1,21 @@
-"""What ARGUS costs the training: the same training with and without it, in turns, several rounds.
+"""What ARGUS costs the training: hooks in and out inside one process, and processes with and without it.
 
-    python -m bench.overhead [--rounds N] [--blocks N] [--steps N] [--minutes M] [--no-stacks]
+    python -m bench.overhead [--processes N] [--rounds N] [--blocks N] [--steps N] [--minutes M] [--no-stacks]
     python -m bench.overhead --cuda
 
-In each round two fresh processes train side by side, one without ARGUS and one with the phases channel, and
-take turns by blocks of steps, so that drift of the machine meets both alike. The difference of a round is the
-median over its blocks; the interval is Student's over the rounds. What is judged is the training thread's own
-CPU time, so that waiting for other processes does not count; the CPU time of other threads (ours sends once
-a second) is reported apart. Processes attach as under `argus-exporter run`; another process reads what they
-say. TraceML (`make traceml`) takes turns with them where it is installed, under its own launcher. Once steps
-follow one another, and once with an idle wait of 5 ms in each, as for a GPU: then caches are cold, and all
-code costs a multiple, the training's own too.
+`phases_us_per_step` is what the hooks of a step add, put in and taken out in turns inside one process
+(`bench.overhead_hooks`): the mean over fresh processes, with Student's interval over them. Judged is the
+training thread's own CPU time, so that waiting for other processes does not count. Once steps follow one
+another, and once with an idle wait of 5 ms in each, as for a GPU: then caches are cold, and all code costs a
+multiple, the training's own too.
+
+Beside it fresh processes train side by side, one without ARGUS and one with the phases channel, and take
+turns by blocks of steps, so that drift of the machine meets both alike. The difference of a round is the
+median over its blocks. That sees what ARGUS costs by being there, too; but by the placement of their memory
+alone two processes of one program differ by more, so the interval over some rounds is wide, and says only
+whether anything large is missed. The CPU time of other threads (ours sends once a second) is reported apart.
+Processes attach as under `argus-exporter run`; another process reads what they say. TraceML (`make traceml`)
+takes turns with them where it is installed, under its own launcher.
 
 With `--cuda` the step time of a transformer counts (wall clock, synchronised), for each channel, for all
 together, and beside torch.profiler always on; a real exporter runs. What the marks of layers cost is measured
@@ -72,6 +77,20 @@ class Interval:
 
     def rounded(self, digits: int) -> dict[str, float]:
         return {name: round(value, digits) for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the hooks of a step add to the training thread's CPU time."""
+
+    added_us: Interval
+    step_us: float
+    """Of the step itself."""
+    counts: dict[str, float]
+    """A step: functions of ours that run, what they call in C, and their bytecodes."""
+
+    def rounded(self) -> dict[str, Any]:
+        return {"step_us": round(self.step_us, 1), "added_us_95": self.added_us.rounded(2), **self.counts}
 
 
 class Training:
@@ -368,6 +387,17 @@ def stacks_core_share() -> float | None:
     return float(share)
 
 
+def hooks(processes: int) -> dict[str, Hooks]:
+    """What the hooks of a step cost; see `bench.overhead_hooks`."""
+    from bench.overhead_hooks import measured
+
+    return {
+        "back_to_back": measured(processes, turns=60, steps=40),
+        "with_a_collective": measured(processes, turns=60, steps=40, collective=True),
+        "cold_caches": measured(processes, turns=20, steps=15, idle_s=IDLE_S),
+    }
+
+
 def layers() -> dict[str, Any]:
     """What the marks of layers cost; see `bench.overhead_layers`."""
     from bench.overhead_layers import layers_share
@@ -376,6 +406,7 @@ def layers() -> dict[str, Any]:
 
 
 def report(
+    inside: dict[str, Hooks],
     warm: Phases,
     cold: Phases,
     rss: dict[str, Any],
@@ -385,7 +416,7 @@ def report(
 ) -> dict[str, Any]:
     """The JSON line: the figures that are judged, null where not measured, and the rest in `detail`."""
     return {
-        "phases_us_per_step": round(warm.cost.added_us.mean, 2),
+        "phases_us_per_step": round(inside["back_to_back"].added_us.mean, 2),
         "traceml_us_per_step": round(warm.traceml.added_us.mean, 2) if warm.traceml else None,
         "stacks_core_share": stacks,
         "rss_growth_mb": rss["rss_growth_mb"],
@@ -395,6 +426,7 @@ def report(
         "detail": {
             "budget_us": BUDGET_US,
             "budget_pct": BUDGET_PERCENT,
+            "hooks": {name: one.rounded() for name, one in inside.items()},
             "back_to_back": warm.rounded(),
             "cold_caches": cold.rounded(),
             "rss": rss,
@@ -407,6 +439,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--processes", type=int, default=5, help="fresh ones, for hooks (default: 5)")
     parser.add_argument("--rounds", type=int, default=5, help="fresh sets of processes (default: 5)")
     parser.add_argument("--blocks", type=int, default=30, help="turns of each in a round (default: 30)")
     parser.add_argument("--steps", type=int, default=30, help="steps a turn (default: 30)")
@@ -416,6 +449,7 @@ def main() -> None:
     args = parser.parse_args()
     load = os.getloadavg()[0]
     result = report(
+        hooks(args.processes),
         on_cpu(args.rounds, args.blocks, args.steps * WARM_TURN, 0.0),
         on_cpu(args.rounds, args.blocks, args.steps, IDLE_S),
         memory(args.minutes, args.steps),

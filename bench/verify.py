@@ -124,6 +124,8 @@ def overhead(_: Options) -> Iterator[Promise]:
     subprocess.run(["make", "--no-print-directory", "traceml"], cwd=REPOSITORY, check=False)
     result = benchmark("bench.overhead", "--minutes", "10")
     yield at_most("phases: training-thread time a step", result["phases_us_per_step"], 20, " us")
+    fresh = result["detail"]["back_to_back"]["added_us_95"]["low"]
+    yield at_most("the same of processes with and without: at least", fresh, 20, " us")
     yield at_most("training process: memory growth in 10 minutes", result["rss_growth_mb"], 5, " MB")
     yield at_most("layers: share of a step of 1 s, 1,280 calls in it", result["layers_share"], 0.001)
     if result["stacks_core_share"] is not None:

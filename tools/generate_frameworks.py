@@ -23,7 +23,8 @@ _HEAD: Final = """# Real training programs under ARGUS
 Tiny programs with the real packages ({packages}),
 on two ranks with gloo on CPU, without a GPU. Each trains {steps} iterations; in the second half rank 1 needs
 three times as long for forward and backward. Times are those of the median iteration. Ranks that
-nothing else starts are forked by a process that has imported torch, or get variables. `make test` runs all of
+nothing else starts are forked by a process that has imported torch, or get variables; without ARGUS all but
+those of transformers are forked by one process for all programs. `make test` runs all of
 them, once with ARGUS and once without: the loss is the same to the last digit, and so are standard output and
 standard error but for other numbers, and the exit status. There the quickest iterations count for "slow" and
 "innocent": other work on the machine only adds.

@@ -32,6 +32,8 @@ class StepLog:
         self._written: deque[tuple[Any, ...]] = deque()
         self.put: Callable[[tuple[Any, ...]], None] = self._written.append
         """Write entries: of three numbers each, one after the other in one tuple, or one of six values."""
+        self.waiting: Callable[[], int] = self._written.__len__
+        """As `len`, for hooks, who call no more of ours than they must."""
 
     def __len__(self) -> int:
         """Tuples that wait: an entry or two each."""

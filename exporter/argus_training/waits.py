@@ -33,6 +33,7 @@ TABLE: Final = (
     Wait("forward", ("dp",), "fsdp1", "parameters are gathered in a stream of its own, module by module"),
     Wait("backward", ("dp",), "fsdp1", "gathers again, and reduces all but the last module's gradients"),
     Wait("backward", ("dp",), "fsdp2", "reduces all but the last module's gradients in a stream of its own"),
+    Wait("backward", ("dp",), "megatron_fsdp", "reduces in a stream of its own, and waits for its events"),
     Wait("forward", ("dp",), "zero3", "DeepSpeed gathers parameters in streams of its own"),
     Wait("backward", ("dp",), "deepspeed", "buckets are reduced while it runs, on a stream of their own"),
     Wait("optimizer", ("dp",), "deepspeed", "overflow and norm are reduced, parameters gathered"),
@@ -51,6 +52,7 @@ _OWN_WORK: Final = ("data", "forward", "backward", "optimizer", "gc")
 CONDITIONS: Final[dict[str, Callable[[Observer], bool]]] = {
     "fsdp1": lambda observer: "FullyShardedDataParallel" in observer.root_kinds,
     "fsdp2": lambda observer: "FSDPModule" in observer.root_kinds,
+    "megatron_fsdp": lambda observer: "MegatronFSDP" in observer.root_kinds,
     "deepspeed": lambda observer: "DeepSpeedEngine" in observer.root_kinds,
     "zero3": lambda observer: "zero3" in observer.root_kinds,
     "dtensor": lambda _: "torch.distributed.tensor" in sys.modules and "megatron.core" not in sys.modules,

@@ -6,9 +6,11 @@ import itertools
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from training.reader import Reader, Said, until
 FOLDER: Final = Path(__file__).parent
 PACKAGES: Final = Path(__file__).parents[2] / ".venv" / "frameworks"
 RANKS: Final = 2
+LONGEST_S: Final = 180.0
+"""Of a job: then it hangs."""
 SETTLED: Final = 3
 """Iterations at the beginning of each half that are not compared: compilation, and the change itself."""
 SOMETIMES: Final = {"gc"}
@@ -147,13 +151,69 @@ class Job(NamedTuple):
     """None without ARGUS."""
 
 
-def run(command: list[str], folder: Path, *, argus: bool) -> Job:
+def as_command(command: Sequence[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """How a job runs."""
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=LONGEST_S)
+
+
+def path_of(*, argus: bool) -> str:
+    """Where programs import from."""
+    folders = [str(FOLDER / "programs"), *filter(None, [os.environ.get("OTHER_TORCH")]), str(PACKAGES)]
+    return os.pathsep.join(([str(boot_directory())] if argus else []) + folders)
+
+
+class Forking:
+    """Runs jobs whose ranks are forked by a process that has imported torch, once for all of them.
+
+    Without ARGUS alone: there it does not matter how ranks begin, and importing is most of what they do.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(FOLDER / "forked.py"), ",".join(modules)],
+            env=os.environ | {"PYTHONPATH": path_of(argus=False), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __call__(self, program: Sequence[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """As `as_command`, of a program of this folder and its arguments."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        said = {name: Path(env["HOME"]) / name for name in ("stdout", "stderr")}
+        script = str(FOLDER / "programs" / program[0])
+        order = {name: str(path) for name, path in said.items()}
+        whole = order | {"program": [script, *program[1:]], "environment": env}
+        too_long = threading.Timer(LONGEST_S, os.killpg, (self._process.pid, signal.SIGKILL))
+        too_long.start()
+        try:
+            self._process.stdin.write(json.dumps(whole) + "\n")
+            self._process.stdin.flush()
+            status = int(self._process.stdout.readline())
+        finally:
+            too_long.cancel()
+        return subprocess.CompletedProcess(program, status, *(path.read_text() for path in said.values()))
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+def run(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    argus: bool,
+    runs: Callable[[Sequence[str], dict[str, str]], subprocess.CompletedProcess[str]] = as_command,
+) -> Job:
     """Run all ranks of a job. Of what they write, sorted lines, without numbers but in losses."""
     folder.mkdir()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ARGUS_", "RANK"))}
-    path = [str(FOLDER / "programs"), *filter(None, [os.environ.get("OTHER_TORCH")]), str(PACKAGES)]
     env = kept | {
-        "PYTHONPATH": os.pathsep.join(([str(boot_directory())] if argus else []) + path),
+        "PYTHONPATH": path_of(argus=argus),
         "ARGUS_SOCKET": str(folder / "s"),
         "OMP_NUM_THREADS": "1",
         "OWN": str(folder) if argus else "",
@@ -163,7 +223,7 @@ def run(command: list[str], folder: Path, *, argus: bool) -> Job:
         "HOME": str(folder),  # what is cached there by one run is not there in the other
     }
     with Reader(folder / "s") as reader:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=180)
+        done = runs(command, env)
         if argus and done.returncode == 0:
             until(lambda: all(reader.ranks[rank].exit_status is not None for rank in range(RANKS)), "BYE")
     ranks = []

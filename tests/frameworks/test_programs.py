@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -19,9 +19,11 @@ from argus_core import wire
 
 from .measured import (
     PACKAGES,
+    Forking,
     Job,
     Rank,
     Window,
+    as_command,
     by_deepspeed,
     by_environment,
     by_itself,
@@ -194,8 +196,19 @@ TORCH_ALONE = {
 """Programs that need no other package, and since which torch they run."""
 
 
+FORKED = (by_environment, BY_TORCH, COMPILING)
+"""Ranks that nothing of a package starts or has imported: what that says, too, is the same without ARGUS."""
+
+
+@pytest.fixture(scope="module")
+def forking() -> Iterator[Forking]:
+    forking = Forking("torch._dynamo", "torch._inductor.compile_fx")
+    yield forking
+    forking.close()
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_program(program: Program, tmp_path: Path) -> None:
+def test_program(program: Program, forking: Forking, tmp_path: Path) -> None:
     """Trained with ARGUS and without, on two ranks; in the second half rank 1 is slow."""
     if other := os.environ.get("OTHER_TORCH"):
         oldest = TORCH_ALONE.get(program.command[0])
@@ -206,7 +219,11 @@ def test_program(program: Program, tmp_path: Path) -> None:
     with (
         ThreadPoolExecutor() as both
     ):  # they import together; without ARGUS there is no work, and it ends soon
-        without = both.submit(run, program.launch(*program.command), tmp_path / "without", argus=False)
+        if program.launch in FORKED:
+            bare_command, runs = list(program.command), forking
+        else:
+            bare_command, runs = program.launch(*program.command), as_command
+        without = both.submit(run, bare_command, tmp_path / "without", argus=False, runs=runs)
         job = run(program.launch(*program.command), tmp_path / "with", argus=True)
     bare = without.result()
     assert job.status == 0, job.stderr

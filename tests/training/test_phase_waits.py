@@ -28,6 +28,7 @@ def said(
         ((), "none", "none", "none"),
         (("fsdp1",), "dp", "dp", "none"),
         (("fsdp2",), "none", "dp", "none"),
+        (("megatron_fsdp",), "none", "dp", "none"),
         (("deepspeed",), "none", "dp", "dp"),
         (("deepspeed", "zero3"), "dp", "dp", "dp"),
         (("dtensor",), "none", "tp", "none"),

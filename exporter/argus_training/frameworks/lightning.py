@@ -22,7 +22,7 @@ class LightningHook(Hook):
     name = "lightning"
 
     def attach(self, torch: Any) -> None:
-        count = counter(torch, self.recorder.work, self.recorder.host.work_totals)
+        count = counter(torch, self.recorder.host.work_totals)
 
         def attach_strategy(module: Any) -> None:
             class_ = module.Strategy

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Final
 
 from argus_core import wire
@@ -26,7 +27,7 @@ from argus_training.flight_recorder import FlightRecorder
 from argus_training.hook import Hook, Observer
 from argus_training.identity import Layout
 from argus_training.overdue import OverdueIteration
-from argus_training.spans import Task
+from argus_training.spans import Task, now
 from argus_training.stopwatch import Mark
 
 # Each torch has some of these. all_gather_single and reduce_scatter_single are 2.13's names for the
@@ -90,7 +91,7 @@ class CollectivesHook(Hook):
         from torch.distributed import distributed_c10d
 
         self._distributed = distributed_c10d
-        self._is_compiling = torch.compiler.is_compiling
+        self._is_compiling, self._tensor = torch.compiler.is_compiling, torch.Tensor
         for name in (*COLLECTIVES, ASYNCHRONOUS):
             original = getattr(distributed_c10d, name, None)
             if original is None:
@@ -188,12 +189,12 @@ class CollectivesHook(Hook):
         counted = name not in POINT_TO_POINT
 
         def begins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Task | None, str]:
-            process_group = kwargs.get("group") or next(filter(self._is_group, args), None)
+            process_group = kwargs.get("group") or self._group_in(args)
             operations: list[Any] = []
             if name == ASYNCHRONOUS:
                 operations = args[0] if args else kwargs["p2p_op_list"]
                 process_group = operations[0].group if operations else None
-            named = group or self._group_name(process_group)
+            named = group or ("world" if process_group is None else self._group_name(process_group))
             if counted and named:
                 self.recorder.entered(named)
             elif named:
@@ -203,12 +204,11 @@ class CollectivesHook(Hook):
             return None if returns_at_once else self._task(name, named), named
 
         def ended(result: Any, named: str) -> bool:
-            awaited = [
-                work
-                for work in (result if type(result) is list else [result])
-                if isinstance(work, self._distributed.Work)
-            ]
-            self._awaited.update((work, (name, named)) for work in awaited)
+            awaited = False
+            for work in result if type(result) is list else (result,):
+                if isinstance(work, self._distributed.Work):
+                    self._awaited[work] = name, named
+                    awaited = True
             return not awaited  # async_op may have been given by position
 
         return self._around(original, begins, ended)
@@ -222,22 +222,23 @@ class CollectivesHook(Hook):
             name, group = of(args[0] if args else None)
             return self._task(f"{name}-wait", group), group
 
-        return self._around(original, begins, lambda _result, _group: True)
+        return self._around(original, begins)
 
     def _around(
         self,
         original: Callable[..., Any],
         begins: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Task | None, str]],
-        ended: Callable[[Any, str], bool],
+        ended: Callable[[Any, str], bool] | None = None,
     ) -> Callable[..., Any]:
         """`original` with a span around it.
 
         Args:
             begins: gives what the span is of (None: there is none), and the group.
-            ended: takes the result and the group; whether it was a span.
+            ended: takes a result other than None, and the group; whether it was a span. None: it always was.
         """
         stopwatch, is_compiling = self.observer.stopwatch, self._is_compiling
-        progress = self.observer.progress
+        progress, recorder, outbox = self.observer.progress, self.recorder, self.recorder.outbox
+        words, put, waiting = recorder.words, recorder.put, outbox.log.waiting
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -248,12 +249,18 @@ class CollectivesHook(Hook):
             task: Task | None = None
             begin: Mark | None = None
             group = ""
+            usual = False
             try:
                 task, group = begins(args, kwargs)
                 if progress.communicating:  # a framework's own name for it tells more
                     task = None
                 if task is not None:
-                    begin = stopwatch.begin(task)
+                    # A step may hold thousands: then somebody has to look at how many wait.
+                    usual = progress.steady and waiting() < outbox.room and get_ident() == recorder.thread
+                    if usual:
+                        begin = words[task.slot] = now()
+                    else:
+                        begin = stopwatch.begin(task)
             except Exception as error:
                 self.failed(error)
             try:
@@ -265,9 +272,13 @@ class CollectivesHook(Hook):
                 raise
             self._inside = False
             try:
-                is_span = ended(result, group)
+                is_span = result is None or ended is None or ended(result, group)
                 if task is not None:
-                    (stopwatch.span if is_span else stopwatch.discard)(task, begin)
+                    if is_span and usual and progress.steady:
+                        words[task.slot] = 0
+                        put((task.code, begin, now()))
+                    else:
+                        (stopwatch.span if is_span else stopwatch.discard)(task, begin)
             except Exception as error:
                 self.failed(error)
             return result
@@ -280,9 +291,15 @@ class CollectivesHook(Hook):
             known = self._tasks[name, group] = self.observer.stopwatch.task(name, wire.Kind.COMM, group)
         return known
 
-    def _is_group(self, argument: Any) -> bool:
+    def _group_in(self, args: tuple[Any, ...]) -> Any:
+        """Given by position, or None."""
         types = self._distributed
-        return argument is types.GroupMember.NON_GROUP_MEMBER or isinstance(argument, types.ProcessGroup)
+        for argument in args:
+            if type(argument) is not self._tensor and (
+                argument is types.GroupMember.NON_GROUP_MEMBER or isinstance(argument, types.ProcessGroup)
+            ):
+                return argument
+        return None
 
     def _group_name(self, group: Any) -> str:
         """A dimension where the job's layout explains the group, else a name that its members share.

@@ -58,8 +58,8 @@ class ForwardHook(Hook):
         self._torch = torch
         self.observer.on_trained.append(self._find)
         self.observer.on_root.append(self._new_root)
-        self._count = counter(torch, self.recorder.work, self.recorder.host.work_totals)
-        self.hide_from_dynamo((), "_evaluates", "_begins", "_ended", "_broken", "_count", "_counts")
+        self._count = counter(torch, self.recorder.host.work_totals)
+        self.hide_from_dynamo((self._count,), "_evaluates", "_begins", "_ended", "_broken", "_counts")
 
     def _find(self, is_trained: Callable[[Any], bool]) -> None:
         """Find and wrap the roots of parameters that are trained."""
@@ -119,14 +119,18 @@ class ForwardHook(Hook):
         except Exception as error:
             self.failed(error)
 
-    def _begins(self, module: Any) -> None:
+    def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward that is not as usual, or not known to be."""
+        if not self.alive:
+            return
         observer = self.observer
         if observer.evaluating:
             observer.trains()
-        self._roots[id(module)].called = True
+        self._roots[id(args[0])].called = True
         observer.iterations.opening(now(), trains=True)
         self._mark = observer.stopwatch.begin(self._task)
+        if observer.counts_work:
+            self._count(args, kwargs)
 
     def _ended(self, begin: int) -> None:
         """One that was not as usual, or is not any more."""
@@ -156,7 +160,7 @@ class ForwardHook(Hook):
         is_compiling, exporting = compiling(self._torch)
         observer, progress, roots = self.observer, self.observer.progress, self._roots
         words, put = self.recorder.words, self.recorder.put
-        slot, code = self._task.slot, self._task.code
+        slot, code, count = self._task.slot, self._task.code, self._count
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -182,10 +186,10 @@ class ForwardHook(Hook):
                     progress.forwards += 1
                     if not progress.opened_ns:
                         progress.opened_ns = begin
-                elif self.alive:
-                    self._begins(args[0])
-                if observer.counts_work and self.alive:
-                    self._count(args, kwargs)
+                    if observer.counts_work:
+                        count(args, kwargs)
+                else:
+                    self._begins(args, kwargs)
             except Exception as error:
                 self.failed(error)
             try:

@@ -19,58 +19,51 @@ SAMPLES: Final = ("pixel_values", "input_values", "input_features", "inputs_embe
 _NAMES: Final = (*TOKENS, *SAMPLES)
 
 
-def counter(
-    torch: Any, work: Callable[[str, float], object], totals: dict[str, float]
-) -> Callable[[tuple[Any, ...], Any], None]:
+def counter(torch: Any, totals: dict[str, float]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], None]:
     """What counts the work of one call.
 
     Args:
-        work: takes a unit and an amount, for the first time.
-        totals: of the units that are known, added to without a call.
+        totals: by unit, of all calls so far.
 
     Returns:
         Takes the positional arguments of the model (itself first) and the named ones. Whole numbers of one
         dimension or more are tokens, and a batch in their first of two; all else counts its first dimension
-        as samples. Where no tensor is found nothing is counted.
+        as samples. Where no tensor is found nothing is counted. It runs in every step, so it calls no other
+        function of ours: that would be one more for dynamo to leave alone, which costs as much as all of it.
     """
     tensor = torch.Tensor
-
-    def add(unit: str, amount: float) -> None:
-        if unit in totals:
-            totals[unit] += amount
-        else:
-            work(unit, amount)
-
-    def count_pairs(ends: Any) -> None:
-        # On an accelerator reading waits for it. No operation of torch's: another tool may record those.
-        if isinstance(ends, tensor) and ends.device.type == "cpu":
-            places = ends.tolist()
-            lengths = map(operator.sub, places[1:], places)
-            add("attention_pairs", sum(length * length for length in lengths))
-
     whole = {torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8}
 
     def count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         found = args[1] if len(args) > 1 else None
-        if isinstance(found, (list, tuple)) and found:  # inputs and targets
-            found = found[0]
-        named: Mapping[str, Any] = found if isinstance(found, Mapping) else kwargs
+        named = kwargs
         if not isinstance(found, tensor):
-            found = next((named[name] for name in _NAMES if isinstance(named.get(name), tensor)), None)
-            if found is None:
-                return
+            if isinstance(found, (list, tuple)) and found:  # inputs and targets
+                found = found[0]
+            if found is not None and isinstance(found, Mapping):
+                named = found
+            if not isinstance(found, tensor):
+                for name in _NAMES:
+                    found = named.get(name)
+                    if isinstance(found, tensor):
+                        break
+                else:
+                    return
         shape = found.shape
         if not shape:
             return
-        if found.dtype in whole:
-            add("tokens", found.numel())
-            if len(shape) > 1:
-                add("samples", shape[0])
-            if "cu_seq_lens_q" in named:
-                count_pairs(named["cu_seq_lens_q"])
-        elif "samples" in totals:  # as `add` does: this is in every step
-            totals["samples"] += shape[0]
-        else:
-            work("samples", shape[0])
+        if found.dtype not in whole:
+            totals["samples"] = totals.get("samples", 0.0) + shape[0]
+            return
+        totals["tokens"] = totals.get("tokens", 0.0) + shape.numel()
+        if len(shape) > 1:
+            totals["samples"] = totals.get("samples", 0.0) + shape[0]
+        ends = named.get("cu_seq_lens_q")
+        # On an accelerator reading waits for it. No operation of torch's: another tool may record those.
+        if isinstance(ends, tensor) and ends.device.type == "cpu":
+            places = ends.tolist()
+            lengths = list(map(operator.sub, places[1:], places))
+            pairs = sum(map(operator.mul, lengths, lengths))
+            totals["attention_pairs"] = totals.get("attention_pairs", 0.0) + pairs
 
     return count
