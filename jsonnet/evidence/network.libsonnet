@@ -4,11 +4,11 @@
 // What a rank sends is on the wire until its NIC has word of it, and the other end waits for it: no lateness of a rank or GPU
 // makes that longer. All hops of a ring carry the same; sends of a program's own, and all-to-all, need not.
 //
-// Once nothing moves any more NCCL's plugin tells what the oldest step of a rank's oldest operation waits for. A rank that waits for a peer is not where it
-// began. Where data has arrived that the GPU does not take, and nobody of the host waits for a peer, or where it does not fill what
-// it is to send to one peer, a GPU of the host stands; a send of a collective that waits for its own GPU alone proves nothing, as
-// its data may come over NVLink from another GPU of the host. So of a host with several ranks the host is known, and no rank. What one end has sent, and the other waits
-// for, is lost between the two.
+// Once nothing moves any more, NCCL's plugin tells what the oldest step of a rank's oldest operation waits for. A rank that waits
+// for a peer is not where it began. Where data has arrived that the GPU does not take, and nobody of the host waits for a peer, or
+// where it does not fill what it is to send to one peer, a GPU of the host stands; a send of a collective that waits for its own GPU
+// alone proves nothing, as its data may come over NVLink from another GPU of the host. So of a host with several ranks the host is
+// known, and no rank. What one end has sent, and the other waits for, is lost between the two.
 local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 

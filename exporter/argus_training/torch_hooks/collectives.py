@@ -158,7 +158,6 @@ class CollectivesHook(Hook):
         transfers: dict[str, int] = {}
         names: dict[str, str] = {}
         uncounted = {""}
-        has_pipeline = self.observer.layout().sizes.get("pp", 1) > 1
         for group, (backend, _) in list(self._distributed._world.pg_map.items()):
             name = names[str(group.group_name)] = self._group_name(group)
             if "nccl" not in backend:
@@ -167,7 +166,7 @@ class CollectivesHook(Hook):
                 counts[name] = counts.get(name, 0) + group._get_sequence_number_for_group()
             except RuntimeError:
                 uncounted.add(name)
-        if has_pipeline:
+        if self.observer.layout().sizes.get("pp", 1) > 1:
             uncounted |= transfers.keys()
         counted = counts.keys() - uncounted
         for name in counted:
@@ -248,8 +247,7 @@ class CollectivesHook(Hook):
             self._inside = True
             task: Task | None = None
             begin: Mark | None = None
-            group = ""
-            usual = False
+            group, usual = "", False
             try:
                 task, group = begins(args, kwargs)
                 if progress.communicating:  # a framework's own name for it tells more
