@@ -22,53 +22,62 @@ pytestmark = [
 ]
 
 SCRIPT = Path(__file__).resolve().parent.parent / "training" / "train.py"
-JOB = "training"
 RANKS = 4
 SLOW_RANK = "2"
 WATCHED_S = 45
-"""So long the healthy job is watched: its first windows, and longer than what must last before a page."""
+"""So long a healthy job is watched: its first windows, and longer than what must last before a page."""
 
 
-def train(stack: Stack, **environment: str):
-    """Four processes under torchrun, each on one thread."""
+def train(stack: Stack, job: str, **environment: str):
+    """Four processes under torchrun, each on one thread; `job` is what they are called in the metrics."""
     exporter = str(Path(sys.executable).with_name("argus-exporter"))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
     return stack.start_child(
-        JOB,
-        [exporter, "run", "--socket", str(stack.socket), "--job", JOB, "--", *launcher, str(SCRIPT)],
+        job,
+        [exporter, "run", "--socket", str(stack.socket), "--job", job, "--", *launcher, str(SCRIPT)],
         environment={"OMP_NUM_THREADS": "1", "ARGUS_FLUSH_MILLISECONDS": f"{1000 * SECOND_S:.0f}"}
         | environment,
         orderly_death=True,
     )
 
 
-def steps(stack: Stack) -> float:
+def steps(stack: Stack, job: str) -> float:
     """Iterations that every rank has finished."""
-    values = [value for _, value in stack.query(f'argus_iteration_last_step{{training_job="{JOB}"}}')]
+    values = [value for _, value in stack.query(f'argus_iteration_last_step{{training_job="{job}"}}')]
     return min(values) if len(values) == RANKS else 0
 
 
-def test_a_rank_slowed_in_forward_is_paged_to_operations_and_nobody_is_before(stack: Stack, tmp_path: Path):
-    """All phases of all ranks are seen, and for longer than a page takes none is named; then one is slow."""
-    slow = tmp_path / "slow"
-    job = train(stack, SLOW_RANK=SLOW_RANK, SLOW_FACTOR="3", SLOW_FILE=str(slow))
+def test_a_healthy_run_accuses_nobody(stack: Stack):
+    """All phases of all ranks are seen, for longer than it takes to name a rank, and none is named."""
+    job = train(stack, "healthy")
     try:
-        stack.wait_for(lambda: steps(stack) >= 60 or job.check(), 180, "a healthy part")
+        stack.wait_for(lambda: steps(stack, "healthy") > 0 or job.check(), 180, "the first step")
         until = time.monotonic() + WATCHED_S
         stack.wait_for(lambda: time.monotonic() > until or job.check(), 2 * WATCHED_S, "what would be said")
-        phases = stack.query(f'count by (phase) (argus_phase_duration_seconds_count{{training_job="{JOB}"}})')
+        phases = stack.query('count by (phase) (argus_phase_duration_seconds_count{training_job="healthy"})')
         seen = {labels["phase"]: value for labels, value in phases}
         assert {
             phase: seen.get(phase) for phase in ("data", "forward", "backward", "optimizer")
         } == dict.fromkeys(("data", "forward", "backward", "optimizer"), RANKS)
-        assert accusations(stack, JOB) == set()
+        assert accusations(stack, "healthy") == set()
+    finally:
+        job.stop()
+
+
+def test_a_rank_slowed_in_forward_is_paged_to_operations_and_nobody_else_is(stack: Stack, tmp_path: Path):
+    """From the step at which it slows down to the page: that rank, that cause, that team."""
+    slow = tmp_path / "slow"
+    job = train(stack, "degraded", SLOW_RANK=SLOW_RANK, SLOW_FACTOR="3", SLOW_FILE=str(slow))
+    try:
+        stack.wait_for(lambda: steps(stack, "degraded") >= 60 or job.check(), 180, "a healthy part")
+        assert accusations(stack, "degraded") == set()
         slow.touch()
         page = ("/operations/page", SLOW_RANK)
         stack.wait_for(
-            lambda: page in delivered(stack, JOB, "ArgusStragglerRank") or job.check(), 90, "the page"
+            lambda: page in delivered(stack, "degraded", "ArgusStragglerRank") or job.check(), 90, "the page"
         )
-        after = steps(stack)
-        stack.wait_for(lambda: steps(stack) >= after + 40 or job.check(), 90, "later accusations")
-        assert accusations(stack, JOB) == {("ArgusStragglerRank", SLOW_RANK, "gpu-compute")}
+        after = steps(stack, "degraded")
+        stack.wait_for(lambda: steps(stack, "degraded") >= after + 40 or job.check(), 90, "later accusations")
+        assert accusations(stack, "degraded") == {("ArgusStragglerRank", SLOW_RANK, "gpu-compute")}
     finally:
         job.stop()

@@ -190,14 +190,16 @@ def test_waits_and_pauses_are_no_work_of_a_layer(tmp_path: Path) -> None:
 
 
 SAME = """
-import copy, io, pickle
+import copy, io, pickle, pickletools
 losses = [step() for _ in range(6)]
 copied = copy.deepcopy(model)
 assert all(vars(a).keys() == vars(b).keys() for a, b in zip(model.modules(), copied.modules()))
 text = pickle.dumps(model)
 buffer = io.BytesIO()
 torch.save(model.state_dict(), buffer)
-print(losses, len(text), b"argus" in text, b"argus" in buffer.getvalue())
+# Less what a storage's address is part of, and so the length of.
+print([value for code, value, _ in pickletools.genops(text) if code.name not in ("FRAME", "BINBYTES", "SHORT_BINBYTES")])
+print(losses, b"argus" in text, b"argus" in buffer.getvalue())
 print(sorted(vars(model.layers[0])), torch.fx.symbolic_trace(model).code)
 class Tracer(torch.fx.Tracer):
     def is_leaf_module(self, module, name): return isinstance(module, Block)
