@@ -251,7 +251,12 @@ def health(storage: Storage) -> None:
     )
 
 
-STORIES = {findings: ["decision"], hangs: ["nccl", "decision"], kernels: ["decision"], health: ["job", "health"]}
+STORIES = {
+    findings: ["decision"],
+    hangs: ["nccl", "decision"],
+    kernels: ["decision"],
+    health: ["job", "health"],
+}
 """With the files of rules that are about them."""
 
 
