@@ -277,6 +277,7 @@ def test_truncated_or_overwritten_real_trace_never_raises_anything_else(traces: 
         assert "\n" not in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.traces
 def test_every_real_trace_gives_data_or_a_clear_message(traces: Path):
     """Facts of the traces' README: events, ranks, NCCL time, and the four that cannot be replayed."""
