@@ -92,13 +92,22 @@ class OverdueIteration:
         before, self._status = self._status, self._flight.status(backends)
         if self._status != before:  # the rank goes on, and what it is in changes
             return
-        self._show_gpu(self._gpu_is_in())
         enqueued = {group: status.enqueued for group, status in self._status.items()}
         if self._listed != enqueued and now >= self._lists_at:
             self._flight.list_entries(backends)
             self._listed = enqueued
             self._lists_at = now + _LISTING_SHARE * (self._clock() - now)
         self._show(self._flight.last(self._status, names))
+        self._show_gpu(self._ask_gpu())  # last: what a GPU in trouble may keep from us is then told already
+
+    def _ask_gpu(self) -> tuple[int, int] | None:
+        """None also once a GPU has answered with an error, as after a fault it does to each question."""
+        try:
+            return self._gpu_is_in()
+        except Exception as error:
+            self._gpu_is_in = lambda: None
+            self._recorder.host.say(f"where the GPU is, is not asked any more: {error!r}")
+            return None
 
     def _show_gpu(self, span: tuple[int, int] | None) -> None:
         """What two looks agree on."""

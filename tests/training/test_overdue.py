@@ -139,6 +139,23 @@ def test_where_the_gpu_is_goes_to_the_page_once_two_looks_agree(watched: Watched
     assert watched.read().gpu is None
 
 
+def test_a_gpu_that_answers_with_an_error_is_asked_no_more(
+    watched: Watched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What torch's recorder knows is told as ever: it is wanted most then."""
+    asked: list[float] = []
+
+    def broken() -> None:
+        asked.append(watched.flight.now)
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    watched.overdue._gpu_is_in = broken
+    assert [watched.look(at) for at in (10.0, 11.0, 12.0, 13.0)][-1] == "all_reduce"
+    assert len(asked) == 1
+    assert watched.read().gpu is None
+    assert capsys.readouterr().err.count("where the GPU is, is not asked any more") == 1
+
+
 def test_entries_are_listed_once_a_hang_and_rarely_otherwise(watched: Watched) -> None:
     """A list of 0.1 s is followed by 30 s without: a late iteration is not made later by more than 0.3 %."""
     for tenth in range(100, 10_000):

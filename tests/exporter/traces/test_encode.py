@@ -56,9 +56,11 @@ def test_a_kernel_of_nccl_says_whose_it_is(tmp_path: Path) -> None:
     some = kernels(4)
     some["operation"], some["stream"], some["device"] = wire.Operation.KERNEL, 8, 0
     some["kilobytes"] = [
-        wire.launched_by(2, 1, sequence=77), wire.launched_by(2, 1, operations=3),
-        wire.launched_by(3, 1, sequence=77), 0,
-    ]  # fmt: skip
+        wire.launched_by(2, 1, sequence=77),
+        wire.launched_by(2, 1, operations=3),
+        wire.launched_by(3, 1, sequence=77),
+        0,
+    ]
     given = dataclasses.replace(window(), kernels=some)
     names = ("communicator", "sequence", "operations", "bytes")
     columns = ", ".join(f"extract_arg(arg_set_id, 'debug.{name}') as {name}" for name in names)
