@@ -23,7 +23,9 @@ local tie = 1.5;
 local hidden = 4;
 local pauses = ['host-gc', 'host-jit'];
 local host = pauses + ['host-cpu', 'host-alloc', 'data-input'];
-local ofRanks = host + ['kernel', 'gpu-compute'];
+// What the worker finds in kernels of a rank.
+local kernels = ['kernel', 'gpu-transfer'];
+local ofRanks = host + kernels + ['gpu-compute'];
 // A whole job is slower by what a pipeline, or a host that launches late, makes of a rank's own loss.
 local explained = [
   { to: ofRanks + ['workload', 'more-work', 'suspect-set', 'link-slow', 'collective-late'], at: 'job', factor: 2 * tie },
@@ -46,7 +48,7 @@ local ofHistory(rows) = [
 ];
 // Who is slow beyond what it has more to do stands as such.
 local moreWork = [
-  { to: host + ['kernel'], at: 'rank', factor: tie },
+  { to: host + kernels, at: 'rank', factor: tie },
   { to: ['gpu-compute'], at: 'rank', by: 'verdict', factor: tie },
 ];
 [
@@ -85,11 +87,18 @@ local moreWork = [
     yields: [{ to: pauses + ['host-cpu'], at: 'rank', factor: tie }],
   },
   culprit {
+    id: 'gpu-transfer',
+    team: 'operations',
+    level: 'L3',
+    words: 'copies more slowly between host and GPU than the ranks that do the same work',
+    yields: [{ to: pauses + ['host-cpu'], at: 'rank', factor: tie }],
+  },
+  culprit {
     id: 'gpu-compute',
     team: 'operations',
     words: 'computes slowly',
     yields: [
-      { to: host, at: 'rank', factor: tie },
+      { to: host + ['gpu-transfer'], at: 'rank', factor: tie },
       { to: ['more-work'], at: 'rank', factor: tie },
       { to: ['host-gc'], at: 'job', factor: tie },
     ],
@@ -181,7 +190,6 @@ local moreWork = [
   { cause: 'unexplained', team: 'infrastructure', words: 'is slower than earlier runs of its model, and nothing says why' },
 ]) + [
   // What the kernels or the trace of a rank tell, and no rule: the worker names them, who reads its series passes them on.
-  { id: 'gpu-transfer', as: 'program', team: 'operations', words: 'copies more slowly between host and GPU than the ranks that do the same work' },
   { id: 'gpu-memory', as: 'program', team: 'operations', words: 'has kernels that take far longer now and then, as memory errors leave them' },
   { id: 'undetermined', as: 'program', team: 'infrastructure', words: 'waits, and its trace does not show for what' },
 ]

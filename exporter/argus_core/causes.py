@@ -18,6 +18,7 @@ TEAMS: Final[Mapping[str, str]] = {
     "host-alloc": "algorithm",
     "data-input": "algorithm",
     "kernel": "operations",
+    "gpu-transfer": "operations",
     "gpu-compute": "operations",
     "workload": "algorithm",
     "kernel-work": "algorithm",
@@ -38,7 +39,6 @@ TEAMS: Final[Mapping[str, str]] = {
     "history-fabric-config": "operations",
     "history-overlap-config": "infrastructure",
     "history-unexplained": "infrastructure",
-    "gpu-transfer": "operations",
     "gpu-memory": "operations",
     "undetermined": "infrastructure",
 }
@@ -58,6 +58,7 @@ WORDS: Final[Mapping[str, str]] = {
     "host-alloc": "is held up by its own code, which allocates or pins memory, now on one rank and now on another",  # noqa: E501
     "data-input": "waits for its input data",
     "kernel": "computes slowly on its GPU",
+    "gpu-transfer": "copies more slowly between host and GPU than the ranks that do the same work",
     "gpu-compute": "computes slowly",
     "workload": "has more to do than the others",
     "kernel-work": "has more to do than the others",
@@ -78,7 +79,6 @@ WORDS: Final[Mapping[str, str]] = {
     "history-fabric-config": "waits longer for its collectives than earlier runs of its model: they are slower, or less of them is hidden behind computation",  # noqa: E501
     "history-overlap-config": "no longer hides its communication behind computation, as earlier runs of its model did",  # noqa: E501
     "history-unexplained": "is slower than earlier runs of its model, and nothing says why",
-    "gpu-transfer": "copies more slowly between host and GPU than the ranks that do the same work",
     "gpu-memory": "has kernels that take far longer now and then, as memory errors leave them",
     "undetermined": "waits, and its trace does not show for what",
 }

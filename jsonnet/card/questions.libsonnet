@@ -200,6 +200,7 @@ local waiting(source, query) = ['victims.count', 'count', source, 'ranks that wa
   // Names of pages, by the cause; of what rules find of jobs, and of what the worker says of kernels and rules do not, by kind.
   runbooks: {
     'gpu-compute': 'ArgusStragglerRank',
+    'gpu-transfer': 'ArgusStragglerRank',
     'host-cpu': 'ArgusStragglerRank',
     'host-gc': 'ArgusHostStall',
     'host-jit': 'ArgusHostStall',

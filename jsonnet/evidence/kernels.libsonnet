@@ -3,10 +3,10 @@ local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 
 function(c, l) {
-  local anomaly(matchers=[]) = 'max by (%s) (%s)' % [l.list(['rank', 'kernel', 'stream']), l.raw('argus_l3_anomaly', ['verdict="culprit"'] + matchers)],
+  local anomaly(matcher) = 'max by (%s) (%s)' % [l.list(['rank', 'cause', 'kernel', 'stream']), l.raw('argus_l3_anomaly', ['verdict="culprit"', 'cause!="gpu-memory"', matcher])],
   // What the shift of kernels adds to the time of their rank; kernel="all" is the worker's name for all of them.
-  local lost(cause) = text.fill(|||
-    max by (%(rank)s) (
+  local lost = text.fill(|||
+    max by (%(rank)s, cause) (
       (1 - 1 / (1 + (%(some)s > 0))) * on (%(rank)s, kernel, stream) group_left ()
         max by (%(rank)s, kernel, stream) (rate(%(seconds)s[%(range)s]))
       or (1 - 1 / (1 + (%(whole)s > 0))) * on (%(rank)s) group_left ()
@@ -14,8 +14,8 @@ function(c, l) {
     )
   |||, {
     rank: l.rank,
-    some: anomaly([cause, 'kernel!="all"']),
-    whole: anomaly([cause, 'kernel="all"']),
+    some: anomaly('kernel!="all"'),
+    whole: anomaly('kernel="all"'),
     seconds: l.raw('argus_kernel_duration_seconds_total'),
     // Streams of computation overlap: their share of the wall time may exceed 1.
     compute: l.raw('argus_kernel_duration_seconds_total', ['stream=~"compute.*"']),
@@ -24,13 +24,18 @@ function(c, l) {
   local evidence(cause, about, expr) = {
     about:: about,
     record: 'rank:argus_evidence:lost_ratio',
-    labels: { cause: cause, detector: 'worker', phase: 'all' },
+    labels: (if cause == '' then {} else { cause: cause }) + { detector: 'worker', phase: 'all' },
     expr: expr,
   },
+  // The worker's causes, by the rows of the table that they are evidence of.
+  local renamed(source, cause, row) = 'label_replace(%s, "cause", "%s", "cause", "%s")' % [source, row, cause],
   // Once a minute, as often as the worker: they alone read every kernel series.
   rules: [
-    evidence('kernel', 'What slow kernels add to the time of a rank whose work is that of its peers.', lost('cause!="workload"')),
-    evidence('kernel-work', 'The same of a rank that also runs them more or less often than its peers in the same steps: it has other work.', lost('cause="workload"')),
+    evidence(
+      '',
+      'What slow kernels or copies add to the time of a rank whose work is that of its peers (kernel, gpu-transfer), or that also runs them more or less often than its peers in the same steps, so that it has other work (kernel-work). Launches that are slow now and then (gpu-memory) shift no time that is known.',
+      renamed(renamed('\n' + lost, 'gpu-compute', 'kernel'), 'workload', 'kernel-work')
+    ),
     evidence('more-work', 'The same: what its phases take longer is explained by it.', 'max by (' + l.rank + ') (rank:argus_evidence:lost_ratio{cause="kernel-work"})'),
   ],
 }

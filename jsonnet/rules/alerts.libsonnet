@@ -48,7 +48,7 @@ function(c, l, rows)
   local told = {
     ArgusStragglerRank: {
       kinds: [ofSet, ofRank],
-      causes: ['gpu-compute', 'host-cpu'],
+      causes: ['gpu-compute', 'gpu-transfer', 'host-cpu'],
       much: ofGroup,
       more: '{{ if $labels.set }} They wait for one another within a phase, and nothing tells which of them it is.{{ end }}' + hardware,
     },

@@ -94,10 +94,7 @@ class Announcer:
 async def once(config: Config, at: float, telemetry: Telemetry, write: bool) -> CycleReport:
     """One cycle at Unix time `at`; undelivered results are not kept."""
     async with aiohttp.ClientSession() as session:
-        delivery = None
-        if write:
-            spool = Spool(None, config.write.spool_bytes, _age_ms(config))
-            delivery = _delivery(session, config, spool, telemetry)
+        delivery = delivery_of(session, config, telemetry) if write else None
         prometheus = Prometheus(session, config.prometheus, telemetry)
         return await Worker(prometheus, delivery, config, telemetry).cycle(at, at)
 
@@ -123,7 +120,7 @@ async def serve(
         runner = await _listen(config, telemetry, health)
         try:
             async with aiohttp.ClientSession() as session:
-                delivery = _delivery(session, config, spool, telemetry)
+                delivery = delivery_of(session, config, telemetry, spool)
                 traces = TraceRequests(session, config.traces.request, telemetry)
                 worker = Worker(
                     Prometheus(session, config.prometheus, telemetry),
@@ -149,7 +146,7 @@ async def serve(
                     new = _read_anew(running, read, telemetry)
                     if new is not running:
                         asked = Prometheus(session, new.prometheus, telemetry)
-                        worker.reconfigure(asked, _delivery(session, new, spool, telemetry), new)
+                        worker.reconfigure(asked, delivery_of(session, new, telemetry, spool), new)
                     return new
 
                 await _turn(worker, config, health, stop, reconfigured)
@@ -275,7 +272,12 @@ async def _listen(config: Config, telemetry: Telemetry, health: Health) -> web.A
     return runner
 
 
-def _delivery(session: aiohttp.ClientSession, config: Config, spool: Spool, telemetry: Telemetry) -> Delivery:
+def delivery_of(
+    session: aiohttp.ClientSession, config: Config, telemetry: Telemetry, spool: Spool | None = None
+) -> Delivery:
+    """The way to the receiver that the configuration names; without a spool what waits is kept in memory."""
+    if spool is None:
+        spool = Spool(None, config.write.spool_bytes, _age_ms(config))
     access = Access(*config.write_access, PROGRAM)
     return Delivery(session, config.write_url, config.write, spool, telemetry, access=access)
 

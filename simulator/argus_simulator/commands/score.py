@@ -191,7 +191,8 @@ def tell(batch: Batch, reporter: Reporter, *, quiet: bool) -> None:
             reporter.say(f"      {line}")
     reporter.step(
         f"{len(batch.results)} scenarios more: {batch.job_seconds / 60:.0f} job-minutes, "
-        f"{batch.record_s:.0f} s to play them, {batch.evaluate_s:.0f} s to evaluate"
+        f"{batch.record_s:.0f} s to play them, {batch.judge_s:.0f} s of the worker, "
+        f"{batch.evaluate_s:.0f} s to evaluate"
     )
 
 

@@ -1,4 +1,4 @@
-"""Scenarios of the fault lab in virtual time, judged by the lab's own judge on what the rules said."""
+"""Scenarios of the fault lab in virtual time, judged by the lab's own judge on what worker and rules said."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from argus_simulator.engine.faults import Fault
+from argus_simulator.fast_play import worker
 from argus_simulator.fast_play.delivery import Delivery
 from argus_simulator.fast_play.evaluate import Evaluator, Late
 from argus_simulator.fast_play.history import SCRAPE_MS, History, record
@@ -59,9 +60,9 @@ class Batch:
     Attributes:
         results: one a scenario.
         stories: for each result its lines: what was injected, who was told of when.
-        failures: rules whose evaluation failed at some moment, with the reason.
+        failures: rules whose evaluation failed at some moment, or cycles of the worker, with the reason.
         job_seconds: virtual, healthy runs before included.
-        record_s, evaluate_s: time of this machine.
+        record_s, judge_s, evaluate_s: time of this machine; the worker's is the second.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -69,6 +70,7 @@ class Batch:
     failures: list[str] = field(default_factory=list)
     job_seconds: float = 0.0
     record_s: float = 0.0
+    judge_s: float = 0.0
     evaluate_s: float = 0.0
 
 
@@ -106,10 +108,16 @@ def play(scenes: Sequence[Scene], engine: Engine) -> Batch:
     with tempfile.TemporaryDirectory(prefix="argus-play-") as folder, Storage(Path(folder)) as storage:
         for history in histories:
             storage.write(history.series)
+        end_ms = max(_judged_ms(one) for one in played)
+        if any(
+            scene.playable.signals != "hooks" for scene in scenes
+        ):  # without kernels it has nothing to judge
+            batch.failures = [f"worker: {why}" for why in worker.judge(storage.url, _EPOCH_MS, end_ms)]
+        batch.judge_s = time.perf_counter() - began
         evaluator = Evaluator(storage, rules, engine.late)
-        evaluator.advance(_EPOCH_MS, max(_judged_ms(one) for one in played))
-        batch.evaluate_s = time.perf_counter() - began
-        batch.failures = [f"rule failed: {name}: {why}" for name, why in evaluator.failures.items()]
+        evaluator.advance(_EPOCH_MS, end_ms)
+        batch.evaluate_s = time.perf_counter() - began - batch.judge_s
+        batch.failures += [f"rule failed: {name}: {why}" for name, why in evaluator.failures.items()]
         told = Delivery(engine.alertmanager).notifications(evaluator.spells())
         for one in played:
             result, story = _judge(one, storage, told)

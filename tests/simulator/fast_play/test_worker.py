@@ -1,0 +1,50 @@
+"""The L3 worker in virtual time: it judges what was scraped, and rules read what it wrote."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from argus_simulator.fast_play import worker
+from argus_simulator.fast_play.evaluate import Evaluator
+from argus_simulator.fast_play.history import record
+from argus_simulator.fast_play.rules import read_rules
+from argus_simulator.fast_play.storage import Storage, labels_of_text
+from argus_simulator.lab import load_scenario
+
+ROOT = Path(__file__).parents[3]
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+BEGIN_MS = 1_700_000_000_000
+_STEPS, _STEP_S = 180, 4.0
+
+
+def test_slow_copies_of_one_rank_are_told_as_such(tmp_path: Path):
+    """From kernels by way of the worker to the finding: this rank alone, by the cause that the worker named."""
+    scenario = load_scenario("faults/pcie-degraded", topology="dense", magnitude="high", seed=3)
+    scenario = scenario.compressed(scenario.step_seconds / _STEP_S)
+    [(name, fault)] = scenario.faults.items()
+    scenario = dataclasses.replace(
+        scenario,
+        faults={name: dataclasses.replace(fault, onset_step=15)},
+        model=dataclasses.replace(scenario.model, signals="kernels"),
+    )
+    job = record(scenario, "a", BEGIN_MS * 1_000_000, 2000.0, steps=_STEPS)
+    with Storage(tmp_path) as storage:
+        storage.write(job.series)
+        assert worker.judge(storage.url, BEGIN_MS, job.end_ms) == []
+        Evaluator(storage, read_rules(sorted((ROOT / "rules").glob("*.yaml")))).advance(BEGIN_MS, job.end_ms)
+
+        last = storage.over("argus_l3_last_success_timestamp_seconds", range(BEGIN_MS, job.end_ms, 60_000))
+        [(_, stamps)] = last.values()
+        assert set(np.diff(stamps)) == {60.0}
+
+        def found(query: str) -> set[tuple[str, str]]:
+            results = [labels_of_text(text) for text in storage.at(query, job.end_ms)]
+            return {(one["rank"], one["cause"]) for one in results}
+
+        [slow] = map(str, fault.ranks)
+        assert found('argus_l3_anomaly{verdict="culprit"} > 0') == {(slow, "gpu-transfer")}
+        assert found("rank:argus_finding:lost_ratio") == {(slow, "gpu-transfer")}
