@@ -23,7 +23,7 @@ local tie = 1.5;
 local hidden = 4;
 local pauses = ['host-gc', 'host-jit'];
 local host = pauses + ['host-cpu', 'host-alloc', 'data-input'];
-// What the worker finds in kernels of a rank.
+// What only kernels tell of a rank.
 local kernels = ['kernel', 'gpu-transfer'];
 local ofRanks = host + kernels + ['gpu-compute'];
 // A whole job is slower by what a pipeline, or a host that launches late, makes of a rank's own loss.
@@ -89,9 +89,8 @@ local moreWork = [
   culprit {
     id: 'gpu-transfer',
     team: 'operations',
-    level: 'L3',
-    words: 'copies more slowly between host and GPU than the ranks that do the same work',
-    yields: [{ to: pauses + ['host-cpu'], at: 'rank', factor: tie }],
+    words: 'copies longer between host and GPU than the ranks that do the same work',
+    yields: [{ to: pauses + ['host-cpu'], at: 'rank', factor: tie }, { to: ['more-work'], at: 'rank', factor: tie }],
   },
   culprit {
     id: 'gpu-compute',

@@ -3,7 +3,7 @@ local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 
 function(c, l) {
-  local anomaly(matcher) = 'max by (%s) (%s)' % [l.list(['rank', 'cause', 'kernel', 'stream']), l.raw('argus_l3_anomaly', ['verdict="culprit"', 'cause!="gpu-memory"', matcher])],
+  local anomaly(matcher) = 'max by (%s) (%s)' % [l.list(['rank', 'cause', 'kernel', 'stream']), l.raw('argus_l3_anomaly', ['verdict="culprit"', 'cause!~"gpu-memory|gpu-transfer"', matcher])],
   // What the shift of kernels adds to the time of their rank; kernel="all" is the worker's name for all of them.
   local lost = text.fill(|||
     max by (%(rank)s, cause) (
@@ -33,7 +33,7 @@ function(c, l) {
   rules: [
     evidence(
       '',
-      'What slow kernels or copies add to the time of a rank whose work is that of its peers (kernel, gpu-transfer), or that also runs them more or less often than its peers in the same steps, so that it has other work (kernel-work). Launches that are slow now and then (gpu-memory) shift no time that is known.',
+      'What slow kernels add to the time of a rank whose work is that of its peers (kernel), or that also runs them more or less often than its peers in the same steps, so that it has other work (kernel-work). Launches that are slow now and then shift no time that is known; copies may be hidden.',
       renamed(renamed('\n' + lost, 'gpu-compute', 'kernel'), 'workload', 'kernel-work')
     ),
     evidence('more-work', 'The same: what its phases take longer is explained by it.', 'max by (' + l.rank + ') (rank:argus_evidence:lost_ratio{cause="kernel-work"})'),

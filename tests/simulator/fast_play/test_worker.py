@@ -22,7 +22,7 @@ _STEPS, _STEP_S = 180, 4.0
 
 
 def test_slow_copies_of_one_rank_are_told_as_such(tmp_path: Path):
-    """From kernels by way of the worker to the finding: this rank alone, by the cause that the worker named."""
+    """From kernels by the worker to the finding: this rank alone, by the cause that the worker named."""
     scenario = load_scenario("faults/pcie-degraded", topology="dense", magnitude="high", seed=3)
     scenario = scenario.compressed(scenario.step_seconds / _STEP_S)
     [(name, fault)] = scenario.faults.items()

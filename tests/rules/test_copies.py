@@ -1,0 +1,63 @@
+"""Copies that nothing hides: a rank against those that do the same work."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.scenario import STORIES, Scenario
+
+pytestmark = STORIES
+SAMPLES = 60
+EVIDENCE = 'rank:argus_evidence:lost_ratio{cause="gpu-transfer"}'
+
+
+def a_job(copied: dict[int, str], whole: str = f"0+15x{SAMPLES}", evaluation: int = 15) -> Scenario:
+    """Two stages of four ranks; the first loads the input.
+
+    Args:
+        copied: seconds of copies of those ranks that do not copy a hundredth (the last stage) or a twentieth.
+        whole: the rest of the iterations.
+    """
+    job = Scenario(("job", "evidence", "decision"), evaluation=evaluation)
+    job.ranks(range(8), SAMPLES)
+    for rank in range(8):
+        usual = f"0+0.75x{SAMPLES}" if rank < 4 else f"0+0.15x{SAMPLES}"
+        job.add("argus_rank_info", f"1x{SAMPLES}", rank=rank, role=f"pp{rank // 4}", node=f"n{rank // 4}")
+        job.add("argus_iteration_gpu_seconds_total", copied.get(rank, usual), rank=rank, part="copy")
+        job.add("argus_iteration_gpu_seconds_total", whole, rank=rank, part="compute")
+    return job
+
+
+def test_whoever_copies_longer_than_its_stage_is_named():
+    """By what it loses; not the whole stage that copies more than the other."""
+    job = a_job({2: f"0+2x{SAMPLES}"})
+    [share, usual] = 2 / 17, 0.75 / 15.75
+    query = f"round(max by (rank) ({EVIDENCE}), 0.001)"
+    job.expect(query, "5m", {'{rank="2"}': round(share - usual, 3)})
+    job.run()
+
+
+def test_one_checkpoint_accuses_nobody():
+    """A rank that copies its model to the host for twenty seconds, once."""
+    job = a_job({0: f"0+0.75x19 {0.75 * 19 + 15}+0.75x{SAMPLES - 20}"}, evaluation=5)
+    job.expect(f"count({EVIDENCE})", "6m", {"{}": 1.0})
+    for minute in range(5, 15):
+        job.expect('count(ALERTS{alertname="ArgusStragglerRank", alertstate="firing"})', f"{minute}m", {})
+    job.run()
+
+
+@pytest.mark.parametrize("rank", [0, 7])
+def test_steps_that_are_longer_than_a_scrape_interval_are_compared_by_step(rank: int):
+    """A host that is scraped just after a step's end seems to do more in the window than one just before."""
+    steps = " ".join(f"{10 * (number // 6)}" for number in range(SAMPLES))
+    later = " ".join(f"{10 * ((number + 1) // 6)}" for number in range(SAMPLES))
+    job = a_job({}, steps)
+    job.inputs = [one for one in job.inputs if "gpu_seconds" not in one["series"]]
+    for one in range(8):
+        whole = later if one == rank else steps
+        for part, scale in (("copy", 0.2), ("compute", 0.8)):
+            values = " ".join(f"{scale * int(value):g}" for value in whole.split())
+            job.add("argus_iteration_gpu_seconds_total", values, rank=one, part=part)
+    for minute in range(4, 15):
+        job.expect(EVIDENCE, f"{minute}m", {})
+    job.run()
