@@ -1,7 +1,7 @@
 """The fast play beside the real stack: `python -m bench.play.compare` (as long as `--seconds`, and a minute).
 
-The same jobs are played in real time by real exporters to a real Prometheus, then in virtual time, scraped
-and evaluated at the same moments. Alerts are compared from the moment they are pending: the same labels,
+The same jobs are played in real time by real exporters to a real Prometheus and an L3 worker, then in virtual
+time, scraped, judged and evaluated at the same moments. Alerts are compared from the moment they are pending: the same labels,
 begin and end within one evaluation of their group. Prints them, and ends in one line of JSON:
 
     equal_to_live   whether nothing differs
@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from argus_simulator.fast_play import worker
 from argus_simulator.fast_play.alerts import Spell
 from argus_simulator.fast_play.evaluate import Evaluator
 from argus_simulator.fast_play.history import record
@@ -84,7 +85,7 @@ def compare(
         scene = Scene(playable, _PACE)
         jobs[f"job-{len(jobs)}"] = scene.scenario
         say(f"job-{len(jobs) - 1}: {scene.name}, {scene.ranks} ranks")
-    lived = live(jobs, files, seconds)
+    lived = live(jobs, files, seconds, worker=True)
     rules = read_rules(files, offset_ms=lambda file, name, _: lived.group_offsets_ms[file.name, name])
     return _report(lived, rules, _play_again(jobs, rules, lived, say), say)
 
@@ -99,8 +100,11 @@ def _play_again(
             seconds = lived.end_ms / 1000 - begin_ns / 1e9 + _PACE.step_s
             history = record(scenario, job, begin_ns, seconds, scrape_offsets_ms=lived.scrape_offsets_ms)
             storage.write(history.series)
+        begin_ms = min(lived.begin_ns.values()) // 1_000_000
+        for problem in worker.judge(storage.url, begin_ms, lived.end_ms):
+            say(f"worker: {problem}")
         evaluator = Evaluator(storage, rules)
-        evaluator.advance(min(lived.begin_ns.values()) // 1_000_000, lived.end_ms)
+        evaluator.advance(begin_ms, lived.end_ms)
         for rule, why in evaluator.failures.items():
             say(f"rule failed: {rule}: {why}")
         return evaluator.spells()

@@ -57,14 +57,24 @@ class Lived:
 
 
 def live(
-    jobs: Mapping[str, Scenario], files: Sequence[Path], seconds: float, *, vmalert: bool = False
+    jobs: Mapping[str, Scenario],
+    files: Sequence[Path],
+    seconds: float,
+    *,
+    worker: bool = False,
+    vmalert: bool = False,
 ) -> Lived:
-    """Play jobs, by their names, side by side for so long; with `vmalert`, that on the same samples too."""
+    """Play jobs, by their names, side by side for so long.
+
+    Args:
+        worker: an L3 worker judges them too.
+        vmalert: it evaluates the rules on the same samples too.
+    """
     servers: list[Server] = []
     with tempfile.TemporaryDirectory(prefix="argus-live-") as name:
         folder = Path(name)
         try:
-            return _live(jobs, files, seconds, folder, servers, vmalert)
+            return _live(jobs, files, seconds, folder, servers, worker, vmalert)
         finally:
             for server in reversed(servers):
                 server.child.stop()
@@ -76,6 +86,7 @@ def _live(
     seconds: float,
     folder: Path,
     servers: list[Server],
+    worker: bool,
     vmalert: bool,
 ) -> Lived:
     sockets: dict[str, Path] = {}
@@ -92,6 +103,8 @@ def _live(
     servers += [] if victoria is None else [victoria]
     prometheus = _prometheus(targets, files, folder, victoria)
     servers.append(prometheus)
+    if worker:
+        servers.append(_worker(prometheus.url, folder))
     if victoria is not None:
         servers.append(_alertmanager(folder))
         servers.append(_vmalert(files, folder, victoria, servers[-1]))
@@ -172,10 +185,27 @@ def _prometheus(
             program("prometheus"),
             f"--config.file={config}",
             f"--storage.tsdb.path={folder / 'prometheus'}",
+            "--web.enable-remote-write-receiver",
             f"--web.listen-address=127.0.0.1:{port}",
         ],
         "/-/ready",
         folder / "prometheus.log",
+    )
+
+
+def _worker(prometheus: str, folder: Path) -> Server:
+    config = folder / "worker.yml"
+    config.write_text(json.dumps({"prometheus": {"url": prometheus}}))
+    return start_server(
+        "worker",
+        lambda port: [
+            program("argus-l3-worker"),
+            "serve",
+            f"--config={config}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        "/healthz",
+        folder / "worker.log",
     )
 
 
