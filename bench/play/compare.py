@@ -1,8 +1,8 @@
 """The fast play beside the real stack: `python -m bench.play.compare` (as long as `--seconds`, and a minute).
 
 The same jobs are played in real time by real exporters to a real Prometheus and an L3 worker, then in virtual
-time, scraped, judged and evaluated at the same moments. Alerts are compared from the moment they are pending: the same labels,
-begin and end within one evaluation of their group. Prints them, and ends in one line of JSON:
+time, scraped, judged and evaluated at the same moments. Alerts are compared from the moment they are pending:
+the same labels, begin and end within one evaluation of their group. Prints them, and ends in one line of JSON:
 
     equal_to_live   whether nothing differs
     alerts          spells of alerts, pending or firing, that the real stack had
