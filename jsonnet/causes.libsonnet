@@ -89,7 +89,7 @@ local moreWork = [
   culprit {
     id: 'gpu-transfer',
     team: 'operations',
-    words: 'copies longer between host and GPU than the ranks that do the same work',
+    words: 'needs longer for copies of memory than the ranks that do the same work',
     yields: [{ to: pauses + ['host-cpu'], at: 'rank', factor: tie }, { to: ['more-work'], at: 'rank', factor: tie }],
   },
   culprit {

@@ -2,7 +2,7 @@
 
 The same jobs are played in real time by real exporters to a real Prometheus and an L3 worker, then in virtual
 time, scraped, judged and evaluated at the same moments. Alerts are compared from the moment they are pending:
-the same labels, begin and end within one evaluation of their group. Prints them, and ends in one line of JSON:
+the same labels, begin and end within one evaluation of their group. Ends in one line of JSON:
 
     equal_to_live   whether nothing differs
     alerts          spells of alerts, pending or firing, that the real stack had

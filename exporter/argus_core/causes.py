@@ -58,7 +58,7 @@ WORDS: Final[Mapping[str, str]] = {
     "host-alloc": "is held up by its own code, which allocates or pins memory, now on one rank and now on another",  # noqa: E501
     "data-input": "waits for its input data",
     "kernel": "computes slowly on its GPU",
-    "gpu-transfer": "copies longer between host and GPU than the ranks that do the same work",
+    "gpu-transfer": "needs longer for copies of memory than the ranks that do the same work",
     "gpu-compute": "computes slowly",
     "workload": "has more to do than the others",
     "kernel-work": "has more to do than the others",
