@@ -135,7 +135,7 @@ FIRST = wire.LAUNCHED_ONE - 5
 
 
 def _numbers(timeline: RankTimeline, *, communicators: int = 1) -> dict[float, int]:
-    """What its kernels say where NCCL's plugin is on: a number by communicator, whose own number is the rank's.
+    """What its kernels say where NCCL's plugin is on: a number by communicator, which ranks count apart.
 
     Args:
         communicators: of each group, in turns.
