@@ -145,7 +145,7 @@ function(c, l)
         max by (%(rankNode)s) (%(info)s and on (%(node)s) (%(stands)s)) ^ 0
         and on (%(job)s) (count by (%(job)s) (count by (%(node)s) (%(stands)s)) == 1)
         and on (%(job)s) %(waits)s
-        unless on (%(job)s) %(suspect)s{stage="link"}
+        unless on (%(job)s) (%(suspect)s{stage="link"} or group:argus_stall_broken:bool{by="calls"})
       |||, at { stands: stands }),
     },
     {

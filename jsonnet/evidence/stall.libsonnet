@@ -5,8 +5,9 @@
 // has not ended waits. Of the others, whoever has entered fewer than its group holds the group up; so does, where
 // collectives are not numbered, whoever is elsewhere while most ranks wait, and where all have called, whose GPU has not
 // started what the others' have. Where all of a group are in one collective, it is the collective that does not end. Of a
-// group that has called different collectives under one number, who called what most did not is to blame. NCCL's RAS, where
-// the exporter asks it, tells of processes that no longer answer, and of launches that a rank lacks though it has called.
+// group that has called different collectives under one number, who called what most did not is to blame, and of two halves nobody.
+// NCCL's RAS, where the exporter asks it, tells of processes that no longer answer, and of launches that a rank lacks though it
+// has called.
 local duration = import '../lib/duration.libsonnet';
 local text = import '../lib/text.libsonnet';
 
@@ -31,11 +32,20 @@ function(c, l)
     suspect: suspect,
     link: candidate('link'),
     still: candidate('still'),
+    called: l.raw('argus_collective_operation_sequence', ['operation!="other"']),
+    operation: l.list(['group', 'operation']),
     // In a collective, or in a phase that may hold one.
     waiting: text.fill('(%(open)s{kind="comm"} or %(open)s and on (%(who)s) %(info)s)', {
       open: open,
       who: l.list(['rank', 'phase', 'kind']),
       info: l.raw('argus_phase_info', ['kind!="comm"', 'waits!="none"']),
+    }),
+    // In a phase that holds no collective: by the innermost, as one in another is not in the time of that.
+    apart: text.fill('(topk by (%(rank)s) (1, %(open)s) and on (%(who)s) %(info)s)', {
+      rank: l.rank,
+      open: open,
+      who: l.list(['rank', 'phase', 'kind']),
+      info: l.raw('argus_phase_info', ['waits="none"']),
     }),
     ranks: 'job:argus_ranks:count',
     // Of the dead, too.
@@ -110,15 +120,23 @@ function(c, l)
       }),
     },
     {
-      about:: 'Groups of whom something is lost between two members; else those that have all entered one collective, and of which all are in it, and in no other or behind in some other group.',
+      // Of a collective that a computation of the host waits for, and of one of NCCL without torch's recorder, nothing says who is
+      // in it: a group whose members have all stopped at one number waits in it, rather than that each of them has stopped alone.
+      about:: 'Groups that have called different collectives under one number; else those of whom something is lost between two members; else those that have all entered one collective, and of which all are in it, or by no record elsewhere, and in no other or behind in some other group.',
       record: broken,
       expr: text.fill(|||
-        max by (%(group)s) (%(link)s and on (%(job)s) %(stalled)s)
+        (
+          label_replace(
+            count by (%(group)s) (count by (%(operation)s) (%(called)s)) > 1 and on (%(group)s) stddev by (%(group)s) (%(called)s) == 0,
+            "by", "calls", "", ""
+          )
+          or on (%(job)s) max by (%(group)s) (%(link)s)
+        ) ^ 0 and on (%(job)s) %(stalled)s
         or on (%(job)s) (
           count by (%(group)s) (
             %(entered)s == 0
-            and on (%(rank)s) (max by (%(rank)s) (%(entered)s) > 0 or count by (%(rank)s) (%(ended)s > 0) == 1)
-            and on (%(rankGroup)s) (%(ended)s > 0 or %(entered)s and on (%(rank)s) %(open)s{kind="comm"} unless on (%(rankGroup)s) %(ended)s)
+            and on (%(rank)s) (%(entered)s > 0 or count by (%(rank)s) (%(ended)s > 0) == 1)
+            and on (%(rankGroup)s) ((%(ended)s or on (%(job)s) %(entered)s + 1 unless on (%(rank)s) %(apart)s) > 0)
           ) == on (%(group)s) (count by (%(group)s) (%(entered)s) > 1)
         ) ^ 0
         unless %(unheard)s
@@ -181,8 +199,7 @@ function(c, l)
         max by (%(rank)s) (
           %(called)s
           and on (%(operation)s) (count by (%(operation)s) (%(called)s) < on (%(group)s) group_left () 0.5 * count by (%(group)s) (%(called)s))
-          and on (%(group)s) (max by (%(group)s) (%(called)s) == min by (%(group)s) (%(called)s))
-          and on (%(job)s) %(stalled)s
+          and on (%(group)s) %(broken)s{by="calls"}
         ) ^ 0
         or on (%(job)s) max by (%(rank)s) (
           topk by (%(job)s) (1, %(idle)s)
@@ -193,8 +210,6 @@ function(c, l)
       |||, at {
         idle: candidate('idle'),
         alone: candidate('alone'),
-        called: l.raw('argus_collective_operation_sequence', ['operation!="other"']),
-        operation: l.list(['group', 'operation']),
         lacking: l.raw('argus_nccl_ras_rank_lacking_launches'),
       }),
     },

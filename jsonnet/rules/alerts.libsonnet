@@ -140,6 +140,7 @@ function(c, l, rows)
     named: suspects + '{stage="named"}',
     proven: suspects + '{stage=~"lost|behind|called"}',
     network: suspects + '{stage=~"link|still"}',
+    diverged: 'group:argus_stall_broken:bool{by="calls"}',
     unproved: c.stallUnprovedSeconds,
   };
   local whom = text.fill(|||
@@ -152,7 +153,7 @@ function(c, l, rows)
     )
     and on (%(job)s) job:argus_ranks:count
   |||, at);
-  local certain = text.fill('on (%(job)s) (%(named)s and on (%(rank)s) %(proven)s or %(network)s or job:argus_stalled:seconds >= %(unproved)s)', at);
+  local certain = text.fill('on (%(job)s) (%(named)s and on (%(rank)s) %(proven)s or %(network)s or %(diverged)s or job:argus_stalled:seconds >= %(unproved)s)', at);
   // What the rank has not done that others have, and what all are in, each in a line.
   local behind = 'rank:argus_stall_lag:collectives{<job>,rank=<rank>,of="entered"} > 0';
   local why = '{{ if $labels.rank }}'
@@ -184,6 +185,7 @@ function(c, l, rows)
     + ' and ' + end('to_rank', 'to_node') + '{{ end }}{{ else }}'
     + words.each('topk(1, max by (node) (' + suspects + '{<job>,stage="still"}))', ': nobody is behind: what stands is on host {{ $one.Labels.node }}, a GPU or NVLink', otherwise=otherwise)
     + '{{ end }}';
+  local diverged(found, otherwise) = words.each('group:argus_stall_broken:bool{<job>,group=<group>,by="calls"}', found, otherwise=otherwise);
   local arrives = words.each(
                     'topk(4, ' + link + ')',
                     '{{ if eq $one.Labels.lacks "data" }}what rank {{ $one.Labels.rank }} has sent does not arrive at rank {{ $one.Labels.to_rank }}'
@@ -201,13 +203,16 @@ function(c, l, rows)
       summary: words.text(
         words.job + ' has finished no iteration for {{ $value | humanizeDuration }}'
         + '{{ if $labels.rank }}: rank {{ $labels.rank }}{{ with $labels.node }} on {{ . }}{{ end }}{{ with $labels.gpu_uuid }} ({{ . }}){{ end }} hangs{{ if ne $labels.phase "none" }} in {{ $labels.phase }}{{ end }}{{ else }}'
-        + network('{{ if $labels.phase }}: all ranks{{ with $labels.group }} of {{ . }}{{ end }} are in {{ if eq $labels.phase "none" }}one collective{{ else }}{{ $labels.phase }}{{ end }}{{ end }}')
+        + network(diverged(
+          ': ranks of {{ $labels.group }} have called different collectives',
+          '{{ if $labels.phase }}: all ranks{{ with $labels.group }} of {{ . }}{{ end }} are in {{ if eq $labels.phase "none" }}one collective{{ else }}{{ $labels.phase }}{{ end }}{{ end }}'
+        ))
         + '{{ end }}.'
       ),
       description: words.text(
         'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual duration. ' % c.stallFactor
-        + '{{ if $labels.rank }}The others wait for rank {{ $labels.rank }}.{{ else if $labels.phase }}Nobody is elsewhere, so it '
-        + 'is the collective itself.{{ else }}Nothing tells for which rank the others wait.{{ end }}'
+        + '{{ if $labels.rank }}The others wait for rank {{ $labels.rank }}.{{ else if $labels.phase }}'
+        + diverged('No majority has called the same, so who is wrong cannot be told.', 'Nobody is elsewhere, so it is the collective itself.') + '{{ else }}Nothing tells for which rank the others wait.{{ end }}'
         + why + arrives + all + hardware
       ),
       local hangs = [row for row in rows if row.as == 'hang'] + [{ id: 'stalled', words: 'stands still' }],

@@ -1,20 +1,24 @@
 """Which communications of different ranks are one: collectives, and the two halves of a transfer.
 
-A collective is matched by its group, phase and number within the step; a transfer between pipeline stages by
-sender, receiver, direction and number within the step. Where the members disagree on how many there were (the
-window cut the step, records were dropped), that step's communications of that group stay unmatched.
+A collective is matched by its group, phase and NCCL's sequence number, where all kernels of its members say
+that: then what one of them lacks (the window cut the step, records were dropped) puts no other in its place.
+Else it is matched by its number within the step; a transfer between pipeline stages by sender, receiver,
+direction and number within the step. Where the members disagree on how many there were, that step's
+communications of that group stay unmatched.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from argus_core.kernel_names import collective_phase
 from argus_traces.operations import COMMUNICATION, Fleet
 
 _HALF: Final = "send|recv|receive"
@@ -57,11 +61,15 @@ class Exchanges:
 
 _Key = tuple[str, str, str, bool, int]
 """family, scope, label, transfer, step."""
+_Members = dict[int, list[int]]
+"""By rank, the positions of its operations in the order of their starts."""
+_Exact = tuple[str | None, int]
+"""What NCCL counts the operations of a communicator by: function and number."""
 
 
 def match(fleet: Fleet) -> Exchanges:
     """Find the partners of every communication."""
-    found: dict[_Key, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[_Key, _Members] = defaultdict(lambda: defaultdict(list))
     operations = fleet.operations
     communications = np.flatnonzero(operations["kind"] == COMMUNICATION)
     at = {_place(trace.window.coordinates): rank for rank, trace in enumerate(fleet.traces)}
@@ -80,7 +88,7 @@ def match(fleet: Fleet) -> Exchanges:
         if not halves:
             dimension = group.partition(":")[0]
             found[f"{phase} {dimension}", group, f"{phase} {group}", False, step][rank].append(position)
-    return _number(found, len(operations), len(communications))
+    return _number(fleet, found, len(communications))
 
 
 def transfers(phase: str) -> list[tuple[str, str]]:
@@ -129,16 +137,59 @@ def _transfer_key(
     )
 
 
-def _number(found: dict[_Key, dict[int, list[int]]], operations: int, communications: int) -> Exchanges:
+def _number(fleet: Fleet, found: dict[_Key, _Members], communications: int) -> Exchanges:
     exchanges: list[Exchange] = []
-    of = np.full((operations, 2), -1, np.int64)
-    for (family, scope, label, transfer, step), members in found.items():
-        counts = {len(positions) for positions in members.values()}
-        if len(members) < 2 or len(counts) != 1:
-            continue
-        for occurrence, partners in enumerate(zip(*members.values(), strict=True)):
+    of = np.full((len(fleet.operations), 2), -1, np.int64)
+    for (family, scope, label, transfer, step), all_partners in _partners(fleet, found):
+        for occurrence, partners in enumerate(all_partners):
             number = len(exchanges)
             exchanges.append(Exchange(partners, label, family, scope, step, occurrence, transfer))
             for position in partners:
                 of[position, 0 if of[position, 0] < 0 else 1] = number
     return Exchanges(tuple(exchanges), of, communications - int((of[:, 0] >= 0).sum()))
+
+
+def _partners(fleet: Fleet, found: dict[_Key, _Members]) -> Iterator[tuple[_Key, list[tuple[int, ...]]]]:
+    """What belongs together, in the order in which it happened, by key."""
+    by_name: dict[tuple[str, str, str, bool], list[_Key]] = defaultdict(list)
+    for key in found:
+        by_name[key[:4]].append(key)
+    for name, keys in by_name.items():
+        exact = None if name[3] else _exact(fleet, [found[key] for key in keys])
+        if exact is not None:
+            by_step: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+            for partners in exact:
+                by_step[int(fleet.operations["step"][partners[0]])].append(partners)
+            yield from (((*name, step), of_step) for step, of_step in by_step.items())
+            continue
+        for key in keys:
+            members = found[key]
+            if len(members) > 1 and len({len(positions) for positions in members.values()}) == 1:
+                yield key, list(zip(*members.values(), strict=True))
+
+
+def _exact(fleet: Fleet, steps: Sequence[_Members]) -> list[tuple[int, ...]] | None:
+    """The collectives of a group that each member has, by NCCL's numbers; None: not all of them say theirs.
+
+    Numbers are of one communicator, which no two ranks number alike: where a rank has two for the group, or a
+    number twice, its numbers say nothing.
+    """
+    of_rank: dict[int, dict[_Exact, int]] = defaultdict(dict)
+    communicators: dict[int, set[int]] = defaultdict(set)
+    for members in steps:
+        for rank, positions in members.items():
+            for position in positions:
+                one = fleet.operations[position]
+                number = collective_phase(fleet.strings[one["name"]]), int(one["sequence"])
+                if number[1] < 0 or number in of_rank[rank]:
+                    return None
+                of_rank[rank][number] = position
+                communicators[rank].add(int(one["communicator"]))
+    if len(of_rank) < 2 or any(len(known) > 1 for known in communicators.values()):
+        return None
+    first, *others = of_rank.values()
+    return [
+        (position, *(other[number] for other in others))
+        for number, position in sorted(first.items(), key=lambda item: item[1])
+        if all(number in other for other in others)
+    ]

@@ -22,11 +22,14 @@ SLICE: Final = np.dtype(
         ("step", "<i8"),
         ("microbatch", "<i8"),
         ("bytes", "<i8"),
+        ("communicator", "<i4"),
+        ("sequence", "<i4"),
         ("flow", "<u8"),
     ]
 )
-"""A slice. `name` to `kernel` are positions in `RankTrace.strings`, -1: none. Steps and bytes: -1 where
-unknown.
+"""A slice. `name` to `kernel` are positions in `RankTrace.strings`, -1: none. Steps, bytes and what
+follows them: -1 where unknown. `communicator`: of NCCL, a number of its own within the rank; `sequence`: 15
+bits of the number of the one operation that a kernel does, which NCCL counts by communicator and function.
 `flow`: the first flow that begins or ends here, 0: none. Times are Unix ns of the host's own clock."""
 
 SAMPLE: Final = np.dtype([("time_ns", "<i8"), ("track", "<i4"), ("stack", "<i4"), ("weight", "<f8")])

@@ -42,6 +42,12 @@ def entered(job: Scenario, rank: int, collectives: int, group: str = "dp") -> No
     job.add("argus_collective_sequence", f"{collectives}x{SAMPLES}", rank=rank, group=group)
 
 
+def called(job: Scenario, rank: int, operation: str, number: int = 31, group: str = "dp") -> None:
+    """By torch's flight recorder, which is looked at while the iteration is overdue."""
+    name, values = "argus_collective_operation_sequence", f"_x6 {number}x{SAMPLES}"
+    job.add(name, values, rank=rank, group=group, operation=operation)
+
+
 def culprit(rank: int, phase: str, cause: str = "hang-host", team: str = "operations") -> str:
     return (
         'rank:argus_verdict:active{training_job="a", verdict="culprit", level="L1", '

@@ -10,7 +10,9 @@ from rules.stalled_jobs import (
     SAMPLES,
     SOON,
     all_in_one_collective,
+    called,
     culprit,
+    entered,
     page,
 )
 
@@ -69,6 +71,20 @@ def test_of_a_host_with_several_ranks_none_is_named() -> None:
     job.expect(f"max by (cause, rank) ({CULPRITS})", AT, {'{cause="hang-comm"}': 1})
     job.expect("count by (node) (rank:argus_stall_suspect:bool{stage='still'})", AT, {'{node="host-1"}': 2})
     job.expect("count(ALERTS{severity='page'})", SOON, {"{}": 1})
+    job.run()
+
+
+def test_no_gpu_stands_where_what_was_called_differs() -> None:
+    """Two of one host have called different collectives: their GPUs are in them, and take nothing else."""
+    job = over_network(0, 0, 1, 1)
+    oldest(job, 0, "receive_peer", 3)
+    oldest(job, 1, "send_peer", 2)
+    oldest(job, 2, "receive_own_gpu", 1)
+    for rank, operation in ((2, "barrier"), (3, "all_reduce")):
+        entered(job, rank, 31, "tp")
+        called(job, rank, operation, group="tp")
+    job.expect('rank:argus_stall_suspect:bool{stage=~"still|link"}', AT, {})
+    job.expect(f"max by (cause, group, rank) ({CULPRITS})", AT, {'{cause="hang-comm", group="tp"}': 1})
     job.run()
 
 

@@ -12,6 +12,7 @@ from rules.stalled_jobs import (
     SAMPLES,
     SOON,
     all_in_one_collective,
+    called,
     culprit,
     entered,
     is_in,
@@ -226,17 +227,6 @@ def test_a_rank_in_a_collective_that_has_not_ended_is_behind_nobody() -> None:
     job.run()
 
 
-def called(job: Scenario, rank: int, operation: str, number: int = 31) -> None:
-    """By torch's flight recorder, which is looked at while the iteration is overdue."""
-    job.add(
-        "argus_collective_operation_sequence",
-        f"_x6 {number}x{SAMPLES}",
-        rank=rank,
-        group="dp",
-        operation=operation,
-    )
-
-
 def test_who_called_something_else_than_the_most_is_named() -> None:
     """All have entered a collective of one number; code that diverges makes it two collectives."""
     job = all_in_one_collective(4)
@@ -247,11 +237,24 @@ def test_who_called_something_else_than_the_most_is_named() -> None:
 
 
 def test_halves_that_called_different_things_accuse_nobody() -> None:
-    """Which of them is right cannot be told: the collective is named."""
+    """Which of them is right cannot be told: their group is named, at once, as that never ends."""
     job = all_in_one_collective(4)
     for rank in range(4):
         called(job, rank, "barrier" if rank < 2 else "all_reduce")
-    job.expect(f"max by (cause, rank) ({CULPRITS})", AT, {'{cause="hang-comm"}': 1})
+    job.expect(f"max by (cause, group, rank) ({CULPRITS})", AT, {'{cause="hang-comm", group="dp"}': 1})
+    job.expect("count by (severity) (ALERTS)", SOON, {'{severity="page"}': 1})
+    job.run()
+
+
+def test_a_group_that_called_different_things_is_behind_nobody() -> None:
+    """None of them can go on: others wait for both, wherever they are."""
+    job = pair_behind_all_others()
+    for rank in (2, 3):
+        is_in(job, rank, "data", "host")
+        job.add("argus_phase_info", f"1x{SAMPLES}", rank=rank, phase="data", kind="host", waits="none")
+        called(job, rank, "barrier" if rank == 2 else "all_reduce", 41, "tp:1")
+    found = '{cause="hang-comm", group="tp:1"}'
+    job.expect(f"max by (cause, group, rank) ({CULPRITS})", AT, {found: 1})
     job.run()
 
 
@@ -351,6 +354,47 @@ def test_a_group_whose_members_wait_for_another_stage_is_not_broken() -> None:
         entered_and_ended(job, rank, f"dp:{stage}.{shard}", 8 - replica, 7)
         is_in(job, rank, "all-reduce" if hangs else "pp-recv" if replica else "dp-all-reduce", "comm")
     found = '{verdict="culprit", cause="hang-comm", phase="all-reduce", group="tp:1.1"}'
+    job.expect(f"max by (verdict, cause, phase, group, rank) ({CULPRITS})", AT, {found: 1})
+    job.run()
+
+
+def pair_behind_all_others() -> Scenario:
+    """Replicas of two shards; replica 1 has called as much in its own group, and less in those of others."""
+    job = stalled(8)
+    for rank in range(8):
+        replica, shard = divmod(rank, 2)
+        entered(job, rank, 41 if replica == 1 else 44, f"tp:{replica}")
+        entered(job, rank, 7 if replica == 1 else 8, f"dp:{shard}")
+    return job
+
+
+def test_of_whom_nothing_is_recorded_a_group_that_stopped_at_one_number_waits_for_itself() -> None:
+    """Both stopped in the same place, which is no accident of two hosts: their collective does not end."""
+    job = pair_behind_all_others()
+    found = '{verdict="culprit", cause="hang-comm", group="tp:1"}'
+    job.expect(f"max by (verdict, cause, group, rank) ({CULPRITS})", AT, {found: 1})
+    job.run()
+
+
+def test_a_group_that_is_elsewhere_does_not_wait_for_itself() -> None:
+    """Storage of one host hangs: both of its loaders hang, and no collective."""
+    job = pair_behind_all_others()
+    for rank in (2, 3):
+        is_in(job, rank, "data", "host")
+        job.add("argus_phase_info", f"1x{SAMPLES}", rank=rank, phase="data", kind="host", waits="none")
+    found = {culprit(rank, "data", cause="hang-data", team="algorithm"): 1 for rank in (2, 3)}
+    job.expect(CULPRITS, AT, found)
+    job.run()
+
+
+def test_a_collective_within_a_phase_of_computation_is_one_in_which_a_group_may_wait() -> None:
+    """The innermost span says where a rank is."""
+    job = pair_behind_all_others()
+    for rank in (2, 3):
+        is_in(job, rank, "forward", "compute")
+        is_in(job, rank, "all-reduce", "comm", since=63)
+        job.add("argus_phase_info", f"1x{SAMPLES}", rank=rank, phase="forward", kind="compute", waits="none")
+    found = '{verdict="culprit", cause="hang-comm", phase="all-reduce", group="tp:1"}'
     job.expect(f"max by (verdict, cause, phase, group, rank) ({CULPRITS})", AT, {found: 1})
     job.run()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -20,6 +22,9 @@ from argus_simulator.traces.encode import Clock, clocks_of
 from argus_simulator.traces.layout import Layout
 from argus_simulator.traces.timeline import RankTimeline, play, usual_shape
 from argus_traces.blame import blame
+from argus_traces.clocks import align
+from argus_traces.exchanges import match
+from argus_traces.operations import Fleet, gather
 from argus_traces.reader import read
 
 Span = tuple[str, int, int, int, wire.Kind, wire.Source, int, str]
@@ -42,8 +47,10 @@ def _spans(layout: Layout, timeline: RankTimeline, clock: Clock) -> Iterator[Spa
             yield "data", begin, end, span.step, wire.Kind.HOST, wire.Source.HOST, 0, compared
 
 
-def _window(layout: Layout, timeline: RankTimeline, clock: Clock) -> TraceWindow:
-    """What the exporter would hold of the rank."""
+def _window(
+    layout: Layout, timeline: RankTimeline, clock: Clock, words: Mapping[float, int] | None = None
+) -> TraceWindow:
+    """What the exporter would hold of the rank; `words`: of NCCL's kernels, by start (`wire.launched_by`)."""
     names = sorted({one.operation.name for one in timeline.done})
     streams = sorted({one.operation.stream for one in timeline.done})
     spans = list(_spans(layout, timeline, clock))
@@ -57,6 +64,7 @@ def _window(layout: Layout, timeline: RankTimeline, clock: Clock) -> TraceWindow
         record["name_id"], record["stream"] = ids[one.operation.name], streams.index(one.operation.stream)
         copy = one.operation.kind == "memory"
         record["operation"] = wire.Operation.MEMCPY if copy else wire.Operation.KERNEL
+        record["kilobytes"] = (words or {}).get(one.start, 0)
     table = np.zeros(len(spans), SPAN_DTYPE)
     for record, (phase, begin, end, step, kind, source, microbatch, _) in zip(table, spans, strict=True):
         record["start_ns"], record["duration_ns"], record["step"] = begin, end - begin, step
@@ -120,3 +128,73 @@ def test_verdicts_hold_for_files_of_the_exporter(
     found = blame([read([data], str(rank)) for rank, data in enumerate(files)])
     assert found.model.exchanges.unmatched == 0
     assert [(one.cause, one.ranks) for one in found.findings] == ([] if cause is None else [(cause, ranks)])
+
+
+FIRST = wire.LAUNCHED_ONE - 5
+"""NCCL's number of the first collective here: the kernels' 15 bits begin anew within the window."""
+
+
+def _numbers(timeline: RankTimeline, *, communicators: int = 1) -> dict[float, int]:
+    """What its kernels say where NCCL's plugin is on: a number by communicator, which ranks count apart.
+
+    Args:
+        communicators: of each group, in turns.
+    """
+    called: Counter[tuple[str, int]] = Counter()
+    of_group: Counter[str] = Counter()
+    groups = sorted({one.operation.group for one in timeline.done}, reverse=timeline.rank % 2 == 1)
+    words = {}
+    for one in timeline.done:
+        group = one.operation.group
+        if one.operation.kind == "comm":
+            which = of_group[group] % communicators
+            of_group[group] += 1
+            slot = communicators * groups.index(group) + which
+            words[one.start] = wire.launched_by(slot, 1, sequence=FIRST + called[group, which])
+            called[group, which] += 1
+    return words
+
+
+def _with_losses(*, numbered: bool, communicators: int = 1) -> Fleet:
+    """Four ranks; of the tensor-parallel collectives of a step rank 1 lacks the first, rank 0 the last."""
+    layout = Layout(2, 2, 1)
+    timelines = play(usual_shape(layout), (), 3, 21)
+    clocks = clocks_of(layout, 21)
+    traces = []
+    for timeline in timelines:
+        words = _numbers(timeline, communicators=communicators) if numbered else {}
+        done = list(timeline.done)
+        for step in range(3) if timeline.rank < 2 else ():
+            mine = [one for one in done if one.step == step and one.operation.group.startswith("tp:")]
+            done.remove(mine[-1 if timeline.rank == 0 else 0])
+        lossy = dataclasses.replace(timeline, done=done)
+        window = _window(layout, lossy, clocks[layout.host(timeline.rank)], words)
+        traces.append(read([encode(window)], str(timeline.rank)))
+    return gather(traces)
+
+
+def _apart(fleet: Fleet) -> list[int]:
+    """ns between the ends of what was matched, on one clock: those of one collective are equal."""
+    exchanges = match(fleet)
+    operations, _ = align(fleet, exchanges)
+    return [int(np.ptp(operations["end"][list(one.members)])) for one in exchanges.all]
+
+
+def test_collectives_are_matched_by_the_number_that_nccl_gave_them() -> None:
+    """Each rank lacks another one of each step: those have no partner, and all others have the right one."""
+    fleet = _with_losses(numbered=True)
+    exchanges = match(fleet)
+    numbers = fleet.operations["sequence"]
+    assert all(len({int(numbers[member]) for member in one.members}) == 1 for one in exchanges.all)
+    assert exchanges.unmatched == 6
+    assert max(_apart(fleet)) < 100_000
+    steps = [one.step for one in exchanges.all if one.scope == "tp:dp0.pp0"]
+    assert Counter(steps) == {0: 30, 1: 30, 2: 30}
+
+
+@pytest.mark.parametrize(("numbered", "communicators"), [(False, 1), (True, 2)])
+def test_without_numbers_of_one_communicator_order_decides(numbered: bool, communicators: int) -> None:
+    """As many on both sides: each is taken for the one beside it."""
+    fleet = _with_losses(numbered=numbered, communicators=communicators)
+    assert match(fleet).unmatched == 0
+    assert max(_apart(fleet)) > 1_000_000
