@@ -29,7 +29,7 @@ class HostReport:
 
     def __init__(self, facts: Sequence[wire.Record] = ()) -> None:
         self._facts = facts
-        self.work_totals: defaultdict[str, float] = defaultdict(float)
+        self.work_totals: defaultdict[str, float] = defaultdict(int)
         self._collections = [Pauses() for _ in range(_GENERATIONS)]
         self._compilations: dict[str, Pauses] = {}
         self._activities = Activities()

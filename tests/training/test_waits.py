@@ -174,8 +174,8 @@ def test_the_wait_for_an_asynchronous_collective_is_a_span(reader: Reader) -> No
         ("all_gather-wait", "ranks:0-1.2"),
         ("batch_isend_irecv-wait", "ranks:0-1.2"),
         ("all_reduce-wait", "world"),
-        ("functional-wait", ""),
-        ("work-wait", ""),
+        ("functional-wait", "world"),
+        ("work-wait", "world"),
     }
     assert all(state.up for rank in range(3) for state, _ in reader.ranks[rank].channels)
     assert sorted(reader.ranks[0].seconds("all_gather-wait"))[2] > 0.04

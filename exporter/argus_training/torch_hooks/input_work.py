@@ -20,7 +20,9 @@ SAMPLES: Final = ("pixel_values", "input_values", "input_features", "inputs_embe
 _NAMES: Final = (*TOKENS, *SAMPLES)
 
 
-def counter(torch: Any, totals: defaultdict[str, float]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], None]:
+def counter(
+    torch: Any, totals: defaultdict[str, float]
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], None]:
     """What counts the work of one call.
 
     Args:
