@@ -166,13 +166,14 @@ class ForwardHook(Hook):
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             # First: to a compiler that traces the user's function this is a constant, and it sees no more.
-            if is_compiling() or exporting._is_compiling_flag or id(args[0]) not in roots:
+            if is_compiling() or exporting._is_compiling_flag:
                 return original(*args, **kwargs)
-            if progress.forwarding or not is_grad_enabled():
-                if progress.forwarded:
+            if progress.forwarding or id(args[0]) not in roots:
+                if progress.forwarded and id(args[0]) in roots:
                     self._counts(args, kwargs)
-                elif not progress.forwarding:
-                    self._evaluates(args[0])
+                return original(*args, **kwargs)
+            if not is_grad_enabled():
+                self._evaluates(args[0])
                 return original(*args, **kwargs)
             progress.forwarding = True
             begin = 0
