@@ -163,7 +163,7 @@ for _ in range(5):
     if rank < 2:
         (irecv if rank else isend)(torch.ones(1), peer).wait()
         (irecv if rank else isend)(torch.ones(1), peer, pair).wait()
-        functional.all_reduce(torch.ones(3), "sum", pair.group_name).view(3, 1) + 1  # a view waits for the same
+        functional.all_reduce(torch.ones(3), "sum", pair.group_name).view(3, 1) + 1  # a view: the same wait
         work = operations = None
 hook, = (one for one in argus_training._observer.hooks if one.name == "collectives")
 assert not hook._awaited._of, "something lives longer for us"

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from argus_training.hook import Hook
 
-STARTING: Final = (
+METHODS: Final = (
     "_end_coalescing",
     "all_gather_single_coalesced",
     "allgather_into_tensor_coalesced",
@@ -31,25 +31,6 @@ STARTING: Final = (
     "send",
 )
 """Methods of process groups; each torch has some."""
-FUNCTIONAL: Final = (
-    "all_gather_into_tensor_coalesced",
-    "all_gather_single",
-    "all_gather_single_coalesced",
-    "all_gather_tensor",
-    "all_gather_tensor_autograd",
-    "all_reduce",
-    "all_reduce_coalesced",
-    "all_to_all_single",
-    "all_to_all_single_autograd",
-    "broadcast",
-    "permute_tensor",
-    "reduce_scatter_single",
-    "reduce_scatter_single_coalesced",
-    "reduce_scatter_tensor",
-    "reduce_scatter_tensor_autograd",
-    "reduce_scatter_tensor_coalesced",
-)
-"""Each torch has some."""
 
 
 class Awaited:
@@ -75,15 +56,14 @@ class Awaited:
 
     def attach(self) -> None:
         group = self._types.ProcessGroup
-        for name in STARTING:
+        for name in METHODS:
             if hasattr(group, name):
                 self._hook.replace(group, name, self._wrap_method(getattr(group, name)))
 
     def attach_functional(self, functional: Any) -> None:
-        for name in FUNCTIONAL:
-            if hasattr(functional, name):
-                wrapper = self._wrap_functional(functional, getattr(functional, name))
-                self._hook.replace(functional, name, wrapper)
+        for name, place in starting(functional).items():
+            wrapper = self._wrap_functional(functional, getattr(functional, name), place)
+            self._hook.replace(functional, name, wrapper)
 
     def note(self, work: Any, name: str, group: str) -> bool:
         """The work of a collective by this name, if it is one."""
@@ -116,8 +96,9 @@ class Awaited:
 
         return call
 
-    def _wrap_functional(self, functional: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-        place = list(inspect.signature(original).parameters).index("group")
+    def _wrap_functional(
+        self, functional: Any, original: Callable[..., Any], place: int
+    ) -> Callable[..., Any]:
         hook, is_compiling = self._hook, self._is_compiling
 
         @functools.wraps(original)
@@ -153,6 +134,21 @@ class Awaited:
         if not isinstance(group, self._types.ProcessGroup):
             group = self._types._resolve_process_group(functional._resolve_group_name(group))
         return self._named(group)
+
+
+def starting(functional: Any) -> dict[str, int]:
+    """The functions that start a collective, and the place of the group among their arguments.
+
+    Not those that a compiler has in place of other functions (`all_reduce_inplace`), which call these.
+    """
+    found: dict[str, int] = {}
+    for name, one in vars(functional).items():
+        ours = inspect.isfunction(one) and one.__module__ == functional.__name__
+        if ours and not name.startswith("_") and not name.endswith("_inplace"):
+            arguments = list(inspect.signature(one).parameters)
+            if "group" in arguments:
+                found[name] = arguments.index("group")
+    return found
 
 
 def _storage(tensor: Any) -> Any:
