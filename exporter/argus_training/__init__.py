@@ -157,7 +157,7 @@ def work(unit: str, amount: float) -> None:
     """
     try:
         if _observer is not None and _observer.public.alive:
-            _observer.counts_work = False
+            _observer.progress.counts_work = False
             _observer.recorder.work(unit, float(amount))
     except Exception as failure:
         _failed(failure)

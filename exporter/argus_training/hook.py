@@ -79,8 +79,6 @@ class Observer:
         self._period_ends = 0
         self._use_events = use_events
         self.hooks: list[Hook] = []
-        self.counts_work = True
-        """The user tells no work: it is counted from the shapes of the model's inputs."""
         self.user_phases: set[str] = set()
         """Names of the user's own spans."""
         recorder.outbox.waits = PhaseWaits(self).of

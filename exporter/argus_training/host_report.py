@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,7 +29,7 @@ class HostReport:
 
     def __init__(self, facts: Sequence[wire.Record] = ()) -> None:
         self._facts = facts
-        self.work_totals: dict[str, float] = {}
+        self.work_totals: defaultdict[str, float] = defaultdict(int)
         self._collections = [Pauses() for _ in range(_GENERATIONS)]
         self._compilations: dict[str, Pauses] = {}
         self._activities = Activities()
@@ -61,7 +61,7 @@ class HostReport:
         """So many more tokens, samples or pixels were processed; False where there are too many units."""
         if unit not in self.work_totals and len(self.work_totals) >= _UNITS_LIMIT:
             return False
-        self.work_totals[unit] = self.work_totals.get(unit, 0.0) + amount
+        self.work_totals[unit] += amount
         return True
 
     def enter(self, activity: wire.Activity, at_ns: int) -> bool:

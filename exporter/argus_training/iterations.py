@@ -73,7 +73,6 @@ class IterationDetector:
             self._fetched = True
         else:
             progress.forwards += 1
-            progress.forward_ns = time_ns
         if self.learning:
             self._cycle.opening(time_ns, trains=trains)
 
@@ -96,7 +95,7 @@ class IterationDetector:
     @property
     def trains(self) -> bool:
         """Whether a forward with gradients ran since the last optimizer step."""
-        return self.progress.forward_ns > self.progress.ended_ns
+        return self.progress.forwards > 0
 
     @property
     def by_backward(self) -> bool:
@@ -112,7 +111,7 @@ class IterationDetector:
         """A backward is complete. Whether from this one on no step is waited for (`by_backward`)."""
         self._backwards += 1
         if self.by_backward:
-            self.progress.ended_ns = time_ns
+            self.progress.forwards, self.progress.ended_ns = 0, time_ns
         if self._backwards != WITHOUT_STEPS:
             return False
         self.progress.opened_ns = 0

@@ -242,4 +242,4 @@ class Recorder:
 
 def _no_page() -> array[int]:
     """Memory of our own to store into, where there is no shared page."""
-    return array("Q", bytes(shared_page.SIZE))
+    return array(shared_page.WORD_FORMAT, bytes(shared_page.SIZE))

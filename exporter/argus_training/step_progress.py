@@ -5,19 +5,29 @@ One object with slots for all of it: after a step's work every object that is to
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
+
+class _Attributes(Protocol):
+    def __getitem__(self, name: str, /) -> Any: ...
+
 
 class StepProgress:
     """Where training is within its step, and whether all goes as it usually does."""
 
     __slots__ = (
         "communicating",
+        "counts_work",
         "ended_ns",
-        "forward_ns",
         "forwarded",
         "forwarding",
         "forwards",
+        "look_at",
         "opened_ns",
+        "reducer",
         "steady",
+        "step_began_ns",
+        "stepping",
         "usual_forwards",
         "usual_optimizer",
     )
@@ -34,13 +44,21 @@ class StepProgress:
         self.communicating = 0
         """Spans of communication that frameworks have opened: collectives and waits are part of them."""
         self.forwards = 0
-        """Training forwards since the last optimizer step."""
+        """Training forwards since `ended_ns`."""
         self.opened_ns = 0
         """When the running iteration began; 0: it has not, after a pause or before the first."""
-        self.forward_ns = 0
-        """When the latest forward with gradients began."""
         self.ended_ns = 0
-        """When the latest optimizer step ended."""
+        """When the latest optimizer step ended; where none steps, the latest backward."""
+        self.counts_work = True
+        """The user tells no work: it is counted from the shapes of the model's inputs."""
+        self.reducer: _Attributes = {}
+        """The dict of the DDP, which says whether the next backward ends with a wait for peers."""
+        self.stepping = 0
+        """Id of the optimizer that steps; a reference would keep it alive where its step raised."""
+        self.step_began_ns = 0
+        """When its step began, if that is a usual one."""
+        self.look_at = 0
+        """The observer looks around after the first step that ends then or later."""
         self.usual_forwards = -1
         """The known sequence where it is one optimizer step long, as nearly always: forwards before it, and
         the id of the optimizer. -1 and 0: there is none."""

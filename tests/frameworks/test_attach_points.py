@@ -22,6 +22,7 @@ from torch.distributed import device_mesh, distributed_c10d, pipelining
 from torch.distributed.checkpoint import state_dict_saver
 from torch.optim.optimizer import register_optimizer_step_pre_hook, register_optimizer_step_post_hook
 from torch.utils.data import dataloader
+from argus_training.torch_hooks.awaited import METHODS, starting
 from argus_training.torch_hooks.collectives import ASYNCHRONOUS, COLLECTIVES
 from argus_training.torch_hooks.layers import STAGES
 new = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
@@ -33,6 +34,10 @@ found = [name for name in COLLECTIVES if hasattr(distributed_c10d, name)]
 assert len(found) > 20 and hasattr(distributed_c10d, ASYNCHRONOUS), found
 distributed_c10d.Work.wait, distributed_c10d.new_group
 distributed_c10d.init_process_group, device_mesh.init_device_mesh
+found = [name for name in METHODS if hasattr(distributed_c10d.ProcessGroup, name)]
+assert {"send", "recv", "_end_coalescing"} <= {*found} and len(found) > 5, found
+assert {"all_reduce", "broadcast", "all_to_all_single", "permute_tensor"} <= starting(functional).keys()
+functional._resolve_group_name, distributed_c10d._resolve_process_group
 functional.wait_tensor, _fsdp_param_group.FSDPParamGroup.wait_for_unshard
 torch.nn.parallel.DistributedDataParallel._sync_buffers
 torch.autograd.backward, torch.autograd.Variable._execution_engine.queue_callback

@@ -246,7 +246,8 @@ def test_however_torch_is_looked_up_argus_attaches_once(probe: str, torches: Pat
 
 
 @pytest.mark.parametrize(
-    "start", ["-m", "script", "standard input", "zipapp", "spawn", "fork", "forkserver", "preloaded"]
+    "start",
+    ["-m", "-P", "-s", "script", "standard input", "zipapp", "spawn", "fork", "forkserver", "preloaded"],
 )
 def test_however_the_process_is_started_argus_attaches(start: str, torches: Path, tmp_path: Path) -> None:
     """Each start looks modules up in its own way; the children of multiprocessing too."""
@@ -271,6 +272,8 @@ def test_however_the_process_is_started_argus_attaches(start: str, torches: Path
         zipapp.create_archive(tmp_path, tmp_path.with_suffix(".pyz"))
     arguments: dict[str, list[str]] = {
         "-m": ["-m", "train"],
+        "-P": ["-P", str(script)],
+        "-s": ["-s", str(script)],
         "standard input": ["-"],
         "zipapp": [str(tmp_path.with_suffix(".pyz"))],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ IMAGES = torch.zeros(4, 3, 8, 8)
 def counted(*args: Any, **kwargs: Any) -> dict[str, float]:
     from argus_training.torch_hooks.input_work import counter
 
-    found: dict[str, float] = {}
+    found: defaultdict[str, float] = defaultdict(float)
     counter(torch, found)((object(), *args), kwargs)
     return found
 
@@ -147,7 +148,7 @@ def test_tokens_routed_to_the_experts_of_a_rank_are_counted(reader: Reader) -> N
 def test_each_call_is_added_to_what_was_counted_before() -> None:
     from argus_training.torch_hooks.input_work import counter
 
-    totals = {"tokens": 1.0, "samples": 2.0}
+    totals = defaultdict(float, {"tokens": 1.0, "samples": 2.0})
     count = counter(torch, totals)
     count((object(), TOKENS), {})
     count((object(), IMAGES), {})

@@ -142,6 +142,7 @@ def test_buffers_are_split_off_with_events_too(reader: Reader) -> None:
 
 ASYNCHRONOUS = """
 import sys, time, torch
+import argus_training
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.distributed import isend, irecv
@@ -159,7 +160,13 @@ for _ in range(5):
             work.wait()
     dist.all_reduce(torch.ones(4), async_op=True).wait()
     functional.wait_tensor(tensor=functional.all_reduce(torch.ones(3), "sum", dist.group.WORLD))
-    if rank < 2: (irecv if rank else isend)(torch.ones(1), peer).wait()
+    if rank < 2:
+        (irecv if rank else isend)(torch.ones(1), peer).wait()
+        (irecv if rank else isend)(torch.ones(1), peer, pair).wait()
+        functional.all_reduce(torch.ones(3), "sum", pair.group_name).view(3, 1) + 1  # a view: the same wait
+        work = operations = None
+hook, = (one for one in argus_training._observer.hooks if one.name == "collectives")
+assert not hook._awaited._of, "something lives longer for us"
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -174,8 +181,10 @@ def test_the_wait_for_an_asynchronous_collective_is_a_span(reader: Reader) -> No
         ("all_gather-wait", "ranks:0-1.2"),
         ("batch_isend_irecv-wait", "ranks:0-1.2"),
         ("all_reduce-wait", "world"),
-        ("functional-wait", ""),
-        ("work-wait", ""),
+        ("functional-wait", "ranks:0-1.2"),
+        ("functional-wait", "world"),
+        ("work-wait", "ranks:0-1.2"),
+        ("work-wait", "world"),
     }
     assert all(state.up for rank in range(3) for state, _ in reader.ranks[rank].channels)
     assert sorted(reader.ranks[0].seconds("all_gather-wait"))[2] > 0.04

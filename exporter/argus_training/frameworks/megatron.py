@@ -91,7 +91,7 @@ class MegatronHook(Hook):
                 return original(*args, **kwargs)
             try:
                 recomputes = self._graph_task() >= 0
-                if self.alive and self.observer.counts_work and args[0].training and not recomputes:
+                if self.alive and self.observer.progress.counts_work and args[0].training and not recomputes:
                     hidden = args[1] if len(args) > 1 else next(iter(kwargs.values()))
                     self.recorder.work("routed_tokens", hidden.shape[0])
             except Exception as error:

@@ -45,7 +45,7 @@ def timed(
                 hook.recorder.entered(group)
             if opens or trains:
                 observer.iterations.opening(now(), trains=trains)
-            if count is not None and observer.counts_work:
+            if count is not None and progress.counts_work:
                 count(args, kwargs)
             begin = stopwatch.begin(task)
         except Exception as error:

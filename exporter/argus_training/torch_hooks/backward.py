@@ -11,7 +11,7 @@ built on `queue_callback`.)
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from argus_core import wire
@@ -35,8 +35,7 @@ class BackwardHook(Hook):
         self._wait_sharded = task("dp-reduce-scatter", wire.Kind.COMM)
         self._tensor_type: Any = type(None)
         self._gradients_begin: Callable[[Any], None]
-        self._usual: Mapping[str, Any] | _AnyOf = {_REDUCES: False}
-        """Tells by `_REDUCES` whether the next backward waits for peers: the dict of the DDP."""
+        observer.progress.reducer = {_REDUCES: False}
         self._on_parameters = False
         # The state of the one backward that runs, if that is not as usual.
         self._mark: Mark | None = None
@@ -67,7 +66,7 @@ class BackwardHook(Hook):
             begin = computed_ns = 0
             try:
                 if progress.steady:
-                    splits = self._usual[_REDUCES]
+                    splits = progress.reducer[_REDUCES]
                     begin = words[slot] = now()
                 elif self.alive:
                     splits = self._begins(args[0] if args else kwargs.get("tensors"))
@@ -202,9 +201,9 @@ class BackwardHook(Hook):
             observer.splits_by_loss = True
             observer.progress.steady = False
         elif len(observer.reducers) == 1 and _REDUCES in vars(module):
-            self._usual = vars(module)
+            observer.progress.reducer = vars(module)
         else:
-            self._usual = _AnyOf(observer)
+            observer.progress.reducer = _AnyOf(observer)
 
 
 class _AnyOf:

@@ -17,7 +17,6 @@ phase `dp-buffers-broadcast`. Who comes late to it lets the others wait.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
@@ -29,6 +28,7 @@ from argus_training.identity import Layout
 from argus_training.overdue import OverdueIteration
 from argus_training.spans import Task, now
 from argus_training.stopwatch import Mark
+from argus_training.torch_hooks.awaited import Awaited
 
 # Each torch has some of these. all_gather_single and reduce_scatter_single are 2.13's names for the
 # *_into_tensor and *_tensor forms; a test names what the installed torch has and neither list knows.
@@ -62,7 +62,8 @@ COLLECTIVES: Final = (
 ASYNCHRONOUS: Final = "batch_isend_irecv"
 """Returns a list of what to wait for."""
 LEFT_OUT: Final = ("isend", "irecv")
-"""Asynchronous too. `P2POp` takes these functions alone, also from who imported them before us."""
+"""Asynchronous too. `P2POp` takes these functions alone, also from who imported them before us: `awaited.py`
+has the methods that they call."""
 POINT_TO_POINT: Final = ("send", "recv", "send_object_list", "recv_object_list", ASYNCHRONOUS)
 """Not entered by all ranks of a group, so they do not count in its sequence."""
 
@@ -82,8 +83,7 @@ class CollectivesHook(Hook):
         """Seen so far between two ranks, by group."""
         self._tasks: dict[tuple[str, str], Task] = {}
         self._overdue: OverdueIteration | None = None
-        self._awaited: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
-        """Name and group of what `Work.wait` waits for."""
+        self._awaited: Awaited
 
     def attach(self, torch: Any) -> None:
         if not torch.distributed.is_available():
@@ -104,14 +104,13 @@ class CollectivesHook(Hook):
         from torch._C import _distributed_c10d
 
         self._overdue = OverdueIteration(
-            self.recorder,
-            FlightRecorder(_distributed_c10d, self._unread),
-            self.observer.stopwatch.gpu_is_in,
+            self.recorder, FlightRecorder(_distributed_c10d, self._unread), self.observer.stopwatch.gpu_is_in
         )
         self.recorder.outbox.on_turn = self._turn
-        work = distributed_c10d.Work
-        wrapper = self._wrap_wait(work.wait, lambda one: self._awaited.get(one, ("work", "")))
-        self.replace(work, "wait", wrapper)
+        self._awaited = Awaited(self, self._group_name, self._is_compiling, distributed_c10d)
+        self._awaited.attach()
+        wait = self._wrap_wait(distributed_c10d.Work.wait, self._awaited.by_work)
+        self.replace(distributed_c10d.Work, "wait", wait)
         self.when_imported("torch.distributed._functional_collectives", self._attach_functional)
         for package in ("fsdp._fully_shard", "_composable.fsdp"):  # since torch 2.6, and before
             self.when_imported(f"torch.distributed.{package}._fsdp_param_group", self._attach_fsdp)
@@ -174,8 +173,9 @@ class CollectivesHook(Hook):
         return {torchs: name for torchs, name in names.items() if name in counted}
 
     def _attach_functional(self, functional: Any) -> None:
-        wrapper = self._wrap_wait(functional.wait_tensor, lambda _: ("functional", ""))
+        wrapper = self._wrap_wait(functional.wait_tensor, self._awaited.by_tensor)
         self.replace(functional, "wait_tensor", wrapper)
+        self._awaited.attach_functional(functional)
 
     def _attach_fsdp(self, module: Any) -> None:
         """On a GPU FSDP2 gathers in a stream of its own; here the one that computes waits for it."""
@@ -203,12 +203,9 @@ class CollectivesHook(Hook):
             return None if returns_at_once else self._task(name, named), named
 
         def ended(result: Any, named: str) -> bool:
-            awaited = False
-            for work in result if type(result) is list else (result,):
-                if isinstance(work, self._distributed.Work):
-                    self._awaited[work] = name, named
-                    awaited = True
-            return not awaited  # async_op may have been given by position
+            works = result if type(result) is list else (result,)
+            awaited = [self._awaited.note(work, name, named) for work in works]
+            return not any(awaited)  # async_op may have been given by position
 
         return self._around(original, begins, ended)
 
@@ -217,8 +214,8 @@ class CollectivesHook(Hook):
     ) -> Callable[..., Any]:
         """`of`: name and group of what its first argument stands for."""
 
-        def begins(args: tuple[Any, ...], _kwargs: dict[str, Any]) -> tuple[Task | None, str]:
-            name, group = of(args[0] if args else None)
+        def begins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Task | None, str]:
+            name, group = of(args[0] if args else next(iter(kwargs.values()), None))
             return self._task(f"{name}-wait", group), group
 
         return self._around(original, begins)

@@ -129,7 +129,7 @@ class ForwardHook(Hook):
         self._roots[id(args[0])].called = True
         observer.iterations.opening(now(), trains=True)
         self._mark = observer.stopwatch.begin(self._task)
-        if observer.counts_work:
+        if observer.progress.counts_work:
             self._count(args, kwargs)
 
     def _ended(self, begin: int) -> None:
@@ -143,7 +143,7 @@ class ForwardHook(Hook):
         try:
             self.observer.progress.forwarded = False  # what it calls counts no more
             self._roots[id(args[0])].called = True
-            if self.observer.counts_work and self.alive and self._torch.is_grad_enabled():
+            if self.observer.progress.counts_work and self.alive and self._torch.is_grad_enabled():
                 self._count(args, kwargs)
         except Exception as error:
             self.failed(error)
@@ -158,22 +158,19 @@ class ForwardHook(Hook):
         inherited = "__call__" not in vars(class_)
         is_grad_enabled = self._torch.is_grad_enabled
         is_compiling, exporting = compiling(self._torch)
-        observer, progress, roots = self.observer, self.observer.progress, self._roots
+        progress, roots = self.observer.progress, self._roots
         words, put = self.recorder.words, self.recorder.put
         slot, code, count = self._task.slot, self._task.code, self._count
+        tensor, float32, totals = self._torch.Tensor, self._torch.float32, self.recorder.host.work_totals
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             # First: to a compiler that traces the user's function this is a constant, and it sees no more.
-            if (
-                is_compiling()
-                or (progress.forwarding and not progress.forwarded)
-                or exporting._is_compiling_flag
-                or id(args[0]) not in roots
-            ):
+            if is_compiling() or exporting._is_compiling_flag:
                 return original(*args, **kwargs)
-            if progress.forwarded:
-                self._counts(args, kwargs)
+            if progress.forwarding or id(args[0]) not in roots:
+                if progress.forwarded and id(args[0]) in roots:
+                    self._counts(args, kwargs)
                 return original(*args, **kwargs)
             if not is_grad_enabled():
                 self._evaluates(args[0])
@@ -182,12 +179,17 @@ class ForwardHook(Hook):
             begin = 0
             try:
                 if progress.steady:
-                    begin = progress.forward_ns = words[slot] = now()
+                    begin = words[slot] = now()
                     progress.forwards += 1
                     if not progress.opened_ns:
                         progress.opened_ns = begin
-                    if observer.counts_work:
-                        count(args, kwargs)
+                    if progress.counts_work:
+                        given: Any = args[1] if len(args) > 1 else None
+                        # What `count` does with most inputs: a call of ours costs as much again.
+                        if type(given) is tensor and given.dtype is float32 and (shape := given.shape):
+                            totals["samples"] += shape[0]
+                        else:
+                            count(args, kwargs)
                 else:
                     self._begins(args, kwargs)
             except Exception as error:

@@ -10,6 +10,7 @@ switches this off.
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -19,7 +20,9 @@ SAMPLES: Final = ("pixel_values", "input_values", "input_features", "inputs_embe
 _NAMES: Final = (*TOKENS, *SAMPLES)
 
 
-def counter(torch: Any, totals: dict[str, float]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], None]:
+def counter(
+    torch: Any, totals: defaultdict[str, float]
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], None]:
     """What counts the work of one call.
 
     Args:
@@ -36,15 +39,14 @@ def counter(torch: Any, totals: dict[str, float]) -> Callable[[tuple[Any, ...], 
 
     def count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         found = args[1] if len(args) > 1 else None
-        named = kwargs
         if not isinstance(found, tensor):
             if isinstance(found, (list, tuple)) and found:  # inputs and targets
                 found = found[0]
             if found is not None and isinstance(found, Mapping):
-                named = found
+                kwargs = found
             if not isinstance(found, tensor):
                 for name in _NAMES:
-                    found = named.get(name)
+                    found = kwargs.get(name)
                     if isinstance(found, tensor):
                         break
                 else:
@@ -53,17 +55,16 @@ def counter(torch: Any, totals: dict[str, float]) -> Callable[[tuple[Any, ...], 
         if not shape:
             return
         if found.dtype not in whole:
-            totals["samples"] = totals.get("samples", 0.0) + shape[0]
+            totals["samples"] += shape[0]
             return
-        totals["tokens"] = totals.get("tokens", 0.0) + shape.numel()
+        totals["tokens"] += shape.numel()
         if len(shape) > 1:
-            totals["samples"] = totals.get("samples", 0.0) + shape[0]
-        ends = named.get("cu_seq_lens_q")
+            totals["samples"] += shape[0]
+        ends = kwargs.get("cu_seq_lens_q")
         # On an accelerator reading waits for it. No operation of torch's: another tool may record those.
         if isinstance(ends, tensor) and ends.device.type == "cpu":
             places = ends.tolist()
             lengths = list(map(operator.sub, places[1:], places))
-            pairs = sum(map(operator.mul, lengths, lengths))
-            totals["attention_pairs"] = totals.get("attention_pairs", 0.0) + pairs
+            totals["attention_pairs"] += sum(map(operator.mul, lengths, lengths))
 
     return count

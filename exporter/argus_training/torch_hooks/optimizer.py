@@ -28,11 +28,7 @@ class OptimizerHook(Hook):
         super().__init__(observer)
         self._task = observer.stopwatch.task("optimizer", wire.Kind.COMPUTE)
         self._known: dict[int, weakref.ref[Any]] = {}
-        self._look_at = 0
-        # What steps now.
-        self._stepping = 0  # its id; a reference would keep it alive where its step raised
-        self._begin = 0  # of a usual step
-        self._mark: Mark | None = None  # of any other
+        self._mark: Mark | None = None  # of a step that is not a usual one
 
     def attach(self, torch: Any) -> None:  # noqa: ARG002  (imported below, where its type is known)
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -48,12 +44,12 @@ class OptimizerHook(Hook):
 
         def before(stepper: Any, _args: Any = None, _kwargs: Any = None) -> None:
             key = id(stepper)
-            if not progress.steady or progress.usual_optimizer != key or self._stepping:
+            if not progress.steady or progress.usual_optimizer != key or progress.stepping:
                 self._begins(stepper, stepper)
                 return
             try:
-                self._stepping = key
-                self._begin = words[slot] = now()
+                progress.stepping = key
+                progress.step_began_ns = words[slot] = now()
             except Exception as error:
                 self.failed(error)
 
@@ -65,14 +61,15 @@ class OptimizerHook(Hook):
         slot, code, step_word, began_word = self._task.slot, self._task.code, STEP_WORD, STEP_WORD + 1
 
         def after(stepper: Any, _args: Any = None, _kwargs: Any = None) -> None:
-            if self._stepping != id(stepper):
+            if progress.stepping != id(stepper):
                 return
-            self._stepping = 0
+            progress.stepping = 0
             try:
-                if self._begin and progress.steady and progress.forwards == progress.usual_forwards:
+                begin = progress.step_began_ns
+                if begin and progress.steady and progress.forwards == progress.usual_forwards:
                     end = now()
                     words[slot] = 0
-                    put((code, self._begin, end, ITERATION, progress.opened_ns or progress.ended_ns, end))
+                    put((code, begin, end, ITERATION, progress.opened_ns or progress.ended_ns, end))
                     progress.forwards = 0
                     progress.opened_ns = progress.ended_ns = words[began_word] = end
                     recorder.step = words[step_word] = recorder.step + 1
@@ -80,7 +77,7 @@ class OptimizerHook(Hook):
                     end = self._ended(id(stepper))
                 else:
                     return
-                if end >= self._look_at:
+                if end >= progress.look_at:
                     self._look(end)
             except Exception as error:
                 self.failed(error)
@@ -89,12 +86,12 @@ class OptimizerHook(Hook):
 
     def _begins(self, stepper: Any, optimizer: Any) -> None:
         """`stepper` begins to step `optimizer`, not as usual; the two are one where it is torch's own."""
-        key = id(stepper)
+        key, progress = id(stepper), self.observer.progress
         # An optimizer whose last step raised is still noted as stepping: it begins anew.
-        if not self.alive or (self._stepping and self._stepping != key):
+        if not self.alive or (progress.stepping and progress.stepping != key):
             return
         try:
-            self._stepping, self._begin, self._mark = key, 0, None
+            progress.stepping, progress.step_began_ns, self._mark = key, 0, None
             if key not in self._known:
                 self._known[key] = weakref.ref(stepper, lambda _: self._gone(key))
                 self.observer.new_optimizer(optimizer)
@@ -108,7 +105,7 @@ class OptimizerHook(Hook):
     def _ended(self, key: int) -> int:
         """A step that was not as usual ends now."""
         observer = self.observer
-        observer.stopwatch.span(self._task, self._begin or self._mark)
+        observer.stopwatch.span(self._task, observer.progress.step_began_ns or self._mark)
         end = now()  # after the span, which is part of the iteration
         observer.iterations.optimizer_ended(key, end)
         for listener in observer.on_optimizer_step.copy():
@@ -117,12 +114,12 @@ class OptimizerHook(Hook):
         return end
 
     def _look(self, end: int) -> None:
-        self._look_at = end + _LOOK_NS
+        self.observer.progress.look_at = end + _LOOK_NS
         self.observer.look(end)
 
     def _gone(self, key: int) -> None:
         """An optimizer was collected; another may get its id."""
         self._known.pop(key, None)
         self.observer.iterations.forget(key)
-        if self._stepping == key:
-            self._stepping = 0
+        if self.observer.progress.stepping == key:
+            self.observer.progress.stepping = 0

@@ -114,10 +114,12 @@ class _Launched:
     def _last_compute(self) -> int:
         return max(index for index, node in enumerate(self.nodes) if node.role == "compute")
 
-    def _wait(self, phase: str, node: int, microbatch: int = -1, *, empty: bool = False) -> None:
+    def _wait(
+        self, phase: str, node: int, microbatch: int = -1, *, group: str = "", empty: bool = False
+    ) -> None:
         """The stream of the computation waits for a node, once it has come there; `empty`: it has ended."""
         after = (node,) if empty else self._last
-        self.marked.append(Marked(phase, wire.Kind.COMM, node, node, microbatch, "", after))
+        self.marked.append(Marked(phase, wire.Kind.COMM, node, node, microbatch, group, after))
 
     def _mark(
         self, phase: str, kind: wire.Kind, first: int, last: int | None = None, microbatch: int = -1,
@@ -333,7 +335,7 @@ class RankSchedule(_Launched):
         )  # fmt: skip
         told = told or self._hooks.operations.get(operation, "")
         if not told and seen:  # functional
-            self._wait("functional-wait", position, microbatch)
+            self._wait("functional-wait", position, microbatch, group=dimension)
         elif told and (needs is None or self._hooks.sharded):
             # Gradients of DDP and Megatron travel from C++, and are waited for after the backward.
             self._mark(
