@@ -458,19 +458,4 @@ function(c, l) {
       |||, at { share: c.slowHostShare })
     ),
   ],
-  // Once in a while: it reads a series of every rank.
-  launches: [
-    evidence(
-      'host-cpu',
-      'issue-latency',
-      'A rank that computes slowly because its kernels are launched late: they wait far less between launch and start.',
-      text.fill(|||
-        label_replace(sum by (%(rank)s) (%(slow)s{kind="compute"}), "phase", "all", "", "")
-        and on (%(rank)s) (
-          max by (%(rank)s) (%(latency)s)
-          < on (%(job)s) group_left () %(share)s * quantile by (%(job)s) (0.5, max by (%(rank)s) (%(latency)s))
-        )
-      |||, at { share: c.hostLatencyRatio, latency: l.raw('argus_issue_latency_seconds', ['kernel_class="compute"', 'quantile="0.5"']) })
-    ),
-  ],
 }

@@ -19,7 +19,7 @@ function(c)
   local decision = (import 'decision.libsonnet')(c, l, rows);
   local alerts = (import 'alerts.libsonnet')(c, l, rows);
   local kernels = (import '../evidence/kernels.libsonnet')(c, l);
-  local copies = (import '../evidence/copies.libsonnet')(c, l);
+  local anatomy = (import '../evidence/anatomy.libsonnet')(c, l);
   // Phases with groups of their own are read side by side with all others.
   local subjects = [{ name: '-' + phase, matcher: 'phase="%s"' % phase, labels: { phase: phase } } for phase in c.phases]
                    + [{ name: '', matcher: if c.phases == [] then '' else 'phase!~"%s"' % std.join('|', c.phases), labels: {} }];
@@ -59,7 +59,7 @@ function(c)
       group('work', c.statisticsInterval, work.measures),
       group('stacks', c.slowInterval, stacks.measures),
       group('evidence', c.interval, phases.evidence + collectives.evidence + work.evidence + stacks.evidence),
-      group('pauses', c.statisticsInterval, pauses.evidence + phases.launches + copies),
+      group('pauses', c.statisticsInterval, pauses.evidence + anatomy),
     ] },
     regression: { groups: chain('regression', c.interval, regression) },
     decision: {

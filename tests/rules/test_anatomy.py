@@ -1,4 +1,4 @@
-"""Copies that nothing hides: a rank against those that do the same work."""
+"""Copies that nothing hides, and GPUs that wait for launches: a rank against those that do the same work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rules.scenario import STORIES, Scenario
 
 pytestmark = STORIES
 SAMPLES = 60
-EVIDENCE = 'rank:argus_evidence:lost_ratio{cause="gpu-transfer"}'
+EVIDENCE = 'rank:argus_evidence:lost_ratio{detector="anatomy"}'
 
 
 def a_job(copied: dict[int, str], whole: str = f"0+15x{SAMPLES}", evaluation: int = 15) -> Scenario:
@@ -60,4 +60,32 @@ def test_steps_that_are_longer_than_a_scrape_interval_are_compared_by_step(rank:
             job.add("argus_iteration_gpu_seconds_total", values, rank=one, part=part)
     for minute in range(4, 15):
         job.expect(EVIDENCE, f"{minute}m", {})
+    job.run()
+
+
+@pytest.mark.parametrize(
+    ("ahead", "told"),
+    [
+        pytest.param(
+            0.0,
+            {'{cause="host-cpu", rank="5"}': round(1.5 / 16.65, 3)},
+            id="its kernels start as they are launched",
+        ),
+        pytest.param(1.0, {}, id="it launches as early as the others"),
+    ],
+)
+def test_a_gpu_that_waits_for_launches_is_its_hosts_fault(ahead: float, told: dict[str, float]):
+    """Its kernels take as long as those of others, so nothing but idle time and launches tells of it."""
+    job = a_job({})
+    for rank in range(8):
+        idle, waited = (1.5, ahead) if rank == 5 else (0.0, 1.0)
+        for part, seconds in (("idle", idle), ("compute", 13.5)):
+            where = {"rank": rank, "phase": "forward", "part": part}
+            job.add("argus_phase_gpu_seconds_total", f"0+{seconds}x{SAMPLES}", **where)
+        job.add("argus_iteration_gpu_seconds_total", f"0+{idle}x{SAMPLES}", rank=rank, part="idle")
+        for total, grown in (("sum", 100 * waited), ("count", 100)):
+            name = f"argus_issue_latency_seconds_{total}"
+            job.add(name, f"0+{grown}x{SAMPLES}", rank=rank, kernel_class="compute")
+    for minute in (5, 10):
+        job.expect(f"round(max by (rank, cause) ({EVIDENCE}), 0.001)", f"{minute}m", told)
     job.run()

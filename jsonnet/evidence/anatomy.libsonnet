@@ -1,0 +1,55 @@
+// What a rank's GPU does longer than those of the ranks that do the same work, where kernels are observed: copies that nothing
+// hides, and waits for launches within phases of computation, which do not show in the time of its kernels.
+local duration = import '../lib/duration.libsonnet';
+local text = import '../lib/text.libsonnet';
+
+function(c, l)
+  local rate(series, matchers=[]) = 'rate(%s[%s])' % [l.raw(series, matchers), duration.range(c, c.window)];
+  local launches(total) = 'rate(%s[%s])' % [l.raw('argus_issue_latency_seconds_' + total, ['kernel_class="compute"']), duration.range(c, c.kernelRange)];
+  local pause = 'rank:argus_pause:ratio';
+  local iteration = 'argus_iteration_gpu_seconds_total';
+  [
+    {
+      about:: "Share of a rank's iterations in which its GPU copies and computes nothing, and in which it is idle in phases of computation. Of the wall time it would tell when a host is scraped.",
+      record: pause,
+      labels: { pause: 'gpu' },
+      expr: text.fill(|||
+        sum by (%(part)s) (max by (%(part)s, phase) (%(copy)s or %(idle)s))
+        / on (%(rank)s) group_left () (sum by (%(rank)s) (max by (%(part)s) (%(all)s)) > 0)
+        * on (%(rank)s) group_left (role) max by (%(rank)s, role) (%(info)s)
+      |||, {
+        rank: l.rank,
+        part: l.list(['rank', 'part']),
+        copy: rate(iteration, ['part="copy"']),
+        idle: rate('argus_phase_gpu_seconds_total', ['part="idle"']),
+        all: rate(iteration),
+        info: l.raw('argus_rank_info'),
+      }),
+    },
+    {
+      about:: 'A rank that copies longer than the median of those that do the same work (gpu-transfer), or whose GPU is idle longer and whose kernels wait far less than others between launch and start (host-cpu).',
+      record: 'rank:argus_evidence:lost_ratio',
+      labels: { detector: 'anatomy', phase: 'all' },
+      expr: text.fill(|||
+        label_replace(label_replace(
+          max by (%(part)s) (
+            %(pause)s{pause="gpu"} - on (%(role)s) group_left () quantile by (%(role)s) (0.5, %(pause)s{pause="gpu"})
+          ) >= %(least)s
+          unless on (%(part)s) label_replace(
+            %(latency)s >= on (%(job)s) group_left () %(late)s * quantile by (%(job)s) (0.5, %(latency)s),
+            "part", "idle", "", ""
+          ),
+        "cause", "gpu-transfer", "part", "copy"), "cause", "host-cpu", "part", "idle")
+      |||, {
+        pause: pause,
+        rank: l.rank,
+        job: l.job,
+        part: l.list(['rank', 'part']),
+        role: l.list(['role', 'part']),
+        least: c.evidenceRatio,
+        late: c.hostLatencyRatio,
+        // The mean of the last minute: the quantiles are of a window that ends later.
+        latency: text.fill('max by (%(rank)s) (%(sum)s / %(count)s)', { rank: l.rank, sum: launches('sum'), count: launches('count') }),
+      }),
+    },
+  ]
