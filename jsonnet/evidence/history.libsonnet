@@ -95,13 +95,16 @@ function(c, l)
     job: l.job,
     slowdown: slowdown,
   });
-  // FSDP2 tells a gather and the wait for it apart: one that takes as long as ever is waited for longer.
-  local unhidden = '%s unless on (%s) (%s >= %g)' % [
-    grown('phase_share', 'phase="dp-unshard-wait"'),
-    l.job,
-    longer('phase=~"all_gather.*|reduce_scatter.*"'),
-    h.ratio,
-  ];
+  // Some of what waits has grown, and what is waited for takes as long as ever: FSDP2 tells a gather and the wait for it apart, and
+  // where kernels are observed, so do collectives of all frameworks.
+  local unhidden = std.join(' or on (%s) ' % l.job, [
+    '(%s unless on (%s) (%s >= %g))' % [grown('phase_share', some.waits), l.job, longer(some.itself), h.ratio]
+    + (if some.known then ' and on (%s) %s' % [l.job, l.selector(change, ['signature="phase_share"', some.itself])] else '')
+    for some in [
+      { waits: 'phase="dp-unshard-wait"', itself: 'phase=~"all_gather.*|reduce_scatter.*"', known: false },
+      { waits: 'kind="comm", source!="kernel"', itself: 'kind="comm", source="kernel"', known: true },
+    ]
+  ]);
   local or(exprs) = std.join('\nor on (%s) ' % l.job, ['(' + expr + ')' for expr in exprs]);
 
   {
