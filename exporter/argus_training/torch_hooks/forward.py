@@ -195,7 +195,8 @@ class ForwardHook(Hook):
             except Exception as error:
                 self.failed(error)
             try:
-                result = original(*args, **kwargs)
+                # An empty dict that is made and handed on costs as much as a reading of the clock.
+                result = original(*args, **kwargs) if kwargs else original(*args)
             except BaseException:
                 progress.forwarding = False
                 self._broken()
