@@ -40,12 +40,12 @@ function(c, l)
       who: l.list(['rank', 'phase', 'kind']),
       info: l.raw('argus_phase_info', ['kind!="comm"', 'waits!="none"']),
     }),
-    // In a phase that holds no collective: by the innermost, as one in another is not in the time of that.
-    apart: text.fill('(topk by (%(rank)s) (1, %(open)s) and on (%(who)s) %(info)s)', {
+    // In no collective, though the others may be; or waited for by whom the others wait.
+    apart: text.fill('(%(open)s{kind="host"} unless on (%(rank)s) %(open)s{kind="comm"} or %(entered)s == 0 and on (%(group)s) %(entered)s > 0)', {
       rank: l.rank,
+      group: l.list(['group']),
       open: open,
-      who: l.list(['rank', 'phase', 'kind']),
-      info: l.raw('argus_phase_info', ['waits="none"']),
+      entered: lag('entered'),
     }),
     ranks: 'job:argus_ranks:count',
     // Of the dead, too.
@@ -122,13 +122,12 @@ function(c, l)
     {
       // Of a collective that a computation of the host waits for, and of one of NCCL without torch's recorder, nothing says who is
       // in it: a group whose members have all stopped at one number waits in it, rather than that each of them has stopped alone.
-      about:: 'Groups that have called different collectives under one number; else those of whom something is lost between two members; else those that have all entered one collective, and of which all are in it, or by no record elsewhere, and in no other or behind in some other group.',
+      about:: 'Groups that have called different collectives under one number; else those of whom something is lost between two members; else those that have all entered one collective, and of which all are in it, or by no record elsewhere, and in no other or behind in some other group and, where nothing is recorded, first in none.',
       record: broken,
       expr: text.fill(|||
         (
           label_replace(
-            count by (%(group)s) (count by (%(operation)s) (%(called)s)) > 1 and on (%(group)s) stddev by (%(group)s) (%(called)s) == 0,
-            "by", "calls", "", ""
+            count by (%(group)s) (count by (%(operation)s) (%(called)s)) > 1 and on (%(group)s) stddev by (%(group)s) (%(called)s) == 0, "by", "calls", "", ""
           )
           or on (%(job)s) max by (%(group)s) (%(link)s)
         ) ^ 0 and on (%(job)s) %(stalled)s
@@ -136,10 +135,9 @@ function(c, l)
           count by (%(group)s) (
             %(entered)s == 0
             and on (%(rank)s) (%(entered)s > 0 or count by (%(rank)s) (%(ended)s > 0) == 1)
-            and on (%(rankGroup)s) ((%(ended)s or on (%(job)s) %(entered)s + 1 unless on (%(rank)s) %(apart)s) > 0)
+            and on (%(rankGroup)s) (%(ended)s > 0 or on (%(job)s) %(entered)s unless on (%(rank)s) %(apart)s)
           ) == on (%(group)s) (count by (%(group)s) (%(entered)s) > 1)
         ) ^ 0
-        unless %(unheard)s
       |||, at),
     },
     {
@@ -190,9 +188,9 @@ function(c, l)
       }),
     },
     {
-      // RAS counts what NCCL itself has launched, so it is asked last. Whose GPU waits for a receive of another stage is idle too,
+      // RAS counts what NCCL itself has launched, so it is asked last, and not of who has called less: that is told above. Whose GPU waits for a receive of another stage is idle too,
       // in fewer groups.
-      about:: "Of ranks that have all called: the fewer of a group, which called something else than the most; else the one whose GPU is idle in most groups, or alone computes; else the one on the host on which a GPU stands; else those that have launched less, by NCCL's RAS.",
+      about:: "Of ranks that have all called: the fewer of a group, which called something else than the most; else the one whose GPU is idle in most groups, or alone computes; else the one on the host on which a GPU stands; else those that have launched less though they have called, by NCCL's RAS.",
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'called' },
       expr: text.fill(|||
@@ -206,7 +204,11 @@ function(c, l)
           unless on (%(job)s) count by (%(job)s) (%(idle)s == on (%(job)s) group_left () max by (%(job)s) (%(idle)s)) > 1
         ) ^ 0
         or on (%(job)s)
-        max by (%(rank)s) ((%(alone)s or on (%(job)s) %(lacking)s > 0) and on (%(job)s) %(stalled)s unless on (%(job)s) %(link)s) ^ 0
+        max by (%(rank)s) (
+          (%(alone)s or on (%(job)s) %(lacking)s > 0 unless on (%(rank)s) %(entered)s > 0)
+          and on (%(job)s) %(stalled)s
+          unless on (%(job)s) %(link)s
+        ) ^ 0
       |||, at {
         idle: candidate('idle'),
         alone: candidate('alone'),

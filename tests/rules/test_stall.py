@@ -251,7 +251,6 @@ def test_a_group_that_called_different_things_is_behind_nobody() -> None:
     job = pair_behind_all_others()
     for rank in (2, 3):
         is_in(job, rank, "data", "host")
-        job.add("argus_phase_info", f"1x{SAMPLES}", rank=rank, phase="data", kind="host", waits="none")
         called(job, rank, "barrier" if rank == 2 else "all_reduce", 41, "tp:1")
     found = '{cause="hang-comm", group="tp:1"}'
     job.expect(f"max by (cause, group, rank) ({CULPRITS})", AT, {found: 1})
@@ -376,24 +375,48 @@ def test_of_whom_nothing_is_recorded_a_group_that_stopped_at_one_number_waits_fo
     job.run()
 
 
+def test_a_group_that_waits_for_another_one_is_not_broken() -> None:
+    """Replica 0 waits for replica 1 in an all-to-all that it has not called: both are behind all others."""
+    job = stalled(12)
+    for rank in range(12):
+        replica, shard = divmod(rank, 2)
+        entered(job, rank, 41 if replica < 2 else 44, f"tp:{replica}")
+        entered(job, rank, 7 if replica < 2 else 8, f"dp:{shard}")
+        if replica < 2:
+            entered(job, rank, 5 - replica, f"ep:{shard}")
+    found = '{verdict="culprit", cause="hang-comm", group="tp:1"}'
+    job.expect(f"max by (verdict, cause, group, rank) ({CULPRITS})", AT, {found: 1})
+    job.run()
+
+
+def test_whoever_waits_in_a_broken_collective_has_launched_less_and_is_not_named() -> None:
+    """The others have begun the next step; RAS tells of what the pair lacks in their groups."""
+    job = pair_behind_all_others()
+    for rank in range(8):
+        recorded(job, rank, None, 40 if rank in (2, 3) else 44, f"tp:{rank // 2}")
+    for rank in (2, 3):
+        job.add("argus_nccl_ras_rank_lacking_launches", f"_x8 1x{SAMPLES}", rank=rank, function="AllReduce")
+    found = '{verdict="culprit", cause="hang-comm", group="tp:1"}'
+    job.expect(f"max by (verdict, cause, group, rank) ({CULPRITS})", AT, {found: 1})
+    job.run()
+
+
 def test_a_group_that_is_elsewhere_does_not_wait_for_itself() -> None:
     """Storage of one host hangs: both of its loaders hang, and no collective."""
     job = pair_behind_all_others()
     for rank in (2, 3):
         is_in(job, rank, "data", "host")
-        job.add("argus_phase_info", f"1x{SAMPLES}", rank=rank, phase="data", kind="host", waits="none")
     found = {culprit(rank, "data", cause="hang-data", team="algorithm"): 1 for rank in (2, 3)}
     job.expect(CULPRITS, AT, found)
     job.run()
 
 
-def test_a_collective_within_a_phase_of_computation_is_one_in_which_a_group_may_wait() -> None:
-    """The innermost span says where a rank is."""
+def test_a_collective_within_a_phase_of_the_host_is_one_in_which_a_group_may_wait() -> None:
+    """Such as those of a checkpoint."""
     job = pair_behind_all_others()
     for rank in (2, 3):
-        is_in(job, rank, "forward", "compute")
+        is_in(job, rank, "checkpoint", "host")
         is_in(job, rank, "all-reduce", "comm", since=63)
-        job.add("argus_phase_info", f"1x{SAMPLES}", rank=rank, phase="forward", kind="compute", waits="none")
     found = '{verdict="culprit", cause="hang-comm", phase="all-reduce", group="tp:1"}'
     job.expect(f"max by (verdict, cause, phase, group, rank) ({CULPRITS})", AT, {found: 1})
     job.run()
