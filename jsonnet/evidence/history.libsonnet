@@ -102,7 +102,8 @@ function(c, l)
     + (if some.known then ' and on (%s) %s' % [l.job, l.selector(change, ['signature="phase_share"', some.itself])] else '')
     for some in [
       { waits: 'phase="dp-unshard-wait"', itself: 'phase=~"all_gather.*|reduce_scatter.*"', known: false },
-      { waits: 'kind="comm", source!="kernel"', itself: 'kind="comm", source="kernel"', known: true },
+      // A send is what takes the time, not a wait for it.
+      { waits: 'kind="comm", source!="kernel", phase!~"' + sends + '"', itself: 'kind="comm", source="kernel"', known: true },
     ]
   ]);
   local or(exprs) = std.join('\nor on (%s) ' % l.job, ['(' + expr + ')' for expr in exprs]);
