@@ -126,25 +126,22 @@ def findings(storage: Storage) -> None:
 def hangs(storage: Storage) -> None:
     """Jobs of which no iteration has ended since 9m: for rank 3, or for the collective of ranks 12 to 15;
 
-    in one of them half of these have called another one; of two jobs NCCL's plugin tells that data from rank
-    7 is lost, and that rank 8 takes none.
+    of two jobs NCCL's plugin tells that data from rank 7 is lost, and that rank 8 takes none.
     """
     spans = {"hanging": ("forward", "compute"), "loader": ("data", "host"), "stopped": None}
-    for name in (*spans, "collective", "diverging", "unknown", "crossing", "standing"):
+    for name in (*spans, "collective", "unknown", "crossing", "standing"):
         storage.job(name)
         first = {"training_job": name, "rank": 0}
         storage.add("argus_iteration_last_timestamp_seconds", f"540x{SAMPLES}", **first)
         storage.add("argus_iteration_duration_seconds_count", f"100x{SAMPLES}", **first)
         storage.add("argus_iteration_duration_seconds_sum", f"540x{SAMPLES}", **first)
     for rank in RANKS:
+        inner = {"rank": rank, "training_job": "collective"}
         behind = rank >= 12
-        for name in ("collective", "diverging"):
-            inner = {"rank": rank, "training_job": name}
-            collective(storage, inner | {"group": "dp"}, 41 if behind else 42, ended=behind)
-            if behind:
-                operation = "barrier" if name == "diverging" and rank >= 14 else "all_reduce"
-                collective(storage, inner | {"group": "tp:3"}, 9, ended=False, operation=operation)
-            is_in(storage, inner, "tp-allreduce" if behind else "dp-allreduce", "comm")
+        collective(storage, inner | {"group": "dp"}, 41 if behind else 42, ended=behind)
+        if behind:
+            collective(storage, inner | {"group": "tp:3"}, 9, ended=False)
+        is_in(storage, inner, "tp-allreduce" if behind else "dp-allreduce", "comm")
         for name, span in spans.items():
             who = {"rank": rank, "training_job": name}
             collective(storage, who | {"group": "dp"}, 41 if rank == 3 else 42, ended=rank == 3)
@@ -178,13 +175,11 @@ def oldest(storage: Storage, name: str, rank: int, wait: str, peer: int) -> None
     )
 
 
-def collective(
-    storage: Storage, of: dict[str, object], number: int, *, ended: bool, operation: str = "all_reduce"
-) -> None:
+def collective(storage: Storage, of: dict[str, object], number: int, *, ended: bool) -> None:
     """The last one that a rank has entered in a group."""
     storage.ratio("argus_collective_sequence", number, **of)
     storage.ratio("argus_collective_completed_sequence", number - (not ended), **of)
-    storage.ratio("argus_collective_operation_sequence", number, **of, operation=operation)
+    storage.ratio("argus_collective_operation_sequence", number, **of, operation="all_reduce")
 
 
 def is_in(storage: Storage, who: dict[str, object], phase: str, kind: str) -> None:
