@@ -80,8 +80,10 @@ function(c, l)
           unless on (%(rank)s) max by (%(rank)s) (%(longest)s offset %(before)s) / on (%(rank)s) max by (%(rank)s) (%(shortest)s offset %(before)s) > %(jitter)s
         )
         or on (%(rank)s, total) (%(last)s and on (%(rank)s) %(scan)s)
-        or on (%(rank)s, total) 0 * %(scan)s
+        or on (%(rank)s, total) (0 * %(scan)s offset %(once)s and on (%(rank)s) count by (%(rank)s) (%(scan)s offset %(once)s) == %(totals)s)
       |||, {
+        // All of them at once, as an engine that is late has not seen all of them at first: else one is ahead for ever.
+        totals: std.length(parts),
         last: last(clean),
         scan: scan,
         // The last two evaluations, without this one: those that an engine has which sees records an evaluation late.

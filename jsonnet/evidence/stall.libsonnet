@@ -122,7 +122,7 @@ function(c, l)
     {
       // Of a collective that a computation of the host waits for, and of one of NCCL without torch's recorder, nothing says who is
       // in it: a group whose members have all stopped at one number waits in it, rather than that each of them has stopped alone.
-      about:: 'Groups that have called different collectives under one number; else those of whom something is lost between two members; else those that have all entered one collective, and of which all are in it, or by no record elsewhere, and in no other or behind in some other group and, where nothing is recorded, first in none.',
+      about:: 'Groups that have called different collectives under one number; else that lose something between two members; else of which all have entered one collective and are in it, or by no record elsewhere, and in no other or behind in some other group and, where nothing is recorded, first in none.',
       record: broken,
       expr: text.fill(|||
         (
