@@ -155,5 +155,7 @@ def _storage(tensor: Any) -> Any:
     """Of a tensor, or of the one within that waits (`AsyncCollectiveTensor`); None where it has none."""
     try:
         return getattr(tensor, "elem", tensor).untyped_storage()
+    # No tensor, or a subclass without storage of its own, which torch tells by either error. Whom such a wait
+    # waits for stays unknown; as failures of ours they would switch off the hook of all collectives.
     except (AttributeError, NotImplementedError, RuntimeError):
         return None
