@@ -23,6 +23,15 @@ from rules.stalled_jobs import (
 pytestmark = STORIES
 
 
+def told_of_the_collective(job: Scenario, group: str, phase: str = "") -> None:
+    """Of this group, in this phase if one is seen, and of nobody else."""
+    seen = f'phase="{phase}", ' if phase else ""
+    found = f'{{verdict="culprit", cause="hang-comm", {seen}group="{group}"}}'
+    by = "verdict, cause, phase, group, rank" if phase else "verdict, cause, group, rank"
+    job.expect(f"max by ({by}) ({CULPRITS})", AT, {found: 1})
+    job.run()
+
+
 def test_whoever_is_elsewhere_while_the_others_wait_is_named() -> None:
     """Three ranks in a collective, rank 2 in its loader: rank 2, with its phase, and one page."""
     job = stalled(4)
@@ -252,9 +261,7 @@ def test_a_group_that_called_different_things_is_behind_nobody() -> None:
     for rank in (2, 3):
         is_in(job, rank, "data", "host")
         called(job, rank, "barrier" if rank == 2 else "all_reduce", 41, "tp:1")
-    found = '{cause="hang-comm", group="tp:1"}'
-    job.expect(f"max by (cause, group, rank) ({CULPRITS})", AT, {found: 1})
-    job.run()
+    told_of_the_collective(job, "tp:1")
 
 
 def test_a_look_at_different_moments_is_no_divergence() -> None:
@@ -338,9 +345,7 @@ def test_hosts_that_have_queued_past_a_broken_collective_are_behind_nobody() -> 
         is_in(job, rank, "forward", "compute")
         entered_and_ended(job, rank, f"tp:{replica}", 41 if shard == 0 else 44, 40)
         entered_and_ended(job, rank, f"dp:{shard}", 8, 7 if shard == 0 else 8)
-    found = '{verdict="culprit", cause="hang-comm", group="dp:0"}'
-    job.expect(f"max by (verdict, cause, group, rank) ({CULPRITS})", AT, {found: 1})
-    job.run()
+    told_of_the_collective(job, "dp:0")
 
 
 def test_a_group_whose_members_wait_for_another_stage_is_not_broken() -> None:
@@ -352,9 +357,7 @@ def test_a_group_whose_members_wait_for_another_stage_is_not_broken() -> None:
         entered_and_ended(job, rank, f"tp:{replica}.{stage}", 41, 40 if hangs else 41)
         entered_and_ended(job, rank, f"dp:{stage}.{shard}", 8 - replica, 7)
         is_in(job, rank, "all-reduce" if hangs else "pp-recv" if replica else "dp-all-reduce", "comm")
-    found = '{verdict="culprit", cause="hang-comm", phase="all-reduce", group="tp:1.1"}'
-    job.expect(f"max by (verdict, cause, phase, group, rank) ({CULPRITS})", AT, {found: 1})
-    job.run()
+    told_of_the_collective(job, "tp:1.1", "all-reduce")
 
 
 def pair_behind_all_others() -> Scenario:
@@ -370,9 +373,7 @@ def pair_behind_all_others() -> Scenario:
 def test_of_whom_nothing_is_recorded_a_group_that_stopped_at_one_number_waits_for_itself() -> None:
     """Both stopped in the same place, which is no accident of two hosts: their collective does not end."""
     job = pair_behind_all_others()
-    found = '{verdict="culprit", cause="hang-comm", group="tp:1"}'
-    job.expect(f"max by (verdict, cause, group, rank) ({CULPRITS})", AT, {found: 1})
-    job.run()
+    told_of_the_collective(job, "tp:1")
 
 
 def test_a_group_that_waits_for_another_one_is_not_broken() -> None:
@@ -384,9 +385,7 @@ def test_a_group_that_waits_for_another_one_is_not_broken() -> None:
         entered(job, rank, 7 if replica < 2 else 8, f"dp:{shard}")
         if replica < 2:
             entered(job, rank, 5 - replica, f"ep:{shard}")
-    found = '{verdict="culprit", cause="hang-comm", group="tp:1"}'
-    job.expect(f"max by (verdict, cause, group, rank) ({CULPRITS})", AT, {found: 1})
-    job.run()
+    told_of_the_collective(job, "tp:1")
 
 
 def test_whoever_waits_in_a_broken_collective_has_launched_less_and_is_not_named() -> None:
@@ -396,9 +395,7 @@ def test_whoever_waits_in_a_broken_collective_has_launched_less_and_is_not_named
         recorded(job, rank, None, 40 if rank in (2, 3) else 44, f"tp:{rank // 2}")
     for rank in (2, 3):
         job.add("argus_nccl_ras_rank_lacking_launches", f"_x8 1x{SAMPLES}", rank=rank, function="AllReduce")
-    found = '{verdict="culprit", cause="hang-comm", group="tp:1"}'
-    job.expect(f"max by (verdict, cause, group, rank) ({CULPRITS})", AT, {found: 1})
-    job.run()
+    told_of_the_collective(job, "tp:1")
 
 
 def test_a_group_that_is_elsewhere_does_not_wait_for_itself() -> None:
@@ -417,9 +414,7 @@ def test_a_collective_within_a_phase_of_the_host_is_one_in_which_a_group_may_wai
     for rank in (2, 3):
         is_in(job, rank, "checkpoint", "host")
         is_in(job, rank, "all-reduce", "comm", since=63)
-    found = '{verdict="culprit", cause="hang-comm", phase="all-reduce", group="tp:1"}'
-    job.expect(f"max by (verdict, cause, phase, group, rank) ({CULPRITS})", AT, {found: 1})
-    job.run()
+    told_of_the_collective(job, "tp:1", "all-reduce")
 
 
 def test_all_in_backward_accuses_nobody() -> None:
