@@ -62,7 +62,8 @@ class Batch:
         stories: for each result its lines: what was injected, who was told of when.
         failures: rules whose evaluation failed at some moment, or cycles of the worker, with the reason.
         job_seconds: virtual, healthy runs before included.
-        record_s, judge_s, evaluate_s: time of this machine; the worker's is the second.
+        record_s, judge_s, evaluate_s: time of this machine; the second of the worker, which has nothing to
+            judge without kernels.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -109,11 +110,10 @@ def play(scenes: Sequence[Scene], engine: Engine) -> Batch:
         for history in histories:
             storage.write(history.series)
         end_ms = max(_judged_ms(one) for one in played)
-        if any(
-            scene.playable.signals != "hooks" for scene in scenes
-        ):  # without kernels it has nothing to judge
+        if any(scene.playable.signals != "hooks" for scene in scenes):
+            judging = time.perf_counter()
             batch.failures = [f"worker: {why}" for why in worker.judge(storage.url, _EPOCH_MS, end_ms)]
-        batch.judge_s = time.perf_counter() - began
+            batch.judge_s = time.perf_counter() - judging
         evaluator = Evaluator(storage, rules, engine.late)
         evaluator.advance(_EPOCH_MS, end_ms)
         batch.evaluate_s = time.perf_counter() - began - batch.judge_s
