@@ -21,21 +21,19 @@ function(c, l) {
     compute: l.raw('argus_kernel_duration_seconds_total', ['stream=~"compute.*"']),
     range: duration.range(c, c.kernelRange),
   }),
-  local evidence(cause, about, expr) = {
-    about:: about,
-    record: 'rank:argus_evidence:lost_ratio',
-    labels: (if cause == '' then {} else { cause: cause }) + { detector: 'worker', phase: 'all' },
-    expr: expr,
-  },
+  local evidence = { record: 'rank:argus_evidence:lost_ratio', labels: { detector: 'worker', phase: 'all' } },
   // The worker's causes, by the rows of the table that they are evidence of.
   local renamed(source, cause, row) = 'label_replace(%s, "cause", "%s", "cause", "%s")' % [source, row, cause],
   // Once a minute, as often as the worker: they alone read every kernel series.
   rules: [
-    evidence(
-      '',
-      'What slow kernels add to the time of a rank whose work is that of its peers (kernel), or that also runs them more or less often than its peers in the same steps, so that it has other work (kernel-work). Launches that are slow now and then shift no time that is known; copies may be hidden.',
-      renamed(renamed('\n' + lost, 'gpu-compute', 'kernel'), 'workload', 'kernel-work')
-    ),
-    evidence('more-work', 'The same: what its phases take longer is explained by it.', 'max by (' + l.rank + ') (rank:argus_evidence:lost_ratio{cause="kernel-work"})'),
+    evidence {
+      about:: 'What slow kernels add to the time of a rank whose work is that of its peers (kernel), or that also runs them more or less often than its peers in the same steps, so that it has other work (kernel-work). Launches that are slow now and then shift no time that is known; copies may be hidden.',
+      expr: renamed(renamed('\n' + lost, 'gpu-compute', 'kernel'), 'workload', 'kernel-work'),
+    },
+    evidence {
+      about:: 'The same: what its phases take longer is explained by it.',
+      labels+: { cause: 'more-work' },
+      expr: 'max by (' + l.rank + ') (rank:argus_evidence:lost_ratio{cause="kernel-work"})',
+    },
   ],
 }
