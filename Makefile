@@ -58,7 +58,7 @@ $(DEMO): $(SOURCES)
 demo: $(if $(wildcard $(SETUP)),setup,$(DEMO)) $(if $(filter torch,$(TRAINING)),torch)  ## a slow rank found, routed and explained (KEEP=1, DEMO_SEED=n, TRAINING=torch)
 	@argus-simulator demo --seed $(or $(DEMO_SEED),0) $(if $(KEEP),--keep) $(if $(TRAINING),--training $(TRAINING))
 
-check: lint  ## at every commit, in 3 minutes: lint, types, the tests that are quick and start no server
+check: torch lint  ## at every commit, in 3 minutes: lint, types, the tests that are quick and start no server
 	@pytest -q -n 2 --dist worksteal --check $(PYTEST_ARGS)
 
 test: torch $(FRAMEWORKS) $(HELM) lint  ## everything that CI checks; with CI=true a skip that is not in tests/skips.py fails
