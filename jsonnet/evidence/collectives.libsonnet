@@ -13,7 +13,9 @@ function(c, l) {
   local gathered = 'dp-unshard-wait',
   // Nor of the long window, in which a single late arrival stays for all of it.
   local together = ['kind="comm"', 'over=""', 'group!~"unknown|stage:.*"', 'phase!~"%s|%s"' % [c.pointToPointPhases, gathered]],
-  local who = l.list(['rank', 'phase', 'group']),
+  local who = l.list(['rank', 'phase', 'group', 'view']),
+  // A collective whose kernels are observed is there twice: as its span, and as its kernel.
+  local viewed(expr) = 'label_replace(' + expr + ', "view", "kernel", "source", "kernel")',
   local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
   local threshold = 'job:argus_phase_threshold:ratio',
   local ranks = 'group:argus_phase_ranks:count',
@@ -86,23 +88,24 @@ function(c, l) {
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'collective-late', detector: 'shortest' },
       expr: text.fill(|||
-        max by (%(who)s) (
+        max by (%(who)s) (%(late)s >= %(least)s)
+      |||, {
+        who: who,
+        late: viewed(text.fill(|||
           (
             (1 - %(ratio)s >= on (%(phase)s) group_left () %(threshold)s)
             or (1 - %(ratio)s >= %(young)s unless on (%(phase)s) %(threshold)s)
           ) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2)))
-          >= %(least)s
-        )
-      |||, {
-        who: who,
-        phase: l.phase,
-        ratio: l.selector(ratio, together),
-        threshold: threshold,
-        young: c.spreadYoung,
-        toGroup: toGroup,
-        median: median,
-        spans: spans,
-        ranks: ranks,
+        |||, {
+          phase: l.phase,
+          ratio: l.selector(ratio, together),
+          threshold: threshold,
+          young: c.spreadYoung,
+          toGroup: toGroup,
+          median: median,
+          spans: spans,
+          ranks: ranks,
+        })),
         least: c.evidenceRatio,
       }),
     },
@@ -110,7 +113,7 @@ function(c, l) {
       about:: 'A rank that waits longer than its peers in a collective: kept there, it may be late elsewhere.',
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'kept-waiting', detector: 'mean' },
-      expr: text.fill('max by (%(who)s) (((%(ratio)s{kind="comm", phase!="%(gathered)s"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s)', {
+      expr: text.fill('max by (%(who)s) (' + viewed('((%(ratio)s{kind="comm", phase!="%(gathered)s"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s)') + ' >= %(least)s)', {
         who: who,
         ratio: ratio,
         gathered: gathered,
@@ -126,24 +129,26 @@ function(c, l) {
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'link-slow', detector: 'transfer' },
       expr: text.fill(|||
-        max by (%(group)s) (
+        max by (%(group)s) (%(slow)s >= %(least)s)
+      |||, {
+        group: l.list(['phase', 'group', 'view']),
+        least: c.evidenceRatio,
+        slow: viewed(text.fill(|||
           (
             (1 - 1 / (group:argus_collective_transfer:ratio >= %(ratio)s)) * on (%(phaseGroup)s) group_left () (%(transfer)s)
             unless on (%(peers)s) (
               count by (%(peers)s) (group:argus_collective_transfer:ratio >= %(ratio)s)
               >= 0.5 * count by (%(peers)s) (group:argus_collective_transfer:ratio)
             )
-          ) * %(toGroup)s %(spans)s >= %(least)s
-        )
-      |||, {
-        group: l.group,
-        phaseGroup: l.phaseGroup,
-        ratio: c.linkRatio,
-        transfer: transfer,
-        peers: peers,
-        toGroup: toGroup,
-        spans: spans,
-        least: c.evidenceRatio,
+          ) * %(toGroup)s %(spans)s
+        |||, {
+          phaseGroup: l.phaseGroup,
+          ratio: c.linkRatio,
+          transfer: transfer,
+          peers: peers,
+          toGroup: toGroup,
+          spans: spans,
+        })),
       }),
     },
   ],

@@ -12,18 +12,18 @@ function(c, l, rows)
   local name(row) = if 'cause' in row then row.cause else row.id;
   local range(seconds) = '[' + duration.range(c, seconds) + ']';
   local ofRank(matchers) = text.fill(
-    'sum by (%(rank)s, %(kept)s) (max by (%(who)s, %(kept)s) (' + verdict + '{rank!="", set="", %(matchers)s}))',
+    'max by (%(rank)s, %(kept)s) (sum by (%(rank)s, view, %(kept)s) (max by (%(who)s, %(kept)s) (' + verdict + '{rank!="", set="", %(matchers)s})))',
     { rank: l.rank, who: l.who, kept: kept, matchers: matchers }
   );
   local costs = [
     {
-      about:: 'What a finding costs the job: the sum over the phases of a rank, which do not overlap. Kernels run inside phases, so they count only for a rank whose phases say nothing.',
+      about:: 'What a finding costs the job: the sum over the phases of a rank, which do not overlap; of two views of one collective the larger. Kernels run inside phases, so they count only for a rank whose phases say nothing.',
       record: finding,
       expr: text.fill(|||
         %(phases)s
         or on (%(rank)s, cause) %(kernels)s
         or max by (%(sets)s, %(kept)s) (sum by (%(sets)s, rank, %(kept)s) (max by (%(who)s, %(kept)s) (%(verdict)s{set!=""})))
-        or sum by (%(groups)s, %(kept)s) (max by (%(who)s, %(kept)s) (%(verdict)s{rank=""}))
+        or max by (%(groups)s, %(kept)s) (sum by (%(groups)s, view, %(kept)s) (max by (%(who)s, %(kept)s) (%(verdict)s{rank=""})))
       |||, {
         phases: ofRank('level!="L3"'),
         kernels: ofRank('level="L3"'),

@@ -56,7 +56,7 @@ function(c, l, rows)
       hold: duration.range(c, c.hold),
     });
     local costs = [
-      lost(from.name, from.label, from.ids)
+      { of: lost(from.name, from.label, from.ids), detectors: from.name == evidence }
       for from in [
         { name: verdict, label: 'row', ids: to(['verdict']) },
         { name: evidence, label: 'cause', ids: to(['evidence']) },
@@ -92,9 +92,12 @@ function(c, l, rows)
         on: { rank: l.rank, job: l.job }[place.at],
         who: who(row),
         factor: place.factor,
-        costs: std.join(' or ', costs),
-        // The sum over the phases of a rank, which do not overlap.
-        sums: std.join('\n      or ', ['sum by (' + l.rank + ', set, by) (max by (' + l.who + ', by) (' + one + '))' for one in costs]),
+        costs: std.join(' or ', [one.of for one in costs]),
+        // The sum over the phases of a rank, which do not overlap. Several detectors may see one loss, and a row has one verdict of it.
+        sums: std.join('\n      or ', [
+          'sum by (' + l.rank + ', set, view, by) (' + (if one.detectors then 'max by (' + l.who + ', by) (' + one.of + ')' else one.of) + ')'
+          for one in costs
+        ]),
       }),
     };
 

@@ -362,6 +362,30 @@ class TestKernels:
         job.run()
 
 
+class TestCosts:
+    pytestmark = STORIES
+
+    def test_phases_add_up_and_what_is_seen_twice_counts_once(self) -> None:
+        """The collectives of a rank, by their spans and by their kernels: the larger sum is what is lost."""
+        job = Scenario(("job", "decision"))
+        job.ranks(range(8), SAMPLES)
+        for group, phase, view, cost in (
+            ("dp", "all_gather_single", "", 0.03),
+            ("dp", "reduce_scatter_single", "", 0.02),
+            ("dp", "all_gather", "kernel", 0.04),
+            ("edp", "reduce_scatter", "kernel", 0.03),
+        ):
+            who = {"rank": 3, "group": group, "phase": phase} | ({"view": view} if view else {})
+            evidence = {"cause": "collective-late", "detector": "shortest"}
+            job.add("rank:argus_evidence:lost_ratio", f"{cost}x{SAMPLES}", **evidence, **who)
+        job.expect(
+            "sum by (rank, cause) (rank:argus_finding:lost_ratio)",
+            "5m",
+            {'{rank="3", cause="collective-late"}': 0.07},
+        )
+        job.run()
+
+
 # ---- the job as a whole
 
 

@@ -23,6 +23,8 @@ PHASES = {
     "collective-late": ("all_gather", "all_reduce"),
     "data-input": ("data",),
 }
+VIEWS = {"collective-late": ("", "kernel"), "kept-waiting": ("", "kernel")}
+"""A collective is there as its span and as its kernel, and costs what the larger says."""
 ASKED_MINUTES = 20
 ONSETS = 40
 """Evaluations within which evidence begins: ten minutes."""
@@ -36,6 +38,7 @@ class About(NamedTuple):
     phase: str = ""
     group: str = ""
     set: str = ""
+    view: str = ""
 
 
 Evidence = Mapping[About, float]
@@ -62,7 +65,8 @@ def some_evidence(generator: random.Random) -> Evidence:
         else:
             choice = PHASES.get(cause, ("forward",))
             for phase in generator.sample(choice, generator.randint(1, len(choice))):
-                found[About(cause, rank, phase, "dp")] = round(generator.uniform(0.01, 0.4), 4)
+                for view in VIEWS.get(cause, ("",)):
+                    found[About(cause, rank, phase, "dp", view=view)] = round(generator.uniform(0.01, 0.4), 4)
     return found
 
 
@@ -87,11 +91,11 @@ def _of(yields: Mapping[str, Any], evidence: Evidence, left: Evidence) -> Eviden
 
 
 def _largest(left: Evidence, about: About, yields: Mapping[str, Any]) -> float:
-    """What the costliest of those to whom a row yields costs: the sum over the phases of a rank."""
+    """What the costliest of those to whom a row yields costs: the sum over a rank's phases, of one view."""
     costs: dict[tuple[str, ...], float] = {}
     for other, cost in left.items():
         if other.cause in yields["to"] and (yields["at"] == "job" or other.rank == about.rank):
-            whose = other.cause, other.rank, other.set
+            whose = other.cause, other.rank, other.set, other.view
             costs[whose] = costs.get(whose, 0.0) + cost
     return max(costs.values(), default=0.0)
 
@@ -133,7 +137,7 @@ def test_the_order_in_which_evidence_appears_changes_no_verdict(seed: int) -> No
         'label_join(rank:argus_verdict:lost_ratio{row="history"}, "cause", "-", "row", "cause") '
         'or label_replace(rank:argus_verdict:lost_ratio{row!="history"}, "cause", "$1", "row", "(.+)")'
     )
-    query = f"sum by (cluster, training_job, rank, phase, group, set, cause) ({asked})"
+    query = f"sum by (cluster, training_job, rank, phase, group, set, view, cause) ({asked})"
     moments = [f"{ASKED_MINUTES}m", f"{ASKED_MINUTES}m15s"]
     test = {
         "interval": "15s",
