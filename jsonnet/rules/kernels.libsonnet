@@ -60,9 +60,11 @@ function(c, l, rows)
       },
     }),
     words.alert({
+      about:: 'What ranks have in common whose kernels are slow. A slow link that is told already says whose it is.',
       alert: 'ArgusKernelGroupShift',
       expr: severity('\n' + std.join('or on (' + coordinate + ')\n', [
         '  max by (' + l.list(['coordinate', 'value', 'cause', 'team']) + ') (' + shift(['cause="' + name + '"']) + ') > ' + text.of(c.kernelShift) + '\n'
+        + (if name == 'link-slow' then '  unless on (' + l.list(['cause']) + ') rank:argus_decision:lost_ratio\n' else '')
         for name in ofGroups
       ]), 'ticket', 'info', 'coordinate', 'none'),
       'for': duration.of(patience),
@@ -70,7 +72,14 @@ function(c, l, rows)
       annotations: {
         summary: words.text(
           '{{ if eq $labels.coordinate "none" }}Some of the ranks of ' + words.job + '{{ else }}The ranks of ' + words.job
-          + ' with {{ $labels.coordinate }} {{ $labels.value }}{{ end }} need longer for kernels than the others that do the same work'
+          + ' with {{ $labels.coordinate }} {{ $labels.value }}{{ end }}'
+          + words.each(
+            'topk(4, max by (role) (' + std.strReplace(shift(['@']), '@', '<job>,coordinate=<coordinate>,value=<value>,role!=""') + '))',
+            '{{ $one.Labels.role }}',
+            before=' (role ',
+            after=')'
+          )
+          + ' need longer for kernels than the others that do the same work'
           + words.each(
             'topk(4, max by (kernel) (' + std.strReplace(shift(['@']), '@', '<job>,coordinate=<coordinate>,value=<value>') + '))',
             '{{ $one.Value | humanizePercentage }} for {{ if eq $one.Labels.kernel "all" }}all kernels{{ else }}{{ $one.Labels.kernel }}{{ end }}',

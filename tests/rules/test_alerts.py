@@ -361,6 +361,21 @@ class TestKernels:
         job.expect(query, "7m", told)
         job.run()
 
+    @pytest.mark.parametrize("told", [False, True])
+    def test_a_slow_link_that_is_told_is_not_told_again_by_its_kernels(self, told: bool) -> None:
+        """Which names its group; the coordinate that those ranks have in common others may have too."""
+        job = self._job()
+        shift = {"role": "pp0.tp0", "kernel": "k", "stream": "nccl:edp", "cause": "link-slow"}
+        where = {"coordinate": "ep", "value": "0", "team": "operations"}
+        job.add("argus_l3_group_shift", f"2x{SAMPLES}", **shift, **where)
+        if told:
+            link = {"cause": "link-slow", "phase": "reduce_scatter", "group": "edp:pp0.tp0.ep0"}
+            job.add("rank:argus_evidence:lost_ratio", f"0.1x{SAMPLES}", **link, detector="transfer")
+        query = 'count by (alertname) (ALERTS{alertstate="firing", alertname!="ArgusRankMissing"})'
+        alert = "ArgusCollectiveSlowLink" if told else "ArgusKernelGroupShift"
+        job.expect(query, "10m", {f'{{alertname="{alert}"}}': 1.0})
+        job.run()
+
 
 class TestCosts:
     pytestmark = STORIES
