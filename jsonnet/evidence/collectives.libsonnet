@@ -110,16 +110,28 @@ function(c, l) {
       }),
     },
     {
-      about:: 'A rank that waits longer than its peers in a collective: kept there, it may be late elsewhere.',
+      // Not than the median of its group, which waits as long where one rank alone is late. Of sends nobody is known to come last.
+      about:: 'A rank that waits longer in a collective than is usual in the groups that do the same: kept there, it may be late elsewhere.',
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'kept-waiting', detector: 'mean' },
-      expr: text.fill('max by (%(who)s) (' + viewed('((%(ratio)s{kind="comm", phase!="%(gathered)s"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s)') + ' >= %(least)s)', {
+      expr: text.fill(|||
+        max by (%(who)s) (%(waits)s >= %(least)s)
+      |||, {
         who: who,
-        ratio: ratio,
-        gathered: gathered,
-        toGroup: toGroup,
-        median: median,
-        spans: spans,
+        waits: viewed(text.fill(|||
+          (
+            %(mean)s - on (%(phaseGroup)s) group_left (dimension) (%(last)s)
+            - on (%(peers)s) group_left () quantile by (%(peers)s) (0.5, %(median)s - on (%(phaseGroup)s) group_right () (%(last)s))
+          ) * %(toGroup)s %(spans)s
+        |||, {
+          mean: mean,
+          phaseGroup: l.phaseGroup,
+          last: transfer + ' or on (' + l.phaseGroup + ') ' + l.selector('group:argus_phase_duration_seconds:median', ['kind="comm"', 'phase!="%s"' % gathered]),
+          peers: peers,
+          median: median,
+          toGroup: toGroup,
+          spans: spans,
+        })),
         least: c.contextRatio,
       }),
     },

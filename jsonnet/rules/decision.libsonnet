@@ -12,8 +12,8 @@ function(c, l, rows)
   local name(row) = if 'cause' in row then row.cause else row.id;
   local range(seconds) = '[' + duration.range(c, seconds) + ']';
   local ofRank(matchers) = text.fill(
-    'max by (%(rank)s, %(kept)s) (sum by (%(rank)s, view, %(kept)s) (max by (%(who)s, %(kept)s) (' + verdict + '{rank!="", set="", %(matchers)s})))',
-    { rank: l.rank, who: l.who, kept: kept, matchers: matchers }
+    'max by (%(rank)s, %(kept)s) (sum by (%(rank)s, view, %(kept)s) (' + verdict + '{rank!="", set="", %(matchers)s}))',
+    { rank: l.rank, kept: kept, matchers: matchers }
   );
   local costs = [
     {
@@ -22,15 +22,14 @@ function(c, l, rows)
       expr: text.fill(|||
         %(phases)s
         or on (%(rank)s, cause) %(kernels)s
-        or max by (%(sets)s, %(kept)s) (sum by (%(sets)s, rank, %(kept)s) (max by (%(who)s, %(kept)s) (%(verdict)s{set!=""})))
-        or max by (%(groups)s, %(kept)s) (sum by (%(groups)s, view, %(kept)s) (max by (%(who)s, %(kept)s) (%(verdict)s{rank=""})))
+        or max by (%(sets)s, %(kept)s) (sum by (%(sets)s, rank, %(kept)s) (%(verdict)s{set!=""}))
+        or max by (%(groups)s, %(kept)s) (sum by (%(groups)s, view, %(kept)s) (%(verdict)s{rank=""}))
       |||, {
         phases: ofRank('level!="L3"'),
         kernels: ofRank('level="L3"'),
         rank: l.rank,
         sets: l.list(['set']),
         groups: l.list(['group']),
-        who: l.who,
         kept: kept,
         verdict: verdict,
       }),

@@ -43,9 +43,11 @@ _FAULTS: Mapping[str, str] = {
     "late": f"mechanism: late, ranks: [3], seconds: 0.4, end_step: {END_STEP}",
     "all": f"mechanism: kernels, where: all, factor: 1.3, end_step: {END_STEP}",
     "hang": "mechanism: hang, ranks: [1]",
+    "late, mesh": f'mechanism: late, ranks: [5], seconds: 1.2, phases: "dp-*", end_step: {END_STEP}',
 }
 FAULTS = {**_FAULTS, **{f"{job}, kernels": _FAULTS[job] for job in ("healthy", "hiccup", "fast")}}
 """The last ones have their kernels observed, too, which then are what is compared."""
+_MESH = "topology: {dp: 4, tp: 4, ranks_per_host: 4}"
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,13 @@ def stories() -> Mapping[str, Story]:
 def _scenario(folder: Path, job: str) -> Scenario:
     fault = FAULTS[job]
     signals = "kernels" if job.endswith("kernels") else "hooks"
-    lines = [f"step_seconds: {STEP_S}", "topology: {dp: 4}", f"model: {{signals: {signals}}}"]
+    mesh = job.endswith("mesh")
+    framework = ", framework: fsdp2" if mesh else ""
+    lines = [
+        f"step_seconds: {STEP_S}",
+        _MESH if mesh else "topology: {dp: 4}",
+        f"model: {{signals: {signals}{framework}}}",
+    ]
     if fault:
         lines += ["faults:", f"  it: {{{fault}, onset_step: {round(ONSET_S / STEP_S)}}}"]
     file = folder / f"{job}.yaml"
@@ -170,6 +178,13 @@ def test_a_slow_rank_is_named_alone_with_its_cause(job: str, rank: str, stories:
     assert names_of(stories[job].told) == {rank}
     assert {one.alert for one in stories[job].told} == {"ArgusStragglerRank"}
     assert {one.cause for one in stories[job].told} == {"gpu-compute"}
+
+
+def test_who_is_kept_waiting_in_one_group_is_not_accused_of_being_late_to_another(
+    stories: Mapping[str, Story],
+) -> None:
+    """The group of rank 5 along dp waits for it, and so each of its members comes late to its tp group."""
+    assert names_of(stories["late, mesh"].told) == {"5"}
 
 
 @pytest.mark.parametrize("job", ["fast", "fast, kernels", "bursts", "slight", "late"])
