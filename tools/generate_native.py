@@ -19,7 +19,7 @@ NATIVE = Path(__file__).resolve().parent.parent / "native"
 INJECTOR = NATIVE / "injector"
 NCCL = NATIVE / "nccl"
 
-RECORDS = (wire.Hello, wire.Name, wire.Kernel, wire.ChannelState)
+RECORDS = (wire.Hello, wire.Name, wire.Kernel, wire.NcclOperation, wire.ChannelState)
 """What the library sends; the other records belong to the phases."""
 
 _C_TYPES = {
@@ -58,6 +58,7 @@ def wire_header() -> str:
         f"inline constexpr std::uint32_t kLaunchedSlot = {wire.LAUNCHED_SLOT};",
         f"inline constexpr std::uint32_t kLaunchedGeneration = {wire.LAUNCHED_GENERATION};",
         f"inline constexpr std::uint32_t kLaunchedOne = 0x{wire.LAUNCHED_ONE:04x};",
+        f"inline constexpr std::uint32_t kListed = {wire.LISTED};",
         "",
     ]
     for enumeration, underlying in (

@@ -49,6 +49,7 @@ class MessageType(enum.IntEnum):
     PHASES = 15
     LAYERS = 16
     GPU_SPANS = 17
+    NCCL_OPERATIONS = 18
 
 
 class Kind(enum.IntEnum):
@@ -270,6 +271,32 @@ def launched_by(slot: int, generation: int, *, sequence: int | None = None, oper
     return LAUNCHED_BY_NCCL | slot << LAUNCHED_SLOT | (generation & 0x1FF) << LAUNCHED_GENERATION | low
 
 
+LISTED: Final = 16
+"""Operations of a kernel that are told one by one."""
+
+
+@slotted(frozen=True)
+class NcclOperation(Record):
+    """One operation of a kernel of NCCL's that does several, or that sends or receives.
+
+    Those of one kernel come in NCCL's order, and beside its `Kernel`, which has the same start and the same
+    word in `kilobytes`: that says how many there are, of which the first `LISTED` are told, `place` by
+    `place`. A kernel of one collective has none: its word says all.
+    `function`: index in `nccl_page.FUNCTIONS`. `sequence`: of a collective; NCCL does not number the others.
+    `peer`: of a send or receive, a rank of the communicator; -1: a collective.
+    """
+
+    TYPE: ClassVar = MessageType.NCCL_OPERATIONS
+    FORMAT: ClassVar = struct.Struct("<QIIiBB2x")
+
+    start_ns: int
+    launched_by: int
+    sequence: int
+    peer: int
+    function: int
+    place: int
+
+
 @slotted(frozen=True)
 class GpuSpan(Record):
     """Where a finished span lay on the GPU, on the stream of the step marks: as CUDA events measured it.
@@ -484,6 +511,7 @@ RECORDS: Final[dict[MessageType, type[Record]]] = {
         PhaseInfo,
         Layer,
         GpuSpan,
+        NcclOperation,
     )
 }
 

@@ -42,7 +42,7 @@ class _Statistics(ctypes.Structure):
         ("cupti_version", ctypes.c_uint32),
         ("collecting", ctypes.c_uint32),
         ("up", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("unlisted", ctypes.c_uint32),
         ("reason", ctypes.c_char * 32),
     )
 
@@ -87,7 +87,7 @@ class KernelsControl:
         if not self._call("argus_cupti_statistics", ctypes.byref(filled), ctypes.sizeof(filled)):
             return {}
         values: dict[str, int | str] = {
-            name: getattr(filled, name) for name in (*_COUNTERS, "cupti_version", "collecting", "up")
+            name: getattr(filled, name) for name in (*_COUNTERS, "cupti_version", "collecting", "up", "unlisted")
         }
         values["reason"] = filled.reason.decode("ascii", "replace")
         return values

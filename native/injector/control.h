@@ -38,7 +38,7 @@ struct ArgusCuptiStatistics {
   uint32_t cupti_version;    /* API number; 0: none */
   uint32_t collecting;
   uint32_t up;
-  uint32_t reserved;
+  uint32_t unlisted;         /* kernels of NCCL whose operations were overwritten before they were told */
   char reason[32];           /* why it is not up */
 };
 

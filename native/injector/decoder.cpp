@@ -145,16 +145,34 @@ void Decoder::kernel(const void* record) {
   }
   if (waits && launches_.wait({kernel, start, correlation, of_graph})) return;
   if (ticks >= 0) kernel.issue_ns = static_cast<std::int64_t>(clock_.duration_ns(static_cast<std::uint64_t>(ticks)));
+  send(kernel, correlation);
+}
+
+void Decoder::send(const wire::Kernel& kernel, std::uint32_t correlation) {
+  if (nccl_ && kernel.kilobytes) {
+    NcclLaunches::Operations operations;
+    const std::uint32_t count = nccl_->operations(correlation, operations);
+    for (std::uint32_t at = 0; at < count; ++at) {
+      wire::NcclOperation& told = link_.next_operation();
+      told = {};
+      told.start_ns = kernel.start_ns;
+      told.launched_by = kernel.kilobytes;
+      told.place = static_cast<std::uint8_t>(at);
+      told.function = static_cast<std::uint8_t>(operations[at].function);
+      told.sequence = operations[at].sequence;
+      told.peer = operations[at].is_collective() ? -1 : static_cast<std::int32_t>(operations[at].peer);
+    }
+  }
   link_.next_kernel() = kernel;
 }
 
 void Decoder::flushed() {
   if (!launches_expected_ && flushes_with_launches_ > 0) --flushes_with_launches_;
   launches_.flushed([this](const Launches::Waiting& waiting, std::int64_t ticks) {
-    wire::Kernel& kernel = link_.next_kernel();
-    kernel = waiting.kernel;
+    wire::Kernel kernel = waiting.kernel;
     if (nccl_ && !waiting.of_graph) kernel.kilobytes = nccl_->of(waiting.correlation);
     if (ticks >= 0) kernel.issue_ns = static_cast<std::int64_t>(clock_.duration_ns(static_cast<std::uint64_t>(ticks)));
+    send(kernel, waiting.correlation);
   });
 }
 

@@ -36,6 +36,8 @@ class Decoder {
   std::uint64_t records() const noexcept { return records_; }
   /// Records whose times make no sense: zero, backwards, an hour old or in the future.
   std::uint64_t invalid() const noexcept { return invalid_; }
+  /// Kernels of NCCL whose operations were overwritten before they could be told.
+  std::uint64_t unlisted() const noexcept { return nccl_ ? nccl_->unlisted() : 0; }
   /// Whether recording has cost the training more than it may.
   bool too_costly() const noexcept { return budget_.exceeded(); }
 
@@ -44,6 +46,7 @@ class Decoder {
   void call(const void* record, bool of_driver) noexcept;
   void kernel(const void* record);
   bool of_nccl(const wire::Kernel& kernel) const noexcept;
+  void send(const wire::Kernel& kernel, std::uint32_t correlation);
   void copy(const void* record);
   void set(const void* record);
   std::uint32_t copy_name(std::uint8_t kind, std::uint8_t from, std::uint8_t to);

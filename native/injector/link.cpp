@@ -128,16 +128,20 @@ bool Link::send_names() noexcept {
 }
 
 void Link::flush() noexcept {
-  if (count_ == 0) return;
-  const std::size_t count = std::exchange(count_, 0);
-  if (connect() && send_names()) {
-    const std::size_t bytes = sizeof(wire::Header) + count * sizeof(wire::Kernel);
-    if (send(wire::MessageType::kKernels, count, kernels_.header, bytes) == Outcome::kSent) {
-      sent_.fetch_add(count, std::memory_order_relaxed);
-      return;
-    }
-  }
+  send_records(wire::MessageType::kNcclOperations, std::exchange(operation_count_, 0), operations_.header,
+               sizeof(wire::NcclOperation));
+  const std::size_t kernels = std::exchange(count_, 0);
+  if (send_records(wire::MessageType::kKernels, kernels, kernels_.header, sizeof(wire::Kernel)))
+    sent_.fetch_add(kernels, std::memory_order_relaxed);
+}
+
+bool Link::send_records(wire::MessageType type, std::size_t count, wire::Header& message,
+                        std::size_t record) noexcept {
+  if (count == 0) return true;
+  const std::size_t bytes = sizeof(wire::Header) + count * record;
+  if (connect() && send_names() && send(type, count, message, bytes) == Outcome::kSent) return true;
   dropped_.fetch_add(count, std::memory_order_relaxed);
+  return false;
 }
 
 void Link::send_state(const wire::ChannelState& state) noexcept {

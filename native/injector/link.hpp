@@ -20,6 +20,8 @@ class Link {
  public:
   static constexpr std::size_t kKernelsAMessage =
       (wire::kMaxMessageBytes - sizeof(wire::Header)) / sizeof(wire::Kernel);
+  static constexpr std::size_t kOperationsAMessage =
+      (wire::kMaxMessageBytes - sizeof(wire::Header)) / sizeof(wire::NcclOperation);
   static constexpr std::size_t kNamesAMessage =
       (wire::kMaxMessageBytes - sizeof(wire::Header)) / sizeof(wire::Name);
 
@@ -30,7 +32,12 @@ class Link {
     if (count_ == kKernelsAMessage) flush();
     return kernels_.records[count_++];
   }
-  /// Sends the kernels that are there, with their names ahead. Connects where there is no connection.
+  /// Where the next operation of a kernel of NCCL's goes; a full message is sent first.
+  wire::NcclOperation& next_operation() noexcept {
+    if (operation_count_ == kOperationsAMessage) flush();
+    return operations_.records[operation_count_++];
+  }
+  /// Sends the kernels and operations that are there, with their names ahead. Connects where there is no connection.
   void flush() noexcept;
   void send_state(const wire::ChannelState& state) noexcept;
   /// True while connected; tries to connect when the back-off has passed.
@@ -50,6 +57,7 @@ class Link {
 
   Outcome send(wire::MessageType type, std::size_t count, wire::Header& message, std::size_t bytes) noexcept;
   bool send_names() noexcept;
+  bool send_records(wire::MessageType type, std::size_t count, wire::Header& message, std::size_t record) noexcept;
   int open_socket() const noexcept;
 
   const std::string path_;
@@ -62,6 +70,7 @@ class Link {
   std::uint32_t sequence_ = 0;
   std::size_t names_sent_ = 0;
   std::size_t count_ = 0;
+  std::size_t operation_count_ = 0;
   std::atomic<std::uint64_t> sent_{0};
   std::atomic<std::uint64_t> dropped_{0};
   std::atomic<std::uint64_t> connects_{0};
@@ -71,6 +80,11 @@ class Link {
     wire::Kernel records[kKernelsAMessage];
   };
   KernelMessage kernels_;
+  struct OperationMessage {
+    wire::Header header;
+    wire::NcclOperation records[kOperationsAMessage];
+  };
+  OperationMessage operations_;
   struct NameMessage {
     wire::Header header;
     wire::Name records[kNamesAMessage];

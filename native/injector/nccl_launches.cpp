@@ -6,11 +6,13 @@
 namespace argus {
 namespace {
 
+static_assert(nccl::LaunchRing::kTold == wire::kListed);
 static_assert(page::kCommunicators <= 1U << (31 - wire::kLaunchedSlot));
 
 std::uint32_t word_of(const nccl::Launch& launch) noexcept {
-  const bool one = launch.told && launch.operations == 1 && launch.sequence;
-  const std::uint32_t low = one ? launch.sequence - 1 : launch.told ? launch.operations : 0;
+  const auto first = nccl::LaunchedOperation::of(launch.first);
+  const bool one = launch.told && launch.operations == 1 && first.is_collective();
+  const std::uint32_t low = one ? first.sequence : launch.told ? launch.operations : 0;
   return wire::kLaunchedByNccl | launch.slot << wire::kLaunchedSlot |
          (launch.generation & 0x1FFU) << wire::kLaunchedGeneration | (one ? wire::kLaunchedOne : 0) |
          (low & (wire::kLaunchedOne - 1));
@@ -21,17 +23,28 @@ std::uint32_t word_of(const nccl::Launch& launch) noexcept {
 void NcclLaunches::called(std::uint32_t correlation, std::uint32_t thread, std::uint64_t begin_ns,
                           std::uint64_t end_ns) noexcept {
   const std::uint32_t newest = last_before(begin_ns) + kAhead;
-  std::uint32_t word = 0;
+  Known found;
   for (std::uint32_t back = 0; back < nccl::LaunchRing::kSlots && newest - back != 0; ++back) {
     nccl::Launch launch;
     if (!ring_.read(newest - back, launch)) continue;  // not begun, or being written
     if (launch.begin_ns + kHeldUpNs < begin_ns) break;
     if ((launch.thread != thread && launch.system_thread != thread) || launch.begin_ns > end_ns) continue;
     if (launch.end_ns && launch.end_ns < begin_ns) break;  // those of the thread before it ended sooner
-    if (word) return;
-    word = word_of(launch);
+    if (found.word) return;
+    found = {correlation, word_of(launch), launch.number};
   }
-  if (word) known_[correlation % kPlaces] = {correlation, word};
+  if (found.word) known_[correlation % kPlaces] = found;
+}
+
+std::uint32_t NcclLaunches::operations(std::uint32_t correlation, Operations& out) noexcept {
+  const Known& known = known_[correlation % kPlaces];
+  if (known.correlation != correlation || !known.word || known.word & wire::kLaunchedOne) return 0;
+  const std::uint32_t operations = known.word & (wire::kLaunchedOne - 1);  // as far as they were told by then
+  nccl::Launch launch;
+  const bool there = operations && ring_.read(known.launch, launch);
+  const std::uint32_t count = there ? ring_.operations(launch, out) : 0;
+  if (operations && count == 0) ++unlisted_;
+  return count;
 }
 
 std::uint32_t NcclLaunches::last_before(std::uint64_t ns) const noexcept {

@@ -26,6 +26,12 @@ class NcclLaunches {
     const Known& at = known_[correlation % kPlaces];
     return at.correlation == correlation ? at.word : 0;
   }
+  using Operations = nccl::LaunchedOperation[nccl::LaunchRing::kTold];
+  /// What a kernel does, unless that is one collective, of which its word says all: the first of its operations, and
+  /// how many these are. 0: nobody knows.
+  std::uint32_t operations(std::uint32_t correlation, Operations& out) noexcept;
+  /// Kernels whose operations had been overwritten when they were asked for.
+  std::uint64_t unlisted() const noexcept { return unlisted_; }
 
  private:
   static constexpr std::size_t kPlaces = 1 << 16;  ///< calls remembered: more than are ever in flight
@@ -38,6 +44,7 @@ class NcclLaunches {
   struct Known {
     std::uint32_t correlation = 0;
     std::uint32_t word = 0;
+    std::uint32_t launch = 0;
   };
 
   /// Number of the last launch that began at or before a time, give or take some.
@@ -45,6 +52,7 @@ class NcclLaunches {
 
   const nccl::LaunchRing& ring_;
   std::vector<Known> known_;
+  std::uint64_t unlisted_ = 0;
 };
 
 }  // namespace argus

@@ -17,6 +17,7 @@ inline constexpr std::uint32_t kLaunchedByNccl = 0x80000000;
 inline constexpr std::uint32_t kLaunchedSlot = 25;
 inline constexpr std::uint32_t kLaunchedGeneration = 16;
 inline constexpr std::uint32_t kLaunchedOne = 0x8000;
+inline constexpr std::uint32_t kListed = 16;
 
 enum class MessageType : std::uint16_t {
   kHello = 1,
@@ -36,6 +37,7 @@ enum class MessageType : std::uint16_t {
   kPhases = 15,
   kLayers = 16,
   kGpuSpans = 17,
+  kNcclOperations = 18,
 };
 
 enum class Operation : std::uint8_t {
@@ -111,6 +113,18 @@ struct Kernel {
   std::uint16_t mark = 0;
 };
 static_assert(sizeof(Kernel) == 40);
+
+/// One operation of a kernel of NCCL's that does several, or that sends or receives.
+struct NcclOperation {
+  std::uint64_t start_ns = 0;
+  std::uint32_t launched_by = 0;
+  std::uint32_t sequence = 0;
+  std::int32_t peer = 0;
+  std::uint8_t function = 0;
+  std::uint8_t place = 0;
+  std::uint8_t padding[2] = {};
+};
+static_assert(sizeof(NcclOperation) == 24);
 
 /// State and own cost of a channel inside the training process.
 struct ChannelState {

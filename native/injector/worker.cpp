@@ -240,6 +240,7 @@ void Worker::publish_counters() noexcept {
   if (decoder_) {
     records_ = decoder_->records();
     dropped_invalid_ = decoder_->invalid();
+    unlisted_ = static_cast<std::uint32_t>(decoder_->unlisted());
     clock_changes_ = clock_->changes();
   }
   name_count_ = names_.records().size();
@@ -274,6 +275,7 @@ void Worker::statistics(ArgusCuptiStatistics& out) const noexcept {
   out.dropped_cupti = dropped_cupti_;
   out.dropped_buffers = dropped_buffers_;
   out.dropped_invalid = dropped_invalid_;
+  out.unlisted = unlisted_;
   out.connects = link_.connects();
   out.names = name_count_;
   out.clock_changes = clock_changes_;

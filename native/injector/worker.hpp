@@ -84,6 +84,7 @@ class Worker {
   std::atomic<std::uint64_t> dropped_cupti_{0};
   std::atomic<std::uint64_t> dropped_buffers_{0};
   std::atomic<std::uint64_t> dropped_invalid_{0};
+  std::atomic<std::uint32_t> unlisted_{0};
   std::atomic<std::uint64_t> clock_changes_{0};
   std::atomic<std::uint64_t> name_count_{0};
   std::atomic<std::uint64_t> cpu_ns_{0};

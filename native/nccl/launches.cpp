@@ -62,9 +62,13 @@ void Launches::begin(std::uint32_t slot, std::uint32_t generation) noexcept {
 void Launches::tell(const Event& event) noexcept {
   Launch* const launch = ring_.find(thread.launch);
   if (!launch) return;
-  const std::uint32_t before = load(launch->operations);
-  if (!before && event.type == kColl) LaunchRing::put(launch->sequence, static_cast<std::uint32_t>(event.sequence) + 1);
-  LaunchRing::put(launch->operations, before + 1);
+  LaunchedOperation operation;
+  operation.function = event.function;
+  if (event.type == kColl)
+    operation.sequence = static_cast<std::uint32_t>(event.sequence);
+  else
+    operation.peer = static_cast<std::uint32_t>(event.peer);
+  ring_.tell(*launch, operation);
 }
 
 void Launches::stop(std::uint64_t type) noexcept {

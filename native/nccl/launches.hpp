@@ -7,6 +7,25 @@
 
 namespace argus::nccl {
 
+/// What a launch does, in one word, so that it is read whole: function, peer of a send or receive, sequence number of
+/// a collective.
+struct LaunchedOperation {
+  static constexpr std::uint32_t kNoPeer = 0xFFFFFF;
+
+  std::uint32_t function = 0;    ///< index in page::kFunctionNames
+  std::uint32_t peer = kNoPeer;  ///< rank in the communicator; kNoPeer: a collective
+  std::uint32_t sequence = 0;    ///< of a collective; NCCL gives sends and receives no number
+
+  bool is_collective() const noexcept { return peer == kNoPeer; }
+  std::uint64_t word() const noexcept {
+    return std::uint64_t{function} << 56U | std::uint64_t{peer & kNoPeer} << 32U | sequence;
+  }
+  static LaunchedOperation of(std::uint64_t word) noexcept {
+    return {static_cast<std::uint32_t>(word >> 56U), static_cast<std::uint32_t>(word >> 32U) & kNoPeer,
+            static_cast<std::uint32_t>(word)};
+  }
+};
+
 /// A kernel that NCCL launches: the stretch of time around the driver's call, on the calling thread, and for whom.
 struct Launch {
   std::uint32_t number = 0;  ///< of the launch, from 1 on; 0: none, or it is being written
@@ -14,20 +33,25 @@ struct Launch {
   std::uint32_t system_thread = 0;
   std::uint32_t slot = 0;  ///< of the communicator in the page, and how often that was given away
   std::uint32_t generation = 0;
-  std::uint32_t sequence = 0;    ///< of the first operation, plus one; 0: it has none, or is not told yet
   std::uint32_t operations = 0;  ///< of the kernel, as far as NCCL has told them
   std::uint32_t told = 0;        ///< 1: it has told them all
+  std::uint32_t list = 0;        ///< number of the list of what it does after its first operation; 0: that is all
+  std::uint64_t first = 0;       ///< its first operation
   std::uint64_t begin_ns = 0;    ///< CLOCK_REALTIME
   std::uint64_t end_ns = 0;      ///< 0: the call has not returned
 };
 
 /// The last launches of this process, the oldest overwritten: what libargus_cupti joins with the kernels that CUPTI
-/// reports seconds later. Several threads write, each a slot of its own; any thread may read. 1.5 MiB, of which only
+/// reports seconds later. Several threads write, each a slot of its own; any thread may read. 2.8 MiB, of which only
 /// what is used becomes memory; at 1,000 launches a second it holds half a minute.
 class LaunchRing {
  public:
-  static constexpr int kInterface = 1;  ///< libargus_cupti of another release may be here
+  static constexpr int kInterface = 2;  ///< libargus_cupti of another release may be here
   static constexpr std::uint32_t kSlots = 1U << 15U;
+  /// Operations of a launch that are told one by one; of the others, how many there are.
+  static constexpr std::uint32_t kTold = 16;
+  /// Of launches with several operations, 1 MiB: at 250 a second half a minute, too.
+  static constexpr std::uint32_t kLists = 1U << 13U;
 
   /// `launch.number` is set.
   void add(Launch& launch) noexcept {
@@ -38,9 +62,10 @@ class LaunchRing {
     put(at.system_thread, launch.system_thread);
     put(at.slot, launch.slot);
     put(at.generation, launch.generation);
-    put(at.sequence, 0U);
     put(at.operations, 0U);
     put(at.told, 0U);
+    put(at.list, 0U);
+    put(at.first, std::uint64_t{0});
     put(at.begin_ns, launch.begin_ns);
     put(at.end_ns, std::uint64_t{0});
     put(at.number, launch.number);
@@ -49,6 +74,19 @@ class LaunchRing {
   Launch* find(std::uint32_t number) noexcept {
     Launch& at = slots_[number % kSlots];
     return get(at.number) == number ? &at : nullptr;
+  }
+  /// One more operation of a launch, for the thread that launched it.
+  void tell(Launch& launch, const LaunchedOperation& operation) noexcept {
+    const std::uint32_t before = get(launch.operations);
+    if (before == 0) {
+      put(launch.first, operation.word());
+    } else if (before < kTold) {
+      if (before == 1) put(launch.list, new_list());
+      const std::uint32_t number = get(launch.list);
+      List& list = lists_[number % kLists];
+      if (get(list.number) == number) put(list.operations[before - 1], operation.word());
+    }
+    put(launch.operations, before + 1);
   }
   template <class T>
   static void put(T& word, T value) noexcept {
@@ -68,23 +106,48 @@ class LaunchRing {
     out.system_thread = get(at.system_thread);
     out.slot = get(at.slot);
     out.generation = get(at.generation);
-    out.sequence = get(at.sequence);
-    out.operations = get(at.operations);
     out.told = get(at.told);
+    out.operations = get(at.operations);
+    out.list = get(at.list);
+    out.first = get(at.first);
     out.begin_ns = get(at.begin_ns);
     out.end_ns = get(at.end_ns);
     return number && out.number == number && get(at.number) == number;
   }
 
+  /// The first operations of a launch that was read and has told them all; how many, up to kTold. 0: overwritten.
+  std::uint32_t operations(const Launch& launch, LaunchedOperation (&out)[kTold]) const noexcept {
+    const std::uint32_t count = launch.operations < kTold ? launch.operations : kTold;
+    if (count == 0) return 0;
+    out[0] = LaunchedOperation::of(launch.first);
+    if (count == 1) return 1;
+    const List& list = lists_[launch.list % kLists];
+    const bool there = get(list.number) == launch.list;
+    for (std::uint32_t at = 1; at < count; ++at) out[at] = LaunchedOperation::of(get(list.operations[at - 1]));
+    return there && get(list.number) == launch.list ? count : 0;
+  }
+
  private:
+  struct List {
+    std::uint32_t number = 0;  ///< from 1 on
+    std::uint64_t operations[kTold - 1] = {};
+  };
+
   template <class T>
   static T get(const T& word) noexcept {
     return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
   }
+  std::uint32_t new_list() noexcept {
+    const std::uint32_t number = nccl::add(last_list_, 1U) + 1;
+    put(lists_[number % kLists].number, number);
+    return number;
+  }
 
   std::uint32_t last_ = 0;
+  std::uint32_t last_list_ = 0;
   std::uint32_t watched_ = 0;
   Launch slots_[kSlots] = {};
+  List lists_[kLists] = {};
 };
 
 /// Writes the ring from NCCL's events, on the threads that launch. NCCL says first that it launches a kernel, and for

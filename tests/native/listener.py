@@ -27,6 +27,7 @@ class Connection(collector.Connection):
     unsent: int = 0
     """Records that the sender dropped, by its last header."""
     types: Counter[str] = field(default_factory=Counter)
+    operations: list[wire.NcclOperation] = field(default_factory=list)
 
     @property
     def told(self) -> list[str]:
@@ -77,6 +78,8 @@ class Listener(Collector):
         connection.sequence.append(header.sequence)
         connection.unsent = header.dropped
         connection.types[header.type.name] += header.count
+        if header.type is wire.MessageType.NCCL_OPERATIONS:
+            connection.operations += wire.NcclOperation.unpack_all(payload)
         if header.type is wire.MessageType.KERNELS:
             unknown = set(connection.parts[-1]["name_id"].tolist()) - connection.names.keys()
             assert not unknown, f"kernels with names that were never bound: {unknown}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ import pytest
 
 from argus_core import wire
 from argus_core.kernel_records import KernelArray
+from argus_core.nccl_page import FUNCTIONS
 from native.app import command_environment
 from native.builds import Build
-from native.listener import Listener
+from native.listener import Connection, Listener
 from native.nccl_host import NCCL
 
 ONE, SEVERAL, NUMBERLESS, UNTOLD, NOBODYS = 1, 2, 3, 4, 9
@@ -59,12 +60,31 @@ def check(kernels: KernelArray) -> Counter[int]:
         expected = {
             ONE: wire.launched_by(communicator, 1, sequence=sequence),
             SEVERAL: wire.launched_by(communicator, 1, operations=3),
-            NUMBERLESS: wire.launched_by(communicator, 1, operations=1),
+            NUMBERLESS: wire.launched_by(communicator, 1, operations=sequence),
             UNTOLD: wire.launched_by(communicator, 1),
             NOBODYS: 0,
         }
         assert word == expected[kind], (kind, communicator, sequence, hex(word))
     return kinds
+
+
+Told = list[tuple[str, int]]
+"""Function, and sequence or peer, of the operations of a kernel."""
+
+
+def operations(connection: Connection) -> Iterator[tuple[int, int, int, Told]]:
+    """Kind, communicator, sequence and operations of each kernel."""
+    told: dict[tuple[int, int], Told] = defaultdict(list)
+    for one in connection.operations:
+        of_kernel = told[one.start_ns, one.launched_by]
+        assert one.place == len(of_kernel)
+        of_kernel.append((FUNCTIONS[one.function], one.sequence if one.peer < 0 else one.peer))
+    kernels = connection.kernels
+    for start, (kind, communicator, sequence, word) in zip(
+        kernels["start_ns"].tolist(), truth(kernels), strict=True
+    ):
+        yield kind, communicator, sequence, told.pop((start, word), [])
+    assert not told
 
 
 @pytest.mark.parametrize("version", [5, 6, 7])
@@ -84,6 +104,46 @@ def test_a_kernel_carries_its_communicator_and_number(
         FAKE_CUPTI_THREADS=threads,
     )
     assert check(heard(listener)) == {ONE: 40, SEVERAL: 40, NUMBERLESS: 40, NOBODYS: 40}
+
+
+@pytest.mark.parametrize("late", [(), ("late",)], ids=["in order", "call after kernel"])
+def test_a_kernel_of_several_operations_lists_them(
+    injector: Build, socket: Path, listener: Listener, late: tuple[str, ...]
+) -> None:
+    """Collectives with their numbers, sends and receives with their peers; of more than 16 the first 16.
+
+    A kernel of one collective has no list, as its word says all.
+    """
+    launch(injector, socket, *TWO, "ready", *late, "train:20", "peers:3", "peers:8", "peers:9", "many:17")
+    (connection,) = listener.wait_ended()
+    exchanged = []
+    for kind, _, sequence, told in operations(connection):
+        if kind == SEVERAL and len(told) == 3:
+            second = ("ReduceScatter", sequence // 2)
+            assert told == [("AllGather", sequence), second, ("AllGather", sequence + 1)]
+        elif kind == SEVERAL:
+            assert told == [("AllGather", sequence + number) for number in range(16)]
+        elif kind == NUMBERLESS and sequence == 1:
+            assert told == [("Send", 1)]
+        elif kind == NUMBERLESS:
+            exchanged.append(sequence)
+            both = [(function, peer) for peer in range(1, 10) for function in ("Send", "Recv")]
+            assert told == both[: min(sequence, 16)]
+        else:
+            assert told == []
+    assert exchanged == [6, 16, 18]
+    words = {word & 0x7FFF for kind, _, _, word in truth(connection.kernels) if kind == SEVERAL}
+    assert words == {3, 17}
+
+
+def test_lists_of_many_threads_are_not_mixed(injector: Build, socket: Path, listener: Listener) -> None:
+    communicators = tuple(f"comm:{0x10 + number}:0:2" for number in range(8))
+    launch(injector, socket, "cuda", *communicators, "ready", "threads:50")
+    (connection,) = listener.wait_ended()
+    of_several = [(first, told) for kind, _, first, told in operations(connection) if kind == SEVERAL]
+    assert len(of_several) == 400
+    for first, told in of_several:
+        assert told == [("AllGather", first), ("ReduceScatter", first // 2), ("AllGather", first + 1)]
 
 
 def test_launches_of_many_threads_at_once_are_told_apart(
@@ -109,13 +169,22 @@ def test_what_nobody_tells_for_certain_is_left_out(injector: Build, socket: Path
 
 
 def test_the_memory_of_launches_may_be_gone_through(plain: Build, socket: Path, listener: Listener) -> None:
-    """40,500 launches at once: the oldest may be overwritten by now, the last are known."""
+    """40,500 launches at once: the oldest may be overwritten by now, the last are known.
+
+    So it is with lists, of which there is room for 8,192: what they say is right, or nothing is said.
+    """
     launch(plain, socket, "cuda", "comm:0x10:0:2", "ready", "train:13500", ARGUS_CUPTI_BUFFERS=256)
-    words = {sequence: word for kind, _, sequence, word in truth(heard(listener)) if kind == ONE}
+    (connection,) = listener.wait_ended()
+    words = {sequence: word for kind, _, sequence, word in truth(connection.kernels) if kind == ONE}
     assert len(words) == 13_500
     for sequence, word in words.items():
         known = wire.launched_by(0, 1, sequence=sequence)
         assert word == known or (word == 0 and sequence < 13_000)
+    lists = {first // 2: told for kind, _, first, told in operations(connection) if kind == SEVERAL}
+    assert len(lists) == 13_500
+    for number, told in lists.items():
+        known_list = [("AllGather", 2 * number), ("ReduceScatter", number), ("AllGather", 2 * number + 1)]
+        assert told == known_list or (told == [] and number < 13_000)
 
 
 @pytest.mark.parametrize("sampling", ["sampled", "1"])

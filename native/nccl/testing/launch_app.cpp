@@ -9,6 +9,8 @@
 //   train:ROUNDS         on each communicator in turn a collective, a group of three, a send with its receive, and a
 //                        kernel of compiled code, which calls the driver as NCCL does
 //   sends:FIRST:ROUNDS   sends with their receives on the communicators from that one on
+//   peers:COUNT          on the first communicator a send to and a receive from so many peers, one launch
+//   many:COUNT           on the first communicator so many collectives, one launch
 //   threads:ROUNDS       as train, each communicator on a thread of its own, all at once
 //   late                 from here on the record of a call comes after that of its kernel
 //   shared               from here on all kernels are on one stream
@@ -20,7 +22,7 @@
 //   flush                has the injector read and send what there is
 //
 // A kernel's duration says what is true of it: KIND * 10^8 + communicator * 10^6 + sequence, in ns. Kinds: 1 one
-// collective, 2 several, 3 no number, 4 the communicator at most, 9 nobody's.
+// collective, 2 several, of which the sequence is the first one's, 3 so many sends and receives, 4 the communicator at most, 9 nobody's.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -63,7 +65,7 @@ class Process {
   Process(int version, const char* library) : host_(version, library) {
     host_.launches = [this](fake::Communicator& communicator, const std::vector<fake::Call>& calls) {
       if (captures_) return call(next(), now(), kDriver, kLaunchKernelEx);
-      if (calls[0].peer >= 0) return run(kSend, kNumberless, communicator, 0);
+      if (calls[0].peer >= 0) return run(kSend, kNumberless, communicator, calls.size());
       const std::uint64_t kind = calls.size() > 1 ? kSeveral : kOne;
       run(kCollective, kind, communicator, communicator.sequence[calls[0].function]);
     };
@@ -78,6 +80,8 @@ class Process {
     else if (action == "watch") host_.watch(number(0) != 0);
     else if (action == "train") for (fake::Communicator& one : communicators_) train(one, number(0));
     else if (action == "sends") sends(number(0), number(1));
+    else if (action == "peers") peers(number(0));
+    else if (action == "many") many(number(0));
     else if (action == "threads") threads(number(0));
     else if (action == "late") late_ = true;
     else if (action == "shared") shared_ = true;
@@ -222,6 +226,22 @@ class Process {
   void sends(long first, long rounds) {
     for (auto at = static_cast<std::size_t>(first); at < communicators_.size(); ++at)
       for (long round = 0; round < rounds; ++round) exchange(communicators_[at]);
+  }
+
+  void peers(long count) {
+    std::vector<fake::Call> calls;
+    for (int peer = 1; peer <= count; ++peer) {
+      calls.push_back({"Send", peer});
+      calls.push_back({"Recv", peer});
+    }
+    std::vector<fake::NetworkOperation> queue;
+    host_.group(communicators_[0], calls, 1024, 0, queue);
+  }
+
+  void many(long count) {
+    std::vector<fake::NetworkOperation> queue;
+    host_.collectives(communicators_[0], std::vector<std::string>(static_cast<std::size_t>(count), "AllGather"), 1024, 0,
+                      queue);
   }
 
   void threads(long rounds) {
