@@ -132,7 +132,7 @@ def _live_ranks(ranks: RankRegistry) -> list[LiveRank]:
         LiveRank(
             state.identity.key,
             state.iterations.last.step if state.iterations is not None else None,
-            LiveStreams(state.kernels.window.streams, state.kernels.window.dimensions)
+            LiveStreams(state.kernels.window.streams, state.kernels.window.dimensions, state.kernels.members)
             if state.kernels.window is not None
             else NOTHING_LIVE,
         )

@@ -87,7 +87,8 @@ class KernelsControl:
         if not self._call("argus_cupti_statistics", ctypes.byref(filled), ctypes.sizeof(filled)):
             return {}
         values: dict[str, int | str] = {
-            name: getattr(filled, name) for name in (*_COUNTERS, "cupti_version", "collecting", "up", "unlisted")
+            name: getattr(filled, name)
+            for name in (*_COUNTERS, "cupti_version", "collecting", "up", "unlisted")
         }
         values["reason"] = filled.reason.decode("ascii", "replace")
         return values

@@ -1,7 +1,8 @@
 """Which communications of different ranks are one: collectives, and the two halves of a transfer.
 
-A collective is matched by its group, phase and NCCL's sequence number, where all kernels of its members say
-that: then what one of them lacks (the window cut the step, records were dropped) puts no other in its place.
+A collective is matched by its group, phase and NCCL's sequence number, a kernel of several collectives by the
+list of them, where all kernels of its members say that: then what one of them lacks (the window cut the step,
+records were dropped) puts no other in its place.
 Else it is matched by its number within the step; a transfer between pipeline stages by sender, receiver,
 direction and number within the step. Where the members disagree on how many there were, that step's
 communications of that group stay unmatched.
@@ -64,7 +65,7 @@ _Key = tuple[str, str, str, bool, int]
 _Members = dict[int, list[int]]
 """By rank, the positions of its operations in the order of their starts."""
 _Exact = tuple[str | None, int]
-"""What NCCL counts the operations of a communicator by: function and number."""
+"""What NCCL counts the operations of a communicator by, function and number; of several the whole list."""
 
 
 def match(fleet: Fleet) -> Exchanges:
@@ -168,6 +169,11 @@ def _partners(fleet: Fleet, found: dict[_Key, _Members]) -> Iterator[tuple[_Key,
                 yield key, list(zip(*members.values(), strict=True))
 
 
+def _what(fleet: Fleet, one: np.void) -> str | None:
+    """The list of a kernel that does several collectives, else the function of its one."""
+    return fleet.strings[one["list"]] if one["list"] >= 0 else collective_phase(fleet.strings[one["name"]])
+
+
 def _exact(fleet: Fleet, steps: Sequence[_Members]) -> list[tuple[int, ...]] | None:
     """The collectives of a group that each member has, by NCCL's numbers; None: not all of them say theirs.
 
@@ -180,7 +186,7 @@ def _exact(fleet: Fleet, steps: Sequence[_Members]) -> list[tuple[int, ...]] | N
         for rank, positions in members.items():
             for position in positions:
                 one = fleet.operations[position]
-                number = collective_phase(fleet.strings[one["name"]]), int(one["sequence"])
+                number = _what(fleet, one), int(one["sequence"])
                 if number[1] < 0 or number in of_rank[rank]:
                     return None
                 of_rank[rank][number] = position

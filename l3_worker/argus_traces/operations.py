@@ -34,11 +34,12 @@ OPERATION: Final = np.dtype(
         ("occurrence", "<i4"),
         ("communicator", "<i4"),
         ("sequence", "<i4"),
+        ("list", "<i4"),
     ]
 )
 """One operation. `rank`: position among the traces; `name`, `stream`, `phase`, `group`: positions in the
 strings, -1: unknown; `launched`: the launch is known; `occurrence`: number among the like in a step;
-`communicator`, `sequence`: as of a slice."""
+`communicator`, `sequence`, `list`: as of a slice."""
 
 Operations = NDArray[np.void]
 
@@ -109,6 +110,7 @@ def _from_kernels(trace: RankTrace, kernels: Slices, phases: Slices, strings: _S
     table["launched"] = table["launch"] < table["start"]
     table["name"] = remap[kernels["name"]]
     table["communicator"], table["sequence"] = kernels["communicator"], kernels["sequence"]
+    table["list"] = remap[kernels["list"]]
     stream = np.array([*(strings.of(track.removeprefix("stream ")) for track in trace.tracks), -1], np.int32)
     table["stream"] = stream[kernels["track"]]
     collective = np.array([*(is_collective(text) for text in trace.strings), False])
@@ -192,7 +194,7 @@ def _group(window: Window, dimension: str) -> str:
 
 def _blank(count: int) -> Operations:
     table = np.zeros(count, OPERATION)
-    for name in ("phase", "group", "step", "microbatch", "communicator", "sequence"):
+    for name in ("phase", "group", "step", "microbatch", "communicator", "sequence", "list"):
         table[name] = -1
     return table
 

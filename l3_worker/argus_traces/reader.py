@@ -20,7 +20,7 @@ from argus_traces.tables import SAMPLE, SLICE, RankTrace, Window
 
 _BEGIN, _END, _INSTANT = 1, 2, 3
 _STATE_CLEARED = 1
-_TEXTS: Final = ("kind", "group", "source", "kernel")
+_TEXTS: Final = ("kind", "group", "source", "kernel", "list")
 _NUMBERS: Final = ("step", "microbatch", "bytes", "communicator", "sequence")
 _COORDINATES: Final = ("dp", "tp", "pp", "ep")
 _LANE: Final = re.compile(r" #\d+$")

@@ -19,6 +19,7 @@ SLICE: Final = np.dtype(
         ("group", "<i4"),
         ("source", "<i4"),
         ("kernel", "<i4"),
+        ("list", "<i4"),
         ("step", "<i8"),
         ("microbatch", "<i8"),
         ("bytes", "<i8"),
@@ -27,9 +28,10 @@ SLICE: Final = np.dtype(
         ("flow", "<u8"),
     ]
 )
-"""A slice. `name` to `kernel` are positions in `RankTrace.strings`, -1: none. Steps, bytes and what
+"""A slice. `name` to `list` are positions in `RankTrace.strings`, -1: none. Steps, bytes and what
 follows them: -1 where unknown. `communicator`: of NCCL, a number of its own within the rank; `sequence`: 15
-bits of the number of the one operation that a kernel does, which NCCL counts by communicator and function.
+bits of the number of the one operation that a kernel does, or the first of several collectives, which NCCL
+counts by communicator and function; `list`: what a kernel with several does, equal for those of one exchange.
 `flow`: the first flow that begins or ends here, 0: none. Times are Unix ns of the host's own clock."""
 
 SAMPLE: Final = np.dtype([("time_ns", "<i8"), ("track", "<i4"), ("stack", "<i4"), ("weight", "<f8")])

@@ -15,6 +15,7 @@ from argus_exporter.kernels.pairs import stream_key
 from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
 from argus_exporter.traces.encode import encode
+from argus_exporter.traces.nccl_lists import OPERATION_DTYPE
 from argus_exporter.traces.window import Pause as PauseRecord
 from argus_exporter.traces.window import TraceWindow
 from argus_simulator.engine.faults import Fault
@@ -48,9 +49,18 @@ def _spans(layout: Layout, timeline: RankTimeline, clock: Clock) -> Iterator[Spa
 
 
 def _window(
-    layout: Layout, timeline: RankTimeline, clock: Clock, words: Mapping[float, int] | None = None
+    layout: Layout,
+    timeline: RankTimeline,
+    clock: Clock,
+    words: Mapping[float, int] | None = None,
+    lists: Mapping[float, int] | None = None,
 ) -> TraceWindow:
-    """What the exporter would hold of the rank; `words`: of NCCL's kernels, by start (`wire.launched_by`)."""
+    """What the exporter would hold of the rank.
+
+    Args:
+        words: of NCCL's kernels, by start (`wire.launched_by`).
+        lists: of those that do two collectives, the number of the first.
+    """
     names = sorted({one.operation.name for one in timeline.done})
     streams = sorted({one.operation.stream for one in timeline.done})
     spans = list(_spans(layout, timeline, clock))
@@ -88,6 +98,14 @@ def _window(
         last_step=steps[-1][0],
         texts=texts,
         kernels=kernels,
+        operations=np.frombuffer(
+            b"".join(
+                wire.NcclOperation(clock.ns(start), (words or {})[start], first + place, -1, 0, place).pack()
+                for start, first in (lists or {}).items()
+                for place in range(2)
+            ),
+            OPERATION_DTYPE,
+        ),
         streams={stream_key(0, number): name for number, name in enumerate(streams)},
         spans=table,
         groups=[span[7] for span in spans],
@@ -155,7 +173,14 @@ def _numbers(timeline: RankTimeline, *, communicators: int = 1) -> dict[float, i
     return words
 
 
-def _with_losses(*, numbered: bool, communicators: int = 1) -> Fleet:
+def _in_twos(words: Mapping[float, int]) -> tuple[dict[float, int], dict[float, int]]:
+    """The same kernels with two collectives each: their words, and the numbers of the first ones."""
+    slots = {start: (word >> wire.LAUNCHED_SLOT) % 64 for start, word in words.items()}
+    lists = {start: 2 * (word % wire.LAUNCHED_ONE) for start, word in words.items()}
+    return {start: wire.launched_by(slot, 1, operations=2) for start, slot in slots.items()}, lists
+
+
+def _with_losses(*, numbered: bool, communicators: int = 1, in_twos: bool = False) -> Fleet:
     """Four ranks; of the tensor-parallel collectives of a step rank 1 lacks the first, rank 0 the last."""
     layout = Layout(2, 2, 1)
     timelines = play(usual_shape(layout), (), 3, 21)
@@ -163,12 +188,13 @@ def _with_losses(*, numbered: bool, communicators: int = 1) -> Fleet:
     traces = []
     for timeline in timelines:
         words = _numbers(timeline, communicators=communicators) if numbered else {}
+        words, lists = _in_twos(words) if in_twos else (words, {})
         done = list(timeline.done)
         for step in range(3) if timeline.rank < 2 else ():
             mine = [one for one in done if one.step == step and one.operation.group.startswith("tp:")]
             done.remove(mine[-1 if timeline.rank == 0 else 0])
         lossy = dataclasses.replace(timeline, done=done)
-        window = _window(layout, lossy, clocks[layout.host(timeline.rank)], words)
+        window = _window(layout, lossy, clocks[layout.host(timeline.rank)], words, lists)
         traces.append(read([encode(window)], str(timeline.rank)))
     return gather(traces)
 
@@ -180,9 +206,10 @@ def _apart(fleet: Fleet) -> list[int]:
     return [int(np.ptp(operations["end"][list(one.members)])) for one in exchanges.all]
 
 
-def test_collectives_are_matched_by_the_number_that_nccl_gave_them() -> None:
+@pytest.mark.parametrize("in_twos", [False, True], ids=["one", "several"])
+def test_collectives_are_matched_by_the_number_that_nccl_gave_them(in_twos: bool) -> None:
     """Each rank lacks another one of each step: those have no partner, and all others have the right one."""
-    fleet = _with_losses(numbered=True)
+    fleet = _with_losses(numbered=True, in_twos=in_twos)
     exchanges = match(fleet)
     numbers = fleet.operations["sequence"]
     assert all(len({int(numbers[member]) for member in one.members}) == 1 for one in exchanges.all)

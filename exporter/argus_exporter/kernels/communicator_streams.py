@@ -7,6 +7,8 @@ that is the communicator's alone, whichever it ran on. Such streams have numbers
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,6 +23,31 @@ _FIRST: Final = 0xFFFF_0000
 def stream_of(slot: int, generation: int) -> int:
     """The stream of a communicator, by its place in NCCL's memory."""
     return _FIRST | wire.launched_by(slot, generation) >> wire.LAUNCHED_GENERATION
+
+
+def stream_of_word(word: int) -> int:
+    """The same, by the word of one of its kernels (`wire.launched_by`)."""
+    return _FIRST | word >> wire.LAUNCHED_GENERATION
+
+
+@dataclass(frozen=True)
+class Members:
+    """Who the ranks of a communicator are.
+
+    Attributes:
+        ranks: of the job, by rank in the communicator: those that are on this host.
+        dimension: whose index the rank in the communicator is; `world`: it is the job's rank; empty: unknown.
+    """
+
+    ranks: Mapping[int, int]
+    dimension: str
+
+    def name(self, member: int) -> str:
+        """`rank 5`, or its place `pp1` where only that is known; empty where nothing is."""
+        rank = member if self.dimension == "world" else self.ranks.get(member)
+        if rank is not None:
+            return f"rank {rank}"
+        return f"{self.dimension}{member}" if self.dimension else ""
 
 
 def is_communicator(key: int) -> bool:

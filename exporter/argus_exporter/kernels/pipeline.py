@@ -9,7 +9,7 @@ from typing import Protocol
 from argus_core import wire
 from argus_core.kernel_records import KernelArray
 from argus_core.modes import Mode, ModeConfig
-from argus_exporter.kernels.communicator_streams import by_communicator
+from argus_exporter.kernels.communicator_streams import Members, by_communicator
 from argus_exporter.kernels.communicators import CollectiveSpan
 from argus_exporter.kernels.config import KernelsConfig, WindowsConfig
 from argus_exporter.kernels.kernel_windows import ClosedWindow, KernelWindows
@@ -97,6 +97,8 @@ class KernelPipeline:
         """GPU time of phases and iterations, by what ran."""
         self.communicators: Mapping[int, Collection[str]] = {}
         """Of NCCL: the dimensions that each may be along, by its stream (`communicator_streams`)."""
+        self.members: Mapping[int, Members] = {}
+        """Who their ranks are, likewise."""
         self._summariser = WindowSummariser()
         self._trackers: dict[PairLabel, ModeTracker] = {}
         self.window: WindowStatistics | None = None

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from argus_core.nccl_page import Communicator
-from argus_exporter.kernels.communicator_streams import stream_of
+from argus_exporter.kernels.communicator_streams import Members, stream_of
 from argus_exporter.place.topology import COORDINATES, UNKNOWN, Identity, group_along
 from argus_exporter.ranks.rank_state import RankState
 
-Members = Iterable[tuple[Identity, Communicator]]
+Told = Iterable[tuple[Identity, Communicator]]
 
 _READ_SECONDS: Final = 5.0
 """Well below a window of kernels; some hundred reads of memory on a host of eight GPUs."""
 
 
-def candidates_of(members: Members) -> dict[int, frozenset[str]]:
+def candidates_of(members: Told) -> dict[int, frozenset[str]]:
     """The dimensions that each communicator may be along, by its hash; `world`: all ranks of the job.
 
     A group along a dimension has as many members as that has ranks, and each member's place in it is its
@@ -64,7 +64,7 @@ def candidates_of(members: Members) -> dict[int, frozenset[str]]:
     return found
 
 
-def dimensions_of(members: Members) -> dict[int, str]:
+def dimensions_of(members: Told) -> dict[int, str]:
     """Dimension of each communicator by its hash; UNKNOWN where several, or none, would fit."""
     return {
         hash_: next(iter(names)) if len(names) == 1 else UNKNOWN
@@ -87,8 +87,23 @@ def group_name(identity: Identity, dimensions: Mapping[int, str], communicator: 
     return UNKNOWN if dimension == UNKNOWN else group_along(identity, dimension).name
 
 
+def members_of(told: Told, found: Mapping[int, frozenset[str]]) -> dict[int, Members]:
+    """Who the ranks of each communicator are, by its hash.
+
+    Args:
+        found: `candidates_of` the same.
+    """
+    ranks: dict[int, dict[int, int]] = defaultdict(dict)
+    for identity, one in told:
+        ranks[one.hash][one.rank] = identity.rank
+    return {
+        hash_: Members(of, next(iter(found[hash_])) if len(found[hash_]) == 1 else "")
+        for hash_, of in ranks.items()
+    }
+
+
 class KernelGroups:
-    """Tells the kernels of each rank which dimensions its communicators may be along."""
+    """Tells the kernels of each rank which dimensions its communicators may be along, and who is in them."""
 
     def __init__(self, ranks: Iterable[RankState], clock: Callable[[], float]) -> None:
         self._ranks = ranks
@@ -103,10 +118,13 @@ class KernelGroups:
         told = [(state, page) for state in self._ranks if (page := state.nccl()) is not None]
         for job in {state.identity.training_job for state, _ in told}:
             of_job = [(state, page) for state, page in told if state.identity.training_job == job]
-            found = candidates_of(
-                (state.identity, one) for state, page in of_job for one in page.communicators
-            )
+            of_all = [(state.identity, one) for state, page in of_job for one in page.communicators]
+            found = candidates_of(of_all)
+            members = members_of(of_all, found)
             for state, page in of_job:
                 state.kernels.communicators = {
                     stream_of(one.slot, one.generation): found[one.hash] for one in page.communicators
+                }
+                state.kernels.members = {
+                    stream_of(one.slot, one.generation): members[one.hash] for one in page.communicators
                 }

@@ -18,6 +18,7 @@ from argus_exporter.kernels.pairs import stream_keys
 from argus_exporter.place.topology import Identity
 from argus_exporter.traces import kernel_packets
 from argus_exporter.traces.lanes import nested, side_by_side
+from argus_exporter.traces.nccl_lists import lists
 from argus_exporter.traces.packets import Annotation, Thread, TraceWriter
 from argus_exporter.traces.window import TraceWindow
 
@@ -186,37 +187,57 @@ def _write_stream(
     thread: Thread, window: TraceWindow, kernels: KernelArray, flows: NDArray[np.uint64]
 ) -> None:
     """Kernels, copies and memory sets that do not overlap, ascending by start."""
+    does = lists(kernels, window.operations, window.members)
     ids, id_of = np.unique(kernels["name_id"], return_inverse=True)
     full = [window.texts[name_id] for name_id in ids.tolist()]
     short = [kernel_id(name) for name in full]
-    names, texts = sorted(set(full)), sorted(set(short))
+    names, texts = sorted(set(full)), sorted({*short, *does.texts})
     name_of = np.array([names.index(name) + 1 for name in full], np.uint64)[id_of]
     text_of = np.array([texts.index(text) + 1 for text in short], np.uint64)[id_of]
+    number_of = {text: number for number, text in enumerate(texts, start=1)}
+    list_of = np.array([number_of[text] if text else 0 for text in does.texts], np.uint64)
     thread.start(names=names, categories=_CATEGORIES, annotations=_ANNOTATIONS, texts=texts)
     for at in range(0, len(kernels), _KERNELS_AT_ONCE):
         part = slice(at, at + _KERNELS_AT_ONCE)
         thread.writer.add_packed(
-            _slices(thread.number, kernels[part], name_of[part], text_of[part], flows[part])
+            _slices(
+                thread.number,
+                kernels[part],
+                (name_of[part], text_of[part], list_of[part]),
+                does.sequences[part],
+                flows[part],
+            )
         )
 
 
 def _slices(
     sequence: int,
     kernels: KernelArray,
-    names: NDArray[np.uint64],
-    texts: NDArray[np.uint64],
+    texts: tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]],
+    sequences: NDArray[np.int64],
     flows: NDArray[np.uint64],
 ) -> bytes:
-    """Packets of kernels; `names` and `texts` are interned ids, shape of `kernels`."""
+    """Packets of kernels; all have the shape of `kernels`.
+
+    Args:
+        texts: interned ids of name, short id and list (0: none).
+        sequences: as of `Lists`.
+    """
+    names, short, does = texts
     known = kernels["issue_ns"] >= 0
     words = kernels["kilobytes"]
     sized = kernels["operation"] != wire.Operation.KERNEL
     launched = ~sized & (words >= wire.LAUNCHED_BY_NCCL)
     single = launched & (words & np.uint32(wire.LAUNCHED_ONE) > 0)
-    kinds = np.select([sized, single, launched], [_SIZED, _SINGLE, _SEVERAL], 0)
+    collectives = launched & (sequences >= 0)
+    kinds = np.select(
+        [sized, single, collectives, launched & (does > 0), launched],
+        [_SIZED, _SINGLE, _COLLECTIVES, _LISTED, _SEVERAL],
+        0,
+    )
     parts = []
     for with_flow in (False, True):
-        for kind in range(_SEVERAL + 1):
+        for kind in range(_LISTED + 1):
             places = np.flatnonzero((known == with_flow) & (kinds == kind))
             if not len(places):
                 continue
@@ -227,28 +248,34 @@ def _slices(
                 some["start_ns"] + some["duration_ns"],
                 names[places],
                 some["operation"].astype(np.uint64) + np.uint64(1),
-                texts=[(1, texts[places])],
-                numbers=_numbers(kind, words[places].astype(np.uint64)),
+                texts=[(1, short[places]), *([(6, does[places])] if kind in (_COLLECTIVES, _LISTED) else [])],
+                numbers=_numbers(kind, words[places].astype(np.uint64), sequences[places]),
                 terminates=flows[places] if with_flow else None,
             )
             parts.append((places, rows))
     return kernel_packets.interleave(parts, len(kernels))
 
 
-_SIZED, _SINGLE, _SEVERAL = 1, 2, 3
+_SIZED, _SINGLE, _SEVERAL, _COLLECTIVES, _LISTED = 1, 2, 3, 4, 5
 """What the number of a record tells: bytes of a copy; of a kernel of NCCL the communicator, with the sequence
-number of its one operation, or how many operations it does."""
-_ANNOTATIONS: Final = ("kernel", "bytes", "communicator", "sequence", "operations")
+number of its one operation, or how many operations it does, and perhaps which: collectives alone, or any."""
+_ANNOTATIONS: Final = ("kernel", "bytes", "communicator", "sequence", "operations", "list")
 
 
-def _numbers(kind: int, words: NDArray[np.uint64]) -> list[tuple[int, NDArray[np.uint64]]]:
+def _numbers(
+    kind: int, words: NDArray[np.uint64], sequences: NDArray[np.int64]
+) -> list[tuple[int, NDArray[np.uint64]]]:
     """Annotations by their place in _ANNOTATIONS, from 1 on."""
     if kind == _SIZED:
         return [(2, words * np.uint64(1024))]
     # Slot and generation: equal for the kernels of one communicator, and for no others of the rank.
     communicator = words >> np.uint64(wire.LAUNCHED_GENERATION) & np.uint64(0x7FFF)
     low = words & np.uint64(wire.LAUNCHED_ONE - 1)
-    return [(3, communicator), (4 if kind == _SINGLE else 5, low)] if kind else []
+    if kind == _SINGLE:
+        return [(3, communicator), (4, low)]
+    if kind == _COLLECTIVES:
+        return [(3, communicator), (4, sequences.astype(np.uint64)), (5, low)]
+    return [(3, communicator), (5, low)] if kind else []
 
 
 def _write_launches(

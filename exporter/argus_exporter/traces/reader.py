@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
+from argus_exporter.kernels.communicator_streams import Members
 from argus_exporter.kernels.pairs import stream_keys
 from argus_exporter.kernels.streams import label_streams
 from argus_exporter.place.topology import Identity, RoutingTable
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
 from argus_exporter.traces.collectives import collective_phases, dimensions_of
+from argus_exporter.traces.nccl_lists import OPERATION_DTYPE
 from argus_exporter.traces.segment_index import RankKey, created_ns, rank_folder, segment_paths
 from argus_exporter.traces.segments import Frame, FrameType, read_frames, unpack_names
 from argus_exporter.traces.window import LayerSample, Pause, Samples, TraceWindow
@@ -47,11 +49,13 @@ Array = NDArray[np.void]
 class LiveStreams:
     """What the running exporter knows of a rank's streams, by stream key: as in the published series.
 
-    `labels` are names such as `compute0`, `dimensions` those of the communicators (`dp`).
+    `labels` are names such as `compute0`, `dimensions` those of the communicators (`dp`), `members` who is in
+    these.
     """
 
     labels: Mapping[int, str]
     dimensions: Mapping[int, str]
+    members: Mapping[int, Members] = field(default_factory=dict)
 
 
 NOTHING_LIVE: Final = LiveStreams({}, {})
@@ -194,6 +198,8 @@ def _window(
         texts=texts,
         kernels=kernels,
         streams=labels,
+        operations=np.concatenate([np.empty(0, OPERATION_DTYPE), *collected.operations]),
+        members=live.members,
         spans=np.concatenate([spans, derived]),
         groups=[*groups, *derived_groups],
         iterations=iterations,
@@ -219,6 +225,7 @@ class _Collected:
     identity: Identity | None = None
     texts: dict[str, int] = field(default_factory=lambda: {"": 0})
     kernels: list[KernelArray] = field(default_factory=list)
+    operations: list[Array] = field(default_factory=list)
     spans: list[Array] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     layers: list[LayerSample] = field(default_factory=list)
@@ -239,6 +246,9 @@ class _Collected:
                         of_connection[name_id] = self._text(wire.decode_text(raw))
                 case FrameType.KERNELS:
                     self._kernels(frame, of_connection)
+                case FrameType.NCCL_OPERATIONS:
+                    operations = np.frombuffer(frame.payload, OPERATION_DTYPE)
+                    self.operations.append(operations[self._inside(operations)])
                 case FrameType.SPANS:
                     self._spans(frame, of_connection)
                 case FrameType.GARBAGE_COLLECTIONS:

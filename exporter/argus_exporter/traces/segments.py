@@ -37,6 +37,7 @@ class FrameType(enum.IntEnum):
     GARBAGE_COLLECTIONS = wire.MessageType.GARBAGE_COLLECTIONS
     COMPILATIONS = wire.MessageType.COMPILATIONS
     LAYERS = wire.MessageType.LAYERS
+    NCCL_OPERATIONS = wire.MessageType.NCCL_OPERATIONS
     IDENTITY = 100
     """JSON: the fields of `topology.Identity`."""
     NAMES = 101

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_core.store.keys import TraceKey
+from argus_exporter.kernels.communicator_streams import Members
 from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
+from argus_exporter.traces.nccl_lists import OPERATION_DTYPE
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class TraceWindow:
         texts: what the ids in `kernels` and `spans` mean.
         kernels: KERNEL_DTYPE, any order.
         streams: `stream_key` to its label (`compute0`), for every stream in `kernels`.
+        operations: OPERATION_DTYPE, any order: what kernels of NCCL do.
+        members: who the ranks of NCCL's communicators are, by `stream_of`.
         spans: SPAN_DTYPE, any order.
         groups: comparison group of each span, shape of `spans`.
         iterations: ITERATION_DTYPE.
@@ -76,6 +80,8 @@ class TraceWindow:
     texts: Mapping[int, str] = field(default_factory=dict)
     kernels: KernelArray = field(default_factory=lambda: np.empty(0, KERNEL_DTYPE))
     streams: Mapping[int, str] = field(default_factory=dict)
+    operations: NDArray[np.void] = field(default_factory=lambda: np.empty(0, OPERATION_DTYPE))
+    members: Mapping[int, Members] = field(default_factory=dict)
     spans: NDArray[np.void] = field(default_factory=lambda: np.empty(0, SPAN_DTYPE))
     groups: Sequence[str] = ()
     iterations: NDArray[np.void] = field(default_factory=lambda: np.empty(0, ITERATION_DTYPE))

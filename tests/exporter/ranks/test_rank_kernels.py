@@ -292,6 +292,8 @@ def test_kernels_are_of_the_group_whose_communicator_launched_them(host: Host):
         at = Identity("job", number, 0, 0, 8, {"dp": 0, "tp": number}, {"dp": 4, "tp": 2})
         rank = host.connect(at, page=page)
     KernelGroups(host.ranks, lambda: host.now).tell()
+    names = [[members.name(peer) for peer in (0, 1)] for members in rank.state.kernels.members.values()]
+    assert names == [["rank 0", "rank 1"], ["rank 1", "dp1"]]
     step = kernels((0, 5, 1, 7), (600, 30, 2, 7), (700, 20, 2, 7))
     step["kilobytes"][1:] = [wire.launched_by(slot, 1, operations=2) for slot in (0, 1)]
     for number in range(1, 14):

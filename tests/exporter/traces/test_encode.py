@@ -12,11 +12,21 @@ import pytest
 from argus_core import wire
 from argus_core.kernel_names import kernel_id
 from argus_core.kernel_records import KERNEL_DTYPE
+from argus_exporter.kernels.communicator_streams import Members, stream_of
 from argus_exporter.kernels.pairs import stream_keys
 from argus_exporter.place.topology import Identity
 from argus_exporter.traces.encode import encode
 from argus_exporter.traces.window import TraceWindow
-from exporter.traces.trace_windows import BEGIN, STEP_NS, STREAMS, TEXTS, identity, kernels, window
+from exporter.traces.trace_windows import (
+    BEGIN,
+    STEP_NS,
+    STREAMS,
+    TEXTS,
+    identity,
+    kernels,
+    operations,
+    window,
+)
 from trace_processor import open_trace
 
 pytestmark = pytest.mark.servers  # node runs the trace processor
@@ -71,6 +81,33 @@ def test_a_kernel_of_nccl_says_whose_it_is(tmp_path: Path) -> None:
         ]
     two, three = (2 << 9 | 1), (3 << 9 | 1)
     assert found == [(two, 77, None, None), (two, None, 3, None), (three, 77, None, None), (None,) * 4]
+
+
+def test_a_kernel_of_several_operations_says_which(tmp_path: Path) -> None:
+    """Collectives with their numbers, and the first one's by itself; sends and receives with their peers."""
+    some = kernels(3)
+    some["operation"], some["stream"], some["device"] = wire.Operation.KERNEL, 8, 0
+    some["kilobytes"] = [
+        wire.launched_by(2, 1, operations=2),
+        wire.launched_by(3, 1, operations=2),
+        wire.launched_by(2, 1, operations=2),  # of which nothing came
+    ]
+    told = [("AllGather", 40_000, -1), ("ReduceScatter", 7, -1)], [("Send", 0, 1), ("Recv", 0, 3)], []
+    given = dataclasses.replace(
+        window(),
+        kernels=some,
+        operations=operations(some, told),
+        members={stream_of(3, 1): Members({1: 5}, "pp")},
+    )
+    names = ("sequence", "operations", "list")
+    columns = ", ".join(f"extract_arg(arg_set_id, 'debug.{name}') as {name}" for name in names)
+    with open_trace(encode(given), folder=tmp_path) as trace:
+        rows = trace.rows(f"select {columns} from slice where category = 'kernel' order by ts")
+    assert [tuple(row) for row in rows] == [
+        (40_000 - wire.LAUNCHED_ONE, 2, "AllGather 40000, ReduceScatter 7"),
+        (None, 2, "Send to 1 (rank 5), Recv from 3 (pp3)"),
+        (None, 2, None),
+    ]
 
 
 def test_flows_lead_from_each_launch_to_its_kernel(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from argus_core import wire
 from argus_core.kernel_records import KERNEL_DTYPE
+from argus_core.nccl_page import FUNCTIONS
 from argus_exporter.kernels.pairs import stream_key
 from argus_exporter.place.topology import Identity
 from argus_exporter.replay.recording import ITERATION_DTYPE, SPAN_DTYPE
+from argus_exporter.traces.nccl_lists import OPERATION_DTYPE
 from argus_exporter.traces.window import LayerSample, Pause, Samples, TraceWindow
 
 BEGIN = 1_795_244_623_456_000_000
@@ -57,6 +61,23 @@ def kernels(count: int, seed: int = 0, *, begin: int = BEGIN, span_ns: int = STE
     records["name_id"][copies] = 4
     records["kilobytes"][copies] = rng.integers(1, 1 << 22, copies.sum())
     return records
+
+
+def operations(records: np.ndarray, told: Iterable[Sequence[tuple[str, int, int]]]) -> np.ndarray:
+    """What kernels of NCCL do: function, sequence and peer of each operation, kernel by kernel."""
+    rows = [
+        wire.NcclOperation(
+            int(record["start_ns"]),
+            int(record["kilobytes"]),
+            sequence,
+            peer,
+            FUNCTIONS.index(function),
+            place,
+        ).pack()
+        for record, of_kernel in zip(records, told, strict=True)
+        for place, (function, sequence, peer) in enumerate(of_kernel)
+    ]
+    return np.frombuffer(b"".join(rows), OPERATION_DTYPE)
 
 
 def window(count: int = 2000, seed: int = 0, *, rank: int = 3) -> TraceWindow:
