@@ -136,6 +136,11 @@ function(c, l)
           (%(median)s{group!~"stage:.*"} or on (%(group)s) %(median)s{phase=~"%(sends)s"}) * on (%(group)s) group:argus_phase_spans:rate
         )
       |||, { phase: l.phase, group: l.phaseGroup, median: 'group:argus_phase_duration_seconds:median', sends: sends })),
+      // The plugin's rules are optional too. The median, as of one slow hop the comparison between hops tells.
+      signature('wire', "Seconds a byte on the wire of the median hop between hosts, where NCCL's plugin is on.", 'quantile by (%s) (0.5, avg_over_time(rank:argus_network_wire:seconds_per_byte[%s]))' % [
+        l.job,
+        mean,
+      ]),
       signature('issue_latency', 'How far the host runs ahead of the GPU, on the median rank.', 'quantile by (%s) (0.5, %s)' % [
         l.job,
         l.raw('argus_issue_latency_seconds', ['kernel_class="compute"', 'quantile="0.5"']),
@@ -188,7 +193,7 @@ function(c, l)
       {
         about:: 'Durations, and shares of phases, of a run against the best healthy one of the same model, backend and size.',
         record: change,
-        expr: text.fill('%(current)s{signature=~"iteration|issue_latency|kernel|phase_share"}\n/ on (%(run)s) group_left () (%(learned)s > 0)', {
+        expr: text.fill('%(current)s{signature=~"iteration|issue_latency|kernel|phase_share|wire"}\n/ on (%(run)s) group_left () (%(learned)s > 0)', {
           current: current,
           run: l.ofRuns(same + parts),
           learned: learned,
@@ -316,8 +321,16 @@ function(c, l)
       ])),
       evidence(
         'fabric-config',
-        'it waits longer for its collectives',
-        '%s unless on (%s) (%s)' % [grown('phase_share', 'kind="comm"'), l.job, unhidden]
+        'it waits longer for its collectives, or what it sends is far longer on the wire between hosts',
+        '%s unless on (%s) (%s)\nor on (%s) max by (%s) (%s) >= %g' % [
+          grown('phase_share', 'kind="comm"'),
+          l.job,
+          unhidden,
+          l.job,
+          l.job,
+          of(change, 'wire'),
+          c.linkRatio,
+        ]
       ),
       evidence(
         'overlap-config',

@@ -54,6 +54,8 @@ class RunProfile:
     receiving_seconds: float = 0.1
     sending_seconds: float = 0.1
     data_seconds: float = 0.02
+    wire_seconds_a_byte: float | None = None
+    """Of its hops between hosts, where NCCL's plugin and its rules are on."""
     phases: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     """More of them: kind, and seconds of a span."""
     frames: Mapping[str, float] = field(
@@ -105,6 +107,10 @@ class Runs:
             counter("argus_void_seconds_total", profile.idle_between_steps, void="inter_step")
         for frame, share in profile.frames.items():
             counter("argus_stack_samples_total", 10 * share, frame=frame, thread="MainThread")
+        if profile.wire_seconds_a_byte is not None:
+            for peer, factor in enumerate((1.0, 1.0, 3.0)):
+                value = profile.wire_seconds_a_byte * factor
+                series("rank:argus_network_wire:seconds_per_byte", f"{value}x{RUN}", rank=0, peer=peer)
         if profile.launch_ahead_seconds is not None:
             series(
                 "argus_issue_latency_seconds", f"{profile.launch_ahead_seconds}x{RUN}", rank=0,
@@ -265,6 +271,26 @@ CAUSES: Mapping[str, tuple[RunProfile, RunProfile, str]] = {
         RunProfile(),
         replace(SLOWER, frames=frames(waiting=0.2, loading=0.3)),
         "data-input algorithm",
+    ),
+    "what is sent is longer on the wire": (
+        RunProfile(wire_seconds_a_byte=4e-11),
+        RunProfile(step_seconds=0.6, wire_seconds_a_byte=8e-11),
+        "fabric-config operations",
+    ),
+    "what is sent is hardly longer on the wire": (
+        RunProfile(wire_seconds_a_byte=4e-11),
+        RunProfile(step_seconds=0.6, wire_seconds_a_byte=5e-11),
+        "unexplained infrastructure",
+    ),
+    "on the wire twice as long, at no cost": (
+        RunProfile(wire_seconds_a_byte=4e-11),
+        RunProfile(wire_seconds_a_byte=8e-11),
+        "",
+    ),
+    "nobody knew the wire": (
+        RunProfile(),
+        RunProfile(step_seconds=0.6, wire_seconds_a_byte=8e-11),
+        "unexplained infrastructure",
     ),
     "nothing else": (RunProfile(), RunProfile(step_seconds=0.6), "unexplained infrastructure"),
     "as slow as it has more to do": (
