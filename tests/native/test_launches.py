@@ -13,11 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from argus_core import wire
 from argus_core.kernel_records import KernelArray
 from argus_core.nccl_page import FUNCTIONS
+from argus_exporter.kernels.communicator_streams import Members, stream_of
+from argus_exporter.traces.nccl_lists import OPERATION_DTYPE, lists
 from native.app import command_environment
 from native.builds import Build
 from native.listener import Connection, Listener
@@ -136,6 +139,23 @@ def test_a_kernel_of_several_operations_lists_them(
     assert words == {3, 17}
 
 
+def test_traces_say_what_a_kernel_does(plain: Build, socket: Path, listener: Listener) -> None:
+    """From NCCL's calls to the text of the slice, with the job's rank of a peer on this host."""
+    launch(plain, socket, *TWO, "ready", "train:1", "peers:2", "many:18")
+    (connection,) = listener.wait_ended()
+    told = np.frombuffer(b"".join(one.pack() for one in connection.operations), OPERATION_DTYPE)
+    members = {stream_of(0, 1): Members({1: 6}, "pp")}
+    texts = lists(connection.kernels, told, members).texts
+    assert [text for text in texts if text] == [
+        "AllGather 0, ReduceScatter 0, AllGather 1",
+        "Send to 1 (rank 6)",
+        "AllGather 0, ReduceScatter 0, AllGather 1",
+        "Send to 1",
+        "Send to 1 (rank 6), Recv from 1 (rank 6), Send to 2 (pp2), Recv from 2 (pp2)",
+        ", ".join([*(f"AllGather {number}" for number in range(2, 18)), "2 more"]),
+    ]
+
+
 def test_lists_of_many_threads_are_not_mixed(injector: Build, socket: Path, listener: Listener) -> None:
     communicators = tuple(f"comm:{0x10 + number}:0:2" for number in range(8))
     launch(injector, socket, "cuda", *communicators, "ready", "threads:50")
@@ -185,6 +205,18 @@ def test_the_memory_of_launches_may_be_gone_through(plain: Build, socket: Path, 
     for number, told in lists.items():
         known_list = [("AllGather", 2 * number), ("ReduceScatter", number), ("AllGather", 2 * number + 1)]
         assert told == known_list or (told == [] and number < 13_000)
+
+
+@pytest.mark.parametrize(
+    ("later", "told"),
+    [(0, "2 2 0"), (8191, "2 2 0"), (8192, "2 0 1"), (32768, "2 0 1")],
+    ids=["at once", "just there", "list overwritten", "launch overwritten"],
+)
+def test_what_was_overwritten_is_counted_and_not_told(plain: Build, later: int, told: str) -> None:
+    """Of a kernel with two operations: how many it has is known, which is not; one kernel is counted."""
+    command = [str(plain.unit), "lists", str(later)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == told
 
 
 @pytest.mark.parametrize("sampling", ["sampled", "1"])

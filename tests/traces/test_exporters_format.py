@@ -59,7 +59,7 @@ def _window(
 
     Args:
         words: of NCCL's kernels, by start (`wire.launched_by`).
-        lists: of those that do two collectives, the number of the first.
+        lists: of those that do two gathers, the number of the first.
     """
     names = sorted({one.operation.name for one in timeline.done})
     streams = sorted({one.operation.stream for one in timeline.done})
@@ -100,7 +100,7 @@ def _window(
         kernels=kernels,
         operations=np.frombuffer(
             b"".join(
-                wire.NcclOperation(clock.ns(start), (words or {})[start], first + place, -1, 0, place).pack()
+                wire.NcclOperation(clock.ns(start), (words or {})[start], first + place, -1, 1, place).pack()
                 for start, first in (lists or {}).items()
                 for place in range(2)
             ),
@@ -173,11 +173,15 @@ def _numbers(timeline: RankTimeline, *, communicators: int = 1) -> dict[float, i
     return words
 
 
-def _in_twos(words: Mapping[float, int]) -> tuple[dict[float, int], dict[float, int]]:
-    """The same kernels with two collectives each: their words, and the numbers of the first ones."""
-    slots = {start: (word >> wire.LAUNCHED_SLOT) % 64 for start, word in words.items()}
-    lists = {start: 2 * (word % wire.LAUNCHED_ONE) for start, word in words.items()}
-    return {start: wire.launched_by(slot, 1, operations=2) for start, slot in slots.items()}, lists
+def _some_in_twos(words: Mapping[float, int]) -> tuple[dict[float, int], dict[float, int]]:
+    """Every other kernel does two gathers, whose first has the number of the collective before it.
+
+    Their words, and the numbers of the first ones.
+    """
+    numbers = {start: word % wire.LAUNCHED_ONE for start, word in words.items()}
+    lists = {start: number - 1 for start, number in numbers.items() if number % 2}
+    slots = {start: (words[start] >> wire.LAUNCHED_SLOT) % 64 for start in lists}
+    return words | {start: wire.launched_by(slot, 1, operations=2) for start, slot in slots.items()}, lists
 
 
 def _with_losses(*, numbered: bool, communicators: int = 1, in_twos: bool = False) -> Fleet:
@@ -188,7 +192,7 @@ def _with_losses(*, numbered: bool, communicators: int = 1, in_twos: bool = Fals
     traces = []
     for timeline in timelines:
         words = _numbers(timeline, communicators=communicators) if numbered else {}
-        words, lists = _in_twos(words) if in_twos else (words, {})
+        words, lists = _some_in_twos(words) if in_twos else (words, {})
         done = list(timeline.done)
         for step in range(3) if timeline.rank < 2 else ():
             mine = [one for one in done if one.step == step and one.operation.group.startswith("tp:")]

@@ -6,6 +6,8 @@
 //   unit windows FROM TO     begins and ends of the windows in which launch calls are recorded, in Unix ns, one a line
 //   unit budget PERCENT MINUTES RATE NS [graph]
 //                            whether kernels of so many ns, so many a second, cost more than that within these minutes
+//   unit lists LATER         of a kernel of NCCL with two operations, asked for after so many later ones: how many its word
+//                            says, how many are told, and how many kernels were overwritten
 //   unit job                 rank and job that the environment says, the exporter's socket, why we would skip, and
 //                            why we would wait to be told the rank
 
@@ -13,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,7 +23,37 @@
 #include "../identity.hpp"
 #include "../launch_windows.hpp"
 #include "../names.hpp"
+#include "../nccl_launches.hpp"
 #include "../selection.hpp"
+
+namespace {
+
+/// A launch of two collectives, from one ns to the next.
+void launch(argus::nccl::LaunchRing& ring, std::uint64_t at) {
+  argus::nccl::Launch made;
+  made.thread = 1;
+  made.begin_ns = at;
+  ring.add(made);
+  argus::nccl::Launch& there = *ring.find(made.number);
+  argus::nccl::LaunchRing::put(there.end_ns, at + 1);
+  for (std::uint32_t sequence = 0; sequence < 2; ++sequence)
+    ring.tell(there, {0, argus::nccl::LaunchedOperation::kNoPeer, sequence});
+  argus::nccl::LaunchRing::put(there.told, 1U);
+}
+
+void lists(std::uint64_t later) {
+  auto ring = std::make_unique<argus::nccl::LaunchRing>();
+  argus::NcclLaunches joined(*ring);
+  launch(*ring, 1'000'000'000);
+  joined.called(7, 1, 1'000'000'000, 1'000'000'001);
+  for (std::uint64_t one = 1; one <= later; ++one) launch(*ring, 1'000'000'000 + 10 * one);
+  argus::NcclLaunches::Operations operations;
+  const std::uint32_t told = joined.operations(7, operations);
+  std::printf("%u %u %llu\n", joined.of(7) & (argus::wire::kLaunchedOne - 1), told,
+              static_cast<unsigned long long>(joined.unlisted()));
+}
+
+}  // namespace
 
 int main(int count, char** words) {
   const std::string action = count > 1 ? words[1] : "";
@@ -50,6 +83,8 @@ int main(int count, char** words) {
     for (std::uint64_t index = 0; index <= kernels; ++index)
       budget.kernel(index * 1'000'000'000 / rate, std::strtoull(rest[3].c_str(), nullptr, 10), rest.size() > 4);
     std::printf("%s\n", budget.exceeded() ? "exceeded" : "within");
+  } else if (action == "lists" && rest.size() == 1) {
+    lists(std::strtoull(rest[0].c_str(), nullptr, 10));
   } else if (action == "job") {
     const argus::Settings settings = argus::read_settings();
     const argus::Identity identity = argus::identify(settings, rest);
