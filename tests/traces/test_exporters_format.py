@@ -181,7 +181,8 @@ def _some_in_twos(words: Mapping[float, int]) -> tuple[dict[float, int], dict[fl
     numbers = {start: word % wire.LAUNCHED_ONE for start, word in words.items()}
     lists = {start: number - 1 for start, number in numbers.items() if number % 2}
     slots = {start: (words[start] >> wire.LAUNCHED_SLOT) % 64 for start in lists}
-    return words | {start: wire.launched_by(slot, 1, operations=2) for start, slot in slots.items()}, lists
+    several = {start: wire.launched_by(slot, 1, operations=2) for start, slot in slots.items()}
+    return {**words, **several}, lists
 
 
 def _with_losses(*, numbered: bool, communicators: int = 1, in_twos: bool = False) -> Fleet:

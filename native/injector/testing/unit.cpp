@@ -6,8 +6,8 @@
 //   unit windows FROM TO     begins and ends of the windows in which launch calls are recorded, in Unix ns, one a line
 //   unit budget PERCENT MINUTES RATE NS [graph]
 //                            whether kernels of so many ns, so many a second, cost more than that within these minutes
-//   unit lists LATER         of a kernel of NCCL with two operations, asked for after so many later ones: how many its word
-//                            says, how many are told, and how many kernels were overwritten
+//   unit lists LATER         of a kernel of NCCL with two operations, after so many later ones: how many its word says, how
+//                            many are told, and how many kernels were overwritten
 //   unit job                 rank and job that the environment says, the exporter's socket, why we would skip, and
 //                            why we would wait to be told the rank
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from argus_core import wire
+from argus_core.kernel_records import KernelArray
 from argus_core.nccl_page import FUNCTIONS
 from argus_exporter.kernels.communicator_streams import Members, stream_of
 from argus_exporter.traces.nccl_lists import lists
@@ -16,7 +19,7 @@ from exporter.traces.trace_windows import kernels, operations
 SEVERAL = [("AllGather", 4, -1), ("AllReduce", 9, -1), ("AllGather", 5, -1)]
 
 
-def one(count: int):
+def one(count: int) -> KernelArray:
     """A kernel of NCCL that does so many operations."""
     records = kernels(1)
     records["operation"], records["kilobytes"] = (
@@ -82,7 +85,7 @@ def test_a_function_of_a_later_library_is_another() -> None:
     assert lists(of, told, {}).texts == [f"{FUNCTIONS[-1]} to 1"]
 
 
-def test_the_ring_keeps_them_beside_the_kernels(tmp_path) -> None:
+def test_the_ring_keeps_them_beside_the_kernels(tmp_path: Path) -> None:
     """Those of the window, as they came."""
     ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600)
     ring.open()
