@@ -78,19 +78,15 @@ function(c, l, rows)
         max by (%(job)s, by) (%(costs)s)
         >= on (%(job)s) group_left () %(own)s / %(factor)s
       ||| else |||
-        (
-          0 * %(own)s
-          + on (%(on)s) group_left (by, by_rank) label_replace(
-            topk by (%(on)s) (1,
-              %(sums)s
-            ), "by_rank", "$1", "rank", "(.+)"
-          )
-        ) >= on (%(who)s) group_left () (%(own)s / %(factor)s)
+        label_replace(
+          topk by (%(on)s) (1,
+            %(sums)s
+          ), "by_rank", "$1", "rank", "(.+)"
+        ) >= on (%(on)s) group_right (by, by_rank) (%(own)s / %(factor)s)
       |||, {
         job: l.job,
         own: of(some),
         on: { rank: l.rank, job: l.job }[place.at],
-        who: who(row),
         factor: place.factor,
         costs: std.join(' or ', [one.of for one in costs]),
         // The sum over the phases of a rank, which do not overlap. Several detectors may see one loss, and a row has one verdict of it.
