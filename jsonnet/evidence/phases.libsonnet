@@ -328,6 +328,7 @@ function(c, l) {
   ],
 
   // Of all phases, from the few ranks that stand out.
+  local replicas = 'dp|edp|dp,edp',
   local at = {
     excess: excess,
     slow: slow,
@@ -346,7 +347,9 @@ function(c, l) {
     up: l.raw('argus_rank_up'),
     // Phases that hold no wait. What nobody knows of, or no longer, accuses nobody.
     own: l.raw('argus_phase_info', ['kind="compute"', 'waits="none"']),
-    replicas: l.raw('argus_phase_info', ['kind="compute"', 'waits=~"dp|edp|dp,edp"']),
+    replicas: l.raw('argus_phase_info', ['kind="compute"', 'waits=~"' + replicas + '"']),
+    // For others than the replicas, of which the collectives themselves tell.
+    waiting: l.raw('argus_phase_info', ['kind="compute"', 'waits!~"none|unknown||' + replicas + '"']),
   },
   sets: [{
     about:: 'Sets of too many ranks to name: more than %d, or than %g of the job.' % [c.setMost, c.setMostShare],
@@ -412,6 +415,12 @@ function(c, l) {
           unless on (%(rank)s, phase) (%(sets)s and on (%(set)s) count by (%(set)s) (max by (%(rank)s, phase, set) (%(sets)s) and on (%(rank)s, phase) %(excess)s) == 1)
         )
       |||, at { sets: sets })
+    ),
+    evidence(
+      'kept-waiting',
+      'phase',
+      'What a rank takes longer in phases which may hold waits that nobody sees: it may have been kept there.',
+      'max by (%(who)s) (%(excess)s and on (%(rank)s, phase) %(waiting)s)' % at
     ),
     evidence(
       'gpu-compute',
