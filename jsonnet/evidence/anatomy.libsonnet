@@ -10,20 +10,35 @@ function(c, l)
   local iteration = 'argus_iteration_gpu_seconds_total';
   [
     {
-      about:: "Share of a rank's iterations in which its GPU copies and computes nothing, and in which it is idle in phases of computation. Of the wall time it would tell when a host is scraped.",
+      about:: "Share of a rank's iterations in which its GPU copies, or communicates, and computes nothing, and in which it is idle in phases of computation. Of the wall time it would tell when a host is scraped.",
       record: pause,
       labels: { pause: 'gpu' },
       expr: text.fill(|||
-        sum by (%(part)s) (max by (%(part)s, phase) (%(copy)s or %(idle)s))
+        sum by (%(part)s) (max by (%(part)s, phase) (%(alone)s or %(idle)s))
         / on (%(rank)s) group_left () (sum by (%(rank)s) (max by (%(part)s) (%(all)s)) > 0)
         * on (%(rank)s) group_left (role) max by (%(rank)s, role) (%(info)s)
       |||, {
         rank: l.rank,
         part: l.list(['rank', 'part']),
-        copy: rate(iteration, ['part="copy"']),
+        alone: rate(iteration, ['part=~"copy|exposed"']),
         idle: rate('argus_phase_gpu_seconds_total', ['part="idle"']),
         all: rate(iteration),
         info: l.raw('argus_rank_info'),
+      }),
+    },
+    {
+      // Nine tenths, so that of two ranks nearly all counts.
+      about:: 'Share of its iterations by which the GPU of a rank waits less for others, with nothing to compute, than those of a process group.',
+      record: pause,
+      labels: { pause: 'late' },
+      expr: text.fill('quantile by (%(group)s) (0.9, %(waits)s) - on (%(group)s) group_right () (%(waits)s)', {
+        group: l.list(['group']),
+        waits: text.fill('max by (%(member)s) (%(mean)s{kind="comm", source="kernel"}) ^ 0 * on (%(rank)s) group_left () max by (%(rank)s) (%(pause)s{pause="gpu", part="exposed"})', {
+          member: l.list(['rank', 'group']),
+          rank: l.rank,
+          mean: 'rank:argus_phase_duration_seconds:mean',
+          pause: pause,
+        }),
       }),
     },
     {
@@ -33,7 +48,7 @@ function(c, l)
       expr: text.fill(|||
         label_replace(label_replace(
           max by (%(part)s) (
-            %(pause)s{pause="gpu"} - on (%(role)s) group_left () quantile by (%(role)s) (0.5, %(pause)s{pause="gpu"})
+            %(pause)s{pause="gpu", part!="exposed"} - on (%(role)s) group_left () quantile by (%(role)s) (0.5, %(pause)s{pause="gpu", part!="exposed"})
           ) >= %(least)s
           unless on (%(part)s) label_replace(
             %(latency)s >= on (%(job)s) group_left () %(late)s * quantile by (%(job)s) (0.5, %(latency)s),

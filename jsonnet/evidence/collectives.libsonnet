@@ -16,6 +16,7 @@ function(c, l) {
   local who = l.list(['rank', 'phase', 'group', 'view']),
   // A collective whose kernels are observed is there twice: as its span, and as its kernel.
   local viewed(expr) = 'label_replace(' + expr + ', "view", "kernel", "source", "kernel")',
+  local slow = 'rank:argus_phase_slow:lost_ratio{kind="comm"}',
   local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
   local threshold = 'job:argus_phase_threshold:ratio',
   local ranks = 'group:argus_phase_ranks:count',
@@ -53,6 +54,31 @@ function(c, l) {
     },
   ],
 
+  late: [
+    {
+      about:: 'Ranks that stand out in a collective: it is shorter for who comes late, as the others wait.',
+      record: 'rank:argus_phase_slow:lost_ratio',
+      labels: { kind: 'comm' },
+      expr: text.fill(|||
+        (
+          (1 - %(ratio)s >= on (%(phase)s) group_left () %(threshold)s)
+          or (1 - %(ratio)s >= %(young)s unless on (%(phase)s) %(threshold)s)
+        ) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2)))
+        >= %(least)s
+      |||, {
+        phase: l.phase,
+        ratio: l.selector(ratio, together),
+        threshold: threshold,
+        young: c.spreadYoung,
+        toGroup: toGroup,
+        median: median,
+        spans: spans,
+        ranks: ranks,
+        least: c.evidenceRatio,
+      }),
+    },
+  ],
+
   evidence: [
     {
       // Where the work is uneven, now one comes last and now another, and no rank's mean is that of the transfer alone: then they
@@ -84,29 +110,25 @@ function(c, l) {
       }),
     },
     {
-      about:: 'A rank that comes later to a collective than the others of its group: they wait for it.',
+      // What computation hides of their waits is no loss; the anatomy knows it.
+      about:: 'A rank that comes later to collectives than the others of its group: they wait for it, for no longer than their GPUs are seen to wait with nothing to compute.',
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'collective-late', detector: 'shortest' },
       expr: text.fill(|||
-        max by (%(who)s) (%(late)s >= %(least)s)
+        max by (%(who)s) (
+          %(late)s * on (%(rank)s) group_left () (
+            clamp(max by (%(rank)s) (rank:argus_pause:ratio{pause="late"} and on (%(member)s) %(slow)s) / %(all)s, 0, 1)
+            or %(all)s ^ 0
+          ) >= %(least)s
+        )
       |||, {
         who: who,
-        late: viewed(text.fill(|||
-          (
-            (1 - %(ratio)s >= on (%(phase)s) group_left () %(threshold)s)
-            or (1 - %(ratio)s >= %(young)s unless on (%(phase)s) %(threshold)s)
-          ) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2)))
-        |||, {
-          phase: l.phase,
-          ratio: l.selector(ratio, together),
-          threshold: threshold,
-          young: c.spreadYoung,
-          toGroup: toGroup,
-          median: median,
-          spans: spans,
-          ranks: ranks,
-        })),
-        least: c.evidenceRatio,
+        rank: l.rank,
+        member: l.list(['rank', 'group']),
+        slow: slow,
+        late: viewed(slow),
+        all: 'max by (' + l.rank + ') (sum by (' + l.rank + ', view) (' + viewed(slow) + '))',
+        least: c.contextRatio,
       }),
     },
     {

@@ -76,7 +76,7 @@ function(c, l) {
         %(slow)s - clamp_min(%(slow)s - on (%(who)s)
         %(expected)s, 0) >= %(least)s
       |||, {
-        slow: 'max by (' + who + ') (' + slow + ')',
+        slow: 'max by (' + who + ') (' + slow + '{kind!="comm"})',
         who: who,
         expected: expected(slow),
         least: c.evidenceRatio,

@@ -15,7 +15,7 @@ function(c, l, rows)
   // How much it is, where something tells: of a rank, in the phase in which it loses most.
   local ofGroup = words.first(
     'rank:argus_phase_duration_seconds:median_ratio{<job>,rank=<rank>,kind!="comm"} and on (phase, kind, group, source) '
-    + 'topk(1, rank:argus_phase_slow:lost_ratio{<job>,rank=<rank>})',
+    + 'topk(1, rank:argus_phase_slow:lost_ratio{<job>,rank=<rank>,kind!="comm"})',
     ': phase {{ .Labels.phase }} takes {{ .Value | printf "%.2f" }} times as long as in its group'
   );
   local times(query, before, after='times as long', format='%.2f') = words.number(query, format, ': ' + before + ' ', ' ' + after);

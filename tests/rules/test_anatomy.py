@@ -89,3 +89,29 @@ def test_a_gpu_that_waits_for_launches_is_its_hosts_fault(ahead: float, told: di
     for minute in (5, 10):
         job.expect(f"round(max by (rank, cause) ({EVIDENCE}), 0.001)", f"{minute}m", told)
     job.run()
+
+
+@pytest.mark.parametrize(
+    ("observed", "lost"),
+    [
+        pytest.param(True, 0.1, id="as long as their GPUs have nothing else to do"),
+        pytest.param(False, 0.3, id="as long as their collectives take longer, where nothing else is known"),
+    ],
+)
+def test_a_late_rank_costs_the_others(observed: bool, lost: float):
+    """They wait 0.9 s in three for it; two thirds of that computation hides."""
+    job = Scenario(("job", "phases", "evidence"))
+    job.ranks(range(8), SAMPLES)
+    collective = {"phase": "all_reduce", "kind": "comm", "group": "dp:0", "source": "kernel"}
+    for rank in range(8):
+        job.add("argus_rank_info", f"1x{SAMPLES}", rank=rank, role="decoder", node=f"n{rank}")
+        late = rank == 3
+        job.add("argus_phase_duration_seconds_count", f"0+5x{SAMPLES}", rank=rank, **collective)
+        seconds = f"0+{3 if late else 7.5}x{SAMPLES}"
+        job.add("argus_phase_duration_seconds_sum", seconds, rank=rank, **collective)
+        exposed = 1.5 if late else 3.0
+        for part, share in (("exposed", exposed), ("compute", 15 - exposed)) if observed else ():
+            job.add("argus_iteration_gpu_seconds_total", f"0+{share}x{SAMPLES}", rank=rank, part=part)
+    query = 'round(max by (rank) (rank:argus_evidence:lost_ratio{cause="collective-late"}), 0.001)'
+    job.expect(query, "8m", {'{rank="3"}': lost})
+    job.run()
