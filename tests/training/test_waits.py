@@ -166,12 +166,10 @@ for _ in range(5):
         functional.all_reduce(torch.ones(3), "sum", pair.group_name).view(3, 1) + 1  # a view: the same wait
         work = operations = None
 hook, = (one for one in argus_training._observer.hooks if one.name == "collectives")
-# A thread of gloo's may hold the last collective, and so the storage, for a moment more.
-until = time.monotonic() + 10
-while hook._awaited._of and time.monotonic() < until: time.sleep(0.01)
-assert not hook._awaited._of, "something lives longer for us"
 dist.barrier()
-dist.destroy_process_group()
+pair = None
+dist.destroy_process_group()  # ends gloo's threads, one of which may hold the last collective, and so its storage
+assert not hook._awaited._of, "something lives longer for us"
 """
 
 

@@ -30,7 +30,7 @@ def _map(column: str, text: str) -> object:
         f"Worst rank by DP and {column.upper()} index: $map_phase",
         f"""
         In the phase and statistic chosen above; colours go from 0 to the largest value shown: a job whose
-        ranks are alike is of one colour. {text} In a comm phase the small values are the late ranks. With
+        ranks are alike is of one colour. {text} In a comm phase the small durations are the late ranks'. With
         several DP indices a row, row 3 of 10 holds 30 to 39. Places without a value are below the
         {CELLS_SHOWN} largest.
         """,
