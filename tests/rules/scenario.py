@@ -77,3 +77,13 @@ class Scenario:
         }
         rules = rules_of(ROOT / self.flavour / file for file in files)
         play({**rules, "evaluation_interval": f"{self.evaluation}s", "tests": [test]})
+
+
+def fires(alert: str) -> str:
+    """Query: how many series of an alert fire."""
+    return f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})'
+
+
+def at(sample: int) -> str:
+    """When a sample is taken."""
+    return f"{sample * STEP}s"
