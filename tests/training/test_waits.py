@@ -168,7 +168,7 @@ for _ in range(5):
 hook, = (one for one in argus_training._observer.hooks if one.name == "collectives")
 dist.barrier()
 pair = None
-dist.destroy_process_group()  # ends gloo's threads, one of which may hold the last collective, and so its storage
+dist.destroy_process_group()  # ends gloo's threads, of which one may hold the last collective's storage
 assert not hook._awaited._of, "something lives longer for us"
 """
 
