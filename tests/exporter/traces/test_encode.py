@@ -11,7 +11,7 @@ import pytest
 
 from argus_core import wire
 from argus_core.kernel_names import kernel_id
-from argus_core.kernel_records import KERNEL_DTYPE
+from argus_core.kernel_records import KERNEL_DTYPE, KernelArray
 from argus_exporter.kernels.communicator_streams import Members, stream_of
 from argus_exporter.kernels.pairs import stream_keys
 from argus_exporter.place.topology import Identity
@@ -61,37 +61,40 @@ def test_every_kernel_is_a_slice_on_its_stream(tmp_path: Path) -> None:
     assert Counter((*row[:4], row[4].split(" #")[0], *row[5:]) for row in found) == expected
 
 
+def of_nccl(words: list[int]) -> KernelArray:
+    """Kernels of one stream, one after another, by who launched them (`wire.launched_by`)."""
+    some = kernels(len(words))
+    some["operation"], some["stream"], some["device"] = wire.Operation.KERNEL, 8, 0
+    some["kilobytes"] = words
+    return some
+
+
+def said_of_kernels(given: TraceWindow, folder: Path, *names: str) -> list[tuple[object, ...]]:
+    """These annotations of all kernels, in the order of time."""
+    columns = ", ".join(f"extract_arg(arg_set_id, 'debug.{name}') as {name}" for name in names)
+    with open_trace(encode(given), folder=folder) as trace:
+        rows = trace.rows(f"select {columns} from slice where category = 'kernel' order by ts")
+    return [tuple(row) for row in rows]
+
+
 def test_a_kernel_of_nccl_says_whose_it_is(tmp_path: Path) -> None:
     """Its communicator, and the sequence of its one operation or how many it does; it has no bytes."""
-    some = kernels(4)
-    some["operation"], some["stream"], some["device"] = wire.Operation.KERNEL, 8, 0
-    some["kilobytes"] = [
+    words = [
         wire.launched_by(2, 1, sequence=77),
         wire.launched_by(2, 1, operations=3),
         wire.launched_by(3, 1, sequence=77),
         0,
     ]
-    given = dataclasses.replace(window(), kernels=some)
-    names = ("communicator", "sequence", "operations", "bytes")
-    columns = ", ".join(f"extract_arg(arg_set_id, 'debug.{name}') as {name}" for name in names)
-    with open_trace(encode(given), folder=tmp_path) as trace:
-        found = [
-            tuple(row)
-            for row in trace.rows(f"select {columns} from slice where category = 'kernel' order by ts")
-        ]
+    given = dataclasses.replace(window(), kernels=of_nccl(words))
+    found = said_of_kernels(given, tmp_path, "communicator", "sequence", "operations", "bytes")
     two, three = (2 << 9 | 1), (3 << 9 | 1)
     assert found == [(two, 77, None, None), (two, None, 3, None), (three, 77, None, None), (None,) * 4]
 
 
 def test_a_kernel_of_several_operations_says_which(tmp_path: Path) -> None:
     """Collectives with their numbers, and the first one's by itself; sends and receives with their peers."""
-    some = kernels(3)
-    some["operation"], some["stream"], some["device"] = wire.Operation.KERNEL, 8, 0
-    some["kilobytes"] = [
-        wire.launched_by(2, 1, operations=2),
-        wire.launched_by(3, 1, operations=2),
-        wire.launched_by(2, 1, operations=2),  # of which nothing came
-    ]
+    words = [wire.launched_by(slot, 1, operations=2) for slot in (2, 3, 2)]  # of the last one nothing came
+    some = of_nccl(words)
     told = [("AllGather", 40_000, -1), ("ReduceScatter", 7, -1)], [("Send", 0, 1), ("Recv", 0, 3)], []
     given = dataclasses.replace(
         window(),
@@ -99,11 +102,7 @@ def test_a_kernel_of_several_operations_says_which(tmp_path: Path) -> None:
         operations=operations(some, told),
         members={stream_of(3, 1): Members({1: 5}, "pp")},
     )
-    names = ("sequence", "operations", "list")
-    columns = ", ".join(f"extract_arg(arg_set_id, 'debug.{name}') as {name}" for name in names)
-    with open_trace(encode(given), folder=tmp_path) as trace:
-        rows = trace.rows(f"select {columns} from slice where category = 'kernel' order by ts")
-    assert [tuple(row) for row in rows] == [
+    assert said_of_kernels(given, tmp_path, "sequence", "operations", "list") == [
         (40_000 - wire.LAUNCHED_ONE, 2, "AllGather 40000, ReduceScatter 7"),
         (None, 2, "Send to 1 (rank 5), Recv from 3 (pp3)"),
         (None, 2, None),
