@@ -24,7 +24,8 @@ WORKS = os.environ.get("WORK") != "0"
 BLOCK_S = 0.01
 """Of one block, forward and again backward."""
 STEP_S = 0.02
-FETCH_S = 0.02
+FETCH_S = 0.04
+"""Long beside what a loader itself takes (.3 to .7 ms a batch), which the timer of `Rows` does not see."""
 WIDTH = 16
 
 
