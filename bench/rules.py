@@ -92,10 +92,9 @@ def fleet(ranks: int) -> Iterator[Series]:
             labels = base | {"group": group}
             size = {"dp": ranks // (_TP * _PP), "tp": _TP, "pp": _PP}[dimension]
             yield Series(remote_write.labels_of("argus_group_expected_ranks", **labels), size, 0.0)
-            yield Series(remote_write.labels_of("argus_collective_sequence", **labels), 100.0, 1.0)
         yield Series(
             remote_write.labels_of(
-                "argus_phase_open_timestamp_seconds", **base, phase="forward", kind="compute"
+                "argus_phase_open_timestamp_seconds", **base, phase="forward", kind="compute", waits="none"
             ),
             time.time(),
             0.0,
@@ -103,7 +102,7 @@ def fleet(ranks: int) -> Iterator[Series]:
         yield Series(remote_write.labels_of("argus_gc_pause_seconds_sum", **base, generation="2"), 1.0, 0.001)
         yield Series(remote_write.labels_of("argus_rank_number", **base), rank, 0.0)
         for phase, kind in PHASES.items():
-            waits = "none" if kind == "compute" else phase[:2]
+            waits = phase[:2] if kind == "comm" else "none"
             yield Series(
                 remote_write.labels_of("argus_phase_info", **base, phase=phase, kind=kind, waits=waits),
                 1.0,

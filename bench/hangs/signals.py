@@ -19,6 +19,7 @@ import numpy as np
 
 from argus_core import wire
 from argus_core.link import Link
+from argus_core.overdue import overdue_after
 from argus_core.shared_page import GPU_WORD, PageWriter, pack_recorded, recorded_word
 from argus_exporter.place.topology_file import Topology as Places
 from argus_exporter.publish.collectors import ALL_COLLECTORS
@@ -31,7 +32,6 @@ from argus_simulator.engine.schedule import RankSchedule
 from argus_simulator.fast_play.history import SCRAPE_MS, Clock, Host, InProcess, Series, instance_of
 from argus_simulator.nccl_memory import Memory
 from argus_simulator.topology import Topology
-from argus_training.overdue import overdue_after
 from bench.hangs.cases import Case
 from bench.hangs.network import Network
 from bench.hangs.step import DIVERGENT, Program, Standing, launches, names_of

@@ -128,14 +128,14 @@ PHASE_INFO = _gauge(
 )
 PHASE_GPU = _counter(
     "argus_phase_gpu_seconds_total",
-    ("phase", "part"),
+    (*_PHASE, "part"),
     "GPU time of the phase's spans by what ran, each instant in one part. part: compute (a kernel of the "
     "job's own work runs), exposed (else a communication kernel), copy (else a copy or memory set), idle "
     "(nothing runs). Only phases of kind compute, where kernels are observed; without the spans inside them.",
 )
 PHASE_GPU_SPANS = _counter(
     "argus_phase_gpu_spans_total",
-    ("phase",),
+    _PHASE,
     "Spans of which argus_phase_gpu_seconds_total consists; spans of which a record was lost are left out.",
 )
 PHASE_EXPOSED = _counter(
@@ -163,8 +163,9 @@ LAYER_DURATION = _summary(
 )
 PHASE_OPEN = _gauge(
     "argus_phase_open_timestamp_seconds",
-    ("phase", "kind"),
-    "Unix time at which the span that is open now began; no series where none is. Tells who hangs where.",
+    ("phase", "kind", "waits"),
+    "Unix time at which the span that is open now began; no series where none is. Tells who hangs where. "
+    "waits: as in argus_phase_info.",
 )
 PHASE_ON_GPU = _gauge(
     "argus_phase_gpu_timestamp_seconds",
@@ -173,7 +174,10 @@ PHASE_ON_GPU = _gauge(
     "at which the host began it. Only while the iteration is overdue; no series where it is not known.",
 )
 COLLECTIVE_SEQUENCE = _gauge(
-    "argus_collective_sequence", ("group",), "Number of the last collective entered in the process group."
+    "argus_collective_sequence",
+    ("group",),
+    "Number of the last collective entered in the process group. Only while the iteration is overdue, or "
+    "before one has ended.",
 )
 RAS_ANSWER = _gauge(
     "argus_nccl_ras_answer_timestamp_seconds",

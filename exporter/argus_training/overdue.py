@@ -2,8 +2,7 @@
 and where its GPU is, by the events of the hooks.
 
 Nobody tells a training process that its job has stalled, so the sender's thread compares the age of the
-running iteration with how long they take, as the rules do that call a job stalled, and at half of that: what
-they ask for has been scraped by then.
+running iteration with how long they take, as the rules do that call a job stalled, and at half of that.
 """
 
 from __future__ import annotations
@@ -12,25 +11,16 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from argus_core.overdue import overdue_after
 from argus_core.shared_page import GPU_WORD, STEP_WORD
 from argus_training.flight_recorder import FlightRecorder, LastCollective, Status
 from argus_training.recorder import Recorder
 
-_FACTOR: Final = 2.5
-_FLOOR_S: Final = 3.0
-_MOST_S: Final = 900.0
-"""Halves of stallFactor, of stallMinSeconds (at the tenth of rules/test: a status costs too little to wait
-for more) and of stallOutsideTrainSeconds, in jsonnet/config.libsonnet."""
 _PERIOD_S: Final = 0.5
 """Between two looks, of 0.02 ms each, or 0.1 with many groups: 0.02 % while an iteration is overdue."""
 _LISTING_SHARE: Final = 300
 """A list of entries, which takes turns with others at the GIL, is followed by so many times its duration
 without one (20 s after one of 2,000): an iteration that goes on after all is made later by 0.3 % at most."""
-
-
-def overdue_after(usual_s: float) -> float:
-    """Seconds from which an iteration is overdue, by how long they take; 0: not known."""
-    return min(max(_FACTOR * usual_s, _FLOOR_S), _MOST_S) if usual_s else _MOST_S
 
 
 class OverdueIteration:

@@ -137,14 +137,14 @@ function(c, l) {
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'kept-waiting', detector: 'mean' },
       expr: text.fill(|||
-        max by (%(who)s) (%(waits)s >= %(least)s)
+        max by (%(who)s) (%(waits)s)
       |||, {
         who: who,
         waits: viewed(text.fill(|||
           (
             %(mean)s - on (%(phaseGroup)s) group_left (dimension) (%(last)s)
             - on (%(peers)s) group_left () quantile by (%(peers)s) (0.5, %(median)s - on (%(phaseGroup)s) group_right () (%(last)s))
-          ) * %(toGroup)s %(spans)s
+          ) * %(toGroup)s %(spans)s >= %(least)s
         |||, {
           mean: mean,
           phaseGroup: l.phaseGroup,
@@ -153,8 +153,8 @@ function(c, l) {
           median: median,
           toGroup: toGroup,
           spans: spans,
+          least: c.contextRatio,
         })),
-        least: c.contextRatio,
       }),
     },
     {

@@ -31,18 +31,11 @@ function(c, l) {
     expr: expr,
   },
 
-  // Seconds of kernels by rank and phase, as a group of which most have them is compared.
-  local ofKernels(seconds, matcher) = text.fill(|||
-    label_replace(
-      %(seconds)s * on (%(rank)s, phase) group_right ()
-      max by (%(rank)s, phase, kind, group) (%(computing)s and on (%(group)s) %(covered)s) ^ 0,
-      "source", "gpu", "", ""
-    )
-  |||, {
-    seconds: '(' + seconds + ')',
-    rank: l.rank,
+  local ofKernels = l.list(['rank', 'phase', 'kind', 'group']),
+  // Seconds of kernels, as a group of which most have them is compared.
+  local compared(seconds, matcher) = text.fill('label_replace(%(seconds)s and on (%(group)s) %(covered)s, "source", "gpu", "", "")', {
+    seconds: seconds,
     group: l.group,
-    computing: l.raw('argus_phase_duration_seconds_count', [matcher, 'kind="compute"']),
     covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
   }),
 
@@ -52,10 +45,9 @@ function(c, l) {
       about:: "Seconds in which the job's own kernels run, of one span of a phase.",
       record: compute,
       expr: text.fill(|||
-        max by (%(rank)s, phase) (rate(%(seconds)s[%(window)s]))
-        / (max by (%(rank)s, phase) (rate(%(spans)s[%(window)s])) >= %(least)s)
+        max by (%(who)s) (rate(%(seconds)s[%(window)s]) / ignoring (part) (rate(%(spans)s[%(window)s]) >= %(least)s))
       |||, {
-        rank: l.rank,
+        who: ofKernels,
         seconds: l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"']),
         spans: l.raw('argus_phase_gpu_spans_total', [matcher]),
         window: window,
@@ -75,8 +67,8 @@ function(c, l) {
         unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
       |||, {
         seldom: seldom,
-        kernels: ofKernels('max by (%s, phase) (%s unless on (%s) %s or %s)' % [
-          l.rank,
+        kernels: compared('max by (%s) (%s unless on (%s) %s or %s)' % [
+          ofKernels,
           l.selector(compute, [matcher, 'over=""']),
           l.rank,
           seldom,
@@ -132,9 +124,8 @@ function(c, l) {
           who: l.phaseRank,
           seconds: lately('argus_phase_duration_seconds_sum'),
           spans: lately('argus_phase_duration_seconds_count'),
-          computing: ofKernels(
-            text.fill('max by (%(rank)s, phase) (%(seconds)s) / (max by (%(rank)s, phase) (%(spans)s) >= %(least)s)', {
-              rank: l.rank,
+          computing: compared(
+            text.fill('%(seconds)s / ignoring (part) (%(spans)s >= %(least)s)', {
               seconds: lately('argus_phase_gpu_seconds_total', ['part="compute"']),
               spans: lately('argus_phase_gpu_spans_total', []),
               least: least,
@@ -184,10 +175,9 @@ function(c, l) {
       about:: 'Phases of which most ranks of a group have their kernels observed.',
       record: 'group:argus_phase_kernels:covered',
       expr: text.fill(|||
-        count by (%(group)s) (%(count)s and on (%(rank)s, phase) %(kernels)s) >= %(share)s * count by (%(group)s) (%(count)s)
+        count by (%(group)s) (%(kernels)s) >= %(share)s * count by (%(group)s) (%(count)s)
       |||, {
         group: l.group,
-        rank: l.rank,
         count: l.raw('argus_phase_duration_seconds_count', [matcher, 'kind="compute"']),
         kernels: l.raw('argus_phase_gpu_spans_total', [matcher]),
         share: c.kernelCoverage,
@@ -198,7 +188,8 @@ function(c, l) {
       record: compute,
       labels: { over: duration.of(c.longWindow) },
       // Asked of the counters themselves: a name less on the way to whom is paged.
-      expr: text.fill('max by (%(rank)s, phase) (%(seconds)s / (%(spans)s >= %(least)s)) and on (%(rank)s) (%(seldom)s)', {
+      expr: text.fill('max by (%(who)s) (%(seconds)s / ignoring (part) (%(spans)s >= %(least)s)) and on (%(rank)s) (%(seldom)s)', {
+        who: ofKernels,
         rank: l.rank,
         seconds: grown(l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"'])),
         spans: grown(l.raw('argus_phase_gpu_spans_total', [matcher])),
@@ -214,7 +205,7 @@ function(c, l) {
       labels: { over: duration.of(c.longWindow) },
       expr: text.fill(|||
         max by (%(who)s) (
-          (%(sum)s / (%(count)s > 0) * on (%(rank)s) group_left () %(steps)s
+          (%(sum)s / (%(count)s > 0) * on (%(rank)s) group_left () (%(steps)s >= 2)
           - on (%(rank)s, phase, kind, group) group_left () max by (%(rank)s, phase, kind, group) (max_over_time(%(longest)s[%(window)s])))
           / on (%(rank)s) group_left () (%(steps)s - 1)
         )
@@ -225,7 +216,7 @@ function(c, l) {
         group: l.group,
         sum: grown(l.raw('argus_phase_duration_seconds_sum', [matcher]), seldom),
         count: grown(l.raw('argus_phase_duration_seconds_count', [matcher]), seldom),
-        steps: 'max by (%s) (%s >= 2)' % [l.rank, grown(l.raw('argus_iteration_duration_seconds_count'), seldom)],
+        steps: seldom,
         longest: l.raw('argus_phase_window_max_seconds', [matcher]),
         window: duration.range(c, c.longWindow),
         covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
@@ -234,15 +225,14 @@ function(c, l) {
     {
       about:: 'Spans of a phase that a rank has in a second.',
       record: spans,
-      expr: text.fill('avg by (%(group)s) (rate(%(count)s[%(window)s]) >= %(often)s unless on (%(rank)s) %(seldom)s or %(grown)s / %(long)s > 0)', {
+      expr: text.fill('avg by (%(group)s) (rate(%(count)s[%(window)s]) >= %(often)s unless on (%(rank)s) %(seldom)s or rate(%(count)s[%(long)s]) and on (%(rank)s) %(seldom)s)', {
         group: l.phaseGroup,
         count: l.raw('argus_phase_duration_seconds_count', [matcher]),
         window: window,
         rank: l.rank,
         often: often,
         seldom: seldom,
-        grown: grown(l.raw('argus_phase_duration_seconds_count', [matcher]), seldom),
-        long: c.longWindow,
+        long: duration.range(c, c.longWindow),
       }),
     },
     {

@@ -53,7 +53,7 @@ function(c, l)
       about:: 'The lowest live rank of a job, which speaks for it: all make the same steps.',
       record: 'job:argus_canonical_rank:number',
       expr: text.fill(|||
-        max by (%(rank)s) (%(number)s == on (%(job)s) group_left () min by (%(job)s) (%(number)s and on (%(rank)s) %(up)s == 1))
+        max by (%(rank)s) (bottomk by (%(job)s) (1, %(number)s and on (%(rank)s) %(up)s == 1))
       |||, { rank: K, job: l.job, number: l.raw('argus_rank_number'), up: l.raw('argus_rank_up') }),
     },
   ] + [

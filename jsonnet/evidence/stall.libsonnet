@@ -35,11 +35,7 @@ function(c, l)
     called: l.raw('argus_collective_operation_sequence', ['operation!="other"']),
     operation: l.list(['group', 'operation']),
     // In a collective, or in a phase that may hold one.
-    waiting: text.fill('(%(open)s{kind="comm"} or %(open)s and on (%(who)s) %(info)s)', {
-      open: open,
-      who: l.list(['rank', 'phase', 'kind']),
-      info: l.raw('argus_phase_info', ['kind!="comm"', 'waits!="none"']),
-    }),
+    waiting: text.fill('(%(open)s{kind="comm"} or %(open)s{waits!="none"})', { open: open }),
     // In no collective, though the others may be; or waited for by whom the others wait.
     apart: text.fill('(%(open)s{kind="host"} unless on (%(rank)s) %(open)s{kind="comm"} or %(entered)s == 0 and on (%(group)s) %(entered)s > 0)', {
       rank: l.rank,
@@ -49,7 +45,7 @@ function(c, l)
     }),
     ranks: 'job:argus_ranks:count',
     // Of the dead, too.
-    known: text.fill('count by (%(job)s) (max by (%(rank)s) (%(up)s))', { job: l.job, rank: l.rank, up: l.raw('argus_rank_up') }),
+    known: text.fill('sum by (%(job)s) (job:argus_ranks:count or %(dead)s)', { job: l.job, dead: candidate('dead') }),
     unheard: text.fill('on (%(job)s) (count_over_time(%(unheard)s[%(twice)s]) >= 2)', {
       job: l.job,
       unheard: candidate('unheard'),
@@ -95,7 +91,7 @@ function(c, l)
       record: open,
       expr: text.fill(|||
         max by (%(who)s) (%(open)s and on (%(job)s) %(stalled)s)
-      |||, at { who: l.list(['rank', 'phase', 'kind']), open: l.raw('argus_phase_open_timestamp_seconds') }),
+      |||, at { who: l.list(['rank', 'phase', 'kind', 'waits']), open: l.raw('argus_phase_open_timestamp_seconds') }),
     },
     {
       about:: 'How many collectives fewer than the first of its group a rank of a stalled job has entered.',
@@ -144,8 +140,8 @@ function(c, l)
       about:: "Ranks of a stalled job that are stopped, or lost to their exporter or to NCCL's RAS.",
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'lost' },
-      expr: text.fill('(max by (%(rank)s) (%(up)s) == 0 or on (%(rank)s) max by (%(rank)s) (%(absent)s or %(stopped)s)) ^ 0 and on (%(job)s) %(stalled)s', at {
-        up: l.raw('argus_rank_up'),
+      expr: text.fill('max by (%(rank)s) (%(dead)s or on (%(rank)s) max by (%(rank)s) (%(absent)s or %(stopped)s)) ^ 0 and on (%(job)s) %(stalled)s', at {
+        dead: candidate('dead'),
         absent: l.raw('argus_nccl_ras_rank_absent'),
         stopped: l.raw('argus_rank_stopped'),
       }),
@@ -176,8 +172,8 @@ function(c, l)
         or on (%(job)s) (
           %(onGpu)s ^ 0
           unless on (%(rank)s) %(waits)s
-          and on (%(job)s) (count by (%(job)s) (%(onGpu)s) == on (%(job)s) %(known)s)
-          and on (%(job)s) (count by (%(job)s) (%(waits)s) == on (%(job)s) %(known)s - 1)
+          and on (%(job)s) (count by (%(job)s) (%(onGpu)s) == on (%(job)s) %(ranks)s)
+          and on (%(job)s) (count by (%(job)s) (%(waits)s) == on (%(job)s) %(ranks)s - 1)
           and on (%(job)s) %(stalled)s
           unless on (%(job)s) %(link)s
         )
@@ -257,7 +253,7 @@ function(c, l)
           max by (%(rank)s, phase) (topk by (%(rank)s) (1, %(open)s) ^ 0 and on (%(rank)s) %(suspect)s)
           or on (%(rank)s) label_replace(max by (%(rank)s) (%(suspect)s), "phase", "none", "", "")
         )
-        and on (%(rank)s) bottomk by (%(job)s) (%(most)s, %(number)s and on (%(rank)s) %(suspect)s or max by (%(rank)s) (0 * %(suspect)s unless on (%(rank)s) argus_rank_number))
+        and on (%(rank)s) bottomk by (%(job)s) (%(most)s, %(number)s and on (%(rank)s) %(suspect)s or on (%(rank)s) max by (%(rank)s) (0 * %(suspect)s))
       |||, at { most: c.setMost }),
     },
     {

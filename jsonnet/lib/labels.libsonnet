@@ -28,7 +28,7 @@ function(config) {
   often: '%.4g' % (config.minSpans / config.window),
   // Ranks whose steps take too long for it: the spans of one step are one sample, however many they are. Recorded, as every
   // phase asks, and hardly a job has such ranks.
-  seldom: 'rank:argus_iteration_seldom:rate',
+  seldom: 'rank:argus_iteration_seldom:count',
   seldomOf: text.fill('max by (%(rank)s) (rate(%(count)s[%(window)s])) < %(often)s', {
     rank: $.rank,
     count: $.raw('argus_iteration_duration_seconds_count'),

@@ -33,9 +33,10 @@ def all_in_one_collective(ranks: int) -> Scenario:
     return job
 
 
-def is_in(job: Scenario, rank: int, phase: str, kind: str, since: int = 62) -> None:
+def is_in(job: Scenario, rank: int, phase: str, kind: str, since: int = 62, waits: str = "none") -> None:
     """From the stall on, the rank has this span open; before it, there is none at a scrape."""
-    job.add("argus_phase_open_timestamp_seconds", f"_x5 {since}x{SAMPLES}", rank=rank, phase=phase, kind=kind)
+    labels = {"rank": rank, "phase": phase, "kind": kind, "waits": waits}
+    job.add("argus_phase_open_timestamp_seconds", f"_x5 {since}x{SAMPLES}", **labels)
 
 
 def entered(job: Scenario, rank: int, collectives: int, group: str = "dp") -> None:

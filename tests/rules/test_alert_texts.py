@@ -183,7 +183,7 @@ def collective(storage: Storage, of: dict[str, object], number: int, *, ended: b
 
 
 def is_in(storage: Storage, who: dict[str, object], phase: str, kind: str) -> None:
-    storage.ratio("argus_phase_open_timestamp_seconds", 541, **who, phase=phase, kind=kind)
+    storage.ratio("argus_phase_open_timestamp_seconds", 541, **who, phase=phase, kind=kind, waits="none")
 
 
 def kernels(storage: Storage) -> None:

@@ -80,7 +80,7 @@ def test_a_gpu_that_waits_for_launches_is_its_hosts_fault(ahead: float, told: di
     for rank in range(8):
         idle, waited = (1.5, ahead) if rank == 5 else (0.0, 1.0)
         for part, seconds in (("idle", idle), ("compute", 13.5)):
-            where = {"rank": rank, "phase": "forward", "part": part}
+            where = {"rank": rank, "phase": "forward", "kind": "compute", "group": "dp", "part": part}
             job.add("argus_phase_gpu_seconds_total", f"0+{seconds}x{SAMPLES}", **where)
         job.add("argus_iteration_gpu_seconds_total", f"0+{idle}x{SAMPLES}", rank=rank, part="idle")
         for total, grown in (("sum", 100 * waited), ("count", 100)):

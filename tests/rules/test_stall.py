@@ -63,8 +63,7 @@ def test_a_backward_that_holds_the_collective_is_a_wait() -> None:
     """Its waits are known to be in it: the ranks in it wait for the one that is still in `forward`."""
     job = stalled(4)
     for rank in (0, 1, 3):
-        is_in(job, rank, "backward", "compute")
-        job.waits(rank, "backward", "dp", SAMPLES)
+        is_in(job, rank, "backward", "compute", waits="dp")
     is_in(job, 2, "forward", "compute")
     job.expect(CULPRITS, AT, {culprit(2, "forward"): 1})
     job.run()
@@ -421,8 +420,7 @@ def test_all_in_backward_accuses_nobody() -> None:
     """Whether they wait in it or one of them hangs in it cannot be told: the page names no rank."""
     job = stalled(4)
     for rank in range(4):
-        is_in(job, rank, "backward", "compute")
-        job.waits(rank, "backward", "dp", SAMPLES)
+        is_in(job, rank, "backward", "compute", waits="dp")
     others = 'max by (verdict, cause, rank) (rank:argus_verdict:active{verdict!="victim"})'
     job.expect(others, AT, {'{verdict="abstain", cause="stall"}': 1})
     job.expect(FIRING, AT, {page(""): 1})

@@ -62,7 +62,15 @@ class Phases(dict[PhaseKey, PhaseTotals]):
 
     def waits(self) -> dict[tuple[str, str], str]:
         """By phase and kind, of each phase that was counted; `unknown` where the producer has not said."""
-        return {(key.phase, key.kind): self._waits.get((key.phase, key.kind), "unknown") for key in self}
+        return {(key.phase, key.kind): self.waits_of(key.phase, key.kind) for key in self}
+
+    def waits_of(self, phase: str, kind: str) -> str:
+        """As `waits` has it, of a phase that may not have been counted yet."""
+        return self._waits.get((phase, kind), "unknown")
+
+    def compared(self, kind: str) -> dict[str, str]:
+        """Of each phase of a kind that was counted its group, of several the one that came last."""
+        return {key.phase: key.group for key in self if key.kind == kind}
 
     def count(
         self, phase: str, kind: str, named: str, source: str, *, spans: int, seconds: float, longest: float

@@ -61,7 +61,7 @@ def test_collectives_are_numbered_by_their_comparison_group(running: RunningExpo
     for _ in range(3):
         page.enter_collective("dp")
     page.enter_collective("my-group")
-    rank.iterate()
+    rank.link.flush()
     wait_for(lambda: value(scrape(running.url), SEQUENCE, group="dp:tp0") == 3, "three collectives")
     assert value(scrape(running.url), SEQUENCE, group="my-group") == 1
     page.close()
@@ -76,7 +76,7 @@ def test_of_an_overdue_iteration_the_last_collective_has_an_operation(running: R
     slot = page.group("my-group")
     assert slot is not None
     page.words[recorded_word(slot)] = pack_recorded(3, "all_reduce", None, 1)
-    rank.iterate()
+    rank.link.flush()
     named = "argus_collective_operation_sequence"
     wait_for(lambda: value(scrape(running.url), named, rank="0") == 3, "the operation")
     samples = scrape(running.url)
@@ -93,7 +93,7 @@ def test_a_page_that_stops_being_one_is_given_up_and_counted(running: RunningExp
     page = PageWriter()
     rank = Rank(running.socket, 0, page=page)
     page.enter_collective("world")
-    rank.iterate()
+    rank.link.flush()
     wait_for(lambda: value(scrape(running.url), SEQUENCE, rank="0") == 1, "the page")
     page.words[0] = 0
     dropped = {"rank": "0", "reason": "page"}
@@ -112,7 +112,7 @@ def test_a_page_with_ever_new_names_makes_no_ever_new_series(
     for turn in range(10):
         page = PageWriter()
         rank = Rank(running.socket, 0, page=page)
-        rank.iterate()
+        rank.link.flush()
         for slot in range(5):
             words = page.phase(f"phase{turn}.{slot}", wire.Kind.COMPUTE)
             assert words is not None
@@ -138,7 +138,20 @@ def test_the_page_of_a_lost_rank_tells_where_it_was(running: RunningExporter):
     rank.iterate()
     rank.link.close()
     wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 0, "rank 0 lost")
-    assert value(scrape(running.url), SEQUENCE, rank="0") == 1
+    wait_for(lambda: value(scrape(running.url), SEQUENCE, rank="0") == 1, "its iteration overdue")
+    page.close()
+
+
+def test_of_an_iteration_that_is_not_overdue_no_collective_is_told(running: RunningExporter):
+    """It would be another number at each scrape of each rank and group, and nobody asks for it."""
+    page = PageWriter()
+    rank = Rank(running.socket, 0, page=page)
+    page.enter_collective("world")
+    rank.link.flush()
+    wait_for(lambda: value(scrape(running.url), SEQUENCE, rank="0") == 1, "it before the first iteration")
+    rank.iterate()
+    wait_for(lambda: value(scrape(running.url), SEQUENCE, rank="0") is None, "none while it goes on")
+    wait_for(lambda: value(scrape(running.url), SEQUENCE, rank="0") == 1, "it again")
     page.close()
 
 

@@ -22,13 +22,15 @@ class AnatomyCollector:
         iterations = FamilyBuilder(catalogue.ITERATION_GPU)
         for state in ranks:
             base, anatomy = rank_labels(state), state.kernels.anatomy
+            groups = state.phases.compared("compute") if anatomy.phases else {}
             for phase, totals in anatomy.phases.items():
-                of_phase = base | {"phase": phase}
+                group = groups.get(phase, "unknown")
+                of_phase = base | {"phase": phase, "kind": "compute", "group": group}
                 for part, nanoseconds in zip(PARTS, totals.parts, strict=True):
                     seconds.add(of_phase | {"part": part}, nanoseconds / 1e9)
                 spans.add(of_phase, totals.spans)
-                for group, nanoseconds in totals.exposed.items():
-                    exposed.add(of_phase | {"group": group}, nanoseconds / 1e9)
+                for awaited, nanoseconds in totals.exposed.items():
+                    exposed.add(base | {"phase": phase, "group": awaited}, nanoseconds / 1e9)
             for part, nanoseconds in zip(PARTS, anatomy.iterations or (), strict=False):
                 iterations.add(base | {"part": part}, nanoseconds / 1e9)
         return with_samples((seconds, spans, exposed, iterations), "no step with its kernels is complete")

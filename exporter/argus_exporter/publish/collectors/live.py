@@ -1,6 +1,5 @@
-"""What each rank is in the middle of: its open spans and the last collective it entered (the shared page).
-
-Of an overdue iteration also what torch's flight recorder says of that collective.
+"""What each rank is in the middle of, from the page that it shares: its open spans; of an overdue iteration
+also where its GPU is, and the last collective that it entered, with what torch's flight recorder says of it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from argus_exporter.ranks.rank_state import RankState
 class LiveCollector:
     name = "live"
 
-    def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:  # noqa: ARG002
+    def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:
         open_since = FamilyBuilder(catalogue.PHASE_OPEN)
         gpu = FamilyBuilder(catalogue.PHASE_ON_GPU)
         sequence = FamilyBuilder(catalogue.COLLECTIVE_SEQUENCE)
@@ -27,10 +26,13 @@ class LiveCollector:
         for state in ranks:
             base, live = rank_labels(state), state.live()
             for (phase, kind), began in live.open_since.items():
-                open_since.add(base | {"phase": phase, "kind": kind}, began)
+                waits = state.phases.waits_of(phase, kind)
+                open_since.add(base | {"phase": phase, "kind": kind, "waits": waits}, began)
             for (phase, kind), began in live.gpu.items():
                 gpu.add(base | {"phase": phase, "kind": kind}, began)
-            for group, last in live.collectives.items():
+            # They change at each scrape, and nobody asks for them while a job goes on.
+            goes_on = state.iterations is not None and not state.iterations.overdue(now)
+            for group, last in () if goes_on else live.collectives.items():
                 labels = base | {"group": group}
                 sequence.add(labels, last.number)
                 if last.operation:
