@@ -33,7 +33,7 @@ KERNELS = st.lists(
 MARK = st.tuples(U64, U64, U64, U64)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(
     st.lists(st.tuples(st.one_of(KERNELS, MARK), st.floats(0, 100)), max_size=12),
     st.sampled_from([1, 2, None]),
