@@ -107,8 +107,8 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     # Seen at a scrape if it is open at that moment; over two hours all of them.
     "argus_phase_open_timestamp_seconds": lambda fleet: fleet.phases,
     "argus_phase_gpu_timestamp_seconds": lambda _: 1,
-    "argus_collective_sequence": lambda fleet: fleet.groups,
     # Only of an overdue iteration, all ranks of the job at once.
+    "argus_collective_sequence": lambda fleet: fleet.groups,
     "argus_collective_operation_sequence": lambda fleet: fleet.groups,
     "argus_collective_started_sequence": lambda fleet: fleet.groups,
     "argus_collective_completed_sequence": lambda fleet: fleet.groups,
