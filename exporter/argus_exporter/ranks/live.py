@@ -35,7 +35,7 @@ class Live:
     open_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(phase, kind) to the Unix time at which the open span began."""
     collectives: Mapping[str, CollectiveSequence] = field(default_factory=dict)
-    """Group to the collective entered last."""
+    """Group to the collective entered last; none while a job goes on: it changes at each scrape."""
     gpu: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """The (phase, kind) that the GPU is in, to when the host began it; only while an iteration is overdue."""
 
@@ -50,8 +50,11 @@ class LivePage:
         self.memory = reader.inode
         """Of the page: another process shares another one."""
 
-    def read(self, routing: RoutingTable, published: Callable[[str], str]) -> Live:
+    def read(self, routing: RoutingTable, published: Callable[[str], str], *, goes_on: bool) -> Live:
         """What is going on now; a name, which the peer may change at will, is as it is `published`.
+
+        Args:
+            goes_on: the running iteration is not overdue.
 
         Raises:
             PageError: the producer wrote what is no page.
@@ -60,7 +63,7 @@ class LivePage:
         gpu = (page.gpu,) if page.gpu is not None else ()
         return Live(
             self._since(page.open_spans, published),
-            _collectives(page, routing, published),
+            {} if goes_on else _collectives(page, routing, published),
             self._since(gpu, published),
         )
 

@@ -16,7 +16,7 @@ from argus_exporter.ranks.rank_state import RankState
 class LiveCollector:
     name = "live"
 
-    def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:
+    def collect(self, ranks: Sequence[RankState], now: float) -> Iterator[Metric]:  # noqa: ARG002
         open_since = FamilyBuilder(catalogue.PHASE_OPEN)
         gpu = FamilyBuilder(catalogue.PHASE_ON_GPU)
         sequence = FamilyBuilder(catalogue.COLLECTIVE_SEQUENCE)
@@ -30,9 +30,7 @@ class LiveCollector:
                 open_since.add(base | {"phase": phase, "kind": kind, "waits": waits}, began)
             for (phase, kind), began in live.gpu.items():
                 gpu.add(base | {"phase": phase, "kind": kind}, began)
-            # They change at each scrape, and nobody asks for them while a job goes on.
-            goes_on = state.iterations is not None and not state.iterations.overdue(now)
-            for group, last in () if goes_on else live.collectives.items():
+            for group, last in live.collectives.items():
                 labels = base | {"group": group}
                 sequence.add(labels, last.number)
                 if last.operation:
