@@ -94,6 +94,7 @@ def test_an_accusation_in_the_healthy_part_is_not_ok():
     assert not Outcome(judge(TRUTH, [page]), (TRUTH.expected,), None, page).ok
 
 
+@pytest.mark.slow
 def test_every_story_costs_what_a_page_needs():
     """5 % of the time of the job, with room, whatever the phase and the factor."""
 
@@ -101,7 +102,7 @@ def test_every_story_costs_what_a_page_needs():
         job.jump(ONSET_STEP)
         return max(int(job.next_step().end_ns.max()) for _ in range(40)) / 1e9
 
-    for seed in range(20):
+    for seed in range(40):
         scenario = plan(seed).scenario
         faulty, healthy = seconds(scenario.job()), seconds(dataclasses.replace(scenario, faults={}).job())
         assert 1 - healthy / faulty > 0.06, scenario.faults

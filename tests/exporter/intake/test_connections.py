@@ -88,13 +88,19 @@ def test_of_an_overdue_iteration_the_last_collective_has_an_operation(running: R
     page.close()
 
 
-def test_a_page_that_stops_being_one_is_given_up_and_counted(running: RunningExporter):
-    """Other ranks and other families go on."""
+def in_a_collective(running: RunningExporter) -> tuple[Rank, PageWriter]:
+    """A rank that has entered its first collective, which its exporter shows."""
     page = PageWriter()
     rank = Rank(running.socket, 0, page=page)
     page.enter_collective("world")
     rank.link.flush()
     wait_for(lambda: value(scrape(running.url), SEQUENCE, rank="0") == 1, "the page")
+    return rank, page
+
+
+def test_a_page_that_stops_being_one_is_given_up_and_counted(running: RunningExporter):
+    """Other ranks and other families go on."""
+    _, page = in_a_collective(running)
     page.words[0] = 0
     dropped = {"rank": "0", "reason": "page"}
     wait_for(lambda: value(scrape(running.url), "argus_records_dropped_total", **dropped) == 1, "the loss")
@@ -144,11 +150,7 @@ def test_the_page_of_a_lost_rank_tells_where_it_was(running: RunningExporter):
 
 def test_of_an_iteration_that_is_not_overdue_no_collective_is_told(running: RunningExporter):
     """It would be another number at each scrape of each rank and group, and nobody asks for it."""
-    page = PageWriter()
-    rank = Rank(running.socket, 0, page=page)
-    page.enter_collective("world")
-    rank.link.flush()
-    wait_for(lambda: value(scrape(running.url), SEQUENCE, rank="0") == 1, "it before the first iteration")
+    rank, page = in_a_collective(running)
     rank.iterate()
     wait_for(lambda: value(scrape(running.url), SEQUENCE, rank="0") is None, "none while it goes on")
     wait_for(lambda: value(scrape(running.url), SEQUENCE, rank="0") == 1, "it again")

@@ -6,6 +6,7 @@ import math
 import os
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +34,8 @@ KERNELS = st.lists(
 MARK = st.tuples(U64, U64, U64, U64)
 
 
-@settings(deadline=None, max_examples=200)
+@pytest.mark.slow
+@settings(deadline=None, max_examples=300)
 @given(
     st.lists(st.tuples(st.one_of(KERNELS, MARK), st.floats(0, 100)), max_size=12),
     st.sampled_from([1, 2, None]),
