@@ -14,6 +14,7 @@ from typing import Any, Final
 from argus_core.shared_page import CollectiveSequence
 from bench.gpu_day import two_on_one
 from bench.gpu_day.collector import Collector, collecting
+from bench.gpu_day.flight import last_collective
 from bench.gpu_day.observe import attached, line_of, start
 from bench.gpu_day.step import Day
 
@@ -26,11 +27,14 @@ _VARIABLES: Final = {
 }
 _RECORDED_S: Final = 60.0
 _COUNTED_S: Final = 20.0
+"""What C++ calls is counted about once a second."""
 
 
 @contextlib.contextmanager
 def hanging(day: Day, how: str, **more: str) -> Iterator[tuple[Collector, list[subprocess.Popen[str]]]]:
-    """Two ranks that have trained, and hang then in a way of `bench.gpu_day.two_ranks`.
+    """Two ranks that have trained, with pages that have all of it; at FOLDER/call they hang.
+
+    In a way of `bench.gpu_day.two_ranks`.
 
     Args:
         more: variables beside those that put both on one GPU.
@@ -55,10 +59,10 @@ def hanging(day: Day, how: str, **more: str) -> Iterator[tuple[Collector, list[s
             for rank in range(2)
         ]
         try:
-            for one in ranks:
-                if not line_of(one, "trained"):
-                    raise RuntimeError(f"a rank ended with status {one.wait()} before it had trained")
-            day.reach("both ranks trained")
+            recorded = [_trained(one) for one in ranks]
+            collector.wait(lambda: counted(collector) == recorded, _COUNTED_S)
+            # Whether they are the same is for the gates of a step to say.
+            day.reach(f"both ranks trained: collectives {recorded}, by their pages {counted(collector)}")
             yield collector, ranks
         finally:
             for one in ranks:
@@ -73,38 +77,46 @@ def run(day: Day) -> dict[str, Any]:
 
 def _measured(day: Day, collector: Collector, ranks: list[subprocess.Popen[str]]) -> dict[str, Any]:
     limit = time.monotonic() + _RECORDED_S
-    # What C++ calls is counted about once a second: the first rank has called one more when it hangs.
+    (day.work / "call").touch()
     collector.wait(lambda: behind(collector) == 1, _COUNTED_S)
     (day.work / "ask").touch()
     recorded = [day.work / f"recorder.{rank}.json" for rank in range(2)]
     if not collector.wait(lambda: all(path.exists() for path in recorded), limit - time.monotonic()):
         raise RuntimeError("the flight recorder did not answer while a rank hung")
-    entries = [json.loads(path.read_text()).get("entries", []) for path in recorded]
-    counted = [_counted(collector, rank) for rank in range(2)]
-    last = [
-        max((one["collective_seq_id"] for one in those if not one["is_p2p"]), default=-1) for those in entries
-    ]
+    texts = [path.read_text() for path in recorded]
+    last = [last_collective(text) for text in texts]
+    pages = counted(collector)
     for path in recorded:
         _keep(day, path)
     return {
         "behind": behind(collector),
         "behind_recorded": last[0] - last[1],
-        "entries": min(len(those) for those in entries),
-        "counted": counted,
+        "entries": min(len(json.loads(text).get("entries", [])) for text in texts),
+        "counted": pages,
         "recorded": last,
-        "counted_off": max(abs(one - other) for one, other in zip(counted, last, strict=True)),
+        "counted_off": max(abs(one - other) for one, other in zip(pages, last, strict=True)),
         "ended": sum(one.poll() is not None for one in ranks),
     }
 
 
 def behind(collector: Collector) -> int:
     """How many collectives the second rank has called less, by their pages."""
-    return _counted(collector, 0) - _counted(collector, 1)
+    first, second = counted(collector)
+    return first - second
 
 
-def _counted(collector: Collector, rank: int) -> int:
-    found = last_of(collector, rank)
-    return found.number if found is not None else 0
+def counted(collector: Collector) -> list[int]:
+    """The number of each rank's last collective, by its page; 0: there is none."""
+    found = [last_of(collector, rank) for rank in range(2)]
+    return [one.number if one is not None else 0 for one in found]
+
+
+def _trained(rank: subprocess.Popen[str]) -> int:
+    """Waits until a rank has trained: the number of its last collective."""
+    words = line_of(rank, "trained").split()
+    if not words:
+        raise RuntimeError(f"a rank ended with status {rank.wait()} before it had trained")
+    return int(words[1])
 
 
 def last_of(collector: Collector, rank: int) -> CollectiveSequence | None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import Any, Final
 
 from argus_exporter.ranks.process_state import is_stopped
 from bench.gpu_day.collector import Collector
-from bench.gpu_day.hang import hanging, last_of
+from bench.gpu_day.hang import counted, hanging, last_of
 from bench.gpu_day.step import Day
-from bench.gpu_day.two_ranks import STEPS
 
-_SETTLED_S: Final = 3.0
 _PATIENCE_S: Final = 40.0
 """An iteration of milliseconds is overdue after 3 s, and looked at about once a second."""
 
@@ -21,7 +18,7 @@ _PATIENCE_S: Final = 40.0
 def run(day: Day) -> dict[str, Any]:
     how = str(day.step.options["how"])
     with hanging(day, how) as (collector, ranks):
-        before = _settled(collector)
+        before = counted(collector)
         (day.work / "call").touch()
         if how == "inside":
             if not collector.wait(lambda: _is_told(collector, 1, before[1] + 1), _PATIENCE_S):
@@ -33,10 +30,11 @@ def run(day: Day) -> dict[str, Any]:
         )
         found = [last_of(collector, rank) for rank in range(2)]
         day.reach(f"the pages say {found}")
+        last = counted(collector)
         return {
             "before": before,
             "told": told,
-            "numbers_apart": abs(_number(collector, 0) - _number(collector, 1)),
+            "numbers_apart": abs(last[0] - last[1]),
             "operations": len({one.operation for one in found if one is not None and one.operation}),
             "ended_it": sum(one is not None and one.completed == one.number for one in found),
             "stopped": sum(is_stopped(one.pid) for one in ranks),
@@ -44,33 +42,7 @@ def run(day: Day) -> dict[str, Any]:
         }
 
 
-def _settled(collector: Collector) -> list[int]:
-    """The last collectives of the training: what C++ calls is counted with a delay.
-
-    Raises:
-        RuntimeError: the pages go on counting, or do not have them all.
-    """
-    numbers: list[int] = []
-    since = time.monotonic()
-
-    def settled() -> bool:
-        nonlocal numbers, since
-        now = [_number(collector, rank) for rank in range(2)]
-        if now != numbers:
-            numbers, since = now, time.monotonic()
-        return min(now) >= 2 * STEPS and time.monotonic() - since > _SETTLED_S
-
-    if not collector.wait(settled, _PATIENCE_S):
-        raise RuntimeError(f"the pages do not have all collectives of the training: {numbers}")
-    return numbers
-
-
 def _is_told(collector: Collector, rank: int, least: int = 0) -> bool:
     """Whether a rank's page has the operation of its last collective, of this number or a later one."""
     one = last_of(collector, rank)
     return one is not None and one.operation != "" and one.number >= least
-
-
-def _number(collector: Collector, rank: int) -> int:
-    found = last_of(collector, rank)
-    return found.number if found is not None else 0

@@ -24,6 +24,7 @@ _REFUSED: Final = 2
 def run(day: Day) -> dict[str, Any]:
     # A port of their own: RAS of another job of this user may listen at the default one.
     with hanging(day, "away", NCCL_RAS_ADDR=f"localhost:{free_port()}") as (collector, ranks):
+        (day.work / "call").touch()
         collector.wait(lambda: behind(collector) == 1, _COUNTED_S)
         asked = [
             sys.executable,

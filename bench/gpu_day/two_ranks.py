@@ -7,7 +7,8 @@ A thread of each then writes what torch's flight recorder says, FOLDER/recorder.
 diverging: under one number one waits for a broadcast of the other, which waits for what is to be reduced to
 it. Neither sends, so neither can end, whatever a backend makes of the pair.
 inside: both call an all-reduce, the first once FOLDER/go is there; by then the second has been stopped in it.
-The last two begin once FOLDER/call is there.
+Each says `trained N`, with the number of its last collective by the flight recorder, and hangs once
+FOLDER/call is there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch._C import _distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from bench.gpu_day.device import device
+from bench.gpu_day.flight import last_collective
 
 STEPS: Final = 20
 
@@ -57,11 +59,12 @@ def main() -> None:
         step()
         torch.distributed.all_reduce(batch[0].clone())
     on.synchronize()
-    print("trained", flush=True)
+    print("trained", last_collective(_recorded()), flush=True)
     how = sys.argv[2] if len(sys.argv) > 2 else "away"
     if how == "away":
         record = threading.Thread(target=_record, args=(folder, rank))
         record.start()
+        _wait_for(folder / "call")
         if rank == 0:
             step()
         record.join()
@@ -79,11 +82,15 @@ def main() -> None:
 def _record(folder: Path, rank: int) -> None:
     """When the file `ask` is there: by then the first rank waits."""
     _wait_for(folder / "ask")
+    written = folder / f"recorder.{rank}.part"
+    written.write_text(_recorded())
+    written.rename(folder / f"recorder.{rank}.json")
+
+
+def _recorded() -> str:
     said = [dump(includeCollectives=True, onlyActive=False) for dump in _recorders()]
     texts = [one.decode() if isinstance(one, bytes) else one for one in said]
-    written = folder / f"recorder.{rank}.part"
-    written.write_text(max(texts, key=lambda text: len(json.loads(text).get("entries", ()))))
-    written.rename(folder / f"recorder.{rank}.json")
+    return max(texts, key=lambda text: len(json.loads(text).get("entries", ())))
 
 
 def _recorders() -> list[Callable[..., Any]]:
