@@ -39,9 +39,9 @@
     // Phases with rule groups of their own: beyond some thousand ranks list all that cost most, for example
     // ['forward', 'backward', 'optimizer'], and they are evaluated side by side.
     phases: [],
-    // Over which means are taken, and the spans that make one; where a step takes longer, over the long window.
+    // Over which means are taken, and the spans that make one. Of ranks whose steps take longer exporters say the means: of steps
+    // of 40 s, the quotient of these two.
     window: std.max(120 * c.second, 3 * c.scrapeInterval),
-    longWindow: 600 * c.second,
     minSpans: 3,
     // Who stands out: 'spread' compares with the spread of the phase itself, 'z' is the paper's method: so many deviations
     // above the mean of the group, whose cv is 0.02 and more.

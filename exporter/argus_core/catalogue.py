@@ -155,6 +155,18 @@ PHASE_WINDOW_MAX = _gauge(
     _PHASE,
     "Longest span of the phase in the trailing window, less others within it: rare spikes survive averaging.",
 )
+PHASE_RECENT = _gauge(
+    "argus_phase_recent_seconds",
+    (*_PHASE, "source"),
+    "Mean of the phase's spans over the steps of the last ten minutes, without the longest step. Only of "
+    "ranks of whose last three steps two took 40 s and more. source: as in argus_phase_duration_seconds, or "
+    "gpu (kernels of the job's own work, as in argus_phase_gpu_seconds_total).",
+)
+PHASE_RECENT_SPANS = _gauge(
+    "argus_phase_recent_spans_per_second",
+    (*_PHASE, "source"),
+    "Spans of the phase a second, over the same steps as argus_phase_recent_seconds, the longest among them.",
+)
 LAYER_DURATION = _summary(
     "argus_layer_duration_seconds",
     ("layer", "microbatch"),
@@ -314,6 +326,11 @@ NCCL_OLDEST = _gauge(
 )
 WORK_UNITS = _counter(
     "argus_work_units_total", ("unit",), "Work done, as reported by the user: tokens, samples or pixels."
+)
+WORK_RECENT = _gauge(
+    "argus_work_recent_units_per_step",
+    ("unit",),
+    "Units of work a step, over the steps of argus_phase_recent_seconds; where that is there.",
 )
 KERNEL_MODE_EVENTS = _gauge(
     "argus_kernel_mode_events",

@@ -15,15 +15,12 @@ function(c, l) {
   local spans = 'group:argus_phase_spans:rate',
   local ranks = 'group:argus_phase_ranks:count',
   local spread = 'job:argus_phase_spread:ratio',
-  local compute = 'rank:argus_phase_compute_seconds:mean',
   local fast = 'rank:argus_phase_fast:ratio',
   local fastLost = 'rank:argus_phase_fast:lost_ratio',
   local slow = 'rank:argus_phase_slow:lost_ratio',
   local toGroup = 'on (%s) group_left ()' % l.phaseGroup,
   local window = duration.range(c, c.window),
   local often = l.often,
-  local seldom = l.seldom,
-  local grown = l.grown,
   local evidence(cause, detector, about, expr) = {
     about:: about,
     record: 'rank:argus_evidence:lost_ratio',
@@ -31,57 +28,57 @@ function(c, l) {
     expr: expr,
   },
 
-  local ofKernels = l.list(['rank', 'phase', 'kind', 'group']),
-  // Seconds of kernels, as a group of which most have them is compared.
+  local covered(matcher) = l.selector('group:argus_phase_kernels:covered', [matcher]),
+  // Seconds of kernels, as a group of which most have them is compared; else its spans are.
   local compared(seconds, matcher) = text.fill('label_replace(%(seconds)s and on (%(group)s) %(covered)s, "source", "gpu", "", "")', {
     seconds: seconds,
     group: l.group,
-    covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
+    covered: covered(matcher),
   }),
+  local uncovered(matcher) = 'unless on (%s, kind) label_replace(%s, "kind", "compute", "", "")' % [l.group, covered(matcher)],
+  local recently(matcher, source='') = l.raw('argus_phase_recent_seconds', [matcher, source]),
 
   // One phase, or all others: they run side by side.
   statistics(matcher): [
     {
-      about:: "Seconds in which the job's own kernels run, of one span of a phase.",
-      record: compute,
-      expr: text.fill(|||
-        max by (%(who)s) (rate(%(seconds)s[%(window)s]) / ignoring (part) (rate(%(spans)s[%(window)s]) >= %(least)s))
-      |||, {
-        who: ofKernels,
-        seconds: l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"']),
-        spans: l.raw('argus_phase_gpu_spans_total', [matcher]),
-        window: window,
-        least: often,
-      }),
-    },
-    {
       about:: "Mean of a phase's own time: its kernels' where most of the group have them, else the span's without what lies in other spans.",
       record: mean,
       expr: text.fill(|||
-        %(kernels)s
-        or
-        max by (%(who)s) (
-          rate(%(sum)s[%(window)s]) / (rate(%(count)s[%(window)s]) >= %(least)s)
-          unless on (%(rank)s) %(seldom)s
+        (
+          %(kernels)s
+          or
+          max by (%(who)s) (rate(%(sum)s[%(window)s]) / (rate(%(count)s[%(window)s]) >= %(least)s)) %(uncovered)s
         )
-        unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
+        unless on (%(rank)s) %(recent)s
       |||, {
-        seldom: seldom,
-        kernels: compared('max by (%s) (%s unless on (%s) %s or %s)' % [
-          ofKernels,
-          l.selector(compute, [matcher, 'over=""']),
-          l.rank,
-          seldom,
-          l.selector(compute, [matcher, 'over!=""']),
-        ], matcher),
+        kernels: compared(text.fill('max by (%(who)s) (rate(%(seconds)s[%(window)s]) / ignoring (part) (rate(%(spans)s[%(window)s]) >= %(least)s))', {
+          who: l.list(['rank', 'phase', 'kind', 'group']),
+          seconds: l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"']),
+          spans: l.raw('argus_phase_gpu_spans_total', [matcher]),
+          window: window,
+          least: often,
+        }), matcher),
         rank: l.rank,
-        group: l.group,
         who: l.phaseRank,
         sum: l.raw('argus_phase_duration_seconds_sum', [matcher]),
         count: l.raw('argus_phase_duration_seconds_count', [matcher]),
         window: window,
         least: often,
-        covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
+        uncovered: uncovered(matcher),
+        recent: recently(matcher),
+      }),
+    },
+    {
+      about:: 'The same of ranks whose steps are too long for that, as their exporters say: over ten minutes, without the longest step.',
+      record: mean,
+      labels: { over: 'last-steps' },
+      expr: text.fill('max by (%(who)s) (%(spans)s %(uncovered)s or %(kernels)s and on (%(group)s) %(covered)s)', {
+        who: l.phaseRank,
+        spans: recently(matcher, 'source!="gpu"'),
+        kernels: recently(matcher, 'source="gpu"'),
+        uncovered: uncovered(matcher),
+        group: l.group,
+        covered: covered(matcher),
       }),
     },
     {
@@ -184,55 +181,15 @@ function(c, l) {
       }),
     },
     {
-      about:: "Seconds in which the job's own kernels run, of a span over the long window: of ranks that make too few steps in the short one.",
-      record: compute,
-      labels: { over: duration.of(c.longWindow) },
-      // Asked of the counters themselves: a name less on the way to whom is paged.
-      expr: text.fill('max by (%(who)s) (%(seconds)s / ignoring (part) (%(spans)s >= %(least)s)) and on (%(rank)s) (%(seldom)s)', {
-        who: ofKernels,
-        rank: l.rank,
-        seconds: grown(l.raw('argus_phase_gpu_seconds_total', [matcher, 'part="compute"'])),
-        spans: grown(l.raw('argus_phase_gpu_spans_total', [matcher])),
-        seldom: l.seldomOf,
-        least: c.minSpans - 1,
-      }),
-    },
-    {
-      // A pause, or one uneven step, would stay in it for all of the window: the longest step is left out. None is longer than as
-      // many of the longest spans as a step has.
-      about:: "The mean of a phase's own time over the long window, without its longest step.",
-      record: mean,
-      labels: { over: duration.of(c.longWindow) },
-      expr: text.fill(|||
-        max by (%(who)s) (
-          (%(sum)s / (%(count)s > 0) * on (%(rank)s) group_left () (%(steps)s >= 2)
-          - on (%(rank)s, phase, kind, group) group_left () max by (%(rank)s, phase, kind, group) (max_over_time(%(longest)s[%(window)s])))
-          / on (%(rank)s) group_left () (%(steps)s - 1)
-        )
-        unless on (%(group)s, kind) label_replace(%(covered)s, "kind", "compute", "", "")
-      |||, {
-        who: l.phaseRank,
-        rank: l.rank,
-        group: l.group,
-        sum: grown(l.raw('argus_phase_duration_seconds_sum', [matcher]), seldom),
-        count: grown(l.raw('argus_phase_duration_seconds_count', [matcher]), seldom),
-        steps: seldom,
-        longest: l.raw('argus_phase_window_max_seconds', [matcher]),
-        window: duration.range(c, c.longWindow),
-        covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
-      }),
-    },
-    {
       about:: 'Spans of a phase that a rank has in a second.',
       record: spans,
-      expr: text.fill('avg by (%(group)s) (rate(%(count)s[%(window)s]) >= %(often)s unless on (%(rank)s) %(seldom)s or rate(%(count)s[%(long)s]) and on (%(rank)s) %(seldom)s)', {
+      expr: text.fill('avg by (%(group)s) (max by (%(who)s) (%(recent)s) or max by (%(who)s) (rate(%(count)s[%(window)s]) >= %(often)s))', {
         group: l.phaseGroup,
+        who: l.phaseRank,
+        recent: l.raw('argus_phase_recent_spans_per_second', [matcher, 'source!="gpu"']),
         count: l.raw('argus_phase_duration_seconds_count', [matcher]),
         window: window,
-        rank: l.rank,
         often: often,
-        seldom: seldom,
-        long: duration.range(c, c.longWindow),
       }),
     },
     {
@@ -243,7 +200,7 @@ function(c, l) {
         phase: l.list(['phase', 'kind', 'group']),
         spans: l.selector(spans, [matcher, 'kind="compute"', 'source!="gpu"']),
         group: l.group,
-        covered: l.selector('group:argus_phase_kernels:covered', [matcher]),
+        covered: covered(matcher),
       }),
     },
     {
@@ -353,14 +310,6 @@ function(c, l) {
     }),
   }],
   local sets = l.raw('argus_phase_info', ['kind="compute"', 'set!=""']),
-  local longer = c.longWindow + 3 * c.slowInterval,
-  // Of kernels the longest step is not known, and a single uneven one stays in the long window for all of it: there a rank must
-  // stand out for longer.
-  local costly = text.fill(|||
-    %(excess)s{source!="gpu"} >= %(least)s
-    or %(excess)s{over="", source="gpu"} >= %(least)s
-    or min_over_time(%(excess)s{over!="", source="gpu"}[%(long)s]) >= %(least)s and count_over_time(%(excess)s{over!="", source="gpu"}[%(long)s]) >= %(evaluations)s
-  |||, at { long: duration.range(c, longer), evaluations: std.floor(longer / c.interval * 11 / 12) }),
   local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu"} * on (%(rank)s, phase) group_left (set) max by (%(rank)s, phase, set) (%(sets)s))', at { sets: sets }),
   evidence: [
     {
@@ -373,11 +322,10 @@ function(c, l) {
       about:: 'Ranks that stand out in a phase: beyond what the spread of their phase explains, and costly enough.',
       record: slow,
       expr: text.fill(|||
-        (%(costly)s) %(out)s
+        %(excess)s >= %(least)s %(out)s
         or %(fast)s
       |||, at {
         fast: fastLost,
-        costly: costly,
         out: {
           spread: text.fill(|||
             and (

@@ -15,7 +15,7 @@ function(c, l) {
       max by (%(rank)s, unit) (rate(%(units)s[%(window)s]))
       / on (%(rank)s) group_left () (max by (%(rank)s) (rate(%(steps)s[%(window)s])) >= %(often)s)
       or on (%(rank)s, unit)
-      max by (%(rank)s, unit) (%(grown)s >= 0) / on (%(rank)s) group_left () (max by (%(rank)s) (%(made)s) > 0)
+      max by (%(rank)s, unit) (%(recent)s)
     )
   |||, {
     rank: l.rank,
@@ -23,8 +23,7 @@ function(c, l) {
     steps: steps,
     window: duration.range(c, c.window),
     often: l.often,
-    grown: l.grown(units),
-    made: l.grown(steps),
+    recent: l.raw('argus_work_recent_units_per_step'),
   }),
   local evidence(cause, detector, about, expr) = {
     about:: about,

@@ -1,7 +1,4 @@
 // What many rules are made of: every list of labels, from `jobLabels`, and the windows by how often a job steps.
-local duration = import 'duration.libsonnet';
-local text = import 'text.libsonnet';
-
 function(config) {
   local list(names) = std.join(', ', config.jobLabels + names),
   job: list([]),
@@ -26,20 +23,4 @@ function(config) {
 
   // As often as this a second something must be counted for a mean over the short window.
   often: '%.4g' % (config.minSpans / config.window),
-  // Ranks whose steps take too long for it: the spans of one step are one sample, however many they are. Recorded, as every
-  // phase asks, and hardly a job has such ranks.
-  seldom: 'rank:argus_iteration_seldom:count',
-  seldomOf: text.fill('max by (%(rank)s) (rate(%(count)s[%(window)s])) < %(often)s', {
-    rank: $.rank,
-    count: $.raw('argus_iteration_duration_seconds_count'),
-    window: duration.range(config, config.window),
-    often: $.often,
-  }),
-  // By how much a counter has grown over the long window: two samples, as the window holds many. With `only` of some ranks,
-  // chosen first: nearly always of none.
-  grown(counter, only=''):: '(%s - %s offset %s)' % [
-    if only == '' then counter else '(%s and on (%s) %s)' % [counter, self.rank, only],
-    counter,
-    duration.of(config.longWindow),
-  ],
 }

@@ -9,16 +9,6 @@ function(c, l) {
       expr: 'count by (%s) (max by (%s) (%s) == 1)' % [l.job, l.rank, l.raw('argus_rank_up')],
     },
     {
-      about:: 'Iterations in the long window, of ranks that make too few for a mean over the short one.',
-      record: l.seldom,
-      expr: 'max by (%(rank)s) (increase(%(count)s[%(window)s])) and on (%(rank)s) (%(seldom)s)' % {
-        rank: l.rank,
-        count: l.raw('argus_iteration_duration_seconds_count'),
-        window: duration.range(c, c.longWindow),
-        seldom: l.seldomOf,
-      },
-    },
-    {
       about:: 'Ranks that are lost to their exporter.',
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'dead' },

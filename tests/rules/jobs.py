@@ -7,6 +7,7 @@ are seconds since the job began.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,6 +15,8 @@ from typing import Final
 import numpy as np
 
 from argus_core.remote_write import Labels
+from argus_exporter.ranks.long_steps import LongSteps, RecentMean
+from argus_exporter.ranks.phases import PhaseKey
 from argus_simulator.fast_play.storage import STALE, Floats, Ints
 
 BEGIN_MS: Final = 1_700_000_000_000
@@ -26,6 +29,7 @@ UNSEEN: Final = "unseen"
 """A phase that nobody measures."""
 WINDOW_S: Final = 60
 FORGOTTEN_S: Final = 300
+_NO_MEAN: Final = RecentMean(STALE, STALE)
 Series = dict[Labels, tuple[Ints, Floats]]
 Slow = Callable[[dict[str, Floats], Floats], None]
 """Changes the phases' durations, each of shape (ranks, steps), of steps that begin at times (steps,)."""
@@ -135,6 +139,10 @@ class Job:
         add("argus_iteration_window_min_seconds", extreme(np.min))
         last = np.where(done > 0, ends[np.maximum(done - 1, 0)], 0.0)
         add("argus_iteration_last_timestamp_seconds", BEGIN_MS / 1000 + last)
+        measured: dict[str, Floats] = {
+            name: np.asarray(durations[rank]) for name, durations in phases.items() if name != UNSEEN
+        }
+        recently = self._recently(measured, step, ends, at, group)
         for phase, durations in phases.items():
             if phase == UNSEEN:
                 continue
@@ -144,6 +152,12 @@ class Job:
             add("argus_phase_duration_seconds_count", self.spans * done.astype(float), **where)
             longest = extreme(np.max, durations[rank] / self.spans)
             add("argus_phase_window_max_seconds", longest, **labels, group=group)
+            means = recently.get(PhaseKey(phase, labels["kind"], group, "event"))
+            if means:
+                those = [means.get(scrape, _NO_MEAN) for scrape in range(len(at))]
+                add("argus_phase_recent_seconds", np.array([one.seconds for one in those]), **where)
+                spans = np.array([one.spans_per_second for one in those])
+                add("argus_phase_recent_spans_per_second", spans, **where)
             mine = phase in ("forward", "backward")
             add(
                 "argus_phase_info",
@@ -152,6 +166,28 @@ class Job:
                 waits=self.waits if mine else "none",
                 **({"set": self.sets[rank]} if mine and rank in self.sets else {}),
             )
+        return found
+
+    def _recently(
+        self, phases: Mapping[str, Floats], step: Floats, ends: Floats, at: Floats, group: str
+    ) -> dict[PhaseKey, dict[int, RecentMean]]:
+        """What its exporter says of a rank with long steps, by the number of the scrape."""
+        totals = {
+            PhaseKey(phase, KINDS.get(phase, "compute"), group, "event"): np.cumsum(durations)
+            for phase, durations in phases.items()
+        }
+
+        def done() -> dict[PhaseKey, tuple[int, float]]:
+            return {key: (self.spans * ended, float(total[ended - 1])) for key, total in totals.items()}
+
+        long_steps, ended = LongSteps(), 0
+        found: dict[PhaseKey, dict[int, RecentMean]] = defaultdict(dict)
+        for scrape, now in enumerate(at.tolist()):
+            while ended < len(ends) and ends[ended] <= now:
+                ended += 1
+                long_steps.ended(float(ends[ended - 1]), ended, float(step[ended - 1]), done, {})
+            for key, mean in long_steps.means(now).items():
+                found[key][scrape] = mean
         return found
 
 

@@ -27,6 +27,7 @@ class Fleet:
         replicas: L3 workers; 0: none.
         nccl: communicators that go over the network, published with sequences and peers; 0: no ARGUS_NCCL.
         step_samples: whether argus_iteration_seconds is written, one sample a step.
+        long_steps: whether steps take 40 s and more.
     """
 
     ranks: int
@@ -40,6 +41,7 @@ class Fleet:
     replicas: int = 2
     nccl: int = 0
     step_samples: bool = False
+    long_steps: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -103,6 +105,8 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_phase_exposed_seconds_total": lambda fleet: _divided(fleet),
     "argus_iteration_gpu_seconds_total": lambda fleet: len(PARTS) * (fleet.pairs > 0),
     "argus_phase_window_max_seconds": lambda fleet: fleet.phases,
+    "argus_phase_recent_seconds": lambda fleet: (fleet.phases + _divided(fleet)) * fleet.long_steps,
+    "argus_phase_recent_spans_per_second": lambda fleet: (fleet.phases + _divided(fleet)) * fleet.long_steps,
     "argus_layer_duration_seconds": lambda fleet: fleet.layers,
     # Seen at a scrape if it is open at that moment; over two hours all of them.
     "argus_phase_open_timestamp_seconds": lambda fleet: fleet.phases,
@@ -128,6 +132,7 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     # Of a job that stands still, of one communicator.
     "argus_nccl_network_oldest_timestamp_seconds": lambda fleet: _NCCL_OLDEST * (fleet.nccl > 0),
     "argus_work_units_total": lambda _: 1,
+    "argus_work_recent_units_per_step": lambda fleet: fleet.long_steps,
     "argus_kernel_mode_events": lambda fleet: fleet.pairs * fleet.modes,
     "argus_kernel_mode_p50_seconds": lambda fleet: fleet.pairs * fleet.modes,
     "argus_kernel_mode_p99_seconds": lambda fleet: fleet.pairs * fleet.modes,

@@ -22,16 +22,16 @@ _HELP = {
     "frames": "(thread, frame) pairs of stacks published a rank; 0: no stacks",
     "nccl": "communicators a rank that go over the network, with ARGUS_NCCL; 0: it is off",
     "replicas": "L3 workers; 0: none",
+    "step_samples": "argus_iteration_seconds is written: one more a rank",
+    "long_steps": "steps take 40 s and more: means of the last ten minutes, two more a phase",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     for field in fields(Fleet):
         flag = "--" + field.name.replace("_", "-")
-        if field.name == "step_samples":
-            parser.add_argument(
-                flag, action="store_true", help="argus_iteration_seconds is written: one more a rank"
-            )
+        if field.default is False:
+            parser.add_argument(flag, action="store_true", help=_HELP[field.name])
             continue
         kind = float if field.name == "modes" else int
         required = field.default is dataclasses.MISSING

@@ -15,6 +15,7 @@ from argus_core import wire
 from argus_core.log import Log
 from argus_core.nccl_page import NcclPage, NcclPageError
 from argus_core.shared_page import PageError
+from argus_exporter.kernels.anatomy import COMPUTE
 from argus_exporter.kernels.pipeline import KernelPipeline
 from argus_exporter.kernels.totals import CollectiveTotals
 from argus_exporter.names import Texts
@@ -26,9 +27,10 @@ from argus_exporter.ranks.host_totals import HostTotals
 from argus_exporter.ranks.iterations import Iterations
 from argus_exporter.ranks.layers import Layers
 from argus_exporter.ranks.live import Live, LivePage
+from argus_exporter.ranks.long_steps import LongSteps, PhaseTotals
 from argus_exporter.ranks.nccl_totals import NcclTotals
 from argus_exporter.ranks.peers import is_trusted
-from argus_exporter.ranks.phases import Phases
+from argus_exporter.ranks.phases import PhaseKey, Phases
 from argus_exporter.ras.outcome import Outcome
 from argus_exporter.stacks.state import StackState
 
@@ -84,6 +86,7 @@ class RankState:
         self.ras: Outcome | None = None
         """What NCCL says of the job, where this rank's process was asked and the job still stands."""
         self.phases = Phases(self._routing(), config.windows.extremes_seconds, clock)
+        self.long_steps = LongSteps()
         self.layers = Layers()
         self.kernels = KernelPipeline(
             config, self._proven, self.texts.by_id, clock, self._kernels_lost, self._collectives_ran
@@ -237,10 +240,23 @@ class RankState:
         """A step ended."""
         if self.iterations is None:
             self.iterations = Iterations.starting_with(record, self._config.windows.extremes_seconds)
-        self.iterations.add(record, self._clock())
+        now = self._clock()
+        self.iterations.add(record, now)
+        seconds = record.duration_ns / 1e9
+        self.long_steps.ended(now, record.total_count, seconds, self._phase_totals, self.work)
         self.kernels.iteration(record)
         for sink in self._step_sinks:
             sink(self, record)
+
+    def _phase_totals(self) -> PhaseTotals:
+        """Of spans, and of kernels where they are divided."""
+        anatomy = self.kernels.anatomy.phases
+        groups = self.phases.compared("compute") if anatomy else {}
+        found = {key: (totals.count, totals.seconds) for key, totals in self.phases.items()}
+        for phase, parts in anatomy.items():
+            key = PhaseKey(phase, "compute", groups.get(phase, "unknown"), "gpu")
+            found[key] = parts.spans, parts.parts[COMPUTE] / 1e9
+        return found
 
     def worked(self, unit: str, total: float) -> bool:
         """Take the total of a unit of work; False where the rank has too many units."""

@@ -92,6 +92,19 @@ def phases(exporter: Exporter) -> None:
     records.channel_state(state, wire.ChannelState(10**6, 3, 0, wire.Channel.PHASES, 1), names)
 
 
+def long_steps(exporter: Exporter) -> None:
+    """Means over the last of them, and of their work."""
+    state = exporter.hello()
+    names = exporter.names(state, "forward", "tokens")
+    for step in range(1, 6):
+        exporter.now += 90
+        span = wire.Span(step * SECOND, SECOND // 2, step, 1, 0, wire.Kind.COMPUTE, wire.Source.EVENT, 0)
+        records.spans(state, span.pack(), names)
+        records.work(state, wire.Work(4096.0 * step, 2), names)
+        ended = wire.Iteration(step, step * SECOND, 90 * SECOND, step, 90.0 * step, 8100.0 * step)
+        records.iteration(state, ended)
+
+
 def kernels(exporter: Exporter) -> None:
     """Complete windows of a compute and a collective kernel that tell their launches: quantiles too."""
     state = exporter.hello()
@@ -250,6 +263,7 @@ STATES: tuple[Callable[[Exporter], None], ...] = (
     empty,
     hello_only,
     phases,
+    long_steps,
     kernels,
     divided,
     pauses,

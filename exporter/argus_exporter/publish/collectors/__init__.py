@@ -17,6 +17,7 @@ from argus_exporter.publish.collectors.nccl import NcclCollector
 from argus_exporter.publish.collectors.phase import PhaseCollector
 from argus_exporter.publish.collectors.rank import RankCollector
 from argus_exporter.publish.collectors.ras import RasCollector
+from argus_exporter.publish.collectors.recent import RecentCollector
 from argus_exporter.publish.collectors.runner import CollectorRunner
 from argus_exporter.publish.collectors.stack import StackCollector
 from argus_exporter.publish.collectors.stopped import StoppedCollector
@@ -28,6 +29,7 @@ ALL_COLLECTORS: tuple[Collector, ...] = (
     ActivityCollector(),
     IterationCollector(),
     PhaseCollector(),
+    RecentCollector(),
     LayerCollector(),
     LiveCollector(),
     GarbageCollector(),
