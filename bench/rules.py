@@ -60,6 +60,7 @@ PHASES = {
     "dp_reduce_scatter": "comm",
 }
 _TP, _PP = 4, 4
+_HOST = 8
 _SLOW = 77
 PAST = [*range(1860, 180, -240), *range(180, 0, -15)]
 """Ages of the samples that come first, seconds: half an hour, thinly, then every scrape."""
@@ -69,7 +70,7 @@ def fleet(ranks: int) -> Iterator[Series]:
     """What the exporters of a job say, steadily."""
     rng = np.random.default_rng(1)
     for rank in range(ranks):
-        base = {"training_job": "bench", "rank": str(rank), "instance": f"host{rank // 8}:9877", "job": JOB}
+        base = {"training_job": "bench", "rank": str(rank), "instance": f"host{rank // _HOST}:9877", "job": JOB}
         stage = f"pp{rank // _TP % _PP}.tp{rank % _TP}"
         groups = {
             "dp": f"dp:{stage}",
@@ -85,8 +86,14 @@ def fleet(ranks: int) -> Iterator[Series]:
             ("argus_iteration_window_max_seconds", 1.01 * STEP_SECONDS, 0.0),
         ):
             yield Series(remote_write.labels_of(metric, **base), value, slope)
+        if rank % _HOST == 0:
+            of_job = {name: base[name] for name in ("training_job", "instance", "job")}
+            ended = remote_write.labels_of("argus_job_last_iteration_timestamp_seconds", **of_job)
+            yield Series(ended, time.time() - PAST[0], STEP_SECONDS)
+            usual = remote_write.labels_of("argus_job_usual_iteration_seconds", **of_job)
+            yield Series(usual, STEP_SECONDS, 0.0)
         place = {"tp": rank % _TP, "pp": rank // _TP % _PP, "dp": rank // (_TP * _PP)}
-        info = base | {"node": f"host{rank // 8}"} | {name: str(index) for name, index in place.items()}
+        info = base | {"node": f"host{rank // _HOST}"} | {name: str(index) for name, index in place.items()}
         yield Series(remote_write.labels_of("argus_rank_info", **info), 1.0, 0.0)
         for dimension, group in groups.items():
             labels = base | {"group": group}

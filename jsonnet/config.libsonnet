@@ -108,10 +108,9 @@
     hardwareSelector: '',
 
     // ---- stall --------------------------------------------------------------------------------------------------
-    // No iteration for so many usual durations (known after some iterations), and at least so many seconds; outside
+    // No iteration for so many usual durations (known after three iterations), and at least so many seconds; outside
     // training (a checkpoint, an evaluation) it is this many seconds.
     stallFactor: 5,
-    stallMinIterations: 3,
     stallMinSeconds: 60 * c.second,
     // A page comes then where something proves who holds the job up: a rank is dead or stopped, or has called less or something
     // else than the others. Without that it is an info, and a page from so many seconds on: the others may go on after all.

@@ -73,6 +73,13 @@ RANK_STOPPED = _gauge(
     "1 for each rank whose process is stopped, by a signal or a debugger, as /proc has it; else no series.",
 )
 RANK_NUMBER = _gauge("argus_rank_number", (), "The rank as a number: rules find the lowest of a job.")
+RANK_OVERDUE = _gauge(
+    "argus_rank_overdue_number",
+    (),
+    "The rank as a number, with its place. Only while the rank's iteration is overdue, or before one has "
+    "ended: so rules of hangs read nothing of ranks that go on.",
+    optional=("node", "gpu_uuid"),
+)
 JOB_INFO = Family(
     "argus_job_info",
     "gauge",
@@ -112,6 +119,19 @@ ITERATION_WINDOW_MAX = _gauge(
 ITERATION_LAST_STEP = _gauge("argus_iteration_last_step", (), "Index of the last finished iteration.")
 ITERATION_LAST_TIMESTAMP = _gauge(
     "argus_iteration_last_timestamp_seconds", (), "Unix time at which the last iteration finished."
+)
+JOB_LAST_ITERATION = Family(
+    "argus_job_last_iteration_timestamp_seconds",
+    "gauge",
+    ("training_job",),
+    "Unix time at which an iteration last ended on any rank of the job on this host.",
+)
+JOB_USUAL_ITERATION = Family(
+    "argus_job_usual_iteration_seconds",
+    "gauge",
+    ("training_job",),
+    "Mean duration of an iteration, of the rank of the job on this host where it is longest. Of ranks with "
+    "three iterations and more.",
 )
 PHASE_DURATION = _summary(
     "argus_phase_duration_seconds",
@@ -177,7 +197,8 @@ PHASE_OPEN = _gauge(
     "argus_phase_open_timestamp_seconds",
     ("phase", "kind", "waits"),
     "Unix time at which the span that is open now began; no series where none is. Tells who hangs where. "
-    "waits: as in argus_phase_info.",
+    "waits: as in argus_phase_info; overdue: true where the iteration is, or before one has ended.",
+    optional=("overdue",),
 )
 PHASE_ON_GPU = _gauge(
     "argus_phase_gpu_timestamp_seconds",

@@ -33,7 +33,7 @@ _PACK_GPU_SPAN: Final = wire.GpuSpan.FORMAT.pack
 _GPU_SPANS: Final = int(wire.MessageType.GPU_SPANS)
 _COMPUTE: Final = int(wire.Kind.COMPUTE)
 _ITERATIONS_LEAST: Final = 3
-"""Before the mean of iterations says what is usual: as `stallMinIterations` of the rules."""
+"""Before the mean of iterations says what is usual: as the exporter has it of jobs."""
 _LARGEST: Final = 0xFFFF
 """Index or micro-batch that fits a record."""
 assert len(_PACK_TIMES(0, 0, 0) + _PACK_PHASE(0, 0, 0, 0, 0) + _NOTHING_NESTED) == wire.Span.FORMAT.size

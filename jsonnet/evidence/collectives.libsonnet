@@ -142,8 +142,10 @@ function(c, l) {
         who: who,
         waits: viewed(text.fill(|||
           (
-            %(mean)s - on (%(phaseGroup)s) group_left (dimension) (%(last)s)
-            - on (%(peers)s) group_left () quantile by (%(peers)s) (0.5, %(median)s - on (%(phaseGroup)s) group_right () (%(last)s))
+            %(mean)s - %(toGroup)s (
+              (%(last)s) + on (%(peers)s) group_left ()
+              quantile by (%(peers)s) (0.5, %(median)s - on (%(phaseGroup)s) group_right () (%(last)s))
+            ) > 0
           ) * %(toGroup)s %(spans)s >= %(least)s
         |||, {
           mean: mean,

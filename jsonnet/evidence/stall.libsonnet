@@ -51,7 +51,8 @@ function(c, l)
       unheard: candidate('unheard'),
       twice: duration.range(c, 2 * c.interval),
     }),
-    number: text.fill('max by (%s) (argus_rank_number)' % l.rank, {}),
+    number: 'max by (%s) (%s)' % [l.rank, l.raw('argus_rank_overdue_number')],
+    last: l.raw('argus_job_last_iteration_timestamp_seconds'),
     share: c.stallShare,
   };
   // Behind in a collective and first in none. Whose host waits in a collective has one that has not ended; who has more of
@@ -71,19 +72,17 @@ function(c, l)
       record: stalled,
       expr: text.fill(|||
         %(age)s > on (%(job)s) (
-          clamp(%(factor)s * max by (%(job)s) (%(sum)s / (%(count)s >= %(least)s)), %(floor)s, %(outside)s)
+          clamp(%(factor)s * max by (%(job)s) (%(usual)s), %(floor)s, %(outside)s)
           unless on (%(job)s) (job:argus_other_activity:seconds < %(floor)s)
-          or on (%(job)s) 0 * max by (%(job)s) (%(count)s) + %(outside)s
+          or on (%(job)s) 0 * max by (%(job)s) (%(last)s) + %(outside)s
         )
       |||, at {
         // 0 +: where the store keeps the metric's type as a label, a time has none, so what is subtracted may have none.
-        age: text.fill('min by (%(job)s) (timestamp(%(last)s) - (0 + %(last)s > 0))', { job: l.job, last: l.raw('argus_iteration_last_timestamp_seconds') }),
+        age: text.fill('min by (%(job)s) (timestamp(%(last)s) - (0 + %(last)s > 0))', { job: l.job, last: at.last }),
         factor: c.stallFactor,
-        least: c.stallMinIterations,
         floor: c.stallMinSeconds,
         outside: c.stallOutsideTrainSeconds,
-        sum: l.raw('argus_iteration_duration_seconds_sum'),
-        count: l.raw('argus_iteration_duration_seconds_count'),
+        usual: l.raw('argus_job_usual_iteration_seconds'),
       }),
     },
     {
@@ -91,7 +90,7 @@ function(c, l)
       record: open,
       expr: text.fill(|||
         max by (%(who)s) (%(open)s and on (%(job)s) %(stalled)s)
-      |||, at { who: l.list(['rank', 'phase', 'kind', 'waits']), open: l.raw('argus_phase_open_timestamp_seconds') }),
+      |||, at { who: l.list(['rank', 'phase', 'kind', 'waits']), open: l.raw('argus_phase_open_timestamp_seconds', ['overdue="true"']) }),
     },
     {
       about:: 'How many collectives fewer than the first of its group a rank of a stalled job has entered.',
@@ -233,7 +232,7 @@ function(c, l)
           or on (%(job)s) (%(called)s or on (%(job)s) %(elsewhere)s) unless %(unheard)s
         )
         * on (%(rank)s) group_left (node, gpu_uuid) (
-          topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(info)s and on (%(job)s) %(stalled)s))
+          topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(overdue)s and on (%(job)s) %(stalled)s) ^ 0)
           or on (%(rank)s) max by (%(rank)s) (%(any)s)
         )
       |||, at {
@@ -241,7 +240,7 @@ function(c, l)
         called: few(text.fill('%(behind)s or on (%(job)s) %(called)s', { job: l.job, behind: candidate('behind'), called: candidate('called') })),
         elsewhere: candidate('elsewhere'),
         any: 'rank:argus_stall_suspect:bool{stage!~"named|unheard"}',
-        info: l.raw('argus_rank_info'),
+        overdue: l.raw('argus_rank_overdue_number'),
       }),
     },
     {

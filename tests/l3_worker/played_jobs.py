@@ -70,7 +70,11 @@ def spans_of_the_hang() -> Series:
         phase, kind = ("data", "host") if rank == 2 else ("dp-allreduce", "comm")
         labels = {"__name__": "argus_phase_open_timestamp_seconds", "training_job": "hang", "rank": str(rank)}
         values = np.append(np.full(len(at) - 1, BEGIN_MS / 1000 + STOP_S), STALE)
-        found[tuple(sorted({**labels, "phase": phase, "kind": kind, "waits": "none"}.items()))] = at, values
+        found[
+            tuple(
+                sorted({**labels, "phase": phase, "kind": kind, "waits": "none", "overdue": "true"}.items())
+            )
+        ] = at, values
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from argus_core.overdue import overdue_after
 from argus_core.remote_write import Labels
 from argus_exporter.ranks.long_steps import LongSteps, RecentMean
 from argus_exporter.ranks.phases import PhaseKey
@@ -120,7 +121,8 @@ class Job:
             if self.typed and not metric.endswith("timestamp_seconds"):
                 known["__type__"] = "counter" if metric.endswith(("_sum", "_count", "_total")) else "gauge"
             until_the_end = np.append(np.broadcast_to(values, at.shape), STALE)
-            found[tuple(sorted((known | labels).items()))] = stamps, until_the_end
+            given = {key: value for key, value in (known | labels).items() if value}
+            found[tuple(sorted(given.items()))] = stamps, until_the_end
 
         def total(values: Floats) -> Floats:
             return np.concatenate(([0.0], np.cumsum(values)))[done]
@@ -139,6 +141,13 @@ class Job:
         add("argus_iteration_window_min_seconds", extreme(np.min))
         last = np.where(done > 0, ends[np.maximum(done - 1, 0)], 0.0)
         add("argus_iteration_last_timestamp_seconds", BEGIN_MS / 1000 + last)
+        usual = np.divide(total(step), done, out=np.full(len(at), STALE), where=done > 0)
+        limit = np.array([overdue_after(mean) for mean in np.nan_to_num(usual).tolist()])
+        add("argus_rank_overdue_number", np.where((done == 0) | (at - last > limit), float(rank), STALE))
+        # As if each rank were alone on its host.
+        here = {"rank": "", "instance": f"{instance}/{rank}"}
+        add("argus_job_last_iteration_timestamp_seconds", BEGIN_MS / 1000 + last, **here)
+        add("argus_job_usual_iteration_seconds", np.where(done >= 3, usual, STALE), **here)
         measured: dict[str, Floats] = {
             name: np.asarray(durations[rank]) for name, durations in phases.items() if name != UNSEEN
         }

@@ -20,7 +20,10 @@ def stalled(ranks: int) -> Scenario:
     job.add("argus_iteration_duration_seconds_count", f"0+4x4 16x{SAMPLES - 5}", rank=0)
     job.add("argus_iteration_duration_seconds_sum", f"0+16x4 64x{SAMPLES - 5}", rank=0)
     job.add("argus_iteration_duration_seconds_squared_total", f"0+64x4 256x{SAMPLES - 5}", rank=0)
-    job.add("argus_iteration_last_timestamp_seconds", f"0+15x4 60x{SAMPLES - 5}", rank=0)
+    job.add("argus_job_last_iteration_timestamp_seconds", f"0+15x4 60x{SAMPLES - 5}")
+    job.add("argus_job_usual_iteration_seconds", f"_ 4x{SAMPLES}")
+    for rank in range(ranks):
+        job.add("argus_rank_overdue_number", f"_x5 {rank}x{SAMPLES}", rank=rank)
     return job
 
 
@@ -35,7 +38,7 @@ def all_in_one_collective(ranks: int) -> Scenario:
 
 def is_in(job: Scenario, rank: int, phase: str, kind: str, since: int = 62, waits: str = "none") -> None:
     """From the stall on, the rank has this span open; before it, there is none at a scrape."""
-    labels = {"rank": rank, "phase": phase, "kind": kind, "waits": waits}
+    labels = {"rank": rank, "phase": phase, "kind": kind, "waits": waits, "overdue": "true"}
     job.add("argus_phase_open_timestamp_seconds", f"_x5 {since}x{SAMPLES}", **labels)
 
 

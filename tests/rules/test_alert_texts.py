@@ -132,9 +132,13 @@ def hangs(storage: Storage) -> None:
     for name in (*spans, "collective", "unknown", "crossing", "standing"):
         storage.job(name)
         first = {"training_job": name, "rank": 0}
-        storage.add("argus_iteration_last_timestamp_seconds", f"540x{SAMPLES}", **first)
+        storage.add("argus_job_last_iteration_timestamp_seconds", f"540x{SAMPLES}", training_job=name)
+        storage.add("argus_job_usual_iteration_seconds", f"5.4x{SAMPLES}", training_job=name)
         storage.add("argus_iteration_duration_seconds_count", f"100x{SAMPLES}", **first)
         storage.add("argus_iteration_duration_seconds_sum", f"540x{SAMPLES}", **first)
+        for rank in RANKS:
+            place = {"node": f"gpu-{rank // 4}", "gpu_uuid": f"GPU-{rank}"}
+            storage.add("argus_rank_overdue_number", f"{rank}x{SAMPLES}", **first | {"rank": rank}, **place)
     for rank in RANKS:
         inner = {"rank": rank, "training_job": "collective"}
         behind = rank >= 12
@@ -183,7 +187,9 @@ def collective(storage: Storage, of: dict[str, object], number: int, *, ended: b
 
 
 def is_in(storage: Storage, who: dict[str, object], phase: str, kind: str) -> None:
-    storage.ratio("argus_phase_open_timestamp_seconds", 541, **who, phase=phase, kind=kind, waits="none")
+    storage.ratio(
+        "argus_phase_open_timestamp_seconds", 541, **who, phase=phase, kind=kind, waits="none", overdue="true"
+    )
 
 
 def kernels(storage: Storage) -> None:

@@ -440,7 +440,7 @@ def test_a_job_that_runs_has_no_stall_verdict() -> None:
     """Open spans and a rank one collective behind are how a healthy job looks at any scrape."""
     job = stalled(4)
     job.inputs = [given for given in job.inputs if "last_timestamp" not in given["series"]]
-    job.add("argus_iteration_last_timestamp_seconds", f"0+15x{SAMPLES}", rank=0)
+    job.add("argus_job_last_iteration_timestamp_seconds", f"0+15x{SAMPLES}")
     for rank in range(4):
         entered(job, rank, 30 if rank == 1 else 31)
         is_in(job, rank, "data" if rank == 1 else "grad_sync", "host" if rank == 1 else "comm")

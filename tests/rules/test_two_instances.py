@@ -82,6 +82,10 @@ class Exporter:
             add("argus_collective_sequence", float(int(steps)), rank=rank, group="dp")
             add("argus_gc_pause_seconds_sum", 0.001 * steps, rank=rank, generation=2)
             add("argus_gc_pause_seconds_count", steps, rank=rank, generation=2)
+        if self.came:
+            last = max(self.left.get(rank, time.time()) for rank in self.came)
+            add("argus_job_last_iteration_timestamp_seconds", last)
+            add("argus_job_usual_iteration_seconds", 1 / STEPS)
         return "".join(f"{line}\n" for metric in lines.values() for line in metric)
 
 

@@ -89,6 +89,7 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     catalogue.RANK_INFO.name: lambda _: 1,
     catalogue.RANK_UP.name: lambda _: 1,
     catalogue.RANK_NUMBER.name: lambda _: 1,
+    catalogue.RANK_OVERDUE.name: lambda _: 1,
     "argus_group_expected_ranks": lambda fleet: fleet.groups,
     "argus_activity": lambda _: 1,
     "argus_iteration_duration_seconds": lambda _: 1,
@@ -164,6 +165,8 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
 PER_JOB: Final = frozenset(
     {
         "argus_job_info",
+        "argus_job_last_iteration_timestamp_seconds",  # of a job on a host
+        "argus_job_usual_iteration_seconds",
         "argus_rank_stopped",  # of who is stopped, else none
         # Of a job that stands still 148 at most, else none.
         "argus_nccl_ras_answer_timestamp_seconds",

@@ -196,13 +196,17 @@ class RankState:
 
     # -- what is going on -----------------------------------------------------------------------------------
 
+    @property
+    def goes_on(self) -> bool:
+        """An iteration has ended, and the running one is not overdue."""
+        return self.iterations is not None and not self.iterations.overdue(self._clock())
+
     def live(self) -> Live:
         """What the rank is in the middle of; nothing where its producer shares no page."""
         if self._page is None:
             return Live()
-        goes_on = self.iterations is not None and not self.iterations.overdue(self._clock())
         try:
-            return self._page.read(self.phases.routing, self._within_limit, goes_on=goes_on)
+            return self._page.read(self.phases.routing, self._within_limit, goes_on=self.goes_on)
         except PageError as error:
             log.warning("shared page given up", **self.identity.names, error=error)
             self.channel(wire.Channel.PHASES).dropped["page"] += 1

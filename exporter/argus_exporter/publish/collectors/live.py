@@ -25,9 +25,10 @@ class LiveCollector:
         completed = FamilyBuilder(catalogue.COLLECTIVE_COMPLETED)
         for state in ranks:
             base, live = rank_labels(state), state.live()
+            overdue = {} if state.goes_on else {"overdue": "true"}
             for (phase, kind), began in live.open_since.items():
                 waits = state.phases.waits_of(phase, kind)
-                open_since.add(base | {"phase": phase, "kind": kind, "waits": waits}, began)
+                open_since.add(base | {"phase": phase, "kind": kind, "waits": waits} | overdue, began)
             for (phase, kind), began in live.gpu.items():
                 gpu.add(base | {"phase": phase, "kind": kind}, began)
             for group, last in live.collectives.items():

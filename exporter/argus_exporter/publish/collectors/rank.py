@@ -19,15 +19,19 @@ class RankCollector:
         job = FamilyBuilder(catalogue.JOB_INFO)
         up = FamilyBuilder(catalogue.RANK_UP)
         number = FamilyBuilder(catalogue.RANK_NUMBER)
+        overdue = FamilyBuilder(catalogue.RANK_OVERDUE)
         expected = FamilyBuilder(catalogue.GROUP_EXPECTED_RANKS)
         jobs = [state.identity.job_labels for state in ranks]
         for labels in {tuple(labels.items()): labels for labels in jobs if labels}.values():
             job.add(labels, 1)
         for state in ranks:
-            base = rank_labels(state)
-            info.add(base | state.identity.info_labels, 1)
+            base, info_labels = rank_labels(state), state.identity.info_labels
+            info.add(base | info_labels, 1)
             up.add(base, 1 if state.connected else 0)
             number.add(base, state.identity.rank)
+            if not state.goes_on:
+                place = {name: info_labels[name] for name in ("node", "gpu_uuid") if name in info_labels}
+                overdue.add(base | place, state.identity.rank)
             for group, size in state.phases.groups.items():
                 expected.add(base | {"group": group}, size)
-        return with_samples((info, job, up, number, expected), "no rank has connected")
+        return with_samples((info, job, up, number, overdue, expected), "no rank has connected")
