@@ -70,30 +70,35 @@ def fleet(ranks: int) -> Iterator[Series]:
     """What the exporters of a job say, steadily."""
     rng = np.random.default_rng(1)
     for rank in range(ranks):
-        base = {"training_job": "bench", "rank": str(rank), "instance": f"host{rank // _HOST}:9877", "job": JOB}
+        host = f"host{rank // _HOST}"
+        base = {"training_job": "bench", "rank": str(rank), "instance": f"{host}:9877", "job": JOB}
         stage = f"pp{rank // _TP % _PP}.tp{rank % _TP}"
         groups = {
             "dp": f"dp:{stage}",
             "tp": f"tp:{rank // _TP}",
             "pp": f"pp:{rank // (_TP * _PP)}.{rank % _TP}",
         }
-        for metric, value, slope in (
+        told = [
             ("argus_rank_up", 1.0, 0.0),
             ("argus_iteration_duration_seconds_count", 100.0, 1.0),
             ("argus_iteration_duration_seconds_sum", 400.0, STEP_SECONDS),
-            ("argus_iteration_duration_seconds_squared_total", 1600.0, STEP_SECONDS**2),
-            ("argus_iteration_window_min_seconds", 0.99 * STEP_SECONDS, 0.0),
-            ("argus_iteration_window_max_seconds", 1.01 * STEP_SECONDS, 0.0),
-        ):
-            yield Series(remote_write.labels_of(metric, **base), value, slope)
+        ]
         if rank % _HOST == 0:
+            told += [
+                ("argus_rank_lead_number", rank, 0.0),
+                ("argus_iteration_duration_seconds_squared_total", 1600.0, STEP_SECONDS**2),
+                ("argus_iteration_window_min_seconds", 0.99 * STEP_SECONDS, 0.0),
+                ("argus_iteration_window_max_seconds", 1.01 * STEP_SECONDS, 0.0),
+            ]
             of_job = {name: base[name] for name in ("training_job", "instance", "job")}
             ended = remote_write.labels_of("argus_job_last_iteration_timestamp_seconds", **of_job)
             yield Series(ended, time.time() - PAST[0], STEP_SECONDS)
             usual = remote_write.labels_of("argus_job_usual_iteration_seconds", **of_job)
             yield Series(usual, STEP_SECONDS, 0.0)
+        for metric, value, slope in told:
+            yield Series(remote_write.labels_of(metric, **base), value, slope)
         place = {"tp": rank % _TP, "pp": rank // _TP % _PP, "dp": rank // (_TP * _PP)}
-        info = base | {"node": f"host{rank // _HOST}"} | {name: str(index) for name, index in place.items()}
+        info = base | {"node": host} | {name: str(index) for name, index in place.items()}
         yield Series(remote_write.labels_of("argus_rank_info", **info), 1.0, 0.0)
         for dimension, group in groups.items():
             labels = base | {"group": group}

@@ -72,7 +72,13 @@ RANK_STOPPED = _gauge(
     (),
     "1 for each rank whose process is stopped, by a signal or a debugger, as /proc has it; else no series.",
 )
-RANK_NUMBER = _gauge("argus_rank_number", (), "The rank as a number: rules find the lowest of a job.")
+RANK_NUMBER = _gauge("argus_rank_number", (), "The rank as a number: who reads it finds the lowest of some.")
+RANK_LEAD = _gauge(
+    "argus_rank_lead_number",
+    (),
+    "The rank as a number, of the lowest live rank of the job on this host: the lowest of these speaks for "
+    "the job's pace.",
+)
 RANK_OVERDUE = _gauge(
     "argus_rank_overdue_number",
     (),
@@ -108,13 +114,18 @@ ITERATION_SECONDS = _gauge(
 ITERATION_DURATION_SQUARED = _counter(
     "argus_iteration_duration_seconds_squared_total",
     (),
-    "Sum of squared iteration durations (s^2): with _sum and _count it makes the change-point scan exact.",
+    "Sum of squared iteration durations (s^2): with _sum and _count it makes the change-point scan exact. "
+    "Only of the rank of argus_rank_lead_number.",
 )
 ITERATION_WINDOW_MIN = _gauge(
-    "argus_iteration_window_min_seconds", (), "Shortest iteration that ended within the trailing window."
+    "argus_iteration_window_min_seconds",
+    (),
+    "Shortest iteration that ended within the trailing window. Only of the rank of argus_rank_lead_number.",
 )
 ITERATION_WINDOW_MAX = _gauge(
-    "argus_iteration_window_max_seconds", (), "Longest iteration that ended within the trailing window."
+    "argus_iteration_window_max_seconds",
+    (),
+    "Longest iteration that ended within the trailing window. Only of the rank of argus_rank_lead_number.",
 )
 ITERATION_LAST_STEP = _gauge("argus_iteration_last_step", (), "Index of the last finished iteration.")
 ITERATION_LAST_TIMESTAMP = _gauge(

@@ -52,9 +52,7 @@ function(c, l)
     {
       about:: 'The lowest live rank of a job, which speaks for it: all make the same steps.',
       record: 'job:argus_canonical_rank:number',
-      expr: text.fill(|||
-        max by (%(rank)s) (bottomk by (%(job)s) (1, %(number)s and on (%(rank)s) %(up)s == 1))
-      |||, { rank: K, job: l.job, number: l.raw('argus_rank_number'), up: l.raw('argus_rank_up') }),
+      expr: 'max by (%s) (bottomk by (%s) (1, %s))' % [K, l.job, l.raw('argus_rank_lead_number')],
     },
   ] + [
     {

@@ -132,6 +132,7 @@ class Job:
 
         add("argus_rank_up", np.where(at < self.killed_s, 1.0, 0.0))
         add("argus_rank_number", float(rank))
+        add("argus_rank_lead_number", float(rank))
         add("argus_rank_info", 1.0, node=f"node{rank // 4}", gpu_uuid=f"GPU-{rank}")
         add("argus_group_expected_ranks", float(self.expected or members), group=group)
         add("argus_iteration_duration_seconds_sum", total(step))

@@ -47,6 +47,7 @@ class Scenario:
         for rank in ranks:
             self.add("argus_rank_up", f"1x{samples}", rank=rank)
             self.add("argus_rank_number", f"{rank}x{samples}", rank=rank)
+            self.add("argus_rank_lead_number", f"{rank}x{samples}", rank=rank)
             self.add("argus_group_expected_ranks", f"{size or len(ranks)}x{samples}", rank=rank, group=group)
 
     def phase(self, rank: int, phase: str, count: str, seconds: str, **labels: object) -> None:

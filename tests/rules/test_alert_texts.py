@@ -44,6 +44,7 @@ class Storage:
             who = {"training_job": name, "rank": rank}
             self.add("argus_rank_up", f"1x{SAMPLES}", **who)
             self.add("argus_rank_number", f"{rank}x{SAMPLES}", **who)
+            self.add("argus_rank_lead_number", f"{rank}x{SAMPLES}", **who)
             self.add(
                 "argus_rank_info", f"1x{SAMPLES}", **who, node=f"gpu-{rank // 4}", gpu_uuid=f"GPU-{rank}"
             )
@@ -231,6 +232,7 @@ def health(storage: Storage) -> None:
             died = f"1x{BEGIN} 0x{SAMPLES - BEGIN}" if rank in lost else f"1x{SAMPLES}"
             storage.add("argus_rank_up", died, **who)
             storage.add("argus_rank_number", f"{rank}x{SAMPLES}", **who)
+            storage.add("argus_rank_lead_number", f"{rank}x{SAMPLES}", **who)
             storage.add(
                 "argus_rank_info", f"1x{SAMPLES}", **who, node=f"gpu-{rank // 4}", gpu_uuid=f"GPU-{rank}"
             )

@@ -90,7 +90,7 @@ class Runs:
             "argus_job_info", f"1x{RUN}", **{"model": model, "backend": "megatron", "world_size": 8} | info
         )
         series("argus_rank_up", f"1x{RUN}", rank=0)
-        series("argus_rank_number", f"0x{RUN}", rank=0)
+        series("argus_rank_lead_number", f"0x{RUN}", rank=0)
         counter("argus_iteration_duration_seconds_sum", 1.0)
         counter("argus_iteration_duration_seconds_count", steps)
         counter("argus_iteration_duration_seconds_squared_total", profile.step_seconds)
@@ -428,7 +428,7 @@ def test_the_first_iterations_after_a_restart_are_no_slowdown() -> None:
     runs.add("argus_job_info", f"{before} 1x{RUN}", training_job="m new", **info)
     for metric, values in (
         ("argus_rank_up", f"1x{RUN}"),
-        ("argus_rank_number", f"0x{RUN}"),
+        ("argus_rank_lead_number", f"0x{RUN}"),
         ("argus_iteration_duration_seconds_sum", f"0+15x45 0+15x{slow + after}"),
         ("argus_iteration_duration_seconds_count", f"0+30x45 0+10x{slow} {10 * (slow + 3)}+30x{after}"),
         ("argus_iteration_duration_seconds_squared_total", f"0+7.5x45 0+22.5x{slow + after}"),

@@ -80,7 +80,7 @@ def series_of(job: str, totals: Totals, rank: int = 0) -> dict[Labels, tuple[Int
     times = BEGIN_MS + 1000 * INTERVAL_S * (np.arange(len(totals.count)) - 1)
     one = np.ones(len(times))
     values = {name: getattr(totals, key) for key, name in SERIES.items()}
-    values |= {catalogue.RANK_UP.name: one, catalogue.RANK_NUMBER.name: rank * one}
+    values[catalogue.RANK_LEAD.name] = rank * one
     return {
         tuple(sorted({"__name__": name, "training_job": job, "rank": str(rank)}.items())): (
             times,
@@ -177,8 +177,8 @@ def test_the_lowest_rank_that_lives_speaks_for_the_job() -> None:
     slower = regression.count(steps_of(6, 2, 1200, 1.3), LASTING_S)
     gone = 3600 // INTERVAL_S
     first = series_of("two", even)
-    up = next(labels for labels in first if ("__name__", catalogue.RANK_UP.name) in labels)
-    first[up] = first[up][0], np.where(np.arange(len(first[up][0])) < gone, 1.0, 0.0)
+    lead = next(labels for labels in first if ("__name__", catalogue.RANK_LEAD.name) in labels)
+    first[lead] = first[lead][0][: gone + 1], np.append(first[lead][1][:gone], STALE)
     ratio = Rules(first | series_of("two", slower, rank=1)).of("two", "job:argus_iteration:regression_ratio")
     assert np.isnan(ratio).all()
 

@@ -58,6 +58,8 @@ class Exporter:
             steps = (end - came) * STEPS
             add("argus_rank_up", float(rank not in self.left), rank=rank)
             add("argus_rank_number", float(rank), rank=rank)
+            if rank not in self.left:
+                add("argus_rank_lead_number", float(rank), rank=rank)
             add("argus_group_expected_ranks", RANKS, rank=rank, group="dp")
             name = "argus_iteration_duration_seconds"
             for metric, value in (

@@ -94,9 +94,13 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_activity": lambda _: 1,
     "argus_iteration_duration_seconds": lambda _: 1,
     "argus_iteration_seconds": lambda fleet: fleet.step_samples,
-    "argus_iteration_duration_seconds_squared_total": lambda _: 1,
-    "argus_iteration_window_min_seconds": lambda _: 1,
-    "argus_iteration_window_max_seconds": lambda _: 1,
+    # Of a job on a host, and of one of its ranks.
+    catalogue.JOB_LAST_ITERATION.name: lambda fleet: 1 / fleet.ranks_per_host,
+    catalogue.JOB_USUAL_ITERATION.name: lambda fleet: 1 / fleet.ranks_per_host,
+    catalogue.RANK_LEAD.name: lambda fleet: 1 / fleet.ranks_per_host,
+    "argus_iteration_duration_seconds_squared_total": lambda fleet: 1 / fleet.ranks_per_host,
+    "argus_iteration_window_min_seconds": lambda fleet: 1 / fleet.ranks_per_host,
+    "argus_iteration_window_max_seconds": lambda fleet: 1 / fleet.ranks_per_host,
     "argus_iteration_last_step": lambda _: 1,
     "argus_iteration_last_timestamp_seconds": lambda _: 1,
     "argus_phase_duration_seconds": lambda fleet: fleet.phases,
@@ -165,8 +169,6 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
 PER_JOB: Final = frozenset(
     {
         "argus_job_info",
-        "argus_job_last_iteration_timestamp_seconds",  # of a job on a host
-        "argus_job_usual_iteration_seconds",
         "argus_rank_stopped",  # of who is stopped, else none
         # Of a job that stands still 148 at most, else none.
         "argus_nccl_ras_answer_timestamp_seconds",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from argus_core import catalogue
-from argus_simulator.fast_play.history import COLLECTORS
+from argus_simulator.fast_play.history import COLLECTORS, Series
 from argus_simulator.fast_play.storage import Floats
 from argus_simulator.fleet.rank_series import Sampled
 from argus_simulator.fleet.series_blocks import Block, Row
@@ -15,9 +15,14 @@ from argus_simulator.topology import Topology
 
 
 def exporters(
-    topology: Topology, training_job: str, base: Sequence[dict[str, str]], sampled: Sampled
+    series: Series, topology: Topology, training_job: str, base: Sequence[dict[str, str]], sampled: Sampled
 ) -> Iterator[Block]:
-    """All in good health. `base`: labels of each host."""
+    """All in good health.
+
+    Args:
+        series: of the job that is played; what it says of the job as a whole is said by each host.
+        base: labels of each host.
+    """
     hosts = np.ones(len(base))
     local = np.bincount(np.arange(topology.ranks) // topology.ranks_per_host).astype(float)
     collectors = [Row({"collector": name}) for name in COLLECTORS]
@@ -40,6 +45,9 @@ def exporters(
         return Block(name, name, kind, base, rows or (Row(),), values)
 
     yield of_host(catalogue.JOB_INFO.name, lambda: hosts, said)
+    of_job = Row({"training_job": training_job})
+    for family in (catalogue.JOB_LAST_ITERATION, catalogue.JOB_USUAL_ITERATION):
+        yield of_host(family.name, _of_job(series, family.name, sampled, len(base)), of_job)
     yield of_host(catalogue.EXPORTER_COLLECTOR_STATE.name, lambda: ok, *states)
     seconds = np.full((len(collectors), len(base)), 0.0004)
     yield of_host(catalogue.EXPORTER_COLLECTOR_SECONDS.name, lambda: seconds, *collectors)
@@ -56,3 +64,10 @@ def exporters(
     yield of_host("up", lambda: hosts)
     yield of_host("scrape_duration_seconds", lambda: 0.012 * hosts)
     yield of_host("scrape_samples_scraped", lambda: 300 * local)
+
+
+def _of_job(series: Series, name: str, sampled: Sampled, hosts: int) -> Callable[[], Floats]:
+    """The most that an exporter of it says now, for all hosts; NaN where none says it."""
+    own = [played for labels, played in series.items() if ("__name__", name) in labels]
+    told: Floats = np.fmax.reduce([sampled.table(times, values) for times, values in own])
+    return lambda: np.full(hosts, told[sampled.now])

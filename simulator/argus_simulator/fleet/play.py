@@ -131,7 +131,7 @@ class Fleet:
         ]
         ranks = RankSeries(played.series, cell, plan.topology, base, plan.host_prefix, self._sampled)
         self.blocks = [
-            *ranks.blocks(), *exporters(plan.topology, plan.training_job, hosts, self._sampled)
+            *ranks.blocks(), *exporters(played.series, plan.topology, plan.training_job, hosts, self._sampled)
         ]  # fmt: skip
         self.times = times
         ends = [begin_ms / 1000, *played.progress.step_ends]

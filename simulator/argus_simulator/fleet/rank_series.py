@@ -23,6 +23,7 @@ _APART: Final = frozenset(
     ("__name__", "job", "instance", "training_job", "rank", "dp", "tp", "pp", "ep", "node", "gpu_uuid")
 )
 """Labels that each rank has its own of."""
+_NUMBERS: Final = {one.name for one in (catalogue.RANK_NUMBER, catalogue.RANK_LEAD, catalogue.RANK_OVERDUE)}
 _REPLICA: Final = re.compile(r"(?<=[:.])(dp|block)\d+")
 """What of a group's name says which replica it belongs to; one without goes through all of them."""
 
@@ -113,7 +114,7 @@ class RankSeries:
         """What is said now. Numbers of ranks and sizes of groups are the fleet's."""
         columns = np.searchsorted(played, self._cell.played_as[ranks])
         table = np.array([[self._played[kind][rank].values for rank in played] for kind in kinds])
-        if kinds[0].name == catalogue.RANK_NUMBER.name:
+        if kinds[0].name in _NUMBERS:
             return lambda: np.where(np.isnan(table[:, columns, self._sampled.now]), np.nan, ranks)
         if kinds[0].name == catalogue.GROUP_EXPECTED_RANKS.name:
             replicas = self._topology.dp / self._cell.topology.dp
@@ -132,7 +133,9 @@ class RankSeries:
                 self._renamed(played[rank].group, place["dp"]) for rank, place in zip(names, at, strict=True)
             ]
         if kind.tells_place:
-            found |= {name: [str(one[name]) for one in at] for name in at[0]}
+            family = _FAMILIES[kind.name]
+            known = {*family.labels, *family.optional_labels}
+            found |= {name: [str(one[name]) for one in at] for name in at[0] if name in known}
             found["node"] = [f"{self._prefix}-{self._topology.host_index(rank)}" for rank in ranks.tolist()]
             found["gpu_uuid"] = [gpu_uuid(rank) for rank in ranks.tolist()]
         return found

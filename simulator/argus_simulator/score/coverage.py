@@ -44,6 +44,14 @@ _FIGURES = {
     "links_right": "slow or broken hops between hosts told, from and to, and no other",
     "cost_within": "costs within 0.05 of the wall time",
 }
+_COSTLY = {
+    "detection": "detection of these",
+    "precision": "rank precision",
+    "recall": "rank recall",
+    "cause": "cause right",
+    "team": "team right",
+    "cost_within": "costs within 0.05 of the wall time",
+}
 _BEFORE = {"precision": "rank_precision"}
 """Names of figures in scores of earlier versions."""
 _SIGNALS = {
@@ -113,6 +121,11 @@ def _summary(scores: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield row("jobs", (str(score["scenarios"]) for score in scores))
     for key, name in _FIGURES.items():
         yield row(name, (_number(score.get(key, score.get(_BEFORE.get(key, "")))) for score in scores))
+    yield row(
+        "of them, jobs with faults that cost 5 % of the wall time and more", (_costly(s) for s in scores)
+    )
+    for key, name in _COSTLY.items():
+        yield row(name, (_number(score.get("costly", {}).get(key)) for score in scores))
     yield row(
         "false accusations in healthy job-hours",
         (f"{score['false_accusations']} in {score['healthy_job_hours']:.0f}" for score in scores),
@@ -281,6 +294,10 @@ def _baselines(results: Sequence[Result]) -> Iterator[str]:
             + " | ".join("-" if value is None else f"{value:.3f}" for value in of.values())
             + " |"
         )
+
+
+def _costly(score: Mapping[str, Any]) -> str:
+    return str(score["costly"]["scenarios"]) if "costly" in score else "-"
 
 
 def _number(value: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from argus_simulator.contract import weakest_source
 from argus_simulator.score.baselines import NAMES
 from argus_simulator.score.results import Result
-from argus_simulator.score.totals import Totals, accusations, f1, totals
+from argus_simulator.score.totals import COSTLY, Totals, accusations, f1, totals
 from argus_simulator.score.totals import links as links_of
 
 _HEAD = ("row", "variant", "seed", "effect", "found", "steps", "P", "R", "cause", "team", "victims", "false")
@@ -99,6 +99,7 @@ def content(
     false = accusations(results)
     return {
         **_figures(results),
+        "costly": _costly(results),
         "shapes": {shape: _of_shape(of) for shape, of in _by_shape(results).items()},
         "false_accusations_per_hour_below": round(false.per_hour_bound, 4) if false.hours else None,
         "source": weakest_source(signals),
@@ -137,6 +138,23 @@ def _figures(results: Sequence[Result]) -> dict[str, Any]:
         "links_right": links.right.value,
         "links_wrong": links.wrong,
         "scenarios": high.rows,
+    }
+
+
+def _costly(results: Iterable[Result]) -> dict[str, Any]:
+    """Over the high-severity rows whose fault costs as much as a page needs; a hang costs all."""
+    of = totals(
+        row for row in results if row.kind == "high" and (row.true_cost is None or row.true_cost >= COSTLY)
+    )
+    return {
+        "detection": of.detection.value,
+        "precision": of.precision.value,
+        "recall": of.set_recall.value,
+        "named_alone": of.named_alone.value,
+        "cause": of.cause.value,
+        "team": of.team.value,
+        "cost_within": of.cost_within.value,
+        "scenarios": of.rows,
     }
 
 

@@ -13,6 +13,8 @@ from argus_simulator.score.results import Result
 
 COST_ERROR: Final = 0.05
 """Of the wall time."""
+COSTLY: Final = 0.05
+"""Share of the wall time from which a fault has to be found: from where the rules page."""
 
 
 @dataclass(frozen=True)

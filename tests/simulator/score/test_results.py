@@ -179,6 +179,16 @@ def test_costs_are_compared_with_the_same_steps_without_the_fault():
     assert costs.cost_within.value == pytest.approx(2 / 3)
 
 
+def test_faults_that_cost_a_page_have_figures_of_their_own():
+    """+4 % is missed, +20 % and a hang are found."""
+    small = dataclasses.replace(MISSED, effect=0.04)
+    hang = dataclasses.replace(RIGHT, effect=None)
+    score = report.content("commit", "hooks", "2 cores", [RIGHT, hang, small], {})
+    assert score["detection"] == pytest.approx(2 / 3)
+    assert (score["costly"]["detection"], score["costly"]["scenarios"]) == (1.0, 2)
+    assert "| detection of these | 1.000 |" in page([score], {}, [])
+
+
 def test_the_first_right_name_of_a_miss_is_later_than_all_others():
     """Of 40 and 60 seconds and never, the median is 60 and the 90th percentile never."""
     rows = [dataclasses.replace(RIGHT, first_right_s=seconds) for seconds in (40.0, 60.0, None)]

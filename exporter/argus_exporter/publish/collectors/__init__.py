@@ -10,6 +10,7 @@ from argus_exporter.publish.collectors.compilation import CompilationCollector
 from argus_exporter.publish.collectors.garbage import GarbageCollector
 from argus_exporter.publish.collectors.issue_latency import IssueLatencyCollector
 from argus_exporter.publish.collectors.iteration import IterationCollector
+from argus_exporter.publish.collectors.job import JobCollector
 from argus_exporter.publish.collectors.kernel import KernelCollector
 from argus_exporter.publish.collectors.layer import LayerCollector
 from argus_exporter.publish.collectors.live import LiveCollector
@@ -28,6 +29,7 @@ ALL_COLLECTORS: tuple[Collector, ...] = (
     RankCollector(),
     ActivityCollector(),
     IterationCollector(),
+    JobCollector(),
     PhaseCollector(),
     RecentCollector(),
     LayerCollector(),
