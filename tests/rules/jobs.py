@@ -133,7 +133,8 @@ class Job:
         add("argus_rank_up", np.where(at < self.killed_s, 1.0, 0.0))
         add("argus_rank_number", float(rank))
         add("argus_rank_lead_number", float(rank))
-        add("argus_rank_info", 1.0, node=f"node{rank // 4}", gpu_uuid=f"GPU-{rank}")
+        place = {"node": f"node{rank // 4}", "gpu_uuid": f"GPU-{rank}"}
+        add("argus_rank_info", 1.0, **place)
         add("argus_group_expected_ranks", float(self.expected or members), group=group)
         add("argus_iteration_duration_seconds_sum", total(step))
         add("argus_iteration_duration_seconds_count", done.astype(float))
@@ -144,7 +145,8 @@ class Job:
         add("argus_iteration_last_timestamp_seconds", BEGIN_MS / 1000 + last)
         usual = np.divide(total(step), done, out=np.full(len(at), STALE), where=done > 0)
         limit = np.array([overdue_after(mean) for mean in np.nan_to_num(usual).tolist()])
-        add("argus_rank_overdue_number", np.where((done == 0) | (at - last > limit), float(rank), STALE))
+        overdue = (done == 0) | (at - last > limit)
+        add("argus_rank_overdue_number", np.where(overdue, float(rank), STALE), **place)
         # As if each rank were alone on its host.
         here = {"rank": "", "instance": f"{instance}/{rank}"}
         add("argus_job_last_iteration_timestamp_seconds", BEGIN_MS / 1000 + last, **here)
