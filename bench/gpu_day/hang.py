@@ -40,7 +40,7 @@ def hanging(day: Day, how: str, **more: str) -> Iterator[tuple[Collector, list[s
         more: variables beside those that put both on one GPU.
 
     Raises:
-        RuntimeError: one of them ended before.
+        RuntimeError: one of them ended before, or its page lacks collectives of the training.
     """
     with collecting(day.work) as collector:
         ranks = [
@@ -60,9 +60,10 @@ def hanging(day: Day, how: str, **more: str) -> Iterator[tuple[Collector, list[s
         ]
         try:
             recorded = [_trained(one) for one in ranks]
-            collector.wait(lambda: counted(collector) == recorded, _COUNTED_S)
-            # Whether they are the same is for the gates of a step to say.
-            day.reach(f"both ranks trained: collectives {recorded}, by their pages {counted(collector)}")
+            # A count that comes later would be taken for the call in which they hang.
+            if not collector.wait(lambda: counted(collector) == recorded, _COUNTED_S):
+                raise RuntimeError(f"the pages say {counted(collector)} collectives, the recorder {recorded}")
+            day.reach(f"both ranks trained: collectives {recorded}")
             yield collector, ranks
         finally:
             for one in ranks:

@@ -42,7 +42,7 @@ def run(day: Day) -> dict[str, Any]:
         }
 
 
-def _is_told(collector: Collector, rank: int, least: int = 0) -> bool:
+def _is_told(collector: Collector, rank: int, least: int) -> bool:
     """Whether a rank's page has the operation of its last collective, of this number or a later one."""
     one = last_of(collector, rank)
     return one is not None and one.operation != "" and one.number >= least
