@@ -19,7 +19,6 @@ def stalled(ranks: int) -> Scenario:
     job.ranks(range(ranks), SAMPLES)
     job.add("argus_iteration_duration_seconds_count", f"0+4x4 16x{SAMPLES - 5}", rank=0)
     job.add("argus_iteration_duration_seconds_sum", f"0+16x4 64x{SAMPLES - 5}", rank=0)
-    job.add("argus_iteration_duration_seconds_squared_total", f"0+64x4 256x{SAMPLES - 5}", rank=0)
     job.add("argus_job_last_iteration_timestamp_seconds", f"0+15x4 60x{SAMPLES - 5}")
     job.add("argus_job_usual_iteration_seconds", f"_ 4x{SAMPLES}")
     for rank in range(ranks):
