@@ -135,7 +135,7 @@ void Decoder::kernel(const void* record) {
   bool waits = false;
   if (nccl_ && !of_graph) {
     kernel.kilobytes = nccl_->of(correlation);
-    waits = kernel.kilobytes == 0 && of_nccl(kernel);
+    waits = kernel.kilobytes == 0 ? of_nccl(kernel) : !NcclLaunches::is_told(kernel.kilobytes);
   }
   std::int64_t ticks = Launches::kUnknown;
   if (with_launches_ && (with_graph_launches_ || !of_graph)) {

@@ -36,6 +36,14 @@ void NcclLaunches::called(std::uint32_t correlation, std::uint32_t thread, std::
   if (found.word) known_[correlation % kPlaces] = found;
 }
 
+std::uint32_t NcclLaunches::of(std::uint32_t correlation) noexcept {
+  Known& known = known_[correlation % kPlaces];
+  if (known.correlation != correlation) return 0;
+  nccl::Launch launch;
+  if (known.word && !is_told(known.word) && ring_.read(known.launch, launch)) known.word = word_of(launch);
+  return known.word;
+}
+
 std::uint32_t NcclLaunches::operations(std::uint32_t correlation, Operations& out) noexcept {
   const Known& known = known_[correlation % kPlaces];
   if (known.correlation != correlation || !known.word || known.word & wire::kLaunchedOne) return 0;

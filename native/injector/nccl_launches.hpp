@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../nccl/launches.hpp"
+#include "wire.hpp"
 
 namespace argus {
 
@@ -22,10 +23,9 @@ class NcclLaunches {
   void called(std::uint32_t correlation, std::uint32_t thread, std::uint64_t begin_ns, std::uint64_t end_ns) noexcept;
 
   /// The word of a kernel for the wire (argus_core.wire.launched_by); 0: its call is not known, or not NCCL's.
-  std::uint32_t of(std::uint32_t correlation) const noexcept {
-    const Known& at = known_[correlation % kPlaces];
-    return at.correlation == correlation ? at.word : 0;
-  }
+  std::uint32_t of(std::uint32_t correlation) noexcept;
+  /// Whether a word says what the kernel does. NCCL tells that after the launch: a record may be read before.
+  static bool is_told(std::uint32_t word) noexcept { return (word & (2 * wire::kLaunchedOne - 1)) != 0; }
   using Operations = nccl::LaunchedOperation[nccl::LaunchRing::kTold];
   /// What a kernel does, unless that is one collective, of which its word says all: the first of its operations, and
   /// how many these are. 0: nobody knows.

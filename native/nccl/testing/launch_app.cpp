@@ -13,6 +13,7 @@
 //   many:COUNT           on the first communicator so many collectives, one launch
 //   threads:ROUNDS       as train, each communicator on a thread of its own, all at once
 //   late                 from here on the record of a call comes after that of its kernel
+//   soon                 from here on the records of a launch are read before NCCL tells what it does
 //   shared               from here on all kernels are on one stream
 //   graph                a captured collective, and a replay of its kernel
 //   stray                kernels of NCCL that it does not tell of: beside its launches, and within those of another thread
@@ -40,6 +41,7 @@
 #include <thread>
 #include <vector>
 
+#include "../../injector/control.h"
 #include "../../injector/testing/fake_cupti.hpp"
 #include "../page.hpp"
 #include "counted.hpp"
@@ -84,6 +86,7 @@ class Process {
     else if (action == "many") many(number(0));
     else if (action == "threads") threads(number(0));
     else if (action == "late") late_ = true;
+    else if (action == "soon") soon_ = true;
     else if (action == "shared") shared_ = true;
     else if (action == "graph") graph();
     else if (action == "stray") stray();
@@ -197,6 +200,7 @@ class Process {
     if (!late_) call(correlation, begin, kDriver, kLaunchKernelEx);
     kernel(name, correlation, begin + 8'000, stream, 0, duration);
     if (late_) call(correlation, begin, kDriver, kLaunchKernelEx);
+    if (soon_) have_all_read();
   }
 
   void train(fake::Communicator& communicator, long rounds) {
@@ -293,10 +297,26 @@ class Process {
     waitpid(child, &child_status_, 0);
   }
 
-  static void flush() {
+  static void* injector() {
     const char* path = std::getenv("CUDA_INJECTION64_PATH");
-    void* const injector = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-    if (auto* now = symbol<int (*)()>(injector, "argus_cupti_flush")) now();
+    return path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+  }
+  static void flush() {
+    if (auto* now = symbol<int (*)()>(injector(), "argus_cupti_flush")) now();
+  }
+  /// All buffers given home, as Kineto does at the end of its window, and read by the injector.
+  void have_all_read() const {
+    auto* const home = symbol<int (*)(std::uint32_t)>(dlopen("libcupti.so.13", RTLD_NOW | RTLD_NOLOAD), "cuptiActivityFlushAll");
+    auto* const statistics = symbol<int (*)(ArgusCuptiStatistics*, std::size_t)>(injector(), "argus_cupti_statistics");
+    if (!home || !statistics) std::exit(6);
+    home(1);
+    flush();
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    ArgusCuptiStatistics at{};
+    while (statistics(&at, sizeof at) == ARGUS_OK && at.records < static_cast<std::uint64_t>(kernels_.load())) {
+      if (std::chrono::steady_clock::now() > limit) std::exit(7);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 
   fake::Host host_;
@@ -308,7 +328,7 @@ class Process {
   std::atomic<long> kernels_{0};
   int page_ = -1;
   int child_status_ = -1;
-  bool late_ = false, shared_ = false, captures_ = false;
+  bool late_ = false, soon_ = false, shared_ = false, captures_ = false;
 };
 
 }  // namespace
