@@ -24,9 +24,8 @@ CAUSES: list[dict[str, Any]] = []
 JOB = "llm"
 SAMPLES = 140
 STEP = 15
-BEGIN = 40
-"""The sample at which evidence begins: 10m."""
-AT = "30m"
+BEGIN = 20
+"""The sample at which evidence begins: 5m."""
 RANKS = range(16)
 
 
@@ -260,19 +259,19 @@ def health(storage: Storage) -> None:
 
 
 STORIES = {
-    findings: ["decision"],
-    hangs: ["nccl", "decision"],
-    kernels: ["decision"],
-    health: ["job", "health"],
+    findings: ("20m", ["decision"]),
+    hangs: ("20m", ["nccl", "decision"]),
+    kernels: ("20m", ["decision"]),
+    health: ("30m", ["job", "health"]),
 }
-"""With the files of rules that are about them."""
+"""With when they are listened to, and the files of rules that are about them."""
 
 
 @functools.cache
 def told() -> list[tuple[Texts, Texts]]:
     """Labels and annotations of all that the stories tell."""
     found: list[tuple[Texts, Texts]] = []
-    for story, concerns in STORIES.items():
+    for story, (at, concerns) in STORIES.items():
         storage = Storage()
         story(storage)
         files = [ROOT / "rules" / f"argus.{concern}.rules.yaml" for concern in concerns]
@@ -281,7 +280,7 @@ def told() -> list[tuple[Texts, Texts]]:
         alerts = [name for name in dict.fromkeys(named) if name]
         test = {"interval": f"{STEP}s", "input_series": storage.series}
         document: Document = {**rules_of(files), "evaluation_interval": "5s", "tests": [test]}
-        found += firing(document, alerts, AT)
+        found += firing(document, alerts, at)
     return found
 
 

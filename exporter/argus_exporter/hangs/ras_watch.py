@@ -22,6 +22,7 @@ from argus_core import wire
 from argus_core.background import BackgroundTask
 from argus_core.log import Log
 from argus_core.log_limiter import Failures
+from argus_core.overdue import overdue_after
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.ras.client import RasClient
@@ -36,8 +37,6 @@ log = Log(__name__)
 _TICK_S: Final = 1.0
 _STEPS: Final = 15
 """Whose median is the usual duration: enough that a checkpoint among them does not count."""
-_USUAL: Final = 2.5
-"""Usual durations without a step; a stall is told after five."""
 _MOST_FAILURES: Final = 3
 """In a row, after which a job is left alone until its next step."""
 
@@ -54,7 +53,7 @@ class _Job:
     asking: asyncio.Task[None] | None = None
 
     def is_overdue(self, now: float, least_s: float) -> bool:
-        return now - self.stepped_at > max(least_s, _USUAL * statistics.median(self.durations))
+        return now - self.stepped_at > max(least_s, overdue_after(statistics.median(self.durations)))
 
 
 class RasWatch:
