@@ -11,4 +11,7 @@
 
   // The range of a window: short of it by epsilon, so that left-open and closed ranges agree.
   range(config, seconds):: self.of(seconds - config.rangeEpsilon),
+
+  // Evaluations of what decides in that time, of which one of twelve may be missed.
+  evaluations(config, seconds):: std.toString(std.floor(seconds / config.decisionInterval * 11 / 12 + 0.001)),
 }

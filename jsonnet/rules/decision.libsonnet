@@ -65,9 +65,7 @@ function(c, l, rows)
     },
   ];
 
-  // A mean over the window tells little of what has just begun, so the average and not the least. One evaluation of twelve may be
-  // missed.
-  local all(seconds) = std.floor(seconds / c.decisionInterval * 11 / 12 + 0.001);
+  // A mean over the window tells little of what has just begun, so the average and not the least.
   local decide(name, matcher, enters='', also='', above=[]) = {
     local severity = c.severities[name],
     about:: '%s: where it costs %g now and on the average of %d seconds, in all of which it was found, until it was below %g for %d.' % [name, d[name].enter, d[name].lasting, d[name].exit, d.leave],
@@ -97,7 +95,7 @@ function(c, l, rows)
       lasting: range(d[name].lasting),
       enter: d[name].enter,
       exit: d[name].exit,
-      evaluations: all(d[name].lasting),
+      evaluations: duration.evaluations(c, d[name].lasting),
       enters: enters,
       also: also,
       above: std.join('', ['\nunless on (%s) %s{severity="%s"}' % [l.finding, decision, c.severities[higher]] for higher in above]),

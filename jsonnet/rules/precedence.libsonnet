@@ -48,13 +48,15 @@ function(c, l, rows)
     assert [other for other in some if at(other) != at(row)] == [] : 'not all yield to the same as %s' % row.id;
     local to(what) = [id for yields in at(row) for id in yields.to if std.member(what, how(yields, id))];
     local all = to(['evidence', 'verdict']);
-    // What each loses to each of them, for as long as the means remember what they did.
-    local lost(series, label, ids) = text.fill('label_replace(max_over_time(%(series)s{%(label)s=~"%(ids)s"}[%(hold)s]), "by", "$1", "%(label)s", "(.*)")', {
-      series: series,
-      label: label,
-      ids: std.join('|', ids),
-      hold: duration.range(c, c.hold),
-    });
+    // What each loses to each of them, for as long as the means remember what they did. What a job as a whole has lost for
+    // minutes is not what one or another of its groups seems to lose by chance for one of them: those must last as well.
+    local lost(series, label, ids) =
+      local over(what, seconds) = '%s_over_time(%s{%s=~"%s"}[%s])' % [what, series, label, std.join('|', ids), duration.range(c, seconds)];
+      local leave = c.decision.leave;
+      'label_replace(' + (
+        if row.level == 'L1' && series == verdict then over('max', leave) + ' and ' + over('count', leave) + ' >= ' + duration.evaluations(c, c.hold)
+        else over('max', c.hold)
+      ) + ', "by", "$1", "%s", "(.*)")' % label;
     local costs = [
       { of: lost(from.name, from.label, from.ids), detectors: from.name == evidence }
       for from in [
