@@ -10,7 +10,7 @@
 //   info: told as such from `hold` seconds on, while it does not last or cost enough for more, and nothing else is told.
 //   yields: [{to: ids, at: 'rank' or 'job', factor}]: excused where it costs at most `factor` times what they cost there.
 //     At the same rank their evidence counts: it is of one thing, measured in several ways. In the rest of the job only
-//     those do who stand themselves, and who last where the row is of the whole job; or the evidence of those
+//     those do who stand themselves, and who last where the whole job's loss is older; or the evidence of those
 //     (`by: 'evidence'`) who yield to nobody that the row itself does not yield to: what excuses them excuses the row.
 //   family: rows that explain one loss, each in another way, in an optional file. They yield to the same rows, and to those
 //     of the family above them: the first that has evidence is the cause.

@@ -16,8 +16,8 @@ function(c, l, rows)
   // What a job as a whole loses is of no rank.
   local who(row) = if row.level == 'L1' then l.job else l.who;
   // Of one row, or of a family.
-  local of(some) =
-    'max by (' + who(some[0]) + ') (' + evidence + (if std.length(some) == 1 then '{cause="' + some[0].id + '"}' else '{cause=~"' + some[0].family + '-.*"}') + ')';
+  local evidenceOf(some) = evidence + (if std.length(some) == 1 then '{cause="' + some[0].id + '"}' else '{cause=~"' + some[0].family + '-.*"}');
+  local of(some) = 'max by (' + who(some[0]) + ') (' + evidenceOf(some) + ')';
 
   local how(yields, id) =
     if 'by' in yields then yields.by else if yields.at == 'rank' || rows[index(id)].as == 'context' then 'evidence' else 'verdict';
@@ -48,14 +48,15 @@ function(c, l, rows)
     assert [other for other in some if at(other) != at(row)] == [] : 'not all yield to the same as %s' % row.id;
     local to(what) = [id for yields in at(row) for id in yields.to if std.member(what, how(yields, id))];
     local all = to(['evidence', 'verdict']);
-    // What each loses to each of them, for as long as the means remember what they did. What a job as a whole has lost for
-    // minutes is not what one or another of its groups seems to lose by chance for one of them: those must last as well.
+    // What each loses to each of them, for as long as the means remember what they did. What a job has lost as a whole for
+    // minutes is not what one or another of its groups then seems to lose by chance for one of them: who comes later must last.
     local lost(series, label, ids) =
       local over(what, seconds) = '%s_over_time(%s{%s=~"%s"}[%s])' % [what, series, label, std.join('|', ids), duration.range(c, seconds)];
       local leave = c.decision.leave;
-      'label_replace(' + (
-        if row.level == 'L1' && series == verdict then over('max', leave) + ' and ' + over('count', leave) + ' >= ' + duration.evaluations(c, c.hold)
-        else over('max', c.hold)
+      local older = text.fill('%(own)s offset %(hold)s', { own: evidenceOf(some), hold: duration.of(c.hold) });
+      'label_replace(' + over('max', c.hold) + (
+        if row.level == 'L1' && series == verdict then ' unless on (%s) %s or %s and %s >= %s' % [l.job, older, over('max', leave), over('count', leave), duration.evaluations(c, c.hold)]
+        else ''
       ) + ', "by", "$1", "%s", "(.*)")' % label;
     local costs = [
       { of: lost(from.name, from.label, from.ids), detectors: from.name == evidence }

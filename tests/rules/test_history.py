@@ -18,6 +18,9 @@ RULES = Path(__file__).resolve().parents[2] / "rules"
 FILES = ("job", "phases", "evidence", "regression", "history", "decision")
 """In the order in which their rules read one another."""
 STEP_S = 15
+"""Between samples, and between evaluations where those that decide are not counted."""
+DECISIONS_S = 5
+"""As those come: what explains a slower run must last."""
 RUN = 86
 """Samples of each run: it is old enough after 12 minutes, and 30 recordings later it is known."""
 GAP = 3
@@ -68,6 +71,7 @@ class RunProfile:
 class Runs:
     """Input series of runs, and what the rules must say of them."""
 
+    evaluation_s: int = STEP_S
     inputs: list[dict[str, str]] = field(default_factory=list)
     expectations: list[dict[str, Any]] = field(default_factory=list)
 
@@ -142,7 +146,7 @@ class Runs:
             "input_series": self.inputs,
             "promql_expr_test": self.expectations,
         }
-        play({**rules, "evaluation_interval": f"{STEP_S}s", "tests": [test]})
+        play({**rules, "evaluation_interval": f"{self.evaluation_s}s", "tests": [test]})
 
 
 def frames(**shares: float) -> Mapping[str, float]:
@@ -381,7 +385,7 @@ def test_a_run_of_another_size_is_not_compared() -> None:
 )
 def test_pauses_at_steps_of_each_ranks_own_explain_a_slower_run(lost: float, found: dict[str, float]) -> None:
     """A sixth of the time is lost; the cost of such pauses is known by a lower bound, a third of it."""
-    runs = Runs()
+    runs = Runs(evaluation_s=DECISIONS_S)
     runs.model("m", RunProfile(), SLOWER)
     pauses = {"cause": "host-gc", "detector": "test", "phase": "all"}
     values = f"_x{RUN + GAP} {lost}x{RUN} stale"
@@ -407,7 +411,7 @@ def test_a_regression_within_the_run_is_told_as_that() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_slow_rank_explains_a_slower_run(rank: int) -> None:
-    runs = Runs()
+    runs = Runs(evaluation_s=DECISIONS_S)
     runs.model("m", RunProfile(), SLOWER)
     evidence = {"cause": "gpu-compute", "detector": "test", "rank": rank, "phase": "forward", "group": "dp"}
     values = f"_x{RUN + GAP} 0.15x{RUN} stale"

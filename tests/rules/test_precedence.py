@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import pytest
 import rjsonnet
 
 from rules.promtool import complaints, needs_promtool, rules_of
+from rules.scenario import Scenario, at
 
 pytestmark = needs_promtool
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,9 +26,9 @@ PHASES = {
 }
 VIEWS = {"collective-late": ("", "kernel"), "kept-waiting": ("", "kernel")}
 """A collective is there as its span and as its kernel, and costs what the larger says."""
-ASKED_MINUTES = 20
-ONSETS = 40
-"""Evaluations within which evidence begins: ten minutes."""
+ASKED_MINUTES = 12
+ONSETS = 16
+"""Samples within which evidence begins: four minutes."""
 
 
 class About(NamedTuple):
@@ -146,4 +147,30 @@ def test_the_order_in_which_evidence_appears_changes_no_verdict(seed: int) -> No
             {"expr": query, "eval_time": moment, "exp_samples": expected} for moment in moments
         ],
     }
-    assert not complaints(files | {"evaluation_interval": "15s", "tests": [test]})
+    assert not complaints(files | {"evaluation_interval": "5s", "tests": [test]})
+
+
+@pytest.mark.parametrize(
+    ("first", "samples", "stands", "is_explained"),
+    [
+        (8, 5, range(1, 36), ()),
+        (8, 32, range(1, 15), range(16, 36)),
+        (0, 40, (), range(1, 36)),  # who comes with it explains it at once
+    ],
+    ids=["for 75 s", "two minutes and more", "from the beginning"],
+)
+def test_what_a_job_loses_is_explained_later_only_by_what_lasts(
+    first: int, samples: int, stands: Sequence[int], is_explained: Sequence[int]
+) -> None:
+    """Where the whole fabric is slow, a group is slower than the others for a minute by chance."""
+    job = Scenario(("decision",), evaluation=5)
+    job.add("rank:argus_evidence:lost_ratio", "0.1x40", cause="fabric", detector="transfer")
+    link = (f"_x{first} " if first else "") + f"0.2x{samples - 1} stale"
+    group = {"phase": "all_reduce", "group": "dp:1"}
+    job.add("rank:argus_evidence:lost_ratio", link, cause="link-slow", detector="transfer", **group)
+    fabric = 'max by (cause) (rank:argus_verdict:lost_ratio{cause="fabric"}) ^ 0'
+    for sample in stands:
+        job.expect(fabric, at(sample), {'{cause="fabric"}': 1.0})
+    for sample in is_explained:
+        job.expect(fabric, at(sample), {})
+    job.run()

@@ -5,13 +5,18 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from argus_core.store.folder import FolderStore
 from argus_l3_worker.cli import main
+from argus_l3_worker.commands import trace
 from argus_simulator.traces.cases import Case
+from argus_traces.reader import read
+from argus_traces.tables import RankTrace
 
 KEY = "simulated/2026-11-21/{}/000000000000-000000000007-20261121T030000.000Z.perfetto-trace"
 
@@ -113,6 +118,24 @@ def test_what_cannot_be_done_is_said_with_its_reason(
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert re.search(said, message), message
+
+
+def test_windows_of_different_steps_are_not_compared(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As keys of two alerts may be: else whoever did something else at another time would be to blame."""
+
+    def later(chunks: Iterable[bytes], source: str) -> RankTrace:
+        found = read(chunks, source)
+        steps = {"first_step": 8, "last_step": 15} if source == str(files[1]) else {}
+        return replace(found, window=replace(found.window, **steps))
+
+    monkeypatch.setattr(trace, "read", later)
+    assert main(["trace", str(files[0]), str(files[1])]) == 2
+    assert (
+        "without a step in common cannot be compared: rank 0 0 to 7, rank 1 8 to 15"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_cut_file_is_refused_with_its_name(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,6 +116,11 @@ def _check(traces: list[RankTrace]) -> None:
                 "one window a rank"
             )
         seen[trace.window.rank] = trace.source
+    windows = [trace.window for trace in traces if trace.window.first_step >= 0]
+    # Who is compared with what others did at another time is to blame for anything.
+    if windows and max(one.first_step for one in windows) > min(one.last_step for one in windows):
+        steps = ", ".join(f"rank {one.rank} {one.first_step} to {one.last_step}" for one in windows)
+        raise UserError(f"traces without a step in common cannot be compared: {steps}")
 
 
 def _sources(keys: list[str], config: StoreConfig) -> list[Source]:
