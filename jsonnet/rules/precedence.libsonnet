@@ -53,7 +53,7 @@ function(c, l, rows)
     local lost(series, label, ids) =
       local over(what, seconds) = '%s_over_time(%s{%s=~"%s"}[%s])' % [what, series, label, std.join('|', ids), duration.range(c, seconds)];
       local leave = c.decision.leave;
-      local older = text.fill('%(own)s offset %(hold)s', { own: evidenceOf(some), hold: duration.of(c.hold) });
+      local older = evidenceOf(some) + ' offset ' + duration.of(c.hold);
       'label_replace(' + over('max', c.hold) + (
         if row.level == 'L1' && series == verdict then ' unless on (%s) %s or %s and %s >= %s' % [l.job, older, over('max', leave), over('count', leave), duration.evaluations(c, c.hold)]
         else ''

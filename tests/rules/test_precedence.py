@@ -26,9 +26,9 @@ PHASES = {
 }
 VIEWS = {"collective-late": ("", "kernel"), "kept-waiting": ("", "kernel")}
 """A collective is there as its span and as its kernel, and costs what the larger says."""
-ASKED_MINUTES = 12
-ONSETS = 16
-"""Samples within which evidence begins: four minutes."""
+ASKED_MINUTES = 20
+ONSETS = 40
+"""Samples within which evidence begins: ten minutes."""
 
 
 class About(NamedTuple):
