@@ -166,13 +166,17 @@ void Decoder::send(const wire::Kernel& kernel, std::uint32_t correlation) {
   link_.next_kernel() = kernel;
 }
 
-void Decoder::flushed() {
+void Decoder::flushed(bool last) {
   if (!launches_expected_ && flushes_with_launches_ > 0) --flushes_with_launches_;
-  launches_.flushed([this](const Launches::Waiting& waiting, std::int64_t ticks) {
+  launches_.flushed([this, last](const Launches::Waiting& waiting, std::int64_t ticks) {
     wire::Kernel kernel = waiting.kernel;
-    if (nccl_ && !waiting.of_graph) kernel.kilobytes = nccl_->of(waiting.correlation);
+    if (nccl_ && !waiting.of_graph) {
+      if (!last && nccl_->goes_on(waiting.correlation)) return false;
+      kernel.kilobytes = nccl_->of(waiting.correlation);
+    }
     if (ticks >= 0) kernel.issue_ns = static_cast<std::int64_t>(clock_.duration_ns(static_cast<std::uint64_t>(ticks)));
     send(kernel, waiting.correlation);
+    return true;
   });
 }
 

@@ -30,8 +30,9 @@ class Decoder {
   }
   /// NCCL says for whom it launches kernels; calls of its are recorded from now on.
   void join(const nccl::LaunchRing& ring);
-  /// The buffers of a flush have been read: kernels that waited for their launch over it go out.
-  void flushed();
+  /// The buffers of a flush have been read: kernels that waited for their launch over it go out. `last`: those whose
+  /// launch goes on, too.
+  void flushed(bool last);
 
   std::uint64_t records() const noexcept { return records_; }
   /// Records whose times make no sense: zero, backwards, an hour old or in the future.

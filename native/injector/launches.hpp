@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -51,14 +52,15 @@ class Launches {
     return true;
   }
 
-  /// After a flush has been read: hands out the kernels that waited for it, launches found or not.
+  /// After a flush has been read: hands out the kernels that waited for it, launches found or not. Those for which
+  /// `emit` returns false wait for the next one, too.
   template <class Emit>
   void flushed(Emit&& emit) {
-    for (const Waiting& waiting : older_) {
+    const auto emitted = [&](const Waiting& waiting) {
       bool found = false;
-      emit(waiting, latency(waiting.correlation, waiting.start_ticks, waiting.of_graph, found));
-    }
-    older_.clear();
+      return emit(waiting, latency(waiting.correlation, waiting.start_ticks, waiting.of_graph, found));
+    };
+    older_.erase(std::remove_if(older_.begin(), older_.end(), emitted), older_.end());
     older_.swap(newer_);
   }
 

@@ -44,6 +44,12 @@ std::uint32_t NcclLaunches::of(std::uint32_t correlation) noexcept {
   return known.word;
 }
 
+bool NcclLaunches::goes_on(std::uint32_t correlation) const noexcept {
+  const Known& known = known_[correlation % kPlaces];
+  nccl::Launch launch;
+  return known.correlation == correlation && known.word && ring_.read(known.launch, launch) && launch.end_ns == 0;
+}
+
 std::uint32_t NcclLaunches::operations(std::uint32_t correlation, Operations& out) noexcept {
   const Known& known = known_[correlation % kPlaces];
   if (known.correlation != correlation || !known.word || known.word & wire::kLaunchedOne) return 0;

@@ -26,6 +26,8 @@ class NcclLaunches {
   std::uint32_t of(std::uint32_t correlation) noexcept;
   /// Whether a word says what the kernel does. NCCL tells that after the launch: a record may be read before.
   static bool is_told(std::uint32_t word) noexcept { return (word & (2 * wire::kLaunchedOne - 1)) != 0; }
+  /// Whether NCCL has not returned from the launch yet: several flushes may be read while its thread is held up.
+  bool goes_on(std::uint32_t correlation) const noexcept;
   using Operations = nccl::LaunchedOperation[nccl::LaunchRing::kTold];
   /// What a kernel does, unless that is one collective, of which its word says all: the first of its operations, and
   /// how many these are. 0: nobody knows.

@@ -160,8 +160,8 @@ void Worker::fetch(bool last) {
       cupti_->flush();
   }
   drain();
-  decoder_->flushed();
-  if (last) decoder_->flushed();
+  decoder_->flushed(last);
+  if (last) decoder_->flushed(last);
   if (ours) dropped_cupti_ += cupti_->take_dropped();
   overrun(true);
   judge_times();

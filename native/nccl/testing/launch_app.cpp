@@ -13,7 +13,7 @@
 //   many:COUNT           on the first communicator so many collectives, one launch
 //   threads:ROUNDS       as train, each communicator on a thread of its own, all at once
 //   late                 from here on the record of a call comes after that of its kernel
-//   soon                 from here on the records of a launch are read before NCCL tells what it does
+//   soon                 from here on the records of a launch are read, and several flushes, before NCCL tells what it does
 //   shared               from here on all kernels are on one stream
 //   graph                a captured collective, and a replay of its kernel
 //   stray                kernels of NCCL that it does not tell of: beside its launches, and within those of another thread
@@ -310,10 +310,14 @@ class Process {
     auto* const statistics = symbol<int (*)(ArgusCuptiStatistics*, std::size_t)>(injector(), "argus_cupti_statistics");
     if (!home || !statistics) std::exit(6);
     home(1);
-    flush();
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     ArgusCuptiStatistics at{};
-    while (statistics(&at, sizeof at) == ARGUS_OK && at.records < static_cast<std::uint64_t>(kernels_.load())) {
+    int flushes = 0;
+    std::uint64_t cost = ~std::uint64_t{0};  // of the worker, told when a flush is over
+    while (statistics(&at, sizeof at) == ARGUS_OK) {
+      if (at.cpu_ns != cost && ++flushes > 3 && at.records >= static_cast<std::uint64_t>(kernels_.load())) return;
+      if (at.cpu_ns != cost) flush();
+      cost = at.cpu_ns;
       if (std::chrono::steady_clock::now() > limit) std::exit(7);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
