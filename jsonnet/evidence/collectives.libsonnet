@@ -90,18 +90,19 @@ function(c, l) {
         max by (%(job)s) (
           (%(transfer)s - quantile_over_time(0.1, %(transfer)s[%(window)s]))
           * on (%(phase)s) quantile by (%(phase)s) (0.5, %(spans)s)
-          and on (%(phase)s) max_over_time(%(transfer)s[%(held)s]) >= %(ratio)s * quantile_over_time(0.1, %(transfer)s[%(window)s])
-          and on (%(phase)s) %(threshold)s < %(even)s
+          and on (%(phase)s)
+            max_over_time(%(transfer)s[%(held)s]) / quantile_over_time(0.1, %(transfer)s[%(window)s]) - 1
+            >= on (%(phase)s) clamp_min(2 * (%(threshold)s < %(even)s), %(young)s)
         ) >= %(least)s
       |||, {
         job: l.job,
         phase: l.phase,
         // The shortest of a group wanders, and the first of a job is of few steps: what it takes in the best tenth of an hour is
-        // compared, and it must be as slow as a slow link.
+        // compared, and either may be off by as much as a rank must differ to stand out.
         // And as it wanders, it may be a little quicker for minutes: a page that yields to it would come and go.
-        ratio: c.linkRatio,
         threshold: threshold,
         even: c.linkRatio - 1,
+        young: c.spreadYoung,
         held: duration.range(c, c.decision.leave),
         transfer: 'job:argus_collective_transfer:seconds',
         window: duration.range(c, 2 * c.spreadWindow),

@@ -136,15 +136,20 @@ function(c, l) {
         }),
       },
       {
-        // Where half of the group is slower than it was, that is the new pace; some are scraped before others.
-        about:: 'What obvious stragglers lose of the wall time by it.',
+        // Where half of the group is slower than it was, that is the new pace; some are scraped before others. A mean of fewer steps
+        // differs by more: as the root of the times, where a step knows nothing of the one before.
+        about:: 'What obvious stragglers lose of the wall time by it, beyond what the spread of their phase explains.',
         record: fastLost,
         expr: text.fill(|||
-          ((%(fast)s >= %(ratio)s) - 1) * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s
+          ((%(fast)s >= %(ratio)s) - 1 >= on (%(phase)s) group_left () %(factor)s * %(spread)s)
+          * %(toGroup)s (%(median)s * %(spans)s) >= %(least)s
           unless on (%(group)s) (count by (%(group)s) (%(fast)s) >= on (%(group)s) 0.5 * %(ranks)s)
           unless on (%(job)s) job:argus_work:uneven
         |||, {
           fast: l.selector(fast, [matcher]),
+          phase: l.phase,
+          spread: l.selector(spread, [matcher]),
+          factor: '%.1f' % (c.spreadFactor * std.sqrt(c.window / c.scrapeInterval)),
           ratio: c.fastRatio,
           toGroup: toGroup,
           median: l.selector(median, [matcher]),
@@ -237,12 +242,14 @@ function(c, l) {
       }),
     },
     {
-      about:: 'By how much a rank of this phase must differ to stand out, of a job whose spread is known.',
+      about:: 'By how much a rank of this phase must differ to stand out; of a young job by no less than the spread at the moment says.',
       record: threshold,
       expr: text.fill(|||
         clamp(%(factor)s * quantile_over_time(0.5, %(spread)s[%(window)s]), %(least)s, %(most)s)
         and count_over_time(%(spread)s[%(window)s]) >= %(samples)s
+        or clamp(%(factor)s * %(spread)s, %(young)s, %(most)s)
       |||, {
+        young: c.spreadYoung,
         factor: c.spreadFactor,
         spread: l.selector(spread, [matcher]),
         window: duration.range(c, c.spreadWindow),

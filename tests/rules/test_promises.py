@@ -71,6 +71,10 @@ JOBS = [
     Job("long-step", slow=slower(2, 2.0, ONSET_S, ONSET_S + 80), step_s=80, spans=8, lasting_s=2400),
     Job("uneven", slow=uneven(0.4), step_s=4),
     Job("less-uneven", ranks=8, slow=uneven(0.2), step_s=4),
+    Job("uneven-many", ranks=64, slow=uneven(0.5)),
+    Job("lengths", ranks=64, slow=uneven(0.7), step_s=4, lasting_s=2400),
+    Job("uneven-slow", ranks=16, slow=several(uneven(0.3), slower(2, 1.8, ONSET_S)), step_s=4),
+    Job("slower-network", slow=slower(ALL, 1.4, ONSET_S, np.inf, ALL_REDUCE), lasting_s=2280),
     Job(
         "network",
         slow=several(
@@ -205,10 +209,28 @@ def test_a_network_that_is_slow_every_other_two_minutes_is_told_throughout(told:
     assert all(any(begin <= at <= end + 5 for begin, end in held) for at in range(500, 1440, 5)), held
 
 
-@pytest.mark.parametrize("job", ["uneven", "less-uneven"])
-def test_uneven_work_that_nobody_counts_is_no_slow_network(job: str, told: list[Told]) -> None:
-    """Now one rank comes last and now another, so what they all wait at least wanders by half and more."""
+def test_a_network_slower_by_more_than_chance_is_told_as_such(told: list[Told]) -> None:
+    found = of(told, "slower-network")
+    assert {(one.alertname, one.severity, one.cause) for one in found} == {
+        ("ArgusIterationRegression", "ticket", "fabric")
+    }
+
+
+@pytest.mark.parametrize("job", ["uneven", "less-uneven", "uneven-many", "lengths"])
+def test_uneven_work_that_nobody_counts_is_no_slow_network_nor_anybody_slow(
+    job: str, told: list[Told]
+) -> None:
+    """Now one rank comes last and now another, so what they all wait at least wanders by half and more.
+
+    From the first minute on; in `lengths` as much as the lengths of texts differ.
+    """
     assert {one.alertname for one in of(told, job)} <= {"ArgusIterationJitter"}
+
+
+def test_a_rank_is_named_though_the_work_is_uneven(told: list[Told]) -> None:
+    found = [one for one in of(told, "uneven-slow") if one.alertname != "ArgusIterationJitter"]
+    assert {(one.alertname, one.rank) for one in found} == {("ArgusStragglerRank", "2")}
+    assert "page" in {one.severity for one in found}
 
 
 def test_a_rank_slower_by_half_is_told_within_a_minute_or_so(told: list[Told]) -> None:
