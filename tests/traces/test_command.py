@@ -81,6 +81,21 @@ def test_keys_and_prefixes_of_the_store_are_read(store: Path, capsys: pytest.Cap
     assert "ROOT CAUSE: gpu-compute, rank 7" in capsys.readouterr().out
 
 
+def test_of_beginnings_of_keys_windows_of_one_time_are_compared(
+    store: Path, masked_stage: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 0 was asked for once more, later; nobody asked for rank 8 at the time of the others."""
+    folder = FolderStore(store.parent / "store")
+    for rank, steps in ((0, "000000000108-000000000115"), (8, "000000000100-000000000107")):
+        later = KEY.format(rank).replace("000000000000-000000000007", steps).replace("T03", "T04")
+        folder.put(later, io.BytesIO(masked_stage.files[0]))
+    folder.put("simulated/2026-11-21/torch.perfetto-trace", io.BytesIO(b"of somebody else"))
+    assert main(["trace", "--config", str(store), "simulated/"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("ROOT CAUSE: gpu-compute, rank 7")
+    assert printed.err == "left out, as they have no step in common with most: ranks 8\n"
+
+
 def test_one_rank_and_step_can_be_asked_about(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     """Why was rank 0 late in step 3? The chain ends with that step."""
     assert main(["trace", "--json", "--rank", "0", "--step", "3", *map(str, files)]) == 0

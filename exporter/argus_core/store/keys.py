@@ -9,6 +9,8 @@ stands in a URL path as it is: others are written `~` and two hex digits for eac
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -77,6 +79,45 @@ class TraceKey:
             last_step=int(window["last"]) if window["last"] else None,
             begin_ns=int(begin.timestamp()) * 1_000_000_000 + int(milliseconds) * 1_000_000,
         )
+
+
+def of_one_step(keys: Iterable[TraceKey], step: int | None = None) -> list[TraceKey]:
+    """Of each rank its newest window that has a step: the newest step that most ranks have, or the given one.
+
+    Ranks whose windows do not have it are left out. Where no window says steps, each rank's newest is taken.
+    """
+    found = sorted(keys, key=lambda one: one.begin_ns)
+    if step is None:
+        step = _newest_of_most(found)
+    if step is not None:
+        found = [one for one in found if _has(one, step)]
+    newest = {(one.training_job, one.rank): one for one in found}
+    return [newest[rank] for rank in sorted(newest)]
+
+
+def _has(key: TraceKey, step: int) -> bool:
+    first, last = key.first_step, key.last_step
+    return first is not None and last is not None and first <= step <= last
+
+
+def _newest_of_most(keys: Iterable[TraceKey]) -> int | None:
+    """Windows are walked through by step; what most ranks have ends where one of their windows does."""
+    begins: defaultdict[int, list[TraceKey]] = defaultdict(list)
+    ends: defaultdict[int, list[TraceKey]] = defaultdict(list)
+    for key in keys:
+        if key.first_step is not None and key.last_step is not None:
+            begins[key.first_step].append(key)
+            ends[key.last_step].append(key)
+    here: Counter[tuple[str, int]] = Counter()
+    most = (0, 0)
+    for step in sorted(begins.keys() | ends.keys()):
+        here.update((key.training_job, key.rank) for key in begins[step])
+        if ends[step]:
+            most = max(most, (len(here), step))
+        for key in ends[step]:
+            here[key.training_job, key.rank] -= 1
+        here = +here
+    return most[1] if ends else None
 
 
 def job_prefix(training_job: str) -> str:

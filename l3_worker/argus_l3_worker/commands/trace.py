@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Final
 from argus_core.errors import UserError
 from argus_core.store.base import ObjectStore, StoreMissing
 from argus_core.store.config import StoreConfig, open_store
-from argus_core.store.keys import SUFFIX, WrongKey
+from argus_core.store.keys import SUFFIX, TraceKey, WrongKey, of_one_step
 from argus_l3_worker.flags import add_flags, configuration
 from argus_traces import report
 from argus_traces.blame import Blame, blame
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         TraceError: a trace cannot be fetched or read.
     """
     config = configuration(options)
-    sources = _sources(options.keys, config.traces.store)
+    sources = _sources(options.keys, config.traces.store, options.step)
     traces = [read(chunks(), name) for name, chunks in sources]
     order = sorted(range(len(traces)), key=lambda position: traces[position].window.rank)
     traces, sources = [traces[position] for position in order], [sources[position] for position in order]
@@ -123,34 +124,55 @@ def _check(traces: list[RankTrace]) -> None:
         raise UserError(f"traces without a step in common cannot be compared: {steps}")
 
 
-def _sources(keys: list[str], config: StoreConfig) -> list[Source]:
-    sources: list[Source] = []
-    store: ObjectStore | None = None
-    for key in keys:
-        if Path(key).is_file():
-            sources.append((key, _of_file(Path(key))))
-            continue
-        if store is None:
-            store = open_store(config)
-        sources += [(name, partial(store.get, name)) for name in _keys_of(store, key)]
-    return sources
+def _sources(keys: list[str], config: StoreConfig, step: int | None) -> list[Source]:
+    sources: list[Source] = [(key, _of_file(Path(key))) for key in keys if Path(key).is_file()]
+    others = [key for key in keys if not Path(key).is_file()]
+    if not others:
+        return sources
+    store = open_store(config)
+    whole = [_existing(store, key) for key in others if key.endswith(SUFFIX)]
+    beginnings = [key for key in others if not key.endswith(SUFFIX)]
+    chosen = _windows(store, beginnings, step) if beginnings else []
+    return sources + [(name, partial(store.get, name)) for name in whole + chosen]
 
 
-def _keys_of(store: ObjectStore, key: str) -> list[str]:
+def _windows(store: ObjectStore, beginnings: list[str], step: int | None) -> list[str]:
+    found = {key: name for beginning in beginnings for key, name in _keys_of(store, beginning).items()}
+    chosen = of_one_step(found, step)
+    if not chosen:
+        raise UserError(f"no trace in {store.name} that begins so has step {step}")
+    left_out = {one.rank for one in found} - {one.rank for one in chosen}
+    if left_out:
+        ranks = ", ".join(map(str, sorted(left_out)))
+        print(f"left out, as they have no step in common with most: ranks {ranks}", file=sys.stderr)
+    return [found[key] for key in chosen]
+
+
+def _existing(store: ObjectStore, key: str) -> str:
+    with _said(store, key):
+        store.head(key)
+    return key
+
+
+def _keys_of(store: ObjectStore, beginning: str) -> dict[TraceKey, str]:
+    found = {}
+    with _said(store, beginning):
+        for one in store.list(beginning):
+            with suppress(ValueError):  # no trace of ARGUS
+                found[TraceKey.parse(one.key)] = one.key
+    if not found:
+        raise UserError(f"no trace in {store.name} begins with {beginning}")
+    return found
+
+
+@contextmanager
+def _said(store: ObjectStore, key: str) -> Iterator[None]:
     try:
-        if key.endswith(SUFFIX):
-            store.head(key)
-            return [key]
-        found = [one.key for one in store.list(key) if one.key.endswith(SUFFIX)]
+        yield
     except StoreMissing as error:
         raise UserError(f"{key} is neither a file nor in {store.name}") from error
     except WrongKey as error:
         raise UserError(f"{key} is no file, and cannot be in {store.name}: {error}") from error
-    if not found:
-        raise UserError(f"no trace in {store.name} begins with {key}")
-    # Of each rank the newest window: keys sort by step and time.
-    newest = {name.rpartition("/")[0]: name for name in sorted(found)}
-    return list(newest.values())
 
 
 def _of_file(path: Path) -> Callable[[], Iterator[bytes]]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argus_core.store.keys import TraceKey, check_key, decode_part, encode_part
+from argus_core.store.keys import TraceKey, check_key, decode_part, encode_part, of_one_step
 
 BEGIN = 1_795_244_623_456_000_000  # 2026-11-21 07:03:43.456 UTC
 
@@ -72,3 +72,34 @@ def test_what_is_no_trace_key_is_refused(key: str) -> None:
     """With the form that is allowed."""
     with pytest.raises(ValueError, match="allowed: training_job/YYYY-MM-DD/rank"):
         TraceKey.parse(key)
+
+
+def _window(rank: int, first: int | None, last: int | None, late_s: int = 0) -> TraceKey:
+    return TraceKey("j", rank, first, last, BEGIN + late_s * 10**9)
+
+
+def test_of_each_rank_the_window_of_the_newest_step_that_all_have_is_chosen() -> None:
+    """Two alerts asked for windows at two times: rank 0 is newer than what it can be compared with."""
+    old = [_window(rank, 100, 109) for rank in range(3)]
+    newer = [_window(rank, 205 + rank, 214 + rank, 60) for rank in (0, 1)]
+    newest = [_window(0, 300, 309, 120)]
+    assert of_one_step([*newest, *newer, *old]) == old
+    assert of_one_step([*newest, *newer]) == newer
+    assert of_one_step(newest) == newest
+
+
+def test_who_has_no_window_of_the_step_is_left_out() -> None:
+    windows = [_window(0, 0, 9), _window(1, 5, 14), _window(2, 40, 49), _window(3, None, None)]
+    assert of_one_step(windows) == windows[:2]
+    assert of_one_step(windows, step=44) == [windows[2]]
+    assert of_one_step(windows, step=99) == []
+
+
+def test_a_step_that_was_repeated_is_that_of_the_newest_window() -> None:
+    """A job that was begun anew from a checkpoint; and ranks whose windows overlap count once."""
+    again = [_window(0, 0, 9, 60), _window(0, 5, 14, 70), _window(1, 0, 9, 60)]
+    assert of_one_step([_window(0, 0, 9), *again, _window(1, 0, 9)]) == [again[1], again[2]]
+
+
+def test_of_windows_without_steps_the_newest_is_chosen() -> None:
+    assert of_one_step([_window(0, None, None, 60), _window(0, None, None)]) == [_window(0, None, None, 60)]
