@@ -26,7 +26,7 @@ local short(words) = std.foldl(function(found, sign) std.split(found, sign)[0], 
 
 function(c, words)
   local value(label) = words.value(label);
-  local said(query, at, says) = 'label_replace(%s, "card", "%s", "", "")' % [query, at + says];
+  local said(query, at, says) = 'label_replace(' + query + ', "card", "' + at + says + '", "", "")';
 
   // Whose queries others name: their texts are variables, so that they stand there once.
   local variable(id) = 'q_' + std.strReplace(id, '.', '_');
@@ -43,10 +43,10 @@ function(c, words)
     for at in std.objectFields(fact[5])
   ];
   local ofClaims(claims) = std.flattenArrays([
-    if claims[i][1] == '' then [said('vector(1)', '7%dn' % (i + 3), '; [ask] ' + claims[i][0])]
+    if claims[i][1] == '' then [said('vector(1)', '7' + (i + 3) + 'n', '; [ask] ' + claims[i][0])]
     else [
-      said('(' + claims[i][1] + ') ^ 0', '7%dn' % i, '; [YES] ' + claims[i][0]),
-      said('(vector(1) unless (' + claims[i][1] + '))', '7%dn' % (i + 6), '; [no] ' + claims[i][0]),
+      said('(' + claims[i][1] + ') ^ 0', '7' + i + 'n', '; [YES] ' + claims[i][0]),
+      said('(vector(1) unless (' + claims[i][1] + '))', '7' + (i + 6) + 'n', '; [no] ' + claims[i][0]),
     ]
     for i in std.range(0, std.length(claims) - 1)
   ]);
@@ -61,7 +61,7 @@ function(c, words)
   // For how long: the range of what it has cost so far.
   local lasted(hang) =
     local onset = asks[if hang then 'onset_of_hang' else 'onset'];
-    local steps = [{ when: 'le .Value %.1f' % one[0], so: set('$step', '"%ds"' % one[1]) + set('$step_s', '"%d"' % one[1]) } for one in asks.steps];
+    local steps = [{ when: 'le .Value %.1f' % one[0], so: set('$step', '"' + one[1] + 's"') + set('$step_s', '"' + one[1] + '"') } for one in asks.steps];
     declared(onset, onset) + '{{ $lasted := "1s" }}{{ $step := "15s" }}{{ $step_s := "15" }}{{ range query ' + printed(onset[1][4], onset) + ' }}'
     + set('$lasted', 'printf "%.0fs" .Value') + chain(steps) + '{{ end }}';
 
@@ -118,7 +118,7 @@ function(c, words)
     + '{{ $card := index .Labels "card" }}{{ $line := slice $card 0 1 }}{{ $unit := slice $card 2 3 }}{{ $n := "" }}' + chain(cases)
     + '{{ $text := reReplaceAll "@" (or $phase "it") (reReplaceAll "#" $n (slice $card 3)) }}'
     + '{{ if and $text (lt $line "8") }}{{ if eq $line $last }}{{ $text }}{{ else }}'
-    + chain([{ when: 'eq $line "%d"' % i, so: label(asks.lines[i]) } for i in std.range(1, std.length(asks.lines) - 1)])
+    + chain([{ when: 'eq $line "' + i + '"', so: label(asks.lines[i]) } for i in std.range(1, std.length(asks.lines) - 1)])
     + '{{ slice $text 2 }}{{ end }}{{ $last = $line }}{{ end }}{{ end }}';
 
   // Words of a shell for a name that users choose.
@@ -143,7 +143,7 @@ function(c, words)
         + declared([fact for fact in facts if fact[0] != 'onset.time'], facts, std.flattenArrays([facts] + [sizes(kind.kind) for kind in kinds]))
         + '{{ $common := ' + union(ofFacts(facts, facts) + [said('vector(time())', '99a', '')], facts) + ' }}'
         + '[' + severity + '] {{ $labels.training_job }}: ' + each(branch)
-        + chain([{ when: 'and (or (eq $row "%(row)s") (eq $row "")) (eq $cause "%(cause)s")' % one, so: short(one.words) } for one in rows(kinds[0])])
+        + chain([{ when: 'and (or (eq $row "' + one.row + '") (eq $row "")) (eq $cause "' + one.cause + '")', so: short(one.words) } for one in rows(kinds[0])])
         + '{{ if or (eq $phase "all") (eq $phase "none") }}{{ $phase = "" }}{{ end }}'
         + loop(kinds)
         + label('do') + (if std.length(kinds) == 1 then advice(kinds[0].kind, causes) else each(function(kind) advice(kind.kind, causes)))

@@ -9,10 +9,11 @@ local exclusion = 'rank:argus_exclusion:lost_ratio';
 local verdict = 'rank:argus_verdict:lost_ratio';
 
 function(c, l, rows)
+  // Two rows of one id are refused by jsonnet. Of hangs there are several, and nothing yields to them.
+  local position = { [rows[i].id]: i for i in std.range(0, std.length(rows) - 1) if rows[i].as != 'hang' };
   local index(id) =
-    local found = [i for i in std.range(0, std.length(rows) - 1) if rows[i].id == id];
-    assert std.length(found) == 1 : 'the table of causes has no row %s, or several' % id;
-    found[0];
+    assert std.objectHas(position, id) : 'the table of causes has no row %s' % id;
+    position[id];
   // What a job as a whole loses is of no rank.
   local who(row) = if row.level == 'L1' then l.job else l.who;
   // Of one row, or of a family.
@@ -51,13 +52,13 @@ function(c, l, rows)
     // What each loses to each of them, for as long as the means remember what they did. What a job has lost as a whole for
     // minutes is not what one or another of its groups then seems to lose by chance for one of them: who comes later must last.
     local lost(series, label, ids) =
-      local over(what, seconds) = '%s_over_time(%s{%s=~"%s"}[%s])' % [what, series, label, std.join('|', ids), duration.range(c, seconds)];
+      local over(what, seconds) = what + '_over_time(' + series + '{' + label + '=~"' + std.join('|', ids) + '"}[' + duration.range(c, seconds) + '])';
       local leave = c.decision.leave;
       local older = evidenceOf(some) + ' offset ' + duration.of(c.hold);
       'label_replace(' + over('max', c.hold) + (
         if row.level == 'L1' && series == verdict then ' unless on (%s) %s or %s and %s >= %s' % [l.job, older, over('max', leave), over('count', leave), duration.evaluations(c, c.hold)]
         else ''
-      ) + ', "by", "$1", "%s", "(.*)")' % label;
+      ) + ', "by", "$1", "' + label + '", "(.*)")';
     local costs = [
       { of: lost(from.name, from.label, from.ids), detectors: from.name == evidence }
       for from in [
