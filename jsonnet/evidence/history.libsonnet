@@ -28,8 +28,8 @@ function(c, l)
   // The host also waits where the GPU is slow; but then kernels wait in the queue for as long as ever. FLARE's example
   // falls from 42 ms to 1 ms, and healthy runs differ by tens of percent.
   local latency = 0.5;
-  // Ratio by which a launch of one kernel must have grown to be a cause, and share of the main thread's samples by which
-  // frames must have.
+  // Ratio by which a launch of one kernel must have grown to be a cause, and the least share of the main thread's samples by
+  // which frames must have.
   local kernelRatio = 1.1;
   local frameShare = 0.05;
   // Share of the wall time that counts.
@@ -73,12 +73,11 @@ function(c, l)
   });
 
   // Shares of the time that have grown, all together.
-  local grown(signature, matcher='', atLeast=least) = text.fill('sum by (%(job)s) (%(excess)s > 0) >= %(least)s', {
-    job: l.job,
-    excess: l.selector(excess, ['signature="' + signature + '"', matcher]),
-    least: atLeast,
-  });
-  local framesGrown(frames) = grown('frame_share', 'frame=~"' + frames + '"', frameShare);
+  local allOf(signature, matcher) = 'sum by (' + l.job + ') (' + l.selector(excess, ['signature="' + signature + '"', matcher]) + ' > 0)';
+  local grown(signature, matcher='') = allOf(signature, matcher) + ' >= ' + least;
+  // The main thread spends what a run loses by them in these frames: others grow a little by chance.
+  local enoughFrames = text.fill(' >= on (%(job)s) clamp_min((1 - 1 / %(slowdown)s) / 3, %(share)s)', { job: l.job, slowdown: slowdown, share: frameShare });
+  local framesGrown(frames) = allOf('frame_share', 'frame=~"' + frames + '"') + enoughFrames;
   local queueIsDry = 'max by (' + l.job + ') (' + of(change, 'issue_latency') + ') <= ' + latency;
   local queueIsFull = 'max by (' + l.job + ') (' + of(change, 'issue_latency') + ') > ' + latency;
   local evidence(cause, about, expr) = {
@@ -310,14 +309,21 @@ function(c, l)
         'its stacks show more of the frames that wait for data, its GPUs idle between steps, or the data phase takes longer',
         or([framesGrown(dataFrames), grown('inter_step_void'), grown('phase_share', 'phase="data"')])
       ),
-      // What idles within steps as well launches too late.
+      // What idles within steps as well launches too late. Where nobody sees the queue, a host that waits for a GPU whose collectives take
+      // longer has no other reason.
       evidence('host-sync', 'its stacks show more of the frames that wait for the GPU, or the queue of launches runs dry, though the GPUs hardly idle', or([
-        framesGrown(waitFrames) + ' unless on (%s) %s' % [l.job, queueIsFull],
+        text.fill('%(frames)s unless on (%(job)s) %(full)s unless on (%(job)s) (%(comm)s unless on (%(job)s) %(queue)s)', {
+          frames: framesGrown(waitFrames),
+          job: l.job,
+          full: queueIsFull,
+          comm: grown('phase_share', 'kind="comm"'),
+          queue: of(change, 'issue_latency'),
+        }),
         queueIsDry + ' unless on (%s) %s' % [l.job, grown('minority_void')],
       ])),
       evidence('host-code', 'its GPUs idle within steps, as the host launches too late, or its stacks show far more of some frame', or([
         grown('minority_void'),
-        'max by (%s) (%s) >= %g' % [l.job, l.selector(excess, ['signature="frame_share"', 'frame!~"' + otherFrames + '"']), frameShare],
+        'max by (' + l.job + ') (' + l.selector(excess, ['signature="frame_share"', 'frame!~"' + otherFrames + '"']) + ')' + enoughFrames,
       ])),
       evidence(
         'fabric-config',

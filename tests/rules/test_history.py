@@ -254,6 +254,21 @@ CAUSES: Mapping[str, tuple[RunProfile, RunProfile, str]] = {
         replace(SLOWER, frames=frames(waiting=0.4), launch_ahead_seconds=None),
         "host-sync algorithm",
     ),
+    "the host waits for longer transfers, and its launches are not seen": (
+        UNSEEN,
+        replace(SLOWER, collective_seconds=0.2, frames=frames(waiting=0.4), launch_ahead_seconds=None),
+        "fabric-config operations",
+    ),
+    "transfers take four times as long, and some code is met a little more often": (
+        UNSEEN,
+        RunProfile(
+            step_seconds=1.0,
+            collective_seconds=0.6,
+            frames=frames(waiting=0.2, checking=0.08),
+            launch_ahead_seconds=None,
+        ),
+        "fabric-config operations",
+    ),
     "memory is allocated, which no sample met before": (
         RunProfile(),
         replace(SLOWER, idle=0.12, frames=frames(waiting=0.2, allocating=0.3)),
