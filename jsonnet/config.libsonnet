@@ -59,8 +59,8 @@
     spreadWindow: 1800 * c.second,
     spreadMinSamples: 10,
     spreadYoung: 0.2,
-    // Ratio over one scrape interval that is told at once, where the spread of the phase does not explain it: 1.5 less the
-    // noise of three spans.
+    // Ratio over one scrape interval that is told at once, where the spread of the phase is known (of four ranks and more) and
+    // does not explain it: 1.5 less the noise of three spans.
     fastRatio: 1.4,
     // The same from which a rank counts among those that have become slower together.
     fastSome: 1.2,

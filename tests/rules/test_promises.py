@@ -71,8 +71,8 @@ JOBS = [
     Job("long-step", slow=slower(2, 2.0, ONSET_S, ONSET_S + 80), step_s=80, spans=8, lasting_s=2400),
     Job("uneven", slow=uneven(0.4), step_s=4),
     Job("less-uneven", ranks=8, slow=uneven(0.2), step_s=4),
-    Job("uneven-many", ranks=64, slow=uneven(0.5)),
-    Job("lengths", ranks=64, slow=uneven(0.7), step_s=4, lasting_s=2400),
+    Job("uneven-many", ranks=32, slow=uneven(0.5)),
+    Job("lengths", ranks=32, slow=uneven(0.7), step_s=4, lasting_s=2400),
     Job("uneven-slow", ranks=16, slow=several(uneven(0.3), slower(2, 1.8, ONSET_S)), step_s=4),
     Job("slower-network", slow=slower(ALL, 1.4, ONSET_S, np.inf, ALL_REDUCE), lasting_s=2280),
     Job(
