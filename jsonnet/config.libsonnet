@@ -52,15 +52,16 @@
     evidenceRatio: 0.015,
     // Ratio to the group's median, less 1, from which a rank stands out: so many standard deviations of the ranks of the
     // phase, within these bounds (court: thresholds from the group's own spread); for the first `spreadMinSamples` minutes of
-    // a job, whose spread is known by few steps, and of three ranks at most, who have none, no less than `spreadYoung`.
+    // a job, whose spread is known by few steps, no less than `spreadYoung`; of three ranks at most, or two pairs, who have
+    // none, just that.
     spreadFactor: 5,
     spreadLeast: 0.05,
     spreadMost: 1,
     spreadWindow: 1800 * c.second,
     spreadMinSamples: 10,
     spreadYoung: 0.2,
-    // Ratio over one scrape interval that is told at once, where the spread of the phase is known (of four ranks and more) and
-    // does not explain it: 1.5 less the noise of three spans.
+    // Ratio over one scrape interval that is told at once, where the spread of the phase is known and does not explain it: 1.5 less
+    // the noise of three spans.
     fastRatio: 1.4,
     // The same from which a rank counts among those that have become slower together.
     fastSome: 1.2,

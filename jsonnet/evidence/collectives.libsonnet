@@ -56,12 +56,13 @@ function(c, l) {
 
   late: [
     {
+      // Who waits for less than half as long as the others is late, whatever the spread: nobody waits for less than nothing.
       about:: 'Ranks that stand out in a collective: it is shorter for who comes late, as the others wait.',
       record: 'rank:argus_phase_slow:lost_ratio',
       labels: { kind: 'comm' },
       expr: text.fill(|||
         (
-          (1 - %(ratio)s >= on (%(phase)s) group_left () %(threshold)s)
+          (1 - %(ratio)s >= on (%(phase)s) group_left () clamp_max(%(threshold)s, 0.5))
           or (1 - %(ratio)s >= %(young)s unless on (%(phase)s) %(threshold)s)
         ) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2)))
         >= %(least)s

@@ -225,14 +225,14 @@ function(c, l) {
     },
     {
       // A median of distances says the deviation of normal noise by a factor that depends on how many are compared; of two
-      // it is chosen too small, as a pair has no majority. Fewer than four ranks in all say too little.
+      // it is chosen too small, as a pair has no majority. Of four ranks, or three pairs, on: of two pairs one may be the slow one.
       about:: 'Relative standard deviation of the healthy ranks of a phase, from all groups that are alike.',
       record: spread,
       expr: text.fill(|||
         quantile by (%(phase)s) (0.5,
           abs(%(mean)s / %(toGroup)s (%(median)s > 0) - 1)
           / %(toGroup)s (0.65 - 0.65 / (%(ranks)s > 1) - 0.122 * (%(ranks)s == bool 3))
-        ) and on (%(phase)s) sum by (%(phase)s) (%(ranks)s) > 3
+        ) and on (%(phase)s) sum by (%(phase)s) (%(ranks)s - 1) > 2
       |||, {
         phase: l.phase,
         mean: l.selector(mean, [matcher]),
