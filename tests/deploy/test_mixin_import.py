@@ -78,7 +78,7 @@ def test_dashboards_take_the_configuration(vendor: Path) -> None:
 def test_a_users_import_is_rendered_in_seconds(vendor: Path, part: str) -> None:
     """Users have C++ jsonnet, which interprets `%` and std.findSubstr: alerts took 17 s of CPU with them.
 
-    On a quiet core 3 and 4 s, of 5 that are promised; a busy virtual machine has cores half as fast.
+    On a quiet core 2.3 and 3.8 s, of 5 that are promised; a busy virtual machine has cores half as fast.
     """
     source = f"(import 'argus/mixin.libsonnet').{part}"
     before = time.process_time()

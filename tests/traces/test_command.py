@@ -93,7 +93,7 @@ def test_of_beginnings_of_keys_windows_of_one_time_are_compared(
     assert main(["trace", "--config", str(store), "simulated/"]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("ROOT CAUSE: gpu-compute, rank 7")
-    assert printed.err == "left out, as they have no step in common with most: ranks 8\n"
+    assert printed.err == "left out, as no window of theirs has the step of the others: ranks 8\n"
 
 
 def test_one_rank_and_step_can_be_asked_about(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,8 +125,9 @@ def _check(traces: list[RankTrace]) -> None:
 
 
 def _sources(keys: list[str], config: StoreConfig, step: int | None) -> list[Source]:
-    sources: list[Source] = [(key, _of_file(Path(key))) for key in keys if Path(key).is_file()]
-    others = [key for key in keys if not Path(key).is_file()]
+    files = [key for key in keys if Path(key).is_file()]
+    others = [key for key in keys if key not in files]
+    sources: list[Source] = [(key, _of_file(Path(key))) for key in files]
     if not others:
         return sources
     store = open_store(config)
@@ -144,7 +145,7 @@ def _windows(store: ObjectStore, beginnings: list[str], step: int | None) -> lis
     left_out = {one.rank for one in found} - {one.rank for one in chosen}
     if left_out:
         ranks = ", ".join(map(str, sorted(left_out)))
-        print(f"left out, as they have no step in common with most: ranks {ranks}", file=sys.stderr)
+        print(f"left out, as no window of theirs has the step of the others: ranks {ranks}", file=sys.stderr)
     return [found[key] for key in chosen]
 
 
