@@ -141,7 +141,11 @@ class Producer:
         self._bound: dict[Plan, tuple[NDArray[np.uint32], NDArray[np.uint32]]] = {}
         hertz = shape.host.stack_hertz
         self._stacks = MainThread(hertz) if hertz > 0 else None
-        self._waits = waits_of_phases(usual, framework_hooks(shape.topology, shape.model.framework))
+        told = waits_of_phases(usual, framework_hooks(shape.topology, shape.model.framework))
+        self._phases = b"".join(
+            wire.PhaseInfo(self._link.name_id(phase), kind, mask).pack()
+            for (phase, kind), mask in told.items()
+        )
         self._channels = tuple(
             channel
             for channel in (wire.Channel.PHASES, wire.Channel.KERNELS)
@@ -174,8 +178,7 @@ class Producer:
     def say_states(self, activity: wire.Activity) -> None:
         """Activity and channels, which are repeated for an exporter that was restarted."""
         self._link.add(wire.ActivityChange(self._now(), activity))
-        for (phase, kind), mask in self._waits.items():
-            self._link.add(wire.PhaseInfo(self._link.name_id(phase), kind, mask))
+        self._link.add_packed(wire.MessageType.PHASES, self._phases)
         for channel in wire.Channel:
             if channel is wire.Channel.STACKS and self._stacks is None:
                 continue
@@ -264,10 +267,10 @@ class Producer:
 
     def _place(self, records: NDArray[np.void], epoch_ns: int, quantum: int) -> None:
         """Turn job time into what the host's clock shows; both ends are rounded to the clock's ticks."""
-        start = records["start_ns"].astype(np.int64)
-        end = start + records["duration_ns"].astype(np.int64)
-        start = (start + self._host_clock.skew(start) + epoch_ns) // quantum * quantum
-        end = (end + self._host_clock.skew(end) + epoch_ns) // quantum * quantum
+        times = np.empty((2, len(records)), np.int64)
+        times[0] = records["start_ns"]
+        np.add(times[0], records["duration_ns"], out=times[1], casting="unsafe")
+        start, end = (times + self._host_clock.skew(times) + epoch_ns) // quantum * quantum
         records["start_ns"], records["duration_ns"] = start, end - start
 
     def _pause(self, pause: HostPause, step: int, epoch_ns: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -56,10 +57,7 @@ class MainThread:
             self._connects = link.connects
             self._nodes.clear()
         thread = link.name_id(_THREAD)
-        counts: dict[str, int] = {}
-        for stack in self._stacks(done, rank, moments):
-            counts[stack] = counts.get(stack, 0) + 1
-        for stack, count in counts.items():
+        for stack, count in self._stacks(done, rank, moments).items():
             node = self._nodes.get(f";{_ROOT};{stack}", 0)
             path = ""
             for frame in f"{_ROOT};{stack}".split(";") if not node else ():
@@ -71,33 +69,44 @@ class MainThread:
                 node = known
             yield wire.StackSample(epoch_ns + round(end_s * 1e9) + offset_ns, thread, node, count)
 
-    def _stacks(self, done: JobStep, rank: int, moments: np.ndarray) -> Iterator[str]:
+    def _stacks(self, done: JobStep, rank: int, moments: np.ndarray) -> dict[str, int]:
+        """How often each stack is met."""
         plan, times = done.plan, done.times
         nodes = plan.nodes_of[rank]
         nodes = nodes[nodes >= plan.topology.ranks]
         begins, until = times.host[nodes], times.host_end[nodes]
-        places = np.searchsorted(begins, moments, side="right") - 1
-        data_end = float(done.data_end_ns[rank]) / 1e9
         stopped = done.frames.get((rank, "hang"), "")
+        # Between two launches the queue is full, and the next one blocks.
+        places = np.maximum(np.searchsorted(begins, moments, side="right") - 1, 0)
+        places = np.minimum(
+            places + ((moments >= until[places]) & (moments >= begins[places])), len(nodes) - 1
+        )
+        launching = nodes[places]
+        row = plan.row_of_node[launching]
+        launched = np.where(row >= 0, begins[places] + times.offset[row, -1], np.inf)
+        inside = np.where(moments > launched, -1, plan.phase[launching])
+        inside[moments >= until[-1]] = -2  # the loss is read
+        inside[moments < float(done.data_end_ns[rank]) / 1e9] = -3
         own = [pause for pause in done.pauses if pause.rank == rank]
-        for moment, place in zip(moments.tolist(), places.tolist(), strict=True):
-            paused = [one for one in own if 0 <= moment * 1e9 - one.start_ns < one.duration_ns]
-            if paused:
-                yield paused[0].frames or {"gc": _GC, "compile": _COMPILE}.get(paused[0].kind, "sleep (time)")
-            elif moment < data_end:
-                yield done.frames.get((rank, "data"), stopped or _DATA)
-            elif moment >= until[-1]:
-                yield _SYNC  # the loss is read
-            else:
-                # Between two launches the queue is full, and the next one blocks.
-                place = max(place, 0) if place < 0 or moment < until[place] else place + 1
-                row = plan.row_of_node[nodes[place]]
-                launched = begins[place] + (times.offset[row, -1] if row >= 0 else np.inf)
-                if moment > launched:
-                    yield done.frames.get((rank, "sync"), _SYNC)
-                else:
-                    phase = plan.phases[plan.phase[nodes[place]]]
-                    yield done.frames.get((rank, "launch"), stopped or frames_of(phase))
+        for number, pause in reversed(list(enumerate(own))):
+            since = moments * 1e9 - pause.start_ns
+            inside[(since >= 0) & (since < pause.duration_ns)] = -4 - number
+
+        def stack_of(code: int) -> str:
+            if code >= 0:
+                return done.frames.get((rank, "launch"), stopped or frames_of(plan.phases[code]))
+            if code > -3:
+                return done.frames.get((rank, "sync"), _SYNC) if code == -1 else _SYNC
+            if code == -3:
+                return done.frames.get((rank, "data"), stopped or _DATA)
+            pause = own[-4 - code]
+            return pause.frames or {"gc": _GC, "compile": _COMPILE}.get(pause.kind, "sleep (time)")
+
+        counts: dict[str, int] = {}
+        for code, count in Counter(inside.tolist()).items():
+            stack = stack_of(code)
+            counts[stack] = counts.get(stack, 0) + count
+        return counts
 
 
 def frames_of(phase: str) -> str:

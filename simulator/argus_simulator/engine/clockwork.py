@@ -93,7 +93,7 @@ def run_step(plan: Plan, load: Load) -> Times:
     for level in plan.levels:
         here = slice(level.begin, level.end)
         began = np.maximum(host_end[plan.before[here]], end[plan.queue[here]])
-        able = end[plan.needs[:, here]].max(axis=0) + load.delay[here]
+        able = np.maximum.reduce(end[plan.needs[:, here]]) + load.delay[here]
         came = np.maximum(able, began + lateness[here])
         done = came + work[here]
         if level.receives < level.collectives:
@@ -102,7 +102,7 @@ def run_step(plan: Plan, load: Load) -> Times:
         if level.collectives < level.end:
             first = level.collectives - level.begin
             latest = np.maximum.reduceat(came[first:], level.starts)
-            done[first:] = np.repeat(latest, level.sizes) + work[level.collectives : level.end]
+            done[first:] = latest.repeat(level.sizes) + work[level.collectives : level.end]
         launched = began + launching[here]
         if synchronised:
             waits = load.sync[here]

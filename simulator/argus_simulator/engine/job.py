@@ -6,8 +6,9 @@ Time is simulated and starts at 0; whoever plays the job adds the epoch and the 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +65,7 @@ class JobStep:
     Attributes:
         start_ns, end_ns, data_end_ns: of each rank's iteration and of its wait for data, shape (R,); `NEVER`
             where there is no end.
-        kernels: `KERNEL_DTYPE` by rank in order of launch; `name_id` counts `plan.names` from 1.
-        kernel_ends: where the kernels of each rank end, shape (R,).
+        launched: gives `kernels`, and where those of each rank end, shape (R,).
         spans: `SPAN_DTYPE` by rank; ids count `plan.span_texts` from 1.
         span_ends: where the spans of each rank end.
         on_stream: spans that the stream of the computation tells of, shape (spans,).
@@ -80,8 +80,7 @@ class JobStep:
     start_ns: NDArray[np.int64]
     data_end_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
-    kernels: NDArray[np.void]
-    kernel_ends: Ints
+    launched: Callable[[], tuple[NDArray[np.void], Ints]]
     spans: NDArray[np.void]
     span_ends: Ints
     on_stream: Bools
@@ -95,8 +94,19 @@ class JobStep:
     slow: dict[tuple[str, int, int], float]
     lost: dict[int, tuple[int, int]]
 
+    @property
+    def kernels(self) -> NDArray[np.void]:
+        """`KERNEL_DTYPE` by rank in order of launch; `name_id` counts `plan.names` from 1."""
+        return self._launched[0]
+
     def kernels_of(self, rank: int) -> NDArray[np.void]:
-        return self.kernels[self.kernel_ends[rank - 1] if rank else 0 : self.kernel_ends[rank]]
+        records, ends = self._launched
+        return records[ends[rank - 1] if rank else 0 : ends[rank]]
+
+    @cached_property
+    def _launched(self) -> tuple[NDArray[np.void], Ints]:
+        """Made for who asks: of a job whose kernels nobody observes nobody does."""
+        return self.launched()
 
     def spans_of(self, rank: int) -> NDArray[np.void]:
         return self.spans[self._own_spans(rank)]
@@ -247,27 +257,7 @@ class Job:
         self, plan: Plan, damage: Damage, load: Load, times: Times, begun: Floats, ends: Floats,
         state: StepState, pauses: list[tuple[int, int, float, str, str]],
     ) -> JobStep:  # fmt: skip
-        row_ends = times.kernel_ends(plan)
-        row_starts = row_ends - load.duration
-        launches = times.host[plan.row_node, None] + times.offset
-        comm = plan.comm
-        flat_end = np.concatenate((row_ends.ravel(), times.end[comm]))
-        flat_start = np.concatenate((row_starts.ravel(), times.arrival[comm]))
-        flat_launch = np.concatenate((launches.ravel(), times.host[comm] + load.comm_launch))
-        there = np.concatenate((load.duration.ravel() > 0, np.ones(len(comm), np.bool_)))[plan.order]
-        start, end, launch = flat_start[plan.order], flat_end[plan.order], flat_launch[plan.order]
-        kept, kernel_ends = _kept(there & np.isfinite(end), plan.rank_ends)
-        records = np.zeros(len(plan.order) if kept is None else int(kept.sum()), KERNEL_DTYPE)
-        names = np.concatenate((plan.name.ravel(), plan.comm_name))[plan.order]
-        start_ns, end_ns = _ns(start, kept), _ns(end, kept)
-        records["start_ns"], records["duration_ns"] = start_ns, np.maximum(end_ns - start_ns, 1)
-        records["issue_ns"] = start_ns - _ns(launch, kept)
-        for field, column in (
-            ("name_id", names + 1), ("stream", plan.stream), ("operation", plan.operation),
-            ("kilobytes", plan.kilobytes),
-        ):  # fmt: skip
-            records[field] = column if kept is None else column[kept]
-
+        row_starts = times.kernel_ends(plan) - load.duration
         # A phase begins with its first kernel and not when that could have begun.
         begins = times.arrival.copy()
         begins[plan.row_node] = np.where(plan.present[:, 0], row_starts[:, 0], times.arrival[plan.row_node])
@@ -289,16 +279,20 @@ class Job:
             seconds = span_end - span_start
         spans["nested_seconds"] = _nested(plan, seconds, complete)
         return JobStep(
-            self._step, plan, _ns(self._now, None), _or_never(load.ready), _or_never(ends), records,
-            kernel_ends, spans, span_ends, on_stream if complete is None else on_stream[complete],
-            _or_never(times.end[plan.nodes_of].max(axis=1)), self._host_pauses(flat_launch, pauses),
+            self._step, plan, _ns(self._now, None), _or_never(load.ready), _or_never(ends),
+            lambda: _kernels(plan, load, times), spans, span_ends,
+            on_stream if complete is None else on_stream[complete],
+            _or_never(times.end[plan.nodes_of].max(axis=1)), self._host_pauses(plan, load, times, pauses),
             damage.work * TOKENS_A_MICROBATCH * self.shape.model.microbatches, state, damage.hung, times,
             damage.frames, damage.slow, damage.lost,
         )  # fmt: skip
 
     @staticmethod
-    def _host_pauses(launches: Floats, pauses: list[tuple[int, int, float, str, str]]) -> list[HostPause]:
+    def _host_pauses(
+        plan: Plan, load: Load, times: Times, pauses: list[tuple[int, int, float, str, str]]
+    ) -> list[HostPause]:
         found = []
+        launches = _launches(plan, load, times) if pauses else np.empty(0)
         for rank, slot, seconds, kind, frames in pauses:
             until = float(launches[slot])
             if np.isfinite(until):
@@ -344,6 +338,34 @@ class Job:
             length = float(step_ends(plan, run_step(plan, load)).max())
             unit *= (target - float(begun[0])) / (length - float(begun[0]))
         return unit
+
+
+def _launches(plan: Plan, load: Load, times: Times) -> Floats:
+    """When each slot is launched: the kernels of the rows, and then the communications."""
+    rows = times.host[plan.row_node, None] + times.offset
+    return np.concatenate((rows.ravel(), times.host[plan.comm] + load.comm_launch))
+
+
+def _kernels(plan: Plan, load: Load, times: Times) -> tuple[NDArray[np.void], Ints]:
+    """Records of a step, and where those of each rank end."""
+    row_ends, comm = times.kernel_ends(plan), plan.comm
+    flat_end = np.concatenate((row_ends.ravel(), times.end[comm]))
+    flat_start = np.concatenate(((row_ends - load.duration).ravel(), times.arrival[comm]))
+    there = np.concatenate((load.duration.ravel() > 0, np.ones(len(comm), np.bool_)))[plan.order]
+    start, end = flat_start[plan.order], flat_end[plan.order]
+    launch = _launches(plan, load, times)[plan.order]
+    kept, ends = _kept(there & np.isfinite(end), plan.rank_ends)
+    records = np.zeros(len(plan.order) if kept is None else int(kept.sum()), KERNEL_DTYPE)
+    names = np.concatenate((plan.name.ravel(), plan.comm_name))[plan.order]
+    start_ns, end_ns = _ns(start, kept), _ns(end, kept)
+    records["start_ns"], records["duration_ns"] = start_ns, np.maximum(end_ns - start_ns, 1)
+    records["issue_ns"] = start_ns - _ns(launch, kept)
+    for field, column in (
+        ("name_id", names + 1), ("stream", plan.stream), ("operation", plan.operation),
+        ("kilobytes", plan.kilobytes),
+    ):  # fmt: skip
+        records[field] = column if kept is None else column[kept]
+    return records, ends
 
 
 def _one_after_another(plan: Plan, start: Floats, end: Floats) -> None:

@@ -31,6 +31,7 @@ from argus_exporter.place.topology_file import Topology as Places
 from argus_exporter.publish.collectors import ALL_COLLECTORS, Collector, CollectorRunner
 from argus_exporter.ranks.channels import Attachment, channels_of
 from argus_exporter.ranks.live import adopt_page
+from argus_exporter.ranks.phases import Phases, PhaseTotals
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
 from argus_simulator.engine.plan import SPAN_DTYPE
@@ -278,6 +279,8 @@ class InProcess(Link):
         self._ranks = ranks
         self._rank: RankState | None = None
         self._shapes: dict[bytes, _Shape] = {}
+        self._phases = bytearray()
+        """What was said last of phases."""
 
     @property
     def connected(self) -> bool:
@@ -295,12 +298,16 @@ class InProcess(Link):
             if type_ == wire.MessageType.NAMES:
                 for name in wire.Name.unpack_all(memoryview(packed)):
                     self._bound.bind(name)
+            elif type_ == wire.MessageType.PHASES and packed == self._phases:
+                continue  # said again, for an exporter that was restarted
             elif type_ == wire.MessageType.SPANS and wire.Channel.KERNELS not in self._attachment.channels:
                 self._add_up(self._rank, np.frombuffer(packed, SPAN_DTYPE))
             else:
                 count = len(packed) // wire.RECORDS[wire.MessageType(type_)].FORMAT.size
                 header = wire.Header(wire.MessageType(type_), count, 0, 0)
                 records.take(self._rank, header, memoryview(packed), self._bound)
+                if type_ == wire.MessageType.PHASES:
+                    self._phases = packed
 
     def close(self, exit_status: int | None = None) -> None:
         self.flush()
@@ -317,6 +324,7 @@ class InProcess(Link):
         self._rank = self._ranks.hello(Identity.from_hello(hello), self._attachment, page)
         self._bound = NameTable(self._rank.texts)
         self._shapes.clear()
+        self._phases = bytearray()
         for text, id_ in self._names.items():
             self._bound.bind(wire.Name(id_, wire.encode_name(text)))
         self.connects += 1
@@ -332,14 +340,17 @@ class InProcess(Link):
         text = codes.tobytes()
         shape = self._shapes.get(text)
         if shape is None:
-            shape = self._shapes[text] = _Shape.of(codes, self._bound)
+            shape = self._shapes[text] = _Shape.of(codes, self._bound, rank.phases)
         own = np.maximum(spans["duration_ns"] / 1e9 - spans["nested_seconds"], 0.0)[shape.order]
         sums, longest = np.add.reduceat(own, shape.starts), np.maximum.reduceat(own, shape.starts)
         rank.channel(wire.Channel.PHASES).records += len(spans)
-        for key, count, seconds, most in zip(
-            shape.keys, shape.counts, sums.tolist(), longest.tolist(), strict=True
+        now = rank.phases.clock()
+        for totals, count, seconds, most in zip(
+            shape.totals, shape.counts, sums.tolist(), longest.tolist(), strict=True
         ):
-            rank.phases.count(*key, spans=count, seconds=seconds, longest=most)
+            totals.count += count
+            totals.seconds += seconds
+            totals.longest.add(now, most)
 
 
 _PHASE_BITS: Final = np.uint64(40)
@@ -354,19 +365,19 @@ class _Shape:
 
     Attributes:
         order: the spans sorted by phase.
-        starts: where each phase begins in that order, with its key (phase, kind, group, source) and number.
+        starts: where each phase begins in that order, with the rank's totals of it, and how many it has.
     """
 
     order: Ints
     starts: Ints
-    keys: tuple[tuple[str, str, str, str], ...]
+    totals: tuple[PhaseTotals, ...]
     counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, codes: NDArray[np.uint64], names: NameTable) -> _Shape:
+    def of(cls, codes: NDArray[np.uint64], names: NameTable, phases: Phases) -> _Shape:
         distinct, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
-        keys = tuple(
-            (
+        found = (
+            phases.totals(
                 names.text(code >> 40),
                 wire.Kind(code >> 8 & 0xFF).name.lower(),
                 names.text(code >> 16 & 0xFFFFFF),
@@ -374,5 +385,7 @@ class _Shape:
             )
             for code in distinct.tolist()
         )
+        totals = tuple(of for of in found if of is not None)
+        assert len(totals) == len(distinct), "a job of the lab has few phases"
         starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
-        return cls(np.argsort(inverse, kind="stable"), starts, keys, tuple(counts.tolist()))
+        return cls(np.argsort(inverse, kind="stable"), starts, totals, tuple(counts.tolist()))
