@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from argus_simulator.stack import Stack
 from argus_simulator.stack.ports import free_port
+from argus_simulator.stack.processes import Child
 from e2e.conftest import accusations, delivered
 
 pytestmark = [pytest.mark.servers, pytest.mark.traces]
@@ -40,44 +42,49 @@ def judged_windows(stack: Stack, job: str) -> float:
     return sum(value for _, value in stack.query(f"changes({step}[1h])")) if scored else 0
 
 
-def test_a_healthy_fleet_resampled_from_a_real_trace_is_not_flagged(stack: Stack, traces: Path):
-    """Eight ranks, each window drawn anew from the real kernels: every one is scored, none is named."""
-    job = replay(stack, "healthy", resnet(traces), "--resample-ranks", "8", "--seed", "1")
-    try:
-        stack.wait_for(
-            lambda: judged_windows(stack, "healthy") >= 6 or job.check(), 150, "six judged windows"
-        )
-        scores = stack.query('count(count by (rank) (argus_l3_rank_shift_ratio{training_job="healthy"}))')
-        assert [value for _, value in scores] == [8]
-        assert anomalies(stack, "healthy") == set()
-        assert accusations(stack, "healthy") == set()
-    finally:
+@pytest.fixture(scope="module")
+def replays(stack: Stack, traces: Path) -> Iterator[dict[str, Child]]:
+    """Two jobs beside each other, of eight ranks whose windows are drawn anew from the real kernels."""
+    often = ("--resample-ranks", "8", "--seed")
+    slow = (*often, "2", "--stretch", f"{SLOW_RANK}=1.2")
+    running = {
+        "healthy": replay(stack, "healthy", resnet(traces), *often, "1"),
+        "degraded": replay(stack, "degraded", resnet(traces), *slow),
+    }
+    yield running
+    for job in running.values():
         job.stop()
 
 
-def test_a_rank_whose_compute_kernels_last_longer_is_flagged_alone(stack: Stack, traces: Path):
+def test_a_rank_whose_compute_kernels_last_longer_is_flagged_alone(stack: Stack, replays: dict[str, Child]):
     """Stretched by 1.2 (injected into a real trace): verdict by remote write, finding, page, route."""
-    options = ("--resample-ranks", "8", "--seed", "2", "--stretch", f"{SLOW_RANK}=1.2")
-    job = replay(stack, "degraded", resnet(traces), *options)
-    try:
-        stack.wait_for(
-            lambda: (
-                ("/operations/page", SLOW_RANK) in delivered(stack, "degraded", "ArgusStragglerRank")
-                or job.check()
-            ),
-            150,
-            "the page",
-        )
-        assert anomalies(stack, "degraded") == {SLOW_RANK}
-        assert accusations(stack, "degraded") == {("ArgusStragglerRank", SLOW_RANK, "gpu-compute")}
-        assert {path for path, _ in delivered(stack, "degraded", "ArgusStragglerRank")} <= {
-            "/operations/ticket",
-            "/operations/page",
-        }
-        ratios = stack.query(f'argus_l3_rank_shift_ratio{{training_job="degraded",rank="{SLOW_RANK}"}}')
-        assert [value for _, value in ratios] == [pytest.approx(0.2, abs=0.03)]
-    finally:
-        job.stop()
+    stack.wait_for(
+        lambda: (
+            ("/operations/page", SLOW_RANK) in delivered(stack, "degraded", "ArgusStragglerRank")
+            or replays["degraded"].check()
+        ),
+        150,
+        "the page",
+    )
+    assert anomalies(stack, "degraded") == {SLOW_RANK}
+    assert accusations(stack, "degraded") == {("ArgusStragglerRank", SLOW_RANK, "gpu-compute")}
+    assert {path for path, _ in delivered(stack, "degraded", "ArgusStragglerRank")} <= {
+        "/operations/ticket",
+        "/operations/page",
+    }
+    ratios = stack.query(f'argus_l3_rank_shift_ratio{{training_job="degraded",rank="{SLOW_RANK}"}}')
+    assert [value for _, value in ratios] == [pytest.approx(0.2, abs=0.03)]
+
+
+def test_a_healthy_fleet_resampled_from_a_real_trace_is_not_flagged(stack: Stack, replays: dict[str, Child]):
+    """Every rank is scored, none is named; nor was any while that of the other job was paged."""
+    stack.wait_for(
+        lambda: judged_windows(stack, "healthy") >= 6 or replays["healthy"].check(), 150, "six judged windows"
+    )
+    scores = stack.query('count(count by (rank) (argus_l3_rank_shift_ratio{training_job="healthy"}))')
+    assert [value for _, value in scores] == [8]
+    assert anomalies(stack, "healthy") == set()
+    assert accusations(stack, "healthy") == set()
 
 
 def test_one_short_step_of_eight_real_ranks_is_too_little_to_judge(stack: Stack, traces: Path):
