@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -147,7 +148,9 @@ def merged(name: str, roles: Sequence[RoleTriples]) -> RoleTriples:
         tuple(_stacked(of_pair) for of_pair in parts.values()),
         np.concatenate([role.unpublished for role in roles]),
         {
-            key: tuple(v for role in roles for v in role.coordinates.get(key, ("",) * len(role.ranks)))
+            key: tuple(
+                chain.from_iterable(one.coordinates.get(key) or ("",) * len(one.ranks) for one in roles)
+            )
             for key in names
         },
         np.concatenate([_or_unknown(role.tail_events, role) for role in roles]),
@@ -160,18 +163,24 @@ def _or_unknown(values: Floats | None, role: RoleTriples) -> Floats:
 
 
 def _stacked(parts: Sequence[tuple[int, PairTriples]]) -> PairTriples:
-    width = max(pair.count.shape[1] for _, pair in parts)
+    offsets, pairs = zip(*parts, strict=True)
+    sizes = [pair.ranks.size for pair in pairs]
+    width = max(pair.count.shape[1] for pair in pairs)
 
-    def padded(values: Floats, how: Literal["constant", "edge"]) -> Floats:
-        missing = width - values.shape[1]
-        return np.pad(values, ((0, 0), (0, missing)), mode=how) if missing else values
+    def stacked(tables: Sequence[Floats], how: Literal["constant", "edge"]) -> Floats:
+        return np.concatenate(
+            [
+                table if table.shape[1] == width
+                else np.pad(table, ((0, 0), (0, width - table.shape[1])), mode=how)
+                for table in tables
+            ]
+        )  # fmt: skip
 
-    first = parts[0][1]
     return PairTriples(
-        first.kernel,
-        first.stream,
-        np.concatenate([pair.ranks + offset for offset, pair in parts]),
-        np.concatenate([padded(pair.count, "constant") for _, pair in parts]),
-        np.concatenate([padded(pair.p50, "edge") for _, pair in parts]),
-        np.concatenate([padded(pair.p99, "edge") for _, pair in parts]),
+        pairs[0].kernel,
+        pairs[0].stream,
+        np.concatenate([pair.ranks for pair in pairs]) + np.repeat(offsets, sizes),
+        stacked([pair.count for pair in pairs], "constant"),
+        stacked([pair.p50 for pair in pairs], "edge"),
+        stacked([pair.p99 for pair in pairs], "edge"),
     )
