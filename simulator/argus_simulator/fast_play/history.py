@@ -317,7 +317,7 @@ class InProcess(Link):
 
     def _greet(self) -> None:
         hello = self._hello()
-        self._attachment = Attachment(channels_of(hello.channels), os.getuid(), hello.pid)
+        self._attachment = Attachment(channels_of(hello.channels), os.getuid(), pid=0)  # nobody has a process
         assert self._page_fd is not None
         shared = (self._page_fd, self._nccl_fd)
         page = adopt_page(hello, [os.dup(one) for one in shared if one is not None])
