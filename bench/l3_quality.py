@@ -5,19 +5,21 @@
 
 A cell is a day of healthy GPUs that differ (l3_varying.py; each ingredient is a flag), and how many are
 accused; and how many of the GPUs that become 1.1 and 1.05 times slower are named within two hours, where
-chips differ by 3 and by 2 %. `--chip` and `--role-size` choose the cell. Without both all cells are played,
-and the cases of one large role of like chips, which `--cases` plays alone: healthy for ten windows, with
-and without outliers; one rank 7 % slow; one mode of one kernel 12 % slower on one rank; one rank of which 2
-% of the launches take far longer; 30 % and 50 % of the ranks slow by 12 %; a rank that is late to its
-collectives. A verdict needs two of three windows, as in production. `--method` has other methods look at the
-same windows, and makes one table of what each accuses and finds (docs/evidence/methods.md). The last line is
-JSON.
+chips differ by 3 and by 2 %. Each core plays one at a time. `--chip` and `--role-size` choose the cell.
+Without both all cells are played, and the cases of one large role of like chips, which `--cases` plays
+alone: healthy for ten windows, with and without outliers; one rank 7 % slow; one mode of one kernel 12 %
+slower on one rank; one rank of which 2 % of the launches take far longer; 30 % and 50 % of the ranks slow by
+12 %; a rank that is late to its collectives. A verdict needs two of three windows, as in production.
+`--method` has other methods look at the same windows, and makes one table of what each accuses and finds
+(docs/evidence/methods.md). The last line is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -262,19 +264,21 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def say(text: str) -> None:
+    """How far it is, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{text:76}", end="", file=sys.stderr, flush=True)
+
+
 def main(argv: list[str] | None = None) -> int:
     options = arguments().parse_args(argv)
-
-    def say(text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{text:76}", end="", file=sys.stderr, flush=True)
 
     def tell(text: str) -> None:
         if not options.json:
             print(text, flush=True)
 
     if options.method:
-        print(json.dumps(compare_methods(options, say, tell)))
+        print(json.dumps(compare_methods(options, tell)))
         return 0
     result: dict[str, float] = {}
     one_cell = options.chip is not None or options.role_size is not None
@@ -287,7 +291,7 @@ def main(argv: list[str] | None = None) -> int:
             tell(f"{one.case:38} {ratio:>7} {one.false:>6} {one.seconds:6.0f}  {one.detail}")
         result |= of_cases(outcomes)
     if not options.cases:
-        result |= play_cells(options, say, tell)
+        result |= play_cells(options, tell)
     print(json.dumps(result))
     return 0
 
@@ -310,9 +314,7 @@ FACTORS = (1.05, 1.1, 1.5)
 """That GPUs become slower by in the table of methods; the last is beyond NVRx's threshold, 1 / 0.75."""
 
 
-def compare_methods(
-    options: argparse.Namespace, say: Callable[[str], None], tell: Callable[[str], None]
-) -> dict[str, dict[str, float]]:
+def compare_methods(options: argparse.Namespace, tell: Callable[[str], None]) -> dict[str, dict[str, float]]:
     """What each method accuses wrongly, and finds, at the spread of each cell."""
     like, found = _fleet_of(options), {}
     heads = [f"found x{factor}" for factor in FACTORS]
@@ -330,26 +332,37 @@ def compare_methods(
     return found
 
 
-def play_cells(
-    options: argparse.Namespace, say: Callable[[str], None], tell: Callable[[str], None]
-) -> dict[str, float]:
-    """The sum of all who are accused in the cells, and the worst share that is found."""
+def play_cells(options: argparse.Namespace, tell: Callable[[str], None]) -> dict[str, float]:
+    """The sum of all who are accused in the cells, and the worst share that is found; a cell a core."""
     like = _fleet_of(options)
     events = sorted(set(EVENTS) - set(options.without))
     accused, found = 0, {"found_x110_at_3": 1.0, "found_x105_at_2": 1.0}
-    sizes = []
-    for chip, size in cells(options.chip, options.role_size):
-        cell = a_day(replace(like, chip=chip, role_size=size), options.windows, options.seed, events, say)
-        accused += cell.accused + cell.groups
-        tell(f"chip {chip:.1%}, roles of {size}: {cell.accused} ranks and {cell.groups} groups accused")
-        for name in cell.names[:20]:
-            tell(f"    {name}")
-        sizes.append(size)
-    for size in dict.fromkeys(sizes if not options.skip_found else []):
-        for key, factor, chip in (("found_x110_at_3", 1.1, 0.03), ("found_x105_at_2", 1.05, 0.02)):
-            share = found_share(replace(like, chip=chip, role_size=size), factor, options.seed, say)
-            found[key] = min(found[key], share)
-            tell(f"x{factor}, chip {chip:.0%}, roles of {size}: {share:.2f} named within two hours")
+    chosen = list(cells(options.chip, options.role_size))
+    sizes = dict.fromkeys(size for _, size in chosen)
+    with concurrent.futures.ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        days = [
+            pool.submit(
+                a_day, replace(like, chip=chip, role_size=size), options.windows, options.seed, events, say
+            )
+            for chip, size in chosen
+        ]
+        shares = [
+            (key, factor, of, pool.submit(found_share, of, factor, options.seed, say))
+            for size in (sizes if not options.skip_found else ())
+            for key, factor, chip in (("found_x110_at_3", 1.1, 0.03), ("found_x105_at_2", 1.05, 0.02))
+            for of in (replace(like, chip=chip, role_size=size),)
+        ]
+        for day in days:
+            cell = day.result()
+            accused += cell.accused + cell.groups
+            of_whom = f"{cell.accused} ranks and {cell.groups} groups accused"
+            tell(f"chip {cell.chip:.1%}, roles of {cell.role_size}: {of_whom}")
+            for name in cell.names[:20]:
+                tell(f"    {name}")
+        for key, factor, of, share in shares:
+            found[key] = min(found[key], share.result())
+            told = f"{share.result():.2f} named within two hours"
+            tell(f"x{factor}, chip {of.chip:.0%}, roles of {of.role_size}: {told}")
     return {"accused": accused} | ({} if options.skip_found else found)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from bench.l3_cells import EVENTS, a_day, cells
+from bench.l3_quality import main
 from bench.l3_varying import Varying, VaryingFleet
 
 
@@ -36,3 +39,13 @@ def test_cells_are_those_that_are_asked_for() -> None:
     """One flag leaves the other free."""
     assert list(cells(0.02, 8)) == [(0.02, 8)]
     assert {size for _, size in cells(0.02, None)} == {4, 8, 16, 80, 1280}
+
+
+@pytest.mark.slow
+def test_the_command_ends_in_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    """A short morning of 32 ranks, the healthy cell alone."""
+    cell = ("--chip", "0.02", "--role-size", "8", "--ranks", "32", "--windows", "4")
+    assert main([*cell, "--skip-found"]) == 0
+    *told, last = capsys.readouterr().out.splitlines()
+    assert json.loads(last) == {"accused": 0}
+    assert told == ["chip 2.0%, roles of 8: 0 ranks and 0 groups accused"]
