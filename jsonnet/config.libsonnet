@@ -39,8 +39,8 @@
     // Phases with rule groups of their own: beyond some thousand ranks list all that cost most, for example
     // ['forward', 'backward', 'optimizer'], and they are evaluated side by side.
     phases: [],
-    // Over which means are taken, and the spans that make one. Of ranks whose steps take longer exporters say the means: of steps
-    // of 40 s, the quotient of these two.
+    // Over which means are taken, and the spans that make one. Of ranks whose steps take long exporters say the means: of steps of
+    // 25 s, of which scrapes a minute apart may have seen two (`_LONG_S` in exporter/argus_exporter/ranks/long_steps.py).
     window: std.max(120 * c.second, 3 * c.scrapeInterval),
     minSpans: 3,
     // Who stands out: 'spread' compares with the spread of the phase itself, 'z' is the paper's method: so many deviations

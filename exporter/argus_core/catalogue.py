@@ -190,7 +190,7 @@ PHASE_RECENT = _gauge(
     "argus_phase_recent_seconds",
     (*_PHASE, "source"),
     "Mean of the phase's spans over the steps of the last ten minutes, without the longest step. Only of "
-    "ranks of whose last three steps two took 40 s and more. source: as in argus_phase_duration_seconds, or "
+    "ranks of whose last three steps two took 25 s and more. source: as in argus_phase_duration_seconds, or "
     "gpu (kernels of the job's own work, as in argus_phase_gpu_seconds_total).",
 )
 PHASE_RECENT_SPANS = _gauge(

@@ -67,6 +67,11 @@ JOBS = [
     *(Job(f"pause-{at}", slow=paused(2, 5.0, ONSET_S), first_s=at + 0.5, lasting_s=1260) for at in range(15)),
     Job("crawls", slow=slower(2, 64.0, ONSET_S, np.inf, "forward"), step_s=4, lasting_s=2400),
     Job("long-steps", slow=slower(2, 1.5, ONSET_S), step_s=80, lasting_s=2400),
+    *(
+        Job(f"{step_s}-by-{scrape_s}", slow=slower(2, 1.5, ONSET_S), step_s=step_s, scrape_s=scrape_s)
+        for step_s in (24, 32)
+        for scrape_s in (15, 30, 60)
+    ),
     Job("long-pause", slow=paused(2, 75.0, ONSET_S), step_s=80, lasting_s=2400),
     Job("long-step", slow=slower(2, 2.0, ONSET_S, ONSET_S + 80), step_s=80, spans=8, lasting_s=2400),
     Job("uneven", slow=uneven(0.4), step_s=4),
@@ -188,6 +193,18 @@ def test_a_rank_is_named_though_its_steps_are_long(job: str, within_s: float, to
     assert (found.alertname, found.severity, found.rank) == ("ArgusStragglerRank", "page", "2")
     assert found.begin_s <= within_s
     assert found.end_s == pytest.approx(2400 - ONSET_S, abs=30)
+
+
+@pytest.mark.parametrize("scrape_s", [15, 30, 60])
+@pytest.mark.parametrize("step_s", [24, 32])
+def test_a_rank_is_named_where_two_minutes_hold_three_steps_at_times(
+    step_s: int, scrape_s: int, told: list[Told]
+) -> None:
+    """Found now and then by the last two minutes, it would be told of by nobody."""
+    (found,) = of(told, f"{step_s}-by-{scrape_s}")
+    assert (found.alertname, found.severity, found.rank) == ("ArgusStragglerRank", "page", "2")
+    assert found.begin_s <= 420
+    assert found.end_s == pytest.approx(1800 - ONSET_S + scrape_s, abs=scrape_s + 15)
 
 
 def test_a_fault_that_lasts_is_one_message(told: list[Told]) -> None:

@@ -27,7 +27,7 @@ class Fleet:
         replicas: L3 workers; 0: none.
         nccl: communicators that go over the network, published with sequences and peers; 0: no ARGUS_NCCL.
         step_samples: whether argus_iteration_seconds is written, one sample a step.
-        long_steps: whether steps take 40 s and more.
+        long_steps: whether steps take 25 s and more.
     """
 
     ranks: int

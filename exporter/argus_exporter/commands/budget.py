@@ -23,7 +23,7 @@ _HELP = {
     "nccl": "communicators a rank that go over the network, with ARGUS_NCCL; 0: it is off",
     "replicas": "L3 workers; 0: none",
     "step_samples": "argus_iteration_seconds is written: one more a rank",
-    "long_steps": "steps take 40 s and more: means of the last ten minutes, two more a phase",
+    "long_steps": "steps take 25 s and more: means of the last ten minutes, two more a phase",
 }
 
 

@@ -15,8 +15,12 @@ from typing import Final
 from argus_exporter.ranks.phases import PhaseKey
 
 _WINDOW_S: Final = 600.0
-_LONG_S: Final = 40.0
-"""A mean over `window` of jsonnet/config.libsonnet (120 s) needs three steps."""
+_LONG_S: Final = 25.0
+"""A mean over `window` of jsonnet/config.libsonnet (120 s) needs three steps, by the scrapes that lie in it.
+
+Two scrapes a minute apart have seen two steps of 30 s, or one; where steps vary about that, a mean would come
+and go, and with it whoever is found by it.
+"""
 
 PhaseTotals = Mapping[PhaseKey, tuple[int, float]]
 """Spans and seconds, by phase."""
@@ -65,7 +69,7 @@ class LongSteps:
         Args:
             steps: that the rank has made in all.
             seconds: that this one took.
-            phases: called at most once in 40 s.
+            phases: called at most once in 25 s.
             work: total of each unit.
         """
         if steps <= self._steps:  # its process has started again
