@@ -16,7 +16,8 @@ wants to say more may:
     with iteration():               # where no torch optimizer shows it
         ...
 
-Without ARGUS all of it does nothing. Importing this imports nothing but a little of the standard library.
+Without ARGUS all of it does nothing, nor does it within what torch.compile compiles. Importing this imports
+nothing but a little of the standard library.
 """
 
 from __future__ import annotations
@@ -45,6 +46,14 @@ _KINDS = ("compute", "comm", "host")
 _observer: Observer | None = None
 
 
+def _never() -> bool:
+    return False
+
+
+_compiles: Callable[[], bool] = _never
+"""`torch.compiler.is_compiling`, once attached. Asked first: to dynamo a constant, and it sees no more."""
+
+
 def boot_directory() -> Path:
     """Folder that makes a Python process attach when it leads PYTHONPATH."""
     return Path(__file__).resolve().parent / "boot"
@@ -69,7 +78,7 @@ class _Timed(abc.ABC):
     def __enter__(self) -> None:
         end: Callable[[], None] = _nothing
         try:
-            if _observer is not None and _observer.public.alive:
+            if not _compiles() and _observer is not None and _observer.public.alive:
                 _observer.steps_seen = True
                 end = self._begin(_observer)
         except Exception as failure:
@@ -156,7 +165,7 @@ def work(unit: str, amount: float) -> None:
     told counts.
     """
     try:
-        if _observer is not None and _observer.public.alive:
+        if not _compiles() and _observer is not None and _observer.public.alive:
             _observer.progress.counts_work = False
             _observer.recorder.work(unit, float(amount))
     except Exception as failure:

@@ -107,6 +107,8 @@ def attach(torch: Any) -> Observer | None:
     os.register_at_fork(after_in_child=functools.partial(_forked, torch, observer))
     _watch_exit(observer)
     argus_training._observer = observer
+    if hasattr(torch, "compiler"):
+        argus_training._compiles = torch.compiler.is_compiling
 
     rank_layout.layout()  # says what cannot be used
     if unplaced and not (config.disable_kernels or no_kernels):

@@ -161,6 +161,32 @@ def test_the_boot_looks_where_the_producer_reports(environment: dict[str, str]) 
     assert (result.stdout, result.stderr) == ("True\n", "")
 
 
+@pytest.mark.parametrize("there", ["exporter.sock", "exporter.sock.env"])
+def test_a_launcher_that_drops_where_to_report_leaves_the_usual_places(
+    there: str, torches: Path, tmp_path: Path
+) -> None:
+    """DeepSpeed's for several nodes hands on PYTHONPATH alone; ssh makes an XDG_RUNTIME_DIR of its own."""
+    (tmp_path / there).touch()
+    places = f"('/nowhere/{{0}}/exporter.sock', {str(tmp_path / 'exporter.sock')!r})"
+    boot = (
+        f"import sys; sys.path.insert(0, {str(boot_directory())!r})\n"
+        f"import os, _argus_boot as boot; boot.PLACES = {places}; boot.start()\n"
+        "print(os.environ.get('ARGUS_SOCKET'))"
+    )
+
+    def reports_to(**environment: str) -> str:
+        result = python("-c", boot, PYTHONPATH=str(torches), RANK="0", **environment)
+        assert result.stderr == ""
+        return result.stdout.strip()
+
+    home = tmp_path / "argus"
+    assert reports_to(XDG_RUNTIME_DIR=str(tmp_path)) == str(tmp_path / "exporter.sock")
+    assert reports_to(ARGUS_SOCKET="/mine") == "/mine"
+    home.mkdir()
+    (home / there).touch()
+    assert reports_to(XDG_RUNTIME_DIR=str(tmp_path)) == "None", "the default place goes first"
+
+
 ATTACHED = """
 import sys, types
 def told(torch):

@@ -122,3 +122,25 @@ def test_dynamo_does_not_trace_our_hooks(story: str, reader: Reader) -> None:
     assert count["optimizer"] == count["backward"] == steps
     assert len(said.iterations) >= steps - 2
     assert all(state.up for state, _ in said.channels)
+
+
+OWN_MARKS = f"""{NOTING}
+from argus_training import span, work
+train()
+@span("own", "compute")
+def own(x): return x + 1
+@torch.compile(backend="eager", fullgraph=True)
+def compiled(x):
+    work("samples", 4)
+    with span("inner"):
+        return own(x)
+for _ in range(5): model(compiled(torch.rand(4, 8))).sum().backward()
+print(traced[True], counters["stats"]["unique_graphs"], own(torch.zeros(1)).item())
+"""
+
+
+def test_own_spans_and_work_break_no_graph(reader: Reader) -> None:
+    """Within a compiled function they do nothing: it raised with fullgraph=True, and broke without."""
+    result = run_rank(LOOP + OWN_MARKS, reader.path)
+    assert (result.returncode, result.stdout) == (0, "0 1 1.0\n"), result.stderr
+    assert reader.ended().count()["own"] == 1

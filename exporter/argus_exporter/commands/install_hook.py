@@ -50,7 +50,8 @@ def _sockets():
         return [environ["ARGUS_SOCKET"]]
     runtime = [environ.get("XDG_RUNTIME_DIR"), "/run/user/%d" % user]
     private = [folder + "/argus/exporter.sock" for folder in runtime if folder]
-    return ([SOCKET] if SOCKET else []) + private + ["/tmp/argus-%d/exporter.sock" % user]
+    others = ["/tmp/argus-%d/exporter.sock" % user, "/run/argus/exporter.sock"]
+    return ([SOCKET] if SOCKET else []) + private + others
 
 
 def _attach():
@@ -105,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--socket",
         type=Path,
         help="socket of the exporter where no ARGUS_SOCKET is left (default: looked for in the private "
-        "folders of the user who trains)",
+        "folders of the user who trains and in /run/argus)",
     )
     parser.add_argument("--remove", action="store_true", help="take the hook out again")
 

@@ -12,7 +12,7 @@ has ended.
 """
 
 # It must cost little in every Python process and parse in old ones: os.path, open and % formats are meant.
-# ruff: noqa: PTH100, PTH112, PTH118, PTH120, PTH123, UP031, ARG003
+# ruff: noqa: PTH100, PTH110, PTH112, PTH118, PTH120, PTH123, UP031, ARG003
 # mypy: allow-untyped-defs, allow-untyped-calls
 
 import atexit
@@ -38,6 +38,12 @@ _HELPERS = (
     b"resource_tracker",
 )
 _FORKSERVER = b"multiprocessing.forkserver"
+PLACES = (
+    "/run/user/{0}/argus/exporter.sock",
+    "/tmp/argus-{0}/exporter.sock",
+    "/run/argus/exporter.sock",
+)
+"""Where an exporter of user {0}, or of the host, listens. Twins: those in commands/install_hook.py."""
 _OLDEST_PYTHON = (3, 9)
 
 
@@ -183,6 +189,20 @@ def default_socket():
     return os.path.join(folder, "exporter.sock")
 
 
+def usual_socket():
+    """The default one, unless only another usual place has an exporter or its file of settings.
+
+    A launcher that drops variables drops ARGUS_SOCKET and XDG_RUNTIME_DIR, or ssh sets the latter anew.
+    """
+    default = default_socket()
+    if os.environ.get("ARGUS_SOCKET"):
+        return default
+    for path in (default, *(place.format(os.getuid()) for place in PLACES)):
+        if os.path.exists(path) or os.path.exists(path + ".env"):
+            return path
+    return default
+
+
 def _prepare():
     """Change the environment while nobody else reads it: later, when torch is there, other threads run."""
     from argus_core import injection, process_environment, settings_file
@@ -207,7 +227,7 @@ def _prepare():
 def start(socket=""):
     """Wait for torch, once, where this process may turn out to train.
 
-    `socket`: where an exporter or its file of settings is, if other than the variables say.
+    `socket`: where an exporter or its file of settings is, if the caller has looked.
     """
     if _OwnPackages in sys.meta_path or not _may_train():
         return
@@ -215,13 +235,16 @@ def start(socket=""):
         sys.stderr.write("argus: not attached, it needs Python %d.%d or newer\n" % _OLDEST_PYTHON)
         return
     sys.meta_path.insert(0, _OwnPackages)
-    if socket and socket != default_socket():
+    torch_is_here = _torch_is_here()
+    found = socket or (usual_socket() if torch_is_here else "")
+    if found and found != default_socket():
         from argus_core.process_environment import alone
 
-        if not alone():
+        if alone():
+            os.environ["ARGUS_SOCKET"] = found
+        elif socket:
             return
-        os.environ["ARGUS_SOCKET"] = socket
-    if _torch_is_here():
+    if torch_is_here:
         _prepare()
     if _switched_on("ARGUS_DISABLE"):
         return

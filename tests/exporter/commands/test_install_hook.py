@@ -15,7 +15,7 @@ import pytest
 
 from argus_core import wire
 from argus_exporter.cli import main
-from argus_exporter.commands.install_hook import MODULE, PTH
+from argus_exporter.commands.install_hook import MODULE, PTH, hook
 from argus_training import boot_directory
 from training.jobs import LOOP
 from training.reader import Reader
@@ -90,6 +90,18 @@ def test_the_private_folder_of_the_user_is_looked_into(environment: Environment,
     (tmp_path / "argus").mkdir()
     (tmp_path / "argus" / "exporter.sock").touch()
     assert environment.starts("-c", ATTACHED, XDG_RUNTIME_DIR=str(tmp_path)) == "attached None None"
+
+
+def test_the_hook_looks_where_the_boot_does() -> None:
+    """Twins: PLACES of the boot."""
+    probe = (
+        f"import sys; sys.path.insert(0, {str(boot_directory())!r}); import os, _argus_boot as boot\n"
+        f"names = {{}}; exec({hook(None)!r}, names)\n"
+        "print(names['_sockets']() == [place.format(os.getuid()) for place in boot.PLACES])"
+    )
+    command = [sys.executable, "-S", "-c", probe]
+    said = subprocess.run(command, env={"ARGUS_DISABLE": "1"}, capture_output=True, check=True)
+    assert said.stdout == b"True\n"
 
 
 @pytest.mark.torch
