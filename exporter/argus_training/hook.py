@@ -86,6 +86,8 @@ class Observer:
         """Outermost modules that reduce gradients at the end of the backward: DDP and FSDP."""
         self.compiles_model: bool = False
         """A graph of a compiler's may hold collectives of the model's."""
+        self.compiles_dp: bool = False
+        """One does, of data-parallel ranks."""
         self._roots: weakref.WeakSet[Any] = weakref.WeakSet()
         self.root_kinds: set[str] = set()
         """Names of the classes of all outermost modules, and what a framework says of its own (`zero3`)."""

@@ -44,6 +44,8 @@ TABLE: Final = (
     Wait("backward", ("ep",), "deep_ep", "dispatch and combine are kernels of its own"),
     Wait("forward", ("cp", "ep", "tp"), "compiled", "a compiled graph may hold collectives and their waits"),
     Wait("backward", ("cp", "ep", "tp"), "compiled", "a compiled graph may hold collectives and their waits"),
+    Wait("forward", ("dp",), "compiled_dp", "a compiled graph holds a collective of data-parallel ranks"),
+    Wait("backward", ("dp",), "compiled_dp", "a compiled graph holds a collective of data-parallel ranks"),
 )
 _OWN_WORK: Final = ("data", "forward", "backward", "optimizer", "gc")
 """Phases of ours whose waits the table tells."""
@@ -59,6 +61,7 @@ CONDITIONS: Final[dict[str, Callable[[Observer], bool]]] = {
     "transformer_engine": lambda _: "transformer_engine" in sys.modules,
     "deep_ep": lambda _: "deep_ep" in sys.modules,
     "compiled": lambda observer: observer.compiles_model,
+    "compiled_dp": lambda observer: observer.compiles_dp,
 }
 """Whether it is so in this process, by now."""
 

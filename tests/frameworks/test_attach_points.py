@@ -47,6 +47,7 @@ torch.serialization.save, state_dict_saver.save
 torch.autograd.profiler.profile._prepare_trace, torch.autograd._profiler_enabled
 torch.cuda.CUDAGraph.capture_begin, torch.cuda.CUDAGraph.capture_end, torch.cuda.is_current_stream_capturing
 callback.callback_handler.register_start_callback, callback.callback_handler.clear
+torch._dynamo.output_graph.OutputGraph.call_user_compiler
 torch._dynamo.disable, torch._dynamo.eval_frame.skip_code, torch._dynamo.eval_frame.OptimizedModule
 missing = {name for name in STAGES if not hasattr(pipelining.stage._PipelineStageBase, name)}
 if not hasattr(distributed_c10d, "split_group"):

@@ -34,6 +34,7 @@ def said(
         (("dtensor",), "none", "tp", "none"),
         (("dtensor", "fsdp2"), "none", "dp,tp", "none"),
         (("transformer_engine", "deep_ep"), "ep,tp", "ep,tp", "none"),
+        (("compiled", "compiled_dp"), "dp,ep,tp", "dp,ep,tp", "none"),
     ],
 )
 def test_the_table_tells_by_framework(
@@ -94,6 +95,30 @@ def test_a_rank_says_whom_its_phases_may_wait_for(framework: str, backward: str,
     assert waits["attention", "compute"] == "none"
     assert waits["tokenise", "host"] == "unknown"
     assert waits["all_reduce", "comm"] == "dp"
+
+
+COMPILED = """
+import torch
+import torch.distributed._functional_collectives as functional
+torch.distributed.init_process_group("gloo")
+class Synchronised(torch.nn.Linear):
+    def forward(self, x):
+        mean = functional.all_reduce(x.mean(0), "sum", torch.distributed.group.WORLD)
+        return super().forward(x - mean)
+model = torch.compile(Synchronised(8, 1), backend="eager", fullgraph=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_a_collective_in_a_compiled_graph_is_a_wait_of_the_model(reader: Reader) -> None:
+    """No hook sees it: who comes early waits in its forward, and would be named for it."""
+    assert run_ranks(COMPILED, 2, environment(reader.path)) == ["", ""]
+    waits = reader.ended().waits
+    assert [waits[phase, "compute"] for phase in ("forward", "backward", "optimizer")] == ["dp", "dp", "none"]
 
 
 def test_a_rank_alone_waits_for_nobody(reader: Reader) -> None:

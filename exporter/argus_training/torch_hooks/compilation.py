@@ -4,23 +4,32 @@ Sources: `torch._dynamo.callback` (its own start and end callbacks, once the use
 import alone takes 2 s) and `triton.knobs.compilation.listener` (the one that is set is called first). A
 Triton kernel compiles in tens of ms, between launches: no activity. One that comes from its cache counts as
 no compilation.
+
+A graph that dynamo hands to its compiler (`OutputGraph.call_user_compiler`) is looked at once, for functional
+collectives: what waits for them then is compiled code, which no hook sees.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Final
 
 from argus_core import wire
 from argus_training.hook import Hook
 from argus_training.spans import now
+from argus_training.torch_hooks.collectives import group_name
+
+OWN_DIMENSIONS: Final = ("cp", "ep", "pp", "tp")
+"""A group of another name is of data-parallel ranks, or has some of them."""
 
 
 class CompilationHook(Hook):
     name = "compilation"
 
-    def attach(self, torch: Any) -> None:  # noqa: ARG002  (attached to what may be imported later)
+    def attach(self, torch: Any) -> None:
         self.when_imported("torch._dynamo", self._attach_dynamo)
+        if torch.distributed.is_available():
+            self.when_imported("torch._dynamo.output_graph", self._attach_graphs)
         self.when_imported("triton.knobs", self._attach_triton)
 
     def _attach_dynamo(self, dynamo: Any) -> None:
@@ -71,6 +80,32 @@ class CompilationHook(Hook):
         self._undo.append(lambda: handler.remove_start_callback(started))
         self._undo.append(lambda: handler.remove_end_callback(ended))
         self.replace(handler, "clear", clear_others)
+
+    def _attach_graphs(self, output_graph: Any) -> None:
+        compile_graph = output_graph.OutputGraph.call_user_compiler
+
+        @functools.wraps(compile_graph)
+        def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.alive:
+                try:
+                    self._look(module.graph.nodes)
+                except Exception as error:
+                    self.failed(error)
+            return compile_graph(graph, module, *args, **kwargs)
+
+        self.replace(output_graph.OutputGraph, "call_user_compiler", call_user_compiler)
+
+    def _look(self, nodes: Any) -> None:
+        from torch.distributed import distributed_c10d
+
+        for node in nodes:
+            texts = [one for one in node.args if isinstance(one, str)] if "c10d" in str(node.target) else ()
+            if texts:  # the group's name comes last
+                group = distributed_c10d._resolve_process_group(texts[-1])
+                ranks = sorted(distributed_c10d.get_process_group_ranks(group))
+                world_size, description = distributed_c10d.get_world_size(), getattr(group, "group_desc", "")
+                named = group_name(ranks, self.observer.layout(), world_size, description)
+                self.observer.compiles_dp |= len(ranks) > 1 and named not in OWN_DIMENSIONS
 
     def _attach_triton(self, knobs: Any) -> None:
         listener = knobs.compilation.listener
