@@ -98,14 +98,23 @@ def test_a_rank_says_whom_its_phases_may_wait_for(framework: str, backward: str,
 
 
 COMPILED = """
-import torch
+import sys, torch
 import torch.distributed._functional_collectives as functional
 torch.distributed.init_process_group("gloo")
-class Synchronised(torch.nn.Linear):
+class Reduces(torch.nn.Linear):
     def forward(self, x):
-        mean = functional.all_reduce(x.mean(0), "sum", torch.distributed.group.WORLD)
-        return super().forward(x - mean)
-model = torch.compile(Synchronised(8, 1), backend="eager", fullgraph=True)
+        return super().forward(x - functional.all_reduce(x.mean(0), "sum", torch.distributed.group.WORLD))
+class Gathers(torch.nn.Module):
+    def __init__(self):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Shard, distribute_tensor
+        super().__init__()
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+        self.sharded = torch.nn.Parameter(distribute_tensor(torch.ones(8, 2), mesh, [Shard(0)]))
+    def forward(self, x):
+        return x @ self.sharded.full_tensor()
+model = Gathers() if sys.argv[1] == "DTensor" else Reduces(8, 1)
+model = torch.compile(model, backend="aot_eager", fullgraph=True)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(6):
     model(torch.ones(2, 8)).sum().backward()
@@ -114,11 +123,14 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_a_collective_in_a_compiled_graph_is_a_wait_of_the_model(reader: Reader) -> None:
+@pytest.mark.parametrize("collective", ["functional", "DTensor"])
+def test_a_collective_in_a_compiled_graph_is_a_wait_of_the_model(collective: str, reader: Reader) -> None:
     """No hook sees it: who comes early waits in its forward, and would be named for it."""
-    assert run_ranks(COMPILED, 2, environment(reader.path)) == ["", ""]
-    waits = reader.ended().waits
-    assert [waits[phase, "compute"] for phase in ("forward", "backward", "optimizer")] == ["dp", "dp", "none"]
+    assert run_ranks(COMPILED, 2, environment(reader.path), collective) == ["", ""]
+    said = reader.ended()
+    phases = ("forward", "backward", "optimizer")
+    assert [said.waits[phase, "compute"] for phase in phases] == ["dp", "dp", "none"]
+    assert not [reason for _, reason in said.channels if "hook" in reason]
 
 
 def test_a_rank_alone_waits_for_nobody(reader: Reader) -> None:

@@ -6,7 +6,7 @@ Triton kernel compiles in tens of ms, between launches: no activity. One that co
 no compilation.
 
 A graph that dynamo hands to its compiler (`OutputGraph.call_user_compiler`) is looked at once, for functional
-collectives: what waits for them then is compiled code, which no hook sees.
+collectives and DTensors: what waits for them then is compiled code, which no hook sees.
 """
 
 from __future__ import annotations
@@ -98,14 +98,11 @@ class CompilationHook(Hook):
     def _look(self, nodes: Any) -> None:
         from torch.distributed import distributed_c10d
 
-        for node in nodes:
-            texts = [one for one in node.args if isinstance(one, str)] if "c10d" in str(node.target) else ()
-            if texts:  # the group's name comes last
-                group = distributed_c10d._resolve_process_group(texts[-1])
-                ranks = sorted(distributed_c10d.get_process_group_ranks(group))
-                world_size, description = distributed_c10d.get_world_size(), getattr(group, "group_desc", "")
-                named = group_name(ranks, self.observer.layout(), world_size, description)
-                self.observer.compiles_dp |= len(ranks) > 1 and named not in OWN_DIMENSIONS
+        for group in {group for node in nodes for group in _groups(node, distributed_c10d)}:
+            ranks = sorted(distributed_c10d.get_process_group_ranks(group))
+            world_size, description = distributed_c10d.get_world_size(), getattr(group, "group_desc", "")
+            named = group_name(ranks, self.observer.layout(), world_size, description)
+            self.observer.compiles_dp |= len(ranks) > 1 and named not in OWN_DIMENSIONS
 
     def _attach_triton(self, knobs: Any) -> None:
         listener = knobs.compilation.listener
@@ -124,3 +121,14 @@ class CompilationHook(Hook):
                     self.failed(error)
 
         self.replace(knobs.compilation, "listener", compiled)
+
+
+def _groups(node: Any, distributed: Any) -> list[Any]:
+    """Process groups of a node: of a functional collective, or along which a DTensor may be redistributed."""
+    if "c10d" in str(node.target):
+        texts = [one for one in node.args if isinstance(one, str)]
+        return [
+            distributed._resolve_process_group(name) for name in texts[-1:]
+        ]  # the group's name comes last
+    mesh = getattr(node.meta.get("example_value"), "device_mesh", None)
+    return [] if mesh is None else list(mesh.get_all_groups())
