@@ -126,9 +126,7 @@ class CompilationHook(Hook):
 def _groups(node: Any, distributed: Any) -> list[Any]:
     """Process groups of a node: of a functional collective, or along which a DTensor may be redistributed."""
     if "c10d" in str(node.target):
-        texts = [one for one in node.args if isinstance(one, str)]
-        return [
-            distributed._resolve_process_group(name) for name in texts[-1:]
-        ]  # the group's name comes last
+        texts = [one for one in node.args if isinstance(one, str)]  # the group's name comes last
+        return [distributed._resolve_process_group(name) for name in texts[-1:]]
     mesh = getattr(node.meta.get("example_value"), "device_mesh", None)
     return [] if mesh is None else list(mesh.get_all_groups())
