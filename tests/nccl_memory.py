@@ -20,10 +20,13 @@ def write_communicator(descriptor: int, slot: int, **values: Any) -> None:
     os.pwrite(descriptor, nccl_page.COMMUNICATOR.pack(*fields.values()), nccl_page.PAGE * (1 + slot))
 
 
-def write_operation(descriptor: int, slot: int, function: str, count: int, sequence: int) -> None:
+def write_operation(
+    descriptor: int, slot: int, function: str, count: int, sequence: int, called: int = 0
+) -> None:
     at = nccl_page.PAGE * (1 + slot) + nccl_page.COMMUNICATOR.size
     at += nccl_page.FUNCTIONS.index(function) * nccl_page.OPERATION.size
-    words = (0, count, 4 * count, sequence, 1, sequence - 1, 1, 5_000_000, count, count, 0, 0, 0, 0)
+    finished = max(sequence - 1, 0)
+    words = (called, count, 4 * count, sequence, 1, finished, 1, 5_000_000, count, count, 0, 0, 0, 0)
     os.pwrite(descriptor, nccl_page.OPERATION.pack(*words), at)
 
 

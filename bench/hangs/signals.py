@@ -34,7 +34,7 @@ from argus_simulator.nccl_memory import Memory
 from argus_simulator.topology import Topology
 from bench.hangs.cases import Case
 from bench.hangs.network import Network
-from bench.hangs.step import DIVERGENT, Program, Standing, launches, names_of
+from bench.hangs.step import UNCOUNTED, Program, Standing, divergent, launches, names_of
 
 WATCHED_S: Final = 240.0
 """After the last step: without proof, a page comes after 180."""
@@ -128,6 +128,15 @@ class _Rank:
         if standing.launched == 0 and stuck_in == 0:
             self._opens("data", wire.Kind.HOST, now)
 
+    def launches(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """What its NCCL has launched goes to the memory of the plugin, by group and function."""
+        for group, functions in counts.items():
+            for function, count in functions.items():
+                if self.nccl is not None and count:
+                    numbered = {"called": count, "count": count, "bytes": count, "sequence": count}
+                    only_called = {"called": count, "count": 0, "bytes": 0}
+                    self.nccl.counts(group, function, only_called if function == UNCOUNTED else numbered)
+
     def gpu_is_in(self, standing: Standing) -> None:
         """Where the GPU is, by the events of the hooks, goes to the page."""
         inside = standing.gpu_span()
@@ -147,7 +156,8 @@ class _Rank:
             if slot is None or not self.page.words[slot]:
                 continue
             shown = open_[0] if open_ else (called or positions)[-1]
-            operation = DIVERGENT if shown in diverges else names_of(standing.nodes[shown])[0]
+            node = standing.nodes[shown]
+            operation = (divergent(node) if shown in diverges else names_of(node))[0]
             not_started = sum(not standing.started[one] for one in called) if self.case.timing else None
             self.page.words[recorded_word(slot)] = pack_recorded(
                 self.page.words[slot], operation, not_started, len(open_)
@@ -322,6 +332,7 @@ class _Play:
         stuck = {one.rank: one.node for kind, one in self.case.wrong if one.how == "host"}
         for rank, standing in zip(self._ranks, self._step.ranks, strict=True):
             rank.comes_to(standing, stuck.get(rank.rank, -1))
+            rank.launches(launches(standing, self._steps, self._diverges(rank.rank)))
             if standing.ended:
                 rank.iterates(self.case.step_s / 2)
         self._network()
@@ -351,6 +362,10 @@ class _Play:
             if rank.nccl is not None:
                 rank.nccl.stands(network.waits[rank.rank], self._clock.now_ns)
 
+    def _diverges(self, rank: int) -> frozenset[int]:
+        """Nodes in whose place the rank calls something else."""
+        return frozenset(one.node for _, one in self.case.wrong if one.how == "call" and one.rank == rank)
+
     def _record(self) -> None:
         """While a pause is overdue, too. Who is stopped or dead looks at nothing."""
         if self._over:
@@ -360,10 +375,7 @@ class _Play:
             if rank.rank not in gone:
                 rank.gpu_is_in(standing)
             if rank.rank not in gone and self.case.recorder:
-                calls = {
-                    one.node for _, one in self.case.wrong if one.how == "call" and one.rank == rank.rank
-                }
-                rank.records(standing, frozenset(calls))
+                rank.records(standing, self._diverges(rank.rank))
 
     def _go_on(self) -> None:
         self._over = True
@@ -397,7 +409,10 @@ class _Play:
         asked.ras = outcome_of(report, before, self._clock.seconds(), self.case.topology.ranks, known)
 
     def _report(self, how: dict[int, str]) -> Report:
-        counts = {rank: launches(standing, self._steps) for rank, standing in enumerate(self._step.ranks)}
+        counts = {
+            rank: launches(standing, self._steps, self._diverges(rank))
+            for rank, standing in enumerate(self._step.ranks)
+        }
         return Report("2.30.7", tuple(self._communicators(how, counts)), len(self._groups()), collected_s=5.0)
 
     def _groups(self) -> dict[str, list[int]]:
@@ -413,7 +428,7 @@ class _Play:
         for group, members in self._groups().items():
             absent = [rank for rank in members if rank in how]
             present = [rank for rank in members if rank not in how]
-            functions = {name for rank in present for name in counts[rank][group]}
+            functions = {name for rank in present for name in counts[rank][group]} - {UNCOUNTED}
             yield Communicator(
                 hash=zlib.crc32(group.encode()),
                 size=len(members),
@@ -427,7 +442,7 @@ class _Play:
                     for rank in absent
                 ),
                 launches={
-                    name: levels({members.index(rank): counts[rank][group][name] for rank in present})
+                    name: levels({members.index(rank): counts[rank][group].get(name, 0) for rank in present})
                     for name in functions
                 },
             )

@@ -8,7 +8,7 @@ the hang.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -28,8 +28,8 @@ KERNEL_OPERATIONS: Final = {
     "combine": ("all_to_all", ""),
 }
 """What torch's flight recorder and NCCL's RAS call a collective, by the end of the name of its phase."""
-DIVERGENT: Final = "broadcast"
-"""What a rank calls that calls something else."""
+UNCOUNTED: Final = "Broadcast"
+"""What RAS does not count, from NCCL 2.29 on."""
 
 
 @dataclass(frozen=True)
@@ -265,14 +265,25 @@ def names_of(node: Node) -> tuple[str, str]:
     return next(names for end, names in KERNEL_OPERATIONS.items() if node.phase.endswith(end))
 
 
-def launches(standing: Standing, steps: int) -> Mapping[str, Mapping[str, int]]:
-    """What RAS counts, by group and function, after so many whole steps before this one."""
+def divergent(node: Node) -> tuple[str, str]:
+    """What a rank calls that calls something else: of this and of what it should call, NCCL counts one."""
+    return ("broadcast", UNCOUNTED) if names_of(node)[1] else KERNEL_OPERATIONS["all-reduce"]
+
+
+def launches(standing: Standing, steps: int, diverges: Collection[int]) -> Mapping[str, Mapping[str, int]]:
+    """What NCCL has launched, by group and function, after so many whole steps before this one.
+
+    Args:
+        diverges: nodes in whose place the rank calls something else.
+    """
     found: dict[str, dict[str, int]] = {}
     for group, positions in standing.collectives().items():
         counts = found.setdefault(group, {})
         for position in positions:
-            function = names_of(standing.nodes[position])[1]
-            if function:
-                before = steps if position < standing.program.step else 0
-                counts[function] = counts.get(function, 0) + before + (position < standing.launched)
+            node = standing.nodes[position]
+            called = divergent(node)[1] if position in diverges else names_of(node)[1]
+            before = steps if position < standing.program.step else 0
+            for function, count in ((names_of(node)[1], before), (called, position < standing.launched)):
+                if function:
+                    counts[function] = counts.get(function, 0) + count
     return found

@@ -245,8 +245,15 @@ RAS_RANK_LACKS = _gauge(
     "argus_nccl_ras_rank_lacking_launches",
     ("function",),
     "Launches of this collective that the rank lacks in a communicator where nothing was launched between "
-    "two answers of NCCL's RAS, while it waits for nobody in another one; the first 16 ranks of a job. Sends "
-    "and receives are not counted: a rank that waits in one looks the same.",
+    "two answers of NCCL's RAS, while it waits for nobody in another one; the first 16 ranks of a job. Of "
+    "less than half of a communicator: which of two that called different things is wrong, launches do not "
+    "tell. Sends and receives are not counted: a rank that waits in one looks the same.",
+)
+RAS_RANK_ERROR = _gauge(
+    "argus_nccl_ras_rank_error",
+    ("error",),
+    "1 for each rank of which a communicator has met an error, by NCCL's RAS: NCCL's asynchronous error. "
+    "error: unhandled CUDA error, system error, remote process error, ...; the first 16 ranks of a job.",
 )
 COLLECTIVE_OPERATION = _gauge(
     "argus_collective_operation_sequence",
@@ -320,9 +327,9 @@ NCCL_ENTERED = _gauge(
     "argus_nccl_entered_sequence",
     ("group", "communicator", "operation"),
     _NCCL
-    + "How many of this operation the rank has entered on this communicator, by NCCL's own number, so that "
-    "ranks compare; it stands still while a CUDA graph replays them. communicator: NCCL's hash, the same on "
-    "all members; the 8 with the most operations.",
+    + "How many of this operation the rank has entered on this communicator, by NCCL's own number or by its "
+    "calls where those are more, so that ranks compare; it stands still while a CUDA graph replays them. "
+    "communicator: NCCL's hash, the same on all members; the 8 with the most operations.",
 )
 NCCL_FINISHED = _gauge(
     "argus_nccl_finished_sequence",

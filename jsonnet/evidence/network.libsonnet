@@ -14,6 +14,7 @@ local text = import '../lib/text.libsonnet';
 
 function(c, l)
   local suspect = 'rank:argus_stall_suspect:bool';
+  local entered = 'rank:argus_stall_entered:collectives';
   local oldest(matchers) = suspect + '{stage="network", ' + matchers + '}';
   local ends = l.list(['communicator', 'from', 'to']);
   local directed(expr, from, to) = text.fill('label_replace(label_replace(%(expr)s, "from", "$1", "%(from)s", "(.*)"), "to", "$1", "%(to)s", "(.*)")', {
@@ -36,6 +37,14 @@ function(c, l)
     link: l.list(['rank', 'node', 'group', 'communicator', 'to_rank', 'to_node']),
     ends: ends,
     suspect: suspect,
+    entered: entered,
+    ofCommunicator: l.list(['communicator']),
+    ofOperation: l.list(['communicator', 'operation']),
+    ofMember: l.list(['rank', 'communicator']),
+    group: l.list(['group']),
+    rankGroup: l.list(['rank', 'group']),
+    differs: suspect + '{stage="differs"}',
+    recorded: l.raw('argus_collective_operation_sequence'),
     waits: oldest('wait=~"send_peer|send_wire|receive_peer"'),
     full: oldest('wait="receive_own_gpu"'),
     unfilled: oldest('wait="send_own_gpu", operation="Send"'),
@@ -138,6 +147,34 @@ function(c, l)
       }),
     },
     {
+      about:: 'How many of each collective a rank whose iteration is overdue has entered on a communicator, by NCCL.',
+      record: entered,
+      expr: text.fill('max by (%(call)s) (%(raw)s and on (%(rank)s) %(overdue)s)', {
+        overdue: l.raw('argus_rank_overdue_number'),
+        call: l.list(['rank', 'group', 'communicator', 'operation']),
+        rank: l.rank,
+        raw: l.raw('argus_nccl_entered_sequence', ['operation!~"Send|Recv|other"', 'group!="unknown"']),
+      }),
+    },
+    {
+      // In one order, as many calls in all are as many of each.
+      about:: 'Members of a communicator who have called as much as each other, but not the same: all whose numbers differ from the median.',
+      record: suspect,
+      labels: { stage: 'differs' },
+      expr: text.fill(|||
+        max by (%(rankGroup)s) (
+          %(entered)s != on (%(ofOperation)s) group_left () quantile by (%(ofOperation)s) (0.5, %(entered)s)
+          and on (%(ofCommunicator)s) stddev by (%(ofCommunicator)s) (sum by (%(ofMember)s) (%(entered)s)) == 0
+        ) ^ 0
+      |||, at),
+    },
+    {
+      about:: 'Their group, in which nothing ends, where no recorder tells of it.',
+      record: 'group:argus_stall_broken:bool',
+      labels: { by: 'calls' },
+      expr: text.fill('max by (%(group)s) (%(differs)s and on (%(job)s) job:argus_stalled:seconds unless on (%(group)s) %(recorded)s)', at),
+    },
+    {
       about:: 'Ranks of the one host on which a GPU stands: it does not take what has arrived while nobody of the host waits for a peer, or does not fill a send to one peer.',
       record: suspect,
       labels: { stage: 'still' },
@@ -149,9 +186,12 @@ function(c, l)
       |||, at { stands: stands }),
     },
     {
-      about:: 'The rank of that host, where it is the only one.',
+      about:: 'The fewer of such a group; else the rank of the host on which a GPU stands, where it is the only one there.',
       record: suspect,
       labels: { stage: 'alone' },
-      expr: text.fill('%(still)s and on (%(job)s) (count by (%(job)s) (%(still)s) == 1)', at { still: suspect + '{stage="still"}' }),
+      expr: text.fill(|||
+        max by (%(rank)s) (%(differs)s and on (%(group)s) (count by (%(group)s) (%(differs)s) < on (%(group)s) 0.5 * count by (%(group)s) (max by (%(rankGroup)s) (%(entered)s))))
+        or on (%(job)s) %(still)s and on (%(job)s) (count by (%(job)s) (%(still)s) == 1)
+      |||, at { still: suspect + '{stage="still"}' }),
     },
   ]

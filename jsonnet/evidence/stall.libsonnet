@@ -200,13 +200,14 @@ function(c, l)
         ) ^ 0
         or on (%(job)s)
         max by (%(rank)s) (
-          (%(alone)s or on (%(job)s) %(lacking)s > 0 unless on (%(rank)s) %(entered)s > 0)
+          (%(alone)s or on (%(job)s) %(lacking)s > 0 unless on (%(rank)s) %(entered)s > 0 unless on (%(job)s) (%(differs)s or %(broken)s{by="calls"}))
           and on (%(job)s) %(stalled)s
           unless on (%(job)s) %(link)s
         ) ^ 0
       |||, at {
         idle: candidate('idle'),
         alone: candidate('alone'),
+        differs: candidate('differs'),
         lacking: l.raw('argus_nccl_ras_rank_lacking_launches'),
       }),
     },

@@ -175,6 +175,13 @@ function(c, l, rows)
                 before=' By the collective that they wait in, or ended last: ',
                 after='.',
                 order='group'
+              )
+              + words.each(
+                'topk(4, argus_nccl_ras_rank_error{<job>})',
+                '{{ $one.Labels.error }} of rank {{ $one.Labels.rank }}',
+                before=" By NCCL's RAS: ",
+                after='.',
+                order='rank'
               );
   // Where nobody is behind: between whom nothing arrives, or on which host a GPU stands.
   local link = suspects + '{<job>,stage="link"}';

@@ -8,7 +8,7 @@ import pytest
 from bench.hangs.cases import KINDS, cases
 from bench.hangs.judge import judge_together
 from bench.hangs.network import Hop, Lacks, settle
-from bench.hangs.step import Break, HungStep, Program
+from bench.hangs.step import UNCOUNTED, Break, HungStep, Program, launches
 
 from argus_simulator.engine.schedule import Extras, RankSchedule
 from argus_simulator.engine.settings import ModelSettings
@@ -48,6 +48,16 @@ def test_who_waits_for_a_rank_that_stands_still_has_called_more() -> None:
     stuck = step.ranks[0]
     assert all(stuck.done[: stuck.launched])
     assert not all(step.ranks[1].done[: step.ranks[1].launched])
+
+
+def test_who_calls_something_else_has_launched_as_much_in_all() -> None:
+    """NCCL counts an all-reduce less, and a broadcast more, which its RAS does not tell."""
+    at = first("collective")
+    step = hung(Break("call", 0, at), blocking=False)
+    mate = GRID.group(0, "tp")
+    right = launches(step.ranks[1], 0, ())[mate]
+    wrong = launches(step.ranks[0], 0, (at,))[mate]
+    assert wrong == {"AllReduce": right["AllReduce"] - 1, UNCOUNTED: 1}
 
 
 def test_hosts_run_ahead_of_a_gpu_that_does_not_move() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rules.scenario import STORIES, Scenario
 from rules.stalled_jobs import (
     AT,
@@ -85,6 +87,55 @@ def test_no_gpu_stands_where_what_was_called_differs() -> None:
         called(job, rank, operation, group="tp")
     job.expect('rank:argus_stall_suspect:bool{stage=~"still|link"}', AT, {})
     job.expect(f"max by (cause, group, rank) ({CULPRITS})", AT, {'{cause="hang-comm", group="tp"}': 1})
+    job.run()
+
+
+def launched(job: Scenario, rank: int, **operations: int) -> None:
+    """By NCCL's plugin, in a communicator of all ranks."""
+    for operation, number in operations.items():
+        job.add(
+            "argus_nccl_entered_sequence",
+            f"{number}x{SAMPLES}",
+            rank=rank,
+            group="dp",
+            communicator="0xab",
+            operation=operation,
+        )
+
+
+def test_who_called_something_else_than_the_most_is_named_without_a_recorder() -> None:
+    """All have called as much; one of them a Broadcast in place of an AllReduce."""
+    job = over_network(0, 0, 1, 1)
+    for rank in range(4):
+        launched(
+            job,
+            rank,
+            **({"AllReduce": 30, "Broadcast": 2} if rank == 2 else {"AllReduce": 31, "Broadcast": 1}),
+        )
+    job.expect(f"max by (cause, rank) ({CULPRITS})", AT, {'{cause="hang-host", rank="2"}': 1})
+    job.expect("count(ALERTS{severity='page'})", SOON, {"{}": 1})
+    job.run()
+
+
+def test_of_halves_that_called_different_things_nobody_is_named_without_a_recorder() -> None:
+    """Nor is who lacks launches by NCCL's RAS, which does not count a Broadcast."""
+    job = over_network(0, 1)
+    launched(job, 0, AllReduce=31)
+    launched(job, 1, AllReduce=30, Broadcast=1)
+    job.add("argus_nccl_ras_rank_lacking_launches", f"_x8 1x{SAMPLES}", rank=1, function="AllReduce")
+    job.expect(f"max by (cause, group, rank) ({CULPRITS})", AT, {'{cause="hang-comm", group="dp"}': 1})
+    job.expect("count(ALERTS{severity='page'})", SOON, {"{}": 1})
+    job.run()
+
+
+@pytest.mark.parametrize("numbers", [(31, 30, 30, 30), (30, 31, 31, 31)])
+def test_who_is_ahead_or_behind_has_called_nothing_else(numbers: tuple[int, ...]) -> None:
+    """A launch that waits for room on its GPU is called and not counted yet, before NCCL 2.28."""
+    job = over_network(0, 0, 1, 1)
+    for rank, number in enumerate(numbers):
+        launched(job, rank, AllReduce=number, AllGather=7)
+    job.expect('rank:argus_stall_suspect:bool{stage=~"differs|alone"}', AT, {})
+    job.expect(f"max by (cause, rank) ({CULPRITS})", AT, {'{cause="hang-comm"}': 1})
     job.run()
 
 

@@ -170,11 +170,12 @@ PER_JOB: Final = frozenset(
     {
         "argus_job_info",
         "argus_rank_stopped",  # of who is stopped, else none
-        # Of a job that stands still 148 at most, else none.
+        # Of a job that stands still 164 at most, else none.
         "argus_nccl_ras_answer_timestamp_seconds",
         "argus_nccl_ras_absent_processes",
         "argus_nccl_ras_rank_absent",
         "argus_nccl_ras_rank_lacking_launches",
+        "argus_nccl_ras_rank_error",
     }
 )
 """Families of the exporter that a rank does not multiply."""

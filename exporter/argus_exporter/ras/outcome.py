@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from argus_exporter.ras.process import is_this_host
-from argus_exporter.ras.report import Absence, Communicator, Place, Report, waited_for
+from argus_exporter.ras.report import RESULTS, Absence, Communicator, Place, Report, waited_for
 
 MOST_RANKS: Final = 16
 """Named of each kind; where more are, it is no single rank's fault, and the totals say how many."""
@@ -32,7 +32,8 @@ class Outcome:
         absent: processes of each kind, however many.
         absent_ranks: the first ranks of those; what RAS names by communicator only is not among them.
         lacks: launches that the first ranks lack for which the others wait, by rank and function.
-        report: the answer; None without one.
+        errors: NCCL's asynchronous error of the first ranks that have one, by its name.
+    report: the answer; None without one.
     """
 
     result: Result
@@ -40,6 +41,7 @@ class Outcome:
     absent: Mapping[Absence, int] = field(default_factory=dict)
     absent_ranks: Mapping[int, Absence] = field(default_factory=dict)
     lacks: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    errors: Mapping[int, str] = field(default_factory=dict)
     report: Report | None = None
 
 
@@ -59,7 +61,13 @@ def outcome_of(
     # A rank that is dead in one communicator may be missing in another: the worst is told.
     worst_last = sorted(found, key=lambda one: list(Absence).index(one.absence), reverse=True)
     absent = {ranks[_key(one.place)]: one.absence for one in worst_last}
-    waited = waited_for(before, report) if before is not None else {}
+    errors = {
+        ranks[_key(one.place)]: RESULTS.get(one.async_error, "unknown")
+        for each in report.communicators
+        for one in each.present
+        if one.async_error and _key(one.place) in ranks
+    }
+    waited = waited_for(before, report, few=True) if before is not None else {}
     lacks = {ranks[_key(place)]: of for place, of in waited.items() if _key(place) in ranks}
     return Outcome(
         result=Result.ANSWERED,
@@ -71,6 +79,7 @@ def outcome_of(
             for rank in sorted(lacks)[:MOST_RANKS]
             for function, count in sorted(lacks[rank].items())[:MOST_FUNCTIONS]
         },
+        errors={rank: errors[rank] for rank in sorted(errors)[:MOST_RANKS]},
         report=report,
     )
 

@@ -29,6 +29,16 @@ class Stage(StrEnum):
     ABORT = "abort"
 
 
+RESULTS: Final = {
+    1: "unhandled CUDA error",
+    2: "system error",
+    3: "internal error",
+    4: "invalid argument",
+    5: "invalid usage",
+    6: "remote process error",
+}
+"""ncclResult_t."""
+
 _HOST: Final = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
@@ -185,11 +195,15 @@ def stuck(before: Report, after: Report) -> tuple[Communicator, ...]:
     )
 
 
-def waited_for(before: Report, after: Report) -> dict[Place, dict[str, int]]:
+def waited_for(before: Report, after: Report, *, few: bool = False) -> dict[Place, dict[str, int]]:
     """Who has launched least where communicators are stuck, waits for nobody in another, and does nothing.
 
     Whoever has launched more than another of its communicator waits for that one, and is often behind in its
     next communicator only because of that. Whoever has launched anything between the answers does not hang.
+
+    Args:
+        few: only where less than half of a communicator lack a launch. Where all have called as much, more of
+            them lack what one has launched alone, in place of something that NCCL does not count.
 
     Returns:
         By process, for each function, how many launches it lacks at most. Nobody where an answer does not
@@ -205,7 +219,7 @@ def waited_for(before: Report, after: Report) -> dict[Place, dict[str, int]]:
             if any(level.size != len(level.ranks) for level in (least, *above)):
                 return {}
             excused |= {places[rank] for level in above for rank in level.ranks if rank in places}
-            for rank in lowest:
+            for rank in lowest if not few or 2 * len(lowest) < one.size else ():
                 of = lacks.setdefault(places.get(rank, Place()), {})
                 of[function] = max(above[-1].count - least.count, of.get(function, 0))
     return {place: of for place, of in lacks.items() if place not in excused and place.pid is not None}

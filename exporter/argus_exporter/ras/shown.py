@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from argus_exporter.ras.report import (
+    RESULTS,
     Absence,
     Communicator,
     Level,
@@ -24,15 +25,6 @@ _ABSENCES: Final = {
     Absence.UNRESPONSIVE: "does not answer",
     Absence.MISSING: "missing: its process answers, but not of this communicator",
 }
-_RESULTS: Final = {
-    1: "unhandled CUDA error",
-    2: "system error",
-    3: "internal error",
-    4: "invalid argument",
-    5: "invalid usage",
-    6: "remote process error",
-}
-"""ncclResult_t."""
 
 
 def shown(report: Report) -> Iterator[str]:
@@ -124,7 +116,7 @@ def _remark(rank: PresentRank) -> str:
     found = [] if rank.stage in (None, Stage.RUNNING) else [f"is in {rank.stage}"]
     for what, code in (("failed to initialise", rank.init_error), ("has failed", rank.async_error)):
         if code:
-            found.append(f"{what}: {_RESULTS.get(code, f'NCCL result {code}')}")
+            found.append(f"{what}: {RESULTS.get(code, f'NCCL result {code}')}")
     return ", ".join(found)
 
 

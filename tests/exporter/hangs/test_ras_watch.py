@@ -40,7 +40,7 @@ class Host:
         self.ranks.step_sinks.append(self.watch.stepped)
 
     def connect(self, rank: int, pid: int) -> RankState:
-        identity = Identity("job", rank, pid=pid, world_size=2, coordinates={"dp": rank})
+        identity = Identity("job", rank, pid=pid, world_size=3, coordinates={"dp": rank})
         self.connections[rank] = Attachment(frozenset(wire.Channel), uid=0, pid=pid)
         return self.ranks.hello(identity, self.connections[rank])
 
@@ -62,9 +62,9 @@ class Host:
 
 @contextlib.contextmanager
 def training(host: Host | None = None, first_rank: int = 0) -> Iterator[tuple[Host, FakeRas, RankState]]:
-    """A rank of a job of two that has ended a step; its process has a RAS, by which rank 1 lags."""
+    """A rank of a job of three that has ended a step; its process has a RAS, by which rank 1 lags."""
     with FakeRas() as server, running(NCCL_RAS_ADDR=f"127.0.0.1:{server.port}") as pid:
-        server.answers = [Job([Group([Member(0, pid, 8), Member(1, 4001, 7)])]).json()]
+        server.answers = [Job([Group([Member(0, pid, 8), Member(1, 4001, 7), Member(2, 4002, 8)])]).json()]
         host = host or Host()
         state = host.connect(first_rank, pid)
         host.step()
@@ -120,7 +120,8 @@ def test_the_second_answer_tells_whom_the_others_wait_for() -> None:
 def test_who_is_dead_is_told_at_once() -> None:
     with training() as (host, server, state):
         here = Member(0, state.identity.pid, 8)
-        server.answers = [Job([Group([here], [Absentee(1, 4001, unresponsive=True, dead=True)])]).json()]
+        dead = Absentee(1, 4001, unresponsive=True, dead=True)
+        server.answers = [Job([Group([here, Member(2, 4002, 8)], [dead])]).json()]
         host.after(31)
         assert state.ras is not None and state.ras.absent_ranks == {1: Absence.DEAD}
 

@@ -163,7 +163,7 @@ def asked_ras(exporter: Exporter) -> None:
     """Twice, of a job that hangs."""
     exporter.hello(world_size=4)
     (state,) = exporter.ranks
-    ranks = [Member(0, 4000, 7), Member(1, 4001, 6)]
+    ranks = [Member(0, 4000, 7, async_error=6), Member(1, 4001, 6)]
     report = parse_json(Job([Group(ranks, [Absentee(2, 4002, dead=True), Absentee(3, 4003)])]).json())
     state.ras = outcome_of(report, report, 1e9, world_size=4, known={4000: 0})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argus_exporter.ras.json_answer import parse_json
 from argus_exporter.ras.outcome import MOST_RANKS, Outcome, outcome_of
 from argus_exporter.ras.report import Absence
-from exporter.ras.answers import Absentee, Group, Job, Member, members
+from exporter.ras.answers import IN_PROGRESS, Absentee, Group, Job, Member, members
 
 FAR = "192.0.2.7"
 HERE = {4000: 0, 4001: 1}
@@ -32,8 +32,8 @@ def test_a_rank_of_another_host_has_its_number_from_the_communicator_of_all() ->
 
 
 def test_of_a_group_the_members_are_known_by_host_and_pid() -> None:
-    """Rank 1 of a group of two is rank 3 of the job."""
-    group = Group([Member(0, 4001, 9), Member(1, 5003, 8, host=FAR)], hash=2)
+    """Rank 1 of a group of three is rank 3 of the job."""
+    group = Group([Member(0, 4001, 9), Member(1, 5003, 8, host=FAR), Member(2, 5002, 9, host=FAR)], hash=2)
     assert outcome([group, world(Member(3, 5003, 7, host=FAR))]).lacks == {(3, "AllReduce"): 1}
 
 
@@ -66,9 +66,28 @@ def test_of_several_communicators_the_worst_is_told() -> None:
 
 def test_the_first_answer_says_nothing_of_who_is_behind() -> None:
     """Counts of a running job differ for moments."""
-    group = [Group(members({0: 7, 1: 6}))]
+    group = [Group(members({0: 7, 1: 6, 2: 7}))]
     assert outcome(group, again=False).lacks == {}
     assert outcome(group).lacks == {(1, "AllReduce"): 1}
+
+
+def test_most_or_half_of_a_communicator_lack_nothing_that_one_alone_has_launched() -> None:
+    """They may have called what NCCL does not count, such as an all-to-all, and that one something else."""
+    assert outcome([Group(members({0: 7, 1: 6}))]).lacks == {}
+    assert (
+        outcome([Group(members({0: 7, 1: 6, 2: 6, 3: 6}))], known={4000 + n: n for n in range(4)}).lacks == {}
+    )
+
+
+def test_who_has_met_an_error_is_told_with_it() -> None:
+    """In whichever communicator; one that NCCL has added since has no name."""
+    failed = Group([Member(0, 4000, 1, async_error=6), Member(1, 4001, 1)], hash=1)
+    unknown = Group([Member(0, 4000, 1), Member(1, 4001, 1, async_error=99)], hash=2)
+    in_progress = Group([Member(0, 4000, 1, async_error=IN_PROGRESS)], hash=3)
+    assert outcome([failed, unknown, in_progress]).errors == {0: "remote process error", 1: "unknown"}
+    many = [Member(rank, 4000 + rank, 1, async_error=2) for rank in range(100)]
+    found = outcome([Group(many)], world_size=100)
+    assert list(found.errors) == list(range(MOST_RANKS))
 
 
 def test_names_are_few_and_counts_are_whole() -> None:

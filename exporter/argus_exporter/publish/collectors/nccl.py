@@ -115,8 +115,8 @@ class _Families:
     def _communicator(self, labels: dict[str, str], one: Communicator) -> None:
         for operation in one.operations:
             where = labels | {"operation": operation.function}
-            if operation.sequence:
-                self.entered.add(where, operation.sequence)
+            if entered := max(operation.sequence, operation.called):
+                self.entered.add(where, entered)
             if operation.finished:
                 self.finished.add(where, operation.finished)
         for peer in _shown(one.peers):

@@ -19,6 +19,7 @@ class RasCollector:
         absent = FamilyBuilder(catalogue.RAS_ABSENT)
         rank_absent = FamilyBuilder(catalogue.RAS_RANK_ABSENT)
         lacks = FamilyBuilder(catalogue.RAS_RANK_LACKS)
+        error = FamilyBuilder(catalogue.RAS_RANK_ERROR)
         for state in ranks:
             if state.ras is None:
                 continue
@@ -30,6 +31,7 @@ class RasCollector:
                 rank_absent.add(labels | {"rank": str(rank), "absence": why.value}, 1)
             for (rank, function), count in said.lacks.items():
                 lacks.add(labels | {"rank": str(rank), "function": function}, count)
-        return with_samples(
-            (answer, absent, rank_absent, lacks), "no job stands still, or ras.enabled is off"
-        )
+            for rank, name in said.errors.items():
+                error.add(labels | {"rank": str(rank), "error": name}, 1)
+        families = answer, absent, rank_absent, lacks, error
+        return with_samples(families, "no job stands still, or ras.enabled is off")

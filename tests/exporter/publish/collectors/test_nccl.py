@@ -39,6 +39,7 @@ def told() -> Iterator[dict[tuple[str, ...], float]]:
         write_peer(memory, 0, 2, 9, (0, 0, 0, 0, 10**9, 10**9), 0)
         write_communicator(memory, 1, hash=0xCD, rank=0, ranks=5)
         write_operation(memory, 1, "AllGather", 1, 1)
+        write_operation(memory, 1, "Broadcast", 0, 0, called=7)
         page = LivePage(PageReader(PageWriter().fd), Clock(0, 0), NcclPageReader(memory))
         at = Identity("job", rank, world_size=2, coordinates={"dp": rank}, sizes={"dp": 2})
         ranks.hello(at, ATTACHMENT, page)
@@ -66,6 +67,11 @@ def test_ranks_compare_by_communicator_and_sequence(told: dict[tuple[str, ...], 
     assert told["argus_nccl_entered_sequence", "0xab", "dp", "AllReduce", "0"] == 3
     assert told["argus_nccl_entered_sequence", "0xab", "dp", "AllReduce", "1"] == 6
     assert told["argus_nccl_finished_sequence", "0xab", "dp", "AllReduce", "1"] == 5
+
+
+def test_what_nccl_does_not_number_is_entered_by_its_calls(told: dict[tuple[str, ...], float]) -> None:
+    """Broadcast since 2.29: a rank that called it, where others called something else, is told by that."""
+    assert told["argus_nccl_entered_sequence", "0xcd", "unknown", "Broadcast", "0"] == 7
 
 
 def test_waits_are_those_of_the_two_peers_that_count(told: dict[tuple[str, ...], float]) -> None:
