@@ -88,7 +88,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def child_environment(environ: Mapping[str, str], socket: Path, job: str | None) -> dict[str, str]:
-    """The command's environment: ours in front of PYTHONPATH, where to report, and the kernels' library.
+    """The command's environment: ours in front of PYTHONPATH, where to report, the kernels' library, and
+    where NCCL's RAS listens.
 
     Stacks need nothing: the exporter takes them from outside.
     """
@@ -99,12 +100,25 @@ def child_environment(environ: Mapping[str, str], socket: Path, job: str | None)
     if job:
         environment["ARGUS_JOB"] = job
     wanted, _ = settings.read(environment, settings_file.beside(str(socket)))
-    if wanted.disable or wanted.disable_kernels:
+    if wanted.disable:
+        return environment
+    environment = _ras_address() | environment
+    if wanted.disable_kernels:
         return environment
     kernels, reason = injector.environment(environment, injector.library_path())
     if reason:
         _say(reason)
     return environment | kernels
+
+
+def _ras_address() -> dict[str, str]:
+    """A port of this command's own, so that no other job's RAS answers for it; where it is taken once NCCL
+    comes up, NCCL goes on without one.
+    """
+    with contextlib.suppress(OSError), sockets.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return {"NCCL_RAS_ADDR": f"localhost:{free.getsockname()[1]}"}
+    return {}
 
 
 @contextlib.contextmanager

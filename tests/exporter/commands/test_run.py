@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from argus_exporter.commands.run import child_environment
+from argus_exporter.ras.client import Address
 from argus_training import boot_directory, injector
 from stranger import STRANGER, as_root, stranger_listening
 from training.reader import Reader, until
@@ -119,6 +120,20 @@ def test_environment_keeps_the_users_path() -> None:
     child = child_environment(environ, Path("/run/s"), "job")
     assert child["PYTHONPATH"].split(os.pathsep) == [str(boot_directory()), "/a", "/b"]
     assert (child["ARGUS_SOCKET"], child["ARGUS_JOB"]) == ("/run/s", "job")
+
+
+def test_each_command_has_a_port_of_nccl_s_ras_of_its_own() -> None:
+    """Else all jobs of a user on a host listen on one, and any of them answers."""
+    given = [child_environment({}, Path("/run/s"), "job")["NCCL_RAS_ADDR"] for _ in range(2)]
+    ports = {Address.parse(address).port for address in given}
+    assert len(ports) == 2
+    assert {Address.parse(address).host for address in given} == {"localhost"}
+
+
+def test_a_port_of_ras_that_is_set_stays() -> None:
+    mine = {"NCCL_RAS_ADDR": "localhost:4711"}
+    assert child_environment(mine, Path("/run/s"), "job")["NCCL_RAS_ADDR"] == "localhost:4711"
+    assert "NCCL_RAS_ADDR" not in child_environment({"ARGUS_DISABLE": "1"}, Path("/run/s"), "job")
 
 
 def test_environment_has_all_channels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
