@@ -156,11 +156,14 @@ function(c, l, rows)
   local certain = text.fill('on (%(job)s) (%(named)s and on (%(rank)s) %(proven)s or %(network)s or %(diverged)s or job:argus_stalled:seconds >= %(unproved)s)', at);
   // What the rank has not done that others have, and what all are in, each in a line.
   local behind = 'rank:argus_stall_lag:collectives{<job>,rank=<rank>,of="entered"} > 0';
+  // A thread that waits has no samples: py-spy leaves it out.
+  local frames = 'argus_stack_samples_total{<job>,rank=<rank>,thread=~"%s",frame!="other"}[%s]' % [c.mainThread, duration.range(c, c.slowInterval)];
   local why = '{{ if $labels.rank }}'
               + words.first('argus_rank_stopped{<job>,rank=<rank>}', ' Its process is stopped.')
               + words.first('max(argus_rank_up{<job>,rank=<rank>}) == 0', ' Its process is gone.')
               + words.each('argus_nccl_ras_rank_absent{<job>,rank=<rank>}', '{{ $one.Labels.absence }}', before=" By NCCL's RAS it is ", after='.', order='absence')
               + words.first('topk(1, argus_collective_sequence{<job>,rank=<rank>} and on (group) (' + behind + '))', ' Its last collective of {{ .Labels.group }} is number {{ .Value | printf "%.0f" }}.')
+              + words.first('topk(1, max by (frame) (rate(' + frames + ')) > 0)', ' Its main thread runs in {{ .Labels.frame }}.')
               + '{{ end }}';
   local all = words.each(
                 'topk(4, count by (phase) (topk by (rank) (1, rank:argus_stall_open:timestamp_seconds{<job>})))',

@@ -154,6 +154,8 @@ def hangs(storage: Storage) -> None:
             elif span is not None:
                 is_in(storage, who, *span)
     storage.ratio("argus_rank_stopped", 1, training_job="stopped", rank=3)
+    frame = {"thread": "MainThread", "frame": "tokenize (data)"}
+    storage.add("argus_stack_samples_total", f"0+150x{SAMPLES}", training_job="hanging", rank=3, **frame)
     error = "remote process error"
     storage.ratio("argus_nccl_ras_rank_error", 1, training_job="collective", rank=13, error=error)
     for rank in (3, 7, 11, 15):  # the ring leaves each host of four by its last rank
