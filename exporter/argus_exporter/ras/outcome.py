@@ -33,7 +33,7 @@ class Outcome:
         absent_ranks: the first ranks of those; what RAS names by communicator only is not among them.
         lacks: launches that the first ranks lack for which the others wait, by rank and function.
         errors: NCCL's asynchronous error of the first ranks that have one, by its name.
-    report: the answer; None without one.
+        report: the answer; None without one.
     """
 
     result: Result
