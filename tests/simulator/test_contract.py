@@ -285,8 +285,8 @@ def test_whose_queue_is_full_is_seen_in_a_launch() -> None:
     own = done.plan.nodes_of[0]
     launched = done.times.host_end[own].max()
     moments = np.linspace(float(done.data_end_ns[0]) / 1e9, float(done.end_ns[0]) / 1e9, 1000)
-    seen = list(MainThread(10.0)._stacks(done, 0, moments))
-    waits = [frames.startswith("synchronize") for frames in seen]
+    seen = [MainThread(10.0)._stacks(done, 0, np.array([at])) for at in moments]
+    waits = [frames.startswith("synchronize") for (frames,) in seen]
     assert launched > float(done.end_ns[0]) / 2e9
     assert waits == [bool(at >= launched) for at in moments]
 
