@@ -26,6 +26,8 @@ _COLLECTIVE: Final = "all_reduce (torch/distributed/distributed_c10d.py:2450)"
 _BACKWARD: Final = "run_backward (torch/autograd/graph.py:769)"
 _THREAD: Final = "MainThread"
 _GOLDEN: Final = 0.6180339887498949
+_WAITS, _ENDS, _LOADS, _PAUSED = -1, -2, -3, -4
+"""What the thread is in where it launches no phase, whose numbers begin at 0; pauses go on downwards."""
 
 
 class MainThread:
@@ -84,22 +86,24 @@ class MainThread:
         launching = nodes[places]
         row = plan.row_of_node[launching]
         launched = np.where(row >= 0, begins[places] + times.offset[row, -1], np.inf)
-        inside = np.where(moments > launched, -1, plan.phase[launching])
-        inside[moments >= until[-1]] = -2  # the loss is read
-        inside[moments < float(done.data_end_ns[rank]) / 1e9] = -3
+        inside = np.where(moments > launched, _WAITS, plan.phase[launching])
+        inside[moments >= until[-1]] = _ENDS  # the loss is read
+        inside[moments < float(done.data_end_ns[rank]) / 1e9] = _LOADS
         own = [pause for pause in done.pauses if pause.rank == rank]
         for number, pause in reversed(list(enumerate(own))):
             since = moments * 1e9 - pause.start_ns
-            inside[(since >= 0) & (since < pause.duration_ns)] = -4 - number
+            inside[(since >= 0) & (since < pause.duration_ns)] = _PAUSED - number
 
         def stack_of(code: int) -> str:
             if code >= 0:
                 return done.frames.get((rank, "launch"), stopped or frames_of(plan.phases[code]))
-            if code > -3:
-                return done.frames.get((rank, "sync"), _SYNC) if code == -1 else _SYNC
-            if code == -3:
+            if code == _WAITS:
+                return done.frames.get((rank, "sync"), _SYNC)
+            if code == _ENDS:
+                return _SYNC
+            if code == _LOADS:
                 return done.frames.get((rank, "data"), stopped or _DATA)
-            pause = own[-4 - code]
+            pause = own[_PAUSED - code]
             return pause.frames or {"gc": _GC, "compile": _COMPILE}.get(pause.kind, "sleep (time)")
 
         counts: dict[str, int] = {}

@@ -112,8 +112,10 @@ def child_environment(environ: Mapping[str, str], socket: Path, job: str | None)
 
 
 def _ras_address() -> dict[str, str]:
-    """A port of this command's own, so that no other job's RAS answers for it; where it is taken once NCCL
-    comes up, NCCL goes on without one.
+    """A port of this command's own, so that no other job's RAS answers for it.
+
+    Its ranks share it: NCCL listens with SO_REUSEPORT (client_support.cc). Free now, it may be taken when
+    NCCL comes up; what NCCL does then has not been seen.
     """
     with contextlib.suppress(OSError), sockets.socket() as free:
         free.bind(("127.0.0.1", 0))
