@@ -53,10 +53,11 @@ NOTHING_TO_SHOW = {
     ("argus-job", "Suspect sets"),
     ("argus-job", "Timelines"),
     ("argus-rank", "Records lost"),
+    ("argus-rank", "Bus bandwidth of collectives"),
 }
 """What is rightly empty on this stage: every role and group is judged, nothing fails, no record is lost, no
-phase of computation holds a wait, the worker has no store of traces, and what ARGUS has against itself are
-tickets."""
+phase of computation holds a wait, NCCL's plugin is off, the worker has no store of traces, and what ARGUS has
+against itself are tickets."""
 
 
 @dataclass(frozen=True)

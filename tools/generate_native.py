@@ -125,7 +125,7 @@ def page_header() -> str:
         "",
         f"inline constexpr std::uint32_t kMagic = 0x{nccl_page.MAGIC:08x};",
         f"inline constexpr std::uint32_t kVersion = {nccl_page.VERSION};",
-        f"inline constexpr std::size_t kPage = {nccl_page.PAGE};",
+        f"inline constexpr std::size_t kHeaderBytes = {nccl_page.HEADER_BYTES};",
         f"inline constexpr std::size_t kSize = {nccl_page.SIZE};",
         f"inline constexpr std::uint32_t kCommunicators = {nccl_page.COMMUNICATORS};",
         f"inline constexpr std::uint32_t kPeers = {nccl_page.PEERS};",
@@ -142,6 +142,11 @@ def page_header() -> str:
         + "};",
         "",
     ]
+    lines.append("enum class Function : std::uint32_t {")
+    lines += [
+        f"  k{name[0].upper()}{name[1:]} = {number}," for number, name in enumerate(nccl_page.FUNCTIONS)
+    ]
+    lines += ["};", ""]
     for name, words in (
         ("State", nccl_page.STATES),
         ("Reason", nccl_page.REASONS),
@@ -153,6 +158,7 @@ def page_header() -> str:
     for name, layout, fields, summary in (
         ("Header", nccl_page.HEADER, nccl_page.HEADER_FIELDS, "Of the whole memory."),
         ("Operation", nccl_page.OPERATION, nccl_page.OPERATION_FIELDS, "Of one function."),
+        ("Kernels", nccl_page.KERNELS, nccl_page.KERNELS_FIELDS, "By function, and by class of size."),
         ("Peer", nccl_page.PEER, nccl_page.PEER_FIELDS, "Of one member that steps go to."),
         ("Identity", nccl_page.COMMUNICATOR, nccl_page.COMMUNICATOR_FIELDS, "Leads a communicator."),
     ):
@@ -161,9 +167,10 @@ def page_header() -> str:
         "struct Communicator {",
         "  Identity identity;",
         "  Operation operations[kFunctions];",
+        "  Kernels kernels;",
         "  Peer peers[kPeers];",
         "};",
-        "static_assert(sizeof(Communicator) == kPage);",
+        f"static_assert(sizeof(Communicator) == {nccl_page.COMMUNICATOR_BYTES});",
         "",
         "}  // namespace argus::page",
         "",

@@ -93,7 +93,7 @@ def _suffix(unit: str) -> str:
     return unit.removeprefix("suffix:").strip()
 
 
-_SUFFIXES = {"short": "", "none": "", "string": "", "cps": "/s", "watt": "W", "celsius": "°C"}
+_SUFFIXES = {"short": "", "none": "", "string": "", "cps": "/s", "Bps": "B/s", "watt": "W", "celsius": "°C"}
 
 
 def _scaled(value: float, scale: Sequence[tuple[float, str]], decimals: int | None) -> str:

@@ -316,6 +316,30 @@ NCCL_LAUNCHES = _summary(
     + "From the first call of a group of operations to the launch of its kernel, on the host; NCCL 2.28 and "
     "later.",
 )
+NCCL_KERNELS = _summary(
+    "argus_nccl_kernel_seconds",
+    ("group", "operation"),
+    _NCCL
+    + "Kernels that do operations of this kind and no other, one or several at once, and their time on the "
+    "GPU, the wait for the other members included. What sends and receives is of Send, of several kinds of "
+    "other. Where kernels are recorded.",
+)
+NCCL_BUS_BYTES = _counter(
+    "argus_nccl_bus_bytes_total",
+    ("group", "size"),
+    _NCCL
+    + "Bytes that the rank had to pass on for kernels of one kind of operation: 2 (n-1)/n of an AllReduce's "
+    "message among n, n-1 times what it adds to an AllGather or keeps of a ReduceScatter, what it sends to "
+    "others. By argus_nccl_bus_seconds_total it is nccl-tests' bus bandwidth. size: class of what a kernel "
+    "takes, as of argus_nccl_sized_collectives_total.",
+)
+NCCL_BUS_SECONDS = _counter(
+    "argus_nccl_bus_seconds_total",
+    ("group", "size"),
+    _NCCL
+    + "Time on the GPU of the kernels whose bytes argus_nccl_bus_bytes_total has. The member that comes last "
+    "waits least: of a group the shortest is nearest to what the links take.",
+)
 NCCL_NETWORK = _summary(
     "argus_nccl_network_seconds",
     ("group", "operation"),
@@ -334,7 +358,9 @@ NCCL_ENTERED = _gauge(
 NCCL_FINISHED = _gauge(
     "argus_nccl_finished_sequence",
     ("group", "communicator", "operation"),
-    _NCCL + "The last of these whose steps over the network have all ended; no series within a node.",
+    _NCCL
+    + "The last of these that has ended: by its kernel, seconds later, where kernels are recorded, and by "
+    "its steps over the network, where it has some. Sends and receives by the latter alone.",
 )
 NCCL_WAIT = _counter(
     "argus_nccl_network_wait_seconds_total",

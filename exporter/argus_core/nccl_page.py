@@ -5,10 +5,11 @@ of this memory, so that nothing waits and nothing is lost with a process that ha
 memory whenever it is scraped. `make generate` writes the C++ side, native/nccl/page.hpp, from this file.
 Standard library only: the training process loads it.
 
-Layout, little-endian: a header of one memory page, then a page for each communicator: what it is, its
-operations by function, and the peers that its network steps go to. Words of 8 bytes are stored whole. A
+Layout, little-endian: a header of one memory page, then each communicator: what it is, its operations by
+function, its kernels, and the peers that its network steps go to. Words of 8 bytes are stored whole. A
 communicator's words are those of one thread that calls and one that moves data, so sums of one moment may be
-some nanoseconds apart.
+some nanoseconds apart; those of its kernels come seconds later, from libargus_cupti, which learns how long a
+kernel took.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from argus_core import memfd, wire
 
 NAME: Final = "argus-nccl-page"
 MAGIC: Final = 0x4C43434E  # "NCCL"
-VERSION: Final = 2
+VERSION: Final = 3
 COMMUNICATORS: Final = 64
 """A rank of Megatron-LM with all its dimensions has about 30 (docs/nccl.md)."""
 PEERS: Final = 16
 """Of a communicator; what goes to more of them is counted in the last, together."""
 OTHER_PEERS: Final = 0xFFFFFFFF
-PAGE: Final = 4096
-SIZE: Final = PAGE * (1 + COMMUNICATORS)
+HEADER_BYTES: Final = 4096
 
 FUNCTIONS: Final = (
     "AllReduce",
@@ -119,6 +121,14 @@ OPERATION_FIELDS: Final = (
     "network_count",
     "by_size",
 )
+KERNELS: Final = struct.Struct("<8Q8Q8Q5Q5Q48x")
+KERNELS_FIELDS: Final = (
+    "count",
+    "ns",
+    "finished",
+    "bus_ns",
+    "bus_bytes",
+)
 PEER: Final = struct.Struct("<I4xQQQ6Q6Q6I6B2B2Q2Q")
 PEER_FIELDS: Final = (
     "key",
@@ -134,10 +144,19 @@ PEER_FIELDS: Final = (
     "oldest_moved_ns",
 )
 _OPERATIONS_AT: Final = COMMUNICATOR.size
-_PEERS_AT: Final = _OPERATIONS_AT + len(FUNCTIONS) * OPERATION.size
+KERNELS_AT: Final = _OPERATIONS_AT + len(FUNCTIONS) * OPERATION.size
+PEERS_AT: Final = KERNELS_AT + KERNELS.size
+COMMUNICATOR_BYTES: Final = PEERS_AT + PEERS * PEER.size
+"""Several threads write, each words of its own: none shares a cache line with another's kernels or peers."""
+SIZE: Final = HEADER_BYTES + COMMUNICATORS * COMMUNICATOR_BYTES
 
-assert _PEERS_AT + PEERS * PEER.size == PAGE
-assert HEADER.size <= PAGE
+assert KERNELS_AT % 64 == PEERS_AT % 64 == COMMUNICATOR_BYTES % 64 == 0
+assert HEADER.size <= HEADER_BYTES
+
+
+def place_of(slot: int) -> int:
+    """Where a communicator begins in the memory."""
+    return HEADER_BYTES + slot * COMMUNICATOR_BYTES
 
 
 class NcclPageError(Exception):
@@ -176,9 +195,11 @@ class Operation:
         sequence: of the last one, NCCL's sequence number plus one: how many were entered. Of Send and Recv,
             which have no number, the count.
         entered_ns, finished_ns: CLOCK_MONOTONIC of the last one.
-        finished: the last one whose network steps had all ended, plus one; 0 where there are none.
+        finished: the last one whose kernel or network steps had all ended, plus one; 0 where nobody tells.
         network_ns, network_count: from the hand-over to the end of the last network step, summed.
         by_size: operations by class of size, see SIZE_NAMES.
+        kernels, kernel_ns: kernels that do this alone, one or several, and their time on the GPU. One that
+            sends and receives is of Send; one of several functions, of `other`.
     """
 
     function: str
@@ -192,6 +213,8 @@ class Operation:
     network_ns: int
     network_count: int
     by_size: tuple[int, ...]
+    kernels: int = 0
+    kernel_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -228,6 +251,8 @@ class Communicator:
     Attributes:
         slot, generation: its place in the memory, and how often that was given away: no other has both.
         ranks: 0 where NCCL does not say (before 2.27).
+        bus_ns, bus_bytes: time of kernels that move data, by the class of what one of them takes, and the
+            bytes that each member has to pass on for that, as NCCL's tests count them.
     """
 
     slot: int
@@ -243,6 +268,8 @@ class Communicator:
     progress_ns: int
     operations: tuple[Operation, ...]
     peers: tuple[Peer, ...]
+    bus_ns: tuple[int, ...] = (0,) * len(SIZE_NAMES)
+    bus_bytes: tuple[int, ...] = (0,) * len(SIZE_NAMES)
 
 
 @dataclass(frozen=True)
@@ -293,8 +320,8 @@ class NcclPageReader:
             raise NcclPageError(f"magic {magic:#x} version {version}, not {MAGIC:#x} version {VERSION}")
         communicators = []
         for slot in range(min(header["communicators"], COMMUNICATORS)):
-            at = PAGE * (1 + slot)
-            raw = os.pread(self._fd, PAGE, at)
+            at = place_of(slot)
+            raw = os.pread(self._fd, COMMUNICATOR_BYTES, at)
             # A slot that was given to another communicator meanwhile is half of each.
             again = os.pread(self._fd, COMMUNICATOR.size, at)
             if COMMUNICATOR.unpack_from(raw)[:6] == COMMUNICATOR.unpack_from(again)[:6]:
@@ -320,16 +347,21 @@ def _communicator(slot: int, raw: bytes) -> list[Communicator]:
     if state not in (LIVE, FINALIZED):
         return []
     operations = []
+    kernels, kernel_ns, ended, bus_ns, bus_bytes = _parts(
+        KERNELS.unpack_from(raw, KERNELS_AT), *(len(FUNCTIONS),) * 3, *(len(SIZE_NAMES),) * 2
+    )
     for number, function in enumerate(FUNCTIONS):
         words = OPERATION.unpack_from(raw, _OPERATIONS_AT + number * OPERATION.size)
-        if any(words):
+        if any(words) or kernels[number]:
             singles = len(OPERATION_FIELDS) - 1
             named = dict(zip(OPERATION_FIELDS[:singles], words[:singles], strict=True))
+            named["finished"] = max(named["finished"], ended[number])
+            named |= {"kernels": kernels[number], "kernel_ns": kernel_ns[number]}
             operations.append(Operation(function, by_size=words[singles:], **named))
     peers = []
     states = len(STEP_STATES)
     for number in range(PEERS):
-        key, last_ns, sent, received, *rest = PEER.unpack_from(raw, _PEERS_AT + number * PEER.size)
+        key, last_ns, sent, received, *rest = PEER.unpack_from(raw, PEERS_AT + number * PEER.size)
         if key:
             rank = -1 if key == OTHER_PEERS else key - 1
             ns, steps, open_, oldest = (tuple(rest[at : at + states]) for at in range(0, 4 * states, states))
@@ -338,8 +370,14 @@ def _communicator(slot: int, raw: bytes) -> list[Communicator]:
             times = (entered, entered_too), (moved, moved_too)
             peers.append(Peer(rank, last_ns, sent, received, ns, steps, open_, oldest, functions, *times))
     fields["name"] = wire.decode_text(fields["name"])
-    live = state == LIVE
-    return [Communicator(slot, live=live, operations=tuple(operations), peers=tuple(peers), **fields)]
+    fields |= {"operations": tuple(operations), "peers": tuple(peers)}
+    return [Communicator(slot, live=state == LIVE, bus_ns=bus_ns, bus_bytes=bus_bytes, **fields)]
+
+
+def _parts(words: tuple[int, ...], *lengths: int) -> Iterator[tuple[int, ...]]:
+    """One after the other."""
+    rest = iter(words)
+    return (tuple(islice(rest, length)) for length in lengths)
 
 
 def _word(words: tuple[str, ...], number: int) -> str:

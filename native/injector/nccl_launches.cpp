@@ -1,6 +1,7 @@
 #include "nccl_launches.hpp"
 
 #include "../nccl/page.hpp"
+#include "nccl_kernels.hpp"
 #include "wire.hpp"
 
 namespace argus {
@@ -59,6 +60,15 @@ std::uint32_t NcclLaunches::operations(std::uint32_t correlation, Operations& ou
   const std::uint32_t count = there ? ring_.operations(launch, out) : 0;
   if (operations && count == 0) ++unlisted_;
   return count;
+}
+
+void NcclLaunches::ended(std::uint32_t correlation, std::uint64_t duration_ns) noexcept {
+  const Known& known = known_[correlation % kPlaces];
+  nccl::Launch launch;
+  if (known.correlation != correlation || !known.word || !ring_.read(known.launch, launch) || !launch.told) return;
+  Operations operations;
+  const std::uint32_t listed = ring_.operations(launch, operations);
+  count_kernel(ring_.shown(), launch, operations, listed, duration_ns);
 }
 
 std::uint32_t NcclLaunches::last_before(std::uint64_t ns) const noexcept {

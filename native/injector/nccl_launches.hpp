@@ -32,6 +32,8 @@ class NcclLaunches {
   /// What a kernel does, unless that is one collective, of which its word says all: the first of its operations, and
   /// how many these are. 0: nobody knows.
   std::uint32_t operations(std::uint32_t correlation, Operations& out) noexcept;
+  /// A kernel has ended: counts it for its communicator, if it is known what it does.
+  void ended(std::uint32_t correlation, std::uint64_t duration_ns) noexcept;
   /// Kernels whose operations had been overwritten when they were asked for.
   std::uint64_t unlisted() const noexcept { return unlisted_; }
 

@@ -68,7 +68,10 @@ void Launches::tell(const Event& event) noexcept {
     operation.sequence = static_cast<std::uint32_t>(event.sequence);
   else
     operation.peer = static_cast<std::uint32_t>(event.peer);
-  ring_.tell(*launch, operation);
+  // Of sends and receives one is of the sender, and to itself nothing leaves the GPU.
+  const bool moves = event.type == kColl || (static_cast<page::Function>(event.function) == page::Function::kSend &&
+                                             event.peer != event.rank);
+  ring_.tell(*launch, operation, moves ? event.bytes() : 0);
 }
 
 void Launches::stop(std::uint64_t type) noexcept {

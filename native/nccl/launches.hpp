@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "event.hpp"
+#include "page.hpp"
 #include "words.hpp"
 
 namespace argus::nccl {
@@ -36,17 +37,19 @@ struct Launch {
   std::uint32_t operations = 0;  ///< of the kernel, as far as NCCL has told them
   std::uint32_t told = 0;        ///< 1: it has told them all
   std::uint32_t list = 0;        ///< number of the list of what it does after its first operation; 0: that is all
+  std::uint32_t functions = 0;   ///< a bit each, by their index in page::kFunctionNames
   std::uint64_t first = 0;       ///< its first operation
+  std::uint64_t bytes = 0;       ///< of the messages of its collectives, and of what it sends to others
   std::uint64_t begin_ns = 0;    ///< CLOCK_REALTIME
   std::uint64_t end_ns = 0;      ///< 0: the call has not returned
 };
 
 /// The last launches of this process, the oldest overwritten: what libargus_cupti joins with the kernels that CUPTI
-/// reports seconds later. Several threads write, each a slot of its own; any thread may read. 2.8 MiB, of which only
+/// reports seconds later. Several threads write, each a slot of its own; any thread may read. 3.3 MiB, of which only
 /// what is used becomes memory; at 1,000 launches a second it holds half a minute.
 class LaunchRing {
  public:
-  static constexpr int kInterface = 2;  ///< libargus_cupti of another release may be here
+  static constexpr int kInterface = 3;  ///< libargus_cupti of another release may be here
   static constexpr std::uint32_t kSlots = 1U << 15U;
   /// Operations of a launch that are told one by one; of the others, how many there are.
   static constexpr std::uint32_t kTold = 16;
@@ -65,7 +68,9 @@ class LaunchRing {
     put(at.operations, 0U);
     put(at.told, 0U);
     put(at.list, 0U);
+    put(at.functions, 0U);
     put(at.first, std::uint64_t{0});
+    put(at.bytes, std::uint64_t{0});
     put(at.begin_ns, launch.begin_ns);
     put(at.end_ns, std::uint64_t{0});
     put(at.number, launch.number);
@@ -75,8 +80,10 @@ class LaunchRing {
     Launch& at = slots_[number % kSlots];
     return get(at.number) == number ? &at : nullptr;
   }
-  /// One more operation of a launch, for the thread that launched it.
-  void tell(Launch& launch, const LaunchedOperation& operation) noexcept {
+  /// One more operation of a launch, for the thread that launched it. `bytes`: that it moves to others.
+  void tell(Launch& launch, const LaunchedOperation& operation, std::uint64_t bytes) noexcept {
+    put(launch.functions, get(launch.functions) | 1U << operation.function);
+    put(launch.bytes, get(launch.bytes) + bytes);
     const std::uint32_t before = get(launch.operations);
     if (before == 0) {
       put(launch.first, operation.word());
@@ -92,6 +99,10 @@ class LaunchRing {
   static void put(T& word, T value) noexcept {
     __atomic_store_n(&word, value, __ATOMIC_RELEASE);
   }
+
+  /// What the exporter reads of these communicators, where whoever learns how long a kernel took may count it.
+  void shows(page::Communicator* communicators) noexcept { put(shown_, communicators); }
+  page::Communicator* shown() const noexcept { return get(shown_); }
 
   /// Whether more is to come: CUPTI's records of the calls are wanted as long as it is.
   void watch(bool on) noexcept { put(watched_, on ? 1U : 0U); }
@@ -109,7 +120,9 @@ class LaunchRing {
     out.told = get(at.told);
     out.operations = get(at.operations);
     out.list = get(at.list);
+    out.functions = get(at.functions);
     out.first = get(at.first);
+    out.bytes = get(at.bytes);
     out.begin_ns = get(at.begin_ns);
     out.end_ns = get(at.end_ns);
     return number && out.number == number && get(at.number) == number;
@@ -146,6 +159,7 @@ class LaunchRing {
   std::uint32_t last_ = 0;
   std::uint32_t last_list_ = 0;
   std::uint32_t watched_ = 0;
+  page::Communicator* shown_ = nullptr;
   Launch slots_[kSlots] = {};
   List lists_[kLists] = {};
 };

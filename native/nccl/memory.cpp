@@ -27,7 +27,7 @@ Memory Memory::map(const std::string& variable) noexcept {
   void* mapped = mmap(nullptr, page::kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (mapped == MAP_FAILED) return {};
   auto* bytes = static_cast<char*>(mapped);
-  return {reinterpret_cast<page::Header*>(bytes), reinterpret_cast<page::Communicator*>(bytes + page::kPage)};
+  return {reinterpret_cast<page::Header*>(bytes), reinterpret_cast<page::Communicator*>(bytes + page::kHeaderBytes)};
 }
 
 }  // namespace argus::nccl

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
+
+#include "sizes.hpp"
 
 namespace argus::nccl {
 namespace {
@@ -39,11 +40,6 @@ int step_state(int state) noexcept {
 
 std::uint32_t bit_of(std::uint64_t type) noexcept { return static_cast<std::uint32_t>(__builtin_ctzll(type)); }
 
-std::size_t size_class(std::uint64_t bytes) noexcept {
-  const auto* limit = std::lower_bound(std::begin(page::kSizeLimits), std::end(page::kSizeLimits), bytes);
-  return static_cast<std::size_t>(limit - std::begin(page::kSizeLimits));
-}
-
 bool older(const Operation::Step& step, const Operation::Step& other) noexcept {
   return static_cast<std::int32_t>(load(step.number) - load(other.number)) < 0;
 }
@@ -52,6 +48,7 @@ bool older(const Operation::Step& step, const Operation::Step& other) noexcept {
 
 void Observer::begin(const Memory& memory, std::uint16_t tag) noexcept {
   memory_ = memory;
+  launches_.ring().shows(memory.communicators);
   tag_ = tag;
   pid_ = getpid();
 }
@@ -67,6 +64,7 @@ Communicator* Observer::open(const char* name, std::uint64_t hash, int nodes, in
       page::Communicator& shown = memory_.communicators[index];
       store(shown.identity.state, 0U);
       std::memset(&shown.operations, 0, sizeof shown.operations);
+      shown.kernels = {};
       std::memset(&shown.peers, 0, sizeof shown.peers);
       const std::uint32_t generation = shown.identity.generation + 1;
       shown.identity = {};

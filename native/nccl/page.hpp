@@ -7,9 +7,9 @@
 namespace argus::page {
 
 inline constexpr std::uint32_t kMagic = 0x4c43434e;
-inline constexpr std::uint32_t kVersion = 2;
-inline constexpr std::size_t kPage = 4096;
-inline constexpr std::size_t kSize = 266240;
+inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::size_t kHeaderBytes = 4096;
+inline constexpr std::size_t kSize = 286720;
 inline constexpr std::uint32_t kCommunicators = 64;
 inline constexpr std::uint32_t kPeers = 16;
 inline constexpr std::uint32_t kOtherPeers = 0xffffffff;
@@ -19,6 +19,17 @@ inline constexpr std::uint32_t kLive = 1;
 inline constexpr std::uint32_t kFinalized = 2;
 inline constexpr std::uint64_t kSizeLimits[] = {65536, 1048576, 16777216, 268435456};
 inline constexpr const char* kFunctionNames[] = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Send", "Recv", "other"};
+
+enum class Function : std::uint32_t {
+  kAllReduce = 0,
+  kAllGather = 1,
+  kReduceScatter = 2,
+  kBroadcast = 3,
+  kReduce = 4,
+  kSend = 5,
+  kRecv = 6,
+  kOther = 7,
+};
 
 enum class State : std::uint32_t {
   kNotLoaded = 0,
@@ -80,6 +91,17 @@ struct Operation {
 };
 static_assert(sizeof(Operation) == 112);
 
+/// By function, and by class of size.
+struct Kernels {
+  std::uint64_t count[8] = {};
+  std::uint64_t ns[8] = {};
+  std::uint64_t finished[8] = {};
+  std::uint64_t bus_ns[5] = {};
+  std::uint64_t bus_bytes[5] = {};
+  std::uint8_t padding[48] = {};
+};
+static_assert(sizeof(Kernels) == 320);
+
 /// Of one member that steps go to.
 struct Peer {
   std::uint32_t key = 0;
@@ -117,8 +139,9 @@ static_assert(sizeof(Identity) == 128);
 struct Communicator {
   Identity identity;
   Operation operations[kFunctions];
+  Kernels kernels;
   Peer peers[kPeers];
 };
-static_assert(sizeof(Communicator) == kPage);
+static_assert(sizeof(Communicator) == 4416);
 
 }  // namespace argus::page

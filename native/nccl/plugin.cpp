@@ -43,7 +43,7 @@ struct Plugin {
 Plugin plugin;
 std::atomic<bool> in_forked_child{false};
 /// Where nothing is to be shown: declined, but there is a former plugin.
-alignas(page::kPage) char unshown[page::kSize];
+alignas(page::kHeaderBytes) char unshown[page::kSize];
 
 /// The child shares the memory with its parent, and has no CUDA.
 void after_fork_in_child() { in_forked_child.store(true, std::memory_order_relaxed); }
@@ -82,7 +82,7 @@ void begin(int table, const void* address) {
   plugin.shown = memory.header;
   if (!memory.header && plugin.choice.mask) plugin.choice = {0, page::Reason::kNoMemory};
   if (!plugin.choice.mask)
-    memory = {reinterpret_cast<page::Header*>(unshown), reinterpret_cast<page::Communicator*>(unshown + page::kPage)};
+    memory = {reinterpret_cast<page::Header*>(unshown), reinterpret_cast<page::Communicator*>(unshown + page::kHeaderBytes)};
   plugin.observer.begin(memory, random_tag());
   const page::Former former = plugin.former.load(value_of(table::kNextProfiler), table);
   if (page::Header* header = plugin.shown) {

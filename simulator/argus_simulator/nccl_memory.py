@@ -119,8 +119,7 @@ class Memory:
     def _write(self, group: str) -> None:
         """As many peers as there are places before the last one, which the library keeps for all others."""
         found = sorted(self._peers[group].items())[: nccl_page.PEERS - 1]
-        end = nccl_page.PAGE - nccl_page.PEERS * nccl_page.PEER.size
-        self._put(group, end, b"".join(peer.pack(member) for member, peer in found))
+        self._put(group, nccl_page.PEERS_AT, b"".join(peer.pack(member) for member, peer in found))
 
     def _put(self, group: str, at: int, packed: bytes) -> None:
-        os.pwrite(self.descriptor, packed, nccl_page.PAGE * (1 + self._slots[group]) + at)
+        os.pwrite(self.descriptor, packed, nccl_page.place_of(self._slots[group]) + at)

@@ -10,7 +10,14 @@ import pytest
 
 from argus_core import nccl_page
 from argus_core.nccl_page import NcclPageError, NcclPageReader
-from nccl_memory import Oldest, write_communicator, write_header, write_operation, write_peer
+from nccl_memory import (
+    Oldest,
+    write_communicator,
+    write_header,
+    write_kernels,
+    write_operation,
+    write_peer,
+)
 
 
 @pytest.fixture
@@ -46,10 +53,26 @@ def test_what_is_written_by_the_layout_is_read(reader: Any) -> None:
         2,
     )
     assert operation.by_size == (3, 0, 0, 0, 0)
+    assert (operation.kernels, one.bus_bytes) == (0, (0,) * 5)
     (peer,) = one.peers
     assert (peer.rank, peer.ns[1], peer.steps[1], peer.open[1]) == (2, 7, 1, 2)
     assert (peer.oldest, peer.oldest_function) == ((0, 1, 0, 3, 0, 0), ("Send", "AllReduce"))
     assert (peer.oldest_entered_ns, peer.oldest_moved_ns) == ((5, 6), (7, 8))
+
+
+def test_kernels_end_what_has_no_network_steps(reader: Any) -> None:
+    """They come later than the network tells, where both do: the last of either has ended."""
+    made, descriptor = reader
+    write_header(descriptor, communicators=2)
+    for slot, finished in enumerate((1, 3)):
+        write_communicator(descriptor, slot)
+        write_operation(descriptor, slot, "AllGather", 3, 3)
+        write_kernels(descriptor, slot, "AllGather", 2, 9, finished=finished, size="16MiB", bus_bytes=50)
+    first, second = made.read().communicators
+    (operation,) = first.operations
+    assert (operation.kernels, operation.kernel_ns, operation.finished) == (2, 9, 2)
+    assert second.operations[0].finished == 3
+    assert (first.bus_ns, first.bus_bytes) == ((0, 0, 9, 0, 0), (0, 0, 50, 0, 0))
 
 
 def test_all_other_peers_are_one(reader: Any) -> None:

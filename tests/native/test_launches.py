@@ -24,7 +24,7 @@ from argus_exporter.traces.nccl_lists import OPERATION_DTYPE, lists
 from native.app import command_environment
 from native.builds import Build
 from native.listener import Connection, Listener
-from native.nccl_host import NCCL
+from native.nccl_host import NCCL, read_page
 
 ONE, SEVERAL, NUMBERLESS, UNTOLD, NOBODYS = 1, 2, 3, 4, 9
 TWO = ("cuda", "comm:0x10:0:2", "comm:0x20:1:4")
@@ -228,6 +228,39 @@ def test_what_was_overwritten_is_counted_and_not_told(plain: Build, later: int, 
     command = [str(plain.unit), "lists", str(later)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == told
+
+
+@pytest.mark.usefixtures("listener")
+def test_kernels_are_counted_where_the_exporter_reads_of_their_communicator(
+    injector: Build, socket: Path, tmp_path: Path
+) -> None:
+    """By function, with the time of each; what several functions share is of none of them.
+
+    Messages are of 4 KiB: an AllReduce among four passes 6 KiB on, an AllGather of four 12 KiB a message, a
+    send 4 KiB, one to the rank itself nothing. 17 AllGathers of one kernel are 68 KiB, and another class.
+    """
+    dump = tmp_path / "page"
+    actions = ("cuda", "comm:0x20:1:4", "comm:0x10:0:2", "ready", "train:20", "peers:3", "many:17", "read")
+    launch(injector, socket, *actions, FAKE_PAGE_DUMP=str(dump))
+    four, two = read_page(dump.read_bytes()).communicators
+    kernels = {one.function: (one.kernels, one.kernel_ns) for one in four.operations if one.kernels}
+    sequences = sum(range(20))
+    assert kernels == {
+        "AllReduce": (20, 20 * ONE * 10**8 + sequences),
+        "AllGather": (1, SEVERAL * 10**8 + 40),
+        "Send": (21, 21 * NUMBERLESS * 10**8 + 20 + 6),
+        "other": (20, 20 * SEVERAL * 10**8 + 2 * sequences),
+    }
+    peers = 2  # of three, as the rank is one of them, and of twenty sends to it none leaves the GPU
+    assert four.bus_bytes == (20 * 6144 + peers * 4096, 17 * 3 * 4096, 0, 0, 0)
+    assert two.bus_bytes == (20 * 4096 + 20 * 4096, 0, 0, 0, 0)
+    assert four.bus_ns[1] == SEVERAL * 10**8 + 40
+    finished = {one.function: one.finished for one in four.operations if one.finished}
+    assert finished == {
+        "AllReduce": 20,
+        "AllGather": 40 + 16,
+        "ReduceScatter": 20,
+    }  # of 17 the first 16 are listed
 
 
 @pytest.mark.parametrize("sampling", ["sampled", "1"])

@@ -8,7 +8,7 @@ from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
 from argus_dashboards.promql import RANKS, RATE, with_kernel_name
-from argus_dashboards.theme import COUNT, FACT, RATIO, SECONDS, steps
+from argus_dashboards.theme import BYTES_A_SECOND, COUNT, FACT, RATIO, SECONDS, steps
 
 _SHOWN: Final = 8
 _PAIRS: Final = 30
@@ -108,12 +108,29 @@ _TAIL = lines(
     unit=COUNT,
 )
 
+_BANDWIDTH = lines(
+    "Bus bandwidth of collectives",
+    """
+    What the rank passes on for collectives, by the time of their kernels: by group and by the most that one
+    takes. Waiting for a late member counts, so compare with the member of the group that has the highest.
+    """,
+    [
+        (
+            "{{group}} {{size}}",
+            f"max by (group, size) (rate(argus_nccl_bus_bytes_total{{{RANKS}}}[{RATE}])"
+            f"\n/ rate(argus_nccl_bus_seconds_total{{{RANKS}}}[{RATE}]))",
+        )
+    ],
+    unit=BYTES_A_SECOND,
+    empty="Nothing without NCCL's plugin: ARGUS_NCCL",
+)
+
 SECTION: Final = Section(
     3,
     "Kernels",
     [
         Line(10, [(12, _P50), (12, _P99)]),
         Line(10, [(24, _TABLE)]),
-        Line(7, [(12, _COVERAGE), (12, _TAIL)]),
+        Line(7, [(8, _COVERAGE), (8, _TAIL), (8, _BANDWIDTH)]),
     ],
 )

@@ -21,6 +21,8 @@ class NcclTotals:
         network: by (group, function), number of operations with network steps.
         network_ns: by (group, function), from the hand-over to the end of the last step.
         launches, launch_ns: by group.
+        kernels, kernel_ns: by (group, function), kernels that have ended.
+        bus_ns, bus_bytes: by (group, class of size), of kernels that move data.
     """
 
     def __init__(self) -> None:
@@ -31,6 +33,10 @@ class NcclTotals:
         self.network_ns: Counter[tuple[str, str]] = Counter()
         self.launches: Counter[str] = Counter()
         self.launch_ns: Counter[str] = Counter()
+        self.kernels: Counter[tuple[str, str]] = Counter()
+        self.kernel_ns: Counter[tuple[str, str]] = Counter()
+        self.bus_ns: Counter[tuple[str, str]] = Counter()
+        self.bus_bytes: Counter[tuple[str, str]] = Counter()
         self._read: dict[tuple[int, int], Communicator] = {}
 
     def add(self, page: NcclPage, groups: Mapping[int, str]) -> None:
@@ -43,6 +49,10 @@ class NcclTotals:
             group = groups[one.hash]
             self.launches[group] += _grown(one.launches, before.launches if before else 0)
             self.launch_ns[group] += _grown(one.launch_ns, before.launch_ns if before else 0)
+            for number, size in enumerate(SIZE_NAMES):
+                self.bus_ns[group, size] += _grown(one.bus_ns[number], before.bus_ns[number] if before else 0)
+                moved = before.bus_bytes[number] if before else 0
+                self.bus_bytes[group, size] += _grown(one.bus_bytes[number], moved)
             known = {operation.function: operation for operation in before.operations} if before else {}
             for operation in one.operations:
                 self._add(group, operation, known.get(operation.function))
@@ -58,6 +68,8 @@ class NcclTotals:
             self.sizes[group, name] += _grown(now.by_size[number], before.by_size[number] if before else 0)
         self.network[key] += _grown(now.network_count, before.network_count if before else 0)
         self.network_ns[key] += _grown(now.network_ns, before.network_ns if before else 0)
+        self.kernels[key] += _grown(now.kernels, before.kernels if before else 0)
+        self.kernel_ns[key] += _grown(now.kernel_ns, before.kernel_ns if before else 0)
 
 
 def _counted(operation: Operation) -> int:

@@ -37,7 +37,7 @@ void launch(argus::nccl::LaunchRing& ring, std::uint64_t at) {
   argus::nccl::Launch& there = *ring.find(made.number);
   argus::nccl::LaunchRing::put(there.end_ns, at + 1);
   for (std::uint32_t sequence = 0; sequence < 2; ++sequence)
-    ring.tell(there, {0, argus::nccl::LaunchedOperation::kNoPeer, sequence});
+    ring.tell(there, {0, argus::nccl::LaunchedOperation::kNoPeer, sequence}, 0);
   argus::nccl::LaunchRing::put(there.told, 1U);
 }
 

@@ -21,6 +21,7 @@
 //   other                what a launch does is not told; the next group is another communicator's
 //   fork                 a child that launches
 //   flush                has the injector read and send what there is
+//   read                 until the injector has read all that there is
 //
 // A kernel's duration says what is true of it: KIND * 10^8 + communicator * 10^6 + sequence, in ns. Kinds: 1 one
 // collective, 2 several, of which the sequence is the first one's, 3 so many sends and receives, 4 the communicator at most, 9 nobody's.
@@ -94,6 +95,7 @@ class Process {
     else if (action == "other") other();
     else if (action == "fork") fork_and_launch();
     else if (action == "flush") flush();
+    else if (action == "read") have_all_read();
     else return false;
     return true;
   }

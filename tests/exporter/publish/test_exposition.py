@@ -35,7 +35,14 @@ from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.ras.json_answer import parse_json
 from argus_exporter.ras.outcome import outcome_of
 from exporter.ras.answers import Absentee, Group, Job, Member
-from nccl_memory import Oldest, write_communicator, write_header, write_operation, write_peer
+from nccl_memory import (
+    Oldest,
+    write_communicator,
+    write_header,
+    write_kernels,
+    write_operation,
+    write_peer,
+)
 
 SECOND = 10**9
 HOSTILE = 'a"b\\c\nd{}=,é\u2028\U0001f525\x00z'
@@ -196,6 +203,7 @@ def told_by_nccl(exporter: Exporter) -> None:
                 descriptor, slot, hash=hash_, rank=rank, ranks=ranks, launches=4, launch_ns=10**6
             )
             write_operation(descriptor, slot, "AllReduce", 3, 3)
+            write_kernels(descriptor, slot, "AllReduce", 3, 10**6, bus_bytes=10**9)
             stands = Oldest((1, 1, 1, 0, 0, 0), entered_ns=(1, 0), moved_ns=(1, 0))
             write_peer(descriptor, slot, 0, 1, (10**9, 2, 3, 0, 0, 0), 1, stands)
             write_peer(descriptor, slot, 1, nccl_page.OTHER_PEERS, (0, 0, 0, 1, 2, 3), 0)

@@ -59,6 +59,9 @@ class _Families:
         self.bytes = FamilyBuilder(catalogue.NCCL_BYTES)
         self.by_size = FamilyBuilder(catalogue.NCCL_SIZES)
         self.launches = FamilyBuilder(catalogue.NCCL_LAUNCHES)
+        self.kernels = FamilyBuilder(catalogue.NCCL_KERNELS)
+        self.bus_bytes = FamilyBuilder(catalogue.NCCL_BUS_BYTES)
+        self.bus_seconds = FamilyBuilder(catalogue.NCCL_BUS_SECONDS)
         self.network = FamilyBuilder(catalogue.NCCL_NETWORK)
         self.entered = FamilyBuilder(catalogue.NCCL_ENTERED)
         self.finished = FamilyBuilder(catalogue.NCCL_FINISHED)
@@ -104,6 +107,15 @@ class _Families:
         for (group, size), count in totals.sizes.items():
             if count:
                 self.by_size.add(labels | {"group": group, "size": size}, count)
+        for (group, function), count in totals.kernels.items():
+            if count:
+                seconds = totals.kernel_ns[group, function] / 1e9
+                self.kernels.add_summary(labels | {"group": group, "operation": function}, count, seconds)
+        for (group, size), moved in totals.bus_bytes.items():
+            if moved:
+                where = labels | {"group": group, "size": size}
+                self.bus_bytes.add(where, moved)
+                self.bus_seconds.add(where, totals.bus_ns[group, size] / 1e9)
         for (group, function), count in totals.network.items():
             if count:
                 seconds = totals.network_ns[group, function] / 1e9

@@ -18,7 +18,14 @@ from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.live import Clock, LivePage, adopt_page
 from argus_exporter.ranks.rank_registry import RankRegistry
 from exporter.exporter_process import greeting
-from nccl_memory import Oldest, write_communicator, write_header, write_operation, write_peer
+from nccl_memory import (
+    Oldest,
+    write_communicator,
+    write_header,
+    write_kernels,
+    write_operation,
+    write_peer,
+)
 
 SECOND = 1_000_000_000
 ATTACHMENT = Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), os.getpid())
@@ -33,6 +40,7 @@ def told() -> Iterator[dict[tuple[str, ...], float]]:
         write_header(memory, state=1, table=7, nccl_version=23203, communicators=2, stale_events=rank)
         write_communicator(memory, 0, hash=0xAB, rank=rank, ranks=2, launches=4, launch_ns=2_000_000_000)
         write_operation(memory, 0, "AllReduce", 3 * (rank + 1), 3 * (rank + 1))
+        write_kernels(memory, 0, "AllReduce", 4, 2_000_000_000, size="1MiB", bus_bytes=10**9)
         write_peer(memory, 0, 0, 2 - rank, (10**9, 2 * 10**9, 0, 0, 0, 0), 1)
         sends = Oldest((0, 2, 0, 0, 0, 0), entered_ns=(7, 0), moved_ns=(50 * SECOND, 0))
         write_peer(memory, 0, 1, 8, (1, 0, 0, 0, 0, 0), 0, sends)
@@ -61,6 +69,14 @@ def test_operations_are_counted_by_group(told: dict[tuple[str, ...], float]) -> 
     assert told["argus_nccl_sized_collectives_total", "dp", "0", "64KiB"] == 3
     assert told["argus_nccl_launch_seconds_sum", "dp", "0"] == 2
     assert told["argus_nccl_launch_seconds_count", "dp", "0"] == 4
+
+
+def test_bytes_by_time_are_the_bandwidth_of_a_class_of_size(told: dict[tuple[str, ...], float]) -> None:
+    assert told["argus_nccl_kernel_seconds_count", "dp", "AllReduce", "0"] == 4
+    assert told["argus_nccl_kernel_seconds_sum", "dp", "AllReduce", "0"] == 2
+    assert told["argus_nccl_bus_bytes_total", "dp", "0", "1MiB"] == 10**9
+    assert told["argus_nccl_bus_seconds_total", "dp", "0", "1MiB"] == 2
+    assert ("argus_nccl_bus_bytes_total", "dp", "0", "64KiB") not in told
 
 
 def test_ranks_compare_by_communicator_and_sequence(told: dict[tuple[str, ...], float]) -> None:
