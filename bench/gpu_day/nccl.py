@@ -40,7 +40,7 @@ def run(day: Day) -> dict[str, Any]:
     recorder = built / "nccl" / "testing" / "libnccl_event_recorder.so"
     for path in _recorded(day):
         path.unlink()  # of a run before, whose events are not this one's
-    told, kernels = _faked(day, built, recorder) if day.dry else _real(day, recorder)
+    told, kernels, counted = _faked(day, built, recorder) if day.dry else _real(day, recorder)
     day.reach(f"{len(told)} ranks called NCCL's operations")
     events = [_read(path) for path in _recorded(day)]
     day.reach(f"{sum(map(len, events))} events were written down behind the plugin")
@@ -56,6 +56,7 @@ def run(day: Day) -> dict[str, Any]:
         "events": sum(map(len, events)),
         "kernels": len(kernels),
         "kernels_with_communicator_ratio": sum(word != 0 for word in kernels) / max(len(kernels), 1),
+        "kernels_counted_ratio": counted / max(len(kernels), 1),
         "step_ns_p99": cost["step_ns_p99"],
         "allocations": cost["allocations"],
         "locks": cost["locks"],
@@ -77,7 +78,11 @@ def out_of_order(events: Events) -> int:
     return wrong
 
 
-def _real(day: Day, recorder: Path) -> tuple[list[tuple[dict[str, int], NcclPage]], list[int]]:
+Told = list[tuple[dict[str, int], NcclPage]]
+"""What each rank says that it called, and what the plugin has counted."""
+
+
+def _real(day: Day, recorder: Path) -> tuple[Told, list[int], int]:
     if library_path(PROFILER) is None:
         raise NotRun(f"{PROFILER} is not installed: pip install the package with a C++ compiler")
     with collecting(day.work) as collector:
@@ -103,7 +108,8 @@ def _real(day: Day, recorder: Path) -> tuple[list[tuple[dict[str, int], NcclPage
                 except subprocess.TimeoutExpired:
                     one.kill()
         collector.wait_ended()
-        return told, _launched_by(collector)
+        pages = [one.nccl.read() for one in collector.connections if one.nccl]
+        return told, _launched_by(collector), sum(map(_counted, pages))
 
 
 def _launched_by(collector: Collector) -> list[int]:
@@ -130,7 +136,7 @@ def _rank_told(
     return json.loads(line), memory[-1].read()
 
 
-def _faked(day: Day, built: Path, recorder: Path) -> tuple[list[tuple[dict[str, int], NcclPage]], list[int]]:
+def _faked(day: Day, built: Path, recorder: Path) -> tuple[Told, list[int], int]:
     dump = day.work / "page"
     environment = {
         "PATH": os.environ["PATH"],
@@ -144,17 +150,22 @@ def _faked(day: Day, built: Path, recorder: Path) -> tuple[list[tuple[dict[str, 
     subprocess.run(
         [str(program), "5", str(library), "init:1", f"train:{_FAKE_ROUNDS}:2"], env=environment, check=True
     )
+    functions = ("AllReduce", "AllGather", "ReduceScatter", "Send", "Recv")
+    return [(dict.fromkeys(functions, _FAKE_ROUNDS), _page(dump))], *_faked_kernels(day, built, library)
+
+
+def _page(dump: Path) -> NcclPage:
     memory = nccl_page.make()
     os.pwrite(memory, dump.read_bytes(), 0)
     reader = NcclPageReader(memory)
     page = reader.read()
     reader.close()
-    functions = ("AllReduce", "AllGather", "ReduceScatter", "Send", "Recv")
-    return [(dict.fromkeys(functions, _FAKE_ROUNDS), page)], _faked_kernels(day, built, library)
+    return page
 
 
-def _faked_kernels(day: Day, built: Path, library: Path) -> list[int]:
+def _faked_kernels(day: Day, built: Path, library: Path) -> tuple[list[int], int]:
     """Both libraries in one process, between the fake NCCL and the fake CUPTI."""
+    dump = day.work / "page-of-kernels"
     with collecting(day.work) as collector:
         environment = attached(
             day,
@@ -162,12 +173,18 @@ def _faked_kernels(day: Day, built: Path, library: Path) -> list[int]:
             CUDA_INJECTION64_PATH=str(built / "injector" / "libargus_cupti.so"),
             ARGUS_NCCL="1",
             FAKE_NCCL_VERSION="22809",
+            FAKE_PAGE_DUMP=str(dump),
         )
         program = built / "nccl" / "testing" / "launch_app"
-        actions = ("cuda", "comm:0x10:0:2", "ready", f"train:{_FAKE_ROUNDS}")
+        actions = ("cuda", "comm:0x10:0:2", "ready", f"train:{_FAKE_ROUNDS}", "read")
         subprocess.run([str(program), "5", str(library), *actions], env=environment, check=True)
         collector.wait(lambda: any(one.ended for one in collector.connections))  # heard only now, maybe
-        return _launched_by(collector)
+        return _launched_by(collector), _counted(_page(dump))
+
+
+def _counted(page: NcclPage) -> int:
+    """Kernels that are counted for the communicator that launched them."""
+    return sum(operation.kernels for one in page.communicators for operation in one.operations)
 
 
 def _missing(called: Mapping[str, int], page: NcclPage) -> int:

@@ -226,6 +226,7 @@ STEPS: Final = (
             "events": Limit(">=", 100),
             "kernels": Limit(">=", 50),
             "kernels_with_communicator_ratio": Limit(">=", 0.9),
+            "kernels_counted_ratio": Limit(">=", 0.9),
             "step_ns_p99": Limit("<=", 50.0, on_stand_ins=False),
             "allocations": _NONE,
             "locks": _NONE,
