@@ -66,6 +66,8 @@ LEFT_OUT: Final = ("isend", "irecv")
 has the methods that they call."""
 POINT_TO_POINT: Final = ("send", "recv", "send_object_list", "recv_object_list", ASYNCHRONOUS)
 """Not entered by all ranks of a group, so they do not count in its sequence."""
+GROUP_FIRST: Final = ("barrier", "monitored_barrier")
+"""Of the others the first argument is what they move."""
 
 _GROUPS_LIMIT: Final = 1024
 
@@ -186,21 +188,33 @@ class CollectivesHook(Hook):
     def _wrap(self, name: str, original: Callable[..., Any], group: str = "") -> Callable[..., Any]:
         """`group`: its name, where the arguments do not tell."""
         counted = name not in POINT_TO_POINT
+        not_groups = 0 if name in GROUP_FIRST else 1
+        words = self.recorder.words
+        places: dict[str, tuple[int, Task]] = {}
+        """By group: word of the shared page that counts its collectives, and what a span is of."""
 
         def begins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Task | None, str]:
-            process_group = kwargs.get("group") or self._group_in(args)
+            process_group = kwargs.get("group")
+            if not process_group and len(args) > not_groups:
+                process_group = self._group_in(args)
             operations: list[Any] = []
             if name == ASYNCHRONOUS:
                 operations = args[0] if args else kwargs["p2p_op_list"]
                 process_group = operations[0].group if operations else None
             named = group or ("world" if process_group is None else self._group_name(process_group))
-            if counted and named:
-                self.recorder.entered(named)
-            elif named:
+            if not named:
+                return None, named
+            place = places.get(named)
+            if place is None:
+                place = places[named] = self.recorder.collectives(named), self._task(name, named)
+            slot, task = place
+            if counted:  # as Recorder.entered does it, without a call
+                words[slot + 1] = now()
+                words[slot] += 1
+            else:
                 number = len(operations) if name == ASYNCHRONOUS else 1
                 self._transfers[named] = self._transfers.get(named, 0) + number
-            returns_at_once = not named or kwargs.get("async_op") or name == ASYNCHRONOUS
-            return None if returns_at_once else self._task(name, named), named
+            return None if kwargs.get("async_op") or name == ASYNCHRONOUS else task, named
 
         def ended(result: Any, named: str) -> bool:
             works = result if type(result) is list else (result,)
