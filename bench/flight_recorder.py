@@ -3,8 +3,8 @@
     python -m bench.flight_recorder [--rounds N]
 
 A thread that does nothing but look at the time says how long it was kept from the GIL: while entries are
-listed by torch's control plane, by the function beside it, and, to know the machine, while nobody does
-anything.
+listed by torch's control plane, by the function beside it, while all of them are dumped in both ways, and, to
+know the machine, while nobody does anything.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def main() -> None:
         "nobody": lambda: time.sleep(0.05),
         "control_plane": lambda: recorder.list_entries({"gloo"}),
         "function": lambda: by_function.list_entries({"gloo"}),
+        "dump_control_plane": lambda: recorder.dump({"gloo"}),
+        "dump_function": lambda: by_function.dump({"gloo"}),
     }
     taken: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for _ in range(rounds):
@@ -59,6 +61,7 @@ def main() -> None:
     for way, pairs in taken.items():
         lasted, longest = (statistics.median(of) * 1e3 for of in zip(*pairs, strict=True))
         found |= {f"{way}_ms": round(lasted, 1), f"{way}_longest_ms": round(longest, 1)}
+    found["dump_bytes"] = len(recorder.dump({"gloo"})["gloo"])
     print(json.dumps(found))
 
 

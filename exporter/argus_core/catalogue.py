@@ -512,8 +512,8 @@ EXPORTER_FAILURES = Family(
     "argus_exporter_failures_total",
     "counter",
     ("loop",),
-    "Errors of the exporter's own, by the loop that went on after them: connections, processes or windows. "
-    "Its log says which. Above 0: a defect.",
+    "Errors of the exporter's own, by the loop that went on after them: connections, dumps, processes, ras "
+    "or windows. Its log says which. Above 0: a defect.",
     "exporter-self",
 )
 EXPORTER_UNATTACHED = Family(
@@ -566,7 +566,11 @@ TRACE_REQUESTS = _trace(
     "Requests for traces: accepted, refused (not understood), limited (too many) or failed (nothing there).",
 )
 TRACE_WINDOWS = _trace(
-    "windows_total", "counter", ("why",), "Windows of single ranks made into traces, by request or sampling."
+    "windows_total",
+    "counter",
+    ("why",),
+    "Files of single ranks made for the store: windows made into traces by request or sampling, and what "
+    "torch's flight recorder said in a hang.",
 )
 TRACE_OUTBOX_FILES = _trace("outbox_files", "gauge", (), "Traces that wait for the store.")
 TRACE_OUTBOX_BYTES = _trace("outbox_bytes", "gauge", (), "Bytes of traces that wait for the store.")

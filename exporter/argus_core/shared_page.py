@@ -9,6 +9,9 @@ process whose threads are stopped. Standard library only: the training process l
 Layout, little-endian: a header, then slots of phases, then slots of process groups, then a word of each group
 for what the flight recorder says. A slot is claimed once, with its name written before its number, and never
 given back.
+
+Behind the page is room for a dump of the flight recorder, made once a hang is certain. It takes no memory
+until then, and outlives a process that is killed.
 """
 
 from __future__ import annotations
@@ -18,12 +21,17 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from argus_core import memfd, wire
 
-SIZE: Final = 4096
+PAGE: Final = 4096
+DUMP_BYTES: Final = 2 << 20
+"""Room for dumps, compressed: 2,000 entries, as many as torch keeps by default, take 35 kB."""
+SIZE: Final = PAGE + DUMP_BYTES
+"""Of the memfd."""
 NAME: Final = "argus-page"
 """Of the memfd, as it stands in /proc/PID/maps of a process that ARGUS is attached to."""
 MAGIC: Final = 0x45474150  # "PAGE"
@@ -82,7 +90,15 @@ OPERATIONS: Final = (
 """Names that gloo and NCCL give their collectives in torch's flight recorder. The page holds the index: new
 ones go to the end."""
 
-assert _RECORDED_AT + GROUP_SLOTS * _WORD <= SIZE
+RECORDERS: Final = ("gloo", "nccl", "nccl2")
+"""Torch's flight recorders, of which a process may have several. A dump holds the index."""
+_DUMP_HEADER: Final = struct.Struct("<QQQQ")
+"""Number of the dump, 0: none, odd: it is being written; step, when it was made (Unix ns), bytes that follow.
+Those are parts: which recorder, how long, and so many bytes."""
+_PART: Final = struct.Struct("<II")
+_DUMP_ROOM: Final = DUMP_BYTES - _DUMP_HEADER.size
+
+assert _RECORDED_AT + GROUP_SLOTS * _WORD <= PAGE
 assert struct.calcsize(WORD_FORMAT) == _WORD
 
 
@@ -128,7 +144,7 @@ class PageWriter:
         try:
             os.ftruncate(self.fd, SIZE)
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, memfd.SEALS)
-            self._map = mmap.mmap(self.fd, SIZE)
+            self._map = mmap.mmap(self.fd, PAGE)
         except OSError:
             os.close(self.fd)
             raise
@@ -137,6 +153,7 @@ class PageWriter:
         """The page as 8-byte words."""
         self._phases: dict[tuple[str, int], int] = {}
         self._groups: dict[str, int] = {}
+        self._dumps = 0
 
     def phase(self, name: str, kind: wire.Kind) -> int | None:
         """Index in `words` of the start of the open span of this phase; None when the slots are used up."""
@@ -165,6 +182,23 @@ class PageWriter:
         """The iteration of this number begins now."""
         self.words[STEP_WORD] = number
         self.words[STEP_WORD + 1] = time.monotonic_ns()
+
+    def dump(self, step: int, made_ns: int, recorders: Mapping[str, bytes]) -> bool:
+        """Keep what flight recorders said in this step, by recorder. False where there is no room.
+
+        Raises:
+            OSError: the system has no memory.
+        """
+        content = b"".join(
+            _PART.pack(RECORDERS.index(name), len(said)) + said for name, said in recorders.items()
+        )
+        if len(content) > _DUMP_ROOM:
+            return False
+        number = self._dumps = self._dumps + 2
+        os.pwrite(self.fd, _DUMP_HEADER.pack(number - 1, step, made_ns, 0), PAGE)
+        os.pwrite(self.fd, content, PAGE + _DUMP_HEADER.size)
+        os.pwrite(self.fd, _DUMP_HEADER.pack(number, step, made_ns, len(content)), PAGE)
+        return True
 
     def close(self) -> None:
         self.words.release()
@@ -214,6 +248,18 @@ class Page:
     """The one that the GPU is in, only while an iteration is overdue; None: not known."""
 
 
+@dataclass(frozen=True)
+class Dump:
+    """What flight recorders said in a hang."""
+
+    number: int
+    step: int
+    made_ns: int
+    """Unix time."""
+    recorders: Mapping[str, bytes]
+    """By name, one of `RECORDERS`: as the producer has it, which may be anything."""
+
+
 class PageReader:
     """The exporter's side. Owns the descriptor.
 
@@ -238,7 +284,7 @@ class PageReader:
         Raises:
             PageError: the bytes are not a page of this version.
         """
-        raw = os.pread(self._fd, SIZE, 0)
+        raw = os.pread(self._fd, PAGE, 0)
         magic, version, step, step_ns, gpu_word, gpu_ns = _HEADER.unpack_from(raw)
         if (magic, version) != (MAGIC, VERSION):
             raise PageError(f"magic {magic:#x} version {version}, not {MAGIC:#x} version {VERSION}")
@@ -260,8 +306,33 @@ class PageReader:
                 collectives.append(CollectiveSequence(wire.decode_text(name), number, entered, *recorded))
         return Page(step, step_ns, tuple(spans), tuple(collectives), gpu)
 
+    def dump(self, known: int) -> Dump | None:
+        """The dump of the producer's latest hang; None where there is none but that of the number `known`."""
+        header = os.pread(self._fd, _DUMP_HEADER.size, PAGE)
+        number, step, made_ns, size = _DUMP_HEADER.unpack(header)
+        if number == known or not number or number % 2 or size > _DUMP_ROOM:
+            return None
+        content = os.pread(self._fd, size, PAGE + _DUMP_HEADER.size)
+        if os.pread(self._fd, _DUMP_HEADER.size, PAGE) != header:  # the next one is being written
+            return None
+        return Dump(number, step, made_ns, _parts(content))
+
     def close(self) -> None:
         os.close(self._fd)
+
+
+def _parts(content: bytes) -> dict[str, bytes]:
+    """By recorder, as far as they make sense."""
+    found: dict[str, bytes] = {}
+    at = 0
+    while at + _PART.size <= len(content):
+        which, size = _PART.unpack_from(content, at)
+        at += _PART.size
+        if which >= len(RECORDERS) or not 0 < size <= len(content) - at:
+            break
+        found[RECORDERS[which]] = content[at : at + size]
+        at += size
+    return found
 
 
 def _unpack_recorded(word: int, number: int) -> tuple[str, int | None, int | None]:

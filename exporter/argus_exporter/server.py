@@ -27,6 +27,7 @@ from argus_core.settings import SettingsError
 from argus_core.version import installed_version
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
+from argus_exporter.hangs.flight_dumps import FlightDumps
 from argus_exporter.hangs.ras_watch import RasWatch
 from argus_exporter.intake import process
 from argus_exporter.intake.intake import Intake
@@ -164,6 +165,7 @@ async def _running_exporter(
             ) from error
         unattached = UnattachedProcesses(lambda: {state.peer_pid or 0 for state in ranks}, failures)
         stacks = StackSupervisor(ranks, config.stacks, path)
+        dumps = FlightDumps(ranks, traces, failures) if traces is not None else None
         if traces is not None:
             stacks.sinks.append(traces.ring.stacks)
         try:
@@ -171,6 +173,8 @@ async def _running_exporter(
             iterations.start()
             stacks.start()
             ras.start()
+            if dumps is not None:
+                dumps.start()
             unattached.start()
             access = WebAccess(config.web.config_file)
             application = _application(
@@ -187,6 +191,8 @@ async def _running_exporter(
                 await site.runner.cleanup()
         finally:
             await unattached.stop()
+            if dumps is not None:
+                await dumps.stop()
             await ras.stop()
             await stacks.stop()
             await intake.stop()
@@ -253,7 +259,7 @@ def _application(
             rejected.add({"reason": reason}, count)
         yield rejected.metric
         failed = FamilyBuilder(catalogue.EXPORTER_FAILURES)
-        for loop in ("connections", "processes", "ras", "windows"):
+        for loop in ("connections", "dumps", "processes", "ras", "windows"):
             failed.add({"loop": loop}, failures.counts[loop])
         yield failed.metric
         lost = FamilyBuilder(catalogue.EXPORTER_REMOTE_WRITE_LOST)

@@ -4,7 +4,8 @@ The recorder is a ring of torch's own, on by default (TORCH_FR_BUFFER_SIZE; torc
 TORCH_NCCL_TRACE_BUFFER_SIZE). A dump of its status costs 5 to 100 us. One of its entries takes 30 ms where
 2,000 are listed, as with gloo, which never says that one is complete; with NCCL only those under way are. The
 function for it holds the GIL, with NCCL also while a wedged driver does not say whether an event has passed.
-gloo's is asked of torch's control plane where that can be, which gives the GIL back.
+gloo's is asked of torch's control plane where that can be, which gives the GIL back. A dump of all entries,
+also those that have ended, takes some 100 ms of either: made once a hang is certain, for a person to read.
 
 A status has a number of the process's own for a group, and an entry its name too: so entries are read once to
 know which is which, and what the last collective is.
@@ -14,10 +15,12 @@ With gloo a status counts transfers between two ranks too, which have no entries
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
 import sys
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -29,6 +32,10 @@ _LIST: Final = re.compile(r'"entries"\s*:\s*\[\s*')
 _NEXT: Final = re.compile(r"[\s,]*")
 _DECODER: Final = json.JSONDecoder()
 _NONE: Final = -1
+_FAST: Final = 1
+"""zlib's level: a megabyte of entries becomes a thirtieth in a few milliseconds."""
+_GZIP: Final = 31
+"""zlib's word for the form of a gzip file."""
 _OK: Final = 200
 _Parsed = TypeVar("_Parsed")
 
@@ -93,6 +100,8 @@ class Recorder(NamedTuple):
     """Whose collectives it has."""
     status: Dump
     entries: Dump
+    """Those under way; with gloo all."""
+    everything: Dump
 
 
 class FlightRecorder:
@@ -150,6 +159,14 @@ class FlightRecorder:
                 of.setdefault(names[listed.group], []).append((status, listed))
         return {name: last for name, groups in of.items() if (last := _last(groups)) is not None}
 
+    def dump(self, backends: Collection[str]) -> dict[str, bytes]:
+        """All that is recorded, by recorder: torch's JSON, as a gzip file. Takes long.
+
+        Recorders without an entry, such as those that are switched off, are left out.
+        """
+        found = self._read(backends, lambda recorder: recorder.everything, _compressed)
+        return {name: packed for (name, _), packed in found.items()}
+
     def _read(
         self,
         backends: Collection[str],
@@ -180,7 +197,13 @@ def _recorder(backend: str, dump: Callable[..., Any], handled: Dump | None = Non
         except Exception:  # a handler may want parameters, which no request of Python's can have
             return by_function()
 
-    return Recorder(backend, functools.partial(dump, includeCollectives=False), entries)
+    def everything() -> Any:
+        if handled is not None:  # it may leave out what has ended: with gloo nothing ever has
+            with contextlib.suppress(Exception):
+                return handled()
+        return dump(includeCollectives=True, onlyActive=False)
+
+    return Recorder(backend, functools.partial(dump, includeCollectives=False), entries, everything)
 
 
 def _handled(bindings: Any, name: str) -> Dump | None:
@@ -225,6 +248,14 @@ def _statuses(text: str) -> dict[int, Status]:
         )
         for group, status in json.loads(text).get("pg_status", {}).items()
     }
+
+
+def _compressed(text: str) -> dict[int, bytes]:
+    """Of no group: all of it. The GIL is given back meanwhile."""
+    if next(_entries(text), None) is None:
+        return {}
+    packer = zlib.compressobj(_FAST, zlib.DEFLATED, _GZIP)
+    return {_NONE: packer.compress(text.encode()) + packer.flush()}
 
 
 def _listed(text: str) -> dict[int, Listed]:

@@ -195,7 +195,7 @@ class Outbox:
             return
         host = self._host
         says_state = host.changed or now() - self._state_at >= _STATE_NS
-        if not self.log and not host.changed:
+        if not self.log and not says_state:  # a rank that hangs says it: to an exporter that has started anew
             return
         began_ns = time.thread_time_ns()
         flushed_at = self._flushed_at = now()

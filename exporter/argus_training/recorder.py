@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 
 from argus_core import shared_page, wire
@@ -83,6 +83,10 @@ class Recorder:
         """Finished spans and iterations, (phase.code, begin, end) each; without any check or limit."""
         self.words: memoryview | array[int] = page.words if page is not None else _no_page()
         """The shared page as 8-byte words, for plain stores. A fork swaps it: read anew, or ask `alive`."""
+        self.keep_dump: Callable[[int, int, Mapping[str, bytes]], bool] = (
+            page.dump if page is not None else lambda *_: True
+        )
+        """Put dumps of the flight recorder behind the page, see `PageWriter.dump`."""
         self._warmup = warmup_iterations
         self.alive = True
         """False after a fork (the child does not speak) and after close: every hook looks here first."""
@@ -242,4 +246,4 @@ class Recorder:
 
 def _no_page() -> array[int]:
     """Memory of our own to store into, where there is no shared page."""
-    return array(shared_page.WORD_FORMAT, bytes(shared_page.SIZE))
+    return array(shared_page.WORD_FORMAT, bytes(shared_page.PAGE))

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import tempfile
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from argus_core import wire
 from argus_core.link import Link
 from argus_core.shared_page import (
+    DUMP_BYTES,
     GROUP_SLOTS,
     OPERATIONS,
+    PAGE,
     PHASE_SLOTS,
+    RECORDERS,
     SIZE,
     SPARE_WORD,
     CollectiveSequence,
@@ -161,6 +167,51 @@ def test_rubbish_in_a_page_is_an_error_not_a_crash(writer, reader):
     writer.words[0] = 0xDEAD
     with pytest.raises(PageError, match="magic"):
         reader.read()
+
+
+def test_a_dump_is_read_once_and_the_next_one_anew(writer, reader):
+    assert reader.dump(0) is None
+    assert writer.dump(7, 123, {"nccl": b"of nccl", "gloo": b"of gloo"})
+    first = reader.dump(0)
+    assert (first.step, first.made_ns) == (7, 123)
+    assert first.recorders == {"nccl": b"of nccl", "gloo": b"of gloo"}
+    assert reader.dump(first.number) is None
+    assert writer.dump(9, 456, {"nccl": b"n"})
+    assert reader.dump(first.number).recorders == {"nccl": b"n"}
+    assert reader.read().step == 0, "the page is as it was"
+
+
+def test_a_dump_without_room_leaves_the_one_before(writer, reader):
+    most = DUMP_BYTES - 100
+    assert writer.dump(1, 1, {"nccl": bytes(most)})
+    assert not writer.dump(2, 2, {"nccl": bytes(most), "gloo": bytes(100)})
+    assert len(reader.dump(0).recorders["nccl"]) == most
+
+
+def test_a_process_that_dies_as_it_writes_leaves_no_dump(writer, reader):
+    writer.dump(1, 1, {"nccl": b"n"})
+    os.pwrite(writer.fd, struct.pack("<Q", 3), PAGE)
+    assert reader.dump(0) is None
+
+
+def test_a_page_takes_no_memory_for_dumps_until_there_is_one(writer):
+    assert os.fstat(writer.fd).st_blocks * 512 <= 2 * PAGE
+    writer.dump(1, 1, {"nccl": bytes(100_000)})
+    assert os.fstat(writer.fd).st_blocks * 512 <= 2 * PAGE + 110_000
+
+
+@given(content=st.binary(max_size=200), size=st.integers(0, 300) | st.integers(0, 2**64 - 1))
+def test_rubbish_in_a_dump_is_no_dump_or_less_of_one(content, size):
+    """A length that leads beyond, a recorder that nobody knows, parts cut off."""
+    page = PageWriter()
+    reader = PageReader(os.dup(page.fd))
+    os.pwrite(page.fd, struct.pack("<QQQQ", 2, 2**64 - 1, 2**64 - 1, size) + content, PAGE)
+    dump = reader.dump(0)
+    if dump is not None:
+        assert set(dump.recorders) <= set(RECORDERS)
+        assert sum(map(len, dump.recorders.values())) <= size
+    reader.close()
+    page.close()
 
 
 def test_the_page_travels_with_hello(tmp_path, writer):

@@ -6,6 +6,7 @@ on an H100, by torch 2.11 and NCCL 2.28.9: rank 0 waits in an all-reduce that ra
 
 from __future__ import annotations
 
+import gzip
 import json
 import mmap
 import re
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from argus_core.shared_page import OPERATIONS
+from argus_core.shared_page import OPERATIONS, RECORDERS
 from argus_training.flight_recorder import FlightRecorder, LastCollective, Status
 from recorded.files import recorded
 
@@ -203,6 +204,57 @@ def test_entries_that_are_made_up_have_the_members_of_recorded_ones() -> None:
     )
 
 
+def unpacked(dumps: Mapping[str, bytes]) -> dict[str, Any]:
+    return {name: json.loads(gzip.decompress(packed)) for name, packed in dumps.items()}
+
+
+def test_a_dump_is_what_torch_says_of_all_collectives_ended_ones_too() -> None:
+    said = recorded_dump(1, only_active=False)
+    bindings = Bindings(said)
+    assert unpacked(FlightRecorder(bindings, fails).dump({"nccl"})) == {"nccl": said}
+    assert bindings.asked == [{"includeCollectives": True, "onlyActive": False}]
+
+
+@pytest.mark.parametrize("entries", [{}, {"entries": []}])
+def test_a_recorder_without_entries_leaves_no_dump(entries: Dump) -> None:
+    """As one that is switched off: torch then says the rest."""
+    off = {"version": "2.10", "pg_config": {}, "pg_status": {}} | entries
+    bindings = SimpleNamespace(_dump_nccl_trace_json=lambda **_: json.dumps(off).encode())
+    assert FlightRecorder(bindings, fails).dump({"nccl"}) == {}
+    assert FlightRecorder(SimpleNamespace(), fails).dump({"nccl"}) == {}, "a torch that has none"
+
+
+def test_each_backend_of_torch_2_15_has_a_dump() -> None:
+    """NCCL is recorded by a hook, and beside it by its own function where the old backend is used."""
+
+    def plain(*, backend: str = "gloo", **_: bool) -> bytes:
+        """_dump_fr_trace_json(includeCollectives: bool, onlyActive: bool, backend: str)"""
+        return json.dumps({"entries": [{"profiling_name": f"{backend}:all_reduce"}]}).encode()
+
+    bindings = SimpleNamespace(
+        _dump_fr_trace_json=plain, _dump_nccl_trace_json=Bindings(dump({}))._dump_nccl_trace_json
+    )
+    found = unpacked(FlightRecorder(bindings, fails).dump({"cpu:gloo,cuda:nccl"}))
+    assert {name: said["entries"][0]["profiling_name"] for name, said in found.items()} == {
+        "gloo": "gloo:all_reduce",
+        "nccl2": "nccl2:all_reduce",
+    }
+    assert found.keys() <= set(RECORDERS)
+
+
+def test_a_recorder_that_fails_leaves_the_dumps_of_others() -> None:
+    def broken(**_: object) -> bytes:
+        raise RuntimeError("no such recorder")
+
+    told: list[Exception] = []
+    said = recorded_dump(0, only_active=False)
+    bindings = SimpleNamespace(
+        _dump_fr_trace_json=broken, _dump_nccl_trace_json=Bindings(said)._dump_nccl_trace_json
+    )
+    assert unpacked(FlightRecorder(bindings, told.append).dump({"cpu:gloo,cuda:nccl"})) == {"nccl": said}
+    assert len(told) == 1
+
+
 # torch's own
 
 
@@ -236,6 +288,7 @@ def test_torch_lists_the_same_by_its_control_plane_and_by_its_function(gloo: Any
     """The first gives the GIL back meanwhile; where there is no handler, the second does."""
     by_function = SimpleNamespace(_dump_fr_trace_json=gloo._dump_fr_trace_json)
     for bindings in (gloo, by_function):
+        assert unpacked(FlightRecorder(bindings, fails).dump({"gloo"}))["gloo"]["entries"]
         last = last_of_gloo(FlightRecorder(bindings, fails))
         assert (last.operation, last.not_started) == ("barrier", None)
 

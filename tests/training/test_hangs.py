@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -58,7 +59,7 @@ class Ranks:
     """A job on gloo that hangs in some way, and the pages of its ranks."""
 
     def __init__(self, reader: Reader, hang: str, ranks: int) -> None:
-        self._reader = reader
+        self.reader = reader
         self.go = reader.path.with_name("go")
         """Rank 0 goes on once this file is there, where the others are in a collective."""
         port = str(free_port())
@@ -73,7 +74,7 @@ class Ranks:
 
     def last(self, rank: int) -> CollectiveSequence | None:
         """What the page says of the group of all ranks."""
-        page = self._reader.ranks[rank].page
+        page = self.reader.ranks[rank].page
         found = page.read().collectives if page is not None else ()
         return next((one for one in found if one.group == "world"), None)
 
@@ -185,6 +186,27 @@ def test_a_late_iteration_that_goes_on_is_trained_as_ever(reader: Reader) -> Non
     assert said.page is not None
     (world,) = said.page.read().collectives
     assert (world.number, world.operation, world.completed) == (12, "", None)
+    assert said.page.dump(0) is None, "no hang was certain"
+
+
+def test_a_recorder_that_is_off_is_told_once_a_hang_is_certain(reader: Reader) -> None:
+    """Which is no fault: the channel is up, and says nothing of it."""
+    at_once = "from argus_core import overdue; overdue._STALLED_S = overdue._FLOOR_S = 0.0\n"
+    result = run_rank(at_once + ALONE % "", reader.path, TORCH_FR_BUFFER_SIZE="0")
+    assert (result.returncode, result.stderr.count("flight recorder has nothing")) == (0, 1)
+    said = reader.ended()
+    assert (len(said.iterations), said.channels[-1][1]) == (12, "")
+    assert said.page is not None and said.page.dump(0) is None
+
+
+@pytest.mark.parametrize("hung", [(2, "before a collective")], indirect=True)
+def test_ranks_that_hang_come_to_an_exporter_that_has_started_anew(hung: Ranks, tmp_path: Path) -> None:
+    """Though nothing ends of which they could tell."""
+    for rank in range(2):
+        last(hung, rank)
+    hung.reader.close()
+    with Reader(tmp_path / "s") as anew:
+        until(lambda: all(anew.ranks[rank].page is not None for rank in range(2)), "both ranks")
 
 
 def test_a_torch_without_a_recorder_is_no_fault(reader: Reader) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from argus_core import wire
 from argus_core.link import Link
-from argus_core.shared_page import STEP_WORD, OpenSpan, Page, PageReader, PageWriter
+from argus_core.shared_page import DUMP_BYTES, STEP_WORD, Dump, OpenSpan, Page, PageReader, PageWriter
 from argus_training.flight_recorder import LastCollective, Status
 from argus_training.identity import Layout, Place, hello
 from argus_training.overdue import OverdueIteration
@@ -27,6 +28,8 @@ class Flight:
         self.says = dict(STATUS)
         self.now = 0.0
         self.listed: list[float] = []
+        self.dumped: list[float] = []
+        self.recorded = {"nccl": b"all of it"}
 
     def status(self, _backends: Collection[str]) -> dict[tuple[str, int], Status]:
         return self.says
@@ -34,6 +37,10 @@ class Flight:
     def list_entries(self, _backends: Collection[str]) -> None:
         self.listed.append(self.now)
         self.now += 0.1
+
+    def dump(self, _backends: Collection[str]) -> dict[str, bytes]:
+        self.dumped.append(self.now)
+        return self.recorded
 
     def last(self, *_: object) -> dict[str, LastCollective]:
         return {"world": LastCollective("all_reduce", None, 1)}
@@ -74,6 +81,9 @@ class Watched:
 
     def read(self) -> Page:
         return self._reader.read()
+
+    def dump(self) -> Dump | None:
+        return self._reader.dump(0)
 
     def close(self) -> None:
         self._reader.close()
@@ -168,3 +178,78 @@ def test_entries_are_listed_once_a_hang_and_rarely_otherwise(watched: Watched) -
     for second in range(1010, 5000):
         watched.look(float(second))
     assert len(watched.flight.listed) == stuck
+
+
+@pytest.mark.parametrize(
+    ("watched", "limit_s"),
+    [((1.0,), 60), ((40.0,), 200), ((3600.0,), 1800), ((1.0, 2), 1800)],
+    indirect=["watched"],
+)
+def test_all_that_is_recorded_is_kept_once_a_hang_is_certain(watched: Watched, limit_s: int) -> None:
+    """When the rules call a job stalled; once of an iteration, however long it hangs."""
+    for second in range(limit_s + 1):
+        watched.look(float(second))
+    assert watched.flight.dumped == []
+    assert watched.dump() is None
+    for second in range(limit_s + 1, limit_s + 4000):
+        watched.look(float(second))
+    (at,) = watched.flight.dumped
+    assert limit_s < at <= limit_s + 2.1
+    dump = watched.dump()
+    assert dump is not None
+    assert (dump.step, dump.recorders) == (watched.recorder.step, {"nccl": b"all of it"})
+
+
+def test_a_hang_that_ends_before_it_is_certain_leaves_nothing(watched: Watched) -> None:
+    for second in range(10, 60):
+        watched.look(float(second))
+    watched.recorder.iteration(now() - 10**9, now() + 60 * 10**9)
+    for second in range(60, 70):
+        watched.look(float(second))
+    assert watched.flight.dumped == []
+
+
+def test_a_late_iteration_in_which_collectives_end_is_no_hang(watched: Watched) -> None:
+    """One each 20 s."""
+    for second in range(10, 600):
+        watched.flight.says = {("gloo", 0): Status(second // 20, -1, second // 20 - 1)}
+        watched.look(float(second))
+    assert watched.flight.dumped == []
+
+
+def test_the_next_hang_is_kept_five_minutes_later_at_the_soonest(watched: Watched) -> None:
+    for second in range(10, 100):
+        watched.look(float(second))
+    watched.recorder.iteration(now() - 10**9, now() + 100 * 10**9)
+    for second in range(100, 500):
+        watched.look(float(second))
+    first, second_at = watched.flight.dumped
+    assert 300 <= second_at - first <= 302
+    dump = watched.dump()
+    assert dump is not None and dump.step == watched.recorder.step
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [({}, "has nothing: see TORCH_FR_BUFFER_SIZE"), ({"nccl": bytes(DUMP_BYTES)}, "too much for a dump")],
+)
+def test_where_there_is_nothing_to_keep_that_is_said_once(
+    watched: Watched, capsys: pytest.CaptureFixture[str], recorded: dict[str, bytes], said: str
+) -> None:
+    """Switched off, or more than there is room for."""
+    watched.flight.recorded = recorded
+    for second in range(10, 100):
+        watched.look(float(second))
+    assert watched.dump() is None
+    assert capsys.readouterr().err.count(said) == 1
+
+
+def test_where_the_system_has_no_memory_the_page_is_kept_up(
+    watched: Watched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    watched.recorder.keep_dump = full
+    assert [watched.look(float(second)) for second in range(10, 100)][-1] == "all_reduce"
+    assert capsys.readouterr().err.count("is not kept: [Errno 28]") == 1

@@ -1,4 +1,5 @@
-"""Keys of traces: `training_job/date/rank/window.perfetto-trace`.
+"""Keys of traces: `training_job/date/rank/window.perfetto-trace`, and of dumps of torch's flight recorder
+beside them: `window.flight-RECORDER.json.gz`, of the step that hung, and when the dump was made.
 
 `date` is the UTC day on which the window began; `window` is `FIRST-LAST-TIME`: first and last step, twelve
 digits each (`nosteps` where the records have no steps), and the UTC time of the window's begin in
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from argus_core.errors import UserError
 
 SUFFIX = ".perfetto-trace"
+_DUMP = re.compile(r"(?P<window>.+)\.flight-(?P<recorder>[a-z0-9]+)\.json\.gz")
 _KEY_LIMIT = 512
 _PART = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*")
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -79,6 +81,40 @@ class TraceKey:
             last_step=int(window["last"]) if window["last"] else None,
             begin_ns=int(begin.timestamp()) * 1_000_000_000 + int(milliseconds) * 1_000_000,
         )
+
+
+@dataclass(frozen=True)
+class DumpKey:
+    """What the key of a dump says. `recorder`: torch's, such as `nccl`."""
+
+    training_job: str
+    rank: int
+    step: int
+    made_ns: int
+    recorder: str
+
+    def __str__(self) -> str:
+        beside = str(TraceKey(self.training_job, self.rank, self.step, self.step, self.made_ns))
+        return f"{beside.removesuffix(SUFFIX)}.flight-{self.recorder}.json.gz"
+
+    @classmethod
+    def parse(cls, key: str) -> DumpKey:
+        """Inverse of `str`.
+
+        Raises:
+            ValueError: not the key of a dump.
+        """
+        dump = _DUMP.fullmatch(key)
+        if dump is None:
+            raise ValueError(f"{key!r} is not the key of a dump of torch's flight recorder")
+        beside = TraceKey.parse(f"{dump['window']}{SUFFIX}")
+        step = beside.first_step or 0
+        return cls(beside.training_job, beside.rank, step, beside.begin_ns, dump["recorder"])
+
+
+def is_dump(key: str) -> bool:
+    """Whether a key is that of a dump, and not of a trace."""
+    return _DUMP.fullmatch(key) is not None
 
 
 def of_one_step(keys: Iterable[TraceKey], step: int | None = None) -> list[TraceKey]:

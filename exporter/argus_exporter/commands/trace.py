@@ -1,4 +1,4 @@
-"""`argus-exporter trace`: files of other tools into traces, and what a store has."""
+"""`argus-exporter trace`: files of other tools into traces, and what a store has of traces and dumps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from argus_core.config_flags import add_config, read_config
+from argus_core.errors import UserError
+from argus_core.shared_page import DUMP_BYTES
 from argus_core.store import ObjectStore, StoreError, open_store
+from argus_core.store.base import read
 from argus_core.store.folder import FolderStore
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
+from argus_exporter.hangs.dump_files import as_pickle, of_newest_hang
 from argus_exporter.replay.reader import read_files
 from argus_exporter.traces.encode import encode
 from argus_exporter.traces.imported import window_of_recording
@@ -57,6 +61,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     get_parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     get_parser.set_defaults(run=_get)
 
+    dumps_parser = commands.add_parser(
+        "dumps",
+        help="fetch what torch's flight recorders said in a hang",
+        description="Writes what the flight recorder of each rank said in the newest hang below PREFIX, as "
+        "torch's own analyser reads it: FOLDER/RECORDER/rank_N, for `torchfrtrace FOLDER/RECORDER`.",
+    )
+    add_config(dumps_parser, ExporterConfig)
+    dumps_parser.add_argument("prefix", metavar="PREFIX", help="beginning of the keys: JOB/2026-11-21/")
+    dumps_parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    dumps_parser.set_defaults(run=_dumps)
+
 
 def _import(options: argparse.Namespace) -> int:
     recordings = read_files(options.files, job=options.job, assume_ranks=options.assume_ranks)
@@ -96,6 +111,24 @@ def _get(options: argparse.Namespace) -> int:
         with options.out.open("wb") as target:
             for chunk in chunks:
                 target.write(chunk)
+    except OSError as error:
+        raise ArgusExporterError(f"cannot write {options.out}: {error.strerror}") from error
+    return 0
+
+
+def _dumps(options: argparse.Namespace) -> int:
+    store = _store(options)
+    keys = of_newest_hang(item.key for item in store.list(options.prefix))
+    jobs = sorted({key.training_job for key in keys})
+    if len(jobs) != 1:
+        what = f"dumps of several jobs: {', '.join(jobs)}" if jobs else "no dump of a flight recorder"
+        raise UserError(f"below {options.prefix} in {store.name} there is {what}")
+    try:
+        for key in keys:
+            path = options.out / key.recorder / f"rank_{key.rank}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(as_pickle(str(key), read(store, str(key), DUMP_BYTES)))
+            print(path)
     except OSError as error:
         raise ArgusExporterError(f"cannot write {options.out}: {error.strerror}") from error
     return 0

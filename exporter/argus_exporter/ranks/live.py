@@ -9,7 +9,7 @@ from typing import Final
 from argus_core import wire
 from argus_core.log import Log
 from argus_core.nccl_page import NcclPage, NcclPageError, NcclPageReader
-from argus_core.shared_page import CollectiveSequence, OpenSpan, Page, PageError, PageReader
+from argus_core.shared_page import CollectiveSequence, Dump, OpenSpan, Page, PageError, PageReader
 from argus_exporter.place.topology import RoutingTable
 
 log = Log(__name__)
@@ -49,6 +49,8 @@ class LivePage:
         self._nccl = nccl
         self.memory = reader.inode
         """Of the page: another process shares another one."""
+        self._dumped = 0
+        """Number of the last dump."""
 
     def read(self, routing: RoutingTable, published: Callable[[str], str], *, goes_on: bool) -> Live:
         """What is going on now; a name, which the peer may change at will, is as it is `published`.
@@ -74,6 +76,13 @@ class LivePage:
             NcclPageError: the memory was not written by our library.
         """
         return self._nccl.read() if self._nccl is not None else None
+
+    def new_dump(self) -> Dump | None:
+        """What torch's flight recorders said in a hang; each dump is given once."""
+        dump = self._reader.dump(self._dumped)
+        if dump is not None:
+            self._dumped = dump.number
+        return dump
 
     def unix_seconds(self, monotonic_ns: int) -> float:
         return self._clock.unix_seconds(monotonic_ns)

@@ -74,7 +74,7 @@ class RankState:
         self.left = False
         """Said BYE, while another connection of its process is still open: no longer published."""
         self.lost_at: float | None = None
-        self._page: LivePage | None = None
+        self.page: LivePage | None = None
         self.nccl_totals = NcclTotals()
         self.channels = Channels()
         self.texts = Texts()
@@ -120,7 +120,7 @@ class RankState:
             self.peer_pid = attachment.pid
         if page is not None:
             self.close()
-            self._page = page
+            self.page = page
             self.nccl_totals = NcclTotals()
         if not is_trusted(attachment.uid):
             self.uid = attachment.uid
@@ -138,7 +138,7 @@ class RankState:
             return False
         if attachment.pid:
             return True
-        if page is not None and self._page is not None and page.memory != self._page.memory:
+        if page is not None and self.page is not None and page.memory != self.page.memory:
             return False
         return reported.pid == self._reported.pid
 
@@ -157,9 +157,9 @@ class RankState:
 
     def close(self) -> None:
         """Give back what the rank holds of the system."""
-        if self._page is not None:
-            self._page.close()
-            self._page = None
+        if self.page is not None:
+            self.page.close()
+            self.page = None
 
     # -- place ----------------------------------------------------------------------------------------------
 
@@ -203,10 +203,10 @@ class RankState:
 
     def live(self) -> Live:
         """What the rank is in the middle of; nothing where its producer shares no page."""
-        if self._page is None:
+        if self.page is None:
             return Live()
         try:
-            return self._page.read(self.phases.routing, self._within_limit, goes_on=self.goes_on)
+            return self.page.read(self.phases.routing, self._within_limit, goes_on=self.goes_on)
         except PageError as error:
             log.warning("shared page given up", **self.identity.names, error=error)
             self.channel(wire.Channel.PHASES).dropped["page"] += 1
@@ -215,18 +215,18 @@ class RankState:
 
     def nccl(self) -> NcclPage | None:
         """What NCCL's plugin in the rank's process has counted; None where there is none."""
-        if self._page is None:
+        if self.page is None:
             return None
         try:
-            return self._page.read_nccl()
+            return self.page.read_nccl()
         except NcclPageError as error:
             log.warning("memory of NCCL's plugin given up", **self.identity.names, error=error)
-            self._page.give_up_nccl()
+            self.page.give_up_nccl()
             return None
 
     def unix_seconds(self, monotonic_ns: int) -> float:
         """Unix time of a moment of the producer's CLOCK_MONOTONIC; 0 where it shares no page."""
-        return self._page.unix_seconds(monotonic_ns) if self._page is not None else 0.0
+        return self.page.unix_seconds(monotonic_ns) if self.page is not None else 0.0
 
     def _within_limit(self, name: str) -> str:
         """A name of the page, within the limit of the rank's names."""

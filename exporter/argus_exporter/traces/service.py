@@ -82,7 +82,7 @@ class TraceService:
         self.requests: Counter[str] = Counter()
         """Requests by result: accepted, refused, limited, failed."""
         self.windows: Counter[str] = Counter()
-        """Windows that became traces, by why: request, sampling."""
+        """Files for the store, by why: request, sampling, hang."""
 
     @property
     def limits(self) -> RequestsConfig:
@@ -134,6 +134,11 @@ class TraceService:
                 except (NotInRing, ArgusExporterError) as error:
                     log.warning("no sampled trace", error=error)
 
+    async def keep(self, key: str, content: bytes) -> None:
+        """Queue what a hang has left for the store; where there is no room, the outbox counts it."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, self._keep, key, content, "hang")
+
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
         self.uploader.stop()
@@ -156,14 +161,19 @@ class TraceService:
         trace_key = str(window.key)
         if trace_key in self.outbox or trace_key in self._made:
             return trace_key
-        if not self.outbox.put(trace_key, encode(window)):
+        if not self._keep(trace_key, encode(window), why):
             raise ArgusExporterError(f"rank {key[1]}: no room for its trace in {self.ring.folder.parent}")
+        return trace_key
+
+    def _keep(self, key: str, content: bytes, why: str) -> bool:
+        if not self.outbox.put(key, content):
+            return False
         self.windows[why] += 1
-        self._made[trace_key] = None
+        self._made[key] = None
         if len(self._made) > _KNOWN_KEYS:
             self._made.popitem(last=False)
         self.uploader.notify()
-        return trace_key
+        return True
 
     def _window(self, key: RankKey, request: TraceRequest, live: LiveStreams) -> TraceWindow:
         folder, routing = self.ring.folder, self.routing

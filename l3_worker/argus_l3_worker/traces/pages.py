@@ -11,6 +11,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from argus_core.store.base import StoredObject
+from argus_core.store.keys import is_dump
 
 _STYLE = "body{font:16px/1.5 system-ui,sans-serif;margin:3rem auto;max-width:60rem;padding:0 1rem}" \
     "code{word-break:break-all}button{font:inherit;padding:.5rem 1rem}"  # fmt: skip
@@ -71,8 +72,8 @@ def ui_page(key: str, ui_url: str, ui_origin: str) -> web.Response:
 def list_page(prefix: str, found: Sequence[StoredObject], limit: int) -> web.Response:
     """Links to the traces below a prefix."""
     lines = [
-        f'<li><a href="/traces/{quote(one.key)}?ui=1"><code>{escape(one.key)}</code></a> '
-        f"{one.size / 1e3:.0f} kB</li>"
+        f'<li><a href="/traces/{quote(one.key)}{"" if is_dump(one.key) else "?ui=1"}">'
+        f"<code>{escape(one.key)}</code></a> {one.size / 1e3:.0f} kB</li>"
         for one in found[:limit]
     ]
     more = f"<p>Only the first {limit} are shown.</p>" if len(found) > limit else ""

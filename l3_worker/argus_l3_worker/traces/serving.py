@@ -1,5 +1,7 @@
 """`/traces/KEY` over HTTP: the file by ranges, a page that opens it in the Perfetto UI, and lists of keys.
 
+Dumps of torch's flight recorder lie among the traces, and are downloaded as they are.
+
 The UI at https://ui.perfetto.dev fetches traces only from https and from http://127.0.0.1:9001 (its content
 security policy), so a link with `#!/?url=` works where the worker is behind https. The page of `?ui=1` works
 everywhere: it fetches the trace from where it came itself and hands it over by postMessage, as Perfetto
@@ -19,7 +21,7 @@ from aiohttp import web
 
 from argus_core.log import Log
 from argus_core.store.base import ObjectStore, StoreDenied, StoredObject, StoreError, StoreMissing
-from argus_core.store.keys import SUFFIX, check_key
+from argus_core.store.keys import SUFFIX, check_key, is_dump
 from argus_l3_worker.traces.config import TracesConfig
 from argus_l3_worker.traces.pages import list_page, ui_page
 
@@ -67,10 +69,10 @@ class _Traces:
             if not key or key.endswith("/"):
                 return await self._list(key)
             check_key(key)
-            if not key.endswith(SUFFIX):
+            if not (key.endswith(SUFFIX) or is_dump(key)):
                 raise ValueError(f"{key!r} is not the key of a trace: it would end in {SUFFIX}")
             found = await asyncio.to_thread(self._store.head, key)
-            if "ui" in request.query:
+            if "ui" in request.query and key.endswith(SUFFIX):
                 return ui_page(key, self._config.ui_url, self._config.ui_origin)
             if self._config.presign_seconds and "proxy" not in request.query:
                 url = await asyncio.to_thread(self._store.presign, key, self._config.presign_seconds)
@@ -92,7 +94,8 @@ class _Traces:
             raise ValueError("give a key, or the beginning of keys: training_job/YYYY-MM-DD/ or .../rank/")
         check_key(prefix.rstrip("/"))
         found = await asyncio.to_thread(lambda: list(itertools.islice(self._store.list(prefix), _LISTED + 1)))
-        return list_page(prefix, [one for one in found if one.key.endswith(SUFFIX)], _LISTED)
+        shown = [one for one in found if one.key.endswith(SUFFIX) or is_dump(one.key)]
+        return list_page(prefix, shown, _LISTED)
 
     async def _send(self, request: web.Request, found: StoredObject) -> web.StreamResponse:
         span = _span(request.headers.get("Range"), found.size)

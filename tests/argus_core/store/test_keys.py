@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argus_core.store.keys import TraceKey, check_key, decode_part, encode_part, of_one_step
+from argus_core.store.keys import DumpKey, TraceKey, check_key, decode_part, encode_part, is_dump, of_one_step
 
 BEGIN = 1_795_244_623_456_000_000  # 2026-11-21 07:03:43.456 UTC
 
@@ -103,3 +103,28 @@ def test_a_step_that_was_repeated_is_that_of_the_newest_window() -> None:
 
 def test_of_windows_without_steps_the_newest_is_chosen() -> None:
     assert of_one_step([_window(0, None, None, 60), _window(0, None, None)]) == [_window(0, None, None, 60)]
+
+
+@given(
+    job=st.text(min_size=1, max_size=40),
+    rank=st.integers(0, 2**31),
+    step=st.integers(0, 2**64 - 1),
+    made_ms=st.integers(0, 4_000_000_000_000),
+)
+def test_the_key_of_a_dump_is_read_back_and_no_trace(job, rank, step, made_ms) -> None:
+    key = DumpKey(job, rank, step, made_ms * 1_000_000, "nccl")
+    check_key(str(key))
+    assert DumpKey.parse(str(key)) == key
+    assert is_dump(str(key))
+    trace = TraceKey(job, rank, step, step, made_ms * 1_000_000)
+    assert not is_dump(str(trace))
+    with pytest.raises(ValueError, match="not the key of a trace"):
+        TraceKey.parse(str(key))
+    with pytest.raises(ValueError, match="not the key of a dump"):
+        DumpKey.parse(str(trace))
+
+
+def test_a_dump_lies_beside_the_traces_of_its_rank_and_step() -> None:
+    dump, trace = str(DumpKey("j", 3, 128, BEGIN, "nccl")), str(TraceKey("j", 3, 128, 128, BEGIN))
+    assert dump == "j/2026-11-21/3/000000000128-000000000128-20261121T070343.456Z.flight-nccl.json.gz"
+    assert dump.split(".flight")[0] == trace.removesuffix(".perfetto-trace")

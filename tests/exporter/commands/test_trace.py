@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from argus_core.store.keys import TraceKey
+from argus_core.store.folder import FolderStore
+from argus_core.store.keys import DumpKey, TraceKey
 from argus_exporter.cli import main
 from argus_exporter.kernels.pairs import stream_keys
 from argus_exporter.kernels.streams import label_streams
 from argus_exporter.replay.reader import read_files
+from recorded.files import recorded
 from trace_processor import open_trace
 
 
@@ -123,3 +128,52 @@ def test_real_traces_are_what_they_were(traces: Path, tmp_path: Path) -> None:
     assert counts == expected
     assert sums == durations
     assert counts.total() > 500
+
+
+def put_dump(folder: Path, rank: int, made_ns: int, content: bytes, recorder: str = "nccl") -> None:
+    key = DumpKey("llm", rank, 47, made_ns, recorder)
+    FolderStore(folder).put(str(key), io.BytesIO(content))
+
+
+MADE_NS = 1_795_244_623_456_000_000  # 2026-11-21 07:03:43.456 UTC
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_torchs_own_analyser_reads_the_dumps_of_a_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two ranks on an H100, of which rank 1 has not called the 46th all-reduce. An older hang is left out."""
+    pytest.importorskip("torch")
+    store, out = tmp_path / "store", tmp_path / "out"
+    monkeypatch.setenv("ARGUS_TRACE_STORE", str(store))
+    for rank in (0, 1):
+        put_dump(store, rank, MADE_NS + rank * 10**9, gzip.compress(recorded(f"flight-recorder.{rank}.json")))
+    put_dump(store, 2, MADE_NS - 3600 * 10**9, gzip.compress(b"{}"))
+    assert main(["trace", "dumps", "llm/", "--out", str(out)]) == 0
+    paths = [out / "nccl" / f"rank_{rank}" for rank in (0, 1)]
+    assert capsys.readouterr().out.split() == list(map(str, paths))
+    module = "torch.distributed.flight_recorder.fr_trace"
+    said = subprocess.run(
+        [sys.executable, "-m", module, str(out / "nccl")], capture_output=True, text=True, check=True
+    )
+    assert "missing ranks: {1}" in said.stderr + said.stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", gzip.compress(b"{"), gzip.compress(b"[" * 100_000)])
+def test_a_dump_that_is_none_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    monkeypatch.setenv("ARGUS_TRACE_STORE", str(tmp_path / "store"))
+    put_dump(tmp_path / "store", 0, MADE_NS, content)
+    assert main(["trace", "dumps", "llm/", "--out", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is no dump of a flight recorder" in line
+
+
+def test_no_dump_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ARGUS_TRACE_STORE", str(tmp_path / "store"))
+    assert main(["trace", "dumps", "llm/", "--out", str(tmp_path / "out")]) == 2
+    assert "there is no dump of a flight recorder" in capsys.readouterr().err

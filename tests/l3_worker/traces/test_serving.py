@@ -237,6 +237,17 @@ def test_a_prefix_lists_its_traces(store: FolderStore) -> None:
     assert b"No trace here" in _get(store, "llm/2026-11-22/3/")[2]
 
 
+def test_a_dump_of_a_hang_is_listed_and_downloaded(store: FolderStore) -> None:
+    """It opens in no UI."""
+    dump = KEY.replace(".perfetto-trace", ".flight-nccl.json.gz")
+    store.put(dump, io.BytesIO(b"packed"))
+    _, _, page = _get(store, "llm/2026-11-21/")
+    assert f'href="/traces/{dump}"'.encode() in page
+    for path in (dump, f"{dump}?ui=1"):
+        status, headers, content = _get(store, path)
+        assert (status, content, headers["Content-Type"]) == (200, b"packed", "application/octet-stream")
+
+
 def test_a_preflight_allows_ranges(store: FolderStore) -> None:
     """Browsers ask before they send a Range header to another origin."""
     status, headers, _ = _get(store, KEY, method="OPTIONS", headers={"Origin": "https://ui.perfetto.dev"})
