@@ -19,7 +19,7 @@ from random import Random
 from typing import Final
 
 from argus_core import wire
-from argus_core.shared_page import SIZE, PageWriter
+from argus_core.shared_page import PAGE, PageWriter
 from argus_exporter.config import ExporterConfig
 from argus_exporter.intake.connection import Connection
 from argus_exporter.publish.collectors import ALL_COLLECTORS, CollectorRunner
@@ -32,6 +32,8 @@ _MOVES: Final = 40
 _TYPES: Final = tuple(wire.RECORDS.values())
 _HEALTHY_JOB: Final = "healthy"
 _DESCRIPTORS: Final = 8
+_WRITTEN: Final = PAGE // 8 + 16
+"""Words of shared memory: the page, and what says how much lies behind it."""
 
 
 class Broken(AssertionError):
@@ -91,6 +93,8 @@ class Exporter:
         """Close windows, collect everything; no collector may fail."""
         for state in self.ranks:
             state.kernels.close_windows()
+            if state.page is not None:
+                state.page.new_dump()
         samples = {}
         for family in CollectorRunner(ALL_COLLECTORS, self.ranks, own=lambda: iter(())).collect():
             for sample in family.samples:
@@ -205,11 +209,11 @@ def _greets_with_page(peer: Peer, script: Script) -> None:
 
 
 def _writes_page(peer: Peer, script: Script) -> None:
-    """Anything may stand in a page at any time."""
+    """Anything may stand in a page at any time, and in what lies behind it: a dump of the flight recorder."""
     if peer.page is not None and peer.alive:
-        at = int.from_bytes(script.take(2)) % (SIZE // 8)
-        for word in range(at, min(at + script.below(16), SIZE // 8)):
-            peer.page.words[word] = int.from_bytes(script.take(8))
+        at = int.from_bytes(script.take(2)) % _WRITTEN
+        for word in range(at, min(at + script.below(16), _WRITTEN)):
+            os.pwrite(peer.page.fd, script.take(8), word * 8)
 
 
 def _sends_arbitrary_fields(peer: Peer, script: Script) -> None:

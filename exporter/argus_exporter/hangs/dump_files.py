@@ -1,7 +1,7 @@
 """Dumps of torch's flight recorder in a store: which belong together, and as torch's own analyser wants them.
 
 `torch.distributed.flight_recorder` (`torchfrtrace`) reads a folder of pickles, one a rank. In the store they
-are JSON: nobody should load a pickle that a training process has made. Of gloo the analyser finds nothing:
+are JSON: nobody should load a pickle that a training process has made. Of gloo the analyser can say nothing:
 gloo does not record who is in a group.
 """
 
