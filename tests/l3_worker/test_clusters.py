@@ -40,6 +40,22 @@ def test_healthy_ranks_are_one_cluster(ranks: int, spread: float) -> None:
         assert split(fleet(ranks, 0, 0.0, seed, spread), GAP) is None
 
 
+@pytest.mark.parametrize("ranks", [8, 12, 16, 32])
+def test_few_ranks_that_fall_apart_by_chance_are_not_certain(ranks: int) -> None:
+    """Of a few thousand jobs some do, for life: at 16 ranks one of 1,500 is five deviations apart."""
+    found = [split(fleet(ranks, 0, 0.0, seed, 0.03), GAP) for seed in range(6000)]
+    assert not any(one.certain for one in found if one is not None)
+
+
+@pytest.mark.parametrize(("ranks", "slow"), [(32, 10), (32, 16), (512, 40)])
+def test_clusters_far_apart_are_certain(ranks: int, slow: int) -> None:
+    """15 %, of chips that differ by 0.7 %."""
+    for seed in range(20):
+        found = split(fleet(ranks, slow, math.log(1.15), seed, 0.007), GAP)
+        assert found is not None
+        assert found.certain
+
+
 def test_uniform_and_heavy_tailed_ranks_are_one_cluster() -> None:
     """Noise need not be normal: flat, and with 0.3 % of ranks far out."""
     random = np.random.default_rng(3)

@@ -29,6 +29,7 @@ from argus_training.overdue import OverdueIteration
 from argus_training.spans import Task, now
 from argus_training.stopwatch import Mark
 from argus_training.torch_hooks.awaited import Awaited
+from argus_training.torch_hooks.group_counts import GroupCounts
 
 # Each torch has some of these. all_gather_single and reduce_scatter_single are 2.13's names for the
 # *_into_tensor and *_tensor forms; a test names what the installed torch has and neither list knows.
@@ -81,11 +82,10 @@ class CollectivesHook(Hook):
         self._distributed: Any = None
         self._groups: dict[str, str] = {}
         observer.on_topology.append(self._groups.clear)
-        self._transfers: dict[str, int] = {}
-        """Seen so far between two ranks, by group."""
         self._tasks: dict[tuple[str, str], Task] = {}
         self._overdue: OverdueIteration | None = None
         self._awaited: Awaited
+        self._counts: GroupCounts
 
     def attach(self, torch: Any) -> None:
         if not torch.distributed.is_available():
@@ -93,6 +93,7 @@ class CollectivesHook(Hook):
         from torch.distributed import distributed_c10d
 
         self._distributed = distributed_c10d
+        self._counts = GroupCounts(self.recorder, distributed_c10d, self._group_name, self.observer.layout)
         self._is_compiling, self._tensor = torch.compiler.is_compiling, torch.Tensor
         for name in (*COLLECTIVES, ASYNCHRONOUS):
             original = getattr(distributed_c10d, name, None)
@@ -130,7 +131,7 @@ class CollectivesHook(Hook):
         if not self.alive:
             return
         try:
-            names = self._take_counts()
+            names = self._counts.take()
         except Exception as error:
             self.failed(error)
             return
@@ -147,33 +148,6 @@ class CollectivesHook(Hook):
             self.recorder.host.limited("flight_recorder")
         self.recorder.host.say(f"torch's flight recorder is not read: {error!r}")
 
-    def _take_counts(self) -> dict[str, str]:
-        """The names of the groups that it counts, by torch's.
-
-        Groups of one name are counted together; where a backend counts nothing, what is seen here counts.
-
-        Other backends than NCCL count transfers between two ranks too. Those of a pipeline are called in
-        ways that are not seen here.
-        """
-        counts: dict[str, int] = {}
-        transfers: dict[str, int] = {}
-        names: dict[str, str] = {}
-        uncounted = {""}
-        for group, (backend, _) in list(self._distributed._world.pg_map.items()):
-            name = names[str(group.group_name)] = self._group_name(group)
-            if "nccl" not in backend:
-                transfers[name] = self._transfers.get(name, 0)
-            try:
-                counts[name] = counts.get(name, 0) + group._get_sequence_number_for_group()
-            except RuntimeError:
-                uncounted.add(name)
-        if self.observer.layout().sizes.get("pp", 1) > 1:
-            uncounted |= transfers.keys()
-        counted = counts.keys() - uncounted
-        for name in counted:
-            self.recorder.counted(name, counts[name] - transfers.get(name, 0))
-        return {torchs: name for torchs, name in names.items() if name in counted}
-
     def _attach_functional(self, functional: Any) -> None:
         wrapper = self._wrap_wait(functional.wait_tensor, self._awaited.by_tensor)
         self.replace(functional, "wait_tensor", wrapper)
@@ -189,31 +163,28 @@ class CollectivesHook(Hook):
         """`group`: its name, where the arguments do not tell."""
         counted = name not in POINT_TO_POINT
         not_groups = 0 if name in GROUP_FIRST else 1
-        words = self.recorder.words
-        places: dict[str, tuple[int, Task]] = {}
-        """By group: word of the shared page that counts its collectives, and what a span is of."""
+        words, transfers = self.recorder.words, self._counts.transfers
+        places: dict[str, tuple[int, Task]] = {}  # of a group: the word that counts, and what a span is of
 
         def begins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Task | None, str]:
             process_group = kwargs.get("group")
             if not process_group and len(args) > not_groups:
                 process_group = self._group_in(args)
-            operations: list[Any] = []
+            number = 1
             if name == ASYNCHRONOUS:
                 operations = args[0] if args else kwargs["p2p_op_list"]
-                process_group = operations[0].group if operations else None
+                number, process_group = len(operations), operations[0].group if operations else None
             named = group or ("world" if process_group is None else self._group_name(process_group))
             if not named:
                 return None, named
-            place = places.get(named)
-            if place is None:
-                place = places[named] = self.recorder.collectives(named), self._task(name, named)
-            slot, task = place
+            if named not in places:
+                places[named] = self.recorder.collectives(named), self._task(name, named)
+            slot, task = places[named]
             if counted:  # as Recorder.entered does it, without a call
                 words[slot + 1] = now()
                 words[slot] += 1
             else:
-                number = len(operations) if name == ASYNCHRONOUS else 1
-                self._transfers[named] = self._transfers.get(named, 0) + number
+                transfers[named] = transfers.get(named, 0) + number
             return None if kwargs.get("async_op") or name == ASYNCHRONOUS else task, named
 
         def ended(result: Any, named: str) -> bool:

@@ -24,6 +24,10 @@ _LEAST_SHARE: Final = 0.02
 # The gap in deviations of the wider cluster. The medians of the two halves of one normal are 2.2 of their
 # standard deviations apart.
 _LEAST_SEPARATION: Final = 5.0
+# Clusters that nothing explains are of eight ranks each, and 1 + 8 / n times as far apart where the smaller
+# has n: of few ranks the deviation is tiny at times, and where chips differ they fall apart for life.
+# docs/evidence/shifts.md has how often.
+_FEW: Final = 8
 # Of a normal, in standard deviations.
 _DECILES_APART: Final = 2.563
 _DENSITY: Final = ModeConfig(
@@ -54,10 +58,12 @@ class Split:
     Attributes:
         slow: which ranks are in the slower cluster, shape (ranks,).
         gap: distance of the clusters' medians, log units, > 0.
+        certain: it is too wide to be chance, whatever the ranks of a cluster have in common.
     """
 
     slow: Bools
     gap: float
+    certain: bool
 
     @property
     def even(self) -> bool:
@@ -104,12 +110,13 @@ def split(
         noise = max(noise, float(np.median(np.nan_to_num(errors[known]))))
     if gap < least_gap or gap < _LEAST_SEPARATION * noise:
         return None
-    least = max(_LEAST_RANKS, _LEAST_SHARE * values.size)
-    if min(fast.size, slow.size) < least:
+    fewer = min(fast.size, slow.size)
+    if fewer < max(_LEAST_RANKS, _LEAST_SHARE * values.size):
         return None
     members = np.zeros(shifts.size, dtype=np.bool_)
     members[known] = values >= slow[0]
-    return Split(members, gap)
+    certain = fewer >= _FEW and gap >= _LEAST_SEPARATION * noise * (1 + _FEW / fewer)
+    return Split(members, gap, certain)
 
 
 def _spread(values: Floats) -> float:

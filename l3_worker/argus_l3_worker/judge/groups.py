@@ -158,7 +158,10 @@ def _group_shifts(
     elif float(found.slow.mean()) > 0.5:  # the few are faster: named with their sign, not accused
         sides = [(~found.slow, -found.gap)]
     for members, shift in sides:
-        coordinate, values = named_values(explain(members, scope.coordinates))
+        explanation = explain(members, scope.coordinates)
+        if explanation is None and not found.certain:
+            continue
+        coordinate, values = named_values(explanation)
         if shift < 0.0 and found.even and values in ((MANY,), ("",)):
             values = (OTHERS,)  # a series of its own beside the slower cluster's
         for value in values:
