@@ -2,7 +2,8 @@
 
 What a producer says of itself at exit (argus_training/boot), seen from outside as well, while the job runs.
 Nothing is asked of the processes: /proc has the environment that each was started with, and what it has
-mapped. A producer that is attached has its shared page mapped from then on, whether it trains or not.
+mapped. A producer that is attached has its shared page mapped from then on, whether it trains or not; the
+page says so once it does, and where nothing of it comes here then, its socket leads elsewhere, or nowhere.
 
 Not seen, and not counted: processes of other PID namespaces, those that we may not look at (another user's
 without CAP_SYS_PTRACE), and those that wrote their title over their environment (setproctitle).
@@ -24,6 +25,7 @@ from argus_core.background import BackgroundTask
 from argus_core.log import Log
 from argus_core.log_limiter import Failures
 from argus_core.shared_page import NAME as PAGE
+from argus_core.shared_page import PageError, PageReader
 
 log = Log(__name__)
 
@@ -35,6 +37,8 @@ _PERIOD_S: Final = 60.0
 """A look takes 6 us for each process of a host (measured with 88): 0.03 % of a core where there are 3,000."""
 _GRACE_S: Final = 300.0
 """Longer than the import of torch takes on a slow file system: till it ends torch is there and we are not."""
+_TRAINED: Final = 3
+"""Iterations that have ended in a process that trains."""
 _HOST_PID_NAMESPACE: Final = 0xEFFFFFFC
 """PROC_PID_INIT_INO of Linux: the namespace in which all processes of the host are seen."""
 
@@ -84,6 +88,7 @@ class UnattachedProcesses:
         self._said: set[Unattached] = set()
         self._attached: set[tuple[int, int]] = set()
         """(pid, started) of those that need no second look."""
+        self._said_silent: set[Unattached] = set()
         self._task = BackgroundTask()
         self.count: int | None = None
 
@@ -111,6 +116,35 @@ class UnattachedProcesses:
                 rank=process.rank,
             )
         self._said = found
+        silent = set(self._silent(ranked, connected))
+        for process in sorted(silent - self._said_silent, key=lambda each: each.rank):
+            log.warning(
+                "a rank trains with ARGUS attached and does not report to this exporter: its ARGUS_SOCKET "
+                "leads to another one, or nowhere",
+                pid=process.pid,
+                rank=process.rank,
+            )
+        self._said_silent = silent
+
+    def _silent(self, ranked: dict[int, _Ranked], connected: set[int]) -> Iterator[Unattached]:
+        """Those that are attached and train, and are not connected to us."""
+        for pid, started in self._attached:
+            if pid not in connected and pid in ranked and self._trains(pid):
+                yield Unattached(pid, started, ranked[pid].rank[1])
+
+    def _trains(self, pid: int) -> bool:
+        """By the page that it shares with its exporter."""
+        try:
+            for entry in os.scandir(self._proc / str(pid) / "fd"):
+                if PAGE in os.readlink(entry.path):  # noqa: PTH115  (of hundreds: no Path each)
+                    reader = PageReader(os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC))
+                    try:
+                        return reader.read().step > _TRAINED
+                    finally:
+                        reader.close()
+        except (OSError, PageError):
+            pass  # gone meanwhile, or of another release
+        return False
 
     def _ranked(self) -> Iterator[_Ranked]:
         self._denied = False

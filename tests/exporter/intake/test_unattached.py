@@ -196,6 +196,30 @@ def test_real_processes_look_like_that(rank: subprocess.Popen[str], monkeypatch:
     assert isinstance(page._map, mmap.mmap)
 
 
+@pytest.mark.parametrize(("step", "times"), [(1, 0), (9, 1)], ids=["prepares its data", "trains"])
+def test_who_trains_attached_and_reports_elsewhere_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: int, times: int
+) -> None:
+    """A real process with a producer's page, which says that iterations have ended."""
+    monkeypatch.setattr(subject, "_GRACE_S", -1.0)
+    program = f"from argus_core.shared_page import PageWriter; p = PageWriter(); p.step({step})"
+    with subprocess.Popen(
+        [sys.executable, "-c", program + "; print(1, flush=True); input()"],
+        env={"RANK": "7"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        here, elsewhere = (UnattachedProcesses(lambda: set(), Failures(Log("test"))) for _ in range(2))
+        with caplog.at_level(logging.WARNING):
+            here.look({process.pid})
+            for _ in range(2):
+                elsewhere.look(set())
+        process.kill()
+    about = [record.getMessage() for record in caplog.records if f"pid={process.pid} " in record.getMessage()]
+    assert len(about) == times
+    assert all("does not report to this exporter" in text for text in about)
+
+
 @pytest.mark.usefixtures("rank")
 def test_the_exporter_publishes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gauge of the host, and a line of its log."""
