@@ -271,7 +271,8 @@ class PageReader:
     """
 
     def __init__(self, fd: int) -> None:
-        if why := memfd.unfit(fd, SIZE):
+        # A producer that was attached before an upgrade has the page alone, and trains on for weeks.
+        if (why := memfd.unfit(fd, SIZE)) and memfd.unfit(fd, PAGE):
             os.close(fd)
             raise PageError(f"the shared page {why}")
         self._fd = fd
@@ -309,6 +310,8 @@ class PageReader:
     def dump(self, known: int) -> Dump | None:
         """The dump of the producer's latest hang; None where there is none but that of the number `known`."""
         header = os.pread(self._fd, _DUMP_HEADER.size, PAGE)
+        if not header:
+            return None
         number, step, made_ns, size = _DUMP_HEADER.unpack(header)
         if number == known or not number or number % 2 or size > _DUMP_ROOM:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import struct
@@ -167,6 +168,18 @@ def test_rubbish_in_a_page_is_an_error_not_a_crash(writer, reader):
     writer.words[0] = 0xDEAD
     with pytest.raises(PageError, match="magic"):
         reader.read()
+
+
+def test_a_page_alone_is_read_too(writer):
+    """Of a process that trains on after the exporter was upgraded: older ones had no room for dumps."""
+    writer.step(5)
+    fd = os.memfd_create("older", os.MFD_ALLOW_SEALING)
+    os.pwrite(fd, os.pread(writer.fd, PAGE, 0), 0)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    older = PageReader(fd)
+    assert older.read().step == 5
+    assert older.dump(0) is None
+    older.close()
 
 
 def test_a_dump_is_read_once_and_the_next_one_anew(writer, reader):
