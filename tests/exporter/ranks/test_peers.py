@@ -8,6 +8,7 @@ import pwd
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -139,18 +140,18 @@ def speak(path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", SPEAK, str(path)], stdin=subprocess.PIPE)
 
 
-def let_others_through(folder: Path) -> None:
-    """Pytest's folders are its user's own."""
-    while folder != Path(tempfile.gettempdir()):
-        folder.chmod(0o711)
-        folder = folder.parent
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that lets others through: pytest's are its user's own, as each pytest that starts sees to."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
 
 
 @as_root
-def test_training_as_an_allowed_user_is_served_by_an_exporter_of_root(tmp_path: Path):
+def test_training_as_an_allowed_user_is_served_by_an_exporter_of_root(public: Path):
     """One exporter a host, whoever trains."""
-    let_others_through(tmp_path)
-    path = tmp_path / "run" / "exporter.sock"
+    path = public / "run" / "exporter.sock"
     with exporter(config(path, allowed_users=("nobody",))) as running:
         child = speak(path)
         wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "rank 0", timeout_s=30)
@@ -161,11 +162,10 @@ def test_training_as_an_allowed_user_is_served_by_an_exporter_of_root(tmp_path: 
 
 @as_root
 def test_a_refused_user_is_counted_and_told_to_the_log_with_what_to_do(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    public: Path, caplog: pytest.LogCaptureFixture
 ):
     """Once a minute, however often he knocks."""
-    let_others_through(tmp_path)
-    path = tmp_path / "run" / "exporter.sock"
+    path = public / "run" / "exporter.sock"
     with exporter(config(path, allowed_users=(4242,))) as running:
         for _ in range(3):
             child = speak(path)
