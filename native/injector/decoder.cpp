@@ -150,9 +150,8 @@ void Decoder::kernel(const void* record) {
 
 void Decoder::send(const wire::Kernel& kernel, std::uint32_t correlation) {
   if (nccl_ && kernel.kilobytes) {
-    nccl_->ended(correlation, kernel.duration_ns);
     NcclLaunches::Operations operations;
-    const std::uint32_t count = nccl_->operations(correlation, operations);
+    const std::uint32_t count = nccl_->ended(correlation, kernel.duration_ns, operations);
     for (std::uint32_t at = 0; at < count; ++at) {
       wire::NcclOperation& told = link_.next_operation();
       told = {};

@@ -51,24 +51,17 @@ bool NcclLaunches::goes_on(std::uint32_t correlation) const noexcept {
   return known.correlation == correlation && known.word && ring_.read(known.launch, launch) && launch.end_ns == 0;
 }
 
-std::uint32_t NcclLaunches::operations(std::uint32_t correlation, Operations& out) noexcept {
+std::uint32_t NcclLaunches::ended(std::uint32_t correlation, std::uint64_t duration_ns, Operations& out) noexcept {
   const Known& known = known_[correlation % kPlaces];
-  if (known.correlation != correlation || !known.word || known.word & wire::kLaunchedOne) return 0;
-  const std::uint32_t operations = known.word & (wire::kLaunchedOne - 1);  // as far as they were told by then
+  if (known.correlation != correlation || !known.word) return 0;
   nccl::Launch launch;
-  const bool there = operations && ring_.read(known.launch, launch);
-  const std::uint32_t count = there ? ring_.operations(launch, out) : 0;
-  if (operations && count == 0) ++unlisted_;
-  return count;
-}
-
-void NcclLaunches::ended(std::uint32_t correlation, std::uint64_t duration_ns) noexcept {
-  const Known& known = known_[correlation % kPlaces];
-  nccl::Launch launch;
-  if (known.correlation != correlation || !known.word || !ring_.read(known.launch, launch) || !launch.told) return;
-  Operations operations;
-  const std::uint32_t listed = ring_.operations(launch, operations);
-  count_kernel(ring_.shown(), launch, operations, listed, duration_ns);
+  const bool told = ring_.read(known.launch, launch) && launch.told;
+  const std::uint32_t listed = told ? ring_.operations(launch, out) : 0;
+  if (told) count_kernel(ring_.shown(), launch, out, listed, duration_ns);
+  // The word is sent as it is, and may be of before NCCL had told.
+  if (known.word & wire::kLaunchedOne || !is_told(known.word)) return 0;
+  if (listed == 0) ++unlisted_;
+  return listed;
 }
 
 std::uint32_t NcclLaunches::last_before(std::uint64_t ns) const noexcept {

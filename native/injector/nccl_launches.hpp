@@ -29,11 +29,9 @@ class NcclLaunches {
   /// Whether NCCL has not returned from the launch yet: several flushes may be read while its thread is held up.
   bool goes_on(std::uint32_t correlation) const noexcept;
   using Operations = nccl::LaunchedOperation[nccl::LaunchRing::kTold];
-  /// What a kernel does, unless that is one collective, of which its word says all: the first of its operations, and
-  /// how many these are. 0: nobody knows.
-  std::uint32_t operations(std::uint32_t correlation, Operations& out) noexcept;
-  /// A kernel has ended: counts it for its communicator, if it is known what it does.
-  void ended(std::uint32_t correlation, std::uint64_t duration_ns) noexcept;
+  /// A kernel has ended, and is to be sent: counts it for its communicator, if it is known what it does. Answers how many
+  /// operations are to be told beside its word, the first of them in `out`. 0: the word says all, or nobody knows.
+  std::uint32_t ended(std::uint32_t correlation, std::uint64_t duration_ns, Operations& out) noexcept;
   /// Kernels whose operations had been overwritten when they were asked for.
   std::uint64_t unlisted() const noexcept { return unlisted_; }
 

@@ -48,7 +48,7 @@ void lists(std::uint64_t later) {
   joined.called(7, 1, 1'000'000'000, 1'000'000'001);
   for (std::uint64_t one = 1; one <= later; ++one) launch(*ring, 1'000'000'000 + 10 * one);
   argus::NcclLaunches::Operations operations;
-  const std::uint32_t told = joined.operations(7, operations);
+  const std::uint32_t told = joined.ended(7, 1, operations);
   std::printf("%u %u %llu\n", joined.of(7) & (argus::wire::kLaunchedOne - 1), told,
               static_cast<unsigned long long>(joined.unlisted()));
 }
