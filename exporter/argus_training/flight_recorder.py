@@ -15,12 +15,11 @@ With gloo a status counts transfers between two ranks too, which have no entries
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import gzip
 import json
 import re
 import sys
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -33,9 +32,7 @@ _NEXT: Final = re.compile(r"[\s,]*")
 _DECODER: Final = json.JSONDecoder()
 _NONE: Final = -1
 _FAST: Final = 1
-"""zlib's level: a megabyte of entries becomes a thirtieth in a few milliseconds."""
-_GZIP: Final = 31
-"""zlib's word for the form of a gzip file."""
+"""Level of compression: a megabyte of entries becomes a thirtieth in a few milliseconds."""
 _OK: Final = 200
 _Parsed = TypeVar("_Parsed")
 
@@ -189,21 +186,16 @@ class FlightRecorder:
 
 def _recorder(backend: str, dump: Callable[..., Any], handled: Dump | None = None) -> Recorder:
     """`handled`: another way to its entries, which is tried first."""
-    by_function = functools.partial(dump, includeCollectives=True, onlyActive=True)
 
-    def entries() -> Any:
-        try:
+    def entries(only_active: bool) -> Any:
+        by_function = functools.partial(dump, includeCollectives=True, onlyActive=only_active)
+        try:  # it may leave out what has ended: with gloo nothing ever has
             return handled() if handled is not None else by_function()
         except Exception:  # a handler may want parameters, which no request of Python's can have
             return by_function()
 
-    def everything() -> Any:
-        if handled is not None:  # it may leave out what has ended: with gloo nothing ever has
-            with contextlib.suppress(Exception):
-                return handled()
-        return dump(includeCollectives=True, onlyActive=False)
-
-    return Recorder(backend, functools.partial(dump, includeCollectives=False), entries, everything)
+    status = functools.partial(dump, includeCollectives=False)
+    return Recorder(backend, status, lambda: entries(True), lambda: entries(False))
 
 
 def _handled(bindings: Any, name: str) -> Dump | None:
@@ -254,8 +246,7 @@ def _compressed(text: str) -> dict[int, bytes]:
     """Of no group: all of it. The GIL is given back meanwhile."""
     if next(_entries(text), None) is None:
         return {}
-    packer = zlib.compressobj(_FAST, zlib.DEFLATED, _GZIP)
-    return {_NONE: packer.compress(text.encode()) + packer.flush()}
+    return {_NONE: gzip.compress(text.encode(), _FAST)}
 
 
 def _listed(text: str) -> dict[int, Listed]:

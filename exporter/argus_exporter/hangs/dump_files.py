@@ -7,6 +7,8 @@ gloo does not record who is in a group.
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import pickle
 import zlib
@@ -19,7 +21,6 @@ from argus_core.store.keys import DumpKey
 
 _ONE_HANG_NS: Final = 300 * 1_000_000_000
 """A rank makes no two dumps within that time (`argus_training.overdue`)."""
-_GZIP: Final = 31
 _MOST_BYTES: Final = 256 << 20
 """Of one dump, unpacked: half a million entries."""
 
@@ -44,7 +45,7 @@ def as_pickle(name: str, content: bytes) -> bytes:
         UserError: it is no JSON.
     """
     try:
-        said = json.loads(zlib.decompressobj(_GZIP).decompress(content, _MOST_BYTES))
-    except (zlib.error, ValueError, RecursionError) as error:
+        said = json.loads(gzip.GzipFile(fileobj=io.BytesIO(content)).read(_MOST_BYTES))
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise UserError(f"{name} is no dump of a flight recorder: {error}") from error
     return pickle.dumps(said)
