@@ -101,9 +101,10 @@ class _Families:
 
     def _sums(self, labels: dict[str, str], totals: NcclTotals) -> None:
         for (group, function), count in totals.collectives.items():
-            where = labels | {"group": group, "operation": function}
-            self.collectives.add(where, count)
-            self.bytes.add(where, totals.bytes[group, function])
+            if count:  # else it is of kernels alone
+                where = labels | {"group": group, "operation": function}
+                self.collectives.add(where, count)
+                self.bytes.add(where, totals.bytes[group, function])
         for (group, size), count in totals.sizes.items():
             if count:
                 self.by_size.add(labels | {"group": group, "size": size}, count)
