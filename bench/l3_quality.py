@@ -30,6 +30,7 @@ import numpy as np
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.job_triples import JobTriples
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.triples import RoleTriples
@@ -65,7 +66,7 @@ class Job:
         if not isinstance(judgement, RoleJudgement):
             raise RuntimeError(f"the window was not judged: {judgement}")
         self.ranks.add(judgement)
-        self.groups.add(judge_groups([window], CONFIG))
+        self.groups.add(judge_groups(JobTriples([window]), CONFIG))
         return decide("bench", [(window.role, self.ranks)]), self.groups.persistent()
 
 

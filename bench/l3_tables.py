@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.job_triples import JobTriples
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.triples import Floats, PairTriples, RoleTriples
@@ -32,4 +33,4 @@ def judge_role(
     role: RoleTriples, config: JudgeConfig, tails_of_data: Collection[str] = ()
 ) -> RoleJudgement | Abstention:
     """A role by itself."""
-    return judge_roles([role], config, tails_of_data)[role.role]
+    return judge_roles(JobTriples([role]), config, tails_of_data)[role.role]

@@ -86,14 +86,26 @@ class VaryingFleet:
             np.round(3 + self._rng.standard_normal(kernels) * like.weights * 10).astype(int), 0, 8
         )
         self._banks = [_bank(like, self._rng, *kernel[1:]) for kernel in _KERNELS]
-        self._names = [self._role_name(place) for place in range(len(sizes))]
+        self._named = [self._role(place, rows) for place, rows in enumerate(self.roles)]
         self._number = 0
         self.work = np.ones(len(_KERNELS))
 
-    def _role_name(self, place: int) -> str:
+    def _role(self, place: int, rows: slice) -> _Role:
         # Two models, in uneven numbers, told apart as the documentation asks for.
         model = ".b" if self.like.models and place // TENSOR % 4 == 3 else ""
-        return f"pp{place // TENSOR}.tp{place % TENSOR}{model}"
+        ranks, size = range(rows.start, rows.stop), rows.stop - rows.start
+        return _Role(
+            f"pp{place // TENSOR}.tp{place % TENSOR}{model}",
+            _OTHER_MODEL if model else 1.0,
+            tuple(map(str, ranks)),
+            {
+                "pp": (str(place // TENSOR),) * size,
+                "tp": (str(place % TENSOR),) * size,
+                "dp": tuple(map(str, range(size))),
+                "node": tuple(f"host{rank // 8}" for rank in ranks),
+                "rack": tuple(f"rack{rank // 128}" for rank in ranks),
+            },
+        )
 
     def change_work(self) -> None:
         """For all ranks alike."""
@@ -135,33 +147,36 @@ class VaryingFleet:
         return JobWindow(tuple(self._of_roles(tables, tails)), (), (), {})
 
     def _of_roles(self, tables: list[tuple[Floats, Floats, Floats]], tails: Floats) -> Iterator[RoleTriples]:
-        for place, rows in enumerate(self.roles):
-            size = rows.stop - rows.start
-            ranks = range(rows.start, rows.stop)
-            everyone: Ints = np.arange(size, dtype=np.intp)
-            model = _OTHER_MODEL if self._names[place].endswith(".b") else 1.0
+        window = Window(64 * self._number, 64)
+        for role, rows in zip(self._named, self.roles, strict=True):
+            everyone: Ints = np.arange(len(role.ranks), dtype=np.intp)
             pairs = tuple(
-                PairTriples(name, "compute0", everyone, count[rows], p50[rows] * model, p99[rows] * model)
+                PairTriples(
+                    name, "compute0", everyone, count[rows], p50[rows] * role.slower, p99[rows] * role.slower
+                )
                 for (name, *_), (count, p50, p99) in zip(_KERNELS, tables, strict=True)
             )
-            coordinates = {
-                "pp": (str(place // TENSOR),) * size,
-                "tp": (str(place % TENSOR),) * size,
-                "dp": tuple(map(str, everyone)),
-                "node": tuple(f"host{rank // 8}" for rank in ranks),
-                "rack": tuple(f"rack{rank // 128}" for rank in ranks),
-            }
             yield RoleTriples(
                 "bench",
-                self._names[place],
-                Window(64 * self._number, 64),
-                tuple(map(str, ranks)),
+                role.name,
+                window,
+                role.ranks,
                 pairs,
-                np.full(size, np.nan),
-                coordinates,
+                np.full(len(role.ranks), np.nan),
+                role.coordinates,
                 tails[rows],
                 gpus=tuple(f"GPU-{gpu}" for gpu in self._gpu[rows].tolist()),
             )
+
+
+@dataclass(frozen=True)
+class _Role:
+    """What stays as it is from window to window; `slower` is the factor of its model of GPU."""
+
+    name: str
+    slower: float
+    ranks: tuple[str, ...]
+    coordinates: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)

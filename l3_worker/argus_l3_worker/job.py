@@ -19,6 +19,7 @@ from argus_l3_worker.judge.baseline import own_evidence
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.job_triples import JobTriples
 from argus_l3_worker.judge.methods import judged_by_method
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
 from argus_l3_worker.judge.segments import Segments
@@ -344,12 +345,14 @@ class Job:
 
 def find(window: JobWindow, judge: JudgeConfig) -> Found:
     """All that is judged of one window."""
-    tails_of_data = of_the_data(window.roles, judge)
     outcomes: dict[str, RoleJudgement | Abstention] = {one.role: one for one in window.abstentions}
-    for role, of in judge_roles(window.roles, judge, tails_of_data).items():
+    if not window.roles:
+        return Found(outcomes, [])
+    job = JobTriples(window.roles)
+    tails_of_data = of_the_data(job, judge)
+    for role, of in judge_roles(job, judge, tails_of_data).items():
         outcomes[role] = judged_by_method(of, judge) if isinstance(of, RoleJudgement) else of
-    groups = judge_groups(window.roles, judge, tails_of_data) if judge.method == "modes" else []
-    return Found(outcomes, groups)
+    return Found(outcomes, judge_groups(job, judge, tails_of_data) if judge.method == "modes" else [])
 
 
 def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:

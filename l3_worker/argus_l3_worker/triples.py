@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
@@ -20,6 +21,7 @@ Bools = NDArray[np.bool_]
 Kind = Literal["compute", "transfer", "collective"]
 
 
+@lru_cache(maxsize=1 << 14)
 def kind_of(kernel: str) -> Kind:
     """What a kernel's duration says: `collective` waits for peers, `transfer` for a link, the rest computes.
 

@@ -12,6 +12,7 @@ import pytest
 from bench.l3_tables import judge_role
 
 from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.job_triples import JobTriples
 from argus_l3_worker.judge.role_judgement import RoleJudgement, judge_roles
 from argus_l3_worker.judge.segments import Segments, robust_deviation
 from argus_l3_worker.judge.shifts import deviations
@@ -52,7 +53,7 @@ def accused(speeds: Floats, sizes: Sequence[int], seed: int, together: bool = Tr
     for number in range(1, 3):
         roles = window(speeds, sizes, number, random)
         found = (
-            judge_roles(roles, CONFIG)
+            judge_roles(JobTriples(roles), CONFIG)
             if together
             else {role.role: judge_role(role, CONFIG) for role in roles}
         )

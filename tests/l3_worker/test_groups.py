@@ -11,6 +11,7 @@ from argus_core.modes import find_modes
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory, GroupShift
 from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.job_triples import JobTriples
 from argus_l3_worker.judge.verdicts import ALL_KERNELS
 from argus_l3_worker.roles import STAGE, coordinates_of
 from argus_l3_worker.triples import RoleTriples
@@ -35,7 +36,7 @@ def told(shifts: list[GroupShift]) -> set[tuple[str, str, str]]:
 def test_a_slow_host_is_one_finding_about_all_its_kernels() -> None:
     """8 of 32 ranks 12 % slower: host2, once, not once a kernel."""
     slow = {str(rank): 1.12 for rank in range(16, 24)}
-    (found,) = judge_groups([role(fleet(32, 1, slow))], CONFIG)
+    (found,) = judge_groups(JobTriples([role(fleet(32, 1, slow))]), CONFIG)
     assert (found.kernel, found.coordinate, found.value) == (ALL_KERNELS, "node", "host2")
     assert found.ranks == tuple(map(str, range(16, 24)))
     assert found.compared == 32
@@ -45,14 +46,14 @@ def test_a_slow_host_is_one_finding_about_all_its_kernels() -> None:
 def test_half_of_the_ranks_slow_reports_both_groups() -> None:
     """At 50 % the sign of guilt is not known: both, with opposite signs."""
     slow = {str(rank): 1.12 for rank in range(8)}
-    found = judge_groups([role(fleet(16, 2, slow))], CONFIG)
+    found = judge_groups(JobTriples([role(fleet(16, 2, slow))]), CONFIG)
     assert [(one.value, one.shift > 0) for one in found] == [("host0", True), ("host1", False)]
 
 
 def test_two_clusters_of_many_hosts_each_are_two_series() -> None:
     """Neither half can be named host by host, and the faster one must not overwrite the slower."""
     slow = {str(rank): 1.12 for rank in range(160) if rank // 8 % 2}
-    found = judge_groups([role(fleet(160, 2, slow))], CONFIG)
+    found = judge_groups(JobTriples([role(fleet(160, 2, slow))]), CONFIG)
     assert {(one.coordinate, one.value, one.shift > 0) for one in found} == {
         ("node", "many", True),
         ("node", "others", False),
@@ -63,7 +64,7 @@ def test_two_clusters_of_many_hosts_each_are_two_series() -> None:
 def test_one_kernel_slow_on_a_group_is_named() -> None:
     """Only the GEMM is slow on host1: that kernel, not the ranks as a whole."""
     slow = {str(rank): 1.3 for rank in range(8, 16)}
-    found = judge_groups([role(fleet(32, 3, slow, kernel=COPY[0], kinds=("transfer",)))], CONFIG)
+    found = judge_groups(JobTriples([role(fleet(32, 3, slow, kernel=COPY[0], kinds=("transfer",)))]), CONFIG)
     assert told(found) == {(COPY[0], "node", "host1")}
 
 
@@ -78,8 +79,8 @@ def test_a_tensor_index_that_is_slow_everywhere_is_seen_over_roles() -> None:
             for rank in renamed
         ]
         roles.append(role(renamed, f"pp0.tp{tp}", info))
-    assert judge_groups(roles[1:2], CONFIG) == []
-    (found,) = judge_groups(roles, CONFIG)
+    assert judge_groups(JobTriples(roles[1:2]), CONFIG) == []
+    (found,) = judge_groups(JobTriples(roles), CONFIG)
     assert (found.role, found.coordinate, found.value) == ("pp0", "tp", "1")
 
 
@@ -91,8 +92,8 @@ def test_ranks_are_compared_within_their_gpu_model() -> None:
         info = [{"node": f"{name}{rank // 8}", "pp": "0", "dp": str(rank)} for rank in range(32)]
         return role(fleet(32, len(name), factors), f"pp0.tp0.{name}", info)
 
-    assert judge_groups([of_model("h100", 1.0, 1.0), of_model("a100b", 1.3, 1.0)], CONFIG) == []
-    (found,) = judge_groups([of_model("h100", 1.0, 1.0), of_model("a100b", 1.3, 1.1)], CONFIG)
+    assert judge_groups(JobTriples([of_model("h100", 1.0, 1.0), of_model("a100b", 1.3, 1.0)]), CONFIG) == []
+    (found,) = judge_groups(JobTriples([of_model("h100", 1.0, 1.0), of_model("a100b", 1.3, 1.1)]), CONFIG)
     assert (found.role, found.coordinate, found.value) == ("pp0.tp0.a100b", "node", "a100b0")
 
 
@@ -104,7 +105,7 @@ def test_tensor_indices_of_one_gpu_model_are_compared() -> None:
         renamed = {str(int(rank) * 2 + tp): pairs for rank, pairs in modes.items()}
         info = [{"node": f"host{int(rank) // 8}", "tp": str(tp), "pp": "0", "dp": rank} for rank in renamed]
         roles.append(role(renamed, f"pp0.tp{tp}.h100", info))
-    found = judge_groups(roles, CONFIG)
+    found = judge_groups(JobTriples(roles), CONFIG)
     assert {(one.role, one.coordinate, one.value, one.shift > 0) for one in found} == {
         ("pp0.h100", "tp", "1", True),
         ("pp0.h100", "tp", "0", False),
@@ -122,7 +123,7 @@ def test_pipeline_stages_are_never_compared() -> None:
         "pp1.tp0",
         [{"node": "b", "pp": "1"} for _ in range(16)],
     )
-    assert judge_groups(stages, CONFIG) == []
+    assert judge_groups(JobTriples(stages), CONFIG) == []
 
 
 def collectives(
@@ -146,7 +147,7 @@ EXPERTS = [
 def test_healthy_fleets_have_no_group_shift() -> None:
     """30 windows of 64 ranks with noisy collectives."""
     for seed in range(30):
-        assert judge_groups([role(collectives(64, {}, seed), info=EXPERTS)], CONFIG) == []
+        assert judge_groups(JobTriples([role(collectives(64, {}, seed), info=EXPERTS)]), CONFIG) == []
 
 
 def test_peaks_that_are_told_apart_on_some_ranks_only_make_no_groups() -> None:
@@ -161,7 +162,7 @@ def test_peaks_that_are_told_apart_on_some_ranks_only_make_no_groups() -> None:
             modes = find_modes(peaks * np.exp(0.03 * random.standard_normal(256))).modes
             table[str(rank)] = {GEMM: [(one.p50, one.p99, float(one.count)) for one in modes]}
             numbers.add(len(modes))
-        assert judge_groups([role(table, info=labels)], CONFIG) == []
+        assert judge_groups(JobTriples([role(table, info=labels)]), CONFIG) == []
     assert numbers == {1, 2}
 
 
@@ -174,7 +175,7 @@ def test_expert_groups_are_consecutive_blocks_of_data_parallel_ranks() -> None:
 
 def test_a_group_shift_must_persist() -> None:
     """One window of three is chance; two are a finding, which ends when it falls out."""
-    slow = judge_groups([role(fleet(32, 1, {str(rank): 1.12 for rank in range(16, 24)}))], CONFIG)
+    slow = judge_groups(JobTriples([role(fleet(32, 1, {str(rank): 1.12 for rank in range(16, 24)}))]), CONFIG)
     history = GroupHistory(windows=3, needed=2)
     seen = []
     for window in (slow, [], slow, [], []):

@@ -11,6 +11,7 @@ from bench.l3_tables import pair_triples
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.job_triples import JobTriples
 from argus_l3_worker.roles import STAGE, coordinates_of
 from argus_l3_worker.triples import PairTriples, RoleTriples, Window
 
@@ -70,7 +71,7 @@ def job(
 
 
 def accused(roles: list[RoleTriples]) -> list[GroupShift]:
-    return judge_groups(roles, CONFIG)
+    return judge_groups(JobTriples(roles), CONFIG)
 
 
 def told(found: list[GroupShift]) -> list[tuple[str, str, str, str, str]]:

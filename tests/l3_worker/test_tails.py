@@ -11,6 +11,7 @@ from bench.l3_tables import judge_role, pair_triples
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupHistory
 from argus_l3_worker.judge.groups import judge_groups
+from argus_l3_worker.judge.job_triples import JobTriples
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.tails import of_the_data
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
@@ -64,7 +65,7 @@ def judged(windows: list[RoleTriples]) -> list[Verdict]:
         outcome = judge_role(one, CONFIG)
         assert isinstance(outcome, RoleJudgement)
         history.add(outcome)
-        groups.add(judge_groups([one], CONFIG))
+        groups.add(judge_groups(JobTriples([one]), CONFIG))
     in_tails = {rank for shift in groups.persistent() for rank in shift.ranks}
     return decide("llm", [("pp0", history)], in_tails)
 
@@ -102,7 +103,7 @@ def test_bursts_that_wander_within_a_rack_are_the_rack() -> None:
         for n in range(3)
     ]
     for one in windows:
-        (found,) = judge_groups([one], CONFIG)
+        (found,) = judge_groups(JobTriples([one]), CONFIG)
         assert (found.kernel, found.coordinate, found.value) == ("all", "rack", "rack2")
         assert (found.cause, found.in_tail) == ("gpu-compute", True)
         assert set(found.ranks) == set(map(str, range(32, 48)))
@@ -111,19 +112,19 @@ def test_bursts_that_wander_within_a_rack_are_the_rack() -> None:
 
 def test_a_host_is_named_rather_than_its_rack() -> None:
     """All ranks of host 5 and none beside: the coordinate that fits best."""
-    (found,) = judge_groups([window(dict.fromkeys(range(40, 48), 0.02))], CONFIG)
+    (found,) = judge_groups(JobTriples([window(dict.fromkeys(range(40, 48), 0.02))]), CONFIG)
     assert (found.coordinate, found.value) == ("node", "host5")
 
 
 def test_one_bad_rank_does_not_make_its_host_bad() -> None:
     """Its host's share is up too, by this rank alone."""
-    assert judge_groups([window({7: 0.05})], CONFIG) == []
+    assert judge_groups(JobTriples([window({7: 0.05})]), CONFIG) == []
 
 
 def test_healthy_ranks_have_no_tail() -> None:
     """40 windows with the same share everywhere."""
     assert judged([window({}, seed=1, number=n) for n in range(40)]) == []
-    assert all(judge_groups([window({}, seed=2, number=n)], CONFIG) == [] for n in range(40))
+    assert all(judge_groups(JobTriples([window({}, seed=2, number=n)]), CONFIG) == [] for n in range(40))
 
 
 def replicas(far: dict[tuple[int, int], float], number: int) -> list[RoleTriples]:
@@ -141,14 +142,16 @@ def replicas(far: dict[tuple[int, int], float], number: int) -> list[RoleTriples
 def test_far_launches_in_all_stages_of_a_replica_are_its_data() -> None:
     """A large sample takes long wherever it passes; a memory error is on one GPU alone."""
     sample, error = {(0, 5): 0.05, (1, 5): 0.04}, {(0, 5): 0.05}
-    assert of_the_data(replicas(sample, 1), CONFIG) == {"5", "69"}
-    assert of_the_data(replicas(error, 1), CONFIG) == frozenset({"69"})  # not far itself: excuses nothing
+    assert of_the_data(JobTriples(replicas(sample, 1)), CONFIG) == {"5", "69"}
+    assert of_the_data(JobTriples(replicas(error, 1)), CONFIG) == frozenset(
+        {"69"}
+    )  # not far itself: excuses nothing
 
     def verdicts(far: dict[tuple[int, int], float]) -> set[tuple[str, str]]:
         histories = [(f"pp{stage}", History(3, 2, 12)) for stage in range(2)]
         for number in range(3):
             roles = replicas(far, number)
-            excused = of_the_data(roles, CONFIG)
+            excused = of_the_data(JobTriples(roles), CONFIG)
             for role, (_, history) in zip(roles, histories, strict=True):
                 outcome = judge_role(role, CONFIG, excused)
                 assert isinstance(outcome, RoleJudgement)
@@ -164,7 +167,9 @@ def test_far_launches_that_go_along_with_more_work_are_no_tail() -> None:
     more = np.full(RANKS, 1000.0)
     more[40:48] = 1100.0
     far = window(dict.fromkeys(range(40, 48), 0.05))
-    assert judge_groups([far], CONFIG) and not judge_groups([replace(far, work=more)], CONFIG)
+    assert judge_groups(JobTriples([far]), CONFIG) and not judge_groups(
+        JobTriples([replace(far, work=more)]), CONFIG
+    )
     rank = window({40: 0.05})
 
     def evidence(one: RoleTriples) -> list[int]:

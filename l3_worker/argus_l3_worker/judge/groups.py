@@ -17,6 +17,7 @@ from argus_l3_worker.judge.causes import GPU_COMPUTE, LINK_SLOW, OF_KIND, team_o
 from argus_l3_worker.judge.clusters import MANY, OTHERS, VALUES_NAMED, Split, explain, named_values, split
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupShift
+from argus_l3_worker.judge.job_triples import JobTriples
 from argus_l3_worker.judge.links import SlowGroup, slow_groups
 from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.judge.shifts import mode_shifts, pair_shift
@@ -29,8 +30,7 @@ from argus_l3_worker.judge.tails import (
     tails_of,
 )
 from argus_l3_worker.judge.verdicts import ALL_KERNELS
-from argus_l3_worker.roles import STAGE, stage_of
-from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, Window, merged, rank_seconds
+from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, rank_seconds
 
 # Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
 _COLLECTIVE_EVENTS: Final = 8
@@ -57,32 +57,27 @@ _Pairs = dict[tuple[str, str], _Typical]
 
 
 def judge_groups(
-    roles: Sequence[RoleTriples], config: JudgeConfig, tails_of_data: Collection[str] = ()
+    job: JobTriples, config: JudgeConfig, tails_of_data: Collection[str] = ()
 ) -> list[GroupShift]:
-    """The group shifts of one window. All roles are of one job; those of other windows are compared apart.
+    """The group shifts of one window.
 
     Args:
         tails_of_data: ranks whose far launches are no evidence; see `tails.of_the_data`.
     """
     found: list[GroupShift] = []
-    role_of = {rank: role.role for role in roles for rank in role.ranks}
-    scopes = list(_scopes(roles))
-    for scope, pairs, tails in zip(scopes, *_of_all(scopes, config), strict=True):
+    role_of = {rank: role.role for role in job.roles for rank in role.ranks}
+    for scope, pairs in zip(job.scopes, _typical(job, config), strict=True):
         found += _judge_scope(scope, pairs, config)
         found += _judge_links(scope, pairs, role_of, config)
-        found += _judge_tails(scope, tails, tails_of_data, config)
-    return found
+    return found + list(_judge_tails(job, tails_of_data, config))
 
 
-def _of_all(scopes: Sequence[RoleTriples], config: JudgeConfig) -> tuple[list[_Pairs], list[Tails]]:
-    """Of each scope: the pairs that most of its ranks run, and far launches."""
-    if not scopes:
-        return [], []
-    whole, by_scope = merged("", scopes), Segments([len(scope.ranks) for scope in scopes])
-    ranks = len(whole.ranks)
+def _typical(job: JobTriples, config: JudgeConfig) -> list[_Pairs]:
+    """Of each scope: the pairs that most of its ranks run."""
+    whole, by_scope = job.whole, job.by_scope
+    ranks, slices = len(whole.ranks), by_scope.slices
     all_seconds = np.maximum(rank_seconds(whole.pairs, ranks), 1e-300)
-    pairs: list[_Pairs] = [{} for _ in scopes]
-    slices = by_scope.slices
+    pairs: list[_Pairs] = [{} for _ in slices]
     for pair in whole.pairs:
         scope_of = by_scope.of_row[pair.ranks]
         sizes = np.bincount(scope_of, minlength=by_scope.count)
@@ -99,18 +94,7 @@ def _of_all(scopes: Sequence[RoleTriples], config: JudgeConfig) -> tuple[list[_P
         for place, scope in enumerate(chosen.tolist()):
             typical = float(seconds[place]), float(events[place]), bool(counts[place])
             pairs[scope][pair.kernel, pair.stream] = _Typical(*typical, shifts[:, slices[scope]])
-    tails = tails_of(whole, by_scope)
-    return pairs, [Tails(tails.far[own], tails.launches[own]) for own in slices]
-
-
-def _scopes(roles: Sequence[RoleTriples]) -> Iterator[RoleTriples]:
-    """Roles that differ in their tensor index alone, of one pipeline stage and one window, as one."""
-    scopes: dict[tuple[str, frozenset[str], Window], list[RoleTriples]] = {}
-    for role in roles:
-        stages = frozenset(role.coordinates.get(STAGE, ()))
-        scopes.setdefault((stage_of(role.role), stages, role.window), []).append(role)
-    for (name, _, _), members in scopes.items():
-        yield members[0] if len(members) == 1 else merged(name, members)
+    return pairs
 
 
 def _judge_scope(scope: RoleTriples, pairs: _Pairs, config: JudgeConfig) -> list[GroupShift]:
@@ -197,19 +181,23 @@ def _together(slow: Sequence[SlowGroup]) -> SlowGroup:
 
 
 def _judge_tails(
-    scope: RoleTriples, tails: Tails, tails_of_data: Collection[str], config: JudgeConfig
+    job: JobTriples, tails_of_data: Collection[str], config: JudgeConfig
 ) -> Iterator[GroupShift]:
     """Hosts and racks with launches far beyond the usual; see tails.py."""
+    whole, by_scope = job.whole, job.by_scope
+    tails = tails_of(whole, by_scope)
     least = np.log1p((FAR - 1.0) * np.nan_to_num(tails.share))
-    more = more_work(scope.work, Segments([len(scope.ranks)]))
-    known = ~(explained_by_work(least, more) | np.isin(scope.ranks, list(tails_of_data)))
-    tails = replace(tails, far=np.where(known, tails.far, np.nan))
-    for group in tail_groups(tails, scope, config.coordinates, config):
-        where = group.coordinate, group.value
-        shift = float(np.log1p((FAR - 1.0) * group.excess))
-        members = np.flatnonzero(group.members)
-        found = _shift(scope, scope.role, ALL_KERNELS, ALL_KERNELS, where, GPU_COMPUTE, shift, members)
-        yield replace(found, in_tail=True)
+    excused = explained_by_work(least, more_work(whole.work, by_scope))
+    excused |= np.isin(whole.ranks, list(tails_of_data))
+    tails = Tails(np.where(excused, np.nan, tails.far), tails.launches)
+    for place, groups in sorted(tail_groups(tails, whole, by_scope, config).items()):
+        scope = job.scopes[place]
+        for group in groups:
+            where = group.coordinate, group.value
+            shift = float(np.log1p((FAR - 1.0) * group.excess))
+            members = np.flatnonzero(group.members)
+            found = _shift(scope, scope.role, ALL_KERNELS, ALL_KERNELS, where, GPU_COMPUTE, shift, members)
+            yield replace(found, in_tail=True)
 
 
 def _shift(

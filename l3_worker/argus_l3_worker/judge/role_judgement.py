@@ -7,13 +7,14 @@ a verdict is decided over windows (verdicts.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.judge.job_triples import JobTriples
 from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.judge.shifts import deviations, mode_shifts, pair_shift
 from argus_l3_worker.judge.tails import FAR, explained_by_work, more_work, rank_excess, tails_of
@@ -27,7 +28,6 @@ from argus_l3_worker.triples import (
     PairTriples,
     RoleTriples,
     Window,
-    merged,
     rank_seconds,
 )
 
@@ -135,7 +135,7 @@ class RoleJudgement:
 
 
 def judge_roles(
-    roles: Sequence[RoleTriples], config: JudgeConfig, tails_of_data: Collection[str] = ()
+    job: JobTriples, config: JudgeConfig, tails_of_data: Collection[str] = ()
 ) -> dict[str, RoleJudgement | Abstention]:
     """Compare every pair over the ranks of each role, then the ranks as a whole.
 
@@ -144,18 +144,17 @@ def judge_roles(
     Args:
         tails_of_data: ranks whose far launches are no evidence; see `tails.of_the_data`.
     """
-    outcomes: dict[str, RoleJudgement | Abstention] = {}
-    comparable = []
-    for role in roles:
+    incomparable = {}
+    for role in job.roles:
         if not role.pairs:
             detail = f"none of {len(role.ranks)} ranks publishes kernel modes"
-            outcomes[role.role] = _abstention(role, "no-kernels", detail)
+            incomparable[role.role] = _abstention(role, "no-kernels", detail)
         elif len(role.ranks) < 2:
             detail = "one rank has no peers to be compared with"
-            outcomes[role.role] = _abstention(role, "too-few-ranks", detail)
-        else:
-            comparable.append(role)
-    return outcomes | (_Comparison(comparable, config).judge(tails_of_data) if comparable else {})
+            incomparable[role.role] = _abstention(role, "too-few-ranks", detail)
+    if len(incomparable) == len(job.roles):
+        return {**incomparable}
+    return _Comparison(job, config).judge(tails_of_data) | incomparable
 
 
 def _abstention(role: RoleTriples, reason: AbstainReason, detail: str) -> Abstention:
@@ -165,16 +164,15 @@ def _abstention(role: RoleTriples, reason: AbstainReason, detail: str) -> Absten
 class _Comparison:
     """All roles of a job at once: tables have a row for each rank, one role after the other."""
 
-    def __init__(self, roles: Sequence[RoleTriples], config: JudgeConfig) -> None:
-        self._roles, self._config = roles, config
-        self._whole = merged("", roles)
-        self._by_role = Segments([len(role.ranks) for role in roles])
+    def __init__(self, job: JobTriples, config: JudgeConfig) -> None:
+        self._roles, self._config = job.roles, config
+        self._whole, self._by_role = job.whole, job.by_role
         self._small = self._by_role.sizes < config.min_ranks
         ranks = len(self._whole.ranks)
         self._rank_seconds = rank_seconds(self._whole.pairs, ranks)
-        self._own = [{(pair.kernel, pair.stream): pair for pair in role.pairs} for role in roles]
-        self._judged: list[list[PairJudgement]] = [[] for _ in roles]
-        self._not_compared: list[list[tuple[str, str, str]]] = [[] for _ in roles]
+        self._own = [{(pair.kernel, pair.stream): pair for pair in role.pairs} for role in job.roles]
+        self._judged: list[list[PairJudgement]] = [[] for _ in job.roles]
+        self._not_compared: list[list[tuple[str, str, str]]] = [[] for _ in job.roles]
         # Of compute kernels: time of the middle rank of each role, and shifts and their errors.
         self._weights: list[Floats] = []
         self._shifts: list[Floats] = []

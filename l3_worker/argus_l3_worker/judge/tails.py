@@ -11,15 +11,17 @@ No paper gives thresholds for these: docs/evidence/far-launches.md says what fol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from argus_l3_worker.judge.config import JudgeConfig
-from argus_l3_worker.judge.segments import Segments, robust_deviation
-from argus_l3_worker.triples import Bools, Floats, RoleTriples, merged
+from argus_l3_worker.judge.job_triples import JobTriples
+from argus_l3_worker.judge.segments import Segments
+from argus_l3_worker.roles import STAGE
+from argus_l3_worker.triples import Bools, Floats, RoleTriples
 
 # As the exporter cuts its modes: at 1.5 times the median and further.
 FAR: Final = 1.5
@@ -46,10 +48,17 @@ class Tails:
         """Share of the launches."""
         return self.far / np.maximum(self.launches, 1.0)
 
+    def at(self, rows: slice) -> Tails:
+        """Of these ranks alone."""
+        return Tails(self.far[rows], self.launches[rows])
+
 
 @dataclass(frozen=True)
 class TailGroup:
-    """Ranks with a value of a coordinate in common and a long tail; `excess` is a share of launches."""
+    """Ranks of a scope with a value of a coordinate in common and a long tail.
+
+    `members` is of shape (ranks of the scope,), `excess` a share of launches.
+    """
 
     coordinate: str
     value: str
@@ -93,25 +102,29 @@ def rank_excess(tails: Tails, config: JudgeConfig, by_role: Segments | None = No
     return np.where(clear & enough, excess, 0.0)
 
 
-def of_the_data(roles: Sequence[RoleTriples], config: JudgeConfig) -> frozenset[str]:
+def of_the_data(job: JobTriples, config: JudgeConfig) -> frozenset[str]:
     """Ranks whose far launches are their data's: those that the other stages of their replica have, too.
 
     All stages of a replica are given the same samples, and a large one takes long in each of them. GPUs of
     two stages share nothing that would make them stutter together.
     """
-    if not roles:
+    whole, by_role = job.whole, job.by_role
+    share = tails_of(whole, by_role).share
+    if not (share > config.tail_share).any():
         return frozenset()
-    whole, by_role = merged("", roles), Segments([len(role.ranks) for role in roles])
     unnamed = ("",) * len(whole.ranks)
-    stages, replicas = (np.array(whole.coordinates.get(name, unnamed)) for name in ("pp", "dp"))
-    above = by_role.centred(tails_of(whole, by_role).share)
+    replicas = np.array(whole.coordinates.get("dp", unnamed))
+    stages = np.unique(whole.coordinates.get(STAGE, unnamed), return_inverse=True)[1]
+    above = by_role.centred(share)
     order = np.flatnonzero(~np.isnan(above) & (replicas != ""))
     order = order[np.argsort(replicas[order], kind="stable")]
     found: set[str] = set()
     for replica in np.split(order, np.flatnonzero(replicas[order][1:] != replicas[order][:-1]) + 1):
         for stage in np.unique(stages[replica]):
             others = above[replica[stages[replica] != stage]]
-            if others.size and float(np.median(others)) > config.tail_share:
+            # Counted first, as that is cheap: a median is above what half of the values are.
+            most = others.size and 2 * np.count_nonzero(others > config.tail_share) >= others.size
+            if most and float(np.median(others)) > config.tail_share:
                 found |= {whole.ranks[rank] for rank in replica[stages[replica] == stage]}
     return frozenset(found)
 
@@ -137,16 +150,23 @@ def explained_by_work(shift: Floats, more: Floats) -> Bools:
 
 
 def tail_groups(
-    tails: Tails, scope: RoleTriples, names: Sequence[str], config: JudgeConfig
-) -> list[TailGroup]:
-    """Hosts, racks and other groups of ranks with a long tail; the coordinate that says it best.
+    tails: Tails, whole: RoleTriples, by_scope: Segments, config: JudgeConfig
+) -> dict[int, list[TailGroup]]:
+    """Hosts, racks and other groups of ranks with a long tail, by scope; the coordinate that says it best.
 
     Args:
-        names: coordinates to look at.
+        by_scope: the ranks that are compared with one another, as `whole` is all of a job.
     """
-    candidates = [found for name in names if (found := _at_values(tails, scope, name, config))]
-    if not candidates:
-        return []
+    candidates: dict[int, list[list[TailGroup]]] = {}
+    for name in config.coordinates:
+        for scope, groups in _at_values(tails, whole.coordinates.get(name, ()), name, by_scope, config):
+            candidates.setdefault(scope, []).append(groups)
+    rows = by_scope.slices
+    return {scope: _best(tails.at(rows[scope]), of_scope) for scope, of_scope in candidates.items()}
+
+
+def _best(tails: Tails, candidates: Sequence[list[TailGroup]]) -> list[TailGroup]:
+    """Of one scope: those of one coordinate."""
     above = np.maximum(np.nan_to_num(tails.far - float(np.nanmedian(tails.share)) * tails.launches), 0.0)
 
     def explained(groups: list[TailGroup]) -> float:
@@ -165,33 +185,45 @@ def tail_groups(
     )
 
 
-def _at_values(tails: Tails, scope: RoleTriples, name: str, config: JudgeConfig) -> list[TailGroup]:
-    values = np.asarray(scope.coordinates.get(name, ()), dtype=np.str_)
+def _at_values(
+    tails: Tails, values: Sequence[str], name: str, by_scope: Segments, config: JudgeConfig
+) -> Iterator[tuple[int, list[TailGroup]]]:
+    """(scope, ranks of it that share a value of one coordinate and have a long tail)."""
+    if not values:
+        return
     known = ~np.isnan(tails.far)
-    if values.size != known.size:
-        return []
-    names, codes = np.unique(values, return_inverse=True)
-    # A value for nearly each rank says nothing that the rank does not.
-    if names.size < _LEAST_VALUES or 2 * names.size > values.size:
-        return []
+    names, codes = np.unique(np.asarray(values, dtype=np.str_), return_inverse=True)
+    # A cell is a value in a scope; those of a scope lie together.
+    cells, cell_of = np.unique(by_scope.of_row * names.size + codes, return_inverse=True)
+    cells_of_scope = np.bincount(cells // names.size, minlength=by_scope.count)
+    parts = Segments(cells_of_scope)
 
     def summed(of: Floats) -> Floats:
-        return np.bincount(codes, np.where(known, of, 0.0), names.size).astype(np.float64)
+        return np.bincount(cell_of, np.where(known, of, 0.0), cells.size).astype(np.float64)
 
     far, launches = summed(tails.far), np.maximum(summed(tails.launches), 1.0)
     share = far / launches
-    usual = float(np.median(share))
-    noise = np.maximum(np.sqrt(np.maximum(usual, 1.0 / launches) / launches), robust_deviation(share))
-    least = np.maximum(config.tail_share, config.deviations * noise)
-    found = []
-    for place in np.flatnonzero((share - usual > least) & (names != "")):
-        members: Bools = (codes == place) & known
-        if members.sum() < 2:
-            continue
-        # One bad rank is that rank: the others must show it too.
-        rest = members.copy()
-        rest[np.flatnonzero(members)[np.argmax(tails.share[members])]] = False
-        without = tails.far[rest].sum() / max(tails.launches[rest].sum(), 1.0)
-        if without - usual > config.tail_share:
-            found.append(TailGroup(name, str(names[place]), members, float(share[place] - usual)))
-    return found if 2 * len(found) < names.size else []
+    usual = parts.medians(share)[parts.of_row]
+    chance = np.sqrt(np.maximum(usual, 1.0 / launches) / launches)
+    noise = np.maximum(chance, parts.deviations(share)[parts.of_row])
+    clear = share - usual > np.maximum(config.tail_share, config.deviations * noise)
+    # A value for nearly each rank says nothing that the rank does not.
+    says = (cells_of_scope >= _LEAST_VALUES) & (2 * cells_of_scope <= by_scope.sizes)
+    clear &= says[parts.of_row] & (names[cells % names.size] != "")
+    rows = by_scope.slices
+    for scope in np.unique(parts.of_row[clear]).tolist():
+        own, found = rows[scope], []
+        of_scope = tails.at(own)
+        for cell in np.flatnonzero(clear & (parts.of_row == scope)):
+            members: Bools = (cell_of[own] == cell) & known[own]
+            if members.sum() < 2:
+                continue
+            # One bad rank is that rank: the others must show it too.
+            rest = members.copy()
+            rest[np.flatnonzero(members)[np.argmax(of_scope.share[members])]] = False
+            without = of_scope.far[rest].sum() / max(of_scope.launches[rest].sum(), 1.0)
+            if without - usual[cell] > config.tail_share:
+                value, excess = str(names[cells[cell] % names.size]), float(share[cell] - usual[cell])
+                found.append(TailGroup(name, value, members, excess))
+        if found and 2 * len(found) < cells_of_scope[scope]:
+            yield scope, found
