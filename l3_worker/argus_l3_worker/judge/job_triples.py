@@ -39,7 +39,7 @@ class JobTriples:
 
     @cached_property
     def scopes(self) -> list[RoleTriples]:
-        """Each as one role, by the name of its stage; one that is a single role is that."""
+        """Each as one role, by the name of its stage; of a single role by its own."""
         rows = self.by_scope.slices
         pairs: list[list[PairTriples]] = [[] for _ in rows]
         for pair in self.whole.pairs:
