@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import gc
 import json
 import os
 import sys
@@ -340,7 +341,10 @@ def play_cells(options: argparse.Namespace, tell: Callable[[str], None]) -> dict
     accused, found = 0, {"found_x110_at_3": 1.0, "found_x105_at_2": 1.0}
     chosen = list(cells(options.chip, options.role_size))
     sizes = dict.fromkeys(size for _, size in chosen)
-    with concurrent.futures.ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    # A window makes a hundred thousand containers: the collector's default walks them again and again.
+    with concurrent.futures.ProcessPoolExecutor(
+        len(os.sched_getaffinity(0)), initializer=gc.set_threshold, initargs=(50_000, 20, 50)
+    ) as pool:
         days = [
             pool.submit(
                 a_day, replace(like, chip=chip, role_size=size), options.windows, options.seed, events, say

@@ -87,6 +87,8 @@ class VaryingFleet:
         )
         self._banks = [_bank(like, self._rng, *kernel[1:]) for kernel in _KERNELS]
         self._named = [self._role(place, rows) for place, rows in enumerate(self.roles)]
+        slower = [role.slower for role in self._named]
+        self._slower = np.repeat(slower, sizes)[:, None]
         self._number = 0
         self.work = np.ones(len(_KERNELS))
 
@@ -143,7 +145,8 @@ class VaryingFleet:
             chosen = rng.integers(0, _BANK, self.ranks)
             drawn = bank.modes[level, chosen]
             tails += bank.tails[level, chosen]
-            tables.append((drawn[:, :, 0], *(drawn[:, :, at] * factor[:, place, None] for at in (1, 2))))
+            p50, p99 = (drawn[:, :, at] * factor[:, place, None] * self._slower for at in (1, 2))
+            tables.append((drawn[:, :, 0], p50, p99))
         return JobWindow(tuple(self._of_roles(tables, tails)), (), (), {})
 
     def _of_roles(self, tables: list[tuple[Floats, Floats, Floats]], tails: Floats) -> Iterator[RoleTriples]:
@@ -151,9 +154,7 @@ class VaryingFleet:
         for role, rows in zip(self._named, self.roles, strict=True):
             everyone: Ints = np.arange(len(role.ranks), dtype=np.intp)
             pairs = tuple(
-                PairTriples(
-                    name, "compute0", everyone, count[rows], p50[rows] * role.slower, p99[rows] * role.slower
-                )
+                PairTriples(name, "compute0", everyone, count[rows], p50[rows], p99[rows])
                 for (name, *_), (count, p50, p99) in zip(_KERNELS, tables, strict=True)
             )
             yield RoleTriples(

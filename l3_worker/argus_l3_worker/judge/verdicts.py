@@ -19,7 +19,7 @@ from argus_l3_worker.judge.causes import (
 from argus_l3_worker.judge.recurrence import Occurrences, recurring
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.roles import natural
-from argus_l3_worker.triples import Kind
+from argus_l3_worker.triples import kind_of
 
 ALL_KERNELS = "all"
 """Value of `kernel` and `stream` where a verdict is about all compute kernels of a rank."""
@@ -61,8 +61,7 @@ class WindowEvidence:
         work_spread: log ratio of the busiest to the least busy ranks' work; 0 where work is even.
     """
 
-    shifts: dict[Key, float]
-    kinds: dict[tuple[str, str], Kind]
+    shifts: dict[Key, float] = field(default_factory=dict)
     classes: dict[Key, str] = field(default_factory=dict)
     tails: dict[str, float] = field(default_factory=dict)
     ranks: int = 0
@@ -71,6 +70,11 @@ class WindowEvidence:
 
 def evidence_of(judgement: RoleJudgement) -> WindowEvidence:
     """The evidence of one judged window."""
+    ranks, spread = len(judgement.ranks), judgement.work_spread
+    of_ranks = judgement.rank_evidence, judgement.own_evidence, judgement.tail_evidence, judgement.other_work
+    # Of 2,560 roles nearly all have none: asked once, not array by array.
+    if not np.concatenate([*of_ranks, *(pair.evidence for pair in judgement.pairs)]).any():
+        return WindowEvidence(ranks=ranks, work_spread=spread)
     shifts: dict[Key, float] = {}
     # Against its peers; where these say nothing, against what the GPU itself was.
     peers, own = judgement.rank_evidence, judgement.own_evidence
@@ -78,13 +82,11 @@ def evidence_of(judgement: RoleJudgement) -> WindowEvidence:
     for position in np.flatnonzero(whole):
         key = (judgement.ranks[position], ALL_KERNELS, ALL_KERNELS)
         shifts[key] = float(whole[position])
-    kinds: dict[tuple[str, str], Kind] = {(ALL_KERNELS, ALL_KERNELS): "compute"}
     classes: dict[Key, str] = {
         (judgement.ranks[position], ALL_KERNELS, ALL_KERNELS): WORKLOAD
         for position in np.flatnonzero(judgement.other_work)
     }
     for pair in judgement.pairs:
-        kinds[pair.kernel, pair.stream] = pair.kind
         for index in np.flatnonzero(pair.evidence):
             rank = judgement.ranks[pair.ranks[index]]
             key = rank, pair.kernel, pair.stream
@@ -97,7 +99,7 @@ def evidence_of(judgement: RoleJudgement) -> WindowEvidence:
         judgement.ranks[position]: float(judgement.tail_evidence[position])
         for position in np.flatnonzero(judgement.tail_evidence)
     }
-    return WindowEvidence(shifts, kinds, classes, tails, len(judgement.ranks), judgement.work_spread)
+    return WindowEvidence(shifts, classes, tails, ranks, spread)
 
 
 class History:
@@ -113,7 +115,7 @@ class History:
 
     def add(self, judgement: RoleJudgement | None) -> None:
         """Take the next window; older ones fall out. None, a window that was not judged, has no evidence."""
-        self._all.append(WindowEvidence({}, {}) if judgement is None else evidence_of(judgement))
+        self._all.append(WindowEvidence() if judgement is None else evidence_of(judgement))
 
     @property
     def _windows(self) -> list[WindowEvidence]:
@@ -147,13 +149,11 @@ class History:
         newest = next((window for window in reversed(self._windows) if key in window.shifts), None)
         return newest.classes.get(key, "") if newest is not None else ""
 
-    def persistent(self) -> tuple[dict[Key, tuple[float, int]], dict[tuple[str, str], Kind], int]:
-        """(shift and windows by key, kinds, windows looked at)."""
+    def persistent(self) -> tuple[dict[Key, tuple[float, int]], int]:
+        """(shift and windows by key, windows looked at)."""
         found: dict[Key, tuple[float, int]] = {}
-        kinds: dict[tuple[str, str], Kind] = {}
         seen: dict[Key, list[float]] = {}
         for window in self._windows:
-            kinds.update(window.kinds)
             for key, shift in window.shifts.items():
                 seen.setdefault(key, []).append(shift)
         for key, shifts in seen.items():
@@ -161,7 +161,7 @@ class History:
             agreeing = sum(1 for shift in shifts if shift * newest > 0.0)
             if agreeing >= self.needed:
                 found[key] = (newest, agreeing)
-        return found, kinds, len(self._windows)
+        return found, len(self._windows)
 
 
 def decide(
@@ -186,7 +186,7 @@ def decide(
     histories = list(histories)
     stuttering = _stuttering([history for _, history in histories], in_tail_groups)
     for role, history in histories:
-        found, kinds, looked_at = history.persistent()
+        found, looked_at = history.persistent()
 
         def verdict(key: Key, cause: str, who: str, shift: float, windows: int, of: int) -> Verdict:
             rank, kernel, stream = key
@@ -194,7 +194,7 @@ def decide(
             return Verdict(*named, cause, who, team_of(cause), shift, windows, of)
 
         for key, (shift, windows) in sorted(found.items()):
-            kind = kinds[key[1:]]
+            kind = kind_of(key[1])  # of all kernels: compute
             if kind == "collective":
                 cause, who = (COLLECTIVE_LATE, "culprit") if shift < 0.0 else (COLLECTIVE_WAIT, "victim")
                 collectives.append(verdict(key, cause, who, shift, windows, looked_at))
