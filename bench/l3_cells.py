@@ -70,12 +70,10 @@ class _Worker:
         store = cast(Prometheus, self._store)
         asyncio.run(self._job.compare_with_past(store, at, found, self._config))
         self._job.take(window, found, self._config.judge)
-        written = {}
-        for of in self._job.judgements:
-            for gpu, shift in zip(of.gpus, np.expm1(of.rank_shift).tolist(), strict=True):
-                if shift == shift:
-                    written[gpu, of.role] = shift
-        self._store.write(at, written)
+        judged = self._job.judgements
+        gpus = [(gpu, of.role) for of in judged for gpu in of.gpus]
+        shifts = np.expm1([shift for of in judged for shift in of.rank_shift.tolist()]).tolist()
+        self._store.write(at, {gpu: shift for gpu, shift in zip(gpus, shifts, strict=True) if shift == shift})
         groups = {f"{one.role} {one.kernel} {one.coordinate} {one.value}" for one in self._job.group_shifts}
         verdicts = (one for one in self._job.verdicts if one.verdict == "culprit")
         return {f"{one.rank} {one.kernel} {one.cause}" for one in verdicts}, groups

@@ -87,6 +87,7 @@ class VaryingFleet:
         )
         self._banks = [_bank(like, self._rng, *kernel[1:]) for kernel in _KERNELS]
         self._named = [self._role(place, rows) for place, rows in enumerate(self.roles)]
+        self._uuids = [f"GPU-{gpu}" for gpu in range(self.ranks)]
         slower = [role.slower for role in self._named]
         self._slower = np.repeat(slower, sizes)[:, None]
         self._number = 0
@@ -100,6 +101,8 @@ class VaryingFleet:
             f"pp{place // TENSOR}.tp{place % TENSOR}{model}",
             _OTHER_MODEL if model else 1.0,
             tuple(map(str, ranks)),
+            np.arange(size, dtype=np.intp),
+            np.full(size, np.nan),
             {
                 "pp": (str(place // TENSOR),) * size,
                 "tp": (str(place % TENSOR),) * size,
@@ -152,9 +155,8 @@ class VaryingFleet:
     def _of_roles(self, tables: list[tuple[Floats, Floats, Floats]], tails: Floats) -> Iterator[RoleTriples]:
         window = Window(64 * self._number, 64)
         for role, rows in zip(self._named, self.roles, strict=True):
-            everyone: Ints = np.arange(len(role.ranks), dtype=np.intp)
             pairs = tuple(
-                PairTriples(name, "compute0", everyone, count[rows], p50[rows], p99[rows])
+                PairTriples(name, "compute0", role.everyone, count[rows], p50[rows], p99[rows])
                 for (name, *_), (count, p50, p99) in zip(_KERNELS, tables, strict=True)
             )
             yield RoleTriples(
@@ -163,10 +165,10 @@ class VaryingFleet:
                 window,
                 role.ranks,
                 pairs,
-                np.full(len(role.ranks), np.nan),
+                role.unpublished,
                 role.coordinates,
                 tails[rows],
-                gpus=tuple(f"GPU-{gpu}" for gpu in self._gpu[rows].tolist()),
+                gpus=tuple(self._uuids[gpu] for gpu in self._gpu[rows].tolist()),
             )
 
 
@@ -177,6 +179,8 @@ class _Role:
     name: str
     slower: float
     ranks: tuple[str, ...]
+    everyone: Ints
+    unpublished: Floats
     coordinates: Mapping[str, tuple[str, ...]]
 
 

@@ -296,9 +296,10 @@ class Job:
         for gone in self._roles.keys() - found.outcomes.keys():
             del self._roles[gone]
         for name, outcome in found.outcomes.items():
-            role_state = self._roles.setdefault(
-                name, _RoleState(History(judge.windows, judge.windows_needed, judge.tail_windows))
-            )
+            role_state = self._roles.get(name)
+            if role_state is None:
+                history = History(judge.windows, judge.windows_needed, judge.tail_windows)
+                role_state = self._roles[name] = _RoleState(history)
             role_state.latest = outcome
             role_state.history.add(None if isinstance(outcome, Abstention) else outcome)
         if self._groups is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Literal
 
@@ -75,13 +75,13 @@ class PairTriples:
         table = self.ranks[rows], self.count[rows], self.p50[rows], self.p99[rows]
         return PairTriples(self.kernel, self.stream, *table)
 
-    @property
+    @cached_property
     def events(self) -> Floats:
         """Events a rank, shape (r,)."""
         total: Floats = self.count.sum(axis=1)
         return total
 
-    @property
+    @cached_property
     def seconds(self) -> Floats:
         """Time a rank spent in the pair, shape (r,): sum of count x median, the tail excluded."""
         total: Floats = (self.count * self.p50).sum(axis=1)

@@ -84,7 +84,8 @@ def _typical(job: JobTriples, config: JudgeConfig) -> list[_Pairs]:
         chosen = np.flatnonzero(2 * sizes > by_scope.sizes)
         if not chosen.size:
             continue
-        rows, parts = pair.at(np.isin(scope_of, chosen)), Segments(sizes[chosen])
+        rows = pair if sizes[chosen].sum() == scope_of.size else pair.at(np.isin(scope_of, chosen))
+        parts = Segments(sizes[chosen])
         seconds, events = parts.medians(rows.seconds), parts.medians(rows.events)
         counts = parts.medians(rows.seconds / all_seconds[rows.ranks]) >= config.min_share
         counts &= seconds / events >= config.min_duration_seconds

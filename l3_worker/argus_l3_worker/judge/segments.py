@@ -7,6 +7,7 @@ arithmetic.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -83,7 +84,7 @@ class Segments:
         rows: Bools = segments[self.of_row]
         return rows
 
-    @property
+    @cached_property
     def slices(self) -> list[slice]:
         """The rows of each segment."""
         return [slice(*border) for border in pairwise(np.cumsum([0, *self.sizes.tolist()]).tolist())]
