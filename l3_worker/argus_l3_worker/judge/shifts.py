@@ -120,7 +120,8 @@ def mode_shifts(pair: PairTriples, min_events: float | Floats, parts: Segments |
     root = np.sqrt(np.maximum(count, 1.0))
     usual = parts.medians(np.where(enough, mu, np.nan))
     shift = np.where(enough, mu, np.nan) - usual[parts.of_row]
-    enough &= ~_other_mode(pair.count, every_mu, every_sigma, shift, usual[parts.of_row])
+    compared = pair.count >= min_events
+    enough &= ~_other_mode(pair.count, compared, every_mu, every_sigma, shift, usual[parts.of_row])
     shift[~enough] = np.nan
     shift_p99 = parts.centred(np.where(enough, log_p99, np.nan))
     events = parts.medians(np.where(present, count / pair.events[:, None], np.nan))
@@ -141,15 +142,18 @@ def mode_shifts(pair: PairTriples, min_events: float | Floats, parts: Segments |
     )
 
 
-def _other_mode(count: Floats, mu: Floats, sigma: Floats, shift: Floats, usual: Floats) -> Bools:
+def _other_mode(
+    count: Floats, compared: Bools, mu: Floats, sigma: Floats, shift: Floats, usual: Floats
+) -> Bools:
     """Where a rank has launches of another mode in the place of these: other work, not slower launches.
 
     A rank of which nearly all launches are of the slower of two kinds has that in the place of the faster
     one. Its shift is the ratio of two modes that the role knows. Where all its modes lie at modes of the
     role, it has nothing that is slow; a slow GPU shifts its slowest mode, too, to where nobody has one.
+    Modes of too few launches to be compared prove neither: some are cut from the end of another by chance.
 
     Args:
-        count, mu, sigma: of every mode of a rank, shape (ranks, modes).
+        count, compared, mu, sigma: of every mode of a rank, shape (ranks, modes).
         shift: of the matched modes; `usual` are those of the role, shape (ranks, reference modes), log units.
     """
     other: Bools = np.zeros(shift.shape, dtype=np.bool_)
@@ -164,7 +168,7 @@ def _other_mode(count: Floats, mu: Floats, sigma: Floats, shift: Floats, usual: 
     room = _SAME_PLACE * np.abs(np.where(other, shift, 0.0)[rows]).max(axis=1, keepdims=True)
     noise = _MODE_ERRORS * _MEDIAN_ERROR * sigma[rows] / np.sqrt(np.maximum(count[rows], 1.0))
     apart = np.fmin.reduce(np.abs(mu[rows, :, None] - usual[rows, None, :]), axis=2)
-    known = (apart <= np.maximum(noise, room)) | (count[rows] == 0.0)
+    known = (apart <= np.maximum(noise, room)) | ~compared[rows]
     other[rows] &= known.all(axis=1, keepdims=True)
     return other
 
