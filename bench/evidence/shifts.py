@@ -28,6 +28,7 @@ def tables(seed: int) -> Iterator[Table]:
     yield median_of_few(seed)
     yield deviations_of_healthy_roles(seed)
     yield errors_of_quantiles(seed)
+    yield modes_by_chance(seed)
     yield when_many_are_bad(seed)
 
 
@@ -105,6 +106,23 @@ def errors_of_quantiles(seed: int) -> Table:
         theory = math.sqrt(level * (1 - level)) / float(norm.pdf(norm.ppf(level)))
         rows[name] = {"measured": measured, "theory": theory}
     return Table("Standard error of a normal sample's quantile", rows)
+
+
+def modes_by_chance(seed: int) -> Table:
+    """A tenth and nine tenths of the launches at 1 and 1.5, and at times the end of either is cut off."""
+    rows: dict[str, dict[str, float]] = {}
+    for launches, windows in ((200, 400), (1000, 400), (5000, 150)):
+        rng, smallest = np.random.default_rng(seed), []
+        for _ in range(windows):
+            values = 1e-3 * np.exp(0.05 * rng.standard_t(3, launches))
+            values[rng.random(launches) < 0.9] *= 1.5
+            counts = [mode.count for mode in find_modes(values).modes]
+            smallest += [min(counts) / launches] if len(counts) > 2 else []
+        rows[f"{launches} launches"] = {
+            "windows with three modes": len(smallest) / windows,
+            "most launches of the smallest": max(smallest, default=0.0),
+        }
+    return Table("Two kinds of launches, 5 % wide, Student's t of 3 degrees: a third mode by chance", rows)
 
 
 def when_many_are_bad(seed: int) -> Table:

@@ -113,8 +113,9 @@ def test_a_rank_with_other_launches_in_the_place_of_a_mode_is_not_slow() -> None
         return [(1e-3 * speed, 1.05e-3 * speed, fast), (1.5e-3 * speed, 1.575e-3 * speed, slow)]
 
     usual, other = windows(425.0, 75.0), windows(50.0, 450.0)
-    cut = [*windows(50.0, 431.0), (1.8e-3, 2e-3, 19.0)]  # the end of the slower kind, cut off by chance
-    for modes in (other, other[1:], cut):  # with and without what is left of the faster kind
+    # With and without what is left of the faster kind; and with the end of the slower one cut off by chance.
+    few, tail = [*windows(50.0, 431.0), (1.8e-3, 2e-3, 19.0)], [*windows(500.0, 4410.0), (1.8e-3, 2e-3, 90.0)]
+    for modes in (other, other[1:], few, tail):
         shift, _, _ = pair_shift(mode_shifts(pair(usual, usual, modes, usual), 20))
         assert np.isnan(shift[2]) or abs(shift[2]) < 0.01
     slow = windows(

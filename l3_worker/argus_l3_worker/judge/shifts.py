@@ -32,6 +32,8 @@ _P99_FOLLOWS: Final = 0.4
 # may miss theirs by three standard errors, too.
 _SAME_PLACE: Final = 0.25
 _MODE_ERRORS: Final = 3.0
+# A mode of fewer of its rank's launches proves nothing of the others: the end of one is cut off at times.
+_PROVES: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,8 @@ def mode_shifts(pair: PairTriples, min_events: float | Floats, parts: Segments |
     root = np.sqrt(np.maximum(count, 1.0))
     usual = parts.medians(np.where(enough, mu, np.nan))
     shift = np.where(enough, mu, np.nan) - usual[parts.of_row]
-    compared = pair.count >= min_events
-    enough &= ~_other_mode(pair.count, compared, every_mu, every_sigma, shift, usual[parts.of_row])
+    counts = (pair.count >= min_events) & (pair.count >= _PROVES * pair.events[:, None])
+    enough &= ~_other_mode(pair.count, counts, every_mu, every_sigma, shift, usual[parts.of_row])
     shift[~enough] = np.nan
     shift_p99 = parts.centred(np.where(enough, log_p99, np.nan))
     events = parts.medians(np.where(present, count / pair.events[:, None], np.nan))
@@ -143,17 +145,17 @@ def mode_shifts(pair: PairTriples, min_events: float | Floats, parts: Segments |
 
 
 def _other_mode(
-    count: Floats, compared: Bools, mu: Floats, sigma: Floats, shift: Floats, usual: Floats
+    count: Floats, counts: Bools, mu: Floats, sigma: Floats, shift: Floats, usual: Floats
 ) -> Bools:
     """Where a rank has launches of another mode in the place of these: other work, not slower launches.
 
     A rank of which nearly all launches are of the slower of two kinds has that in the place of the faster
     one. Its shift is the ratio of two modes that the role knows. Where all its modes lie at modes of the
     role, it has nothing that is slow; a slow GPU shifts its slowest mode, too, to where nobody has one.
-    Modes of too few launches to be compared prove neither: some are cut from the end of another by chance.
+    Modes of few launches prove neither: some are the end of another, cut off by chance.
 
     Args:
-        count, compared, mu, sigma: of every mode of a rank, shape (ranks, modes).
+        count, counts, mu, sigma: of every mode of a rank, shape (ranks, modes); `counts`: it is of enough.
         shift: of the matched modes; `usual` are those of the role, shape (ranks, reference modes), log units.
     """
     other: Bools = np.zeros(shift.shape, dtype=np.bool_)
@@ -168,7 +170,7 @@ def _other_mode(
     room = _SAME_PLACE * np.abs(np.where(other, shift, 0.0)[rows]).max(axis=1, keepdims=True)
     noise = _MODE_ERRORS * _MEDIAN_ERROR * sigma[rows] / np.sqrt(np.maximum(count[rows], 1.0))
     apart = np.fmin.reduce(np.abs(mu[rows, :, None] - usual[rows, None, :]), axis=2)
-    known = (apart <= np.maximum(noise, room)) | ~compared[rows]
+    known = (apart <= np.maximum(noise, room)) | ~counts[rows]
     other[rows] &= known.all(axis=1, keepdims=True)
     return other
 
