@@ -30,7 +30,7 @@ from argus_l3_worker.judge.tails import (
     tails_of,
 )
 from argus_l3_worker.judge.verdicts import ALL_KERNELS
-from argus_l3_worker.triples import Floats, Ints, PairTriples, RoleTriples, rank_seconds
+from argus_l3_worker.triples import Bools, Floats, Ints, PairTriples, RoleTriples, kind_of, rank_seconds
 
 # Gradients are reduced once a step, and a window may have sixteen; links.py allows for so small a sample.
 _COLLECTIVE_EVENTS: Final = 8
@@ -38,17 +38,18 @@ _COLLECTIVE_EVENTS: Final = 8
 
 @dataclass(frozen=True)
 class _Typical:
-    """A pair that most ranks of a scope run: on the middle one, and how the others differ.
+    """A pair on the middle rank of each scope of which most ranks run it, and how the others differ.
 
     Attributes:
-        counts: it is large enough to say something alone.
+        seconds, events: shape (scopes,), NaN where few run it.
+        counts: it is large enough to say something alone, shape (scopes,).
         shifts: shift of the ranks, its error, shift of medians; shape (3, ranks), NaN unknown, as all are of
             a collective.
     """
 
-    seconds: float
-    events: float
-    counts: bool
+    seconds: Floats
+    events: Floats
+    counts: Bools
     shifts: Floats
 
 
@@ -66,18 +67,20 @@ def judge_groups(
     """
     found: list[GroupShift] = []
     role_of = {rank: role.role for role in job.roles for rank in role.ranks}
-    for scope, pairs in zip(job.scopes, _typical(job, config), strict=True):
-        found += _judge_scope(scope, pairs, config)
-        found += _judge_links(scope, pairs, role_of, config)
+    pairs = _typical(job, config)
+    overall = _overall(pairs, job.by_scope, config)
+    for place, scope in enumerate(job.scopes):
+        found += _judge_scope(scope, place, job.by_scope.slices[place], pairs, overall, config)
+        found += _judge_links(scope, place, pairs, role_of, config)
     return found + list(_judge_tails(job, tails_of_data, config))
 
 
-def _typical(job: JobTriples, config: JudgeConfig) -> list[_Pairs]:
-    """Of each scope: the pairs that most of its ranks run."""
+def _typical(job: JobTriples, config: JudgeConfig) -> _Pairs:
+    """The pairs that most ranks of some scope run."""
     whole, by_scope = job.whole, job.by_scope
-    ranks, slices = len(whole.ranks), by_scope.slices
+    ranks = len(whole.ranks)
     all_seconds = np.maximum(rank_seconds(whole.pairs, ranks), 1e-300)
-    pairs: list[_Pairs] = [{} for _ in slices]
+    pairs: _Pairs = {}
     for pair in whole.pairs:
         scope_of = by_scope.of_row[pair.ranks]
         sizes = np.bincount(scope_of, minlength=by_scope.count)
@@ -86,44 +89,52 @@ def _typical(job: JobTriples, config: JudgeConfig) -> list[_Pairs]:
             continue
         rows = pair if sizes[chosen].sum() == scope_of.size else pair.at(np.isin(scope_of, chosen))
         parts = Segments(sizes[chosen])
-        seconds, events = parts.medians(rows.seconds), parts.medians(rows.events)
-        counts = parts.medians(rows.seconds / all_seconds[rows.ranks]) >= config.min_share
-        counts &= seconds / events >= config.min_duration_seconds
+        seconds, events, share = np.full((3, by_scope.count), np.nan)
+        seconds[chosen], events[chosen] = parts.medians(rows.seconds), parts.medians(rows.events)
+        share[chosen] = parts.medians(rows.seconds / all_seconds[rows.ranks])
+        counts = (share >= config.min_share) & (seconds / events >= config.min_duration_seconds)
         shifts = np.full((3, ranks), np.nan)
         if pair.kind != "collective":
             shifts[:, rows.ranks] = pair_shift(mode_shifts(rows, config.min_events, parts))
-        for place, scope in enumerate(chosen.tolist()):
-            typical = float(seconds[place]), float(events[place]), bool(counts[place])
-            pairs[scope][pair.kernel, pair.stream] = _Typical(*typical, shifts[:, slices[scope]])
+        pairs[pair.kernel, pair.stream] = _Typical(seconds, events, counts, shifts)
     return pairs
 
 
-def _judge_scope(scope: RoleTriples, pairs: _Pairs, config: JudgeConfig) -> list[GroupShift]:
+def _overall(pairs: _Pairs, by_scope: Segments, config: JudgeConfig) -> Floats:
+    """`_Typical.shifts` of all compute kernels, weighted by their time on the middle rank of the scope."""
+    summed, squared, medians, weighed = np.zeros((4, by_scope.of_row.size))
+    for (kernel, _), of in pairs.items():
+        if kind_of(kernel) != "compute":
+            continue
+        weight = np.where(of.events >= config.min_events, of.seconds, 0.0)[by_scope.of_row]
+        shift, error, of_medians = of.shifts
+        known = ~np.isnan(shift) & (weight > 0.0)
+        weight = weight[known]
+        summed[known] += weight * shift[known]
+        squared[known] += (weight * error[known]) ** 2
+        medians[known] += weight * of_medians[known]
+        weighed[known] += weight
+    most = np.maximum.reduceat(weighed, [rows.start for rows in by_scope.slices])
+    enough = weighed > 0.5 * most[by_scope.of_row]
+    table = np.stack([summed, np.sqrt(squared), medians]) / np.maximum(weighed, 1e-300)
+    return np.where(enough, table, np.nan)
+
+
+def _judge_scope(
+    scope: RoleTriples, place: int, rows: slice, pairs: _Pairs, overall: Floats, config: JudgeConfig
+) -> list[GroupShift]:
     """Clusters of ranks of which compute kernels or copies are slower."""
     gap = float(np.log1p(config.group_effect))
     splits: list[tuple[PairTriples, Split]] = []
-    summed, weighed, squared, medians = np.zeros((4, len(scope.ranks)))
     for pair in scope.pairs:
         of = pairs.get((pair.kernel, pair.stream))
-        if of is None or pair.kind == "collective" or of.events < config.min_events:
+        if of is None or pair.kind == "collective" or not of.counts[place]:
             continue
-        shift, error, of_medians = of.shifts
-        if pair.kind == "compute":
-            known = ~np.isnan(shift)
-            summed[known] += of.seconds * shift[known]
-            squared[known] += (of.seconds * error[known]) ** 2
-            medians[known] += of.seconds * of_medians[known]
-            weighed[known] += of.seconds
-        if not of.counts:
-            continue
-        found = split(shift, gap, error, of_medians)
-        if found is not None:
-            splits.append((pair, found))
-    enough = weighed > 0.5 * weighed.max(initial=0.0)
-    overall = np.where(enough, summed / np.maximum(weighed, 1e-300), np.nan)
-    errors = np.where(enough, np.sqrt(squared) / np.maximum(weighed, 1e-300), np.nan)
-    differing = np.where(enough, medians / np.maximum(weighed, 1e-300), np.nan)
-    whole = split(overall, gap, errors, differing) if weighed.any() else None
+        if of.events[place] >= config.min_events:
+            found = split(of.shifts[0, rows], gap, of.shifts[1, rows], of.shifts[2, rows])
+            if found is not None:
+                splits.append((pair, found))
+    whole = split(overall[0, rows], gap, overall[1, rows], overall[2, rows])
     result: list[GroupShift] = []
     if whole is not None:
         result += _group_shifts(scope, ALL_KERNELS, ALL_KERNELS, GPU_COMPUTE, whole)
@@ -158,12 +169,14 @@ def _group_shifts(
 
 
 def _judge_links(
-    scope: RoleTriples, pairs: _Pairs, role_of: Mapping[str, str], config: JudgeConfig
+    scope: RoleTriples, place: int, pairs: _Pairs, role_of: Mapping[str, str], config: JudgeConfig
 ) -> Iterator[GroupShift]:
     """Process groups with a slow link; see links.py."""
     for pair in scope.pairs:
         of = pairs.get((pair.kernel, pair.stream))
-        if of is None or pair.kind != "collective" or of.events < _COLLECTIVE_EVENTS or not of.counts:
+        if of is None or pair.kind != "collective" or not of.counts[place]:
+            continue
+        if of.events[place] < _COLLECTIVE_EVENTS:
             continue
         slow = slow_groups(pair, scope, config)
         if len(slow) > VALUES_NAMED:
