@@ -72,6 +72,8 @@ class PairTriples:
 
     def at(self, rows: Bools) -> PairTriples:
         """These rows alone."""
+        if rows.all():
+            return self
         table = self.ranks[rows], self.count[rows], self.p50[rows], self.p99[rows]
         return PairTriples(self.kernel, self.stream, *table)
 

@@ -84,11 +84,10 @@ def _typical(job: JobTriples, config: JudgeConfig) -> _Pairs:
     for pair in whole.pairs:
         scope_of = by_scope.of_row[pair.ranks]
         sizes = np.bincount(scope_of, minlength=by_scope.count)
-        chosen = np.flatnonzero(2 * sizes > by_scope.sizes)
-        if not chosen.size:
+        chosen = 2 * sizes > by_scope.sizes
+        if not chosen.any():
             continue
-        rows = pair if sizes[chosen].sum() == scope_of.size else pair.at(np.isin(scope_of, chosen))
-        parts = Segments(sizes[chosen])
+        rows, parts = pair.at(chosen[scope_of]), Segments(sizes[chosen])
         seconds, events, share = np.full((3, by_scope.count), np.nan)
         seconds[chosen], events[chosen] = parts.medians(rows.seconds), parts.medians(rows.events)
         share[chosen] = parts.medians(rows.seconds / all_seconds[rows.ranks])

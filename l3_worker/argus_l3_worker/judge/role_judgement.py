@@ -265,10 +265,11 @@ class _Comparison:
         for place in np.flatnonzero(often & (events < least)):
             reason = f"{events[place]:.0f} events a rank, {least} are needed"
             self._not_compared[place].append((pair.kernel, pair.stream, reason))
-        chosen = np.flatnonzero(often & (events >= least))
+        enough = often & (events >= least)
+        chosen = np.flatnonzero(enough)
         if not chosen.size:
             return
-        rows = pair.at(np.isin(role_of, chosen)) if chosen.size < having.size else pair
+        rows = pair.at(enough[role_of])
         parts = Segments(sizes[chosen])
         share = rows.seconds / np.maximum(self._rank_seconds[rows.ranks], 1e-300)
         few, small = events[chosen] < config.min_events, self._small[chosen]
