@@ -35,10 +35,14 @@ class Slow(torch.optim.SGD):
     @torch.no_grad()
     def step(self, closure=None):
         loss = super().step(closure)
-        timed("optimizer", time.sleep, 0.01)
+        time.sleep(0.01)
         return loss
 model = Model(4, 1)
 optimizer = Slow(model.parameters(), lr=0.1)
+step = []
+# Where ours stand: what torch does around its hooks is no part of the phase.
+optimizer.register_step_pre_hook(lambda *_: step.append(clock()))
+optimizer.register_step_post_hook(lambda *_: step.append(clock()))
 def closure():
     optimizer.zero_grad()
     loss = timed("forward", model, torch.ones(4)).sum()
@@ -48,9 +52,13 @@ optimizer.step(closure)  # the model is found in it
 own = {{phase: [] for phase in own}}
 for _ in range({STEPS}):
     with argus_training.span("train_step"):
-        timed("train_step", time.sleep, 0.01)
+        begin = clock()
+        time.sleep(0.01)
         optimizer.step(closure)
         timed("gc", gc.collect)
+        whole = clock() - begin
+    own["optimizer"].append(step[-1] - step[-2] - own["forward"][-1] - own["backward"][-1])
+    own["train_step"].append(whole - (step[-1] - step[-2]) - own["gc"][-1])
 print(json.dumps(own))
 """
 
@@ -58,7 +66,7 @@ print(json.dumps(own))
 def test_a_closure_makes_no_phase_count_twice(reader: Reader) -> None:
     """Lightning and LBFGS train within the optimizer's step; here a user's span is around all of it.
 
-    Each phase is what the program's own timers say, but for the few calls that no timer of its is around.
+    Each phase is what the program's own timers say: exclusive too, with nothing left between them.
     """
     result = run_rank(CLOSURE, reader.path)
     assert (result.returncode, result.stderr) == (0, "")
@@ -66,7 +74,7 @@ def test_a_closure_makes_no_phase_count_twice(reader: Reader) -> None:
     own = json.loads(result.stdout)
     found = {phase: said.seconds(phase)[-STEPS:] for phase in own}
     for phase in ("forward", "optimizer", "train_step"):
-        # Medians: of a few steps others have the processor where no timer is.
+        # Medians: in a few steps others have the processor between a timer of ours and one of the program's.
         assert median(found[phase]) == pytest.approx(median(own[phase]), rel=0.03, abs=0.001), phase
     assert sum(found["gc"]) <= sum(own["gc"])
     whole = [span for phase, _, span in said.spans if phase == "train_step"]
