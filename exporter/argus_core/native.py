@@ -7,9 +7,11 @@ its fallback: callers ask `library()` and keep to numpy when it answers None. Ca
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import sysconfig
 import threading
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,9 +25,12 @@ if TYPE_CHECKING:
     from argus_core.modes import Tuning
 
 Floats = NDArray[np.float64]
+Codes = NDArray[np.int32]
 
 _NAME: Final = "libargus_numeric.so"
-_ABI: Final = 2
+_ABI: Final = 3
+_OTHER_FORM: Final = -3
+"""kArgusOtherForm of native/numeric/export.hpp."""
 
 _log = Log(__name__)
 
@@ -70,6 +75,12 @@ class Library:
             "argus_w1_mean_of_mixtures",
             *(pointer, pointer, pointer, integer, integer, pointer, integer),
             *(pointer, integer, pointer, integer, pointer),
+        )
+        self._vector_bytes = self._function("argus_vector_workspace_bytes", integer, integer)
+        self._vector_read = self._function(
+            "argus_vector_read",
+            *(pointer, integer, ctypes.POINTER(ctypes.c_char_p), integer, integer, pointer, integer),
+            *(pointer, pointer, pointer, pointer, ctypes.POINTER(ctypes.c_int64)),
         )
         self._local = threading.local()
 
@@ -148,6 +159,53 @@ class Library:
         )
         _checked(answer, "argus_w1_mean_of_mixtures")
         return scores
+
+    def read_vector(
+        self, answer: bytes, begin: int, labels: Sequence[str], capacity: int
+    ) -> tuple[list[tuple[list[str], Codes]], Floats, int] | None:
+        """The elements of an instant vector from `begin` on, where they are as Prometheus writes them.
+
+        Args:
+            labels: the only ones that elements have; one that is absent counts as empty.
+            capacity: elements at most.
+
+        Returns:
+            (by label: its distinct values and which of them each element has, shape (n,); the elements'
+            values, shape (n,); where their closing bracket ends), or None where anything has another form.
+
+        Raises:
+            ValueError: an escape, or a character, that JSON does not know.
+        """
+        shape = len(labels), capacity
+        codes, places = np.empty(shape, np.int32), np.empty((*shape, 2), np.int64)
+        distinct, values, read = np.empty(len(labels), np.int64), np.empty(capacity), ctypes.c_int64()
+        needed = self._vector_bytes(len(labels), capacity)
+        workspace = np.empty(needed, np.uint8)  # too large to be kept
+        rows = self._vector_read(
+            (ctypes.cast(ctypes.c_char_p(answer), ctypes.c_void_p).value or 0) + begin,
+            len(answer) - begin,
+            (ctypes.c_char_p * len(labels))(*(label.encode() for label in labels)),
+            len(labels),
+            capacity,
+            workspace.ctypes.data,
+            needed,
+            codes.ctypes.data,
+            places.ctypes.data,
+            distinct.ctypes.data,
+            values.ctypes.data,
+            ctypes.byref(read),
+        )
+        if rows == _OTHER_FORM:
+            return None
+        _checked(rows, "argus_vector_read")
+        columns = []
+        for of_label, many, code in zip(places, distinct, codes, strict=True):
+            written = (answer[begin + at : begin + at + size] for at, size in of_label[:many].tolist())
+            names = [str(json.loads(b'"%b"' % name)) for name in written]
+            if len(set(names)) < len(names):
+                return None  # one value, written in two ways
+            columns.append((names, code[:rows]))
+        return columns, values[:rows], begin + read.value
 
     def _function(self, name: str, *arguments: type[ctypes._CDataType]) -> ctypes._NamedFuncPointer:
         function = self._dll[name]

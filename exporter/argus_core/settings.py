@@ -127,6 +127,20 @@ def document(cls: type[Any], prefix: str = "") -> Iterator[tuple[str, str, Any, 
             yield f"{prefix}{field.name}", _describe(hint), default, help_
 
 
+def changed_keys(one: object, other: object, prefix: str = "") -> list[str]:
+    """Sections and keys that differ, for the log; values may be secrets."""
+    found = []
+    for field in dataclasses.fields(one):  # type: ignore[arg-type]
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        if mine == theirs:
+            continue
+        if hasattr(mine, "__dataclass_fields__"):
+            found += changed_keys(mine, theirs, f"{prefix}{field.name}.")
+        else:
+            found.append(prefix + field.name)
+    return found
+
+
 def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return from_mapping(hint, value, where, f"{key}.")

@@ -23,7 +23,7 @@ from argus_core import catalogue
 from argus_core.link import default_socket_path
 from argus_core.log import Log
 from argus_core.log_limiter import Failures
-from argus_core.settings import SettingsError
+from argus_core.settings import SettingsError, changed_keys
 from argus_core.version import installed_version
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
@@ -52,6 +52,19 @@ from argus_exporter.traces.service import LiveRank, TraceService, running_traces
 
 log = Log(__name__)
 
+_KEPT = (
+    *(
+        "web.",
+        "socket.path",
+        "socket.group",
+        "discovery.",
+        "traces.enabled",
+        "traces.folder",
+        "traces.outbox_bytes",
+    ),
+    *("traces.ring.", "traces.store."),
+)
+"""Settings that stay as they were at the start."""
 _IDLE_S = 10.0
 """How long a connection may take until its next request has come whole, from its start or the last answer."""
 _ACCEPTS_A_TURN = 64
@@ -319,7 +332,8 @@ def _application(
 async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig]) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP reads the configuration again and keeps the old one if it is wrong.
 
-    Addresses, the socket's place and the discovery file keep what they were started with.
+    Addresses, the socket's place, the discovery file, and the ring, outbox and store of traces keep what they
+    were started with, which is said.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -328,13 +342,17 @@ async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig
 
         def reload() -> None:
             try:
-                exporter.reconfigure(read_config())
+                wanted = read_config()
+                exporter.reconfigure(wanted)
             except (SettingsError, ArgusExporterError) as error:
                 exporter.reloads.successful = False
                 log.error("configuration refused, the old one goes on", error=error)
             else:
                 exporter.reloads.successful = True
                 log.info("configuration reloaded")
+                kept = [key for key in changed_keys(config, wanted) if key.startswith(_KEPT)]
+                if kept:
+                    log.warning("settings that need a restart keep their value", keys=", ".join(kept))
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)

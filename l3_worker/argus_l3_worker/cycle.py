@@ -151,19 +151,29 @@ class Worker:
         context = CycleContext(self._prometheus, self._config, self._telemetry, self._monotonic)
         windows_judged = 0
         checked: list[CrossChecks] = []
+        asked, failed = 0, []
         for number, name in enumerate(names):
             job = self._jobs.setdefault(name, Job(name))
             if len(self._clusters[name]) > 1:
                 job.in_several_clusters(self._clusters[name])
                 continue
             until = None if budget is None else context.share_of(begun + budget, len(names) - number)
+            asked += 1
             try:
                 windows_judged += await job.judge(context, infos[name], at, until)
                 if self._config.witness.enabled:
                     roles = roles_of(infos[name])
                     checked.append(await cross_check(self._prometheus, name, roles, at, self._config.witness))
             except PartialAnswer as error:
-                job.partly_answered(error)
+                job.could_not_be_judged(error)
+            except Exception as error:
+                # One job with too many series, or a surprise, must not end the watch over the others.
+                say = log.error if isinstance(error, QueryError) else log.exception
+                say("job not judged, tried again in the next cycle", training_job=name, error=error)
+                job.could_not_be_judged(error)
+                failed.append(error)
+        if failed and len(failed) == asked:
+            raise failed[-1]
         jobs = [self._jobs[name] for name in names]
         return CycleReport(
             at,
@@ -205,9 +215,9 @@ class Worker:
 
     async def _series_of_earlier_workers(self, at: float) -> set[Labels]:
         """Series that a worker before this one left: this one ends them when they no longer hold."""
-        replica = {"replica": self._config.replica}
+        own = {**self._config.matchers, "replica": self._config.replica}
         found = await asyncio.gather(
-            *(self._prometheus.instant(selector(name, replica), at) for name in results.ENDED_BY_ANY_WORKER)
+            *(self._prometheus.instant(selector(name, own), at) for name in results.ENDED_BY_ANY_WORKER)
         )
         return {tuple(sorted(sample.labels.items())) for samples in found for sample in samples}
 

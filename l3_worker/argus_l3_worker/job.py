@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import statistics
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,7 +30,7 @@ from argus_l3_worker.read.fetch import fetch_window, mean_seconds
 from argus_l3_worker.read.past_shifts import BLOCKS, Gpu, PastShifts
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.read.windows import PublishedWindow, Span, due, published_windows
-from argus_l3_worker.roles import Abstention
+from argus_l3_worker.roles import AbstainReason, Abstention
 from argus_l3_worker.telemetry import Telemetry
 
 log = Log(__name__)
@@ -39,7 +38,6 @@ log = Log(__name__)
 # Finest useful sampling of the window timeline, and its size bound (Prometheus refuses over 11,000 points).
 _TIMELINE_STEP_LIMITS = (0.25, 5.0)
 _TIMELINE_POINTS = 2_400
-_REMEMBERED_WINDOWS = 64
 # Of a window's time; the rest is for judging what came.
 _ASKING_SHARE = 0.7
 # Ranks that are asked what launches in the tail took.
@@ -145,8 +143,8 @@ class Job:
     def __init__(self, name: str) -> None:
         self.name = name
         self._roles: dict[str, _RoleState] = {}
-        self._judged: deque[int] = deque(maxlen=_REMEMBERED_WINDOWS)
-        """Last steps of the windows that were judged."""
+        self._judged = -1
+        """Last step of the newest window that was judged."""
         self._unmarked_until = 0.0
         self._groups: GroupHistory | None = None
         self._past = PastShifts()
@@ -177,9 +175,12 @@ class Job:
         in_tails = {rank for shift in self.group_shifts if shift.in_tail for rank in shift.ranks}
         return decide(self.name, [(role, state.history) for role, state in self._roles.items()], in_tails)
 
-    def partly_answered(self, error: PartialAnswer) -> None:
+    def could_not_be_judged(self, error: Exception) -> None:
         """What was known still holds; the window is looked at again in the next cycle."""
-        self._not_looked_at = (Abstention(self.name, "all", "partial-answer", str(error)),)
+        reason: AbstainReason = "failed"
+        if isinstance(error, QueryError):
+            reason = "partial-answer" if isinstance(error, PartialAnswer) else "not-answered"
+        self._not_looked_at = (Abstention(self.name, "all", reason, str(error)),)
 
     def in_several_clusters(self, clusters: Sequence[str]) -> None:
         """Two jobs have one name: as one they are not judged, and what was said is of nobody knows which."""
@@ -242,7 +243,7 @@ class Job:
             if next_due.last_step is None:
                 self._unmarked_until = next_due.time + context.config.unmarked_window_seconds
             else:
-                self._judged.append(next_due.last_step)
+                self._judged = next_due.last_step
             self.left_out = tuple(
                 SkippedModes(job, reason, modes) for reason, modes in sorted(window.left_out.items())
             )
@@ -323,16 +324,16 @@ class Job:
             f'count_values("last_step", {last_step})', at - config.history_seconds, at, step
         )
         seen = published_windows(timeline)
-        if seen and self._judged and seen[-1].last_step < max(self._judged):
+        if seen and seen[-1].last_step < self._judged:
             log.info("job restarted, its history is forgotten", training_job=self.name)
             self._forget()
         windows: list[PublishedWindow] = due(
-            seen, frozenset(self._judged), len(steps), at, config.cycle_seconds, config.judge.windows
+            seen, self._judged, len(steps), at, config.cycle_seconds, config.judge.windows
         )
         return [_DueWindow(window.time, window.span, window.last_step) for window in windows]
 
     def _forget(self) -> None:
-        self._judged.clear()
+        self._judged = -1
         self._roles.clear()
         self._groups = None
         self._presence = Presence()
@@ -364,5 +365,5 @@ def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:
         "overload",
         f"{len(left_out)} of {kernels} kernels, the smallest, are left out ({named}): a cycle has too little "
         "time for them, or there are too many; lengthen cycle_seconds, raise "
-        "prometheus.concurrency, or give each training job its own worker",
+        "prometheus.concurrency, or give each training job a worker (--training-job) and replica of its own",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from argus_l3_worker.config import Config
@@ -27,17 +27,3 @@ def reloaded(running: Config, wanted: Config) -> tuple[Config, list[str]]:
         kept["replica"] = running.replica  # its series would never be ended
         ignored.append("replica")
     return replace(wanted, write=write, prometheus=prometheus, **kept), ignored
-
-
-def changed_keys(one: object, other: object, prefix: str = "") -> list[str]:
-    """Sections and keys that differ, for the log; values may be secrets."""
-    found = []
-    for field in fields(one):  # type: ignore[arg-type]
-        mine, theirs = getattr(one, field.name), getattr(other, field.name)
-        if mine == theirs:
-            continue
-        if hasattr(mine, "__dataclass_fields__"):
-            found += changed_keys(mine, theirs, f"{prefix}{field.name}.")
-        else:
-            found.append(prefix + field.name)
-    return found

@@ -19,6 +19,8 @@ AbstainReason = Literal[
     "windows-disagree",
     "no-kernels",
     "partial-answer",
+    "not-answered",
+    "failed",
     "ranks-missing",
     "several-clusters",
     "overload",

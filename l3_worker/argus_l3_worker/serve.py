@@ -12,7 +12,7 @@ from aiohttp import web
 
 from argus_core.http_access import Access
 from argus_core.log import Log
-from argus_core.settings import SettingsError
+from argus_core.settings import SettingsError, changed_keys
 from argus_core.store.base import StoreError
 from argus_core.store.config import open_store
 from argus_l3_worker import PROGRAM
@@ -20,7 +20,7 @@ from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
 from argus_l3_worker.errors import ArgusWorkerError, ConfigError
 from argus_l3_worker.read.prometheus import Prometheus
-from argus_l3_worker.reload import changed_keys, reloaded
+from argus_l3_worker.reload import reloaded
 from argus_l3_worker.start_page import start_page
 from argus_l3_worker.telemetry import CONTENT_TYPE, Telemetry
 from argus_l3_worker.traces.requests import TraceRequests

@@ -8,6 +8,7 @@
 enum ArgusNumericError : std::int64_t {
   kArgusBadArgument = -1,  ///< null pointer, size out of range
   kArgusShortBuffer = -2,  ///< capacity or workspace too small
+  kArgusOtherForm = -3,    ///< a text that is not of the form that is read here
 };
 
 /// Version of this interface. argus_core/native.py refuses any other: an editable install may keep

@@ -281,7 +281,7 @@ ArgusMode describe(const double* events, const double* logs, Segment leaf,
 
 }  // namespace
 
-std::int64_t argus_numeric_abi(void) noexcept { return 2; }
+std::int64_t argus_numeric_abi(void) noexcept { return 3; }
 
 std::int64_t argus_modes_workspace_bytes(std::int64_t capacity) noexcept {
   return static_cast<Index>(sizeof(Workspace)) + capacity * static_cast<Index>(sizeof(Segment));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from bench.servers import PrometheusServer
 from argus_core import catalogue, remote_write
 from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
+from argus_l3_worker.errors import QueryError
 from argus_l3_worker.judge.verdicts import culprits
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.read.fetch import shards, work_of_steps
@@ -354,6 +356,31 @@ def test_an_incomplete_answer_is_not_judged_and_its_window_is_judged_later(mark:
     assert (mark.get("warnings") or ["isPartial"])[0] in abstention.detail
     assert second.windows_judged == 3
     assert "partial-answer" not in {one.reason for one in second.abstentions}
+
+
+@pytest.mark.parametrize("refused", ["big", "big|small"])
+def test_a_job_whose_queries_are_refused_ends_no_watch_over_others(refused: str) -> None:
+    """As by a tenant's limit of series; a cycle fails where nobody could be judged."""
+
+    def answer(query: str) -> tuple[int, Any]:
+        if query.startswith("argus_rank_info{}"):
+            ranks = [{"training_job": job, "rank": rank} for job in ("big", "small") for rank in "01"]
+            return 200, vector(*({"metric": rank, "value": [0, "1"]} for rank in ranks))
+        if re.search(f'training_job="({refused})', query):
+            return 422, {"status": "error", "errorType": "execution", "error": "max-series exceeded"}
+        return 200, vector()
+
+    with Backend(answer) as backend:
+        if "small" in refused:
+            with pytest.raises(QueryError, match="max-series"):
+                one_cycle(backend.url, 60.0)
+            return
+        report = one_cycle(backend.url, 60.0)
+    assert report.delivered
+    assert {(one.training_job, one.reason) for one in report.abstentions} == {
+        ("big", "not-answered"),
+        ("small", "no-kernels"),
+    }
 
 
 def test_remarks_of_promql_are_no_missing_data() -> None:

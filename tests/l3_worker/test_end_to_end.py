@@ -31,7 +31,7 @@ def test_once_names_the_slow_rank_and_writes_it_back(
     now = float(int(time.time()))
     _publish_windows(prometheus, now, {"3": 1.2})
 
-    assert main(["once", "--prometheus.url", prometheus.url, "--time", str(now)]) == 0
+    assert main(["once", "--prometheus.url", prometheus.url, "--time", str(now), "--write"]) == 0
 
     printed = capsys.readouterr().out
     assert "culprits: rank 3" in printed
@@ -52,6 +52,17 @@ def test_once_names_the_slow_rank_and_writes_it_back(
         now,
     )
     assert above == 1.0
+
+
+def test_a_worker_for_one_job_ends_nothing_of_others(prometheus: PrometheusServer) -> None:
+    """Neither by a look, which writes nothing, nor where it takes over from the worker before it."""
+    now = float(int(time.time()))
+    _publish_windows(prometheus, now - 60.0, {"3": 1.2})
+    of_all = ["once", "--prometheus.url", prometheus.url, "--write"]
+    assert main([*of_all, "--time", str(now - 60.0)]) == 0
+    other = ["once", "--prometheus.url", prometheus.url, "--training-job", "other", "--time", str(now)]
+    assert main(other) == main([*other, "--write"]) == 0
+    assert {labels["rank"] for labels, _ in prometheus.query("argus_l3_anomaly", now)} == {"3"}
 
 
 def test_once_on_a_healthy_fleet_finds_nothing(

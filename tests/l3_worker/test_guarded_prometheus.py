@@ -46,7 +46,7 @@ def test_tenant_and_token_are_sent() -> None:
             "prometheus": {"url": backend.url, "headers": {"X-Scope-OrgID": "team-a"}},
             "write": {"url": f"{backend.url}/api/v1/push", "authorization": {"credentials": "abc"}},
         }
-        assert main(["once", "--config", str(written(backend.folder, config))]) == 0
+        assert main(["once", "--write", "--config", str(written(backend.folder, config))]) == 0
     queries = [request for request in backend.requests if request.path == "/api/v1/query"]
     assert queries and all(request.headers["X-Scope-OrgID"] == "team-a" for request in queries)
     assert all(request.headers["Accept-Encoding"] == "identity" for request in queries)
@@ -155,7 +155,7 @@ def test_a_guarded_prometheus_is_read_and_written(
     for window in range(3):
         job.publish(now - 60 * (2 - window), 64 * (window + 1), fleet(8, seed=window, slow={"3": 1.2}))
     file = written(tmp_path, {"prometheus": reading(guarded, tmp_path)})
-    assert main(["once", "--config", str(file), "--time", str(now), "--json"]) == 0
+    assert main(["once", "--config", str(file), "--time", str(now), "--json", "--write"]) == 0
     assert json.loads(capsys.readouterr().out)["culprits"] == ["3"]
     assert guarded.query('argus_l3_anomaly{kernel="all"}', now)
 

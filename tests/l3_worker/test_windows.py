@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from argus_core import native
 from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.read import mode_columns
 from argus_l3_worker.read.assemble import JobSamples, assemble
-from argus_l3_worker.read.mode_columns import decode_modes
+from argus_l3_worker.read.mode_columns import ModeColumns, decode_modes
 from argus_l3_worker.read.prometheus import Sample, Series, decode_matrix, decode_vector, selector
 from argus_l3_worker.read.windows import Span, due, published_windows
 from argus_l3_worker.triples import Window
@@ -40,14 +45,26 @@ def test_a_windows_steps_were_done_since_the_window_before_was_seen() -> None:
 def test_a_window_that_is_still_coming_in_waits() -> None:
     """Three of eight ranks publish it: not yet, unless it has been so for a whole cycle."""
     seen = published_windows([line(64, 8, 8), line(128, 3, start=10.0)])
-    assert [one.last_step for one in due(seen, frozenset(), 8, 10.0, 60.0, 3)] == [64]
-    assert [one.last_step for one in due(seen, frozenset(), 8, 70.0, 60.0, 3)] == [64, 128]
+    assert [one.last_step for one in due(seen, -1, 8, 10.0, 60.0, 3)] == [64]
+    assert [one.last_step for one in due(seen, -1, 8, 70.0, 60.0, 3)] == [64, 128]
 
 
 def test_windows_are_judged_once_and_the_last_few_only() -> None:
     """64 was judged before; of the four others the last three are left."""
     seen = published_windows([line(64 * i, 8, start=60.0 * i) for i in range(1, 6)])
-    assert [one.last_step for one in due(seen, frozenset({64}), 8, 400.0, 60.0, 3)] == [192, 256, 320]
+    assert [one.last_step for one in due(seen, 64, 8, 400.0, 60.0, 3)] == [192, 256, 320]
+
+
+def test_windows_that_a_backlog_left_out_are_not_judged_after_newer_ones() -> None:
+    """After a start or an outage: two older windows with each new one were verdicts of the past."""
+    seen = published_windows([line(64 * i, 8, start=60.0 * i) for i in range(1, 11)])
+    judged: list[int] = []
+    for published in range(5, 11):
+        at = 60.0 * published + 10.0
+        judged += [
+            one.last_step for one in due(seen[:published], judged[-1] if judged else -1, 8, at, 60.0, 3)
+        ]
+    assert judged == [64 * i for i in range(3, 11)]
 
 
 def test_a_restarted_job_forgets_the_windows_before() -> None:
@@ -191,35 +208,70 @@ def test_an_incomplete_triple_is_no_mode() -> None:
     assert found.left_out == {"incomplete or not finite": 1, "implausible duration or count": 1}
 
 
-# Labels are parsed once
+# Answers as Prometheus writes them are read by the library
 
 
 TRICKY = [
     Sample({"rank": "0", "kernel": 'k"value":[1,"2"]', "stream": "s", "mode": "0"}, 100.0),
-    Sample({"rank": "1", "kernel": "gemm", "stream": "s", "mode": "0", "value": "x"}, 200.0),
+    Sample({"rank": "1", "kernel": "gemm<4>", "stream": "s", "mode": "0"}, 200.0),
 ]
 
 
 def as_prometheus(of: list[Sample], **more: object) -> bytes:
-    """Without spaces, as Prometheus writes it."""
+    """Without spaces, as Prometheus writes it, which escapes what HTML knows."""
     content = json.loads(answer(of)) | more
-    return json.dumps(content, separators=(",", ":")).encode()
+    return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c").encode()
 
 
-def test_answers_that_differ_in_values_alone_are_the_same_as_parsed_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[bytes]], ModeColumns]:
+    """Decodes without the library."""
+
+    def decode(answers: Sequence[bytes]) -> ModeColumns:
+        with monkeypatch.context() as without:
+            without.setenv("ARGUS_NO_NATIVE", "1")
+            return decode_modes(*answers)
+
+    return decode
+
+
+def same(one: ModeColumns, other: ModeColumns) -> bool:
+    columns = ("rank", "pair", "p50", "p99", "count")
+    return (one.ranks, one.pairs, one.left_out) == (other.ranks, other.pairs, other.left_out) and all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in columns
+    )
+
+
+LABELS = st.dictionaries(
+    st.sampled_from(("rank", "kernel", "stream", "mode")),
+    st.one_of(st.sampled_from(("0", "1", "gemm<4>", 'a"b\\')), st.text(max_size=4)),
+)
+VALUES = st.one_of(st.floats(1e-9, 1e7), st.sampled_from((0.0, math.nan, math.inf, -math.inf)))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(LABELS, VALUES), max_size=6), st.permutations(range(6)))
+def test_the_library_reads_what_is_parsed_without_it(
+    plain: Callable[[Sequence[bytes]], ModeColumns],
+    of: list[tuple[dict[str, str], float]],
+    order: list[int],
 ) -> None:
-    """Also with labels that look like values; the second and third answer's labels are not read."""
-    median = [Sample(one.labels, one.value * 1e-5) for one in TRICKY]
-    slow = decode_modes(*(answer(of) for of in (TRICKY, median, median)))
+    """Any text in labels, or none; any value; the second answer in another order, and one series short."""
+    events = [Sample(labels, value) for labels, value in of]
+    median = [events[place] for place in order if place < len(events)][:-1]
+    answers = [as_prometheus(one) for one in (events, median, events)]
+    assert same(decode_modes(*answers), plain(answers))
+
+
+@pytest.mark.skipif(native.library() is None, reason="libargus_numeric is not built here")
+def test_no_object_is_made_for_each_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsed is what stands around the elements; also where a label looks like a value."""
     parsed: list[bytes] = []
     once = mode_columns.result_of
     monkeypatch.setattr(mode_columns, "result_of", lambda of, kind: parsed.append(of) or once(of, kind))
-    fast = decode_modes(*(as_prometheus(of) for of in (TRICKY, median, median)))
-    assert len(parsed) == 1
-    assert (fast.ranks, fast.pairs) == (slow.ranks, slow.pairs)
-    assert fast.p50.tolist() == slow.p50.tolist() == [1e-3, 2e-3]
-    assert fast.count.tolist() == slow.count.tolist() == [100.0, 200.0]
+    found = decode_modes(*(as_prometheus(TRICKY),) * 3)
+    assert parsed == [as_prometheus([])] * 3
+    assert set(found.pairs) == {("gemm<4>", "s"), ('k"value":[1,"2"]', "s")}
 
 
 def test_answers_in_another_order_are_put_in_order() -> None:

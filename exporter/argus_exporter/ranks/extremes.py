@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
+
+_DENSE: Final = 64
+"""Values that are kept in any case. Beyond them so many in a window: a job that sends ever smaller ones must
+not fill the memory; the maximum then goes down by steps of a 64th of the window."""
 
 
 class TrailingExtreme:
@@ -17,12 +22,20 @@ class TrailingExtreme:
         self._queue: deque[tuple[float, float]] = deque()  # values strictly decreasing, times increasing
 
     def add(self, now: float, value: float) -> None:
-        while self._queue and self._queue[-1][1] <= value:
-            self._queue.pop()
-        self._queue.append((now, value))
+        queue = self._queue
+        while queue and queue[-1][1] <= value:
+            queue.pop()
+        if len(queue) >= _DENSE:
+            self._expire(now)
+            if queue and now - queue[-1][0] < self._window_s / _DENSE:
+                return
+        queue.append((now, value))
 
     def value(self, now: float) -> float | None:
         """None when nothing happened in the window."""
+        self._expire(now)
+        return self._queue[0][1] if self._queue else None
+
+    def _expire(self, now: float) -> None:
         while self._queue and self._queue[0][0] <= now - self._window_s:
             self._queue.popleft()
-        return self._queue[0][1] if self._queue else None

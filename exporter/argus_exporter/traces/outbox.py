@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import Counter
@@ -76,7 +77,7 @@ class Outbox:
                 os.fsync(target.fileno())
             temporary.replace(path)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            _unlink(temporary)
             self.dropped["disk"] += 1
             return False
         with self._lock:
@@ -104,7 +105,7 @@ class Outbox:
             if self._waiting.get(waiting.key) is not waiting:  # replaced or dropped meanwhile
                 return False
             del self._waiting[waiting.key]
-            waiting.path.unlink(missing_ok=True)
+            _unlink(waiting.path)
             return True
 
     def _make_room(self) -> None:
@@ -112,6 +113,12 @@ class Outbox:
         while total > self._budget:
             oldest = next(iter(self._waiting.values()))
             del self._waiting[oldest.key]
-            oldest.path.unlink(missing_ok=True)
+            _unlink(oldest.path)
             total -= oldest.size
             self.dropped["budget"] += 1
+
+
+def _unlink(path: Path) -> None:
+    """What a broken disk keeps is uploaded once more after a restart: that ends no thread."""
+    with contextlib.suppress(OSError):
+        path.unlink()

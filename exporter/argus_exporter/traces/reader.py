@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +30,10 @@ _LATE_NS: Final = 120_000_000_000
 """How late a record may arrive: long steps send at their end, CUPTI when a buffer is full."""
 _CLOCKS_NS: Final = 60_000_000_000
 """How far a process's idea of Unix time, taken when it connected, may be ahead of the file system's."""
+
+_RECORDS: Final = 500_000
+"""Most records of a window, five minutes of a busy rank: reading and writing one out takes 290 bytes a record
+(measured), and the exporter of a whole host has 512 MB."""
 
 ITERATION_WIRE_DTYPE: Final = np.dtype(
     [
@@ -65,6 +70,10 @@ class NotInRing(Exception):
     """The ring does not hold what was asked for; the message says what it has."""
 
 
+class TooManyRecords(NotInRing):
+    """What was asked for is more than the exporter's memory is for."""
+
+
 def steps_between(folder: Path, key: RankKey, begin_ns: int, end_ns: int) -> tuple[int, int] | None:
     """First and last step that ran within a stretch of time; None where no step did."""
     marks = _marks(rank_folder(folder, key), begin_ns, end_ns)
@@ -88,7 +97,7 @@ def window_of_steps(
         live: what is known of the streams already; the rest is told from the records.
 
     Raises:
-        NotInRing: none of the steps is there.
+        NotInRing: none of the steps is there, or too much of them.
     """
     marks = _latest(_marks(rank_folder(folder, key)))
     chosen = marks[(marks["step"] >= first) & (marks["step"] <= last)]
@@ -112,14 +121,15 @@ def window_of_time(
     routing: Mapping[str, str] | None = None,
     live: LiveStreams = NOTHING_LIVE,
 ) -> TraceWindow:
-    """The window of a stretch of time, widened to whole steps where there are steps.
+    """The window of a stretch of time, widened to whole steps where there are steps that are not too long.
 
     Raises:
-        NotInRing: nothing is there of that time.
+        NotInRing: nothing is there of that time, or too much.
     """
     steps = steps_between(folder, key, begin_ns, end_ns)
     if steps is not None:
-        return window_of_steps(folder, key, *steps, routing=routing, live=live)
+        with contextlib.suppress(TooManyRecords):
+            return window_of_steps(folder, key, *steps, routing=routing, live=live)
     nothing = np.empty(0, ITERATION_DTYPE)
     window = _window(folder, key, begin_ns, end_ns, nothing, routing, live)
     if not window.events:
@@ -231,6 +241,7 @@ class _Collected:
     layers: list[LayerSample] = field(default_factory=list)
     samples: list[Samples] = field(default_factory=list)
     drops: list[tuple[int, int]] = field(default_factory=list)
+    records: int = 0
 
     def segment(self, frames: Iterable[Frame]) -> None:
         """Take the frames of one segment, whose names stand for themselves."""
@@ -248,7 +259,7 @@ class _Collected:
                     self._kernels(frame, of_connection)
                 case FrameType.NCCL_OPERATIONS:
                     operations = np.frombuffer(frame.payload, OPERATION_DTYPE)
-                    self.operations.append(operations[self._inside(operations)])
+                    self.operations.append(self._chosen(operations))
                 case FrameType.SPANS:
                     self._spans(frame, of_connection)
                 case FrameType.GARBAGE_COLLECTIONS:
@@ -273,35 +284,42 @@ class _Collected:
         return self.texts.setdefault(text, len(self.texts))
 
     def _kernels(self, frame: Frame, names: Mapping[int, int]) -> None:
-        records = np.frombuffer(frame.payload, KERNEL_DTYPE)
-        chosen = records[self._inside(records)].copy()
+        chosen = self._chosen(np.frombuffer(frame.payload, KERNEL_DTYPE))
         if len(chosen):
             chosen["name_id"] = _mapped(chosen["name_id"], names)
             self.kernels.append(chosen)
 
     def _spans(self, frame: Frame, names: Mapping[int, int]) -> None:
-        records = np.frombuffer(frame.payload, SPAN_DTYPE)
-        chosen = records[self._inside(records)].copy()
+        chosen = self._chosen(np.frombuffer(frame.payload, SPAN_DTYPE))
         if len(chosen):
             chosen["phase_id"] = _mapped(chosen["phase_id"], names)
             chosen["group_id"] = _mapped(chosen["group_id"], names)
             self.spans.append(chosen)
 
-    def _inside(self, records: Array) -> NDArray[np.bool_]:
-        """What begins within the window belongs to it."""
-        inside: NDArray[np.bool_] = (records["start_ns"] >= self.begin_ns) & (
-            records["start_ns"] < self.end_ns
-        )
-        return inside
+    def _chosen(self, records: Array) -> Array:
+        """A copy of those that begin within the window, and so belong to it."""
+        chosen = records[(records["start_ns"] >= self.begin_ns) & (records["start_ns"] < self.end_ns)]
+        self._count(len(chosen))
+        return chosen
+
+    def _count(self, more: int) -> None:
+        self.records += more
+        if self.records > _RECORDS:
+            seconds = (self.end_ns - self.begin_ns) / 1e9
+            raise TooManyRecords(
+                f"more than {_RECORDS} records in these {seconds:.0f} s: ask for fewer steps, or less time"
+            )
 
     def _pause(self, category: str, name: str, record: wire.GarbageCollection | wire.Compilation) -> None:
         if self.begin_ns <= record.start_ns < self.end_ns:
+            self._count(1)
             self.pauses.append(Pause(category, name, record.start_ns, record.duration_ns))
 
     def _layers(self, records: Iterable[wire.Layer], names: Mapping[int, int]) -> None:
         by_id = {place: text for text, place in self.texts.items()}
         for one in records:
             if self.begin_ns <= one.start_ns < self.end_ns:
+                self._count(1)
                 kind, source = by_id[names.get(one.layer_id, 0)], wire.Source(one.source)
                 layer = kind, one.index, one.microbatch, one.step, source
                 self.layers.append(LayerSample(*layer, one.start_ns, one.duration_ns))

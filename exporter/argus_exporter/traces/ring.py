@@ -103,7 +103,13 @@ class _RankLog:
             Frame(FrameType.NAMES, number, now_ns, pack_names(dict(tap.names)))
             for number, tap in list(self.taps.items())
         ]
-        self.append(b"".join(frame.pack() for frame in head), now_ns)
+        try:
+            self.append(b"".join(frame.pack() for frame in head), now_ns)
+        except OSError:  # what would follow could not be read without it
+            self.writer.close()
+            path.unlink(missing_ok=True)
+            self.writer = self.segment = None
+            raise
 
     def append(self, packed: bytes, now_ns: int) -> None:
         assert self.writer is not None and self.segment is not None

@@ -7,6 +7,7 @@ the windows of the ranks whose turn it is show the same steps.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from argus_exporter.traces.config import SamplingConfig
@@ -43,3 +44,8 @@ class Sampler:
             return None
         first = number * config.every_steps
         return first, first + config.steps - 1
+
+    def keep(self, keys: Collection[RankKey]) -> None:
+        """Forget all other ranks."""
+        for gone in self._seen.keys() - set(keys):
+            del self._seen[gone]

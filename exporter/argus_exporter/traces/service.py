@@ -122,7 +122,9 @@ class TraceService:
         while True:
             await asyncio.sleep(_SAMPLING_TICK_S)
             tick += 1
-            for rank in self._live():
+            live = list(self._live())
+            self._sampler.keep([rank.key for rank in live])
+            for rank in live:
                 steps = self._sampler.due(rank.key, rank.last_step) if rank.last_step is not None else None
                 if steps is not None:
                     job, number = rank.key
@@ -133,6 +135,8 @@ class TraceService:
                     await self._make(key, request, "sampling")
                 except (NotInRing, ArgusExporterError) as error:
                     log.warning("no sampled trace", error=error)
+                except Exception:  # one window must not stop all others
+                    log.exception("no sampled trace")
 
     async def keep(self, key: str, content: bytes) -> None:
         """Queue what a hang has left for the store; where there is no room, the outbox counts it."""

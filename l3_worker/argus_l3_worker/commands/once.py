@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="judge what Prometheus held at this Unix time (default: now)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--no-write", action="store_true", help="write nothing back")
+    parser.add_argument(
+        "--write", action="store_true", help="write it back, too, in place of a worker that serves"
+    )
     add_flags(parser)
 
 
@@ -33,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         ArgusWorkerError: Prometheus cannot be asked, or does not take the results.
     """
     at = float(int(time.time())) if options.time is None else options.time
-    found = asyncio.run(once(configuration(options), at, Telemetry(), write=not options.no_write))
+    found = asyncio.run(once(configuration(options), at, Telemetry(), write=options.write))
     sys.stdout.write(report.as_json(found) + "\n" if options.json else report.table(found))
     if found.delivered is False:
         raise DeliveryError("nothing was written back, see the log above")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from argus_core import native
 from argus_l3_worker.read.prometheus import decoding, readable, result_of
 from argus_l3_worker.triples import Bools, Floats, Ints
 
@@ -50,10 +50,7 @@ def decode_modes(events: bytes, p50: bytes, p99: bytes) -> ModeColumns:
         QueryError: an error answer, an incomplete one, or not an instant vector.
     """
     with decoding():
-        count_of = _vector(events)
-        labels, form = count_of[0], _VALUE.split(events)[::2]
-        medians_of, highs_of = (_vector_of(answer, labels, form) for answer in (p50, p99))
-        return _joined(count_of, medians_of, highs_of)
+        return _joined(*map(_vector, (events, p50, p99)))
 
 
 def concatenate(parts: Sequence[ModeColumns]) -> ModeColumns:
@@ -87,38 +84,64 @@ def _recoded(names: Sequence[Sequence[Name]], codes: Sequence[Ints]) -> tuple[tu
     return known, new[np.concatenate([np.empty(0, dtype=np.intp), *parts])]
 
 
-_Vector = tuple[Sequence[Mapping[str, str]], Sequence[float]]
-# Within a label's value quotes are escaped, so this is an element's value and nothing else.
-_VALUE: Final = re.compile(rb'"value":\[[^,\]]*,"([^"]*)"\]')
+_LABELS: Final = ("rank", "kernel", "stream", "mode")
+_ELEMENTS: Final = b'"result":['
+# Within a label's value quotes are escaped, so there are as many of these as elements.
+_VALUE: Final = b'"value":['
 
 
-def _vector(answer: bytes) -> tuple[list[Mapping[str, str]], list[float]]:
-    elements: list[Any] = result_of(answer, "vector")
-    with readable(answer):
-        return [one["metric"] for one in elements], [float(one["value"][1]) for one in elements]
+@dataclass(frozen=True)
+class _Vector:
+    """The elements of an answer.
 
-
-def _vector_of(answer: bytes, labels: Sequence[Mapping[str, str]], form: Sequence[bytes]) -> _Vector:
-    """An answer that is expected to have these labels, which then are not parsed again.
-
-    Prometheus answers queries of one form alike but for the values, as long as they name the same series.
-
-    Args:
-        form: what stands between the values of the answer that has the labels.
+    Attributes:
+        labels: by label of `_LABELS` its distinct values and which of them an element has, shape (n,).
+        values: shape (n,).
     """
-    parts = _VALUE.split(answer)  # between values, and values, by turns
-    if len(form) != len(labels) + 1 or parts[::2] != form:
-        return _vector(answer)
+
+    labels: Sequence[tuple[Sequence[str], Ints | native.Codes]]
+    values: Floats
+
+    def has_series_of(self, other: _Vector) -> bool:
+        return all(
+            names == others and np.array_equal(codes, of_other)
+            for (names, codes), (others, of_other) in zip(self.labels, other.labels, strict=True)
+        )
+
+    def series(self) -> Iterator[tuple[str, ...]]:
+        return zip(*([names[code] for code in codes.tolist()] for names, codes in self.labels), strict=True)
+
+
+def _vector(answer: bytes) -> _Vector:
+    return _as_prometheus_writes(answer) or _of_elements(result_of(answer, "vector"), answer)
+
+
+def _as_prometheus_writes(answer: bytes) -> _Vector | None:
+    """An answer of the usual form, for which no million objects are made; None: it has another."""
+    compiled, place = native.library(), answer.find(_ELEMENTS)
+    if compiled is None or place < 0:
+        return None
+    begin = place + len(_ELEMENTS)
     with readable(answer):
-        return labels, [float(value) for value in parts[1::2]]
+        read = compiled.read_vector(answer, begin, _LABELS, answer.count(_VALUE))
+    if read is None:
+        return None
+    labels, values, end = read
+    result_of(answer[:begin] + b"]" + answer[end:], "vector")  # what stands around the elements
+    return _Vector(labels, values)
+
+
+def _of_elements(elements: Sequence[Any], answer: bytes) -> _Vector:
+    with readable(answer):
+        labels = [_coded(one["metric"].get(label, "") for one in elements) for label in _LABELS]
+        return _Vector(labels, np.array([float(one["value"][1]) for one in elements], dtype=np.float64))
 
 
 def _joined(events: _Vector, p50: _Vector, p99: _Vector) -> ModeColumns:
-    labels, counts = events
-    count = np.array(counts, dtype=np.float64)
-    median, high = _aligned(labels, p50), _aligned(labels, p99)
-    ranks, rank = _coded(of.get("rank", "") for of in labels)
-    pairs, pair = _coded((of.get("kernel", ""), of.get("stream", "")) for of in labels)
+    (ranks, rank), (kernels, kernel), (streams, stream), _ = events.labels
+    of_pairs, pair = np.unique(kernel.astype(np.intp) * len(streams) + stream, return_inverse=True)
+    pairs = tuple((kernels[of // len(streams)], streams[of % len(streams)]) for of in of_pairs.tolist())
+    count, median, high = events.values, _aligned(events, p50), _aligned(events, p99)
     of_nobody = np.array([not name for name in ranks], dtype=np.bool_)
     of_nothing = np.array([not kernel for kernel, _ in pairs], dtype=np.bool_)
     low_seconds, high_seconds = _PLAUSIBLE_SECONDS
@@ -133,7 +156,7 @@ def _joined(events: _Vector, p50: _Vector, p99: _Vector) -> ModeColumns:
             ),
             "p99 below p50": high < median * (1.0 - _ROUNDING),
         }  # fmt: skip
-    taken = np.ones(len(labels), dtype=bool)
+    taken = np.ones(len(count), dtype=bool)
     left_out = {}
     for reason, hit in reasons.items():
         if found := int((hit & taken).sum()):
@@ -141,18 +164,12 @@ def _joined(events: _Vector, p50: _Vector, p99: _Vector) -> ModeColumns:
             taken &= ~hit
     high = np.maximum(high, median)
     triple = median[taken], high[taken], count[taken]
-    return ModeColumns(ranks, pairs, rank[taken], pair[taken], *triple, left_out)
+    return ModeColumns(tuple(ranks), pairs, rank[taken].astype(np.intp), pair[taken], *triple, left_out)
 
 
-def _aligned(labels: Sequence[Mapping[str, str]], other: _Vector) -> Floats:
-    """Values of `other` in the order of `labels`, NaN where it has none."""
-    other_labels, values = other
-    if other_labels is labels or other_labels == labels:
-        return np.array(values, dtype=np.float64)
-    by_key = {_key(of): value for of, value in zip(other_labels, values, strict=True)}
-    return np.array([by_key.get(_key(of), np.nan) for of in labels], dtype=np.float64)
-
-
-def _key(labels: Mapping[str, str]) -> tuple[str, str, str, str]:
-    get = labels.get
-    return get("rank", ""), get("kernel", ""), get("stream", ""), get("mode", "")
+def _aligned(events: _Vector, other: _Vector) -> Floats:
+    """Values of `other` in the order of `events`, NaN where it has none."""
+    if other.has_series_of(events):
+        return other.values
+    value_of = dict(zip(other.series(), other.values.tolist(), strict=True))
+    return np.array([value_of.get(series, np.nan) for series in events.series()], dtype=np.float64)

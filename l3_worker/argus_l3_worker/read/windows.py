@@ -73,13 +73,15 @@ def published_windows(timeline: Iterable[Series]) -> list[PublishedWindow]:
 
 
 def due(
-    seen: list[PublishedWindow], already: frozenset[int], ranks: int, now: float, patience: float, limit: int
+    seen: list[PublishedWindow], judged: int, ranks: int, now: float, patience: float, limit: int
 ) -> list[PublishedWindow]:
-    """The windows to judge now, oldest first, at most `limit`.
+    """The windows to judge now, oldest first, at most `limit`, the newest of those that came since.
+
+    What a backlog leaves out stays out: verdicts are of the last windows, and an older one is none of them.
 
     Args:
         seen: from `published_windows`.
-        already: last steps of windows judged before.
+        judged: last step of the newest window judged before, -1 for none.
         ranks: how many ranks publish windows now.
         now: Unix time of the judgement.
         patience: seconds that the newest window is waited for while less than 90 % of the ranks publish it.
@@ -89,5 +91,5 @@ def due(
     *older, newest = seen
     coming_in = newest.ranks < _COMPLETE_SHARE * ranks and now - newest.first_seen < patience
     ready = older if coming_in else seen
-    fresh = [window for window in ready if window.last_step not in already]
+    fresh = [window for window in ready if window.last_step > judged]
     return fresh[-limit:]

@@ -30,8 +30,10 @@ log = Log(__name__)
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
 _LISTED: Final = 500
 _LEAST_PARTS: Final = 2
-# Downloads at a time: each holds a thread while it reads a chunk.
+# Chunks that are read at a time: each holds a thread.
 _READERS: Final = 8
+# For a chunk of a download; who takes none for so long is gone, or suspended.
+_WRITE_SECONDS: Final = 60.0
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -119,15 +121,24 @@ class _Traces:
         if request.method == "HEAD" or length == 0:
             await response.prepare(request)
             return response
-        async with self._readers:
-            chunks = self._store.get(found.key, first, length)
-            # The first chunk before the first header: a failure until then still gets a status of its own.
-            chunk = await asyncio.to_thread(_next, chunks)
-            await response.prepare(request)
+        chunks = self._store.get(found.key, first, length)
+        # The first chunk before the first header: a failure until then still gets a status of its own.
+        chunk = await self._read(chunks)
+        await response.prepare(request)
+        try:
             while chunk:
-                await response.write(chunk)
-                chunk = await asyncio.to_thread(_next, chunks)
+                async with asyncio.timeout(_WRITE_SECONDS):
+                    await response.write(chunk)
+                chunk = await self._read(chunks)
+        except TimeoutError:
+            log.info("download given up, nobody reads it", key=found.key)
+            if request.transport is not None:
+                request.transport.abort()
         return response
+
+    async def _read(self, chunks: Iterator[bytes]) -> bytes:
+        async with self._readers:
+            return await asyncio.to_thread(next, chunks, b"")
 
     def _cors(self) -> dict[str, str]:
         return {
@@ -138,10 +149,6 @@ class _Traces:
 
     def _refused(self, status: int, reason: str) -> web.Response:
         return web.Response(status=status, text=f"{escape(reason)}\n", headers=self._cors())
-
-
-def _next(chunks: Iterator[bytes]) -> bytes:
-    return next(chunks, b"")
 
 
 def _span(header: str | None, size: int) -> tuple[int, int] | None:

@@ -123,7 +123,8 @@ class Spool:
         self._entries.remove(entry)
         self._bytes -= entry.size
         if self._folder is not None and entry.body is None:
-            (self._folder / entry.file_name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a broken disk: sent once more after a restart
+                (self._folder / entry.file_name).unlink()
 
     def close(self) -> None:
         """Let another worker have the folder."""

@@ -69,11 +69,13 @@ def test_sighup_takes_a_new_configuration(config_file: Path, serving: Serving):
     rank.iterate(phase="special")
     count = "argus_phase_duration_seconds_count"
     wait_for(lambda: value(scrape(serving.url), count, group="world") == 1, "first routing")
-    config_file.write_text("routing: {special: dp}\n")
+    config_file.write_text("routing: {special: dp}\ntraces: {ring: {seconds: 600}, requests: {}}\n")
     serving.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "configuration reloaded" in serving.log.read_text(), "reload")
     rank.iterate(phase="special")
     wait_for(lambda: value(scrape(serving.url), count, group="dp") == 1, "second routing")
+    said = next(line for line in serving.log.read_text().splitlines() if "need a restart" in line)
+    assert "traces.ring.seconds" in said and "routing" not in said
 
 
 def test_a_wrong_configuration_is_refused_and_the_old_one_kept(config_file: Path, serving: Serving):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,3 +28,12 @@ def test_it_equals_the_naive_maximum(gaps_and_values: list[tuple[float, float]],
         extreme.add(now, value)
         seen.append((now, value))
         assert extreme.value(now) == max(v for t, v in seen if t > now - window_s)
+
+
+def test_ever_smaller_values_take_no_more_memory():
+    """A thousand a second for ten minutes, never scraped; the maximum is right to a 64th of the window."""
+    extreme = TrailingExtreme(64.0)
+    for at in range(600_000):
+        extreme.add(at / 1000, -float(at))
+    assert len(extreme._queue) <= 2 * 64 + 1
+    assert extreme.value(600.0) == pytest.approx(-536_001.0, abs=1001.0)

@@ -17,8 +17,15 @@ import pytest
 
 from argus_core import wire
 from argus_exporter.place.topology import Identity
+from argus_exporter.traces import reader
 from argus_exporter.traces import ring as ring_module
-from argus_exporter.traces.reader import NotInRing, steps_between, window_of_steps, window_of_time
+from argus_exporter.traces.reader import (
+    NotInRing,
+    TooManyRecords,
+    steps_between,
+    window_of_steps,
+    window_of_time,
+)
 from argus_exporter.traces.ring import Ring, RingTaken
 from argus_exporter.traces.segment_index import rank_folder, rank_folders, segment_name
 from argus_exporter.traces.segments import Frame, FrameType, SegmentWriter, cut_torn_tail, read_frames
@@ -85,6 +92,49 @@ def test_without_steps_a_time_range_is_taken_as_it_is(ring: Ring) -> None:
     later = producer.begin + 10 * STEP_NS
     with pytest.raises(NotInRing, match="nothing in the ring of that time"):
         window_of_time(ring.folder, KEY, later, later + STEP_NS)
+
+
+def test_a_window_is_no_larger_than_memory_is_for(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of long steps the time that was asked for, not the whole steps; of too many steps none, and why."""
+    producer = Producer(ring)
+    for _ in range(10):
+        producer.step()
+    ring.flush()
+    in_a_step = len(window_of_steps(ring.folder, KEY, 0, 0).kernels) + len(
+        window_of_steps(ring.folder, KEY, 0, 0).spans
+    )
+    monkeypatch.setattr(reader, "_RECORDS", in_a_step)
+    begin = producer.begin + STEP_NS // 2
+    window = window_of_time(ring.folder, KEY, begin, begin + STEP_NS)
+    assert window.first_step is None and 0 < len(window.kernels) <= in_a_step
+    with pytest.raises(TooManyRecords, match="ask for fewer steps"):
+        window_of_steps(ring.folder, KEY, 0, 5)
+
+
+def test_a_segment_whose_beginning_does_not_fit_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names and identity are its head; records behind half of it would be of nobody."""
+    ring = Ring(tmp_path, budget_bytes=1 << 30, age_s=3600, segment_bytes=8192)
+    ring.open()
+    producer = Producer(ring)
+    producer.step()
+    ring.flush()
+    append, refusals = SegmentWriter.append, iter((False, True))  # the file's header fits, its head does not
+
+    def full(writer: SegmentWriter, frames: bytes) -> None:
+        if writer.path not in before and next(refusals, False):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(writer, frames)
+
+    before = set(segments(tmp_path))
+    monkeypatch.setattr(SegmentWriter, "append", full)
+    while set(segments(tmp_path)) <= before:
+        producer.step()
+        ring.flush()
+    ring.close()
+    (path,) = set(segments(tmp_path)) - before
+    assert [frame.type for frame in read_frames(path)][:2] == [FrameType.IDENTITY, FrameType.NAMES]
 
 
 def test_names_of_two_connections_meet(ring: Ring) -> None:

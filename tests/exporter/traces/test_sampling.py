@@ -76,3 +76,13 @@ def test_a_wrong_setting_is_refused(content: dict[str, object], message: str) ->
     with pytest.raises(SettingsError) as raised:
         from_mapping(TracesConfig, content, "argus.yaml", "traces.")
     assert message in str(raised.value)
+
+
+def test_ranks_that_are_gone_are_forgotten() -> None:
+    """A host sees thousands of jobs; one that comes back begins anew."""
+    sampler = Sampler(SamplingConfig(every_steps=100, ratio=1.0))
+    for number in range(3):
+        sampler.due((f"job{number}", 0), 150)
+    sampler.keep([("job2", 0)])
+    assert list(sampler._seen) == [("job2", 0)]
+    assert sampler.due(("job2", 0), 250) == (200, 203)

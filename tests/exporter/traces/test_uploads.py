@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from argus_core.store import ObjectStore, StoreConfig, open_store
 from argus_core.store.base import read
+from argus_core.store.folder import FolderStore
 from argus_exporter.traces.outbox import Outbox
 from argus_exporter.traces.uploads import Uploader
 from exporter.exporter_process import wait_for
@@ -237,3 +239,24 @@ def test_a_new_version_of_a_waiting_trace_is_not_lost(outbox: Outbox) -> None:
     outbox.put(key(0), b"new")
     outbox.done(old)
     assert outbox.oldest().path.read_bytes() == b"new"
+
+
+def test_a_disk_that_cannot_be_written_ends_no_thread(
+    outbox: Outbox, tmp_path: Path, uploading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk became read-only: what is in the store stays on it, the next trace is uploaded all the same."""
+    store = FolderStore(tmp_path / "store")
+    outbox.put(key(1), content(1))
+    outbox.put(key(2), content(2))
+
+    unlink = Path.unlink
+
+    def broken(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == tmp_path / "outbox":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "unlink", broken)
+        assert uploading(outbox, store).wait_until_empty(LIMIT_S)
+    assert set(stored(store)) == {key(1), key(2)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import shutil
@@ -20,6 +21,7 @@ from yarl import URL
 
 from argus_core.store.base import StoredObject, StoreUnavailable
 from argus_core.store.folder import FolderStore
+from argus_l3_worker.traces import serving
 from argus_l3_worker.traces.config import TracesConfig
 from argus_l3_worker.traces.serving import add_routes
 
@@ -258,3 +260,36 @@ def test_a_store_that_is_away_is_503_without_its_secrets(tmp_path: Path) -> None
     """The reason is for the log."""
     status, _, body = _get(Failing(tmp_path), KEY)
     assert status == 503 and b"secret" not in body
+
+
+def test_who_reads_nothing_holds_up_nobody(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As suspended laptops: others download meanwhile, and after a while those are let go."""
+    store.put(KEY, io.BytesIO(bytes(32 << 20)))
+    monkeypatch.setattr(serving, "_WRITE_SECONDS", 1.0)
+
+    async def run() -> tuple[bytes, list[bytes]]:
+        async with _served(store) as (session, base):
+            url = URL(base + KEY)
+            asleep = []
+            for _ in range(2 * serving._READERS):
+                reader, writer = await asyncio.open_connection("127.0.0.1", url.port, limit=1024)
+                writer.write(f"GET {url.path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                await writer.drain()
+                asleep.append((reader, writer))
+            async with asyncio.timeout(60):
+                async with session.get(url) as answer:
+                    whole = await answer.read()
+                ends = [await _to_the_end(reader) for reader, _ in asleep]
+            for _, writer in asleep:
+                writer.close()
+            return whole, ends
+
+    async def _to_the_end(reader: asyncio.StreamReader) -> bytes:
+        await asyncio.sleep(2.0)  # stands for a reader that sleeps: longer than is waited for it
+        with contextlib.suppress(ConnectionError):
+            return await reader.read()
+        return b""
+
+    whole, ends = asyncio.run(run())
+    assert len(whole) == 32 << 20
+    assert all(len(end) < 32 << 20 for end in ends)
