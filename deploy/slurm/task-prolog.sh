@@ -3,8 +3,11 @@
 # submitted with ARGUS_DISABLE=1. What it prints as `export NAME=value` becomes the task's environment; it prints
 # nothing where the host has no exporter or no ARGUS, and always ends well: the task starts.
 #
-# ARGUS_ROOT: where argus_core and argus_training lie (site-packages of the exporter's environment).
-ARGUS_ROOT=${ARGUS_ROOT:-/opt/argus/lib/python3.11/site-packages}
+# ARGUS_ROOT: where argus_core and argus_training lie; by default site-packages of the exporter's environment /opt/argus,
+# whichever Python made it.
+for found in /opt/argus/lib/python3.*/site-packages; do
+  ARGUS_ROOT=${ARGUS_ROOT:-$found}
+done
 ARGUS_SOCKET=${ARGUS_SOCKET:-/run/argus/exporter.sock}
 boot=$ARGUS_ROOT/argus_training/boot
 

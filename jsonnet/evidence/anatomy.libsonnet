@@ -16,7 +16,7 @@ function(c, l)
       expr: text.fill(|||
         sum by (%(part)s) (max by (%(part)s, phase) (%(alone)s or %(idle)s))
         / on (%(rank)s) group_left () (sum by (%(rank)s) (max by (%(part)s) (%(all)s)) > 0)
-        * on (%(rank)s) group_left (role) max by (%(rank)s, role) (%(info)s)
+        * on (%(rank)s) group_left (role) topk by (%(rank)s) (1, max by (%(rank)s, role) (%(info)s))
       |||, {
         rank: l.rank,
         part: l.list(['rank', 'part']),

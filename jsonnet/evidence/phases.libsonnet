@@ -317,7 +317,7 @@ function(c, l) {
     }),
   }],
   local sets = l.raw('argus_phase_info', ['kind="compute"', 'set!=""']),
-  local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu"} * on (%(rank)s, phase) group_left (set) max by (%(rank)s, phase, set) (%(sets)s))', at { sets: sets }),
+  local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu"} * on (%(rank)s, phase) group_left (set) topk by (%(rank)s, phase) (1, max by (%(rank)s, phase, set) (%(sets)s and on (%(rank)s, phase) %(slow)s)))', at { sets: sets }),
   evidence: [
     {
       about:: 'Share of the wall time that a rank takes longer than the median in a phase of its own.',

@@ -49,7 +49,8 @@ function(c, l)
     unheard: text.fill('on (%(job)s) (count_over_time(%(unheard)s[%(twice)s]) >= 2)', {
       job: l.job,
       unheard: candidate('unheard'),
-      twice: duration.range(c, 2 * c.interval),
+      // In two windows there may be one alone, where this is asked shortly before the next.
+      twice: duration.range(c, 3 * c.interval),
     }),
     number: 'max by (%s) (%s)' % [l.rank, l.raw('argus_rank_overdue_number')],
     last: l.raw('argus_job_last_iteration_timestamp_seconds'),

@@ -35,13 +35,17 @@ function(c, l, rows)
       }),
     },
     {
-      about:: 'Node and GPU of the ranks that are named, and of no others.',
+      about:: 'Node and GPU of the ranks that are named, and of no others; of one that moved where it lives.',
       record: 'rank:argus_finding:place',
       expr: text.fill(|||
         topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (
-          last_over_time(%(info)s%(leave)s) and on (%(rank)s) last_over_time(%(finding)s%(leave)s)
+          (
+            %(info)s and on (%(rank)s, instance) %(up)s == 1
+            or on (%(rank)s) last_over_time(%(info)s%(leave)s)
+          )
+          and on (%(rank)s) last_over_time(%(finding)s%(leave)s)
         ))
-      |||, { rank: l.rank, info: l.raw('argus_rank_info'), leave: range(d.leave), finding: finding }),
+      |||, { rank: l.rank, info: l.raw('argus_rank_info'), up: l.raw('argus_rank_up'), leave: range(d.leave), finding: finding }),
     },
     {
       // A link, or a rank among stages of a pipeline, can cost more than what is measured of it.

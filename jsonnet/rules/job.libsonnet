@@ -24,14 +24,6 @@ function(c, l) {
       record: 'job:argus_other_activity:seconds',
       expr: 'time() - max_over_time(job:argus_other_activity:timestamp_seconds[%s])' % duration.range(c, c.spreadWindow),
     },
-  ],
-  // They change when a job is resized, and there are several of each rank.
-  groups: [
-    {
-      about:: 'Ranks that a group should have by the topology.',
-      record: 'group:argus_ranks:expected',
-      expr: 'max by (%s) (%s)' % [l.list(['group']), l.raw('argus_group_expected_ranks')],
-    },
     {
       about:: 'Jobs of which some ranks are not heard, though they are in the groups of those who are: 1. If such a job stands still, others may only seem to hold it up.',
       record: 'rank:argus_stall_suspect:bool',
@@ -41,6 +33,14 @@ function(c, l) {
         group: l.list(['group']),
         expected: l.raw('argus_group_expected_ranks'),
       },
+    },
+  ],
+  // They change when a job is resized, and there are several of each rank.
+  groups: [
+    {
+      about:: 'Ranks that a group should have by the topology.',
+      record: 'group:argus_ranks:expected',
+      expr: 'max by (%s) (%s)' % [l.list(['group']), l.raw('argus_group_expected_ranks')],
     },
   ],
 }

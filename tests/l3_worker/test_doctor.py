@@ -123,6 +123,24 @@ def test_ranks_that_are_lost_silent_or_elsewhere_are_counted(
     assert states(found)["windows of llm"] == states(found)["ranks of llm"] == "warn"
 
 
+def test_scrapes_that_are_too_far_apart_for_the_rules_are_told(
+    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by Prometheus' default of a minute; a job that has just begun has few, too, and is none of these."""
+    now = time.time()
+    Fleet(prometheus).publish(now, 64, fleet(4))
+    for job, every, since in (("llm", 60, 240), ("often", 15, 240), ("young", 60, 60)):
+        labels = remote_write.labels_of(catalogue.RANK_UP.name, training_job=job, rank="0")
+        info = remote_write.labels_of(catalogue.RANK_INFO.name, training_job=job, rank="0")
+        for back in range(since, -1, -every):
+            stamp = round((now - back) * 1000)
+            prometheus.write([remote_write.encode_series(one, 1.0, stamp) for one in (labels, info)])
+    found = examined(capsys, prometheus.url, tmp_path, status=1)
+    told = {name: check for name, check in found.items() if name.startswith("scrapes of")}
+    assert list(told) == ["scrapes of llm"]
+    assert told["scrapes of llm"]["state"] == "warn" and "15s" in told["scrapes of llm"]["remedy"]
+
+
 @pytest.mark.parametrize(("reason", "state"), [("glibc", "fail"), ("launch_rate", "warn")])
 def test_kernels_that_are_off_are_named(
     prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str, state: str

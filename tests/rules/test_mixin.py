@@ -68,6 +68,36 @@ def test_generated_files_are_current() -> None:
     assert generate_rules.main(["--check"]) == 0
 
 
+COUNTED = re.compile(r"count_over_time\(([\w:]+)(?:\{([^}]*)\})?\[(\d+)s\]\) >= (\d+)")
+
+
+def test_what_must_be_there_so_often_is_recorded_so_often() -> None:
+    """promtool evaluates all groups alike, a server each at its interval: a slow one too seldom."""
+    groups = [
+        group
+        for file in sorted((ROOT / "rules").glob("argus.*.rules.yaml"))
+        for group in yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader)["groups"]
+    ]
+    units = {"s": 1, "m": 60, "h": 3600}
+
+    def interval(name: str, matchers: str) -> int:
+        """Of the slowest group that records it."""
+        asked = dict(re.findall(r'(\w+)="([^"]*)"', matchers))
+        return max(
+            int(group["interval"][:-1]) * units[group["interval"][-1]]
+            for group in groups
+            for rule in group["rules"]
+            if rule.get("record") == name
+            and all(rule.get("labels", {}).get(label, value) == value for label, value in asked.items())
+        )
+
+    found = [match for group in groups for rule in group["rules"] for match in COUNTED.findall(rule["expr"])]
+    assert found
+    for name, matchers, seconds, times in found:
+        least = (int(seconds) + 1) // interval(name, matchers)
+        assert least >= int(times), f"{name}{{{matchers}}} is {least} times in {seconds} s, not {times}"
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_alert_names_are_the_contract(profile: str) -> None:
     """No alert of the contract is missing and none was invented."""

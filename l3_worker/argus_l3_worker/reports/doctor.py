@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import statistics
 import tempfile
 import time
@@ -56,6 +57,9 @@ _CLOCK_SECONDS: Final = 2.0
 _LEAST_AGREEMENT: Final = 0.5
 _LEAST_COVERAGE: Final = 0.9
 _LEAST_KERNEL_COVERAGE: Final = 0.5
+_SCRAPED_SECONDS: Final = 120
+# At 15 s there are eight; at 30 s windows of half a minute have one, and those of kernels two.
+_LEAST_SCRAPES: Final = 6
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,11 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
         of_kernels = selector(catalogue.CHANNEL_INFO.name, {**matchers, "channel": "kernels"})
         reasons = await prometheus.instant(f"count by (training_job, reason) ({of_kernels})", at)
         exporters = await prometheus.instant(f"count({catalogue.EXPORTER_BUILD_INFO.name})", at)
+        up = selector(catalogue.RANK_UP.name, matchers)
+        scrapes = await by_job(
+            f"max by (training_job) (count_over_time({up}[{_SCRAPED_SECONDS - 1}s]) "
+            f"and {up} offset {_SCRAPED_SECONDS}s)"
+        )
     except QueryError as error:
         yield Check("series", "fail", str(error), "see above")
         return
@@ -240,6 +249,14 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
         )
         return
     for job, ranks in sorted(known.items()):
+        if scrapes.get(job, math.inf) < _LEAST_SCRAPES:
+            yield Check(
+                f"scrapes of {job}",
+                "warn",
+                f"{scrapes[job]:.0f} in {_SCRAPED_SECONDS // 60} minutes: the rules want one each 15 s; what "
+                "they tell at once, and of kernels, finds no two in its window",
+                "scrape_interval: 15s for the job argus, or rules for yours (_config.interval of the mixin)",
+            )
         if not modes.get(job) and observed.get(job):
             yield Check(
                 f"series of {job}",
