@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
-
-class NeverExporting:
-    """Stands for `torch.compiler` where a torch has no such flag, or another."""
-
-    _is_compiling_flag = False
+_NEVER_EXPORTING: Final = SimpleNamespace(_is_compiling_flag=False)
+"""Stands for `torch.compiler` where a torch has no such flag, or another. No class of ours: it gets into
+pickles of the user's classes (`inert.py`)."""
 
 
 def compiling(torch: Any) -> tuple[Callable[[], bool], Any]:
@@ -20,4 +19,4 @@ def compiling(torch: Any) -> tuple[Callable[[], bool], Any]:
     compiler = torch.compiler
     if hasattr(compiler, "is_dynamo_compiling") and hasattr(compiler, "_is_compiling_flag"):
         return compiler.is_dynamo_compiling, compiler
-    return compiler.is_compiling, NeverExporting
+    return compiler.is_compiling, _NEVER_EXPORTING

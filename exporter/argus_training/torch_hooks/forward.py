@@ -22,6 +22,7 @@ from argus_training.hook import Hook, Observer
 from argus_training.spans import now
 from argus_training.stopwatch import Mark
 from argus_training.torch_hooks.compiling import compiling
+from argus_training.torch_hooks.inert import Inert, called_by
 from argus_training.torch_hooks.input_work import counter
 
 _SCANS_LIMIT: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
@@ -42,6 +43,21 @@ class _Root:
         """It is called, or there is nothing to hand over to."""
 
 
+class _Ours(Inert):
+    """What the wrappers of the classes use of us."""
+
+    __slots__ = ("count", "hook", "progress", "put", "roots", "totals", "words")
+
+    def __init__(self, hook: ForwardHook, roots: dict[int, _Root], count: Callable[..., None]) -> None:
+        recorder = hook.recorder
+        self.hook = hook
+        self.progress = hook.observer.progress
+        self.words, self.put = recorder.words, recorder.put
+        self.totals = recorder.host.work_totals
+        self.roots = roots
+        self.count = count
+
+
 class ForwardHook(Hook):
     name = "forward"
 
@@ -59,6 +75,7 @@ class ForwardHook(Hook):
         self.observer.on_trained.append(self._find)
         self.observer.on_root.append(self._new_root)
         self._count = counter(torch, self.recorder.host.work_totals)
+        self._ours = _Ours(self, self._roots, self._count)
         self.hide_from_dynamo((self._count,), "_evaluates", "_begins", "_ended", "_broken", "_counts")
 
     def _find(self, is_trained: Callable[[Any], bool]) -> None:
@@ -154,32 +171,33 @@ class ForwardHook(Hook):
         self.observer.stopwatch.discard(self._task, mark)
 
     def _wrap(self, class_: Any) -> None:
-        original = class_.__call__
+        original, base = class_.__call__, called_by(class_, "__call__")
         inherited = "__call__" not in vars(class_)
         is_grad_enabled = self._torch.is_grad_enabled
         is_compiling, exporting = compiling(self._torch)
-        progress, roots = self.observer.progress, self._roots
-        words, put = self.recorder.words, self.recorder.put
-        slot, code, count = self._task.slot, self._task.code, self._count
-        tensor, float32, totals = self._torch.Tensor, self._torch.float32, self.recorder.host.work_totals
+        slot, code = self._task.slot, self._task.code
+        tensor, float32 = self._torch.Tensor, self._torch.float32
+        # What the function holds is pickled with a class of the user's that is pickled by value.
+        ours = self._ours
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             # First: to a compiler that traces the user's function this is a constant, and it sees no more.
-            if is_compiling() or exporting._is_compiling_flag:
-                return original(*args, **kwargs)
-            if progress.forwarding or id(args[0]) not in roots:
-                if progress.forwarded and id(args[0]) in roots:
-                    self._counts(args, kwargs)
-                return original(*args, **kwargs)
+            if is_compiling() or exporting._is_compiling_flag or not ours:
+                return base.__call__(*args, **kwargs)
+            progress = ours.progress
+            if progress.forwarding or id(args[0]) not in ours.roots:
+                if progress.forwarded and id(args[0]) in ours.roots:
+                    ours.hook._counts(args, kwargs)
+                return base.__call__(*args, **kwargs)
             if not is_grad_enabled():
-                self._evaluates(args[0])
-                return original(*args, **kwargs)
+                ours.hook._evaluates(args[0])
+                return base.__call__(*args, **kwargs)
             progress.forwarding = True
             begin = 0
             try:
                 if progress.steady:
-                    begin = words[slot] = now()
+                    begin = ours.words[slot] = now()
                     progress.forwards += 1
                     if not progress.opened_ns:
                         progress.opened_ns = begin
@@ -187,29 +205,29 @@ class ForwardHook(Hook):
                         given: Any = args[1] if len(args) > 1 else None
                         # What `count` does with most inputs: a call of ours costs as much again.
                         if type(given) is tensor and given.dtype is float32 and (shape := given.shape):
-                            totals["samples"] += shape[0]
+                            ours.totals["samples"] += shape[0]
                         else:
-                            count(args, kwargs)
+                            ours.count(args, kwargs)
                 else:
-                    self._begins(args, kwargs)
+                    ours.hook._begins(args, kwargs)
             except Exception as error:
-                self.failed(error)
+                ours.hook.failed(error)
             try:
                 # An empty dict that is made and handed on costs as much as a reading of the clock.
-                result = original(*args, **kwargs) if kwargs else original(*args)
+                result = base.__call__(*args, **kwargs) if kwargs else base.__call__(*args)
             except BaseException:
                 progress.forwarding = False
-                self._broken()
+                ours.hook._broken()
                 raise
             progress.forwarding = False
             try:
                 if begin and progress.steady:
-                    words[slot] = 0
-                    put((code, begin, now()))
+                    ours.words[slot] = 0
+                    ours.put((code, begin, now()))
                 else:
-                    self._ended(begin)
+                    ours.hook._ended(begin)
             except Exception as error:
-                self.failed(error)
+                ours.hook.failed(error)
             return result
 
         class_.__call__ = call

@@ -29,6 +29,7 @@ from argus_training.spans import LayerSample, Task, now
 from argus_training.step_log import TRAINING_CLOCK
 from argus_training.stopwatch import Mark
 from argus_training.torch_hooks.compiling import compiling
+from argus_training.torch_hooks.inert import Inert, called_by
 from argus_training.torch_hooks.layer_modules import find_layers
 
 STAGES: Final = {
@@ -42,6 +43,24 @@ INSTRUCTIONS: Final = {"ForwardPass": "stage_forward", "BackwardPass": "stage_ba
 """Of DeepSpeed's pipeline schedules."""
 
 _Timed = tuple[Task, "Mark | None"]
+
+
+class _Ours(Inert):
+    """What the wrappers of the classes use of us."""
+
+    __slots__ = ("armed", "hook", "models", "sampled")
+
+    def __init__(
+        self,
+        hook: LayersHook,
+        models: dict[int, Model],
+        armed: dict[int, LayerSample],
+        sampled: Callable[..., Any],
+    ) -> None:
+        self.hook = hook
+        self.models = models
+        self.armed = armed
+        self.sampled = sampled
 
 
 class LayersHook(Hook):
@@ -61,7 +80,7 @@ class LayersHook(Hook):
         self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self._is_compiling, self._exporting = compiling(torch)
         self.hide_from_dynamo((), "_microbatch", "_begin", "_ended", "_broken")
-        self._sampled = self._make_sampled()
+        self._ours = _Ours(self, self._models, self._plan.armed, self._make_sampled())
         self.observer.on_models.append(self._look)
         self.when_imported("torch.distributed.pipelining.stage", self._attach_stages)
         self.when_imported("megatron.core.pipeline_parallel.schedules", self._attach_schedules)
@@ -94,11 +113,7 @@ class LayersHook(Hook):
         """Put what `wrap` makes of a class and what holds its method as `__call__` in the method's place."""
         inherited = method not in vars(class_)
         original = getattr(class_, method)
-        base: Any = type("Original", (), {"__call__": staticmethod(original)})
-        if inherited and method == "__call__":
-            # What someone puts into the base class later (torch.fx traces so) is called as without us.
-            base = next(one for one in class_.__mro__[1:] if method in vars(one))
-        call: Any = functools.wraps(original)(wrap(class_, base))
+        call: Any = functools.wraps(original)(wrap(class_, called_by(class_, method)))
         setattr(class_, method, call)
         # As in forward.py: it is no frame of its own to compile.
         self.when_imported("torch._dynamo", lambda dynamo: dynamo.eval_frame.skip_code(call.__code__))
@@ -114,12 +129,12 @@ class LayersHook(Hook):
 
     def _caller(self, class_: type, base: Any) -> Any:
         """Of what calls layers: a micro-batch begins."""
-        is_compiling, models = self._is_compiling, self._models
+        is_compiling, ours = self._is_compiling, self._ours
 
         def call(*args: Any, **kwargs: Any) -> Any:
             # First: to a compiler that traces the user's function this is a constant, and it sees no more.
-            if not is_compiling() and id(args[0]) in models:
-                self._microbatch(class_, args[0])
+            if not is_compiling() and ours and id(args[0]) in ours.models:
+                ours.hook._microbatch(class_, args[0])
             return base.__call__(*args, **kwargs)
 
         return call
@@ -139,14 +154,14 @@ class LayersHook(Hook):
 
     def _layer(self, class_: type, base: Any) -> Any:
         """Of a layer: timed where it is its turn."""
-        is_compiling, armed, sampled = self._is_compiling, self._plan.armed, self._sampled
+        is_compiling, ours = self._is_compiling, self._ours
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not armed or id(args[0]) not in armed:
+            if is_compiling() or not (armed := ours and ours.armed) or id(args[0]) not in armed:
                 if kwargs:  # passing on none costs as well
                     return base.__call__(*args, **kwargs)
                 return base.__call__(*args)
-            return sampled(class_, base.__call__, args, kwargs)
+            return ours.sampled(class_, base.__call__, args, kwargs)
 
         return call
 

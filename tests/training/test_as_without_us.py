@@ -1,0 +1,74 @@
+"""What a program does with its model beside training it is as without us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .jobs import run_rank
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+TRAINED = """
+import os, torch
+torch.manual_seed(0)
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.linear(x).relu()
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Block() for _ in range(4)])
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+model, head = Net(), torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+def step():
+    optimizer.zero_grad()
+    head(model(torch.ones(8, 4))).sum().backward()
+    optimizer.step()
+for _ in range(15):
+    step()
+observed = ["__call__" in vars(one) for one in (Net, Block, torch.nn.Linear)]
+assert observed == [not os.environ.get("ARGUS_DISABLE")] * 3, observed
+"""
+
+
+def outcome(program: str, path: Path, **more: str) -> str:
+    """What it prints, on a rank of a job."""
+    result = run_rank(program, path / "s", **more)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_a_class_that_is_pickled_by_value_has_nothing_of_us(tmp_path: Path) -> None:
+    """As cloudpickle does with a class of `__main__`: a function with all that it closes over."""
+    program = TRAINED + (
+        "import pickle, types\n"
+        "def cells(function):\n"
+        "    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):\n"
+        "        one = cell.cell_contents\n"
+        "        if isinstance(one, type) and one.__name__ == 'Original':\n"
+        "            yield from cells(one.__call__)\n"
+        "        elif one not in (Net, Block):\n"
+        "            yield name, one\n"
+        "for one in (Net, Block):\n"
+        "    for name, held in cells(one.__call__):\n"
+        "        pickled = pickle.dumps(held.__name__ if isinstance(held, types.ModuleType) else held)\n"
+        "        assert b'argus' not in pickled, name\n"
+        "        print(name, repr(pickle.loads(pickled)))\n"
+    )
+    assert "ours False" in outcome(program, tmp_path).splitlines()
+
+
+def test_fx_sees_the_model_as_without_us(tmp_path: Path) -> None:
+    """The class of a model may be torch's own, of modules that others hold: nn.Linear stays a leaf."""
+    program = TRAINED + "print(torch.fx.symbolic_trace(torch.nn.Sequential(model.eval(), head)).graph)\n"
+    assert outcome(program, tmp_path) == outcome(program, tmp_path, ARGUS_DISABLE="1")
