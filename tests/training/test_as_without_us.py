@@ -72,3 +72,25 @@ def test_fx_sees_the_model_as_without_us(tmp_path: Path) -> None:
     """The class of a model may be torch's own, of modules that others hold: nn.Linear stays a leaf."""
     program = TRAINED + "print(torch.fx.symbolic_trace(torch.nn.Sequential(model.eval(), head)).graph)\n"
     assert outcome(program, tmp_path) == outcome(program, tmp_path, ARGUS_DISABLE="1")
+
+
+def test_what_torch_records_is_as_without_us(tmp_path: Path) -> None:
+    """No work is counted there: torch.jit.trace records what asks for a shape, make_fx has symbols."""
+    program = TRAINED + (
+        "import sys\n"
+        "from torch.fx.experimental.proxy_tensor import make_fx\n"
+        "class Outer(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.model, self.head = model, head\n"
+        "    def forward(self, x):\n"
+        "        return self.head(self.model(x))\n"
+        "print(torch.jit.trace(Outer(), torch.ones(2, 4)).inlined_graph)\n"
+        "whole = make_fx(Outer(), tracing_mode='symbolic', _allow_non_fake_inputs=True)\n"
+        "print(whole(torch.ones(2, 4)).graph)\n"
+        "if 'argus_training' in sys.modules:\n"
+        "    totals = sys.modules['argus_training']._observer.recorder.host.work_totals\n"
+        "    assert {type(total) for total in totals.values()} == {int}, totals\n"
+        "    assert sum(totals.values()) == 14 * 16, totals\n"
+    )
+    assert outcome(program, tmp_path) == outcome(program, tmp_path, ARGUS_DISABLE="1")

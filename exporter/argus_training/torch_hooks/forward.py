@@ -175,6 +175,7 @@ class ForwardHook(Hook):
         inherited = "__call__" not in vars(class_)
         is_grad_enabled = self._torch.is_grad_enabled
         is_compiling, exporting = compiling(self._torch)
+        tracing = self._torch._C._get_tracing_state
         slot, code = self._task.slot, self._task.code
         tensor, float32 = self._torch.Tensor, self._torch.float32
         # What the function holds is pickled with a class of the user's that is pickled by value.
@@ -204,7 +205,12 @@ class ForwardHook(Hook):
                     if progress.counts_work:
                         given: Any = args[1] if len(args) > 1 else None
                         # What `count` does with most inputs: a call of ours costs as much again.
-                        if type(given) is tensor and given.dtype is float32 and (shape := given.shape):
+                        if (
+                            type(given) is tensor
+                            and given.dtype is float32
+                            and tracing() is None
+                            and (shape := given.shape)
+                        ):
                             ours.totals["samples"] += shape[0]
                         else:
                             ours.count(args, kwargs)

@@ -34,7 +34,7 @@ def counter(
         as samples. Where no tensor is found nothing is counted. It runs in every step, so it calls no other
         function of ours: that would be one more for dynamo to leave alone, which costs as much as all of it.
     """
-    tensor = torch.Tensor
+    tensor, tracing = torch.Tensor, torch._C._get_tracing_state
     whole = {torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8}
 
     def count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -51,15 +51,18 @@ def counter(
                         break
                 else:
                     return
+        # torch.jit.trace records what a shape is asked for, and the name of what it is asked of.
+        if tracing() is not None:
+            return
         shape = found.shape
-        if not shape:
+        if not shape or type(samples := shape[0]) is not int:  # a symbol: make_fx
             return
         if found.dtype not in whole:
-            totals["samples"] += shape[0]
+            totals["samples"] += samples
             return
         totals["tokens"] += shape.numel()
         if len(shape) > 1:
-            totals["samples"] += shape[0]
+            totals["samples"] += samples
         ends = kwargs.get("cu_seq_lens_q")
         # On an accelerator reading waits for it. No operation of torch's: another tool may record those.
         if isinstance(ends, tensor) and ends.device.type == "cpu":
