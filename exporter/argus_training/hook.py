@@ -54,6 +54,7 @@ class Observer:
         self.on_trained: list[Callable[[Callable[[Any], bool]], None]] = []
         """Given what tells whether a parameter is trained: at a new optimizer, or where none steps."""
         self.on_optimizer_step: list[Callable[[], None]] = []
+        self.stepped = 0  # id of the optimizer that they are called for
         self.periodic: list[Callable[[], None]] = []
         """Called after an optimizer's step, once a second at most."""
         self.on_models: list[Callable[[list[Any]], None]] = []

@@ -27,15 +27,19 @@ from argus_training.torch_hooks.input_work import counter
 
 _SCANS_LIMIT: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
 _DEPTH_LIMIT: Final = 3
+_PATIENCE: Final = 64  # steps of other optimizers, after which the one that found a root counts no more
 
 
 class _Root:
     """One outermost module."""
 
-    __slots__ = ("called", "depth", "module", "reviews", "settled")
+    __slots__ = ("called", "depth", "finder", "module", "reviews", "settled")
 
-    def __init__(self, module: weakref.ref[Any], depth: int) -> None:
+    def __init__(self, module: weakref.ref[Any], depth: int, finder: int) -> None:
         self.module = module
+        self.finder = finder
+        """Id of the optimizer whose step found it: at its next an iteration has passed, also where several
+        share the module."""
         self.depth = depth
         self.called = False
         self.reviews = 0
@@ -87,21 +91,22 @@ class ForwardHook(Hook):
             models = outermost(self._torch.nn.Module)
             for listener in self.observer.on_models:
                 listener(models)
+            finder = self.observer.progress.stepping
             for module in models:
                 if id(module) not in self._roots and any(is_trained(p) for p in module.parameters()):
-                    self._watch(module, depth=0)
+                    self._watch(module, 0, finder)
         except Exception as error:
             self.failed(error)
 
     def _new_root(self, module: Any) -> None:
         """A framework named it, whose optimizer does not hold the module's own parameters."""
         if self.alive and id(module) not in self._roots:
-            self._watch(module, depth=0)
+            self._watch(module, 0, 0)
             self._roots[id(module)].settled = True
 
-    def _watch(self, module: Any, depth: int) -> None:
+    def _watch(self, module: Any, depth: int, finder: int) -> None:
         key = id(module)
-        self._roots[key] = _Root(weakref.ref(module, lambda _: self._roots.pop(key, None)), depth)
+        self._roots[key] = _Root(weakref.ref(module, lambda _: self._roots.pop(key, None)), depth, finder)
         self.observer.note_root(module)
         if type(module) not in self._classes:
             self._classes.add(type(module))
@@ -116,15 +121,17 @@ class ForwardHook(Hook):
             if not waiting:
                 self.observer.on_optimizer_step.remove(self._review)
             for key, root in waiting:
-                root.reviews += 1
                 module = root.module()
+                whole = root.finder in (0, self.observer.stepped) or root.reviews > _PATIENCE
                 if root.called or root.depth >= _DEPTH_LIMIT or module is None:
                     root.settled = True
-                elif root.reviews > 1:  # the first review comes in the very step that found the root
+                elif not (root.reviews and whole):  # the first comes in the very step that found the root
+                    root.reviews += 1
+                else:
                     del self._roots[key]
                     for child in module.children():
                         if any(p.requires_grad for p in child.parameters()):
-                            self._watch(child, root.depth + 1)
+                            self._watch(child, root.depth + 1, root.finder)
         except Exception as error:
             self.failed(error)
 

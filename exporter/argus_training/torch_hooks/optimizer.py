@@ -108,6 +108,7 @@ class OptimizerHook(Hook):
         observer.stopwatch.span(self._task, observer.progress.step_began_ns or self._mark)
         end = now()  # after the span, which is part of the iteration
         observer.iterations.optimizer_ended(key, end)
+        observer.stepped = key
         for listener in observer.on_optimizer_step.copy():
             listener()
         observer.settle()

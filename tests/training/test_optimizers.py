@@ -1,0 +1,51 @@
+"""Several optimizers, new ones, and ones whose step raises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .jobs import run_rank
+from .reader import Reader, Said
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+MODEL = """
+import torch
+torch.set_num_threads(1)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)
+    def forward(self, x):
+        return self.last(self.first(x))
+def steps(number, *optimizers, forwards=1):
+    for _ in range(number):
+        for _ in range(forwards):
+            model(torch.ones(8, 4)).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+model = Net()
+"""
+
+
+def said_of(program: str, path: Path) -> tuple[Said, str]:
+    """What one rank said to an exporter, and its stderr."""
+    with Reader(path) as reader:
+        result = run_rank(MODEL + program, reader.path)
+        assert result.returncode == 0, result.stderr
+        return reader.ended(), result.stderr
+
+
+def test_a_model_that_optimizers_share_is_the_root(tmp_path: Path) -> None:
+    """Muon beside AdamW: the model has run before each step of the one, and between the two it need not."""
+    said, _ = said_of(
+        "optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model.first, model.last)]\n"
+        "steps(30, *optimizers)\n",
+        tmp_path / "s",
+    )
+    assert said.work == {"samples": 29 * 8}, "all but the forward before the first step, once each"
+    assert said.count()["forward"] == 29
