@@ -49,3 +49,23 @@ def test_a_model_that_optimizers_share_is_the_root(tmp_path: Path) -> None:
     )
     assert said.work == {"samples": 29 * 8}, "all but the forward before the first step, once each"
     assert said.count()["forward"] == 29
+
+
+def test_a_hook_that_fails_in_a_step_is_out_of_it(tmp_path: Path) -> None:
+    """With hooks of the user's beside it, torch goes through them as it detaches."""
+    said, stderr = said_of(
+        "from torch.optim.optimizer import register_optimizer_step_post_hook\n"
+        "import argus_training\n"
+        "called = []\n"
+        "register_optimizer_step_post_hook(lambda *_: called.append(1))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "steps(1, optimizer)\n"
+        "def fails(*_):\n"
+        "    raise RuntimeError('ours')\n"
+        "argus_training._observer.look = argus_training._observer.settle = fails\n"
+        "steps(5, optimizer)\n"
+        "assert len(called) == 6\n",
+        tmp_path / "s",
+    )
+    assert "hook optimizer detached after 3 failures" in stderr
+    assert said.count()["optimizer"] <= 4

@@ -35,8 +35,10 @@ class OptimizerHook(Hook):
 
         before, after = self._before(), self._after()
         self.observer.step_begins, self.observer.step_ends = self._begins, after
-        self.remove_at_detach(register_optimizer_step_pre_hook(before))
-        self.remove_at_detach(register_optimizer_step_post_hook(after))
+        # They stay at detach, where they do nothing: torch may be going through its hooks then, for a failure
+        # in one of them detaches, and a dict that changes meanwhile raises in the user's step.
+        register_optimizer_step_pre_hook(before)
+        register_optimizer_step_post_hook(after)
         self.hide_from_dynamo((before, after), "_begins", "_ended", "_look")
 
     def _before(self) -> Callable[..., None]:
