@@ -51,6 +51,28 @@ def test_a_model_that_optimizers_share_is_the_root(tmp_path: Path) -> None:
     assert said.count()["forward"] == 29
 
 
+def test_a_step_that_raised_hinders_no_other_optimizer(tmp_path: Path) -> None:
+    """It is still referenced, so only the stack tells that it does not step any more."""
+    said, stderr = said_of(
+        "failed = torch.optim.LBFGS(model.parameters())\n"
+        "def fails():\n"
+        "    raise ValueError\n"
+        "try:\n"
+        "    failed.step(fails)\n"
+        "except ValueError:\n"
+        "    pass\n"
+        "class Outer(torch.optim.SGD):\n"
+        "    def step(self, closure=None):\n"
+        "        inner.step()\n"
+        "inner = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "steps(30, Outer(model.parameters(), lr=0.1))\n",
+        tmp_path / "s",
+    )
+    assert stderr == ""
+    assert said.count()["optimizer"] == 30, "a step within a step is none of its own"
+    assert len(said.iterations) >= 29
+
+
 def test_a_hook_that_fails_in_a_step_is_out_of_it(tmp_path: Path) -> None:
     """With hooks of the user's beside it, torch goes through them as it detaches."""
     said, stderr = said_of(

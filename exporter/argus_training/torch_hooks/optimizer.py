@@ -6,8 +6,10 @@ passes. An optimizer that steps another (ZeroRedundancyOptimizer) is one step.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Final
 
 from argus_core import wire
@@ -89,10 +91,12 @@ class OptimizerHook(Hook):
     def _begins(self, stepper: Any, optimizer: Any) -> None:
         """`stepper` begins to step `optimizer`, not as usual; the two are one where it is torch's own."""
         key, progress = id(stepper), self.observer.progress
-        # An optimizer whose last step raised is still noted as stepping: it begins anew.
-        if not self.alive or (progress.stepping and progress.stepping != key):
+        if not self.alive:
             return
         try:
+            # One whose last step raised is still noted as stepping: it begins anew, and hinders no other.
+            if progress.stepping and progress.stepping != key and _steps(progress.stepping):
+                return
             progress.stepping, progress.step_began_ns, self._mark = key, 0, None
             if key not in self._known:
                 self._known[key] = weakref.ref(stepper, lambda _: self._gone(key))
@@ -126,3 +130,14 @@ class OptimizerHook(Hook):
         self.observer.iterations.forget(key)
         if self.observer.progress.stepping == key:
             self.observer.progress.stepping = 0
+
+
+def _steps(key: int) -> bool:
+    """Whether a method of the object with this id runs on this thread, or torch's wrapper of its `step`."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        # The locals of a module may hold any optimizer, and so may another method's.
+        if "self" in frame.f_code.co_varnames and id(frame.f_locals.get("self")) == key:
+            return True
+        frame = frame.f_back
+    return False
