@@ -56,6 +56,8 @@ class IterationDetector:
         """Start of the sequence that is being matched."""
         self._seen_ns = 0
         """The latest optimizer step that was told here."""
+        self._strange: Step | None = None
+        """The latest optimizer step that was not a usual one."""
         self._manual = False
         self._backwards = 0
         """Before the first optimizer step."""
@@ -154,9 +156,11 @@ class IterationDetector:
                 self._cycle = Cycle(self._cycle_ended)
             self._backwards = 0
             number = self._optimizers[optimizer] = self._numbered
+            if not self.learning:
+                self._learn_anew(opened_ns)
         step = Step(forwards, number)
         if not self.learning:
-            self._match(step, opened_ns, time_ns)
+            self._match(step, optimizer, opened_ns, time_ns)
             return
         self._cycle.optimizer_ended(optimizer, time_ns)
         fetched, self._fetched = self._fetched, False
@@ -195,8 +199,16 @@ class IterationDetector:
     def _cycle_ended(self, start_ns: int, end_ns: int) -> None:
         self.ended(start_ns, end_ns)
 
-    def _match(self, step: Step, opened_ns: int, time_ns: int) -> None:
+    def _match(self, step: Step, optimizer: int, opened_ns: int, time_ns: int) -> None:
         rest = self._sequence.is_rest(step)
+        # More micro-batches than usual, once: a step that the gradient scaler skipped. Twice: that many now.
+        again = self._sequence.missed and step == self._strange and len(self._sequence.sequence) == 1
+        if again and not rest:
+            self._learn_anew(opened_ns)
+            self._cycle.optimizer_ended(optimizer, time_ns)
+            self._sequence.learn(step)
+            return
+        self._strange = step
         found = self._sequence.match(step)
         if rest or found == Match.WHOLE:
             self.ended(opened_ns, time_ns)
@@ -208,6 +220,14 @@ class IterationDetector:
             self.learning = True
             self._nothing_usual()
             self._cycle = Cycle(self._cycle_ended)
+
+    def _learn_anew(self, opened_ns: int) -> None:
+        """The known sequence comes no more, which the running step shows: it counts as one of the next."""
+        self._sequence.forget()
+        self.learning, self._strange = True, None
+        self._nothing_usual()
+        self._cycle = Cycle(self._cycle_ended)
+        self._cycle.opening(opened_ns, trains=True)
 
     def _nothing_usual(self) -> None:
         self.progress.usual_forwards, self.progress.usual_optimizer = -1, 0

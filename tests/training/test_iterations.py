@@ -145,6 +145,20 @@ def test_skipped_step_is_no_iteration() -> None:
     assert len(found) == 13
 
 
+def test_a_new_optimizer_counts_from_its_first_step_on() -> None:
+    """Unfreezing, or the next trial in one process; so does one that steps after the known one."""
+    assert len(iterations("dfA" * 30 + "dfB" * 30)) == 60
+    ended = iterations("dfA" * 30 + "dfAB" * 30)
+    assert len(ended) >= 59
+    assert all(end - start <= 4 for start, end in ended)
+
+
+def test_more_micro_batches_for_good_are_learnt_at_their_second_step() -> None:
+    """The first may be a step that was skipped, which is no iteration, however often that happens."""
+    assert len(iterations("dfA" * 30 + "dfdfA" * 30)) >= 58
+    assert len(iterations("dfA" * 30 + ("dfdfA" + "dfA" * 10) * 5)) == 30 + 5 * 10
+
+
 def test_changing_accumulation_is_always_seen() -> None:
     """Micro-batches vary from step to step: no sequence, and still every iteration."""
     draw = random.Random(1)
