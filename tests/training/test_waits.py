@@ -194,6 +194,23 @@ def test_the_wait_for_an_asynchronous_collective_is_a_span(reader: Reader) -> No
     assert not {"all_gather", "all_reduce"} & set(reader.ranks[0].count()), "the call itself takes no time"
 
 
+def test_a_process_group_of_the_users_calls_its_backend(reader: Reader) -> None:
+    """A subclass in Python that leaves what we have patched to C++."""
+    program = """
+import torch
+import torch.distributed as dist
+class Group(dist.ProcessGroup):
+    pass
+group, kind = Group(0, 1), dist.ProcessGroup.BackendType.GLOO
+gloo = dist.ProcessGroupGloo(dist.HashStore(), 0, 1)
+group._register_backend(torch.device("cpu"), kind, gloo)
+assert "argus" in dist.ProcessGroup.allreduce_coalesced.__code__.co_filename
+group.allreduce_coalesced([torch.ones(1)], dist.AllreduceCoalescedOptions()).wait()
+"""
+    result = run_rank(program, reader.path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_a_compiled_collective_is_one_graph(reader: Reader) -> None:
     """A compiler that traces the user's function sees nothing of the waits."""
     program = """

@@ -58,7 +58,7 @@ class Awaited:
         group = self._types.ProcessGroup
         for name in METHODS:
             if hasattr(group, name):
-                self._hook.replace(group, name, self._wrap_method(getattr(group, name)))
+                self._hook.replace(group, name, self._wrap_method(name, getattr(group, name)))
 
     def attach_functional(self, functional: Any) -> None:
         for name, place in starting(functional).items():
@@ -81,7 +81,7 @@ class Awaited:
         storage = _storage(tensor)
         return (storage is not None and self._of.get(storage)) or ("functional", self._starting)
 
-    def _wrap_method(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_method(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         hook = self._hook
 
         @functools.wraps(original)
@@ -94,6 +94,10 @@ class Awaited:
                 hook.failed(error)
             return work
 
+        # Of a subclass in Python, C++ takes this for its override, which calls C++: again and again, but that
+        # pybind11 knows an override that calls by the name of its code and by its first argument.
+        wrapper: Any = call
+        wrapper.__code__ = wrapper.__code__.replace(co_name=name)
         return call
 
     def _wrap_functional(
