@@ -204,8 +204,9 @@ class Link:
         now = self._clock()
         if now < self._retry_at:
             return False
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        try:
+        connection = None
+        try:  # from here: the process may have no descriptor left just now
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
             connection.settimeout(self._patience_s)
             connection.connect(str(self._path))
             who = stranger(connection, self._path)
@@ -215,7 +216,8 @@ class Link:
             self._socket = connection
             self._send(wire.MessageType.HELLO, self._hello().pack())
         except OSError:
-            connection.close()
+            if connection is not None:
+                connection.close()
             self._socket = None
         if self._socket is None:
             self._retry_at = now + self._retry_s

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +20,13 @@ from argus_training.step_log import ITERATION, NO_CODE
 from .reader import Reader, until
 
 
-def recorder_to(path: Path, **options: int) -> Recorder:
+def link_to(path: Path, **options: Any) -> Link:
     place = Place("test", rank=3, local_rank=0, world_size=4)
-    return Recorder(Link(path, lambda: hello(place, "job", Layout())), **options)  # type: ignore[arg-type]
+    return Link(path, lambda: hello(place, "job", Layout()), **options)
+
+
+def recorder_to(path: Path, **options: int) -> Recorder:
+    return Recorder(link_to(path), **options)  # type: ignore[arg-type]
 
 
 def test_records_arrive_with_names_steps_and_totals(reader: Reader) -> None:
@@ -126,6 +133,26 @@ def test_hook_failure_makes_the_channel_down_with_its_reason(reader: Reader) -> 
     said = reader.ended(3)
     state, reason = said.channels[0]
     assert (state.channel, state.up, reason) == (wire.Channel.PHASES, 0, "hook_forward")
+
+
+def test_a_process_without_descriptors_connects_later(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without an exporter: no error, and another try after a while."""
+    clock = [0.0]
+    link = link_to(reader.path, clock=lambda: clock[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", _no_descriptor)
+        link.flush()
+    assert not link.connects
+    clock[0] += 60
+    link.flush()
+    assert link.connects == 1
+    link.close(0)
+
+
+def _no_descriptor(*_: object) -> None:
+    raise OSError(errno.EMFILE, "too many open files")
 
 
 def test_fork_leaves_the_parent_alone(reader: Reader) -> None:
