@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import signal
+import traceback
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -278,6 +280,19 @@ def _is_compiled(module: Any) -> bool:
     return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
 
 
+def _of_a_signal(error: Exception) -> bool:
+    """Whether a handler of signals has raised it (a time limit, a preemption)."""
+    raised_in = {id(frame.f_code) for frame, _ in traceback.walk_tb(error.__traceback__)}
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        handler = getattr(handler, "func", handler)  # functools.partial
+        call = getattr(type(handler), "__call__", None)  # noqa: B004  (its code is asked for)
+        codes = (getattr(handler, "__code__", None), getattr(call, "__code__", None))
+        if any(code is not None and id(code) in raised_in for code in codes):
+            return True
+    return False
+
+
 class Hook(abc.ABC):
     """One subject that is hooked. Subclasses implement `attach` and name themselves.
 
@@ -305,7 +320,14 @@ class Hook(abc.ABC):
         """
 
     def failed(self, error: Exception) -> None:
-        """Count a failure of ours; the last one detaches the hook and says so once."""
+        """Count a failure of ours; the last one detaches the hook and says so once.
+
+        Raises:
+            Exception: it is none of ours: a signal came, and its handler raises it wherever training stands.
+        """
+        if _of_a_signal(error):
+            self.observer.progress.forwarding = False  # the forward that was about to be timed
+            raise error
         self.failures += 1
         if self.failures >= FAILURES_LIMIT and self.alive:
             self.detach()

@@ -94,3 +94,32 @@ def test_what_torch_records_is_as_without_us(tmp_path: Path) -> None:
         "    assert sum(totals.values()) == 14 * 16, totals\n"
     )
     assert outcome(program, tmp_path) == outcome(program, tmp_path, ARGUS_DISABLE="1")
+
+
+def test_what_a_signal_handler_raises_within_us_reaches_the_program(tmp_path: Path) -> None:
+    """A time limit or a preemption is no failure of ours; the handler may be a function, or hold one."""
+    program = TRAINED + (
+        "import argus_training, functools, signal\n"
+        "class Preempted(Exception):\n"
+        "    pass\n"
+        "class Handler:\n"
+        "    def __call__(self, *_):\n"
+        "        raise Preempted\n"
+        "    method = __call__\n"
+        "argus_training._observer.on_models.append(lambda _: signal.raise_signal(signal.SIGALRM))\n"
+        "handlers = [Handler(), Handler().method, functools.partial(Handler.method, None)]\n"
+        "for handler in handlers:\n"
+        "    signal.signal(signal.SIGALRM, handler)\n"
+        "    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)\n"
+        "    try:\n"
+        "        step()\n"
+        "    except Preempted:\n"
+        "        print('arrived')\n"
+        "argus_training._observer.on_models.pop()\n"
+        "before = argus_training._observer.recorder.step\n"
+        "for _ in range(20):\n"
+        "    step()\n"
+        "assert argus_training._observer.recorder.step >= before + 19\n"
+        "assert all(hook.alive and not hook.failures for hook in argus_training._observer.hooks)\n"
+    )
+    assert outcome(program, tmp_path) == "arrived\n" * 3
