@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 from argus_core import wire
@@ -31,17 +31,20 @@ class OptimizerHook(Hook):
         self._task = observer.stopwatch.task("optimizer", wire.Kind.COMPUTE)
         self._known: dict[int, weakref.ref[Any]] = {}
         self._mark: Mark | None = None  # of a step that is not a usual one
+        self._steppers: set[CodeType] = set()
+        """What steps: torch's wrapper of every `step`, and a framework's."""
 
     def attach(self, torch: Any) -> None:  # noqa: ARG002  (imported below, where its type is known)
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         before, after = self._before(), self._after()
+        self._before_code = before.__code__
         self.observer.step_begins, self.observer.step_ends = self._begins, after
         # They stay at detach, where they do nothing: torch may be going through its hooks then, for a failure
         # in one of them detaches, and a dict that changes meanwhile raises in the user's step.
         register_optimizer_step_pre_hook(before)
         register_optimizer_step_post_hook(after)
-        self.hide_from_dynamo((before, after), "_begins", "_ended", "_look")
+        self.hide_from_dynamo((before, after), "_begins", "_is_within_a_step", "_ended", "_look")
 
     def _before(self) -> Callable[..., None]:
         progress, words, slot = self.observer.progress, self.recorder.words, self._task.slot
@@ -94,9 +97,14 @@ class OptimizerHook(Hook):
         if not self.alive:
             return
         try:
+            caller: FrameType | None = sys._getframe(1)
+            if caller is not None and caller.f_code is self._before_code:
+                caller = caller.f_back
             # One whose last step raised is still noted as stepping: it begins anew, and hinders no other.
-            if progress.stepping and progress.stepping != key and _steps(progress.stepping):
+            if progress.stepping and progress.stepping != key and self._is_within_a_step(caller):
                 return
+            if caller is not None:
+                self._steppers.add(caller.f_code)
             progress.stepping, progress.step_began_ns, self._mark = key, 0, None
             if key not in self._known:
                 self._known[key] = weakref.ref(stepper, lambda _: self._gone(key))
@@ -107,6 +115,13 @@ class OptimizerHook(Hook):
             self._mark = self.observer.stopwatch.begin(self._task)
         except Exception as error:
             self.failed(error)
+
+    def _is_within_a_step(self, frame: FrameType | None) -> bool:
+        """Whether what has this frame was called by a step. By code: locals that are looked at are kept."""
+        while frame is not None and (frame := frame.f_back) is not None:
+            if frame.f_code in self._steppers:
+                return True
+        return False
 
     def _ended(self, key: int) -> int:
         """A step that was not as usual ends now."""
@@ -130,14 +145,3 @@ class OptimizerHook(Hook):
         self.observer.iterations.forget(key)
         if self.observer.progress.stepping == key:
             self.observer.progress.stepping = 0
-
-
-def _steps(key: int) -> bool:
-    """Whether a method of the object with this id runs on this thread, or torch's wrapper of its `step`."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        # The locals of a module may hold any optimizer, and so may another method's.
-        if "self" in frame.f_code.co_varnames and id(frame.f_locals.get("self")) == key:
-            return True
-        frame = frame.f_back
-    return False
