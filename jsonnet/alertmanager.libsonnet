@@ -70,11 +70,11 @@ local duration = import 'lib/duration.libsonnet';
         routes: [
           // For chat: nobody is woken, nothing waits.
           { matchers: ['severity="info"'], receiver: 'argus-info' } + pace('info') + during('info'),
-        ] + [
+        ] + (
           // Of a job that is gone its series end in minutes: what waits for the morning would never be told.
-          { matchers: ['alertname="ArgusRankMissing"'], receiver: 'argus-operations-ticket' } + pace('ticket') + during('')
-          for _ in if workingHours == [] then [] else [0]
-        ] + [
+          if workingHours == [] then []
+          else [{ matchers: ['alertname="ArgusRankMissing"'], receiver: 'argus-operations-ticket' } + pace('ticket') + during('page')]
+        ) + [
           {
             matchers: ['team="%s"' % to.team, 'severity="%s"' % to.severity],
             receiver: name(to),

@@ -6,7 +6,7 @@
 # ARGUS_ROOT: where argus_core and argus_training lie; by default site-packages of the exporter's environment /opt/argus,
 # whichever Python made it.
 for found in /opt/argus/lib/python3.*/site-packages; do
-  ARGUS_ROOT=${ARGUS_ROOT:-$found}
+  [ -d "$found/argus_training" ] && ARGUS_ROOT=${ARGUS_ROOT:-$found}
 done
 ARGUS_SOCKET=${ARGUS_SOCKET:-/run/argus/exporter.sock}
 boot=$ARGUS_ROOT/argus_training/boot

@@ -53,16 +53,15 @@ from argus_exporter.traces.service import LiveRank, TraceService, running_traces
 log = Log(__name__)
 
 _KEPT = (
-    *(
-        "web.",
-        "socket.path",
-        "socket.group",
-        "discovery.",
-        "traces.enabled",
-        "traces.folder",
-        "traces.outbox_bytes",
-    ),
-    *("traces.ring.", "traces.store."),
+    "web.",
+    "socket.path",
+    "socket.group",
+    "discovery.",
+    "traces.enabled",
+    "traces.folder",
+    "traces.outbox_bytes",
+    "traces.ring.",
+    "traces.store.",
 )
 """Settings that stay as they were at the start."""
 _IDLE_S = 10.0

@@ -20,7 +20,7 @@ struct ArgusPlace {
 ///
 /// Returns the number of elements, kArgusOtherForm where anything is not as above, or another ArgusNumericError. Keeps
 /// no state, allocates nothing, throws nothing; any number of threads, each with a workspace of its own.
-/// Cost: about 0.3 us an element of four labels.
+/// Cost: 0.7 to 1 us an element of four labels (48 MB of 410,000, on one thread of two of a core).
 ARGUS_EXPORT std::int64_t argus_vector_read(const char* text, std::int64_t size,
                                             const char* const* labels, std::int64_t label_count,
                                             std::int64_t capacity, void* workspace,

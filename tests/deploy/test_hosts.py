@@ -99,6 +99,19 @@ def test_a_second_prolog_adds_nothing_to_the_path(host: dict[str, str]) -> None:
     assert "PYTHONPATH" not in exports({**host, **exports(host)})
 
 
+def test_the_environment_is_found_whichever_python_made_it(host: dict[str, str], tmp_path: Path) -> None:
+    """The one of them in /opt/argus that has ARGUS; a folder of its own stands for that here."""
+    root = Path(host.pop("ARGUS_ROOT"))
+    (tmp_path / "lib/python3.11/site-packages").mkdir(parents=True)
+    newer = tmp_path / "lib/python3.13/site-packages"
+    newer.parent.mkdir()
+    root.rename(newer)
+    prolog = tmp_path / "prolog.sh"
+    prolog.write_text(PROLOG.read_text().replace("/opt/argus", str(tmp_path)))
+    run = subprocess.run(["sh", str(prolog)], env=host, capture_output=True, text=True, check=True)
+    assert f"export PYTHONPATH={newer}/argus_training/boot" in run.stdout.splitlines()
+
+
 @pytest.mark.parametrize(
     "change", [{"ARGUS_DISABLE": "1"}, {"ARGUS_SOCKET": "/nowhere"}, {"ARGUS_ROOT": "/nowhere"}], ids=str
 )

@@ -58,7 +58,7 @@ _LEAST_AGREEMENT: Final = 0.5
 _LEAST_COVERAGE: Final = 0.9
 _LEAST_KERNEL_COVERAGE: Final = 0.5
 _SCRAPED_SECONDS: Final = 120
-# At 15 s there are eight; at 30 s windows of half a minute have one, and those of kernels two.
+# At 15 s there are eight; at 30 s windows of half a minute have one.
 _LEAST_SCRAPES: Final = 6
 
 
@@ -253,8 +253,8 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
             yield Check(
                 f"scrapes of {job}",
                 "warn",
-                f"{scrapes[job]:.0f} in {_SCRAPED_SECONDS // 60} minutes: the rules want one each 15 s; what "
-                "they tell at once, and of kernels, finds no two in its window",
+                f"{scrapes[job]:.0f} in {_SCRAPED_SECONDS // 60} minutes, the rules want one each 15 s: "
+                "windows of half a minute (what is told at once) and a minute (kernels) hold too few",
                 "scrape_interval: 15s for the job argus, or rules for yours (_config.interval of the mixin)",
             )
         if not modes.get(job) and observed.get(job):

@@ -125,15 +125,16 @@ class _Traces:
         # The first chunk before the first header: a failure until then still gets a status of its own.
         chunk = await self._read(chunks)
         await response.prepare(request)
-        try:
-            while chunk:
+        while chunk:
+            try:
                 async with asyncio.timeout(_WRITE_SECONDS):
                     await response.write(chunk)
-                chunk = await self._read(chunks)
-        except TimeoutError:
-            log.info("download given up, nobody reads it", key=found.key)
-            if request.transport is not None:
-                request.transport.abort()
+            except TimeoutError:
+                log.info("download given up, nobody reads it", key=found.key)
+                if request.transport is not None:
+                    request.transport.abort()
+                break
+            chunk = await self._read(chunks)
         return response
 
     async def _read(self, chunks: Iterator[bytes]) -> bytes:

@@ -262,10 +262,13 @@ def test_a_store_that_is_away_is_503_without_its_secrets(tmp_path: Path) -> None
     assert status == 503 and b"secret" not in body
 
 
-def test_who_reads_nothing_holds_up_nobody(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_reads_nothing_holds_up_nobody(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """As suspended laptops: others download meanwhile, and after a while those are let go."""
     store.put(KEY, io.BytesIO(bytes(32 << 20)))
     monkeypatch.setattr(serving, "_WRITE_SECONDS", 1.0)
+    caplog.set_level("INFO")
 
     async def run() -> tuple[bytes, list[bytes]]:
         async with _served(store) as (session, base):
@@ -279,13 +282,14 @@ def test_who_reads_nothing_holds_up_nobody(store: FolderStore, monkeypatch: pyte
             async with asyncio.timeout(60):
                 async with session.get(url) as answer:
                     whole = await answer.read()
+                while caplog.text.count("nobody reads it") < len(asleep):
+                    await asyncio.sleep(0.05)
                 ends = [await _to_the_end(reader) for reader, _ in asleep]
             for _, writer in asleep:
                 writer.close()
             return whole, ends
 
     async def _to_the_end(reader: asyncio.StreamReader) -> bytes:
-        await asyncio.sleep(2.0)  # stands for a reader that sleeps: longer than is waited for it
         with contextlib.suppress(ConnectionError):
             return await reader.read()
         return b""
