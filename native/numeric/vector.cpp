@@ -81,13 +81,14 @@ struct Values {
   std::int32_t last = 0;
 
   void add(Index row, std::string_view value) {
-    // Series of one kernel mostly come one after the other.
-    if (last == 0 || !is(last, value)) last = number(value);
+    // Series of one kernel mostly come one after the other, and the ranks of each kernel in the same order.
+    if (!is(last, value)) last = is(last + 1, value) ? last + 1 : is(1, value) ? 1 : number(value);
     codes[row] = last - 1;
   }
 
  private:
   bool is(std::int32_t one, std::string_view value) const {
+    if (one < 1 || one > known) return false;
     const ArgusPlace& place = places[one - 1];
     return std::string_view(text + place.begin, static_cast<std::size_t>(place.size)) == value;
   }
