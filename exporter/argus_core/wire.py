@@ -125,6 +125,8 @@ class Record:
         return (cls(*fields) for fields in cls.FORMAT.iter_unpack(payload))
 
 
+INTERRUPTED: Final = 130
+"""Exit status after Ctrl-C."""
 SHARES_PAGE: Final = 1
 SHARES_NCCL: Final = 2
 
@@ -483,12 +485,17 @@ class Layer(Record):
 
 @slotted(frozen=True)
 class Bye(Record):
-    """Last message: the process ends on purpose, with this exit status."""
+    """Last message: the process ends, with this exit status; a negative one is not known."""
 
     TYPE: ClassVar = MessageType.BYE
     FORMAT: ClassVar = struct.Struct("<i4x")
 
     exit_status: int
+
+    @property
+    def failed(self) -> bool:
+        """An uncaught exception, or a status that says so: the other ranks may wait for this one for ever."""
+        return self.exit_status > 0 and self.exit_status != INTERRUPTED
 
 
 RECORDS: Final[dict[MessageType, type[Record]]] = {

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
+from argus_core import wire
+
 UNKNOWN: Final = -1
 """The process ended by a SystemExit whose status Python does not tell."""
-INTERRUPTED: Final = 130
 
 _RETURNS: Final = ("RETURN_VALUE", "RETURN_CONST")
 
@@ -54,7 +55,7 @@ class ExitWatch:
         if stopped in _RETURNS:
             return 0  # whatever was raised in between was caught
         if isinstance(uncaught, KeyboardInterrupt):
-            return INTERRUPTED
+            return wire.INTERRUPTED
         if uncaught is not None:
             return 1
         if self._was_told:

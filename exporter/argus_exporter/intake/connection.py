@@ -146,7 +146,7 @@ class Connection:
                     if not names.bind(name):
                         state.channel(attachment.main_channel).dropped["names_limit"] += 1
             case wire.MessageType.BYE:
-                self._said_bye = True
+                self._said_bye = not any(bye.failed for bye in wire.Bye.unpack_all(payload))
             case _:
                 records.take(state, header, payload, names)
         if self._tap is not None:

@@ -312,7 +312,11 @@ class InProcess(Link):
     def close(self, exit_status: int | None = None) -> None:
         self.flush()
         assert self._rank is not None
-        self._ranks.detach(self._rank, self._attachment, said_bye=exit_status is not None)
+        self._ranks.detach(
+            self._rank,
+            self._attachment,
+            said_bye=exit_status is not None and not wire.Bye(exit_status).failed,
+        )
         self._rank = None
 
     def _greet(self) -> None:

@@ -33,6 +33,18 @@ def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("status", "up"), [(0, None), (wire.INTERRUPTED, None), (-1, None), (1, 0), (137, 0)]
+)
+def test_a_rank_that_ends_in_failure_is_lost(running: RunningExporter, status: int, up: float | None):
+    """The others may wait for it. After Ctrl-C, or with a status that Python does not tell, it has left."""
+    rank = Rank(running.socket, 0)
+    rank.iterate()
+    wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 1, "the rank")
+    rank.link.close(status)
+    wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == up, "its end")
+
+
 # The shared page
 
 
@@ -61,9 +73,11 @@ def test_collectives_are_numbered_by_their_comparison_group(running: RunningExpo
     for _ in range(3):
         page.enter_collective("dp")
     page.enter_collective("my-group")
+    page.group("tp")
     rank.link.flush()
     wait_for(lambda: value(scrape(running.url), SEQUENCE, group="dp:tp0") == 3, "three collectives")
     assert value(scrape(running.url), SEQUENCE, group="my-group") == 1
+    assert value(scrape(running.url), SEQUENCE, group="tp:dp1") == 0, "others may wait in its first one"
     page.close()
 
 
