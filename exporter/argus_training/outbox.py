@@ -205,6 +205,7 @@ class Outbox:
         if says_state:
             self._send_state(offset)
         host.send_pauses(link, offset, every=says_state)
+        iteration = self._packer.last_iteration
         packed, dropped = self._packer.take(PENDING_LIMIT, offset)
         self.dropped += dropped
         self.spans += len(packed)
@@ -217,7 +218,9 @@ class Outbox:
             if not says_state:  # an exporter that has just started knows nothing of this rank
                 self._send_state(offset)
                 host.send_pauses(link, offset, every=True)
-                link.flush()
+            if self._packer.last_iteration is iteration:
+                self._packer.repeat_iteration()
+            link.flush()
         self.cost_ns += time.thread_time_ns() - began_ns
 
     def _introduce(self) -> bool:

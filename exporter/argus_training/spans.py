@@ -157,6 +157,8 @@ class Packer:
         """Number of the iteration that the next entry of the log belongs to."""
         self._total_seconds = 0.0
         self._total_squared = 0.0
+        self.last_iteration = b""
+        """As it was queued; empty: none has ended."""
         self._training = _Clock()
         self._clocks: dict[int, _Clock] = {}
         """Of other threads, and of streams."""
@@ -234,7 +236,13 @@ class Packer:
         self._total_seconds += duration / 1e9
         self._total_squared += (duration / 1e9) ** 2
         totals = step, self._total_seconds, self._total_squared
-        self._link.add_packed(_ITERATIONS, _PACK_ITERATION(step, end_ns + offset, duration, *totals))
+        self.last_iteration = _PACK_ITERATION(step, end_ns + offset, duration, *totals)
+        self._link.add_packed(_ITERATIONS, self.last_iteration)
+
+    def repeat_iteration(self) -> None:
+        """Queue the last one again: an exporter that has started while this rank hangs would hear of none."""
+        if self.last_iteration:
+            self._link.add_packed(_ITERATIONS, self.last_iteration)
 
     def _bind(self, phase: Phase) -> bytes:
         link = self._link
