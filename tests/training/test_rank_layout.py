@@ -168,8 +168,14 @@ def test_groups_within_the_data_parallel_ranks_are_named_by_their_members() -> N
     assert group_name([0, 8], layout, 16) == "edp"
     assert group_name([0, 2], layout, 16) == "cp"
     assert group_name([0, 4, 8, 12], layout, 16) == "dp", "Megatron's, which has no cp in it"
-    assert group_name([0, 2, 4, 8], layout, 16) == "ranks:0-8.4"
+    assert group_name([0, 4, 8], layout, 16) == "ranks:0-8.3"
     assert group_name([2, 4], layout, 16) == "ranks:2-4.2"
+
+
+def test_groups_of_other_ranks_have_other_names() -> None:
+    """They are counted together by their name, though first, last and number are the same."""
+    groups = ([0, 1, 3], [0, 2, 3], [0, 2, 4, 8], [0, 1, 2, 8])
+    assert len({group_name(ranks, Layout(), 16) for ranks in groups}) == len(groups)
 
 
 def test_the_description_decides_between_groups_of_the_same_ranks() -> None:

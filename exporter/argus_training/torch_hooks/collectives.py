@@ -17,6 +17,7 @@ phase `dp-buffers-broadcast`. Who comes late to it lets the others wait.
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
@@ -71,6 +72,8 @@ GROUP_FIRST: Final = ("barrier", "monitored_barrier")
 """Of the others the first argument is what they move."""
 
 _GROUPS_LIMIT: Final = 1024
+_COUNTS_NO_BATCHES: Final = (2, 6)
+"""From this torch on NCCL's groups do not count batches of transfers as collectives (pytorch#134833)."""
 
 
 class CollectivesHook(Hook):
@@ -93,7 +96,13 @@ class CollectivesHook(Hook):
         from torch.distributed import distributed_c10d
 
         self._distributed = distributed_c10d
-        self._counts = GroupCounts(self.recorder, distributed_c10d, self._group_name, self.observer.layout)
+        self._counts = GroupCounts(
+            self.recorder,
+            distributed_c10d,
+            self._group_name,
+            self.observer.layout,
+            counts_batches=tuple(map(int, torch.__version__.split(".")[:2])) < _COUNTS_NO_BATCHES,
+        )
         self._is_compiling, self._tensor = torch.compiler.is_compiling, torch.Tensor
         for name in (*COLLECTIVES, ASYNCHRONOUS):
             original = getattr(distributed_c10d, name, None)
@@ -163,7 +172,7 @@ class CollectivesHook(Hook):
         """`group`: its name, where the arguments do not tell."""
         counted = name not in POINT_TO_POINT
         not_groups = 0 if name in GROUP_FIRST else 1
-        words, transfers = self.recorder.words, self._counts.transfers
+        words, transfers, batches = self.recorder.words, self._counts.transfers, self._counts.batches
         places: dict[str, tuple[int, Task]] = {}  # of a group: the word that counts, and what a span is of
 
         def begins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Task | None, str]:
@@ -185,6 +194,8 @@ class CollectivesHook(Hook):
                 words[slot] += 1
             else:
                 transfers[named] = transfers.get(named, 0) + number
+                if name == ASYNCHRONOUS:
+                    batches[named] = batches.get(named, 0) + 1
             return None if kwargs.get("async_op") or name == ASYNCHRONOUS else task, named
 
         def ended(result: Any, named: str) -> bool:
@@ -304,7 +315,14 @@ class CollectivesHook(Hook):
 
 
 def group_name(ranks: list[int], layout: Layout, world_size: int, description: str = "") -> str:
-    """Name of a process group: `world`, a dimension (`tp`: its ranks differ in tp only), or `ranks:0-6.4`."""
+    """Name of a process group: `world`, a dimension (`tp`: its ranks differ in tp only), or `ranks:0-6.4`.
+
+    Ranks that are not evenly spaced have a checksum too: groups of one name are counted together.
+    """
     if len(ranks) == world_size:
         return "world"
-    return layout.group(ranks, description) or f"ranks:{ranks[0]}-{ranks[-1]}.{len(ranks)}"
+    if dimension := layout.group(ranks, description):
+        return dimension
+    even = ranks == list(range(ranks[0], ranks[-1] + 1, (ranks[1:] or [ranks[0] + 1])[0] - ranks[0]))
+    checksum = "" if even else f".{zlib.crc32(repr(ranks).encode()):08x}"
+    return f"ranks:{ranks[0]}-{ranks[-1]}.{len(ranks)}{checksum}"
