@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from argus_exporter.ras.process import is_this_host
+from argus_exporter.ras.process import is_link_local, is_this_host
 from argus_exporter.ras.report import RESULTS, Absence, Communicator, Place, Report, waited_for
 
 MOST_RANKS: Final = 16
@@ -97,7 +97,10 @@ def _ranks_of_job(report: Report, world_size: int, known: Mapping[int, int]) -> 
     RAS numbers ranks by communicator. One of as many ranks as the job has numbers them as the job does, where
     it agrees with all that is known of this host; without one, only this host's ranks have their number.
     """
-    here = filter(is_this_host, {place.host for place in report.places()})
+    hosts = {place.host for place in report.places()}
+    # Which of several link-local addresses is ours is not known.
+    linked = [host for host in hosts if is_link_local(host)]
+    here = [host for host in hosts if is_this_host(host) and (host not in linked or len(linked) == 1)]
     local: dict[_Key, int] = {(host, pid): rank for host in here for pid, rank in known.items()}
     for one in report.communicators:
         if one.size == world_size > 0:

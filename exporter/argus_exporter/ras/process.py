@@ -135,6 +135,14 @@ def _listed(folder: Path) -> list[Path]:
         return []
 
 
+def is_link_local(host: str) -> bool:
+    """Whether it is an address that says nothing without the interface to which it belongs."""
+    try:
+        return ip_address(host).is_link_local
+    except ValueError:
+        return False
+
+
 def is_this_host(host: str) -> bool:
     """Whether it is an address of this host: one can be bound to. Names are not looked up."""
     try:

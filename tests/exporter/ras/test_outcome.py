@@ -56,6 +56,16 @@ def test_the_same_pid_on_another_host_is_another_process() -> None:
     assert found.absent_ranks == {}
 
 
+def test_of_two_hosts_with_link_local_addresses_neither_is_taken_for_this_one() -> None:
+    """Without its scope such an address is nobody's, and containers have the same pids."""
+    here, there = "fe80::1", "fe80::2"
+    one = Member(0, 4000, 9, host=here)
+    alone = outcome([Group([one], [Absentee(1, 4001, dead=True, host=here)])])
+    assert alone.absent_ranks == {1: Absence.DEAD}
+    both = outcome([Group([one], [Absentee(1, 4001, dead=True, host=there)])])
+    assert both.absent_ranks == {}
+
+
 def test_of_several_communicators_the_worst_is_told() -> None:
     """Dead in one, missing in the next, in either order."""
     dead = Group([Member(0, 4000, 1)], [Absentee(1, 4001, unresponsive=True, dead=True)], hash=1)
