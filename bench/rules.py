@@ -95,6 +95,8 @@ def fleet(ranks: int) -> Iterator[Series]:
             yield Series(ended, time.time() - PAST[0], STEP_SECONDS)
             usual = remote_write.labels_of("argus_job_usual_iteration_seconds", **of_job)
             yield Series(usual, STEP_SECONDS, 0.0)
+            world = remote_write.labels_of("argus_job_world_size", **of_job)
+            yield Series(world, float(ranks), 0.0)
         for metric, value, slope in told:
             yield Series(remote_write.labels_of(metric, **base), value, slope)
         place = {"tp": rank % _TP, "pp": rank // _TP % _PP, "dp": rank // (_TP * _PP)}

@@ -65,7 +65,7 @@ RANK_INFO = _gauge(
 RANK_UP = _gauge(
     "argus_rank_up",
     (),
-    "1 while the rank's producer is connected, 0 once it was lost without saying goodbye.",
+    "1 while the rank's producer is connected, 0 once it was lost: gone without goodbye, or in failure.",
 )
 RANK_STOPPED = _gauge(
     "argus_rank_stopped",
@@ -83,8 +83,8 @@ RANK_OVERDUE = _gauge(
     "argus_rank_overdue_number",
     (),
     "The rank as a number, with its place. Only while the rank's iteration is overdue, or before one has "
-    "ended: so rules of hangs read nothing of ranks that go on.",
-    optional=("node", "gpu_uuid"),
+    "ended: so rules of hangs read nothing of ranks that go on. lost: true of one that is not connected.",
+    optional=("node", "gpu_uuid", "lost"),
 )
 JOB_INFO = Family(
     "argus_job_info",
@@ -130,6 +130,12 @@ ITERATION_WINDOW_MAX = _gauge(
 ITERATION_LAST_STEP = _gauge("argus_iteration_last_step", (), "Index of the last finished iteration.")
 ITERATION_LAST_TIMESTAMP = _gauge(
     "argus_iteration_last_timestamp_seconds", (), "Unix time at which the last iteration finished."
+)
+JOB_WORLD_SIZE = Family(
+    "argus_job_world_size",
+    "gauge",
+    ("training_job",),
+    "Ranks that the job should have, as those of them on this host say that are connected.",
 )
 JOB_LAST_ITERATION = Family(
     "argus_job_last_iteration_timestamp_seconds",

@@ -18,6 +18,8 @@ function(c, l)
   local broken = 'group:argus_stall_broken:bool';
   local candidate(why) = 'rank:argus_stall_suspect:bool{stage="' + why + '"}';
   local suspect = candidate('named');
+  // In two windows there may be one evaluation alone, where this is asked shortly before the next.
+  local twice = duration.range(c, 3 * c.interval);
   local at = {
     job: l.job,
     rank: l.rank,
@@ -45,12 +47,12 @@ function(c, l)
     }),
     ranks: 'job:argus_ranks:count',
     // Of the dead, too.
+    lost: candidate('lost'),
     known: text.fill('sum by (%(job)s) (job:argus_ranks:count or %(dead)s)', { job: l.job, dead: candidate('dead') }),
     unheard: text.fill('on (%(job)s) (count_over_time(%(unheard)s[%(twice)s]) >= 2)', {
       job: l.job,
       unheard: candidate('unheard'),
-      // In two windows there may be one alone, where this is asked shortly before the next.
-      twice: duration.range(c, 3 * c.interval),
+      twice: twice,
     }),
     number: 'max by (%s) (%s)' % [l.rank, l.raw('argus_rank_overdue_number')],
     last: l.raw('argus_job_last_iteration_timestamp_seconds'),
@@ -63,10 +65,13 @@ function(c, l)
     unless on (%(rank)s) (%(lag)s == 0 and on (%(group)s) %(lag)s > 0)
     unless on (%(rank)s) %(ended)s == 1
   |||, at { lag: lag(of) });
-  local ofStalled(metric) = text.fill('max by (%(rankGroup)s) (%(metric)s and on (%(job)s) %(stalled)s)', at { metric: l.raw(metric) });
+  // A rank that moved: its former exporter still tells where the process that died was.
+  local overdue(lost) = l.raw('argus_rank_overdue_number', ['lost="%s"' % lost]);
+  local living = text.fill('unless on (%(rank)s, instance) (%(lost)s and on (%(rank)s) %(here)s)', { rank: l.rank, lost: overdue('true'), here: overdue('') });
+  local ofStalled(metric) = text.fill('max by (%(rankGroup)s) (%(metric)s and on (%(job)s) %(stalled)s %(living)s)', at { metric: l.raw(metric), living: living });
   local count(expr) = text.fill('count by (%(job)s) (max by (%(rank)s) (%(expr)s))', at { expr: expr });
   // Some of the job's ranks, not most of them.
-  local few(expr) = text.fill('(%(expr)s) and on (%(job)s) (%(count)s <= on (%(job)s) %(share)s * %(known)s)', at { expr: expr, count: count(expr) });
+  local few(expr, of) = text.fill('%(expr)s and on (%(job)s) (count by (%(job)s) (%(expr)s) <= on (%(job)s) %(share)s * %(of)s)', at { expr: expr, of: of });
   [
     {
       about:: 'Seconds since the last iteration of a job, only while that is far beyond the usual, or beyond all measure.',
@@ -90,14 +95,14 @@ function(c, l)
       about:: 'When the spans that are open on the ranks of a stalled job began.',
       record: open,
       expr: text.fill(|||
-        max by (%(who)s) (%(open)s and on (%(job)s) %(stalled)s)
-      |||, at { who: l.list(['rank', 'phase', 'kind', 'waits']), open: l.raw('argus_phase_open_timestamp_seconds', ['overdue="true"']) }),
+        max by (%(who)s) (%(open)s and on (%(job)s) %(stalled)s %(living)s)
+      |||, at { living: living, who: l.list(['rank', 'phase', 'kind', 'waits']), open: l.raw('argus_phase_open_timestamp_seconds', ['overdue="true"']) }),
     },
     {
       about:: 'How many collectives fewer than the first of its group a rank of a stalled job has entered.',
       record: 'rank:argus_stall_lag:collectives',
       labels: { of: 'entered' },
-      expr: text.fill('max by (%(group)s) (%(all)s) - on (%(group)s) group_right () %(all)s', at { all: ofStalled('argus_collective_sequence') }),
+      expr: text.fill('(max by (%(group)s) (%(all)s) > 0) - on (%(group)s) group_right () %(all)s', at { all: ofStalled('argus_collective_sequence') }),
     },
     {
       about:: 'How many fewer its GPU has started, where NCCL tells.',
@@ -142,7 +147,8 @@ function(c, l)
       labels: { stage: 'lost' },
       expr: text.fill('max by (%(rank)s) (%(dead)s or on (%(rank)s) max by (%(rank)s) (%(absent)s or %(stopped)s)) ^ 0 and on (%(job)s) %(stalled)s', at {
         dead: candidate('dead'),
-        absent: l.raw('argus_nccl_ras_rank_absent'),
+        // Who is missing may have left a communicator that nobody waits in.
+        absent: l.raw('argus_nccl_ras_rank_absent', ['absence!="missing"']),
         stopped: l.raw('argus_rank_stopped'),
       }),
     },
@@ -225,24 +231,29 @@ function(c, l)
       |||, at { count: count(at.waiting) }),
     },
     {
-      about:: 'Whom a stalled job waits for, and where: lost ranks before ranks that are behind, those before ranks that are elsewhere. None but lost ones where some are not heard, for whom all may wait.',
+      about:: 'Whom a stalled job waits for, and where: lost ranks before ranks that are behind, those before ranks that are elsewhere. While some are not heard, or most are lost, for whom all may wait: only who was named before.',
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'named' },
+      memory:: true,
       expr: text.fill(|||
         max by (%(rank)s) (
-          %(lost)s
-          or on (%(job)s) (%(called)s or on (%(job)s) %(elsewhere)s) unless %(unheard)s
+          %(few)s
+          or on (%(job)s) (%(called)s or on (%(job)s) %(elsewhere)s)
+          and on (%(rank)s) (%(any)s unless on (%(job)s) %(gap)s or %(before)s)
         )
         * on (%(rank)s) group_left (node, gpu_uuid) (
-          topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(overdue)s and on (%(job)s) %(stalled)s) ^ 0)
+          topk by (%(rank)s) (1, max by (%(rank)s, node, gpu_uuid) (%(here)s or on (%(rank)s) %(gone)s) ^ 0)
           or on (%(rank)s) max by (%(rank)s) (%(any)s)
         )
       |||, at {
-        lost: few(candidate('lost')),
-        called: few(text.fill('%(behind)s or on (%(job)s) %(called)s', { job: l.job, behind: candidate('behind'), called: candidate('called') })),
+        few: few(candidate('lost'), at.known),
+        gap: 'rank:argus_stall_suspect:bool{stage=~"lost|unheard"}',
+        before: 'last_over_time(%s[%s])' % [suspect, twice],
+        called: few(text.fill('(%(behind)s or on (%(job)s) %(called)s)', { job: l.job, behind: candidate('behind'), called: candidate('called') }), at.ranks),
         elsewhere: candidate('elsewhere'),
-        any: 'rank:argus_stall_suspect:bool{stage!~"named|unheard"}',
-        overdue: l.raw('argus_rank_overdue_number'),
+        any: 'rank:argus_stall_suspect:bool{stage!="named"}',
+        here: overdue(''),
+        gone: overdue('true'),
       }),
     },
     {
@@ -278,7 +289,7 @@ function(c, l)
           count by (%(job)s, phase) (max by (%(rank)s, phase) (%(open)s{kind="comm"}))
           >= on (%(job)s) group_left () 0.8 * %(ranks)s
         ) ^ 0
-        unless on (%(job)s) %(suspect)s
+        unless on (%(job)s) (%(suspect)s or %(lost)s)
         unless %(unheard)s
       |||, at { most: c.setMost }),
     },

@@ -51,14 +51,15 @@ local beat = 'argus_rules_interval_seconds';
         expr: 'vector(1)',
       },
       words.alert(about='coverage', alert={
-        about:: 'One for all ranks that a job has lost, however many. Who never came is missing from the groups of the topology; two scrapers in one store hide that, as counting each rank once takes three times as long.',
+        about:: 'One for all ranks that a job has lost, however many. Who never came is missing from the job, or from groups of its topology; two scrapers in one store hide that, as counting each rank once takes three times as long.',
         alert: 'ArgusRankMissing',
         expr: text.fill(|||
           count by (%(job)s) (max by (%(rank)s) (%(up)s) == 0)
           or on (%(job)s) max by (%(job)s) (
             group:argus_ranks:expected - on (%(group)s) count by (%(group)s) (%(expected)s) > 0
+            or max by (%(job)s) (%(world)s) - on (%(job)s) count by (%(job)s) (max by (%(rank)s) (%(up)s)) > 0
           ) and on (%(job)s) job:argus_ranks:count
-        |||, at { up: l.raw('argus_rank_up'), expected: l.raw('argus_group_expected_ranks') }),
+        |||, at { up: l.raw('argus_rank_up'), expected: l.raw('argus_group_expected_ranks'), world: l.raw('argus_job_world_size') }),
         'for': duration.of(h.missing),
         labels: ticket('operations'),
         annotations: {
@@ -70,7 +71,7 @@ local beat = 'argus_rules_interval_seconds';
             after='{{ if gt $value ' + most + '.0 }} and others{{ end }}',
             otherwise='missing' + words.each(groups, '{{ $one.Labels.group }}', before=' from ', order='group')
           )) + '.'),
-          description: 'Lost: the processes ended without notice, crashed or killed, or the host is gone. Missing: the topology of the job has them, and no exporter reports them.',
+          description: 'Lost: the processes ended without notice, crashed or killed, or the host is gone. Missing: the job should have them, by its world size or its topology, and no exporter reports them.',
         },
       }),
       words.alert(about='coverage', alert={

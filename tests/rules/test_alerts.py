@@ -60,6 +60,15 @@ class TestCoverage:
         job.expect(fires("ArgusRankMissing"), "10m", {"{}": 1} if told else {})
         job.run()
 
+    def test_a_stage_that_is_gone_with_its_host_is_missed_by_the_size_of_the_job(self) -> None:
+        """It was all of its groups: none of those that are left lacks a rank."""
+        job = Scenario(("job", "health"))
+        job.ranks(range(6), SAMPLES, group="dp:pp0")
+        job.add("argus_job_world_size", f"8x{SAMPLES}")
+        told = 'ALERTS{alertname="ArgusRankMissing", alertstate="firing"}'
+        job.expect(f"sum by (training_job) ({told})", "10m", {'{training_job="a"}': 1})
+        job.run()
+
     @pytest.mark.parametrize(
         ("places", "clash"),
         [

@@ -70,6 +70,7 @@ class Exporter:
             last = max(self._last(rank, now) for rank in self.came)
             yield "argus_job_last_iteration_timestamp_seconds", {}, last
             yield "argus_job_usual_iteration_seconds", {}, 1 / STEPS
+            yield "argus_job_world_size", {}, RANKS
 
     def _last(self, rank: int, now: float) -> float:
         return BEGIN_MS / 1000 + self.left.get(rank, now)

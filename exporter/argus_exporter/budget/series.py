@@ -95,6 +95,7 @@ A_RANK: Final[Mapping[str, Callable[[Fleet], float]]] = {
     "argus_iteration_duration_seconds": lambda _: 1,
     "argus_iteration_seconds": lambda fleet: fleet.step_samples,
     # Of a job on a host, and of one of its ranks.
+    catalogue.JOB_WORLD_SIZE.name: lambda fleet: 1 / fleet.ranks_per_host,
     catalogue.JOB_LAST_ITERATION.name: lambda fleet: 1 / fleet.ranks_per_host,
     catalogue.JOB_USUAL_ITERATION.name: lambda fleet: 1 / fleet.ranks_per_host,
     catalogue.RANK_LEAD.name: lambda fleet: 1 / fleet.ranks_per_host,

@@ -46,6 +46,7 @@ def exporters(
 
     yield of_host(catalogue.JOB_INFO.name, lambda: hosts, said)
     of_job = Row({"training_job": training_job})
+    yield of_host(catalogue.JOB_WORLD_SIZE.name, lambda: topology.ranks * hosts, of_job)
     for family in (catalogue.JOB_LAST_ITERATION, catalogue.JOB_USUAL_ITERATION):
         yield of_host(family.name, _of_job(series, family.name, sampled, len(base)), of_job)
     yield of_host(catalogue.EXPORTER_COLLECTOR_STATE.name, lambda: ok, *states)

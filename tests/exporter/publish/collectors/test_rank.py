@@ -39,3 +39,17 @@ def test_a_job_that_names_its_model_is_said_once_a_host() -> None:
 def test_without_a_model_there_is_nothing_to_compare() -> None:
     """A backend alone does not make runs comparable."""
     assert job_info("") == []
+
+
+def test_the_size_of_a_job_is_told_by_its_ranks_that_are_connected() -> None:
+    """One that is lost may be of a run that was larger; its overdue number says that it is lost."""
+    ranks = RankRegistry(ExporterConfig())
+    attachments = [Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), 100 + rank) for rank in (0, 1)]
+    ranks.hello(Identity("a", 0, world_size=8), attachments[0])
+    former = ranks.hello(Identity("a", 1, world_size=16), attachments[1])
+    ranks.detach(former, attachments[1], said_bye=False)
+    families = {family.name: family for family in RankCollector().collect(list(ranks), now=0.0)}
+    (size,) = families["argus_job_world_size"].samples
+    assert (size.labels, size.value) == ({"training_job": "a"}, 8)
+    overdue = {one.value: one.labels.get("lost") for one in families["argus_rank_overdue_number"].samples}
+    assert overdue == {0: None, 1: "true"}
