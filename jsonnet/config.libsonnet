@@ -151,8 +151,8 @@
       missing: 120 * c.second,
       clash: 600 * c.second,
       channel: 300 * c.second,
-      // Channels that are off on purpose (regular expression over `reason`).
-      ignoredReasons: 'disabled|not_configured|launch_rate',
+      // Channels that are off on purpose, and stacks that the rank samples itself (regular expression over `reason`).
+      ignoredReasons: 'disabled|not_configured|launch_rate|.+_inprocess',
       // Share of records that may be lost, and of a core that ARGUS may use inside a training process; over which they are taken.
       dropped: 0.01,
       overhead: 0.01,

@@ -22,6 +22,8 @@ class TestItself:
             pytest.param("profiler_conflict", SAMPLES, True, id="for a reason"),
             pytest.param("", SAMPLES, True, id="nobody knows why"),
             pytest.param("disabled", SAMPLES, False, id="on purpose"),
+            pytest.param("py_spy_missing", SAMPLES, True, id="nobody samples"),
+            pytest.param("py_spy_missing_inprocess", SAMPLES, False, id="the rank samples itself"),
             pytest.param("profiler_conflict", 12, False, id="for three minutes"),
         ],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import statistics
 import tempfile
 import time
@@ -49,7 +50,7 @@ RECORDED: Final = (
 )
 """Recorded series that this worker and the dashboards read of findings."""
 
-_ON_PURPOSE: Final = frozenset(("disabled", "not_configured", "launch_rate"))
+_ON_PURPOSE: Final = re.compile("disabled|not_configured|launch_rate|.+_inprocess")
 """Reasons for which no ArgusChannelDown is told: `ignoredReasons` of jsonnet/config.libsonnet."""
 
 # The Date header has whole seconds, and an answer takes its time.
@@ -278,7 +279,7 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
             why = {one.labels.get("reason", "") for one in reasons if one.labels.get("training_job") == job}
             yield Check(
                 f"series of {job}",
-                "warn" if why and why <= _ON_PURPOSE else "fail",
+                "warn" if why and all(map(_ON_PURPOSE.fullmatch, why)) else "fail",
                 f"{ranks:.0f} ranks, but no kernel modes: the channel is down on {down[job]:.0f}"
                 + (f" ({', '.join(sorted(why))})" if why else ""),
                 "docs/troubleshooting.md, No kernels, says what to do about each reason",
