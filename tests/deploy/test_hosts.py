@@ -49,6 +49,17 @@ def test_the_exporter_may_look_into_processes_only_with_stacks() -> None:
     assert STACKS.read_text(encoding="utf-8").count("CAP_SYS_PTRACE") == 2
 
 
+def test_each_unit_has_a_state_folder_of_its_own() -> None:
+    """Of a dynamic user it lies in /var/lib/private: systemd would move it there and back at each start."""
+    folders = [
+        line
+        for unit in UNITS
+        for line in unit.read_text(encoding="utf-8").splitlines()
+        if "StateDirectory=" in line
+    ]
+    assert len(folders) == len(set(folders)) == len(UNITS)
+
+
 @pytest.fixture
 def host(tmp_path: Path) -> dict[str, str]:
     """A host with an exporter's socket and an installed producer."""

@@ -62,7 +62,13 @@ def default_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Where a user's programs keep what should survive a restart (XDG base directories); root: /var/lib."""
+    """Where programs keep what should survive a restart: systemd's choice, XDG's, /var/lib for root.
+
+    A unit's user may have no home, or none that it may write to.
+    """
+    made = os.environ.get("STATE_DIRECTORY")
+    if made:
+        return Path(made.split(":")[0])
     named = os.environ.get("XDG_STATE_HOME")
     if named:
         return Path(named) / "argus"

@@ -35,6 +35,8 @@ _CLIENT_AUTH = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
+# Probes of Kubernetes have no password, and these paths tell nothing but that the exporter lives.
+_WITHOUT_PASSWORD = frozenset(("/healthz", "/readyz"))
 # A valid hash of no password: unknown users take as long as known ones.
 _NOBODY = b"$2b$10$abcdefghijklmnopqrstuuAqSTWQ5DwBpyeOsMeNZGAFFAGdpR3Hi"
 
@@ -198,7 +200,8 @@ def _authentication(users: dict[str, str], known: set[bytes]) -> Middleware:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if users and not await check(request.headers.get("Authorization", "")):
+        known_to_all = request.path in _WITHOUT_PASSWORD
+        if users and not known_to_all and not await check(request.headers.get("Authorization", "")):
             return web.Response(
                 status=401, text="Unauthorized\n", headers={"WWW-Authenticate": 'Basic realm="argus"'}
             )

@@ -226,7 +226,8 @@ def _start(config: TracesConfig, routing: Mapping[str, str], socket: Path, live:
         service = TraceService(config, routing, live, folder, open_store(config.store))
     except (ArgusExporterError, StoreError, RingTaken, OSError) as error:
         if asked:
-            raise ArgusExporterError(f"traces: {error}") from error
+            where = f"; traces.folder is {folder}" if isinstance(error, OSError) else ""
+            raise ArgusExporterError(f"traces: {error}{where}") from error
         log.warning("no traces are kept", error=error)
         return None
     service.uploader.start()

@@ -12,11 +12,20 @@ from argus_core.store import StoreConfig, default_folder, open_store
 
 def test_the_default_is_a_folder_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Exporter and worker of one host meet there without configuration."""
-    monkeypatch.delenv("ARGUS_TRACE_STORE", raising=False)
+    for name in ("ARGUS_TRACE_STORE", "STATE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert open_store(StoreConfig()).name == str(tmp_path / "argus" / "traces")
     monkeypatch.setenv("ARGUS_TRACE_STORE", "/mnt/traces")
     assert default_folder() == Path("/mnt/traces")
+
+
+def test_a_unit_keeps_traces_where_systemd_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its user's home may be missing or forbidden; of several folders the first."""
+    monkeypatch.delenv("ARGUS_TRACE_STORE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "/home/argus")
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/argus:/var/lib/other")
+    assert default_folder() == Path("/var/lib/argus/traces")
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,10 @@ def secured(tmp_path: Path, text: str) -> ExporterConfig:
     return dataclasses.replace(plain, web=dataclasses.replace(plain.web, config_file=file))
 
 
-def fetch(url: str, context: ssl.SSLContext | None = None, login: str | None = None) -> int:
-    request = urllib.request.Request(f"{url}/metrics")
+def fetch(
+    url: str, context: ssl.SSLContext | None = None, login: str | None = None, path: str = "/metrics"
+) -> int:
+    request = urllib.request.Request(f"{url}{path}")
     if login is not None:
         request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
     try:
@@ -59,6 +61,15 @@ def test_basic_auth_lets_in_who_knows_the_password(tmp_path: Path):
         assert fetch(running.url, login="alice:wrong") == 401
         assert fetch(running.url, login="bob:s3cret") == 401
         assert fetch(running.url) == 401
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_a_probe_needs_no_password(tmp_path: Path, path: str):
+    """Kubernetes has none to give, and would end a pod that asks it for one."""
+    hashed = bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()
+    with exporter(secured(tmp_path, f"basic_auth_users:\n  alice: {hashed}\n")) as running:
+        assert fetch(running.url, path=path) == 200
+        assert [fetch(running.url, path=other) for other in ("/", f"{path}/", f"/x{path}")] == [401] * 3
 
 
 class Guesses:
@@ -85,7 +96,7 @@ def guess(url: str, password: str) -> socket.socket:
     at = urlsplit(url)
     connection = socket.create_connection((at.hostname, at.port), timeout=30)
     login = b64encode(f"alice:{password}".encode()).decode()
-    connection.send(f"GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\n\r\n".encode())
+    connection.send(f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\n\r\n".encode())
     return connection
 
 

@@ -241,6 +241,18 @@ def test_the_users_own_exporter_keeps_traces_in_the_state_folder(
         assert running.traces is None
 
 
+def test_a_folder_that_cannot_be_written_is_named_by_its_key(tmp_path: Path) -> None:
+    """The path alone does not tell which of the settings to change."""
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "traces"
+    plain = config(tmp_path / "s")
+    with (
+        pytest.raises(ArgusExporterError, match=rf"traces: .*; traces\.folder is {folder}$"),
+        exporter(dataclasses.replace(plain, traces=TracesConfig(folder=folder))),
+    ):
+        pass
+
+
 def test_without_the_extra_the_exporter_goes_on_unless_traces_were_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
