@@ -10,13 +10,13 @@ from grafanalib import core as grafana
 from argus_dashboards.current import DATA_SOURCE, SCHEMA_VERSION, Dashboard
 from argus_dashboards.layout import Section, place
 from argus_dashboards.links import all_dashboards
-from argus_dashboards.promql import ALERTS, JOB
+from argus_dashboards.promql import ALERTS, CLUSTER, JOB, JOB_LABELS, OF_ARGUS
 from argus_dashboards.theme import BAD, NOTICE, TICKET, Json
 
 _ALERTS_MARKED: Final = 20
 
 OF_JOB: Final = ALERTS
-OF_ALL: Final = 'alertname=~"Argus.*"'
+OF_ALL: Final = f"{CLUSTER}, {OF_ARGUS}"
 
 
 def dashboard(
@@ -58,14 +58,15 @@ def dashboard(
 
 
 def _alerts(name: str, matchers: str, severity: str, colour: str) -> Json:
-    labels = "alertname, team, cause, rank, set, group, phase"
+    labels = f"{JOB_LABELS}, alertname, team, cause, rank, set, group, phase"
     return _annotation(
         name,
         f'topk({_ALERTS_MARKED}, max by ({labels}) (ALERTS{{{matchers}, alertstate="firing",'
         f' severity="{severity}"}}))',
         colour,
         "{{alertname}}",
-        f"{severity} to {{{{team}}}}: {{{{cause}}}} {{{{rank}}}} {{{{set}}}} {{{{group}}}} {{{{phase}}}}",
+        f"{severity} to {{{{team}}}}: {{{{training_job}}}} {{{{cluster}}}}"
+        " {{cause}} {{rank}} {{set}} {{group}} {{phase}}",
     )
 
 

@@ -13,13 +13,15 @@ RANK: Final = "argus-rank"
 KERNEL: Final = "argus-kernel"
 ITSELF: Final = "argus-itself"
 
-_KEPT: Final = "${datasource:queryparam}&${cluster:queryparam}&${__url_time_range}"
-
 
 def to_dashboard(uid: str, title: str, *variables: str, keep_job: bool = True) -> Json:
-    """A data link that keeps data source, cluster, job and time range; `variables` are `name=value`."""
-    job = ("${training_job:queryparam}",) if keep_job else ()
-    query = "&".join((_KEPT, *job, *(f"var-{variable}" for variable in variables)))
+    """A data link that keeps data source, cluster, job and time range; `variables` are `name=value`.
+
+    `keep_job`: whether `variables` leave out which job it is, and so of which cluster.
+    """
+    kept = ["datasource", *(["cluster", "training_job"] if keep_job else [])]
+    parts = [f"${{{name}:queryparam}}" for name in kept]
+    query = "&".join((*parts, "${__url_time_range}", *(f"var-{variable}" for variable in variables)))
     return {"title": title, "url": f"/d/{uid}/{uid}?{query}", "targetBlank": False}
 
 

@@ -24,6 +24,9 @@ JOB_LABELS: Final = "cluster, training_job"
 
 RATE: Final = "$__rate_interval"
 
+LAST_SUCCESS_AGE: Final = "time() - max(max_over_time(argus_l3_last_success_timestamp_seconds[604799s]))"
+"""Of the worker, dead for up to a week: the lookback of its alert."""
+
 MEDIAN: Final = "group:argus_phase_duration_seconds:median"
 _MEAN: Final = "rank:argus_phase_duration_seconds:mean"
 GROUP: Final = f"{JOB_LABELS}, phase, kind, group, source"

@@ -352,6 +352,32 @@ def test_jobs_of_one_name_in_two_clusters_are_apart(uid: str) -> None:
             assert ("training_job" in labels) <= ("cluster" in labels), query
 
 
+def test_a_job_opens_in_its_own_cluster() -> None:
+    """And not in those that are chosen where the jobs are listed: another may have a job of that name."""
+    [table] = [panel for panel in panels(generated("argus-jobs")) if panel["title"] == "Training jobs"]
+    [link] = re.findall(r"/d/argus-job/argus-job\?[^\"]*", json.dumps(table))
+    assert "var-cluster=${__data.fields.Cluster}" in link
+    assert "${cluster:queryparam}" not in link
+
+
+@every_dashboard
+def test_marks_are_of_the_chosen_cluster_and_say_whose_they_are(uid: str) -> None:
+    """Two clusters may have jobs of one name."""
+    for mark in generated(uid)["annotations"]["list"]:
+        assert "$cluster" in mark["expr"], mark["name"]
+        if mark["name"] != "Slowdowns":
+            assert "{{training_job}} {{cluster}}" in mark["textFormat"], mark["name"]
+
+
+def test_the_age_of_the_worker_is_known_for_as_long_as_its_alert_stands() -> None:
+    """Of a worker that is dead for days, the day after."""
+    [expr] = [rule["expr"] for rule in rules() if rule.get("alert") == "ArgusL3WorkerBehind"]
+    [lookback] = re.findall(r"max_over_time\(argus_l3_last_success_timestamp_seconds\[(\w+)\]", expr)
+    for uid in ("argus-job", "argus-itself"):
+        [age] = [query.expr for query in queries(generated(uid)) if "last_success" in query.expr]
+        assert f"[{lookback}]" in age, uid
+
+
 def test_alerts_link_to_a_dashboard_with_these_variables() -> None:
     """Path and var-... parameters of each alert's dashboard_url exist."""
     alerts = [rule["annotations"] for rule in rules() if "alert" in rule]

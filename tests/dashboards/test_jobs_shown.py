@@ -22,6 +22,8 @@ COSTS = {"a": 0.2, "b": 0.3}
 """Share of the time that rank 1 costs the job of each cluster."""
 RANKS_AT_FAULT = "Whose fault it is: ranks"
 OTHERS_AT_FAULT = "Whose fault it is: links, sets, or the whole job"
+TARGET = {"job": "argus", "instance": "10.0.0.1:9877"}
+"""Hosts of two clusters may have one address."""
 BEGAN = float(int(time.time()) - 200)
 HANGS = {"rank": "3", "verdict": "culprit", "cause": "hang-host", "team": "operations", "level": "L1"}
 
@@ -37,11 +39,18 @@ def series(cluster: str, place: int) -> Iterator[tuple[Labels, float]]:
         where = {"node": f"{cluster}{rank}", "gpu_uuid": f"GPU-{cluster}{rank}", "role": "pp0"}
         coordinates = {"dp": str(int(rank) + place), "tp": "0", "pp": "0", "ep": "0"}
         yield of("argus_rank_info", 1, rank=rank, **where, **coordinates)
-        yield of("argus_rank_up", 1, rank=rank)
+        yield of("argus_rank_up", 1, rank=rank, **TARGET)
+        yield of("argus_group_expected_ranks", 3, rank=rank, group="dp")
         yield of("rank:argus_phase_duration_seconds:mean", 1.0 + int(rank), rank=rank, **phase)
         yield of("argus_kernel_mode_p50_seconds", 1.0, rank=rank, kernel="k", stream="compute0", mode="0")
         yield of("argus_channel_up", 0, rank=rank, channel="kernels")
         yield of("argus_channel_info", 1, rank=rank, channel="kernels", reason="lost")
+    for name in ("argus_exporter_build_info", "scrape_samples_scraped"):
+        yield remote_write.labels_of(name, cluster=cluster, **TARGET), 100.0
+    yield of("group:argus_ranks:expected", 3, group="dp")
+    # On another stream the same kernel takes ten times as long, on both ranks alike.
+    for rank, seconds in (("0", 10.0), ("1", 12.0)):
+        yield of("argus_kernel_mode_p50_seconds", seconds, rank=rank, kernel="k", stream="compute1", mode="0")
     yield of("rank:argus_phase_duration_seconds:median_ratio", 2.0, rank="1", **phase)
     for name, value in (
         ("group:argus_phase_duration_seconds:median", 1.0),
@@ -159,6 +168,25 @@ def test_a_job_says_whom_to_call_where_and_since_when(source: Source) -> None:
     assert by_job[JOB]["Told"] == 2 and by_job["tp"]["Told"] is None
     assert by_job["still"]["Since"] == pytest.approx(1000 * (source.span.end - 600))
     assert by_job["tp"]["To blame"] == "tp:dp0"
+
+
+def test_a_kernel_is_compared_within_its_stream(source: Source) -> None:
+    """The rank that is slow on one of two streams by 1.09 of the median is not ten times slower."""
+    answers = ask(source, "argus-kernel", "a")
+    [spread] = [one for one in answers if one.query.panel == "Slowest rank against the median"]
+    assert float(spread.result[0]["value"][1]) == pytest.approx(12 / 11)
+    [places] = [
+        one for one in answers if "max by (place)" in one.query.expr and one.query.panel == "Slowest places"
+    ]
+    assert max(float(row["value"][1]) for row in places.result) == pytest.approx(12 / 11)
+
+
+def test_ranks_of_a_group_are_missing_in_each_cluster(source: Source) -> None:
+    """One of three, whether a cluster is chosen or all of them."""
+    for cluster in ("a", ".*"):
+        answers = ask(source, "argus-job", cluster)
+        [missing] = [one for one in answers if one.query.panel == "Ranks missing"]
+        assert float(missing.result[0]["value"][1]) == 1
 
 
 def test_without_data_nothing_is_said_to_be_well(source: Source) -> None:

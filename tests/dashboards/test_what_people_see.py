@@ -52,10 +52,33 @@ def test_a_number_that_is_not_there_is_grey(uid: str) -> None:
 
 
 @every_dashboard
-def test_no_stat_makes_a_good_zero_of_no_data(uid: str) -> None:
+def test_nothing_makes_a_good_zero_of_no_data(uid: str) -> None:
     """A sum of nothing is 0 only where the job is watched."""
-    for panel in of_type(uid, "stat"):
-        assert "vector(" not in panel["targets"][0]["expr"], panel["title"]
+    for kind in ("stat", "timeseries"):
+        for panel in of_type(uid, kind):
+            assert all("or vector(" not in target["expr"] for target in panel["targets"]), panel["title"]
+
+
+@every_dashboard
+def test_each_line_has_a_name_of_its_own(uid: str) -> None:
+    """A kernel runs on several streams, in several modes: lines of one name cannot be told apart."""
+    for panel in of_type(uid, "timeseries"):
+        for target in panel["targets"]:
+            whole = re.match(
+                r"(?:topk\(\d+, |clamp_\w+\()?\w+ by \(([^)]*)\)", " ".join(target["expr"].split())
+            )
+            by = set(re.findall(r"\w+", whole[1])) if whole else set()
+            named = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            assert {"stream", "mode"} & by <= named, (panel["title"], target["legendFormat"])
+
+
+def test_rules_and_worker_that_nobody_measures_are_not_said_to_be_well() -> None:
+    """Prometheus may not scrape itself, and nobody may scrape the worker."""
+    sections = {"Slowest rule groups", "Evaluations missed", "Rule groups", "Cycle", "Delivery", "Spool"}
+    dashboard = json.loads(render(DASHBOARDS["argus-itself"]))
+    for panel in panels(dashboard):
+        if panel["title"] in sections:
+            assert "scrape" in panel["fieldConfig"]["defaults"]["noValue"], panel["title"]
 
 
 @every_dashboard

@@ -10,6 +10,7 @@ from typing import Any, Final
 from argus_dashboards import frame, variables
 from argus_dashboards.itself import channels, exporters, rules, worker
 from argus_dashboards.links import ITSELF as UID
+from argus_dashboards.promql import CLUSTER
 
 _HEALTH: Final = (
     "ArgusChannelDown|ArgusRecordsDropped|ArgusOverheadBudget|ArgusL3WorkerBehind|ArgusRankMissing"
@@ -27,7 +28,7 @@ def dashboard() -> Any:
         "Does ARGUS see what it should, and what does it cost?",
         SECTIONS,
         [variables.datasource(), variables.cluster()],
-        alerts=f'alertname=~"{_HEALTH}"',
+        alerts=f'{CLUSTER}, alertname=~"{_HEALTH}"',
         tickets=True,
         slowdowns=False,
     )

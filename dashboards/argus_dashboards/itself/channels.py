@@ -58,8 +58,9 @@ _CHANNELS = lines(
 _REASONS = table(
     "Why channels are down",
     """
-    Ranks by job, channel and reason. disabled and not_configured are on purpose. cupti_taken: another
-    profiler has the slot; refused: a permission is missing; the troubleshooting page has the rest.
+    Ranks by job, channel and reason. disabled and not_configured are on purpose, and with ..._inprocess
+    the rank samples its own stacks. slot_taken, no_records: another profiler is there; permission: one is
+    missing; the troubleshooting page has the rest.
     """,
     [
         f"topk(30, count by ({JOB_LABELS}, channel, reason) (argus_channel_info{{{CLUSTER}}}"
@@ -78,7 +79,10 @@ _REASONS = table(
 )
 _DROPPED = lines(
     "Records lost, by channel and reason",
-    "full, overflow: exporter or disk is too slow. version, magic: producer and exporter differ in release.",
+    """
+    socket: the exporter was away or slow. source: the training process could not send them. Those that end in
+    _limit: more names, phases or kernels than a rank may have.
+    """,
     [
         (
             "{{channel}}: {{reason}}",
@@ -117,7 +121,7 @@ SECTION: Final = Section(
             [
                 (5, _up("phases", "L1 and L2 verdict")),
                 (5, _up("kernels", "L3 verdict")),
-                (5, _up("stacks", "function names for host causes")),
+                (5, _up("stacks", "function names for host causes, or those that the rank itself samples")),
                 (4, _DROPPED_NOW),
                 (5, _COST_NOW),
             ],

@@ -43,14 +43,14 @@ _SERIES = lines(
 _A_RANK = lines(
     "Series a rank",
     """
-    Samples of an exporter over its ranks, for the largest and on average. About 250 with 20 kernel pairs. One
+    Samples of an exporter over its ranks, for the largest and on average. About 380 with 20 kernel pairs. One
     far above the others: a phase or span name that changes all the time.
     """,
     [
         (
             "largest",
             f"max((scrape_samples_scraped{{{CLUSTER}}} {_OF_EXPORTERS})"
-            f" / on (instance) count by (instance) (argus_rank_up{{{CLUSTER}}}))",
+            f" / on (cluster, job, instance) count by (cluster, job, instance) (argus_rank_up{{{CLUSTER}}}))",
         ),
         (
             "average",

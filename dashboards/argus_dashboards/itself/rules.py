@@ -1,4 +1,4 @@
-"""Rule evaluation, as Prometheus says of itself."""
+"""Rule evaluation, as Prometheus says of itself: only where it scrapes itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from argus_dashboards.theme import BAD, COUNT, FACT, GOOD, NOTICE, RATIO, SECOND
 
 _GROUPS: Final = 'rule_group=~".*argus.*"'
 _SHOWN: Final = 10
+_UNMEASURED: Final = "Prometheus does not scrape itself, or has no rules of ARGUS"
 
 
 def _by_group(metric: str, when: str = "") -> str:
@@ -34,6 +35,7 @@ _DURATION = lines(
     [("{{rule_group}}", f"{_TOOK} and topk({_SHOWN}, {_TOOK_LAST})")],
     unit=SECONDS,
     limits=steps(GOOD, {BAD: 1}),
+    empty=_UNMEASURED,
 )
 _LOAD = lines(
     "Share of its interval that a group takes",
@@ -46,21 +48,23 @@ _LOAD = lines(
     ],
     unit=RATIO,
     limits=steps(GOOD, {NOTICE: 0.5, BAD: 0.8}),
+    empty=_UNMEASURED,
 )
 _MISSED = lines(
     "Evaluations missed",
     "Evaluations left out because the one before was still running. Anything above 0 delays alerts.",
     [
-        (
-            "missed",
-            f"sum(increase(prometheus_rule_group_iterations_missed_total{{{_GROUPS}}}[{RATE}])) or vector(0)",
-        ),
+        ("missed", f"sum(increase(prometheus_rule_group_iterations_missed_total{{{_GROUPS}}}[{RATE}]))"),
     ],
     unit=COUNT,
+    empty=_UNMEASURED,
 )
 _TABLE = table(
     "Rule groups",
-    "The 40 slowest groups, their interval and number of rules. Empty: the rules of ARGUS are not loaded.",
+    """
+    The 40 slowest groups, their interval and number of rules. Empty: Prometheus does not scrape itself, or
+    the rules of ARGUS are not loaded; argus-l3-worker doctor says which.
+    """,
     [
         f"topk(40, {_TOOK})",
         _INTERVAL,
@@ -73,7 +77,7 @@ _TABLE = table(
         columns.value("Rules", COUNT, steps(FACT), 70, 0),
     ],
     sort="Took",
-    empty="The rules of ARGUS are not loaded",
+    empty=_UNMEASURED,
 )
 
 SECTION: Final = Section(

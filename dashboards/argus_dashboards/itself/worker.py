@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from argus_dashboards import columns
+from argus_dashboards.itself.channels import POINTS
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
-from argus_dashboards.promql import CLUSTER, JOB_LABELS, RATE
+from argus_dashboards.promql import CLUSTER, JOB_LABELS, LAST_SUCCESS_AGE, RATE
 from argus_dashboards.theme import (
     BAD,
     BYTES,
@@ -21,6 +22,8 @@ from argus_dashboards.theme import (
     steps,
 )
 
+_UNSCRAPED: Final = "No worker is scraped (port 9878)"
+
 _CYCLE = lines(
     "Cycle",
     """
@@ -28,11 +31,13 @@ _CYCLE = lines(
     or down, and kernel anomalies are old or missing.
     """,
     [
-        ("age of last success", "time() - max(max_over_time(argus_l3_last_success_timestamp_seconds[1h]))"),
+        ("age of last success", LAST_SUCCESS_AGE),
         ("cycle", "max(argus_l3_worker_cycle_duration_seconds)"),
     ],
     unit=SECONDS,
     limits=steps(GOOD, {BAD: 300}),
+    most_points=POINTS,
+    empty="No worker writes here, and none is scraped (port 9878)",
 )
 _CYCLES = lines(
     "Cycles and queries",
@@ -43,6 +48,7 @@ _CYCLES = lines(
     ],
     unit=PER_SECOND,
     decimals=3,
+    empty=_UNSCRAPED,
 )
 _DELIVERY = lines(
     "Delivery",
@@ -57,12 +63,14 @@ _DELIVERY = lines(
     unit=PER_SECOND,
     decimals=1,
     colours={"lost from the spool": BAD, "refused": TICKET, "written": FACT},
+    empty=_UNSCRAPED,
 )
 _SPOOL = lines(
     "Spool",
     "Bytes that wait for Prometheus. It should be 0 but for an outage, and fall back after it.",
     [("waiting", "max(argus_l3_worker_spooled_bytes)")],
     unit=BYTES,
+    empty=_UNSCRAPED,
 )
 _ANOMALIES = lines(
     "Verdicts of a cycle",
@@ -70,7 +78,7 @@ _ANOMALIES = lines(
     [("{{verdict}}", "max by (verdict) (argus_l3_worker_anomalies)")],
     unit=COUNT,
     colours=VERDICT_COLOURS,
-    empty="No verdict in this range",
+    empty="No verdict in this range, or no worker is scraped (port 9878)",
 )
 _ABSTAIN = table(
     "Not judged",

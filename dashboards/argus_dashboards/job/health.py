@@ -7,7 +7,7 @@ from typing import Final
 from argus_dashboards import columns
 from argus_dashboards.layout import Line, Section
 from argus_dashboards.panels import lines, table
-from argus_dashboards.promql import JOB, RATE
+from argus_dashboards.promql import JOB, LAST_SUCCESS_AGE, RATE
 from argus_dashboards.theme import BAD, COUNT, EXACT, FACT, GOOD, PER_SECOND, RATIO, SECONDS, steps
 
 _POINTS = 40
@@ -31,8 +31,9 @@ _CHANNELS = lines(
 _REASONS = table(
     "Why channels are down",
     """
-    Ranks by channel and reason. A channel that is off on purpose (disabled, not_configured) needs nobody;
-    any other reason does, since findings of that level are missing there.
+    Ranks by channel and reason. A channel that is off on purpose (disabled, not_configured) needs nobody,
+    nor do stacks that the rank samples itself (..._inprocess); any other reason does, since findings of that
+    level are missing there.
     """,
     [
         f"topk(20, count by (channel, reason) (argus_channel_info{{{JOB}}}"
@@ -113,11 +114,12 @@ _WORKER = lines(
     worker is behind or down, and kernel anomalies are old or missing.
     """,
     [
-        ("age of last success", "time() - max(max_over_time(argus_l3_last_success_timestamp_seconds[1h]))"),
+        ("age of last success", LAST_SUCCESS_AGE),
         ("cycle", "max(argus_l3_cycle_seconds)"),
     ],
     unit=SECONDS,
     limits=steps(GOOD, {BAD: 300}),
+    most_points=_POINTS,
 )
 
 SECTION: Final = Section(

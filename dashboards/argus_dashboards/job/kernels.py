@@ -77,11 +77,11 @@ _W1 = lines(
     """,
     [
         (
-            "rank {{rank}} {{kernel}}",
+            "rank {{rank}} {{kernel}} {{stream}}",
             f"topk(10, max by (rank, kernel, stream) (argus_l3_kernel_w1_seconds{{{RANKS}}} {_FLAGGED}))",
         ),
         (
-            "fence {{kernel}}",
+            "fence {{kernel}} {{stream}}",
             f"topk(10, max by (kernel, stream) (argus_l3_kernel_w1_fence_seconds{{{JOB}}} {_FLAGGED}))",
         ),
     ],

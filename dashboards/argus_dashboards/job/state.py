@@ -7,6 +7,7 @@ from typing import Final
 from argus_dashboards.panels import stat
 from argus_dashboards.promql import (
     JOB,
+    JOB_LABELS,
     LOST_FLOOR,
     OF_ARGUS,
     against_healthy,
@@ -112,8 +113,9 @@ MISSING: Final = stat(
     Ranks that ended without saying so, or that the layout of the job has and no exporter reports: the alert
     ArgusRankMissing, in the next section. The job may wait for them, or go on without them.
     """,
-    f"count(max by (rank) (argus_rank_up{{{JOB}}}) == 0)\n"
-    f"or max({_EXPECTED} - on (group) count by (group) (argus_group_expected_ranks{{{JOB}}}) > 0)\n"
+    f"count(max by ({JOB_LABELS}, rank) (argus_rank_up{{{JOB}}}) == 0)\n"
+    f"or max({_EXPECTED} - on ({JOB_LABELS}, group)"
+    f" count by ({JOB_LABELS}, group) (argus_group_expected_ranks{{{JOB}}}) > 0)\n"
     f"or {_WATCHED}",
     unit=EXACT,
     thresholds=steps(GOOD, {TICKET: 1}),

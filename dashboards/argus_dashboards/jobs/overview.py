@@ -125,7 +125,13 @@ _EXPRESSIONS = [
     f'label_join({_WHOM}, "whom", "", "number", "set", "group")',
     f"1000 * ({onset(CLUSTER, f'{JOB_LABELS}, rank, set, group, cause', _COSTLIEST)})",
 ]
-_JOB_LINK = to_dashboard(JOB, "Open job ${__value.raw}", "training_job=${__value.raw}", keep_job=False)
+_JOB_LINK = to_dashboard(
+    JOB,
+    "Open job ${__value.raw}",
+    "cluster=${__data.fields.Cluster}",
+    "training_job=${__value.raw}",
+    keep_job=False,
+)
 
 _TABLE = table(
     "Training jobs",

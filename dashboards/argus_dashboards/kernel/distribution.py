@@ -43,8 +43,8 @@ _PUBLISH = stat(
 )
 _SPREAD = stat(
     "Slowest rank against the median",
-    "Largest p50 of its slowest mode over the median of ranks. Under 1.03 all ranks run it alike.",
-    f"max(max by (mode) {P50} / quantile by (mode) (0.5, {P50}))",
+    "Largest p50 over the median of ranks in the same mode and stream. Under 1.03 all ranks run it alike.",
+    f"max(max by (mode, stream) {P50} / quantile by (mode, stream) (0.5, {P50}))",
     unit=TIMES,
     decimals=2,
     thresholds=steps(GOOD, {NOTICE: 1.03, TICKET: 1.1, BAD: 1.5}),
@@ -62,13 +62,13 @@ def _quantiles(values: str, title: str, text: str) -> object:
     return lines(
         title,
         f"""
-        Slowest, typical and fastest rank, by mode, on a logarithmic axis. {text} Modes are other shapes of
-        the same kernel: compare within one.
+        Slowest, typical and fastest rank, by stream and mode, on a logarithmic axis. {text} Modes are
+        other shapes of the same kernel: compare within one.
         """,
         [
-            ("slowest, mode {{mode}}", f"max by (mode) {values}"),
-            ("median, mode {{mode}}", f"quantile by (mode) (0.5, {values})"),
-            ("fastest, mode {{mode}}", f"min by (mode) {values}"),
+            ("slowest, {{stream}} mode {{mode}}", f"max by (mode, stream) {values}"),
+            ("median, {{stream}} mode {{mode}}", f"quantile by (mode, stream) (0.5, {values})"),
+            ("fastest, {{stream}} mode {{mode}}", f"min by (mode, stream) {values}"),
         ],
         unit=SECONDS,
         points=True,
@@ -103,7 +103,12 @@ _SPREADING = heatmap(
 _EVENTS = lines(
     "Launches a window",
     "Events of each mode in a window on the median rank. A change means other work, not other speed.",
-    [("mode {{mode}}", f"quantile by (mode) (0.5, argus_kernel_mode_events{{{KERNEL}}} {OF_ROLE})")],
+    [
+        (
+            "{{stream}} mode {{mode}}",
+            f"quantile by (mode, stream) (0.5, argus_kernel_mode_events{{{KERNEL}}} {OF_ROLE})",
+        )
+    ],
     unit=COUNT,
     most_points=POINTS,
 )

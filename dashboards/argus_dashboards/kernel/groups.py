@@ -16,7 +16,7 @@ _ROWS: Final = 40
 # A label of one name, whatever the coordinate: a table can rename only what it knows.
 _INFO = f'label_replace(argus_rank_info{{{JOB}, role=~"$role"}}, "place", "${{1}}", "$coordinate", "(.*)")'
 _PLACES = f"max by (cluster, rank, place) ({_INFO})"
-_MEAN = f"avg by (place, mode) ({P50} * on (cluster, rank) group_left (place) {_PLACES})"
+_MEAN = f"avg by (place, mode, stream) ({P50} * on (cluster, rank) group_left (place) {_PLACES})"
 
 _SHIFTS = table(
     "Groups that L3 tells apart",
@@ -38,7 +38,8 @@ _BY_PLACE = table(
     coordinate.
     """,
     [
-        f"topk({_ROWS}, max by (place) ({_MEAN} / on (mode) group_left () avg by (mode) {P50}))",
+        f"topk({_ROWS}, max by (place)"
+        f" ({_MEAN} / on (mode, stream) group_left () avg by (mode, stream) {P50}))",
         f"count by (place) ({_PLACES})",
     ],
     {"place": "Place", "Value #A": "Against all", "Value #B": "Ranks"},

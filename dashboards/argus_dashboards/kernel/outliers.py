@@ -29,7 +29,7 @@ _SHIFTS = lines(
     rank or group of ranks has an anomaly in this kernel.
     """,
     # Whoever is furthest at the end: a choice made anew at each point would tear the lines.
-    [("rank {{rank}}", f"{_SHIFT} and topk({_SHOWN}, abs({_SHIFT_LAST}))")],
+    [("rank {{rank}} {{stream}}", f"{_SHIFT} and topk({_SHOWN}, abs({_SHIFT_LAST}))")],
     unit=RATIO,
     floor=None,
     limits=steps(GOOD, {NOTICE: 0.03, BAD: 0.1}),
@@ -43,14 +43,14 @@ _W1_LINES = lines(
     half the role is slow and has moved the fence; see the split below. Empty while the kernel has no anomaly.
     """,
     [
-        ("rank {{rank}}", f"{_W1} and topk({_SHOWN}, {_W1_LAST})"),
+        ("rank {{rank}} {{stream}}", f"{_W1} and topk({_SHOWN}, {_W1_LAST})"),
         (
-            "fence of {{role}}",
+            "fence of {{role}} {{stream}}",
             f"topk({_SHOWN}, max by (role, stream)"
             f' (argus_l3_kernel_w1_fence_seconds{{{KERNEL}, role=~"$role"}}))',
         ),
         (
-            "IQR of {{role}}",
+            "IQR of {{role}} {{stream}}",
             f"topk({_SHOWN}, max by (role, stream)"
             f' (argus_l3_kernel_w1_iqr_seconds{{{KERNEL}, role=~"$role"}}))',
         ),

@@ -26,7 +26,7 @@ def _modes(quantile: str, title: str, text: str) -> object:
         """,
         [
             (
-                "{{kernel}} mode {{mode}}",
+                "{{kernel}} {{stream}} mode {{mode}}",
                 f"max by (kernel, stream, mode) (argus_kernel_mode_{quantile}_seconds{{{RANKS}}}) {_TOP}",
             )
         ],
@@ -101,7 +101,7 @@ _TAIL = lines(
     """,
     [
         (
-            "{{kernel}}",
+            "{{kernel}} {{stream}}",
             f"topk({_SHOWN}, max by (kernel, stream) (argus_kernel_tail_events{{{RANKS}}}))",
         )
     ],
