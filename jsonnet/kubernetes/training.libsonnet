@@ -13,9 +13,7 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
     kind: 'Job',
     metadata: common.metadata('train'),
     spec: {
-      completionMode: 'Indexed',
-      completions: 2,
-      parallelism: 2,
+      // One pod: those of a larger job must find one another, as your launcher has them do (torchrun: --nnodes, --rdzv-endpoint).
       backoffLimit: 0,
       template: {
         metadata: { labels: common.metadata('train').labels + labels },
