@@ -342,6 +342,19 @@ def test_an_unknown_job_is_an_error(story: Story, capsys: Capsys) -> None:
     assert "no argus_rank_info of job none" in capsys.readouterr().err
 
 
+def test_jobs_of_one_name_are_not_one(story: Story, capsys: Capsys) -> None:
+    """Twice as many ranks, half of them of another job: say which cluster."""
+    for cluster in ("x", "y"):
+        for rank in range(4):
+            story.tell("argus_rank_info", 1.0, -60, rank=str(rank), node=f"{cluster}{rank}", cluster=cluster)
+    story.write()
+    common = ["diagnose", "--prometheus.url", story.server.url, "--job", "llm", "--time", str(story.end)]
+    assert main(common) == 2
+    assert "jobs of several clusters are called llm (x, y); say which by --cluster" in capsys.readouterr().err
+    assert main([*common, "--cluster", "x"]) == 0
+    assert ", 4 ranks" in capsys.readouterr().out
+
+
 def test_links_lead_to_runbooks_that_exist() -> None:
     """Each alert that the report sends people to has a page, under the URL that alerts use."""
     for section in ("runbooks", "runbooks_of_jobs", "runbooks_of_worker"):

@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the report.
 
     Raises:
-        UserError: an option, or the page's file, cannot be used.
+        UserError: an option, or the page's file, cannot be used; jobs of several clusters have the name.
         ArgusWorkerError: no such job, or Prometheus cannot be asked.
     """
     told, links = answer(options, _with_cards)
@@ -43,4 +43,9 @@ async def _with_cards(
     prometheus: Prometheus, job: Mapping[str, str], start: float, end: float
 ) -> tuple[Diagnosis, list[Card]]:
     found = await diagnose(prometheus, job, start, end)
+    if len(found.clusters) > 1:
+        raise UserError(
+            f"jobs of several clusters are called {found.training_job} ({', '.join(found.clusters)}); "
+            "say which by --cluster"
+        )
     return found, await cards_of(prometheus, found, diagnosis_report.MOST_CARDS)
