@@ -106,16 +106,19 @@ CONNECTED: Final = stat(
     unit=EXACT,
 )
 
+_UP: Final = f"max by ({JOB_LABELS}, rank) (argus_rank_up{{{JOB}}})"
 _EXPECTED: Final = f"group:argus_ranks:expected{{{JOB}}}"
 MISSING: Final = stat(
     "Ranks missing",
     """
-    Ranks that ended without saying so, or that the layout of the job has and no exporter reports: the alert
-    ArgusRankMissing, in the next section. The job may wait for them, or go on without them.
+    Ranks that ended in failure or without a word, or that the job should have and no exporter reports: the
+    alert ArgusRankMissing, in the next section. The job may wait for them, or go on without them.
     """,
-    f"count(max by ({JOB_LABELS}, rank) (argus_rank_up{{{JOB}}}) == 0)\n"
+    f"count({_UP} == 0)\n"
     f"or max({_EXPECTED} - on ({JOB_LABELS}, group)"
-    f" count by ({JOB_LABELS}, group) (argus_group_expected_ranks{{{JOB}}}) > 0)\n"
+    f" count by ({JOB_LABELS}, group) (argus_group_expected_ranks{{{JOB}}}) > 0\n"
+    f"or max by ({JOB_LABELS}) (argus_job_world_size{{{JOB}}})"
+    f" - on ({JOB_LABELS}) count by ({JOB_LABELS}) ({_UP}) > 0)\n"
     f"or {_WATCHED}",
     unit=EXACT,
     thresholds=steps(GOOD, {TICKET: 1}),
