@@ -110,15 +110,16 @@ class RasWatch:
         now = self._ranks.clock()
         for name, job in self._jobs.items():
             local = states[name]
-            if not self._config.enabled or not job.is_overdue(now, self._config.after_seconds):
+            overdue = self._config.enabled and job.is_overdue(now, self._config.after_seconds)
+            asked = _to_be_asked(local) if overdue else None
+            if asked is None:
                 job.report = None
                 for state in local:
                     state.ras = None
                 continue
-            asked = _to_be_asked(local)
             idle = job.asking is None or job.asking.done()
             due = now - job.asked_at >= self._config.period_seconds and job.failures < _MOST_FAILURES
-            if asked is not None and idle and due:
+            if idle and due:
                 job.asked_at = now
                 job.asking = asyncio.create_task(self._ask(job, asked, local, job.stepped_at))
 

@@ -179,6 +179,15 @@ def test_outside_training_nobody_is_asked(activity: wire.Activity) -> None:
         assert server.statuses == 0
 
 
+def test_what_was_answered_is_not_told_of_a_rank_that_then_does_something_else() -> None:
+    with training() as (host, _, state):
+        host.after(31)
+        assert state.ras is not None
+        state.activity = wire.Activity.CHECKPOINT
+        host.after(1)
+        assert state.ras is None
+
+
 def test_before_the_first_step_nobody_is_asked() -> None:
     """Communicators are being made."""
     host = Host()
