@@ -49,6 +49,8 @@ _UNPROVED: Final = frozenset(
         "gpu, one host",
         "diverged, halves",
         "diverged, calls unknown",
+        "most",
+        "gone",
     }
 )
 
@@ -92,6 +94,9 @@ def _line(one: Judgement, case: Case) -> str:
             ("timing", case.timing),
             ("recorder", case.recorder),
             ("ras", case.ras),
+            ("failed", case.failed),
+            (f"gone {case.gone}", case.gone is not None),
+            (f"missed {case.missed}", case.missed is not None),
         )
         if there
     ]

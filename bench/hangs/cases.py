@@ -24,11 +24,14 @@ KINDS: Final = (
     "gpu",
     "network",
     "several",
+    "most",
+    "gone",
     "pause",
 )
 """A process that was stopped; a host that is stuck in a phase; a process that died; another collective was
 called; all have called and one GPU does not move; a collective does not end; two or three of these at once;
-and a pause that is none of them, of which nothing may be told."""
+most processes died; a host is gone with its exporter; and a pause that is none of them, of which nothing may
+be told."""
 LAYOUTS: Final = (
     Topology(dp=4, ranks_per_host=2),
     Topology(dp=8),
@@ -61,6 +64,9 @@ class Case:
         timing: NCCL tells what has started (TORCH_NCCL_ENABLE_TIMING).
         recorder: torch's flight recorder is there.
         ras: NCCL's RAS is asked.
+        failed: a process that died said that it failed, as Python does after an exception.
+        gone: the host that nobody hears from the hang on.
+        missed: a host, and seconds after the hang from which on one scrape of it fails.
         lost: what does not arrive between two hosts, of a collective that does not end.
         wrong: kind of each break; one, or several.
         culprits: ranks that may be named, and of which one must; empty: nobody may be.
@@ -83,6 +89,9 @@ class Case:
     group: str = ""
     pause_s: float = 0.0
     lost: Lost | None = None
+    failed: bool = False
+    gone: int | None = None
+    missed: tuple[int, float] | None = None
 
     def schedules(self) -> list[RankSchedule]:
         return [
@@ -124,7 +133,9 @@ def cases(count: int, seed: int) -> Iterator[Case]:
 
 
 def _case(number: int, kind: str, random: np.random.Generator) -> Case:
-    topology = LAYOUTS[int(random.integers(len(LAYOUTS)))]
+    # Of a job that nobody hears nothing is told.
+    layouts = [one for one in LAYOUTS if kind != "gone" or _hosts(one) > 1]
+    topology = layouts[int(random.integers(len(layouts)))]
     sharded = topology.ranks == topology.dp * topology.tp and topology.ep == 1 and random.random() < 0.3
     model = ModelSettings(
         microbatches=int(random.integers(1, 5)),
@@ -136,6 +147,7 @@ def _case(number: int, kind: str, random: np.random.Generator) -> Case:
     schedules = [RankSchedule(topology, rank, model, Extras()) for rank in range(topology.ranks)]
     wrong, culprits, group = _wrong(kind, topology, schedules, random)
     lost = None if blocking or kind != "network" else _lost(topology, schedules, wrong[0][1], random)
+    hosts, missed = _hosts(topology), random.random() < 0.3
     return Case(
         name=f"case-{number}",
         kind=kind,
@@ -152,6 +164,9 @@ def _case(number: int, kind: str, random: np.random.Generator) -> Case:
         group=group,
         pause_s=float(random.uniform(20.0, 55.0)) if kind == "pause" else 0.0,
         lost=lost,
+        failed=bool(random.random() < 0.5),
+        gone=topology.host_index(wrong[0][1].rank) if kind == "gone" else None,
+        missed=(int(random.integers(hosts)), float(random.uniform(60.0, 210.0))) if missed else None,
     )
 
 
@@ -185,6 +200,10 @@ def _wrong(
         found = [_of_rank(_ALONE[int(random.integers(3))], int(rank), schedules, random) for rank in ranks]
         return found, frozenset(int(rank) for rank in ranks), ""
     rank = int(random.integers(topology.ranks))
+    if kind in ("most", "gone"):
+        members = _most(topology, random) if kind == "most" else _neighbours(topology, rank)
+        how = "died" if kind == "most" else kind
+        return [_of_rank(how, one, schedules, random) for one in members], frozenset(members), ""
     if kind in (*_ALONE, "pause"):
         one = _of_rank("stuck" if kind == "pause" else kind, rank, schedules, random)
         return [one], frozenset() if kind == "pause" else frozenset({rank}), ""
@@ -199,6 +218,22 @@ def _wrong(
         return [(kind, Break("link", rank, node))], frozenset(), group
     tie = len(topology.members(rank, called.dimension)) == 2
     return [(kind, Break("call", rank, node))], frozenset() if tie else frozenset({rank}), group
+
+
+def _hosts(topology: Topology) -> int:
+    return topology.host_index(topology.ranks - 1) + 1
+
+
+def _most(topology: Topology, random: np.random.Generator) -> list[int]:
+    """More than half of the ranks, and not all."""
+    count = int(random.integers(topology.ranks // 2 + 1, topology.ranks))
+    return [int(rank) for rank in random.choice(topology.ranks, count, replace=False)]
+
+
+def _neighbours(topology: Topology, rank: int) -> list[int]:
+    """All ranks of the host of one."""
+    host = topology.host_index(rank)
+    return [one for one in range(topology.ranks) if topology.host_index(one) == host]
 
 
 def _of_rank(

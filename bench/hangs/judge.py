@@ -30,7 +30,8 @@ class Judgement:
     Attributes:
         right: one of the culprits was named by a page, and nobody else; or where it is a GPU among others of
             a host, of whom NCCL's plugin tells, the host and no rank; where there are none, the page
-            names nobody, and no other group than the one whose collective it is, and where something is lost
+            names nobody (as it may where most ranks died, or a host is gone), and no other group than the one
+            whose collective it is, and where something is lost
             between two hosts it names both ranks and hosts, in the right direction; of a pause nothing is
             told at all.
         innocents: ranks that any message named, and that are not to blame.
@@ -77,6 +78,8 @@ def judge(played: Played, spells: Sequence[Spell], network: Sequence[Mapping[str
         right = bool(pages) and not named and not links and hosts == _hosts(case, [case.wrong[0][1].rank])
     elif case.variant == "gpu, among others of its host" and not named:
         right = bool(pages) and not links and hosts == _hosts(case, case.culprits)
+    elif case.kind in ("most", "gone"):
+        right = bool(pages) and named <= case.culprits
     elif case.culprits:
         right = bool(named) and named <= case.culprits
     else:

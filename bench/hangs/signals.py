@@ -173,7 +173,7 @@ class _Rank:
 
     def hangs_up(self) -> None:
         """The process is gone."""
-        self._link.close(None)
+        self._link.close(1 if self.case.failed else None)
 
     def close(self) -> None:
         self.page.close()
@@ -269,6 +269,9 @@ class _Play:
         """Whole ones, before the one in which somebody hangs."""
         self._over = False
         """The pause is."""
+        self._hung_ns: int | None = None
+        self._missed = case.missed
+        """Which scrape is still to fail."""
 
     def run(self) -> Played:
         case = self.case
@@ -321,7 +324,17 @@ class _Play:
                 return
             else:
                 self._clock.now_ns = scrape_ns
-                host.scrape()
+                host.scrape(reached=self._hears(self._hosts.index(host)))
+
+    def _hears(self, host: int) -> bool:
+        """Whether this scrape reaches the exporter of a host."""
+        if self._hung_ns is None:
+            return True
+        hung_s = (self._clock.now_ns - self._hung_ns) / 1e9
+        if self._missed is not None and host == self._missed[0] and hung_s >= self._missed[1]:
+            self._missed = None
+            return False
+        return host != self.case.gone
 
     def _end_step(self) -> None:
         seconds = self.case.step_s * (1 + 0.01 * float(self._random.standard_normal()))
@@ -329,6 +342,7 @@ class _Play:
             rank.step(seconds)
 
     def _hang(self) -> None:
+        self._hung_ns = self._clock.now_ns
         stuck = {one.rank: one.node for kind, one in self.case.wrong if one.how == "host"}
         for rank, standing in zip(self._ranks, self._step.ranks, strict=True):
             rank.comes_to(standing, stuck.get(rank.rank, -1))
@@ -396,7 +410,7 @@ class _Play:
             return
         how = {one.rank: kind for kind, one in self.case.wrong if one.how == "process"}
         states = {state.identity.rank: state for state in self._hosts[0].ranks if state.connected}
-        if not states:
+        if not states or self.case.gone == 0:
             return
         asked = states[min(states)]
         if min(states) in how:

@@ -18,6 +18,7 @@ function(c, l)
   local broken = 'group:argus_stall_broken:bool';
   local candidate(why) = 'rank:argus_stall_suspect:bool{stage="' + why + '"}';
   local suspect = candidate('named');
+  local lost = 'rank:argus_stall_suspect:bool{stage="lost", rank!=""}';
   // In two windows there may be one evaluation alone, where this is asked shortly before the next.
   local twice = duration.range(c, 3 * c.interval);
   local at = {
@@ -47,7 +48,7 @@ function(c, l)
     }),
     ranks: 'job:argus_ranks:count',
     // Of the dead, too.
-    lost: candidate('lost'),
+    lost: lost,
     known: text.fill('sum by (%(job)s) (job:argus_ranks:count or %(dead)s)', { job: l.job, dead: candidate('dead') }),
     unheard: text.fill('on (%(job)s) (count_over_time(%(unheard)s[%(twice)s]) >= 2)', {
       job: l.job,
@@ -142,10 +143,17 @@ function(c, l)
       |||, at),
     },
     {
-      about:: "Ranks of a stalled job that are stopped, or lost to their exporter or to NCCL's RAS.",
+      // Heard are those whose iteration is overdue, as all are in a stalled job: that is known at the scrape that misses some.
+      about:: "Ranks of a stalled job that are stopped, or lost to their exporter or to NCCL's RAS; else one without rank, where some are not heard.",
       record: 'rank:argus_stall_suspect:bool',
       labels: { stage: 'lost' },
-      expr: text.fill('max by (%(rank)s) (%(dead)s or on (%(rank)s) max by (%(rank)s) (%(absent)s or %(stopped)s)) ^ 0 and on (%(job)s) %(stalled)s', at {
+      expr: text.fill(|||
+        (
+          max by (%(rank)s) (%(dead)s or on (%(rank)s) max by (%(rank)s) (%(absent)s or %(stopped)s))
+          or on (%(job)s) max by (%(job)s) (%(world)s) > on (%(job)s) count by (%(job)s) (%(number)s)
+        ) ^ 0 and on (%(job)s) %(stalled)s
+      |||, at {
+        world: l.raw('argus_job_world_size'),
         dead: candidate('dead'),
         // Who is missing may have left a communicator that nobody waits in.
         absent: l.raw('argus_nccl_ras_rank_absent', ['absence!="missing"']),
@@ -246,7 +254,7 @@ function(c, l)
           or on (%(rank)s) max by (%(rank)s) (%(any)s)
         )
       |||, at {
-        few: few(candidate('lost'), at.known),
+        few: few(lost, at.known),
         gap: 'rank:argus_stall_suspect:bool{stage=~"lost|unheard"}',
         before: 'last_over_time(%s[%s])' % [suspect, twice],
         called: few(text.fill('(%(behind)s or on (%(job)s) %(called)s)', { job: l.job, behind: candidate('behind'), called: candidate('called') }), at.ranks),
