@@ -223,6 +223,9 @@ void* Observer::start_step(const void* parent, int number) noexcept {
     if (another) show_oldest(*found, at, now_ns());
   }
   const Handle operation_handle(parent);
+  // Whether or not the former plugin hears of this step: what is there is its handle of an earlier one.
+  void*& theirs = operations_.theirs(operation_handle.index(), at);
+  if (load(theirs)) store(theirs, static_cast<void*>(nullptr));
   return Handle(tag_, Kind::kStep, operation_handle.generation(), operation_handle.index() << 4U | at).pointer();
 }
 

@@ -135,9 +135,19 @@ def test_a_plugin_that_is_newer_than_the_host_is_not_asked(plain: Build, tmp_pat
 
 def test_a_plugin_may_change_what_it_asks_for(plain: Build, tmp_path: Path) -> None:
     """From its third collective on it asks for nothing: ours alone remains."""
-    seen, former = behind(plain, tmp_path, 7, 7, "init:1", "train:3:1", FORMER_TOGGLES="1")
+    seen, former = behind(plain, tmp_path, 7, 7, "init:1", "train:3:1", FORMER_TOGGLES="3")
     assert former["by_type"][1] == 3
     assert seen.report["mask"] == 0x816
+
+
+@pytest.mark.parametrize("version", [2, 5, 7])
+def test_a_plugin_that_asks_for_less_hears_no_more_of_steps_that_have_stopped(
+    injector: Build, tmp_path: Path, version: int
+) -> None:
+    """From its fourth collective on: the steps of later operations lie where the first round's did."""
+    _, former = behind(injector, tmp_path, version, version, "init:1", "train:3:1", FORMER_TOGGLES="4")
+    assert former["by_type"][4] > 0
+    assert not any(former[name] for name in NONE_WRONG)
 
 
 def test_a_plugin_is_chained_where_ours_is_switched_off(plain: Build, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 // A profiler plugin of one version that was there before ours. It knows only contexts and handles of its own, and
 // says at the end of the process what it saw: FORMER_REPORT, one line of JSON. FORMER_MASK is what it asks for;
-// FORMER_FAILS: its init answers an error; FORMER_TOGGLES: it asks for nothing from its third collective on.
+// FORMER_FAILS: its init answers an error; FORMER_TOGGLES: it asks for nothing from this collective of
+// its own on, counted from 1. A step that has stopped is gone: to name it again is as wrong as to name a stranger.
 
 #include <cstdint>
 #include <cstdio>
@@ -41,6 +42,12 @@ void add(long& what, long value = 1) { __atomic_fetch_add(&what, value, __ATOMIC
 bool own(const void* pointer) {
   const auto* one = static_cast<const Seen*>(pointer);
   return one >= seen && one < seen + kMost && one->type;
+}
+
+bool there(const void* handle) {
+  if (!own(handle)) return false;
+  const auto* one = static_cast<const Seen*>(handle);
+  return one->type != kProxyStep || !__atomic_load_n(&one->stops, __ATOMIC_RELAXED);
 }
 
 void report() {
@@ -96,7 +103,8 @@ Result start(void* context, void** handle, void* given) {
 #if VERSION >= 5
     if (descriptor.coll.parentGroup && !own(descriptor.coll.parentGroup)) add(wrong_parents);
 #endif
-    if (std::getenv("FORMER_TOGGLES") && by_type[1] == 3) __atomic_store_n(mask_pointer, 0, __ATOMIC_RELAXED);
+    const char* const last = std::getenv("FORMER_TOGGLES");
+    if (last && by_type[1] == std::atol(last)) __atomic_store_n(mask_pointer, 0, __ATOMIC_RELAXED);
   }
   seen[number].type = type;
   *handle = &seen[number];
@@ -104,13 +112,13 @@ Result start(void* context, void** handle, void* given) {
 }
 
 Result stop(void* handle) {
-  if (!own(handle)) add(wrong_handles);
+  if (!there(handle)) add(wrong_handles);
   else add(static_cast<Seen*>(handle)->stops);
   return kSuccess;
 }
 
 Result record(void* handle, int state, void* arguments) {
-  if (!own(handle)) add(wrong_handles);
+  if (!there(handle)) add(wrong_handles);
   else add(static_cast<Seen*>(handle)->records);
   if (state == kSendWait && arguments) add(bytes_sent, static_cast<long>(static_cast<Arguments*>(arguments)->transSize));
   return kSuccess;
