@@ -26,7 +26,7 @@ from argus_core import memfd, wire
 
 NAME: Final = "argus-nccl-page"
 MAGIC: Final = 0x4C43434E  # "NCCL"
-VERSION: Final = 3
+VERSION: Final = 4
 COMMUNICATORS: Final = 64
 """A rank of Megatron-LM with all its dimensions has about 30 (docs/nccl.md)."""
 PEERS: Final = 16
@@ -129,7 +129,7 @@ KERNELS_FIELDS: Final = (
     "bus_ns",
     "bus_bytes",
 )
-PEER: Final = struct.Struct("<I4xQQQ6Q6Q6I6B2B2Q2Q")
+PEER: Final = struct.Struct("<I4xQQQ6Q6Q6I6H2B2x2Q2Q")
 PEER_FIELDS: Final = (
     "key",
     "last_ns",

@@ -318,9 +318,9 @@ void Observer::show(Operation& operation, std::uint32_t oldest, std::uint64_t no
   store(operation.oldest, oldest);
   store(operation.shown, state);
   page::Peer& to = *load(operation.peer);
-  if (before && load(to.oldest[before - kFirstState])) add_alone(to.oldest[before - kFirstState], std::uint8_t{0xff});
+  if (before && load(to.oldest[before - kFirstState])) add_alone(to.oldest[before - kFirstState], std::uint16_t{0xffff});
   if (!state) return;
-  add_alone(to.oldest[state - kFirstState], std::uint8_t{1});
+  add_alone(to.oldest[state - kFirstState], std::uint16_t{1});
   const std::size_t receives = state - kFirstState >= kSendStates;
   store(to.oldest_moved_ns[receives], now);
   const std::uint64_t entered = load(operation.entered_ns);

@@ -7,9 +7,9 @@
 namespace argus::page {
 
 inline constexpr std::uint32_t kMagic = 0x4c43434e;
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kHeaderBytes = 4096;
-inline constexpr std::size_t kSize = 286720;
+inline constexpr std::size_t kSize = 294912;
 inline constexpr std::uint32_t kCommunicators = 64;
 inline constexpr std::uint32_t kPeers = 16;
 inline constexpr std::uint32_t kOtherPeers = 0xffffffff;
@@ -112,12 +112,13 @@ struct Peer {
   std::uint64_t ns[6] = {};
   std::uint64_t steps[6] = {};
   std::uint32_t open[6] = {};
-  std::uint8_t oldest[6] = {};
+  std::uint16_t oldest[6] = {};
   std::uint8_t oldest_function[2] = {};
+  std::uint8_t padding1[2] = {};
   std::uint64_t oldest_entered_ns[2] = {};
   std::uint64_t oldest_moved_ns[2] = {};
 };
-static_assert(sizeof(Peer) == 192);
+static_assert(sizeof(Peer) == 200);
 
 /// Leads a communicator.
 struct Identity {
@@ -142,6 +143,6 @@ struct Communicator {
   Kernels kernels;
   Peer peers[kPeers];
 };
-static_assert(sizeof(Communicator) == 4416);
+static_assert(sizeof(Communicator) == 4544);
 
 }  // namespace argus::page

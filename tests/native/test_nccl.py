@@ -106,9 +106,10 @@ def test_of_each_channel_the_oldest_step_says_what_it_waits_for(
             assert of.oldest_moved_ns[way] > entered
 
 
-def test_a_hang_can_be_read_while_the_process_hangs(plain: Build, tmp_path: Path) -> None:
+@pytest.mark.parametrize("channels", [2, 300])
+def test_a_hang_can_be_read_while_the_process_hangs(plain: Build, tmp_path: Path, channels: int) -> None:
     """The memory outlives the process too: its descriptor is the exporter's."""
-    command = [str(plain.nccl_app), "7", str(plain.nccl), "init:1", "train:1:1", "hang:2"]
+    command = [str(plain.nccl_app), "7", str(plain.nccl), "init:1", "train:1:1", f"hang:{channels}"]
     with subprocess.Popen(
         command, env=environment(plain, tmp_path, 7), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -122,8 +123,8 @@ def test_a_hang_can_be_read_while_the_process_hangs(plain: Build, tmp_path: Path
     os.close(held)
     (one,) = read_page(raw).communicators
     assert (operation(one, "AllReduce").sequence, operation(one, "AllReduce").finished) == (2, 1)
-    assert peer(one, 3).open == (0, 2, 0, 0, 0, 0)
-    assert peer(one, 9).open == (0, 0, 0, 2, 0, 0)
+    assert peer(one, 3).open == (0, channels, 0, 0, 0, 0)
+    assert peer(one, 9).open == (0, 0, 0, channels, 0, 0)
     assert (peer(one, 3).oldest, peer(one, 9).oldest) == (peer(one, 3).open, peer(one, 9).open)
 
 
