@@ -53,46 +53,59 @@ void Observer::begin(const Memory& memory, std::uint16_t tag) noexcept {
   pid_ = getpid();
 }
 
-Communicator* Observer::open(const char* name, std::uint64_t hash, int nodes, int ranks, int rank) noexcept {
+Communicator* Observer::claim() noexcept {
   for (const std::uint32_t free : {0U, page::kFinalized}) {  // one that is gone is shown as long as there is room
-    for (std::uint32_t index = 0; index < page::kCommunicators; ++index) {
-      Communicator& communicator = communicators_[index];
-      std::uint32_t expected = free;
-      if (!__atomic_compare_exchange_n(&communicator.state, &expected, Communicator::kClaimed, false, __ATOMIC_ACQUIRE,
-                                       __ATOMIC_RELAXED))
-        continue;
-      page::Communicator& shown = memory_.communicators[index];
-      store(shown.identity.state, 0U);
-      std::memset(&shown.operations, 0, sizeof shown.operations);
-      shown.kernels = {};
-      std::memset(&shown.peers, 0, sizeof shown.peers);
-      const std::uint32_t generation = shown.identity.generation + 1;
-      shown.identity = {};
-      shown.identity.hash = hash;
-      shown.identity.rank = rank;
-      shown.identity.ranks = ranks;
-      shown.identity.nodes = nodes;
-      shown.identity.generation = generation;
-      if (name) std::strncpy(shown.identity.name, name, sizeof shown.identity.name - 1);
-      communicator.page = &shown;
-      communicator.theirs = nullptr;
-      communicator.chained = false;
-      add(communicator.generation, 1U);
-      __atomic_store_n(&shown.identity.state, page::kLive, __ATOMIC_RELEASE);
-      __atomic_store_n(&communicator.state, page::kLive, __ATOMIC_RELEASE);
-      std::uint32_t most = load(header().communicators);
-      while (most < index + 1 && !__atomic_compare_exchange_n(&header().communicators, &most, index + 1, false,
-                                                              __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-      }
-      return &communicator;
+    for (;;) {
+      Communicator* best = nullptr;
+      for (Communicator& one : communicators_)
+        if (__atomic_load_n(&one.state, __ATOMIC_ACQUIRE) == free && (!best || load(one.ended) < load(best->ended)))
+          best = &one;
+      if (!best) break;
+      std::uint32_t expected = free;  // another thread may have it by now
+      if (__atomic_compare_exchange_n(&best->state, &expected, Communicator::kClaimed, false, __ATOMIC_ACQUIRE,
+                                      __ATOMIC_RELAXED))
+        return best;
     }
   }
-  add(header().dropped_communicators, std::uint64_t{1});
   return nullptr;
+}
+
+Communicator* Observer::open(const char* name, std::uint64_t hash, int nodes, int ranks, int rank) noexcept {
+  Communicator* const communicator = claim();
+  if (!communicator) {
+    add(header().dropped_communicators, std::uint64_t{1});
+    return nullptr;
+  }
+  const std::uint32_t index = index_of(*communicator);
+  page::Communicator& shown = memory_.communicators[index];
+  store(shown.identity.state, 0U);
+  std::memset(&shown.operations, 0, sizeof shown.operations);
+  shown.kernels = {};
+  std::memset(&shown.peers, 0, sizeof shown.peers);
+  const std::uint32_t generation = shown.identity.generation + 1;
+  shown.identity = {};
+  shown.identity.hash = hash;
+  shown.identity.rank = rank;
+  shown.identity.ranks = ranks;
+  shown.identity.nodes = nodes;
+  shown.identity.generation = generation;
+  if (name) std::strncpy(shown.identity.name, name, sizeof shown.identity.name - 1);
+  communicator->page = &shown;
+  communicator->theirs = nullptr;
+  communicator->chained = false;
+  add(communicator->generation, 1U);
+  __atomic_store_n(&shown.identity.state, page::kLive, __ATOMIC_RELEASE);
+  __atomic_store_n(&communicator->state, page::kLive, __ATOMIC_RELEASE);
+  std::uint32_t most = load(header().communicators);
+  while (most < index + 1 && !__atomic_compare_exchange_n(&header().communicators, &most, index + 1, false,
+                                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return communicator;
 }
 
 void Observer::close(Communicator& communicator) noexcept {
   store(communicator.page->identity.state, page::kFinalized);
+  store(communicator.ended, add(ended_, std::uint64_t{1}));
   __atomic_store_n(&communicator.state, page::kFinalized, __ATOMIC_RELEASE);
 }
 

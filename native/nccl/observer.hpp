@@ -46,6 +46,8 @@ class Observer {
   bool ours(const void* pointer) const noexcept { return Handle(pointer).tag() == tag_; }
 
  private:
+  /// One that is nobody's now: never used, else the one that was finalized the longest ago. Null: all are live.
+  Communicator* claim() noexcept;
   void* start_operation(Communicator& communicator, const Event& event, std::uint64_t now) noexcept;
   void enter(Communicator& communicator, const Event& event, std::uint64_t now) noexcept;
   void stop_operation(Operation& operation, std::uint64_t now) noexcept;
@@ -61,6 +63,7 @@ class Observer {
   Memory memory_;
   std::uint16_t tag_ = 0;
   std::int32_t pid_ = 0;
+  std::uint64_t ended_ = 0;
   Communicator communicators_[page::kCommunicators] = {};
   Ring ring_;
   Operations operations_;

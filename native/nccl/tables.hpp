@@ -12,6 +12,7 @@ namespace argus::nccl {
 struct Communicator {
   std::uint32_t generation = 0;
   std::uint32_t state = 0;  ///< 0: never used, else page::kLive or page::kFinalized, or kClaimed
+  std::uint64_t ended = 0;  ///< finalized as which one of the process
   page::Communicator* page = nullptr;
   void* theirs = nullptr;  ///< context of the former plugin
   bool chained = false;

@@ -182,6 +182,14 @@ def test_a_slot_is_given_on_when_its_communicator_is_gone(plain: Build, tmp_path
     assert seen.page.dropped_communicators == 0
 
 
+def test_the_communicator_that_is_gone_the_longest_makes_room(plain: Build, tmp_path: Path) -> None:
+    """What was finalized last is shown as long as there is another: 40 ended before 3."""
+    actions = ("init:64", "end:40", "end:3", "init:1", "end:64", "init:1")
+    seen = call(plain, tmp_path, 7, *actions)
+    by_slot = {one.slot: one.hash - 0x1000 for one in seen.page.communicators}
+    assert (by_slot[40], by_slot[3]) == (64, 65)
+
+
 @pytest.mark.parametrize(
     ("version", "variables", "state", "reason", "mask"),
     [

@@ -297,6 +297,41 @@ void Program::unstopped(long count) {
   }
 }
 
+/// The first communicator is aborted while a receive waits; another takes its place in a full table, and waits as well.
+/// Then the receive of the first ends after all.
+void Program::aborted() {
+  const auto receive = [this](fake::Communicator& communicator, void*& step) {
+    std::vector<fake::NetworkOperation> queue;
+    host_.collectives(communicator, {"AllReduce"}, kElements, 1, queue);
+    void* const operation = host_.start(communicator.context, host_.operation_descriptor(queue[1], getpid()));
+    step = host_.start(communicator.context, host_.step_descriptor(operation, 0));
+    host_.record(step, 10, 0, false);
+    return operation;
+  };
+  void* late = nullptr;
+  void* waits = nullptr;
+  void* const operation = receive(communicators_[0], late);
+  host_.finalize(communicators_[0]);
+  init(1);
+  receive(communicators_.back(), waits);
+  host_.record(late, 11, 4096);
+  host_.record(late, 12, 0, false);
+  host_.stop(late);
+  host_.stop(operation);
+}
+
+/// A group of more calls than the ring of events holds, on the thread of the next ones, which come 0.2 s later.
+void Program::aged() {
+  fake::Communicator& communicator = communicators_[0];
+  const fake::Call call{"AllReduce"};
+  void* const group = host_.start(communicator.context, host_.descriptor(0x100, nullptr, 0));
+  for (int at = 0; at < 17'000; ++at)
+    host_.stop(host_.start(communicator.context, host_.api_descriptor(call, kElements, group)));
+  host_.stop(group);
+  usleep(200'000);
+  train(1, 0);
+}
+
 /// Sends that the receiver gives no credit for, and receives that nothing comes for; then nothing more.
 void Program::hang(long channels) {
   std::vector<fake::NetworkOperation> queue;
@@ -402,12 +437,15 @@ bool Program::act(const std::string& action, long first, long second) {
   else if (action == "foreign") foreign();
   else if (action == "late") late();
   else if (action == "unstopped") unstopped(first);
+  else if (action == "abort") aborted();
+  else if (action == "aged") aged();
   else if (action == "hang") hang(first);
   else if (action == "fork") fork_and_call();
   else if (action == "threads") threads(first);
   else if (action == "bench") bench(first);
   else if (action == "watch") host_.watch(first != 0);
   else if (action == "finalize") for (fake::Communicator& one : communicators_) host_.finalize(one);
+  else if (action == "end") host_.finalize(communicators_[static_cast<std::size_t>(first)]);
   else if (action == "reload") { host_.unload(); host_.load(); }
   else return false;
   return true;

@@ -28,6 +28,8 @@ class Program {
   void foreign();
   void late();
   void unstopped(long count);
+  void aborted();
+  void aged();
   void hang(long channels);
   void fork_and_call();
   void threads(long milliseconds);
