@@ -78,6 +78,7 @@ Communicator* Observer::open(const char* name, std::uint64_t hash, int nodes, in
   }
   const std::uint32_t index = index_of(*communicator);
   page::Communicator& shown = memory_.communicators[index];
+  add(communicator->generation, 1U);  // first: operations of the one before count nothing here from now on
   store(shown.identity.state, 0U);
   std::memset(&shown.operations, 0, sizeof shown.operations);
   shown.kernels = {};
@@ -93,7 +94,6 @@ Communicator* Observer::open(const char* name, std::uint64_t hash, int nodes, in
   communicator->page = &shown;
   communicator->theirs = nullptr;
   communicator->chained = false;
-  add(communicator->generation, 1U);
   __atomic_store_n(&shown.identity.state, page::kLive, __ATOMIC_RELEASE);
   __atomic_store_n(&communicator->state, page::kLive, __ATOMIC_RELEASE);
   std::uint32_t most = load(header().communicators);
@@ -261,13 +261,14 @@ void Observer::record(const void* handle, int state, std::uint64_t bytes) noexce
   if (!load(step.state) || load(step.state) == entered) return;  // stopped, or once more the same: each try says so
   const std::uint64_t now = now_ns();
   leave(*found, step, now, true);
-  page::Peer& to = *load(found->peer);
   store(step.since_ns, now);
   store(step.state, entered);
   show_oldest(*found, parsed.index() % Operation::kSteps, now);
-  add_alone(to.open[index], 1U);
-  if (bytes && state == kSendWait) add_alone(to.sent_bytes, bytes);
-  if (bytes && state == kRecvFlushWait) add_alone(to.received_bytes, bytes);
+  page::Peer* const to = peer_of(*found);
+  if (!to) return;
+  add_alone(to->open[index], 1U);
+  if (bytes && state == kSendWait) add_alone(to->sent_bytes, bytes);
+  if (bytes && state == kRecvFlushWait) add_alone(to->received_bytes, bytes);
 }
 
 void Observer::record_operation(Operation& operation, int state, std::uint64_t now) noexcept {
@@ -275,9 +276,10 @@ void Observer::record_operation(Operation& operation, int state, std::uint64_t n
   if (state == kSendRemFifoWait) {
     if (!load(operation.fifo_ns)) store(operation.fifo_ns, now);
   } else if (state == kSendTransmitted && load(operation.fifo_ns)) {
-    page::Peer& to = *load(operation.peer);
-    add_alone(to.ns[1], now - load(operation.fifo_ns));
-    add_alone(to.steps[1], std::uint64_t{1});
+    if (page::Peer* const to = peer_of(operation)) {
+      add_alone(to->ns[1], now - load(operation.fifo_ns));
+      add_alone(to->steps[1], std::uint64_t{1});
+    }
     store(operation.fifo_ns, std::uint64_t{0});
   }
 }
@@ -289,12 +291,13 @@ void Observer::leave(Operation& operation, Operation::Step& step, std::uint64_t 
   const std::uint32_t state = load(step.state);
   if (state < kFirstState) return;
   const std::uint32_t index = state - kFirstState;
-  page::Peer& to = *load(operation.peer);
   const std::uint64_t from = std::max(load(step.since_ns), load(operation.left_ns[index]));
-  if (load(to.open[index])) add_alone(to.open[index], ~0U);
-  if (counts && now > from) add_alone(to.ns[index], now - from);
-  if (counts) add_alone(to.steps[index], std::uint64_t{1});
-  store(to.last_ns, now);
+  if (page::Peer* const to = peer_of(operation)) {
+    if (load(to->open[index])) add_alone(to->open[index], ~0U);
+    if (counts && now > from) add_alone(to->ns[index], now - from);
+    if (counts) add_alone(to->steps[index], std::uint64_t{1});
+    store(to->last_ns, now);
+  }
   store(operation.left_ns[index], now);
   store(step.state, 0U);
 }
@@ -330,8 +333,11 @@ void Observer::show(Operation& operation, std::uint32_t oldest, std::uint64_t no
   const std::uint32_t state = oldest == Operation::kNone ? 0 : load(operation.steps[oldest].state);
   store(operation.oldest, oldest);
   store(operation.shown, state);
-  page::Peer& to = *load(operation.peer);
-  if (before && load(to.oldest[before - kFirstState])) add_alone(to.oldest[before - kFirstState], std::uint16_t{0xffff});
+  page::Peer* const there = peer_of(operation);
+  if (!there) return;
+  page::Peer& to = *there;
+  if (before && load(to.oldest[before - kFirstState]))
+    add_alone(to.oldest[before - kFirstState], std::uint16_t{0xffff});
   if (!state) return;
   add_alone(to.oldest[state - kFirstState], std::uint16_t{1});
   const std::size_t receives = state - kFirstState >= kSendStates;
@@ -398,10 +404,8 @@ void Observer::stop_operation(Operation& operation, std::uint64_t now) noexcept 
   }
   show(operation, Operation::kNone, now);
   const std::uint32_t index = load(operation.communicator);
-  Communicator& communicator = communicators_[index];
-  const bool live = load(communicator.generation) == load(operation.communicator_generation);
-  if (live) {
-    store(communicator.page->identity.progress_ns, now);
+  if (peer_of(operation)) {
+    store(communicators_[index].page->identity.progress_ns, now);
     finish_one(load(operation.collective), now);
   }
   store(operation.collective, static_cast<void*>(nullptr));
@@ -440,6 +444,11 @@ void** Observer::step_theirs(const void* handle) noexcept {
   if (parsed.tag() != tag_ || parsed.kind() != Kind::kStep) return nullptr;
   if (!operations_.find(parsed.index() >> 4U, parsed.generation(), Handle::kGenerations)) return nullptr;
   return &operations_.theirs(parsed.index() >> 4U, parsed.index());
+}
+
+page::Peer* Observer::peer_of(const Operation& operation) const noexcept {
+  const std::uint32_t generation = load(communicators_[load(operation.communicator)].generation);
+  return generation == load(operation.communicator_generation) ? load(operation.peer) : nullptr;
 }
 
 page::Peer& Observer::peer(page::Communicator& page, int rank) noexcept {

@@ -58,6 +58,8 @@ class Observer {
   void record_operation(Operation& operation, int state, std::uint64_t now) noexcept;
   void launched(std::uint32_t index) noexcept;
   page::Peer& peer(page::Communicator& page, int rank) noexcept;
+  /// Where its steps count; null: its communicator's place, and that memory, is another's by now.
+  page::Peer* peer_of(const Operation& operation) const noexcept;
   std::uint32_t index_of(const Communicator& communicator) const noexcept;
 
   Memory memory_;

@@ -190,6 +190,14 @@ def test_the_communicator_that_is_gone_the_longest_makes_room(plain: Build, tmp_
     assert (by_slot[40], by_slot[3]) == (64, 65)
 
 
+def test_an_aborted_communicator_writes_nothing_into_its_successor(injector: Build, tmp_path: Path) -> None:
+    """The steps of its progress thread end after its place was given away."""
+    seen = call(injector, tmp_path, 7, "init:64", "abort")
+    from_ = peer(seen.communicator(0x1000 + 64), 9)
+    assert (from_.open, from_.oldest) == ((0, 0, 0, 1, 0, 0),) * 2
+    assert (from_.steps, from_.ns, from_.received_bytes) == ((0,) * 6, (0,) * 6, 0)
+
+
 @pytest.mark.parametrize(
     ("version", "variables", "state", "reason", "mask"),
     [
