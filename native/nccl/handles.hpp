@@ -7,7 +7,7 @@ namespace argus::nccl {
 /// What a handle stands for.
 enum class Kind : std::uint32_t {
   kPlain,      ///< an event of which nothing is kept; its index: communicator, and bit of its type
-  kEvent,      ///< a slot of the ring of events
+  kEvent,      ///< a slot of the ring of events; its index: bit of its type, and the slot
   kOperation,  ///< a slot of the operations of the progress threads
   kStep,       ///< one of the steps of such an operation
 };

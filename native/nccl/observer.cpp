@@ -165,6 +165,7 @@ void* Observer::start(Communicator& communicator, const Event& event, bool keep)
   store(slot.outstanding, 0U);
   store(slot.wanted, false);
   store(slot.theirs, static_cast<void*>(nullptr));
+  index |= bit_of(event.type) * Ring::kSlots;
   return Handle(tag_, Kind::kEvent, load(slot.generation), index).pointer();
 }
 
@@ -214,7 +215,10 @@ void* Observer::start_operation(Communicator& communicator, const Event& event, 
   store(operation->collective, collective ? event.parent : nullptr);
   store(operation->entered_ns, collective ? load(collective->start_ns) : std::uint64_t{0});
   store(operation->function, collective ? load(collective->function) : page::kFunctions - 1);
-  if (collective) add(collective->outstanding, 1U);
+  if (collective)
+    add(collective->outstanding, 1U);
+  else if (ours(event.parent))
+    add(header().stale_events, std::uint64_t{1});
   store(communicator.page->identity.progress_ns, now);
   return Handle(tag_, Kind::kOperation, load(operation->generation), index).pointer();
 }
@@ -249,6 +253,7 @@ void Observer::record(const void* handle, int state, std::uint64_t bytes) noexce
     if (Operation* const found = operation(handle)) record_operation(*found, state, now_ns());
     return;
   }
+  if (parsed.kind() == Kind::kEvent && !slot(handle)) add(header().stale_events, std::uint64_t{1});
   if (parsed.kind() != Kind::kStep) return;
   const int index = step_state(state);
   Operation* const found = operations_.find(parsed.index() >> 4U, parsed.generation(), Handle::kGenerations);
@@ -371,13 +376,15 @@ void Observer::stop(const void* handle) noexcept {
       else
         add(header().stale_events, std::uint64_t{1});
       return;
-    case Kind::kEvent:
-      if (Slot* const found = slot(handle)) {
-        launches_.stop(load(found->type));
-        if (load(found->type) == kKernelLaunch) launched(load(found->communicator));
-        if (load(found->type) == kGroupApi) called_ns = 0;
-      }
+    case Kind::kEvent: {
+      const std::uint64_t type = std::uint64_t{1} << (parsed.index() / Ring::kSlots & 0x3fU);
+      Slot* const found = slot(handle);
+      if (!found) add(header().stale_events, std::uint64_t{1});
+      launches_.stop(type);
+      if (found && type == kKernelLaunch) launched(load(found->communicator));
+      if (type == kGroupApi) called_ns = 0;
       return;
+    }
     case Kind::kPlain: {
       const std::uint64_t type = std::uint64_t{1} << (parsed.index() & 0x3fU);
       launches_.stop(type);
@@ -430,7 +437,7 @@ void Observer::finish_one(const void* collective, std::uint64_t now) noexcept {
 Slot* Observer::slot(const void* handle) noexcept {
   const Handle parsed(handle);
   if (parsed.tag() != tag_ || parsed.kind() != Kind::kEvent) return nullptr;
-  return ring_.find(parsed.index(), parsed.generation(), Handle::kGenerations);
+  return ring_.find(parsed.index() % Ring::kSlots, parsed.generation(), Handle::kGenerations);
 }
 
 Operation* Observer::operation(const void* handle) noexcept {

@@ -48,9 +48,8 @@ class Ring {
     add(slot.generation, 1U);
     return slot;
   }
-  /// Null: the slot has another event by now.
+  /// `index` is below kSlots. Null: the slot has another event by now.
   Slot* find(std::uint32_t index, std::uint32_t generation, std::uint32_t generations) noexcept {
-    if (index >= kSlots) return nullptr;
     Slot& slot = slots_[index];
     return load(slot.generation) % generations == generation ? &slot : nullptr;
   }

@@ -158,6 +158,15 @@ def test_a_plugin_is_chained_where_ours_is_switched_off(plain: Build, tmp_path: 
     assert seen.report["mask"] == ALL_OF_V5
 
 
+def test_an_event_that_outlasts_the_ring_is_counted(plain: Build, tmp_path: Path) -> None:
+    """A group of 17,000 calls: its end does not reach the plugin; the next launch is not timed from it."""
+    seen, former = behind(plain, tmp_path, 7, 7, "init:1", "aged")
+    assert (seen.page.stale_events, former["unstopped"]) == (1, 1)
+    one = seen.communicator()
+    assert one.launches == 3
+    assert one.launch_ns < 100_000_000
+
+
 @pytest.mark.parametrize("version", [2, 4, 6, 7])
 @pytest.mark.parametrize("action", ["garbage:2000", "foreign", "late", "unstopped:9000", "threads:200"])
 def test_no_handle_or_parent_of_another_reaches_it(
