@@ -98,7 +98,7 @@ Link::Outcome Link::send(wire::MessageType type, std::size_t count, wire::Header
   message.count = static_cast<std::uint32_t>(count);
   message.sequence = ++sequence_;
   message.dropped = dropped();
-  const auto limit = steady_clock::now() + patience_;
+  const auto patient_until = steady_clock::now() + patience_;
   for (;;) {
     if (::send(socket_, &message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return Outcome::kSent;
     if (errno == EINTR) continue;
@@ -106,6 +106,7 @@ Link::Outcome Link::send(wire::MessageType type, std::size_t count, wire::Header
       close();
       return Outcome::kBroken;
     }
+    const auto limit = std::min(patient_until, deadline_.load(std::memory_order_relaxed));
     const auto left = std::chrono::duration_cast<milliseconds>(limit - steady_clock::now()).count();
     pollfd room{socket_, POLLOUT, 0};
     if (left <= 0 || poll(&room, 1, static_cast<int>(left)) <= 0) return Outcome::kFull;

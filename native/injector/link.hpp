@@ -15,7 +15,7 @@ namespace argus {
 /// The connection to the exporter; twin of argus_core.link. Non-blocking: what the socket does not take
 /// within the patience that the caller grants (the worker waits, the training never does) is dropped and
 /// counted, and the count travels with every message. Reconnects by itself with a growing back-off, and
-/// says HELLO and all names again. Worker only, but for `abandon` in a forked child and the counters.
+/// says HELLO and all names again. Worker only, but for `abandon` in a forked child, the counters and the deadline.
 class Link {
  public:
   static constexpr std::size_t kKernelsAMessage =
@@ -47,6 +47,10 @@ class Link {
   void abandon() noexcept;
 
   void set_patience(std::chrono::milliseconds patience) noexcept { patience_ = patience; }
+  /// From then on no send waits, whatever the patience: the process ends. Any thread.
+  void wait_no_longer_than(std::chrono::steady_clock::time_point deadline) noexcept {
+    deadline_.store(deadline, std::memory_order_relaxed);
+  }
 
   std::uint64_t sent() const noexcept { return sent_.load(std::memory_order_relaxed); }
   std::uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
@@ -67,6 +71,7 @@ class Link {
   std::chrono::steady_clock::time_point retry_at_{};
   std::chrono::milliseconds retry_{0};
   std::chrono::milliseconds patience_{0};
+  std::atomic<std::chrono::steady_clock::time_point> deadline_{std::chrono::steady_clock::time_point::max()};
   std::uint32_t sequence_ = 0;
   std::size_t names_sent_ = 0;
   std::size_t count_ = 0;

@@ -18,7 +18,7 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kShortestPeriod{20};
 constexpr milliseconds kPatience{100};      // of one send, while buffers are plenty: a reader that pauses loses nothing
-constexpr milliseconds kLastPatience{500};  // of all sends at exit together
+constexpr milliseconds kLastPatience{500};  // of one send at exit; all of them end by the deadline that `finish` sets
 constexpr seconds kStatePeriod{5};          // own cost and drops stay current within this
 constexpr seconds kIdlePeriod{5};           // where nothing can be collected
 constexpr std::uint64_t kInvalidLimit = 64;
@@ -134,17 +134,19 @@ void Worker::read(const BufferPool::Filled& buffer) {
 }
 
 void Worker::drain() {
-  while (const auto buffer = pool_.take()) read(*buffer);
+  while (!closed())
+    if (const auto buffer = pool_.take())
+      read(*buffer);
+    else
+      return;
 }
 
 void Worker::tick(bool last) {
   if (last) link_.set_patience(kLastPatience);
-  const auto began = steady_clock::now();
   if (cupti_ && enter_cupti()) {
     fetch(last);
     leave_cupti();
   }
-  if (last && steady_clock::now() - began > kLastPatience) link_.set_patience(milliseconds{0});
   link_.flush();
   publish_counters();
   say_state(last);
@@ -172,6 +174,11 @@ bool Worker::enter_cupti() noexcept {
   const std::lock_guard<std::mutex> lock(done_mutex_);
   in_cupti_ = !closed_;
   return in_cupti_;
+}
+
+bool Worker::closed() noexcept {
+  const std::lock_guard<std::mutex> lock(done_mutex_);
+  return closed_;
 }
 
 void Worker::leave_cupti() noexcept {
@@ -254,10 +261,13 @@ void Worker::tick_soon() noexcept {
 
 bool Worker::finish(milliseconds limit) noexcept {
   if (!thread_.joinable()) return true;
+  // A reader that is stuck costs the end of the training this long, not so long for each message.
+  const auto end = steady_clock::now() + limit;
+  link_.wait_no_longer_than(end - limit / 4);
   stop_ = true;
   pool_.wake();
   std::unique_lock<std::mutex> lock(done_mutex_);
-  const bool done = done_changed_.wait_until(lock, steady_clock::now() + limit, [this] { return done_; });
+  const bool done = done_changed_.wait_until(lock, end, [this] { return done_; });
   closed_ = true;
   const bool outside = done_changed_.wait_until(lock, steady_clock::now() + kCuptiLimit, [this] { return !in_cupti_; });
   lock.unlock();

@@ -54,6 +54,7 @@ class Worker {
   std::chrono::steady_clock::time_point turn_launches();
   bool enter_cupti() noexcept;
   void leave_cupti() noexcept;
+  bool closed() noexcept;
   void overrun(bool at_tick);
   void judge_times();
   void judge_cost();

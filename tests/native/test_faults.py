@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,19 @@ def test_an_exporter_that_reads_nothing_costs_counted_drops(injector: Build, soc
         done = app.finish(process)
         (connection,) = listener.wait_ended()
     assert told(connection) == done["kept"]
+
+
+def test_an_exporter_that_is_stuck_delays_the_end_by_2_s_at_most(plain: Build, socket: Path) -> None:
+    """All sends at exit have one deadline together, however many messages wait; CUPTI is not to blame."""
+    with listening(socket, paused=True):
+        process = app.start(plain, socket, "kernels:600000@200000", "status:7")
+        assert process.stdout is not None
+        process.stdout.readline()
+        began = time.monotonic()
+        _, said = process.communicate(timeout=60)
+        took = time.monotonic() - began
+    assert (process.returncode, said) == (7, "")
+    assert took < 2.5
 
 
 @pytest.mark.parametrize(("version", "kernels"), [(26, 8_000), (28, 60_000), (130001, 60_000)])
