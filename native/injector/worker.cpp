@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "launch_windows.hpp"
@@ -22,12 +23,18 @@ constexpr milliseconds kLastPatience{500};  // of one send at exit; all of them 
 constexpr seconds kStatePeriod{5};          // own cost and drops stay current within this
 constexpr seconds kIdlePeriod{5};           // where nothing can be collected
 constexpr std::uint64_t kInvalidLimit = 64;
+constexpr std::int64_t kClockStepNs = 1'000'000'000;  // of the host's clock, between two ticks
 constexpr seconds kCuptiLimit{10};  // of one call at exit: a launcher's patience (torchrun: 30 s) is longer
 
-std::uint64_t thread_cpu_ns() noexcept {
+std::uint64_t nanoseconds(clockid_t clock) noexcept {
   timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  clock_gettime(clock, &time);
   return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+/// Changes where the host's clock is set, or the host sleeps.
+std::int64_t clock_offset_ns() noexcept {
+  return static_cast<std::int64_t>(nanoseconds(CLOCK_REALTIME) - nanoseconds(CLOCK_MONOTONIC));
 }
 
 }  // namespace
@@ -43,6 +50,7 @@ Worker::Worker(const Settings& settings, const Identity& identity, Cupti* cupti,
       link_(socket_path(settings), identity, names_) {
   if (!cupti) return;
   clock_ = std::make_unique<Clock>(*cupti);
+  judged_offset_ns_ = clock_offset_ns();
   decoder_ = std::make_unique<Decoder>(*cupti, *clock_, names_, link_, settings);
   const bool always = settings.issue_latency == LaunchTimes::kAlways;
   decoder_->expect_launches(always);
@@ -203,6 +211,17 @@ void Worker::judge_times() {
   const std::uint64_t invalid = decoder_->invalid() - judged_invalid_;
   const std::uint64_t valid = decoder_->records() - judged_records_;
   if (valid > 0) collection_.heard();
+  // Records of before a step of the host's clock are of the future after it, or long gone. It may have come after
+  // this tick had read what there was: the next one is not judged either.
+  const std::int64_t offset_ns = clock_offset_ns();
+  if (std::abs(offset_ns - judged_offset_ns_) > kClockStepNs) unjudged_ticks_ = 2;
+  judged_offset_ns_ = offset_ns;
+  if (unjudged_ticks_ > 0) {
+    --unjudged_ticks_;
+    judged_invalid_ += invalid;
+    judged_records_ += valid;
+    return;
+  }
   if (invalid < kInvalidLimit && valid == 0) return;  // too few to tell: they add up
   judged_invalid_ += invalid;
   judged_records_ += valid;
@@ -251,7 +270,7 @@ void Worker::publish_counters() noexcept {
     clock_changes_ = clock_->changes();
   }
   name_count_ = names_.records().size();
-  cpu_ns_ = thread_cpu_ns();
+  cpu_ns_ = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
 }
 
 void Worker::tick_soon() noexcept {

@@ -80,6 +80,8 @@ class Worker {
   std::chrono::steady_clock::time_point said_at_{};
   std::uint64_t judged_records_ = 0;
   std::uint64_t judged_invalid_ = 0;
+  std::int64_t judged_offset_ns_ = 0;  ///< of the host's clock to the monotonic one
+  int unjudged_ticks_ = 0;
 
   std::atomic<std::uint64_t> records_{0};
   std::atomic<std::uint64_t> dropped_cupti_{0};

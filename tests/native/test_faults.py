@@ -21,6 +21,11 @@ def told(connection: Connection) -> int:
     return len(connection.kernels) + connection.unsent + connection.states[-1].dropped
 
 
+def compiled(library: Path, source: str) -> None:
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=source, text=True, check=True)
+
+
 def test_without_an_exporter_everything_is_counted(injector: Build, socket: Path) -> None:
     """Nothing blocks, nothing fails, every record is a counted drop."""
     done = run(injector, socket, "kernels:8000", "settle")
@@ -233,6 +238,34 @@ def test_invalid_times_switch_the_channel_off(plain: Build, listener: Listener) 
     assert done.said.count("CUPTI's timestamps are invalid") == 1
     assert (len(connection.kernels), connection.told[-1]) == (18, "invalid_timestamps")
     assert told(connection) == done["kept"] == 518
+
+
+def test_a_step_of_the_hosts_clock_does_not_switch_the_channel_off(
+    plain: Build, listener: Listener, tmp_path: Path
+) -> None:
+    """15 s back: what lies in the buffers is of the future then, and dropped, and no more than that."""
+    clock, step = tmp_path / "clock.so", tmp_path / "step.so"
+    source = """
+    #define _GNU_SOURCE
+    #include <sys/syscall.h>
+    #include <time.h>
+    #include <unistd.h>
+    volatile int stepped;
+    int clock_gettime(clockid_t clock, struct timespec* time) {
+      long answer = syscall(SYS_clock_gettime, clock, time);
+      if (clock == CLOCK_REALTIME && stepped) time->tv_sec -= 15;
+      return (int)answer;
+    }
+    """
+    compiled(clock, source)
+    compiled(step, "extern int stepped; __attribute__((constructor)) static void set(void) { stepped = 1; }")
+    actions = ("kernels:160", "settle", "kernels:1600", f"map:{step}", "settle", "kernels:1600", "settle")
+    done, connection = heard(
+        plain, listener, *actions, LD_PRELOAD=str(clock), ARGUS_FLUSH_MILLISECONDS=60_000
+    )
+    assert done["dropped_invalid"] > 1_000
+    assert (done["collecting"], done["up"], connection.told[-1]) == (1, 1, "")
+    assert len(connection.kernels) == done["kept"] - done["dropped_invalid"]
 
 
 @pytest.mark.parametrize(
