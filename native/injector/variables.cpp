@@ -1,6 +1,8 @@
 #include "variables.hpp"
 
+#include <signal.h>
 #include <strings.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +17,23 @@ std::string stripped(const char* name) {
   const auto first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+/// A pipe that nobody reads any more raises SIGPIPE, which ends every program that does not ignore it, as Python does.
+void write_without_signal(const std::string& line) noexcept {
+  sigset_t pipe;
+  sigset_t pending;
+  sigset_t before;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  const bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+  if (pthread_sigmask(SIG_BLOCK, &pipe, &before) != 0) return;
+  const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  const timespec at_once{};
+  if (written < 0 && errno == EPIPE && !was_pending)
+    while (sigtimedwait(&pipe, nullptr, &at_once) < 0 && errno == EINTR) {
+    }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace
@@ -73,7 +92,7 @@ void say(const std::string& text) noexcept {
     const std::string line = "argus: " + text + "\n";
     // One write: lines of the ranks of a host do not mix. A closed stderr is no concern of ours.
     const int before = errno;
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+    write_without_signal(line);
     errno = before;
   } catch (...) {
   }

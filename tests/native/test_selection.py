@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +141,16 @@ def test_only_ranks_themselves_are_observed(
     skip = unit(plain, "job", *command.split(), RANK="0", **environment)[-2]
     assert skip.endswith(why) if why.startswith(("sw", "pr", "he")) else why in skip
     assert bool(skip) is bool(why)
+
+
+def test_what_is_said_to_nobody_ends_no_program(plain: Build) -> None:
+    """A closed pipe raises SIGPIPE, which only Python ignores."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [str(plain.unit), "say", "hello"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=writing, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stdout) == (0, "lives\n")
 
 
 def test_a_process_that_is_not_selected_loads_nothing(plain: Build, socket: Path, listener: Listener) -> None:

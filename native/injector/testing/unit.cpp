@@ -2,6 +2,7 @@
 //
 //   unit name TEXT           NAMES record's text, in hexadecimal
 //   unit demangle NAME
+//   unit say TEXT            says it, then a word on stdout
 //   unit script WORD...      job name of a command line
 //   unit windows FROM TO     begins and ends of the windows in which launch calls are recorded, in Unix ns, one a line
 //   unit budget PERCENT MINUTES RATE NS [graph]
@@ -65,6 +66,9 @@ int main(int count, char** words) {
     std::printf("\n");
   } else if (action == "demangle" && rest.size() == 1) {
     std::printf("%s\n", argus::demangled(rest[0].c_str()).c_str());
+  } else if (action == "say" && rest.size() == 1) {
+    argus::say(rest[0]);
+    std::printf("lives\n");
   } else if (action == "script") {
     std::printf("%s\n", argus::script_name(rest).c_str());
   } else if (action == "windows" && rest.size() == 2) {
