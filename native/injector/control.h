@@ -1,5 +1,6 @@
-/* The C interface of libargus_cupti, for ctypes in the same process. Every call answers at once and may come
- * from any thread; in a forked child and in a process that is not observed they answer ARGUS_NOT_ACTIVE. */
+/* The C interface of libargus_cupti, for ctypes in the same process. Every call may come from any thread; in a forked
+ * child and in a process that is not observed they answer ARGUS_NOT_ACTIVE. adopt, pause and rearm answer when CUPTI
+ * has, and statistics waits for one of them that is under way; the others answer at once. */
 #ifndef ARGUS_CONTROL_H
 #define ARGUS_CONTROL_H
 
