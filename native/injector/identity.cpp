@@ -106,12 +106,10 @@ std::vector<std::string> command_line() {
   return words;
 }
 
-std::string script_name(const std::vector<std::string>& command) {
-  if (command.empty()) return "";
-  if (last_component(command[0]).rfind("python", 0) != 0) return of_script(command[0]);
+Run run_of(const std::vector<std::string>& command) {
   for (std::size_t at = 1; at < command.size(); ++at) {
     const std::string& word = command[at];
-    if (word.size() < 2 || word[0] != '-') return word == "-" ? "" : of_script(word);
+    if (word.size() < 2 || word[0] != '-') return {word, "", ""};
     if (word[1] == '-') {
       if (word == "--check-hash-based-pycs") ++at;
       continue;
@@ -121,18 +119,23 @@ std::string script_name(const std::vector<std::string>& command) {
       const char option = word[letter];
       if (!std::strchr("cmWX", option)) continue;
       const bool joined = letter + 1 < word.size();
-      if (option == 'c') return "";
-      if (option == 'm') {
-        const std::string module =
-            joined ? word.substr(letter + 1) : at + 1 < command.size() ? command[at + 1] : "";
-        const auto dot = module.find_last_of('.');
-        return dot == std::string::npos ? module : module.substr(dot + 1);
-      }
+      const std::string value = joined ? word.substr(letter + 1) : at + 1 < command.size() ? command[at + 1] : "";
+      if (option == 'c') return {"", "", value};
+      if (option == 'm') return {"", value, ""};
       if (!joined) ++at;
       break;
     }
   }
-  return "";
+  return {};
+}
+
+std::string script_name(const std::vector<std::string>& command) {
+  if (command.empty()) return "";
+  if (last_component(command[0]).rfind("python", 0) != 0) return of_script(command[0]);
+  const Run run = run_of(command);
+  if (run.module.empty()) return run.script == "-" ? "" : of_script(run.script);
+  const auto dot = run.module.find_last_of('.');
+  return dot == std::string::npos ? run.module : run.module.substr(dot + 1);
 }
 
 std::string socket_path(const Settings& settings) {

@@ -23,6 +23,14 @@ Identity identify(const Settings& settings, const std::vector<std::string>& comm
 /// Words of /proc/self/cmdline; empty where it cannot be read.
 std::vector<std::string> command_line();
 
+/// What a command has Python run: two of them are empty, or all. Twin: _run_by in argus_training/boot/_argus_boot.py.
+struct Run {
+  std::string script;
+  std::string module;
+  std::string code;
+};
+Run run_of(const std::vector<std::string>& command);
+
 /// What Python's sys.argv[0] makes of the job's name: `train` for `python -u train.py` and for
 /// `python -m pkg.train`; empty for `-c`.
 std::string script_name(const std::vector<std::string>& command);

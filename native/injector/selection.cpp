@@ -5,7 +5,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -15,36 +14,60 @@ namespace argus {
 namespace {
 
 // Launchers, and helpers of a rank: none of them trains. As in argus_training/boot/_argus_boot.py, and compilers.
-constexpr const char* kHelpers[] = {
+// A folder, a user's script or an argument may have such a name as a part of its own.
+constexpr const char* kPrograms[] = {  // or the script of one; whole components at the end of a path
     "torchrun",
-    "torch.distributed.run",
     "torch/distributed/run.py",
-    "torch.distributed.launch",
     "torch/distributed/launch.py",
+    "torch/_inductor/compile_worker/__main__.py",
     "argus-exporter",
-    "argus_exporter.cli",
-    "compile_worker",
-    "resource_tracker",
     "ptxas",
     "cicc",
     "nvcc",
     "ninja",
 };
+constexpr const char* kModules[] = {  // or one within it
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "torch._inductor",
+    "argus_exporter.cli",
+};
+constexpr const char* kInCode[] = {
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "argus_exporter.cli",
+    "compile_worker",
+    "resource_tracker",
+};
 // Their RANK, if any, is their parent's. A child of a fork server has the server's command line.
 constexpr const char* kSpawned[] = {"multiprocessing.spawn", "multiprocessing.forkserver"};
 constexpr std::size_t kCommandBytes = 32 * 1024;
 
-std::string joined(const std::vector<std::string>& words, std::size_t count) {
+std::string joined(const std::vector<std::string>& words) {
   std::string text;
-  for (std::size_t at = 0; at < std::min(count, words.size()); ++at) text += (at ? " " : "") + words[at];
+  for (std::size_t at = 0; at < words.size(); ++at) text += (at ? " " : "") + words[at];
   return text.substr(0, kCommandBytes);
 }
 
-/// Only the program and its own switches: an argument of the script may say anything.
-std::string head(const std::vector<std::string>& command) {
-  for (std::size_t at = 0; at < std::min<std::size_t>(6, command.size()); ++at)
-    if (command[at] == "-c" || command[at] == "-m") return joined(command, 6);
-  return joined(command, 2);
+bool ends_as(const std::string& path, const std::string& name) {
+  if (path.size() <= name.size()) return path == name;
+  return path[path.size() - name.size() - 1] == '/' && path.compare(path.size() - name.size(), name.size(), name) == 0;
+}
+
+bool within(const std::string& module, const std::string& package) {
+  return module == package || module.rfind(package + ".", 0) == 0;
+}
+
+/// Which of the helpers this is; empty: none. What a script is given as arguments may say anything.
+std::string helper_of(const std::vector<std::string>& command) {
+  const Run run = run_of(command);
+  for (const char* name : kPrograms)
+    if ((!command.empty() && ends_as(command[0], name)) || ends_as(run.script, name)) return name;
+  for (const char* name : kModules)
+    if (within(run.module, name)) return name;
+  for (const char* name : kInCode)
+    if (run.code.find(name) != std::string::npos) return name;
+  return "";
 }
 
 enum class Match { kYes, kNo, kNoExpression };
@@ -72,10 +95,9 @@ std::string reason_to_skip(const Settings& settings, const std::vector<std::stri
   if (settings.disable || settings.disable_kernels) return "switched off";
   if (settings.producer_pid != 0 && settings.producer_pid != getpid())
     return "process " + std::to_string(settings.producer_pid) + " reports for this rank";
-  const std::string program = head(command);
-  for (const char* helper : kHelpers)
-    if (program.find(helper) != std::string::npos) return std::string("helper process: ") + helper;
-  const std::string whole = joined(command, command.size());
+  const std::string helper = helper_of(command);
+  if (!helper.empty()) return "helper process: " + helper;
+  const std::string whole = joined(command);
   if (!settings.command_exclude.empty() &&
       search("ARGUS_COMMAND_EXCLUDE", settings.command_exclude, whole) == Match::kYes)
     return "the command line matches ARGUS_COMMAND_EXCLUDE";
@@ -87,9 +109,9 @@ std::string reason_to_skip(const Settings& settings, const std::vector<std::stri
 
 std::string reason_to_wait(const Identity& identity, const std::vector<std::string>& command) {
   if (identity.rank < 0) return "no rank in the environment";
-  const std::string program = head(command);
+  const std::string code = run_of(command).code;
   for (const char* spawned : kSpawned)
-    if (program.find(spawned) != std::string::npos) return "multiprocessing started it";
+    if (code.find(spawned) != std::string::npos) return "multiprocessing started it";
   return "";
 }
 

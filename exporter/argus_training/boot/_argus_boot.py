@@ -25,14 +25,18 @@ _ROOT = os.path.dirname(os.path.dirname(_HERE))
 _OURS = ("argus_core", "argus_training")
 # Launchers, and helpers of a rank that inherit its environment: none of them trains. What else may or may not
 # train attaches, and speaks only once it does: a plain script, a process that mp.spawn started.
-_HELPERS = (
+# Twin: native/injector/selection.cpp.
+_PROGRAMS = (
     b"torchrun",
-    b"torch.distributed.run",
     b"torch/distributed/run.py",
-    b"torch.distributed.launch",
     b"torch/distributed/launch.py",
-    b"torch/_inductor",
+    b"torch/_inductor/compile_worker/__main__.py",
     b"argus-exporter",
+)
+_MODULES = (b"torch.distributed.run", b"torch.distributed.launch", b"torch._inductor", b"argus_exporter.cli")
+_IN_CODE = (
+    b"torch.distributed.run",
+    b"torch.distributed.launch",
     b"argus_exporter.cli",
     b"compile_worker",
     b"resource_tracker",
@@ -156,18 +160,53 @@ def _may_train():
     observed = os.environ.get("ARGUS_PRODUCER_PID", "")
     if observed.isdigit() and int(observed) not in (0, os.getpid()):
         return False  # started by a rank that is observed already
-    head = _program()
-    return not any(helper in head for helper in _HELPERS)
+    return not _helps(_command())
 
 
-def _program():
-    """The program and its own switches: an argument of the script may say anything. Empty: not known."""
+def _command():
+    """The words that started this process; empty: not known."""
     try:
         with open("/proc/self/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
+            return file.read().split(b"\0")[:-1]
     except OSError:
-        return b""
-    return b" ".join(words[:6]) if b"-c" in words[:6] or b"-m" in words[:6] else b" ".join(words[:2])
+        return []
+
+
+def _helps(command):
+    """Whether this is the command of a launcher or a helper: by the program and what it is told to run.
+
+    A folder, or what a script is given as arguments, may have any name.
+    """
+    script, module, code = _run_by(command)
+    paths = [b"/" + path for path in (*command[:1], script)]
+    return (
+        any(path.endswith(b"/" + name) for path in paths for name in _PROGRAMS)
+        or any((module + b".").startswith(name + b".") for name in _MODULES)
+        or any(name in code for name in _IN_CODE)
+    )
+
+
+def _run_by(command):
+    """Script, module and code that Python is told to run; two of them are empty, or all."""
+    words = iter(command[1:])
+    for word in words:
+        if len(word) < 2 or word[:1] != b"-":
+            return word, b"", b""
+        if word[:2] == b"--":
+            if word == b"--check-hash-based-pycs":
+                next(words, b"")
+            continue
+        # Short switches may be joined (-um pkg); the value of some is the rest of the word or the next word.
+        for at in range(1, len(word)):
+            option = word[at : at + 1]
+            if option in b"cmWX":
+                value = word[at + 1 :] or next(words, b"")
+                if option == b"c":
+                    return b"", b"", value
+                if option == b"m":
+                    return b"", value, b""
+                break
+    return b"", b"", b""
 
 
 def _torch_is_here():
@@ -248,7 +287,7 @@ def start(socket=""):
         _prepare()
     if _switched_on("ARGUS_DISABLE"):
         return
-    if _FORKSERVER in _program():
+    if _FORKSERVER in _run_by(_command())[2]:
         # Its children may train. It never does, and what attached in it would be silent in them: a torch that
         # it has preloaded is seen at the first look-up of each.
         os.register_at_fork(after_in_child=_wait_for_torch)
