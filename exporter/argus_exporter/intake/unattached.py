@@ -37,6 +37,8 @@ _PERIOD_S: Final = 60.0
 """A look takes 6 us for each process of a host (measured with 88): 0.03 % of a core where there are 3,000."""
 _GRACE_S: Final = 300.0
 """Longer than the import of torch takes on a slow file system: till it ends torch is there and we are not."""
+_MEMORY: Final = f"/memfd:{PAGE}"
+"""What /proc calls a producer's shared page; a file of the user's may have such a name, too."""
 _TRAINED: Final = 3
 """Iterations that have ended in a process that trains."""
 _HOST_PID_NAMESPACE: Final = 0xEFFFFFFC
@@ -136,8 +138,10 @@ class UnattachedProcesses:
         """By the page that it shares with its exporter."""
         try:
             for entry in os.scandir(self._proc / str(pid) / "fd"):
-                if PAGE in os.readlink(entry.path):  # noqa: PTH115  (of hundreds: no Path each)
-                    reader = PageReader(os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC))
+                if os.readlink(entry.path).startswith(_MEMORY):  # noqa: PTH115  (of hundreds: no Path each)
+                    # To open a FIFO would wait for its writer, and so would the whole look.
+                    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+                    reader = PageReader(os.open(entry.path, flags))
                     try:
                         return reader.read().step > _TRAINED
                     finally:
@@ -186,7 +190,7 @@ class UnattachedProcesses:
                 if process.started > oldest:
                     return  # young: what it started is younger
                 mapped = self._maps(process.pid)
-                attached = PAGE.encode() in mapped
+                attached = _MEMORY.encode() in mapped
                 if not attached and b"/libtorch" in mapped:
                     if not process.off:
                         yield Unattached(process.pid, process.started, process.rank[1])

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +132,20 @@ def test_an_attached_process_is_looked_at_once(host: Host) -> None:
     assert host.found() == 0
     (host.folder / "10" / "maps").unlink()
     assert host.found() == 0
+
+
+def test_a_file_that_is_called_like_the_page_is_none(host: Host, tmp_path: Path) -> None:
+    """A FIFO has whoever opens it wait for its writer: it is not opened."""
+    host.start(10, RANK=0, maps=TORCH + PAGE)
+    fifo = tmp_path / "argus-page"
+    os.mkfifo(fifo)
+    (host.folder / "10" / "fd").mkdir()
+    (host.folder / "10" / "fd" / "3").symlink_to(fifo)
+    look = threading.Thread(target=host.found, daemon=True)
+    look.start()
+    look.join(10)
+    assert not look.is_alive()
+    assert host.processes.count == 0
 
 
 def test_what_cannot_be_looked_at_is_silent(host: Host) -> None:
