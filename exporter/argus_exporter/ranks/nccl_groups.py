@@ -23,15 +23,18 @@ def candidates_of(members: Told) -> dict[int, frozenset[str]]:
 
     A group along a dimension has as many members as that has ranks, and each member's place in it is its
     index along the dimension, and all of that group who are here have it. One rank may fit several by chance;
-    the more members are here, the fewer remain. Where one member alone is here, a group of another kind (of
-    Megatron's embeddings, say) may be taken for a dimension by its size and place.
+    the more members are here, the fewer remain. A place that two ranks claim says nothing. Where one member
+    alone is here, a group of another kind (of Megatron's embeddings, say) may be taken for a dimension by its
+    size and place.
 
     Args:
         members: every communicator that a rank of one job has told, with the rank.
     """
     members = list(members)
+    contradicted = _contradicted(members)
     places = {identity.rank: _places(identity) for identity, _ in members}
     holders: dict[int, set[int]] = defaultdict(set)
+    claimants: dict[int, set[int]] = defaultdict(set)
     group_of = {
         (identity.rank, name): group_along(identity, name).name
         for identity, _ in members
@@ -44,6 +47,9 @@ def candidates_of(members: Told) -> dict[int, frozenset[str]]:
     fitting: dict[int, set[str]] = {}
     whole: dict[int, bool] = defaultdict(lambda: True)
     for identity, communicator in members:
+        claimants[communicator.hash].add(identity.rank)
+        if (communicator.hash, communicator.rank) in contradicted:
+            continue
         place = communicator.rank, communicator.ranks
         fits = {
             name for name, own in places[identity.rank].items() if own == place and communicator.ranks > 1
@@ -53,15 +59,23 @@ def candidates_of(members: Told) -> dict[int, frozenset[str]]:
         fitting[communicator.hash] = fits if known is None else known & fits
         whole[communicator.hash] &= place == (identity.rank, identity.world_size)
     found = {}
-    for hash_, some in fitting.items():
+    for hash_ in claimants:
         # Whoever is here and of that group has the communicator, if it is that group's.
         fits = {
             name
-            for name in some
-            if all(here[group_of[rank, name]] <= holders[hash_] for rank in holders[hash_])
+            for name in fitting.get(hash_, ())
+            if all(here[group_of[rank, name]] <= claimants[hash_] for rank in holders[hash_])
         }
-        found[hash_] = frozenset(fits or ({"world"} if whole[hash_] else ()))
+        found[hash_] = frozenset(fits or ({"world"} if holders[hash_] and whole[hash_] else ()))
     return found
+
+
+def _contradicted(members: Told) -> set[tuple[int, int]]:
+    """Places, by hash and member, that two ranks say are theirs: one is wrong, and nobody knows which."""
+    claims: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for identity, one in members:
+        claims[one.hash, one.rank].add(identity.rank)
+    return {place for place, ranks in claims.items() if len(ranks) > 1}
 
 
 def dimensions_of(members: Told) -> dict[int, str]:
@@ -88,14 +102,18 @@ def group_name(identity: Identity, dimensions: Mapping[int, str], communicator: 
 
 
 def members_of(told: Told, found: Mapping[int, frozenset[str]]) -> dict[int, Members]:
-    """Who the ranks of each communicator are, by its hash.
+    """Who the ranks of each communicator are, by its hash; a place that two ranks claim is nobody's.
 
     Args:
         found: `candidates_of` the same.
     """
+    told = list(told)
+    contradicted = _contradicted(told)
     ranks: dict[int, dict[int, int]] = defaultdict(dict)
     for identity, one in told:
-        ranks[one.hash][one.rank] = identity.rank
+        of = ranks[one.hash]
+        if (one.hash, one.rank) not in contradicted:
+            of[one.rank] = identity.rank
     return {
         hash_: Members(of, next(iter(found[hash_])) if len(found[hash_]) == 1 else "")
         for hash_, of in ranks.items()

@@ -8,7 +8,12 @@ import pytest
 
 from argus_core.nccl_page import Communicator
 from argus_exporter.place.topology import UNKNOWN, Identity
-from argus_exporter.ranks.nccl_groups import candidates_of, dimensions_of, group_name
+from argus_exporter.ranks.nccl_groups import (
+    candidates_of,
+    dimensions_of,
+    group_name,
+    members_of,
+)
 
 
 def communicator(hash_: int, rank: int, ranks: int) -> Communicator:
@@ -102,3 +107,24 @@ def test_ranks_with_the_same_experts_are_a_dimension_too() -> None:
     ]
     assert dimensions_of(members) == {20: "ep", 21: "ep", 30: "edp", 31: "edp"}
     assert candidates_of(members[:1]) == {20: {"ep", "edp"}}
+
+
+def test_a_place_that_two_ranks_claim_is_nobodys() -> None:
+    """Rank 7 tells garbage: the group keeps its dimension, and no peer the name of the wrong rank."""
+    identities = [identity for identity, _ in job(2, 4, 1)]
+    members = [
+        (identity, communicator(100 + identity.rank // 2, identity.rank % 2, 2)) for identity in identities
+    ]
+    members.append((identities[7], communicator(100, 1, 2)))
+    found = candidates_of(members)
+    assert found == {100 + group: {"tp"} for group in range(4)}
+    assert members_of(members, found)[100].ranks == {0: 0}
+    assert members_of(members, found)[103].ranks == {0: 6, 1: 7}
+
+
+def test_where_all_places_are_claimed_twice_nothing_is_known() -> None:
+    identities = [identity for identity, _ in job(2, 4, 1)]
+    members = [(identity, communicator(5, 0, 2)) for identity in identities]
+    found = candidates_of(members)
+    assert found == {5: frozenset()}
+    assert members_of(members, found)[5].ranks == {}
