@@ -47,6 +47,14 @@ def test_names_are_readable(plain: Build, linker: str, readable: str) -> None:
     assert unit(plain, "demangle", linker) == [readable]
 
 
+@pytest.mark.parametrize(("size", "readable"), [(1_000, True), (1_030, False)])
+def test_very_long_linker_names_stay_as_they_are(plain: Build, size: int, readable: bool) -> None:
+    """The demangler refuses more than 1,024 bytes (docs/kernels.md)."""
+    linker = "_Z1fIJ" + "8Traits99" * ((size - 10) // 9) + "EEvv"
+    (name,) = unit(plain, "demangle", linker)
+    assert (name != linker) is readable
+
+
 @pytest.mark.parametrize(
     "words",
     [
