@@ -205,6 +205,16 @@ function(c, l, rows)
                     order='rank'
                   )
                   + words.ranks(still, ' By the steps of NCCL, what others have sent waits for a GPU of rank ', '.');
+  // Why nobody is named.
+  local unknown = words.each(
+    'count(' + suspects + '{<job>,stage="lost",rank!=""})',
+    '{{ $one.Value }} of its ranks are lost or stopped: the others may wait for any of them.',
+    otherwise=words.each(
+      'count(' + suspects + '{<job>,stage=~"lost|unheard",rank=""})',
+      'Some of its ranks are not heard: the others may wait for them.',
+      otherwise='Nothing tells for which rank the others wait.'
+    )
+  );
   local stalled(severity, expr) = words.alert({
     alert: 'ArgusTrainingStalled',
     expr: expr,
@@ -222,7 +232,7 @@ function(c, l, rows)
       description: words.text(
         'The last iteration ended {{ $value | humanizeDuration }} ago, more than %g times the usual duration. ' % c.stallFactor
         + '{{ if $labels.rank }}The others wait for rank {{ $labels.rank }}.{{ else if $labels.phase }}'
-        + diverged('No majority has called the same, so who is wrong cannot be told.', 'Nobody is elsewhere, so it is the collective itself.') + '{{ else }}Nothing tells for which rank the others wait.{{ end }}'
+        + diverged('No majority has called the same, so who is wrong cannot be told.', 'Nobody is elsewhere, so it is the collective itself.') + '{{ else }}' + unknown + '{{ end }}'
         + why + arrives + all + hardware
       ),
       local hangs = [row for row in rows if row.as == 'hang'] + [{ id: 'stalled', words: 'stands still' }],

@@ -71,7 +71,7 @@ local beat = 'argus_rules_interval_seconds';
             after='{{ if gt $value ' + most + '.0 }} and others{{ end }}',
             otherwise='missing' + words.each(groups, '{{ $one.Labels.group }}', before=' from ', order='group')
           )) + '.'),
-          description: 'Lost: the processes ended without notice, crashed or killed, or the host is gone. Missing: the job should have them, by its world size or its topology, and no exporter reports them.',
+          description: 'Lost: the processes ended in failure or without a word, crashed or killed, or the host is gone. Missing: the job should have them, by its world size or its topology, and no exporter reports them.',
         },
       }),
       words.alert(about='coverage', alert={
