@@ -73,7 +73,7 @@ class _Rank:
         self._clock = clock
         self.nccl = None if case.blocking else Memory(rank, _groups_of(case.topology, rank, schedule))
         given = None if self.nccl is None else self.nccl.descriptor
-        self._link: Link = InProcess(host.ranks, self._hello, self.page.fd, given)
+        self._link: Link = InProcess(host.ranks, self._hello, self.page.fd, given, pid=self.pid)
         self._random = np.random.default_rng([case.seed, rank])
         self._phases = _durations(schedule)
         self._groups = _calls(schedule)

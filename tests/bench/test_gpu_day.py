@@ -95,8 +95,10 @@ def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_step(tmp_path: Path, body: str, limit_s: float = 60.0, **gates: Limit) -> Step:
-    (tmp_path / "a_step.py").write_text(f"def run(day):\n    {body}\n")
-    return Step("of a test", "a_step", "nothing", "none", gates or {"value": Limit("<=", 2)}, limit_s)
+    # Another file each time: bytecode is taken for that of a source as long, of the same second.
+    module = f"step_{len(list(tmp_path.glob('step_*.py')))}"
+    (tmp_path / f"{module}.py").write_text(f"def run(day):\n    {body}\n")
+    return Step("of a test", module, "nothing", "none", gates or {"value": Limit("<=", 2)}, limit_s)
 
 
 def runner(tmp_path: Path, machine: Machine = GPU, **more: object) -> Runner:

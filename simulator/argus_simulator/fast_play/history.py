@@ -270,13 +270,21 @@ class InProcess(Link):
         hello: called at each connect.
         page: descriptor of the producer's page.
         nccl: of libargus_nccl's memory, where there is one.
+        pid: of the producer; 0: it has no process, and no scrape looks for one.
     """
 
     def __init__(
-        self, ranks: RankRegistry, hello: Callable[[], wire.Hello], page: int, nccl: int | None = None
+        self,
+        ranks: RankRegistry,
+        hello: Callable[[], wire.Hello],
+        page: int,
+        nccl: int | None = None,
+        *,
+        pid: int = 0,
     ) -> None:
         super().__init__(Path("in-process"), hello, page_fd=page, nccl_fd=nccl)
         self._ranks = ranks
+        self._pid = pid
         self._rank: RankState | None = None
         self._shapes: dict[bytes, _Shape] = {}
         self._phases = bytearray()
@@ -321,7 +329,7 @@ class InProcess(Link):
 
     def _greet(self) -> None:
         hello = self._hello()
-        self._attachment = Attachment(channels_of(hello.channels), os.getuid(), pid=0)  # nobody has a process
+        self._attachment = Attachment(channels_of(hello.channels), os.getuid(), self._pid)
         assert self._page_fd is not None
         shared = (self._page_fd, self._nccl_fd)
         page = adopt_page(hello, [os.dup(one) for one in shared if one is not None])

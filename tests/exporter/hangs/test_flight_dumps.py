@@ -190,7 +190,8 @@ def test_a_dump_waits_for_a_store_that_is_away(tmp_path: Path, store: ObjectStor
             ),
             "a refusal",
         )
-        assert value(scrape(running.url), "argus_exporter_trace_outbox_files") == 2
+        outbox = "argus_exporter_trace_outbox_files"
+        wait_for(lambda: value(scrape(running.url), outbox) == 2, "both dumps to wait")
         (tmp_path / "store").unlink()
         wait_for(lambda: names(store) == EXPECTED, "both dumps")
     page.close()
