@@ -71,5 +71,5 @@ def test_a_refused_job_samples_itself_and_ends_as_it_would(tmp_path: Path) -> No
         finally:
             job.kill()
             job.wait()
-        wait_for(lambda: not frames(scrape(running.url)), "the rank gone", PATIENCE_S)
+        wait_for(lambda: value(scrape(running.url), "argus_rank_up", rank="0") == 0, "its end", PATIENCE_S)
     assert list(tmp_path.glob("s.stacks-refused-*")) == []
