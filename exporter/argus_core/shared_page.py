@@ -302,9 +302,7 @@ class PageReader:
         words = struct.unpack_from(f"<{GROUP_SLOTS}Q", raw, _RECORDED_AT)
         for offset, word in zip(range(_GROUPS_AT, _RECORDED_AT, _SLOT.size), words, strict=True):
             number, entered, _, name = _SLOT.unpack_from(raw, offset)
-            if name.strip(
-                b"\0"
-            ):  # 0 of a group that has been claimed: others may wait in its first collective
+            if name.strip(b"\0"):  # also at 0: others may wait in the first collective of a group
                 recorded = _unpack_recorded(word, number)
                 collectives.append(CollectiveSequence(wire.decode_text(name), number, entered, *recorded))
         return Page(step, step_ns, tuple(spans), tuple(collectives), gpu)

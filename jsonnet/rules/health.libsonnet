@@ -51,7 +51,7 @@ local beat = 'argus_rules_interval_seconds';
         expr: 'vector(1)',
       },
       words.alert(about='coverage', alert={
-        about:: 'One for all ranks that a job has lost, however many. Who never came is missing from the job, or from groups of its topology; two scrapers in one store hide that, as counting each rank once takes three times as long.',
+        about:: 'One for all ranks that a job has lost, however many. Who never came is missing from the job, or from groups of its topology. Two scrapers in one store hide the latter, as counting each rank of each group once takes three times as long.',
         alert: 'ArgusRankMissing',
         expr: text.fill(|||
           count by (%(job)s) (max by (%(rank)s) (%(up)s) == 0)
