@@ -9,10 +9,10 @@ import numpy as np
 from scipy.stats import norm
 
 from argus_core.modes import find_modes
-from argus_l3_worker.judge.clusters import split
+from argus_l3_worker.judge.clusters import splits
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.role_judgement import significant
-from argus_l3_worker.judge.segments import robust_deviation
+from argus_l3_worker.judge.segments import Segments, robust_deviation
 from argus_l3_worker.judge.shifts import mode_shifts
 from argus_l3_worker.judge.wasserstein import Mixtures, mean_distances, upper_fence
 from argus_l3_worker.triples import Bools, Floats
@@ -145,7 +145,8 @@ def _judges(bad: Bools, rng: np.random.Generator) -> dict[str, Bools]:
     ones = np.ones((bad.size, 1))
     w1 = mean_distances(Mixtures(ones, mu[:, None], 0.05 * ones))
     shift = mu - np.median(mu)
-    clusters = split(shift, float(np.log1p(_CONFIG.group_effect)))
+    gap = float(np.log1p(_CONFIG.group_effect))
+    clusters = splits(shift, Segments([shift.size]), gap, np.zeros(shift.size), shift).get(0)
     return {
         "W1, 1.5 IQR": w1 > upper_fence(w1, 1.5),
         "W1, 3 IQR": w1 > upper_fence(w1, 3.0),

@@ -172,6 +172,28 @@ def find_modes(durations: Floats, config: ModeConfig = DEFAULT_CONFIG) -> Modes:
     return Modes(modes, count - sum(mode.count for mode in modes), dropped)
 
 
+def mode_counts(windows: Floats, config: ModeConfig) -> NDArray[np.int64]:
+    """Events of each mode that `find_modes` finds in each of several windows, in one call.
+
+    Args:
+        windows: seconds, finite and > 0, ascending in each window, whose events are not all equal; shape
+            (windows, n), n >= 2.
+        config: one without a clock tick.
+
+    Returns:
+        Shape (windows, most), 0 where a window has fewer modes.
+    """
+    logs, tuning = np.log(windows), _resolve(config, windows.shape[1])
+    compiled = native.library()
+    if compiled is not None:
+        return compiled.mode_counts(windows, logs, tuning)
+    counts = np.zeros((windows.shape[0], windows.shape[1] // tuning.min_count + 1), dtype=np.int64)
+    for row, of_window in enumerate(zip(windows, logs, strict=True)):
+        modes = _split_into_modes(*of_window, tuning)
+        counts[row, : len(modes)] = [mode.count for mode in modes]
+    return counts
+
+
 def spread_ties(events: Floats, tick: float) -> Floats:
     """Spread equal durations evenly over their clock tick: dithering without random numbers.
 

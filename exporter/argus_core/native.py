@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int32]
 
 _NAME: Final = "libargus_numeric.so"
-_ABI: Final = 3
+_ABI: Final = 4
 _OTHER_FORM: Final = -3
 """kArgusOtherForm of native/numeric/export.hpp."""
 
@@ -69,6 +69,11 @@ class Library:
         self._modes_split = self._function(
             "argus_modes_split",
             *(pointer, pointer, integer, ctypes.POINTER(_Tuning), pointer, integer, pointer, integer),
+        )
+        self._modes_counts = self._function(
+            "argus_modes_counts",
+            *(pointer, pointer, integer, integer, ctypes.POINTER(_Tuning), pointer, integer),
+            *(pointer, integer, pointer),
         )
         self._w1_mixtures_bytes = self._function("argus_w1_mixtures_workspace_bytes", integer, integer)
         self._w1_mixtures = self._function(
@@ -111,6 +116,37 @@ class Library:
         )
         rows: list[tuple[int, float, float]] = modes[: _checked(found, "argus_modes_split")].tolist()
         return rows
+
+    def mode_counts(self, events: Floats, logs: Floats, tuning: Tuning) -> NDArray[np.int64]:
+        """Events of each mode of several windows, shape (windows, most), 0 where there are fewer modes.
+
+        Args:
+            events: of each window as `split_modes` takes them, shape (windows, n), n >= 1.
+            logs: their natural logarithms.
+            tuning: resolved configuration for n events.
+        """
+        events = np.ascontiguousarray(events, dtype=np.float64)
+        logs = np.ascontiguousarray(logs, dtype=np.float64)
+        if logs.shape != events.shape or events.ndim != 2:
+            raise ValueError(f"events {events.shape} and logs {logs.shape} must be tables of one shape")
+        windows, count = events.shape
+        capacity = count // tuning.min_count + 1
+        modes, counts = np.empty(capacity, dtype=_MODE), np.empty((windows, capacity), dtype=np.int64)
+        needed = self._modes_bytes(capacity)
+        answer = self._modes_counts(
+            events.ctypes.data,
+            logs.ctypes.data,
+            windows,
+            count,
+            ctypes.byref(_Tuning.of(tuning)),
+            self._workspace(needed),
+            needed,
+            modes.ctypes.data,
+            capacity,
+            counts.ctypes.data,
+        )
+        _checked(answer, "argus_modes_counts")
+        return counts
 
     def w1_mean_of_mixtures(
         self, mixtures: tuple[Floats, Floats, Floats], points: Floats, weights: Floats

@@ -281,7 +281,7 @@ ArgusMode describe(const double* events, const double* logs, Segment leaf,
 
 }  // namespace
 
-std::int64_t argus_numeric_abi(void) noexcept { return 3; }
+std::int64_t argus_numeric_abi(void) noexcept { return 4; }
 
 std::int64_t argus_modes_workspace_bytes(std::int64_t capacity) noexcept {
   return static_cast<Index>(sizeof(Workspace)) + capacity * static_cast<Index>(sizeof(Segment));
@@ -330,4 +330,22 @@ std::int64_t argus_modes_split(const double* events, const double* logs, std::in
     pending[waiting++] = {segment.begin, end, origin + cuts.from, core_end, segment.depth + 1};
   }
   return found;
+}
+
+std::int64_t argus_modes_counts(const double* events, const double* logs, std::int64_t windows,
+                                std::int64_t count, const ArgusModeTuning* tuning, void* workspace,
+                                std::int64_t workspace_bytes, ArgusMode* modes,
+                                std::int64_t capacity, std::int64_t* counts) noexcept {
+  if (counts == nullptr || windows < 0) return kArgusBadArgument;
+  for (Index window = 0; window < windows; ++window) {
+    const Index begin = window * count;
+    const Index found = argus_modes_split(events + begin, logs + begin, count, tuning, workspace,
+                                          workspace_bytes, modes, capacity);
+    if (found < 0) return found;
+    Index* const of_window = counts + window * capacity;
+    for (Index mode = 0; mode < capacity; ++mode) {
+      of_window[mode] = mode < found ? modes[mode].count : 0;
+    }
+  }
+  return 0;
 }

@@ -43,3 +43,16 @@ ARGUS_EXPORT std::int64_t argus_modes_split(const double* events, const double* 
                                             std::int64_t count, const ArgusModeTuning* tuning,
                                             void* workspace, std::int64_t workspace_bytes,
                                             ArgusMode* modes, std::int64_t capacity) noexcept;
+
+/// Events of each mode of several windows: as many calls of argus_modes_split.
+///
+/// `events`, `logs`: one window after the other, each of `count` events, as argus_modes_split takes them.
+/// `modes`: room for `capacity`, used again by each; `counts`: room for `windows` times `capacity`, filled
+/// window by window, 0 after the last mode of each.
+///
+/// Returns 0, or the ArgusNumericError of the first window that has one.
+ARGUS_EXPORT std::int64_t argus_modes_counts(const double* events, const double* logs,
+                                             std::int64_t windows, std::int64_t count,
+                                             const ArgusModeTuning* tuning, void* workspace,
+                                             std::int64_t workspace_bytes, ArgusMode* modes,
+                                             std::int64_t capacity, std::int64_t* counts) noexcept;

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from argus_core import native
-from argus_core.modes import find_modes
+from argus_core.modes import ModeConfig, find_modes, mode_counts
 
 LIBRARY = native.library()
 needs_library = pytest.mark.skipif(LIBRARY is None, reason="libargus_numeric is not built here")
@@ -86,6 +86,22 @@ def test_w1_of_one_step_by_hand():
     """One rank of three ahead by a whole step of 2 s: mean 2 s for it, 1 s for the others."""
     cdf = np.array([[1.0, 0.0, 0.0]])
     assert by_library(cdf, np.array([[2.0]]))[0] == pytest.approx([2.0, 1.0, 1.0], rel=1e-15)
+
+
+@needs_library
+@pytest.mark.parametrize("count", [8, 33, 500])
+def test_modes_of_many_windows_are_those_of_each(count, monkeypatch):
+    """In one call, by the library and by numpy; windows of one mode and of several."""
+    rng, config = np.random.default_rng(count), ModeConfig(min_events=4)
+    factors = rng.choice([1.0, 2.0, 9.0], (30, count))
+    factors[:10], factors[10:20] = 1.0, np.minimum(factors[10:20], 2.0)
+    windows = np.sort(1e-3 * factors * rng.lognormal(0.0, 0.02, (30, count)), axis=1)
+    expected = [[mode.count for mode in find_modes(window, config).modes] for window in windows]
+    assert {len(modes) for modes in expected} >= {1, 2}
+    by_library = mode_counts(windows, config)
+    assert [[events for events in row if events] for row in by_library.tolist()] == expected
+    monkeypatch.setenv("ARGUS_NO_NATIVE", "1")
+    assert mode_counts(windows, config).tolist() == by_library.tolist()
 
 
 @needs_library

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from argus_l3_worker.judge.clusters import MANY, UNEXPLAINED, Explanation, explain, named_values, split
+from argus_l3_worker.judge.clusters import (
+    MANY,
+    UNEXPLAINED,
+    Explanation,
+    Split,
+    explain,
+    named_values,
+    splits,
+)
+from argus_l3_worker.judge.segments import Segments
 
 GAP = math.log(1.03)
 
@@ -19,6 +28,12 @@ def fleet(ranks: int, slow: int, shift: float, seed: int = 0, spread: float = 0.
     values = spread * np.random.default_rng(seed).standard_normal(ranks)
     values[:slow] += shift
     return values - np.median(values)
+
+
+def split(shifts: np.ndarray, least_gap: float, errors: np.ndarray | None = None) -> Split | None:
+    """Of ranks that are one scope."""
+    known_exactly = np.zeros_like(shifts) if errors is None else errors
+    return splits(shifts, Segments([shifts.size]), least_gap, known_exactly, shifts).get(0)
 
 
 @pytest.mark.parametrize("ranks", [512, 10_000])
@@ -85,6 +100,26 @@ def test_ranks_of_unknown_shift_are_not_slow() -> None:
     found = split(values, GAP)
     assert found is not None
     assert found.slow.tolist() == [0 < index < 20 for index in range(64)]
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_each_scope_is_cut_as_if_it_were_alone(seed: int) -> None:
+    """Of any size, some of their ranks unknown."""
+    random = np.random.default_rng(seed)
+    scopes = Segments(random.choice([1, 7, 8, 9, 33, 64], 12))
+    shifts = random.normal(0.0, 0.01, scopes.of_row.size)
+    slow = random.random(shifts.size) < random.choice([0.0, 0.2, 0.5], scopes.count)[scopes.of_row]
+    shifts[slow] += 0.2
+    shifts[random.random(shifts.size) < 0.1] = np.nan
+    errors = np.abs(random.normal(0.0, 0.01, shifts.size))
+    found = splits(shifts, scopes, GAP, errors, shifts)
+    for place, own in enumerate(scopes.slices):
+        alone, one = split(shifts[own], GAP, errors[own]), found.get(place)
+        assert (alone is None) == (one is None)
+        if alone is not None and one is not None:
+            assert one.slow.tolist() == alone.slow.tolist()
+            assert (one.gap, one.certain) == (alone.gap, alone.certain)
 
 
 def test_at_half_nobody_knows_which_cluster_is_sick() -> None:

@@ -9,14 +9,14 @@ Source: docs/evidence/shifts.md; ARGUS case 2 (one expert-data-parallel group, i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from argus_core.modes import ModeConfig, find_modes
-from argus_l3_worker.judge.segments import robust_deviation
+from argus_core.modes import ModeConfig, mode_counts
+from argus_l3_worker.judge.segments import Segments
 from argus_l3_worker.triples import Bools, Floats, Ints
 
 _LEAST_RANKS: Final = 4
@@ -81,51 +81,79 @@ class Explanation:
     agreement: float
 
 
-def split(
-    shifts: Floats, least_gap: float, errors: Floats | None = None, differing: Floats | None = None
-) -> Split | None:
-    """Cut the ranks at the widest valley between modes of their shifts; None where they are one cluster.
+def splits(
+    shifts: Floats, scopes: Segments, least_gap: float, errors: Floats, differing: Floats
+) -> dict[int, Split]:
+    """Cut the ranks of each scope at the widest valley between modes of their shifts, where it has two.
 
     Args:
         shifts: signed log shifts, shape (ranks,); NaN (unknown) belongs to the faster cluster.
-        least_gap: distance of the clusters that is worth a word, log units.
+        least_gap: distance of the clusters that is worth a word, log units, > 0.
         errors: standard errors of the shifts, shape (ranks,): no gap can be surer than what it is between.
-        differing: by what ranks differ within a cluster, shape (ranks,); None: by `shifts`.
+        differing: by what ranks differ within a cluster, shape (ranks,).
+
+    Returns:
+        By the number of the scope.
     """
-    known = np.flatnonzero(~np.isnan(shifts))
-    values = shifts[known]
-    if values.size < 2 * _LEAST_RANKS or np.ptp(values) < least_gap:
-        return None
-    counts = [mode.count for mode in find_modes(np.exp(values), _DENSITY).modes]
-    if len(counts) < 2:
-        return None
-    ascending = np.sort(values)
-    borders = np.cumsum(counts)[:-1]
-    widest = borders[np.argmax(ascending[borders] - ascending[borders - 1])]
-    fast, slow = ascending[:widest], ascending[widest:]
-    gap = float(np.median(slow) - np.median(fast))
-    by_median = values if differing is None else differing[known]
-    noise = max(_spread(by_median[values < slow[0]]), _spread(by_median[values >= slow[0]]))
-    if errors is not None:
-        noise = max(noise, float(np.median(np.nan_to_num(errors[known]))))
-    if gap < least_gap or gap < _LEAST_SEPARATION * noise:
-        return None
-    fewer = min(fast.size, slow.size)
-    if fewer < max(_LEAST_RANKS, _LEAST_SHARE * values.size):
-        return None
-    members = np.zeros(shifts.size, dtype=np.bool_)
-    members[known] = values >= slow[0]
-    certain = fewer >= _FEW and gap >= _LEAST_SEPARATION * noise * (1 + _FEW / fewer)
-    return Split(members, gap, certain)
+    found: dict[int, Split] = {}
+    table = np.stack([shifts, np.nan_to_num(errors), differing])
+    for places, rows in scopes.alike:
+        known = ~np.isnan(shifts[rows])
+        counts, known_first = known.sum(axis=1), np.argsort(~known, axis=1, kind="stable")
+        for count in np.unique(counts[counts >= 2 * _LEAST_RANKS]).tolist():
+            alike = np.flatnonzero(counts == count)
+            columns = known_first[alike, :count]
+            own = np.take_along_axis(rows[alike], columns, axis=1)
+            for number, one in _splits(table[:, own], least_gap):
+                slow = np.zeros(rows.shape[1], dtype=np.bool_)
+                slow[columns[number]] = one.slow
+                found[int(places[alike[number]])] = replace(one, slow=slow)
+    return found
 
 
-def _spread(values: Floats) -> float:
-    """Deviation of one cluster, whatever a tenth of it at either end does.
+def _splits(table: Floats, least_gap: float) -> Iterator[tuple[int, Split]]:
+    """Of scopes of which equally many ranks are known, by their row.
+
+    Args:
+        table: shifts, their errors, and by what ranks differ within a cluster, shape (3, scopes, ranks).
+    """
+    size = table.shape[2]
+    scopes = np.flatnonzero(np.ptp(table[0], axis=1) >= least_gap)
+    if not scopes.size:
+        return
+    ascending = np.sort(table[0, scopes], axis=1)
+    counts = mode_counts(np.exp(ascending), _DENSITY)
+    several = np.flatnonzero(counts[:, 1])
+    if not several.size:
+        return
+    scopes, ascending, counts = scopes[several], ascending[several], counts[several]
+    borders = np.cumsum(counts, axis=1)[:, :-1]  # the last ones are the end, where there are fewer modes
+    above = np.take_along_axis(ascending, np.minimum(borders, size - 1), axis=1)
+    valleys = np.where(borders < size, above - np.take_along_axis(ascending, borders - 1, axis=1), -np.inf)
+    fast = borders[np.arange(scopes.size), np.argmax(valleys, axis=1)]
+    order = np.argsort(table[0, scopes], axis=1)
+    errors, differing = np.take_along_axis(table[1:, scopes], order[None], axis=2)
+    clusters = Segments(np.stack([fast, size - fast], axis=1).ravel())
+    middle = clusters.medians(ascending.ravel())
+    gaps = middle[1::2] - middle[::2]
+    spreads = _spreads(differing.ravel(), clusters)
+    noise = np.maximum.reduce([spreads[::2], spreads[1::2], np.median(errors, axis=1)])
+    fewer = np.minimum(fast, size - fast)
+    clear = (gaps >= least_gap) & (gaps >= _LEAST_SEPARATION * noise)
+    clear &= fewer >= max(_LEAST_RANKS, _LEAST_SHARE * size)
+    certain = (fewer >= _FEW) & (gaps >= _LEAST_SEPARATION * noise * (1 + _FEW / fewer))
+    for number in np.flatnonzero(clear):
+        slow = table[0, scopes[number]] >= ascending[number, fast[number]]
+        yield int(scopes[number]), Split(slow, float(gaps[number]), bool(certain[number]))
+
+
+def _spreads(values: Floats, clusters: Segments) -> Floats:
+    """Deviation of each cluster, whatever a tenth of it at either end does.
 
     Of few ranks the median absolute deviation is at times tiny by chance, and of skewed noise always.
     """
-    low, high = np.quantile(values, (0.1, 0.9))
-    return max(robust_deviation(values), float(high - low) / _DECILES_APART)
+    deciles = clusters.quantiles(values, 0.9) - clusters.quantiles(values, 0.1)
+    return np.maximum(clusters.deviations(values), deciles / _DECILES_APART)
 
 
 def explain(slow: Bools, coordinates: Mapping[str, Sequence[str]]) -> Explanation | None:

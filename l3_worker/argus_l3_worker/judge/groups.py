@@ -14,7 +14,15 @@ from typing import Final
 import numpy as np
 
 from argus_l3_worker.judge.causes import GPU_COMPUTE, LINK_SLOW, OF_KIND, team_of
-from argus_l3_worker.judge.clusters import MANY, OTHERS, VALUES_NAMED, Split, explain, named_values, split
+from argus_l3_worker.judge.clusters import (
+    MANY,
+    OTHERS,
+    VALUES_NAMED,
+    Split,
+    explain,
+    named_values,
+    splits,
+)
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.job_triples import JobTriples
@@ -45,12 +53,14 @@ class _Typical:
         counts: it is large enough to say something alone, shape (scopes,).
         shifts: shift of the ranks, its error, shift of medians; shape (3, ranks), NaN unknown, as all are of
             a collective.
+        splits: of the scopes whose ranks fall into two clusters.
     """
 
     seconds: Floats
     events: Floats
     counts: Bools
     shifts: Floats
+    splits: Mapping[int, Split]
 
 
 _Pairs = dict[tuple[str, str], _Typical]
@@ -68,9 +78,9 @@ def judge_groups(
     found: list[GroupShift] = []
     role_of = {rank: role.role for role in job.roles for rank in role.ranks}
     pairs = _typical(job, config)
-    overall = _overall(pairs, job.by_scope, config)
+    overall = _splits(_overall(pairs, job.by_scope, config), job.by_scope, config)
     for place, scope in enumerate(job.scopes):
-        found += _judge_scope(scope, place, job.by_scope.slices[place], pairs, overall, config)
+        found += _judge_scope(scope, place, pairs, overall.get(place), config)
         found += _judge_links(scope, place, pairs, role_of, config)
     return found + list(_judge_tails(job, tails_of_data, config))
 
@@ -95,8 +105,14 @@ def _typical(job: JobTriples, config: JudgeConfig) -> _Pairs:
         shifts = np.full((3, ranks), np.nan)
         if pair.kind != "collective":
             shifts[:, rows.ranks] = pair_shift(mode_shifts(rows, config.min_events, parts))
-        pairs[pair.kernel, pair.stream] = _Typical(seconds, events, counts, shifts)
+        clusters = _splits(shifts, by_scope, config)
+        pairs[pair.kernel, pair.stream] = _Typical(seconds, events, counts, shifts, clusters)
     return pairs
+
+
+def _splits(shifts: Floats, by_scope: Segments, config: JudgeConfig) -> dict[int, Split]:
+    shift, error, of_medians = shifts
+    return splits(shift, by_scope, float(np.log1p(config.group_effect)), error, of_medians)
 
 
 def _overall(pairs: _Pairs, by_scope: Segments, config: JudgeConfig) -> Floats:
@@ -120,26 +136,22 @@ def _overall(pairs: _Pairs, by_scope: Segments, config: JudgeConfig) -> Floats:
 
 
 def _judge_scope(
-    scope: RoleTriples, place: int, rows: slice, pairs: _Pairs, overall: Floats, config: JudgeConfig
+    scope: RoleTriples, place: int, pairs: _Pairs, whole: Split | None, config: JudgeConfig
 ) -> list[GroupShift]:
-    """Clusters of ranks of which compute kernels or copies are slower."""
-    gap = float(np.log1p(config.group_effect))
-    splits: list[tuple[PairTriples, Split]] = []
+    """Clusters of ranks of which compute kernels or copies are slower; `whole`: of all compute kernels."""
+    clusters: list[tuple[PairTriples, Split]] = []
     for pair in scope.pairs:
         of = pairs.get((pair.kernel, pair.stream))
         if of is None or pair.kind == "collective" or not of.counts[place]:
             continue
-        if of.events[place] >= config.min_events:
-            found = split(of.shifts[0, rows], gap, of.shifts[1, rows], of.shifts[2, rows])
-            if found is not None:
-                splits.append((pair, found))
-    whole = split(overall[0, rows], gap, overall[1, rows], overall[2, rows])
+        if of.events[place] >= config.min_events and place in of.splits:
+            clusters.append((pair, of.splits[place]))
     result: list[GroupShift] = []
     if whole is not None:
         result += _group_shifts(scope, ALL_KERNELS, ALL_KERNELS, GPU_COMPUTE, whole)
         # Kernels that split the same ranks are the same finding.
-        splits = [one for one in splits if _agreement(one[1], whole) < 0.8]
-    for pair, found in splits:
+        clusters = [one for one in clusters if _agreement(one[1], whole) < 0.8]
+    for pair, found in clusters:
         result += _group_shifts(scope, pair.kernel, pair.stream, OF_KIND[pair.kind], found)
     return result
 

@@ -30,11 +30,11 @@ class Segments:
         self.sizes: Ints = np.asarray(sizes, dtype=np.intp)
         self.of_row: Ints = np.repeat(np.arange(self.sizes.size), self.sizes)
         begin = np.cumsum(self.sizes) - self.sizes
-        self._alike: list[tuple[Ints, Ints]] = []
+        self.alike: list[tuple[Ints, Ints]] = []
         """Segments of one size, and their rows, shape (segments, size)."""
         for size in np.unique(self.sizes):
             chosen = np.flatnonzero(self.sizes == size)
-            self._alike.append((chosen, begin[chosen, None] + np.arange(size)))
+            self.alike.append((chosen, begin[chosen, None] + np.arange(size)))
 
     @property
     def count(self) -> int:
@@ -55,7 +55,7 @@ class Segments:
         """
         columns = np.ascontiguousarray(values.T)
         result = np.empty((*columns.shape[:-1], self.count))
-        for segments, rows in self._alike:
+        for segments, rows in self.alike:
             ordered = np.sort(columns[..., rows], axis=-1)  # NaN comes last
             last = np.maximum(rows.shape[1] - np.isnan(ordered).sum(axis=-1) - 1, 0)
             at = level * last
