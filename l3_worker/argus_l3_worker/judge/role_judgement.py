@@ -57,7 +57,8 @@ class PairJudgement:
         shift: signed log shift of all modes, weighted by time; NaN where too little can be compared.
         evidence: signed log shift that counts as an anomaly in this window, 0 where there is none.
         in_tail: the evidence is a p99 alone, not the mode as a whole.
-        other_count: the rank ran the kernel another number of times in the same steps: other work.
+        other_count: the rank ran the kernel another number of times in the same steps: other work. So it is
+            told where most others publish no such pair.
         scored: most of the role publish it, so that the paper's distances say something.
     """
 
@@ -297,7 +298,9 @@ class _Comparison:
     def _judge_censored(self, place: int, pair: PairTriples) -> None:
         """A pair that is among the top pairs of a few ranks only, perhaps the sick ones.
 
-        The others publish no triple of it, but it took them at most their cutoff: the shift is a lower bound.
+        The others publish no triple of it, but it took them at most their cutoff, or as long as they took for
+        what they ran instead, as where an autotuner has chosen another kernel: the shift is a lower bound.
+        Launches cannot be compared, so it is more work as likely as slower work.
         """
         config, role = self._config, self._roles[place]
         ranks = len(role.ranks)
@@ -312,16 +315,20 @@ class _Comparison:
             return
         begin = int(self._by_role.sizes[:place].sum())
         share = pair.seconds / np.maximum(self._rank_seconds[begin + pair.ranks], 1e-300)
-        shift = np.log(pair.seconds / float(np.median(bounds)))
+        alike = rank_seconds([one for one in role.pairs if one.kind == pair.kind], ranks)
+        instead = pair.seconds - (alike[pair.ranks] - np.median(alike))
+        shift = np.log(pair.seconds / np.maximum(float(np.median(bounds)), instead))
         counts = (pair.events >= config.min_events) & (share >= config.min_share)
         counts &= pair.seconds / pair.events >= config.min_duration_seconds
         evidence = np.where(counts & (shift > np.log1p(config.censored_effect)), shift, 0.0)
         no = np.zeros(len(pair.ranks), dtype=np.bool_)
-        found = PairJudgement(pair, share, np.maximum(shift, 0.0), evidence, no, no, scored=False)
+        accused = evidence > 0.0
+        found = PairJudgement(pair, share, np.maximum(shift, 0.0), evidence, no, accused, scored=False)
         self._judged[place].append(found)
         if pair.kind == "compute":
             self._longest[begin + pair.ranks] = np.maximum(self._longest[begin + pair.ranks], evidence)
             self._busy[begin + pair.ranks] += share
+            self._other_count[begin + pair.ranks] += np.where(accused, share, 0.0)
 
     def _rank_evidence(
         self, shift: Floats, error: Floats, of_medians: Floats, weights: Floats, shifts: Floats

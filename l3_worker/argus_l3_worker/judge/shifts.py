@@ -66,7 +66,8 @@ def match_modes(count: Floats, parts: Segments | None = None) -> tuple[Ints, Int
 
     Modes are matched by their place in the rank's own distribution: a mode that holds the slowest 10 % of
     events on one rank is the one that holds the slowest 10 % on another, however slow either rank is.
-    Reference is the most common number of modes (the fewer on a tie) with its median boundaries. Where a rank
+    Reference is the most common number of modes (the fewer on a tie) with its median boundaries; of two ranks
+    the larger number, or nobody would know the mode that the other runs in place of its own. Where a rank
     has one mode for two of these, or two for one, they are not matched: the medians would be of other things.
 
     Args:
@@ -84,6 +85,7 @@ def match_modes(count: Floats, parts: Segments | None = None) -> tuple[Ints, Int
     sizes = (count > 0.0).sum(axis=1)
     votes = np.zeros((parts.count, count.shape[1] + 1))
     np.add.at(votes, (parts.of_row, sizes), 1.0)
+    votes[parts.sizes == 2] *= np.arange(1.0, votes.shape[1] + 1.0)
     reference: Ints = votes[:, 1:].argmax(axis=1) + 1
     modes = int(reference.max())
     as_usual = sizes == reference[parts.of_row]
@@ -120,12 +122,13 @@ def mode_shifts(pair: PairTriples, min_events: float | Floats, parts: Segments |
     log_p99 = np.log(np.take_along_axis(pair.p99, index, axis=1))
     enough = count >= min_events
     root = np.sqrt(np.maximum(count, 1.0))
-    usual = parts.medians(np.where(enough, mu, np.nan))
+    usual = _usual(np.where(enough, mu, np.nan), pair, parts)
     shift = np.where(enough, mu, np.nan) - usual[parts.of_row]
     counts = (pair.count >= min_events) & (pair.count >= _PROVES * pair.events[:, None])
     enough &= ~_other_mode(pair.count, counts, every_mu, every_sigma, shift, usual[parts.of_row])
     shift[~enough] = np.nan
-    shift_p99 = parts.centred(np.where(enough, log_p99, np.nan))
+    log_p99[~enough] = np.nan
+    shift_p99 = log_p99 - _usual(log_p99, pair, parts)[parts.of_row]
     events = parts.medians(np.where(present, count / pair.events[:, None], np.nan))
     seconds = np.nan_to_num(parts.medians(np.where(present, count * np.exp(mu), np.nan)))
     confirmed = np.minimum(np.abs(shift), np.abs(shift_p99) / _P99_FOLLOWS) * np.sign(shift)
@@ -142,6 +145,19 @@ def mode_shifts(pair: PairTriples, min_events: float | Floats, parts: Segments |
         time_share=(seconds / np.maximum(seconds.sum(axis=1, keepdims=True), 1e-300))[parts.of_row],
         reference=reference,
     )
+
+
+def _usual(values: Floats, pair: PairTriples, parts: Segments) -> Floats:
+    """What a rank is compared with: the median of its part, and of two the lower one, shape (parts, columns).
+
+    Between two each would be half as far from the middle as from the other, a slow GPU would look half as
+    slow as it is, and its peer fast. Of collectives neither is right: who is late has the shorter one.
+    """
+    usual = parts.medians(values)
+    if pair.kind != "collective":
+        two = parts.sizes == 2
+        usual[two] = parts.quantiles(values, 0.0)[two]
+    return usual
 
 
 def _other_mode(
