@@ -23,7 +23,7 @@ function(c, l)
         alone: rate(iteration, ['part=~"copy|exposed"']),
         idle: rate('argus_phase_gpu_seconds_total', ['part="idle"']),
         all: rate(iteration),
-        info: l.raw('argus_rank_info'),
+        info: 'last_over_time(%s[%s])' % [l.raw('argus_rank_info'), duration.range(c, 4 * c.scrapeInterval)],
       }),
     },
     {
@@ -48,7 +48,8 @@ function(c, l)
       expr: text.fill(|||
         label_replace(label_replace(
           max by (%(part)s) (
-            %(pause)s{pause="gpu", part!="exposed"} - on (%(role)s) group_left () quantile by (%(role)s) (0.5, %(pause)s{pause="gpu", part!="exposed"})
+            (%(gpu)s - on (%(role)s) group_left () quantile by (%(role)s) (0.5, %(gpu)s))
+            * on (%(role)s) group_left () (1 + (count by (%(role)s) (%(gpu)s) == bool 2))
           ) >= %(least)s
           unless on (%(part)s) label_replace(
             %(latency)s >= on (%(job)s) group_left () %(late)s * quantile by (%(job)s) (0.5, %(latency)s),
@@ -56,7 +57,8 @@ function(c, l)
           ),
         "cause", "gpu-transfer", "part", "copy"), "cause", "host-cpu", "part", "idle")
       |||, {
-        pause: pause,
+        // The median of two is half-way between them.
+        gpu: pause + '{pause="gpu", part!="exposed"}',
         rank: l.rank,
         job: l.job,
         part: l.list(['rank', 'part']),

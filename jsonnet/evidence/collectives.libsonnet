@@ -48,9 +48,13 @@ function(c, l) {
       ]),
     },
     {
-      about:: 'What a collective takes in the median group of a job.',
+      // A job that starts anew may have been given other work, with other collectives: it is no past of theirs.
+      about:: 'What a collective takes in the median group of a job, since its last start.',
       record: 'job:argus_collective_transfer:seconds',
-      expr: 'quantile by (%s) (0.5, %s)' % [l.phase, transfer],
+      expr: text.fill(|||
+        quantile by (%(phase)s) (0.5, %(transfer)s)
+        * on (%(job)s) group_left (since) count_values by (%(job)s) ("since", max by (%(job)s) (job:argus_iteration_start:total{total="timestamp"}))
+      |||, { phase: l.phase, transfer: transfer, job: l.job }),
     },
   ],
 
@@ -93,7 +97,7 @@ function(c, l) {
           * on (%(phase)s) quantile by (%(phase)s) (0.5, %(spans)s)
           and on (%(phase)s)
             max_over_time(%(transfer)s[%(held)s]) / quantile_over_time(0.1, %(transfer)s[%(window)s]) - 1
-            >= on (%(phase)s) clamp_min(2 * (%(threshold)s < %(even)s), %(young)s)
+            >= on (%(phase)s) group_left () clamp_min(2 * (%(threshold)s < %(even)s), %(young)s)
         ) >= %(least)s
       |||, {
         job: l.job,
@@ -162,12 +166,12 @@ function(c, l) {
       }),
     },
     {
-      // Where half of the groups are so, that is how the job is.
+      // Where half of the groups are so, that is how the job is. Groups run side by side: each is a view of the same seconds.
       about:: 'A group whose collective takes longer than that of its peers even for who comes last: its link.',
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'link-slow', detector: 'transfer' },
       expr: text.fill(|||
-        max by (%(group)s) (%(slow)s >= %(least)s)
+        label_join(max by (%(group)s) (%(slow)s >= %(least)s), "view", "/", "view", "group")
       |||, {
         group: l.list(['phase', 'group', 'view']),
         least: c.evidenceRatio,

@@ -244,7 +244,7 @@ function(c, l)
         expr: text.fill(|||
           %(current)s
           and on (%(job)s) (%(old)s)
-          unless on (%(job)s) (rank:argus_finding:lost_ratio >= %(lost)s)
+          unless on (%(job)s) (rank:argus_finding:lost_ratio{most!="info"} >= %(lost)s)
           unless on (%(job)s) (%(slowdown)s >= %(ratio)s)
           %(undisturbed)s
         |||, {

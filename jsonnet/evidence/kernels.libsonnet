@@ -4,11 +4,13 @@ local text = import '../lib/text.libsonnet';
 
 function(c, l) {
   local anomaly(matcher) = 'max by (%s) (%s)' % [l.list(['rank', 'cause', 'kernel', 'stream']), l.raw('argus_l3_anomaly', ['verdict="culprit"', 'cause!~"gpu-memory|gpu-transfer"', matcher])],
-  // What the shift of kernels adds to the time of their rank; kernel="all" is the worker's name for all of them.
+  // What the shift of kernels adds to the time of their rank, one after another on a stream; kernel="all" is the worker's name for all of them.
   local lost = text.fill(|||
     max by (%(rank)s, cause) (
-      (1 - 1 / (1 + (%(some)s > 0))) * on (%(rank)s, kernel, stream) group_left ()
-        max by (%(rank)s, kernel, stream) (rate(%(seconds)s[%(range)s]))
+      sum by (%(rank)s, cause, stream) (
+        (1 - 1 / (1 + (%(some)s > 0))) * on (%(rank)s, kernel, stream) group_left ()
+          max by (%(rank)s, kernel, stream) (rate(%(seconds)s[%(range)s]))
+      )
       or (1 - 1 / (1 + (%(whole)s > 0))) * on (%(rank)s) group_left ()
         sum by (%(rank)s) (max by (%(rank)s, kernel, stream) (rate(%(compute)s[%(range)s])))
     )

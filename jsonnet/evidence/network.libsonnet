@@ -94,10 +94,10 @@ function(c, l)
       record: 'rank:argus_evidence:lost_ratio',
       labels: { cause: 'link-slow', detector: 'wire' },
       expr: text.fill(|||
-        max by (%(finding)s) (
+        label_join(max by (%(finding)s) (
           %(seen)s <= on (%(group)s) group_left () %(more)s
           or (%(seen)s) ^ 0 * on (%(group)s) group_left () %(more)s
-        ) >= %(least)s
+        ), "view", "/", "view", "group") >= %(least)s
       |||, {
         finding: l.group,
         group: l.list(['group']),

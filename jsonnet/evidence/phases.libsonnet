@@ -245,13 +245,15 @@ function(c, l) {
       about:: 'By how much a rank of this phase must differ to stand out; of a young job by no less than the spread at the moment says.',
       record: threshold,
       expr: text.fill(|||
-        clamp(%(factor)s * quantile_over_time(0.5, %(spread)s[%(window)s]), %(least)s, %(most)s)
+        clamp(%(factor)s * (%(spread)s > %(usual)s or %(usual)s), %(least)s, %(most)s)
         and count_over_time(%(spread)s[%(window)s]) >= %(samples)s
         or clamp(%(factor)s * %(spread)s, %(young)s, %(most)s)
       |||, {
         young: c.spreadYoung,
         factor: c.spreadFactor,
         spread: l.selector(spread, [matcher]),
+        // Work that has become uneven spreads all ranks, and its median does not know it for half of the window.
+        usual: text.fill('quantile_over_time(0.5, %(spread)s[%(window)s])', { spread: l.selector(spread, [matcher]), window: duration.range(c, c.spreadWindow) }),
         window: duration.range(c, c.spreadWindow),
         least: c.spreadLeast,
         most: c.spreadMost,
@@ -283,6 +285,8 @@ function(c, l) {
 
   // Of all phases, from the few ranks that stand out.
   local replicas = 'dp|edp|dp,edp',
+  // What a rank says of its phases, also while some scrapes fail, as those of a host without time do.
+  local told(matchers) = 'last_over_time(%s[%s])' % [l.raw('argus_phase_info', matchers), duration.range(c, 4 * c.scrapeInterval)],
   local at = {
     excess: excess,
     slow: slow,
@@ -298,9 +302,8 @@ function(c, l) {
     context: c.contextRatio,
     least: c.evidenceRatio,
     pauses: c.pausePhases,
-    up: l.raw('argus_rank_up'),
     // Phases that hold no wait. What nobody knows of, or no longer, accuses nobody.
-    own: l.raw('argus_phase_info', ['kind="compute"', 'waits="none"']),
+    own: told(['kind="compute"', 'waits="none"']),
     replicas: l.raw('argus_phase_info', ['kind="compute"', 'waits=~"' + replicas + '"']),
     // For others than the replicas, of which the collectives themselves tell.
     waiting: l.raw('argus_phase_info', ['kind="compute"', 'waits!~"none|unknown||' + replicas + '"']),
@@ -316,14 +319,14 @@ function(c, l) {
       share: c.setMostShare,
     }),
   }],
-  local sets = l.raw('argus_phase_info', ['kind="compute"', 'set!=""']),
+  local sets = told(['kind="compute"', 'set!=""']),
   local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu"} * on (%(rank)s, phase) group_left (set) topk by (%(rank)s, phase) (1, max by (%(rank)s, phase, set) (%(sets)s and on (%(rank)s, phase) %(slow)s)))', at { sets: sets }),
   evidence: [
     {
       about:: 'Share of the wall time that a rank takes longer than the median in a phase of its own.',
       record: excess,
       // The median of two is half-way between them.
-      expr: text.fill('((%(ratio)s{kind!="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2))) >= %(context)s and on (%(rank)s) %(up)s', at { median: median, spans: spans, ranks: ranks }),
+      expr: text.fill('((%(ratio)s{kind!="comm"} > 1) - 1) * %(toGroup)s (%(median)s * %(spans)s * (1 + (%(ranks)s == bool 2))) >= %(context)s', at { median: median, spans: spans, ranks: ranks }),
     },
     {
       about:: 'Ranks that stand out in a phase: beyond what the spread of their phase explains, and costly enough.',

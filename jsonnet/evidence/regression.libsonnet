@@ -99,7 +99,7 @@ function(c, l)
       record: start,
       memory:: true,
       expr: text.fill(|||
-        (%(now)s and %(on)s (min_over_time(%(count)s[%(twice)s]) < %(least)s or resets(%(count)s[%(thrice)s]) > 0))
+        (%(now)s and %(on)s (min_over_time(%(count)s[%(twice)s]) < %(least)s or %(anew)s))
         or on (%(rank)s, total) (%(last)s and %(on)s %(count)s)
         or on (%(rank)s, total) %(now)s
       |||, {
@@ -109,8 +109,14 @@ function(c, l)
         on: on,
         count: count(scan),
         twice: duration.range(c, 2 * c.interval),
-        // Seen by two evaluations, lest one is missed.
-        thrice: duration.range(c, 3 * c.interval),
+        // Fewer iterations than were counted last, also minutes before, as between two runs nothing is. Seen by two evaluations,
+        // lest one is missed.
+        anew: text.fill('%(count)s < %(on)s last_over_time(%(count)s[%(minutes)s] offset %(twice)s)', {
+          count: count(scan),
+          on: on,
+          minutes: duration.range(c, 300 * c.second),
+          twice: duration.of(2 * c.interval),
+        }),
         least: least,
         now: text.fill('(%(clean)s or label_replace(0 * %(count)s + time(), "total", "timestamp", "", ""))', { clean: clean, count: count(scan) }),
       }),
@@ -230,7 +236,7 @@ function(c, l)
         start: count(start),
         scan: scan,
         // What was held is overwritten, lest it is looked up again once the start is out of sight.
-        anew: 'resets(' + count(scan) + '[' + duration.range(c, 3 * c.interval) + ']) > 0',
+        anew: text.fill('%(start)s > time() - %(seconds)s', { start: of(start, { total: 'timestamp' }), seconds: 3 * c.interval }),
         holds: duration.range(c, holds),
       }),
     },

@@ -7,7 +7,7 @@ function(config) {
   phaseRank: list(['rank', 'phase', 'kind', 'group', 'source']),
   phaseGroup: list(['phase', 'kind', 'group', 'source']),
   phase: list(['phase', 'kind', 'source']),
-  // view: what an instrument of its own saw of the same seconds, so that nothing counts twice.
+  // view: what an instrument of its own saw of the same seconds, or a group beside others, so that nothing counts twice.
   who: list(['rank', 'phase', 'group', 'set', 'view']),
   group: list(['phase', 'group']),
   finding: list(['rank', 'set', 'group', 'cause']),

@@ -17,11 +17,11 @@ function(c, l, rows)
   );
   local costs = [
     {
-      about:: 'What a finding costs the job: the sum over the phases of a rank, which do not overlap; of two views of one collective the larger. Kernels run inside phases, so they count only for a rank whose phases say nothing.',
+      about:: 'What a finding costs the job: the sum over the phases of a rank, which do not overlap; of two views of one collective the larger. Kernels run inside phases, so they count only for a rank whose phases say nothing; it is one finding, now of these and now of those.',
       record: finding,
       expr: text.fill(|||
         %(phases)s
-        or on (%(rank)s, cause) %(kernels)s
+        or on (%(rank)s, cause) label_replace(%(kernels)s, "level", "L2", "", "")
         or max by (%(sets)s, %(kept)s) (sum by (%(sets)s, rank, %(kept)s) (%(verdict)s{set!=""}))
         or max by (%(groups)s, %(kept)s) (sum by (%(groups)s, view, %(kept)s) (%(verdict)s{rank=""}))
       |||, {
@@ -53,7 +53,7 @@ function(c, l, rows)
       record: 'job:argus_lost:ratio',
       expr: text.fill(|||
         max by (%(job)s) (
-          sum by (%(job)s, rank, set, group) (%(finding)s)
+          sum by (%(job)s, rank, set, group) (%(finding)s{most!="info"})
           or rank:argus_evidence:lost_ratio{cause=~"regression|jitter"}
           or job:argus_stalled:seconds ^ 0
         )
@@ -63,7 +63,7 @@ function(c, l, rows)
       about:: 'GPUs that produce nothing because of a cause.',
       record: 'job:argus_lost_gpus:current',
       expr: text.fill(|||
-        clamp_max(max by (%(job)s, cause) (%(finding)s or label_replace(job:argus_stalled:seconds ^ 0, "cause", "hang", "", "")), 1)
+        clamp_max(max by (%(job)s, cause) (%(finding)s{most!="info"} or label_replace(job:argus_stalled:seconds ^ 0, "cause", "hang", "", "")), 1)
         * on (%(job)s) group_left () job:argus_ranks:count
       |||, { job: l.job, finding: finding }),
     },

@@ -109,9 +109,9 @@ local beat = 'argus_rules_interval_seconds';
         alert: 'ArgusRecordsDropped',
         expr: text.fill(|||
           sum by (%(jobReason)s) (rate(%(dropped)s%(window)s))
-          / on (%(jobChannel)s) group_left () (sum by (%(jobChannel)s) (rate(%(all)s%(window)s)) > 0)
+          / on (%(jobChannel)s) group_left () sum by (%(jobChannel)s) (rate(%(received)s%(window)s) or rate(%(dropped)s%(window)s))
           > %(least)s
-        |||, at { dropped: l.raw('argus_records_dropped_total'), all: l.raw('argus_records_total'), least: h.dropped }),
+        |||, at { dropped: l.raw('argus_records_dropped_total'), received: l.raw('argus_records_total'), least: h.dropped }),
         'for': duration.of(h.channel),
         labels: ticket('infrastructure'),
         annotations: {

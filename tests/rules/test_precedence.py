@@ -59,7 +59,10 @@ def some_evidence(generator: random.Random) -> Evidence:
         elif row.get("level") == "L1" or cause == "host-alloc":
             found[About(cause)] = cost
         elif cause == "link-slow":
-            found[About(cause, phase="all_reduce", group="dp")] = cost
+            for group in generator.sample(("dp", "dp:1", "dp:2"), generator.randint(1, 3)):
+                found[About(cause, phase="all_reduce", group=group, view=f"/{group}")] = round(
+                    generator.uniform(0.01, 0.4), 4
+                )
         elif cause == "suspect-set":
             for member in "23":
                 found[About(cause, member, "forward", "dp", "tp:dp1")] = round(cost * 0.9 ** int(member), 4)

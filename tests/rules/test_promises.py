@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,11 @@ import numpy as np
 import pytest
 import yaml
 
-from argus_simulator.fast_play.evaluate import Evaluator, Late
-from argus_simulator.fast_play.rules import aligned, read_rules
-from argus_simulator.fast_play.storage import Storage
-from rules.jobs import ALL_REDUCE, BEGIN_MS, Job, paused, several, slower, uneven
+from argus_simulator.fast_play.evaluate import Late
+from rules.jobs import ALL_REDUCE, Job, paused, several, slower, uneven
+from rules.played import RULES, Told, of, played
 
 pytestmark = pytest.mark.servers
-RULES = sorted((Path(__file__).resolve().parents[2] / "rules").glob("argus.*.yaml"))
 ONSET_S = 840.0
 """A job's own spread is known after ten minutes."""
 ALL = slice(None)
@@ -90,43 +87,14 @@ JOBS = [
 ]
 
 
-@dataclass(frozen=True)
-class Told:
-    """An alert that fired, and when: seconds after the onset."""
-
-    labels: Mapping[str, str]
-    begin_s: float
-    end_s: float
-
-    def __getattr__(self, name: str) -> str:
-        return self.labels.get(name, "")
-
-
 def play(jobs: Sequence[Job], rules: Sequence[Path], late: Late = "none") -> list[Told]:
-    with tempfile.TemporaryDirectory() as folder, Storage(Path(folder)) as storage:
-        for number, job in enumerate(jobs):
-            storage.write(replace(job, seed=number).series())
-        # Engines that are late evaluate at multiples of the interval.
-        evaluator = Evaluator(storage, read_rules(rules, offset_ms=aligned if late != "none" else None), late)
-        evaluator.advance(BEGIN_MS, BEGIN_MS + round(1000 * max(job.lasting_s for job in jobs)))
-        assert not evaluator.failures
-        spells = [spell for spell in evaluator.spells() if spell.state == "firing"]
-    return [Told(dict(one.labels), *map(_after_onset, (one.begin_ms, one.end_ms))) for one in spells]
-
-
-def _after_onset(at_ms: int) -> float:
-    return (at_ms - BEGIN_MS) / 1000 - ONSET_S
+    series = [replace(job, seed=number).series() for number, job in enumerate(jobs)]
+    return played(series, max(job.lasting_s for job in jobs), ONSET_S, rules, late)
 
 
 @pytest.fixture(scope="module")
 def told() -> list[Told]:
     return play(JOBS, RULES)
-
-
-def of(told: Sequence[Told], job: str) -> list[Told]:
-    """Findings of a job, without what is said of ARGUS itself or of lost ranks."""
-    about_argus = ("ArgusRankMissing", "ArgusL3WorkerBehind", "ArgusRulesBehind")
-    return [one for one in told if one.training_job == job and one.alertname not in about_argus]
 
 
 def test_two_clusters_with_one_name_are_two_jobs(told: list[Told]) -> None:

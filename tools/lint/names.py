@@ -37,6 +37,8 @@ _FIELDS = frozenset({"argus_version"})
 """Of trace files."""
 _REPLACED = re.compile(r'"(\w+)",\s*"[^"]*",\s*"\w*",\s*"[^"]*"\s*\)')
 """The target of label_replace."""
+_COUNTED = re.compile(r'\bcount_values (?:by \([^()]*\) )?\("(\w+)"')
+"""The label that count_values adds."""
 _KEPT = re.compile(r"\bby\s*\(([^()]*)\)")
 _GROUPED = re.compile(r"\b(?:by|on|ignoring|group_left|group_right)\s*\(([^()]*)\)")
 _MATCHERS = re.compile(r"\{([^{}]*)\}")
@@ -91,7 +93,9 @@ def known_labels(rules: Sequence[Rule]) -> set[str]:
     """Labels that some family has, some rule adds, or Prometheus itself knows."""
     of_families = {label for family in CATALOGUE for label in (*family.labels, *family.optional_labels)}
     added = {label for rule in rules for label in rule.labels}
-    replaced = {label for rule in rules for label in _REPLACED.findall(rule.expr)}
+    replaced = {
+        label for rule in rules for made in (_REPLACED, _COUNTED) for label in made.findall(rule.expr)
+    }
     return of_families | added | replaced | {"alertname", "alertstate", "quantile", "le", "__name__"}
 
 
