@@ -197,7 +197,7 @@ class Player:
             self._say(self._activity)
             self.show()
             for producer in self._present():
-                producer.stand_still(done, self._epoch_ns)
+                producer.sample(done, self._epoch_ns)
                 producer.flush()
             if self._on_step is not None:
                 self._on_step(self.progress)

@@ -212,11 +212,7 @@ class Producer:
         for pause in done.pauses:
             if pause.rank == self.rank:
                 self._pause(pause, done.step, epoch_ns)
-        if self._stacks is not None and wire.Channel.STACKS not in self.dark:
-            for record in self._stacks.sample(
-                done, self.rank, self._link, epoch_ns, self._host_clock.offset_ns
-            ):
-                self._link.add(record)
+        self.sample(done, epoch_ns)
         if finished:
             self._iteration(done, epoch_ns)
 
@@ -232,13 +228,15 @@ class Producer:
         if self._nccl is not None:
             self._nccl.stands(waits, self._monotonic())
 
-    def stand_still(self, done: JobStep, epoch_ns: int) -> None:
-        """Stacks of a step that does not end, up to now."""
-        if self._stacks is not None and wire.Channel.STACKS not in self.dark:
-            now = (self._clock() - epoch_ns) / 1e9
-            offset = self._host_clock.offset_ns
-            for record in self._stacks.sample(done, self.rank, self._link, epoch_ns, offset, now):
-                self._link.add(record)
+    def sample(self, done: JobStep, epoch_ns: int) -> None:
+        """Stacks of a step up to now; those of several seconds are queued together."""
+        if self._stacks is None or wire.Channel.STACKS in self.dark:
+            return
+        until_ns = min(int(done.end_ns[self.rank]), self._clock() - epoch_ns)
+        self._stacks.sample(done, self.rank, until_ns / 1e9)
+        now_ns = epoch_ns + until_ns + self._host_clock.offset_ns
+        for record in self._stacks.take(self._link, until_ns / 1e9, now_ns):
+            self._link.add(record)
 
     # -- parts ------------------------------------------------------------------
 
@@ -297,8 +295,7 @@ class Producer:
         totals = self._totals
         totals.iteration((end - start) / 1e9)
         totals.tokens += float(done.tokens[self.rank])
-        ends = np.array([end])
-        shown = epoch_ns + end + int(self._host_clock.skew(ends)[0])
+        shown = epoch_ns + end + self._host_clock.offset_ns + round(end * self._host_clock.drift)
         unit = "tokens" if self._topology.ep == 1 else "routed_tokens"
         self._link.add(wire.Work(totals.tokens, self._link.name_id(unit)))
         self._link.add(

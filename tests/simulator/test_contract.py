@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections import Counter
 
@@ -267,7 +268,9 @@ def test_frames_of_a_healthy_job_are_those_of_the_contract() -> None:
     link = Link("nowhere", lambda: pytest.fail("it does not connect"))  # type: ignore[arg-type]
     nodes: dict[int, str] = {}
     for _ in range(3):
-        for record in thread.sample(job.next_step(), 0, link, 0, 0):
+        done = job.next_step()
+        thread.sample(done, 0, float(done.end_ns[0]) / 1e9)
+        for record in thread.take(link, math.inf, 0):
             if isinstance(record, wire.StackNode):
                 names = {id_: text for text, id_ in link._names.items()}
                 nodes[record.node_id] = names[record.frame_id]
