@@ -22,6 +22,8 @@ import aiohttp
 import pytest
 
 from argus_core import wire
+from argus_core.log import Log
+from argus_core.log_limiter import Failures
 from argus_core.remote_write import encode_series, labels_of
 from argus_core.version import installed_version
 from argus_exporter.config import ExporterConfig
@@ -137,7 +139,7 @@ async def exporter(url: str) -> AsyncIterator[Program]:
     config = dataclasses.replace(
         RemoteWriteConfig(url=url), interval_seconds=0.02, timeout_seconds=_TIMEOUT_SECONDS
     )
-    writer = IterationWriter(config)
+    writer = IterationWriter(config, Failures(Log(__name__)))
     writer.start()
     try:
         yield Exporter(writer, RankRegistry(ExporterConfig()))

@@ -518,8 +518,8 @@ EXPORTER_FAILURES = Family(
     "argus_exporter_failures_total",
     "counter",
     ("loop",),
-    "Errors of the exporter's own, by the loop that went on after them: connections, dumps, processes, ras "
-    "or windows. Its log says which. Above 0: a defect.",
+    "Errors of the exporter's own, by the loop that went on after them: connections, dumps, processes, ras, "
+    "remote_write or windows. Its log says which. Above 0: a defect.",
     "exporter-self",
 )
 EXPORTER_UNATTACHED = Family(

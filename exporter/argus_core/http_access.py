@@ -28,6 +28,11 @@ class AccessError(SettingsError):
     """A file that a request needs cannot be read or used now; it is read again for the next request."""
 
 
+def _require_one_line(key: str, text: str) -> None:
+    """No header has several lines. Spaces and line ends around a text are taken off, as of a file's."""
+    require(text.strip().isprintable(), f"{key} holds control characters; allowed: one line of text")
+
+
 @dataclass(frozen=True)
 class BasicAuth:
     """User and password."""
@@ -39,6 +44,7 @@ class BasicAuth:
     def __post_init__(self) -> None:
         if self.password and self.password_file is not None:
             raise ValueError("password and password_file exclude one another: give one of them")
+        _require_one_line("password", self.password)
         if not self.username and (self.password or self.password_file is not None):
             raise ValueError("username is empty; allowed: the user whom the password belongs to")
 
@@ -54,6 +60,8 @@ class Authorization:
     def __post_init__(self) -> None:
         if self.credentials and self.credentials_file is not None:
             raise ValueError("credentials and credentials_file exclude one another: give one of them")
+        _require_one_line("credentials", self.credentials)
+        _require_one_line("type", self.type)
         if not self.type.strip() or self.type.strip().lower() == "basic":
             raise ValueError(f"type is {self.type!r}; allowed: a scheme such as Bearer; basic_auth for Basic")
 
@@ -168,7 +176,7 @@ class Access:
 
     def _secret(self, value: str, path: Path | None, key: str) -> str:
         if path is None:
-            return value
+            return value.strip()
         try:
             text = path.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:

@@ -192,7 +192,7 @@ def retry_after_seconds(value: str, now: float) -> float | None:
     else:
         try:
             date = parsedate_to_datetime(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
         seconds = date.replace(tzinfo=date.tzinfo or UTC).timestamp() - now
     return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_SECONDS)

@@ -159,9 +159,9 @@ async def _running_exporter(
 ) -> AsyncIterator[RunningExporter]:
     reloads = Reloads()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="argus-modes") as executor:
-        iterations = IterationWriter(config.remote_write)
-        ranks.step_sinks.append(iterations.take)
         failures = Failures(log)
+        iterations = IterationWriter(config.remote_write, failures)
+        ranks.step_sinks.append(iterations.take)
         ras = RasWatch(ranks, config.ras, failures)
         ranks.step_sinks.append(ras.stepped)
         windows = WindowPublisher(ranks, executor, failures)
@@ -271,7 +271,7 @@ def _application(
             rejected.add({"reason": reason}, count)
         yield rejected.metric
         failed = FamilyBuilder(catalogue.EXPORTER_FAILURES)
-        for loop in ("connections", "dumps", "processes", "ras", "windows"):
+        for loop in ("connections", "dumps", "processes", "ras", "remote_write", "windows"):
             failed.add({"loop": loop}, failures.counts[loop])
         yield failed.metric
         lost = FamilyBuilder(catalogue.EXPORTER_REMOTE_WRITE_LOST)

@@ -26,10 +26,10 @@ from argus_l3_worker.judge.tails import explained_by_work, of_the_data
 from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.presence import Presence
 from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
-from argus_l3_worker.read.fetch import fetch_window, mean_seconds
+from argus_l3_worker.read.fetch import Fetched, fetch_window, mean_seconds
 from argus_l3_worker.read.past_shifts import BLOCKS, Gpu, PastShifts
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
-from argus_l3_worker.read.windows import PublishedWindow, Span, due, published_windows
+from argus_l3_worker.read.windows import Span, due, published_windows
 from argus_l3_worker.roles import AbstainReason, Abstention
 from argus_l3_worker.telemetry import Telemetry
 
@@ -43,6 +43,8 @@ _ASKING_SHARE = 0.7
 # Ranks that are asked what launches in the tail took.
 _TAIL_SUSPECTS = 128
 _TAIL_PEERS = 64
+# What was judged so many windows ago is withdrawn, as after the time that windows are looked for.
+_OUTLIVED_WINDOWS = 3.0
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,10 @@ class Job:
         self._judged = -1
         """Last step of the newest window that was judged."""
         self._unmarked_until = 0.0
+        self._newest_two = (math.nan, math.nan)
+        """When the last two windows that were judged were published, Unix time."""
+        self._older: list[_DueWindow] = []
+        """Windows from before a start in which tails are still to be looked for, oldest first."""
         self._groups: GroupHistory | None = None
         self._past = PastShifts()
         self._presence = Presence()
@@ -203,47 +209,37 @@ class Job:
         """
         job, judge = self.name, context.config.judge
         self._not_looked_at = ()
-        windows = await self._windows_to_judge(context, at)
+        published = await self._windows_to_judge(context, at)
+        windows = published or []
+        if self._roles:
+            del self._older[: len(windows)]
+        else:
+            self._older, windows = windows[: -judge.windows], windows[-judge.windows :]
         here = [one.labels.get("rank", "") for one in info]
         absence = await self._presence.absence(context.prometheus, job, here, at)
         if absence is not None:
             self._not_looked_at = (Abstention(job, "all", "ranks-missing", str(absence)),)
             if not absence.waited:
                 return 0
+        if self._roles and not windows and self._outlived(context.config, at):
+            log.info("no window of kernels comes any more, verdicts are withdrawn", training_job=job)
+            self._forget_windows()
         if not windows and not self._roles:
-            roles = set(roles_of(info).values())
-            self._not_looked_at = (
-                Abstention(
-                    job,
-                    roles.pop() if len(roles) == 1 else "all",
-                    "no-kernels",
-                    f"none of {len(info)} ranks publishes kernel modes: is the kernel channel on?",
-                ),
-            )
-        said = self._not_looked_at
+            self._not_looked_at = (_without_windows(job, info, published is not None, self._judged),)
+        said, begun = self._not_looked_at, context.monotonic()
         for number, next_due in enumerate(windows):
             asked_until = None
             if until is not None:
                 mine = context.share_of(until, len(windows) - number)
                 asked_until = context.monotonic() + _ASKING_SHARE * (mine - context.monotonic())
-            fetched = await fetch_window(
-                context.prometheus,
-                job,
-                next_due.time,
-                context.config.prometheus,
-                asked_until,
-                context.monotonic,
-                span=next_due.span,
-            )
-            window = await asyncio.to_thread(assemble, job, fetched.samples, judge.coordinates)
-            found = await asyncio.to_thread(find, window, judge)
-            await self._measure_tails(context.prometheus, next_due, found)
+            fetched, window, found = await _look(context, job, next_due, asked_until)
             await self.compare_with_past(context.prometheus, next_due.time, found, context.config)
             self.take(window, found, judge)
             if next_due.last_step is None:
                 self._unmarked_until = next_due.time + context.config.unmarked_window_seconds
             else:
                 self._judged = next_due.last_step
+            self._newest_two = (self._newest_two[1], next_due.time)
             self.left_out = tuple(
                 SkippedModes(job, reason, modes) for reason, modes in sorted(window.left_out.items())
             )
@@ -253,25 +249,21 @@ class Job:
                     _overload(job, fetched.left_out, fetched.kernels),
                 )
             context.telemetry.kernels_left_out.labels(job).set(len(fetched.left_out))
+        each = (context.monotonic() - begun) / max(len(windows), 1)
+        await self._look_for_older_tails(context, until, each)
         return len(windows)
 
-    async def _measure_tails(self, prometheus: Prometheus, of: _DueWindow, found: Found) -> None:
-        """Replace how much longer launches in the tail took at least by what they took, where that is known.
+    async def _look_for_older_tails(self, context: CycleContext, until: float | None, each: float) -> None:
+        """After a start: bursts of the windows before those that were judged, newest first.
 
-        Modes say nothing of launches outside of them, the running totals of time do; asked of suspects and of
-        some peers alone.
+        Else a restart of the worker would withdraw what it takes twelve windows to see. In a large job they
+        take several cycles: each as many as there is time for. `each`: seconds that a window takes.
         """
-        suspects = found.in_tails
-        if not suspects:
-            return
-        peers = sorted(found.ranks - suspects)
-        peers = peers[:: max(1, len(peers) // _TAIL_PEERS)]
-        asked = [*sorted(suspects)[:_TAIL_SUSPECTS], *peers]
-        mean = await mean_seconds(prometheus, self.name, asked, of.time, of.span)
-        usual = [seconds for rank, seconds in mean.items() if rank in peers and seconds > 0.0]
-        if usual:
-            middle = statistics.median(usual)
-            found.set_tails({rank: math.log(own / middle) for rank, own in mean.items() if own > middle})
+        while self._older and (until is None or context.monotonic() + each < until):
+            _, _, found = await _look(context, self.name, self._older.pop(), until)
+            for name, state in self._roles.items():
+                outcome = found.outcomes.get(name)
+                state.history.add_older_tails(outcome if isinstance(outcome, RoleJudgement) else None)
 
     async def compare_with_past(
         self, prometheus: Prometheus, at: float, found: Found, config: Config
@@ -308,14 +300,16 @@ class Job:
         self._groups.add(found.groups)
         self.not_judged = window.not_judged
 
-    async def _windows_to_judge(self, context: CycleContext, at: float) -> list[_DueWindow]:
+    async def _windows_to_judge(self, context: CycleContext, at: float) -> list[_DueWindow] | None:
+        """None: no rank publishes any."""
         config, prometheus = context.config, context.prometheus
+        limit = config.judge.windows if self._roles else config.judge.tail_windows
         in_job = {"training_job": self.name}
         steps = await prometheus.instant(selector(catalogue.KERNEL_WINDOW_STEPS.name, in_job), at)
         if not steps:
-            return []
+            return None
         if all(sample.value == 0 for sample in steps):
-            return self._unmarked_windows(config, at)
+            return self._unmarked_windows(config, at, limit)
         low, high = _TIMELINE_STEP_LIMITS
         step = min(max(config.cycle_seconds / 4.0, low), high)
         step = max(step, config.history_seconds / _TIMELINE_POINTS)
@@ -327,22 +321,30 @@ class Job:
         if seen and seen[-1].last_step < self._judged:
             log.info("job restarted, its history is forgotten", training_job=self.name)
             self._forget()
-        windows: list[PublishedWindow] = due(
-            seen, self._judged, len(steps), at, config.cycle_seconds, config.judge.windows
-        )
+        windows = due(seen, self._judged, len(steps), at, config.cycle_seconds, limit)
         return [_DueWindow(window.time, window.span, window.last_step) for window in windows]
 
     def _forget(self) -> None:
         self._judged = -1
+        self._presence = Presence()
+        self._forget_windows()
+
+    def _forget_windows(self) -> None:
         self._roles.clear()
         self._groups = None
-        self._presence = Presence()
+        self.not_judged = self.left_out = ()
 
-    def _unmarked_windows(self, config: Config, at: float) -> list[_DueWindow]:
+    def _outlived(self, config: Config, at: float) -> bool:
+        """Whether what was judged says nothing of now: where windows take long, three of them may."""
+        before, newest = self._newest_two
+        return at - newest > max(config.history_seconds, _OUTLIVED_WINDOWS * (newest - before))
+
+    def _unmarked_windows(self, config: Config, at: float, limit: int) -> list[_DueWindow]:
         """Without marked steps windows are told apart by time alone: one each `unmarked_window_seconds`."""
         spacing = config.unmarked_window_seconds
-        times = [at - back * spacing for back in reversed(range(config.judge.windows))]
-        return [_DueWindow(time, Span(time, spacing)) for time in times if time >= self._unmarked_until]
+        oldest = max(self._unmarked_until, at - config.history_seconds)
+        times = [at - back * spacing for back in reversed(range(limit))]
+        return [_DueWindow(time, Span(time, spacing)) for time in times if time >= oldest]
 
 
 def find(window: JobWindow, judge: JudgeConfig) -> Found:
@@ -355,6 +357,53 @@ def find(window: JobWindow, judge: JudgeConfig) -> Found:
     for role, of in judge_roles(job, judge, tails_of_data).items():
         outcomes[role] = judged_by_method(of, judge) if isinstance(of, RoleJudgement) else of
     return Found(outcomes, judge_groups(job, judge, tails_of_data) if judge.method == "modes" else [])
+
+
+async def _look(
+    context: CycleContext, job: str, of: _DueWindow, asked_until: float | None
+) -> tuple[Fetched, JobWindow, Found]:
+    """What a window says by itself."""
+    config, prometheus = context.config, context.prometheus
+    fetched = await fetch_window(
+        prometheus, job, of.time, config.prometheus, asked_until, context.monotonic, span=of.span
+    )
+    window = await asyncio.to_thread(assemble, job, fetched.samples, config.judge.coordinates)
+    found = await asyncio.to_thread(find, window, config.judge)
+    await _measure_tails(prometheus, job, of, found)
+    return fetched, window, found
+
+
+async def _measure_tails(prometheus: Prometheus, job: str, of: _DueWindow, found: Found) -> None:
+    """Replace how much longer launches in the tail took at least by what they took, where that is known.
+
+    Modes say nothing of launches outside of them, the running totals of time do; asked of suspects and of
+    some peers alone.
+    """
+    suspects = found.in_tails
+    if not suspects:
+        return
+    peers = sorted(found.ranks - suspects)
+    peers = peers[:: max(1, len(peers) // _TAIL_PEERS)]
+    asked = [*sorted(suspects)[:_TAIL_SUSPECTS], *peers]
+    mean = await mean_seconds(prometheus, job, asked, of.time, of.span)
+    usual = [seconds for rank, seconds in mean.items() if rank in peers and seconds > 0.0]
+    if usual:
+        middle = statistics.median(usual)
+        found.set_tails({rank: math.log(own / middle) for rank, own in mean.items() if own > middle})
+
+
+def _without_windows(job: str, info: Sequence[Sample], published: bool, judged: int) -> Abstention:
+    """Why nothing is known of a job; `judged`: last step of the window that was judged last."""
+    roles = set(roles_of(info).values())
+    role = roles.pop() if len(roles) == 1 else "all"
+    if not published:
+        detail = f"none of {len(info)} ranks publishes kernel modes: is the kernel channel on?"
+    elif judged >= 0:
+        detail = f"no window of kernels came after that of step {judged}: is the kernel channel on?"
+    else:
+        detail = f"no window of kernels is published by most of {len(info)} ranks yet"
+        return Abstention(job, role, "windows-disagree", detail)
+    return Abstention(job, role, "no-kernels", detail)
 
 
 def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from argus_traces.attribution import HostTimes, accounts
+from argus_traces.attribution import LINK_SLOW, UNDETERMINED, HostTimes, accounts
 from argus_traces.clocks import Alignment, align
 from argus_traces.errors import NotInTraces
 from argus_traces.exchanges import match
@@ -68,14 +68,15 @@ def blame(
     judge = Judge(of, limits, span, usual_step)
     found = accounts(of, links, HostTimes(of, alignment))
     findings = _together([finding for one in found if (finding := judge.finding(one)) is not None])
+    unseen = {position: why for position, one in enumerate(findings) if (why := _unseen(of, one))}
     return Blame(
-        tuple(findings),
+        tuple(one for position, one in enumerate(findings) if position not in unseen),
         tuple(links),
         of,
         alignment,
         span / 1e9,
         usual_step / 1e9,
-        tuple(_notes(of, alignment)),
+        (*_notes(of, alignment), *unseen.values()),
     )
 
 
@@ -97,6 +98,23 @@ def _together(findings: Sequence[Finding]) -> list[Finding]:
         else:
             result.append(finding)
     return result
+
+
+def _unseen(of: Model, finding: Finding) -> str:
+    """Why it may be the doing of ranks without a trace, which is then said in its place; else empty."""
+    ranks = ", ".join(map(str, finding.ranks))
+    if finding.cause == UNDETERMINED and of.exchanges.unmatched:
+        return f"rank {ranks} waited, maybe for communications that have no partner among these traces"
+    if finding.cause != LINK_SLOW or any(
+        one.scope == finding.group and one.transfer for one in of.exchanges.all
+    ):
+        return ""
+    windows = [trace.window for trace in of.fleet.traces]
+    world = max(window.world_size for window in windows)
+    known = [window.sizes.get(finding.group.partition(":")[0], world) for window in windows]
+    if len(windows) >= world or len(finding.ranks) >= max(known):
+        return ""
+    return f"{finding.group} may be slow, or wait for members that have no trace here (these are {ranks})"
 
 
 def _symptom(of: Model, rank: int | None, step: int | None) -> int | None:
@@ -132,10 +150,7 @@ def _notes(of: Model, alignment: Alignment) -> list[str]:
     traces = of.fleet.traces
     world = max((trace.window.world_size for trace in traces), default=-1)
     if world > len(traces):
-        notes.append(
-            f"{len(traces)} of {world} ranks have a trace here: what looks like a slow link may be a rank "
-            "that is missing"
-        )
+        notes.append(f"{len(traces)} of {world} ranks have a trace here: one that is missing may be to blame")
     if of.exchanges.unmatched:
         notes.append(f"{of.exchanges.unmatched} communications have no partner among these traces")
     if alignment.apart:

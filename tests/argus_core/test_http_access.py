@@ -41,6 +41,13 @@ def test_each_form_of_prometheus_becomes_its_header(tmp_path: Path) -> None:
     assert authorization(access(bearer_token_file=name)) == f"Bearer {PASSWORD}"
 
 
+def test_a_line_end_around_a_secret_is_no_part_of_it() -> None:
+    """A YAML block ends with one; sent in a header it would fail every request."""
+    given = {"type": "ApiKey\n", "credentials": f"{PASSWORD}\n"}
+    assert authorization(access(authorization=given)) == f"ApiKey {PASSWORD}"
+    assert authorization(access(basic_auth={"username": "argus", "password": "x\n"})) == basic("argus", "x")
+
+
 def test_a_renewed_authority_is_used_from_then_on(tmp_path: Path) -> None:
     """The context is kept, and with it connections, until a file changes."""
     file = tmp_path / "ca.pem"
@@ -82,6 +89,9 @@ def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
         ({"tls_config": {"cert_file": "/c"}}, "cert_file and key_file belong together"),
         ({"headers": {"Authorization": "x"}}, "set by ARGUS itself"),
         ({"headers": {"X-Scope-OrgID": "a\nb"}}, "control characters"),
+        ({"authorization": {"credentials": "two\nlines"}}, "credentials holds control characters"),
+        ({"authorization": {"type": "Bea\nrer", "credentials": "b"}}, "type holds control characters"),
+        ({"basic_auth": {"username": "a", "password": "b\nc"}}, "password holds control characters"),
     ],
 )
 def test_a_contradiction_is_refused_at_start(keys: dict[str, object], named: str) -> None:

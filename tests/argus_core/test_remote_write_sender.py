@@ -143,6 +143,7 @@ async def test_noise_is_refused_without_a_request() -> None:
         ("86400", LONGEST_RETRY_AFTER_SECONDS),
         ("9" * 6000, LONGEST_RETRY_AFTER_SECONDS),
         ("Fri, 31 Dec 99999 23:59:59 GMT", None),
+        ("Fri, 31 Dec 2147483648 23:59:59 GMT", None),
         (formatdate(1_700_000_060, usegmt=True), 60.0),
         (formatdate(1_699_999_000, usegmt=True), 0.0),
         ("Tue, 14 Nov 2023 22:14:20 -0000", 60.0),

@@ -73,6 +73,35 @@ def test_a_restarted_job_forgets_the_windows_before() -> None:
     assert [one.last_step for one in seen] == [64]
 
 
+def test_a_rank_that_counts_its_steps_apart_has_no_windows_of_the_job() -> None:
+    """Eight ranks are at 10,048, then 10,112; one process, elsewhere, goes its own way between them."""
+    job = [line(10_048, 8, 8, 5, 0), line(10_112, 3, 8, 8, start=10.0)]
+    for apart in (0, 64, 90_000):
+        own = [line(apart, 1, 1, 1), line(apart + 1, 1, 1, start=15.0)]
+        seen = published_windows([*own, *job])
+        assert [(one.last_step, one.ranks) for one in seen] == [(10_048, 8), (10_112, 8)]
+
+
+def test_as_many_ranks_that_count_apart_do_not_make_the_job_go_back_and_forth() -> None:
+    """Four ranks at each: the job stays where it was, and goes on with it."""
+    job, others = [line(64, 4, 4), line(128, 4, 4, start=10.0)], [line(960, 4, 4, 4, 4)]
+    assert [one.last_step for one in published_windows([*job, *others])] == [64, 128]
+    assert [one.last_step for one in published_windows([*others, *job])] == [64, 128]
+
+
+def test_a_step_that_is_no_number_is_of_no_window() -> None:
+    """One bad series must not fail its job in each cycle."""
+    bad = [Series({"last_step": text}, ((0.0, 9.0),)) for text in ("NaN", "+Inf", "-Inf")]
+    assert [one.last_step for one in published_windows([*bad, line(64, 8)])] == [64]
+
+
+def test_a_job_that_does_its_steps_again_has_the_new_windows() -> None:
+    """Back at its last checkpoint: 640 is published for the second time, and not since the first."""
+    again = Series({"last_step": "640"}, ((0.0, 8.0), (5.0, 8.0), (20.0, 8.0)))
+    seen = published_windows([again, line(704, 8, 8, start=10.0)])
+    assert [(one.last_step, one.first_seen) for one in seen] == [(640, 20.0)]
+
+
 # Decoding
 
 

@@ -131,6 +131,39 @@ def test_a_missing_rank_is_noted() -> None:
     assert any("7 of 8 ranks" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("kind", "seed", "given"), [("healthy", 0, (3, 4)), ("gc", 0, (0, 2))])
+def test_who_waits_for_a_rank_without_a_trace_is_not_the_root_cause(
+    kind: str, seed: int, given: tuple[int, int]
+) -> None:
+    """Two of eight traces, and the one who is to blame is not among them: a note, and nobody is named."""
+    case = make(kind, seed)
+    assert not case.truth.ranks & set(given)
+    found = blame([_traces(case)[rank] for rank in given])
+    assert found.findings == ()
+    assert any("waited, maybe for communications that have no partner" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "given", "sizes", "named"),
+    [
+        ("compute", 1, (0, 1, 2, 4, 5, 6, 7), {"dp": 4, "tp": 1}, False),
+        ("late-launch", 0, (0, 4, 7), {"dp": 4, "tp": 2}, False),
+        ("link", 0, (1, 3, 5, 7), {"dp": 2, "tp": 2}, True),
+        ("link", 0, (1, 3, 5, 7), {}, False),
+    ],
+)
+def test_a_link_is_named_only_where_its_whole_group_has_traces(
+    kind: str, seed: int, given: tuple[int, ...], sizes: dict[str, int], named: bool
+) -> None:
+    """Without the trace of a slow rank those who wait for it look like a slow link of their group."""
+    traces = [trace for trace in _traces(make(kind, seed)) if trace.window.rank in given]
+    found = blame(
+        [dataclasses.replace(one, window=dataclasses.replace(one.window, sizes=sizes)) for one in traces]
+    )
+    assert ("link-slow" in {one.cause for one in found.findings}) is named
+    assert any("may be slow, or wait for members that have no trace" in note for note in found.notes) != named
+
+
 def test_ranks_without_kernels_are_blamed_by_their_phases() -> None:
     """The kernel channel is off: phases alone still lead to the slow rank."""
     case = make("compute", 0)

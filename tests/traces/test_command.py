@@ -111,6 +111,24 @@ def test_a_marked_file_is_written(files: list[Path], tmp_path: Path) -> None:
     assert out.stat().st_size > 1_000_000
 
 
+def test_no_trace_that_is_read_is_written_over(
+    files: list[Path], store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By whatever name: a file, a link to it, or a key of a store that is a folder."""
+    link = tmp_path / "link"
+    link.symlink_to(files[0])
+    of_store = [tmp_path / "store" / KEY.format(rank) for rank in (0, 1)]
+    before = files[0].read_bytes(), of_store[0].read_bytes()
+    for out, keys in (
+        (files[0], files[:2]),
+        (link, files[:2]),
+        (of_store[0], [KEY.format(0), KEY.format(1)]),
+    ):
+        assert main(["trace", "--config", str(store), "--out", str(out), *map(str, keys)]) == 2
+        assert "is one of the traces that are read: name another file" in capsys.readouterr().err
+    assert (files[0].read_bytes(), of_store[0].read_bytes()) == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

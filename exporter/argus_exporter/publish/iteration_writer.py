@@ -18,7 +18,7 @@ import aiohttp
 from argus_core import catalogue, remote_write, wire
 from argus_core.http_access import Access
 from argus_core.log import Log
-from argus_core.log_limiter import LogLimiter
+from argus_core.log_limiter import Failures, LogLimiter
 from argus_core.remote_write import Labels, SnappyMissing, encode_series, labels_of, snappy
 from argus_core.remote_write_sender import Sender, Unavailable
 from argus_exporter.errors import ArgusExporterError
@@ -58,8 +58,9 @@ class Sample(NamedTuple):
 class IterationWriter:
     """Takes iterations and sends them in batches. Lives on the event loop, between `start` and `stop`."""
 
-    def __init__(self, config: RemoteWriteConfig) -> None:
+    def __init__(self, config: RemoteWriteConfig, failures: Failures) -> None:
         self._config = config
+        self._failures = failures
         self._receiver = _receiver(config)
         self._queue: deque[Sample] = deque()
         self._under_way: list[Sample] = []
@@ -154,15 +155,16 @@ class IterationWriter:
         async with aiohttp.ClientSession() as session:
             while True:
                 await asyncio.sleep(wait)
-                try:
-                    await self._drain(session)
-                    wait = interval
-                except Unavailable as error:
-                    wait = min(2 * wait, max(_LONGEST_BACKOFF_S, interval))
-                    wait = max(wait, error.retry_after_seconds or 0.0)
-                    self._warnings.warning(
-                        "unreachable", "remote write waits", queued=len(self._queue), error=error
-                    )
+                wait = min(2 * wait, max(_LONGEST_BACKOFF_S, interval))
+                with self._failures.contained("remote_write", "iterations not written, tried again"):
+                    try:
+                        await self._drain(session)
+                        wait = interval
+                    except Unavailable as error:
+                        wait = max(wait, error.retry_after_seconds or 0.0)
+                        self._warnings.warning(
+                            "unreachable", "remote write waits", queued=len(self._queue), error=error
+                        )
                 self._report_lost()
 
     async def _drain(self, session: aiohttp.ClientSession) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from argus_core.errors import UserError
 from argus_core.store.base import ObjectStore, StoreMissing
-from argus_core.store.config import StoreConfig, open_store
+from argus_core.store.config import StoreConfig, default_folder, open_store
 from argus_core.store.keys import SUFFIX, TraceKey, WrongKey, of_one_step
 from argus_l3_worker.flags import add_flags, configuration
 from argus_traces import report
@@ -67,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
     """
     config = configuration(options)
     sources = _sources(options.keys, config.traces.store, options.step)
+    if options.out is not None:
+        _require_not_read(options.out, sources, config.traces.store)
     traces = [read(chunks(), name) for name, chunks in sources]
     order = sorted(range(len(traces)), key=lambda position: traces[position].window.rank)
     traces, sources = [traces[position] for position in order], [sources[position] for position in order]
@@ -122,6 +124,14 @@ def _check(traces: list[RankTrace]) -> None:
     if windows and max(one.first_step for one in windows) > min(one.last_step for one in windows):
         steps = ", ".join(f"rank {one.rank} {one.first_step} to {one.last_step}" for one in windows)
         raise UserError(f"traces without a step in common cannot be compared: {steps}")
+
+
+def _require_not_read(out: Path, sources: list[Source], store: StoreConfig) -> None:
+    """The file is written while they are read once more: the trace of a fault is seldom made twice."""
+    folder = store.folder or default_folder()
+    places = [place for name, _ in sources for place in (Path(name), folder / name)]
+    if out.exists() and any(place.exists() and place.samefile(out) for place in places):
+        raise UserError(f"--out {out} is one of the traces that are read: name another file")
 
 
 def _sources(keys: list[str], config: StoreConfig, step: int | None) -> list[Source]:

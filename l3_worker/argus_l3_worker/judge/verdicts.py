@@ -117,6 +117,12 @@ class History:
         """Take the next window; older ones fall out. None, a window that was not judged, has no evidence."""
         self._all.append(WindowEvidence() if judgement is None else evidence_of(judgement))
 
+    def add_older_tails(self, judgement: RoleJudgement | None) -> None:
+        """Take the window before the oldest that is known, for its tails."""
+        if len(self._all) != self._all.maxlen:
+            whole = WindowEvidence() if judgement is None else evidence_of(judgement)
+            self._all.appendleft(WindowEvidence(tails=whole.tails, ranks=whole.ranks))
+
     @property
     def _windows(self) -> list[WindowEvidence]:
         """Those in which all else than tails is looked for."""

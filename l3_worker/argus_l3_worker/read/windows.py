@@ -7,6 +7,7 @@ Looked at when most ranks publish it, each window is seen by nearly all of them.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -31,7 +32,7 @@ class PublishedWindow:
 
     Attributes:
         last_step: the step that closed it.
-        first_seen: Unix time at which the first rank published it.
+        first_seen: Unix time from which on more ranks published it than any other.
         time: Unix time, the latest at which most ranks publish it.
         ranks: how many do then.
         seconds: how long its steps took: since the window before was first seen. NaN for the first of all.
@@ -52,22 +53,32 @@ class PublishedWindow:
 def published_windows(timeline: Iterable[Series]) -> list[PublishedWindow]:
     """Windows of one job in order of appearance.
 
+    A window is what more ranks publish than any other at some time: a rank that counts its steps apart, as
+    one whose process was replaced or marks none, has windows of its own, which are none of the job's.
+
     Args:
         timeline: `count_values("last_step", argus_kernel_window_last_step)` over time.
 
     Where the step goes back, the job was restarted: what came before is left out.
     """
-    found = []
+    published: dict[float, dict[int, float]] = defaultdict(dict)
     for series in timeline:
-        time, ranks = max(((time, count) for time, count in series.points), key=lambda point: point[::-1])
-        found.append(
-            PublishedWindow(int(float(series.labels["last_step"])), series.points[0][0], time, int(ranks))
-        )
-    found.sort(key=lambda window: (window.first_seen, window.last_step))
-    for index in range(len(found) - 1, 0, -1):
-        if found[index].last_step < found[index - 1].last_step:
-            found = found[index:]
-            break
+        last_step = float(series.labels["last_step"])
+        if math.isfinite(last_step):
+            for time, ranks in series.points:
+                published[time][int(last_step)] = ranks
+    windows: dict[int, PublishedWindow] = {}
+    now = 0
+    for time, steps in sorted(published.items()):
+        # Of equally many the one nearest to where the job is, so that a tie does not go back and forth.
+        _, _, step = max((ranks, -abs(step - now), step) for step, ranks in steps.items())
+        if step < now:
+            windows.clear()
+        now = step
+        known = windows.setdefault(now, PublishedWindow(now, time, time, 0))
+        if steps[now] >= known.ranks:
+            windows[now] = replace(known, time=time, ranks=int(steps[now]))
+    found = list(windows.values())
     lasted = [after.first_seen - before.first_seen for before, after in pairwise(found)]
     return [replace(one, seconds=of) for one, of in zip(found, [math.nan, *lasted], strict=False)]
 

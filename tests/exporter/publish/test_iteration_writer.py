@@ -9,11 +9,15 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from argus_core import wire
 from argus_core.http_access import AccessError
+from argus_core.log import Log
+from argus_core.log_limiter import Failures
 from argus_core.remote_write import Labels
+from argus_core.remote_write_sender import Sender
 from argus_core.settings import SettingsError, from_mapping
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
@@ -26,6 +30,7 @@ from argus_exporter.ranks.rank_state import RankState
 from exporter.exporter_process import until
 from remote_write_receiver import Answer, Receiver, Takes, serving
 
+log = Log(__name__)
 MS = 1_000_000
 NOWHERE = "http://127.0.0.1:1/api/v1/write"
 
@@ -69,7 +74,8 @@ async def writing(
 ) -> AsyncIterator[IterationWriter]:
     config = from_mapping(RemoteWriteConfig, {"url": url, **settings}, "test")
     writer = IterationWriter(
-        dataclasses.replace(config, interval_seconds=interval_seconds, queue_samples=queue_samples)
+        dataclasses.replace(config, interval_seconds=interval_seconds, queue_samples=queue_samples),
+        Failures(log),
     )
     writer.start()
     try:
@@ -203,6 +209,26 @@ async def test_a_rotated_secret_is_used_without_a_reload(tmp_path: Path, caplog:
     assert dropped(state) == {}
 
 
+async def test_what_nobody_expected_ends_no_watch_over_the_queue(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """It is said, with its stack, and the sample goes with the next try."""
+    post, failing = Sender.post, iter([True, False])
+
+    async def failing_once(self: Sender, session: aiohttp.ClientSession, series: Sequence[bytes]) -> int:
+        if next(failing):
+            raise RuntimeError("a defect of ours")
+        return await post(self, session, series)
+
+    monkeypatch.setattr(Sender, "post", failing_once)
+    state = rank()
+    async with receiver() as there, writing(there.url) as writer:
+        writer.take(state, step(1))
+        await until(lambda: len(there.taken) == 1)
+    assert "iterations not written, tried again" in caplog.text and "a defect of ours" in caplog.text
+    assert dropped(state) == {}
+
+
 async def test_a_new_configuration_with_a_wrong_file_changes_nothing(tmp_path: Path):
     """The old one goes on, with what is queued."""
     async with receiver() as there, writing(there.url) as writer:
@@ -234,4 +260,4 @@ def test_without_snappy_the_exporter_says_what_to_install(monkeypatch: pytest.Mo
     """At the start, not with the first step."""
     monkeypatch.setitem(sys.modules, "cramjam", None)
     with pytest.raises(ArgusExporterError, match=r"pip install 'argus-for-prometheus\[remote-write\]'"):
-        IterationWriter(RemoteWriteConfig(url=NOWHERE)).start()
+        IterationWriter(RemoteWriteConfig(url=NOWHERE), Failures(log)).start()
