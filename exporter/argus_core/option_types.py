@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable
 from typing import Final
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_YEAR_10000: Final = 253_402_300_800.0
 _UNITS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
 
 
@@ -25,6 +27,21 @@ def duration(text: str) -> float:
     if match is None:
         raise WrongValue(f"{text!r} is no duration; allowed: a number with ms, s, m, h or d, such as 90s")
     return float(match[1]) * _UNITS[match[2]]
+
+
+def moment(text: str) -> float:
+    """Unix time in seconds, up to the year 9999.
+
+    Raises:
+        WrongValue: something else.
+    """
+    try:
+        at = float(text)
+    except ValueError:
+        at = math.nan
+    if not 0.0 <= at < _YEAR_10000:
+        raise WrongValue(f"{text!r} is no time; allowed: Unix time in seconds, such as 1700000000")
+    return at
 
 
 def whole_number(least: int = 0, most: int = 2**63 - 1) -> Callable[[str], int]:

@@ -10,6 +10,7 @@ local writing = import '../lib/words.libsonnet';
 function(c, l, rows)
   local words = writing(c);
   // The worker's series end when it does: a restart, which takes less than this, withdraws nothing.
+  // `cycle_seconds` of the worker is bounded by it.
   local lately(series) = 'last_over_time(' + series + '[' + duration.range(c, 180 * c.second) + '])';
   local anomaly(matchers) = lately(l.raw('argus_l3_anomaly', ['verdict="culprit"'] + matchers));
   local shift(matchers) = lately(l.raw('argus_l3_group_shift', matchers));
@@ -33,7 +34,7 @@ function(c, l, rows)
   local said(name) = [row.words for row in rows if row.as != 'context' && name == (if 'cause' in row then row.cause else row.id)][0];
   [
     words.alert({
-      about:: 'A part that fails is a ticket, whatever it costs by now: memory, and the way to the GPU. Of the rest a finding tells what costs enough.',
+      about:: 'A part that fails is a ticket, whatever it costs by now: memory, and the way to the GPU. Of the rest a finding tells what costs enough. 0: work is uneven over a role, and no rank of it stands out.',
       alert: 'ArgusKernelDegraded',
       expr: severity(text.fill(|||
 
@@ -41,16 +42,19 @@ function(c, l, rows)
           max by (%(rank)s, cause, team) (%(anomaly)s) > %(least)s
           unless on (%(rank)s) rank:argus_decision:lost_ratio
         )
-      |||, at { anomaly: anomaly([]) }), 'info', 'ticket', 'cause', 'gpu-memory|gpu-transfer'),
+        or
+        0 * (max by (%(job)s, cause, team) (%(uneven)s) > %(least)s)
+      |||, at { anomaly: anomaly(['rank!=""']), uneven: anomaly(['rank=""']) }), 'info', 'ticket', 'cause', 'gpu-memory|gpu-transfer'),
       'for': duration.of(patience),
       labels: { level: 'L3' },
       annotations: {
         summary: words.text(
-          '{{ if eq $value 1.0 }}1 rank{{ else }}Each of {{ $value }} ranks{{ end }} of ' + words.job + ' '
+          '{{ if eq $value 0.0 }}' + words.job + ' ' + said('work-uneven') + '{{ else }}'
+          + '{{ if eq $value 1.0 }}1 rank{{ else }}Each of {{ $value }} ranks{{ end }} of ' + words.job + ' '
           + '{{ ' + std.join('{{ else ', ['if eq $labels.cause "' + name + '" }}' + said(name) for name in ofRanks])
-          + '{{ else }}is slow in some kernels{{ end }}'
+          + '{{ else }}is slow in some kernels{{ end }}{{ end }}'
           + words.each(
-            'topk(4, max by (rank, kernel) (' + std.strReplace(anomaly(['@']), '@', '<job>,cause=<cause>') + ') unless on (rank) rank:argus_decision:lost_ratio{<job>})',
+            'topk(4, max by (rank, kernel) (' + std.strReplace(anomaly(['@']), '@', '<job>,cause=<cause>,rank!=""') + ') unless on (rank) rank:argus_decision:lost_ratio{<job>})',
             'rank {{ $one.Labels.rank }}' + words.first('argus_rank_info{<job>,rank=<one>}', '{{ with .Labels.node }} on {{ . }}{{ end }}')
             + ' by {{ $one.Value | humanizePercentage }} in {{ if eq $one.Labels.kernel "all" }}all kernels{{ else }}{{ $one.Labels.kernel }}{{ end }}',
             before=': '

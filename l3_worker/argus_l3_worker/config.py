@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from argus_core.causes import TEAMS
 from argus_core.http_access import AccessConfig
@@ -11,6 +12,9 @@ from argus_l3_worker.judge.config import CrossCheckConfig, JudgeConfig
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.traces.config import TracesConfig
 from argus_l3_worker.write.config import WriteConfig
+
+LONGEST_CYCLE_SECONDS: Final = 90.0
+"""To rules a verdict has ended after three minutes: a cycle and most of the next, until it is written."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,9 @@ class Config:
     witness: CrossCheckConfig = section(CrossCheckConfig, "KAIR beside the verdicts")
     web: WebConfig = section(WebConfig, "the worker's own /metrics and /healthz")
     traces: TracesConfig = section(TracesConfig, "traces of single ranks: store, links, requests")
-    cycle_seconds: float = setting(60.0, "grid on which `serve` judges and stamps its samples")
+    cycle_seconds: float = setting(
+        60.0, f"grid on which `serve` judges and stamps its samples; at most {LONGEST_CYCLE_SECONDS:.0f}"
+    )
     budget_ratio: float = constant(
         0.8,
         "share of a cycle that queries and judging may take in `serve`; small kernels are left out beyond",
@@ -67,6 +73,11 @@ class Config:
 
     def __post_init__(self) -> None:
         require_positive(self, "cycle_seconds", "history_seconds", "unmarked_window_seconds")
+        require(
+            self.cycle_seconds <= LONGEST_CYCLE_SECONDS,
+            f"cycle_seconds is {self.cycle_seconds!r}; allowed: up to {LONGEST_CYCLE_SECONDS:.0f}, as "
+            "the rules look back three minutes",
+        )
         require(
             0 < self.budget_ratio <= 1, f"budget_ratio is {self.budget_ratio!r}; allowed: over 0, up to 1"
         )

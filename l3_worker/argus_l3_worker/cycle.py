@@ -128,11 +128,23 @@ class Worker:
         self._prometheus, self._delivery, self._config = prometheus, delivery, config
 
     async def report_failure(self, stamp: float) -> None:
-        """After a failed cycle: say when the last good one was, so that rules know how old verdicts are."""
-        if self._delivery is not None and self._last_success is not None:
-            labels = remote_write.labels_of(catalogue.L3_LAST_SUCCESS.name, replica=self._config.replica)
-            series = remote_write.encode_series(labels, self._last_success, round(stamp * 1000))
-            await self._delivery.send([series])
+        """After a failed cycle: say when the last good one was, so that rules know how old verdicts are.
+
+        And why no job was judged, if it came so far; the next good cycle ends that.
+        """
+        if self._delivery is None:
+            return
+        replica, stamp_ms = self._config.replica, round(stamp * 1000)
+        said = [one for job in self._jobs.values() for one in job.abstentions]
+        abstained = {self._placed(labels): value for labels, value in results.of_abstentions(said, replica)}
+        if self._live is not None:
+            self._live |= abstained.keys()
+        reasons = [remote_write.encode_series(*one, stamp_ms) for one in abstained.items()]
+        success = []
+        if self._last_success is not None:
+            labels = remote_write.labels_of(catalogue.L3_LAST_SUCCESS.name, replica=replica)
+            success = [remote_write.encode_series(labels, self._last_success, stamp_ms)]
+        await self._delivery.send(reasons, success)
 
     async def _judge(
         self, info: Sequence[Sample], at: float, begun: float, budget: float | None

@@ -12,7 +12,7 @@ import numpy as np
 
 from argus_core import catalogue
 from argus_core.log import Log
-from argus_l3_worker.config import Config
+from argus_l3_worker.config import LONGEST_CYCLE_SECONDS, Config
 from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.judge.baseline import own_evidence
 from argus_l3_worker.judge.config import JudgeConfig
@@ -413,6 +413,7 @@ def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:
         "all",
         "overload",
         f"{len(left_out)} of {kernels} kernels, the smallest, are left out ({named}): a cycle has too little "
-        "time for them, or there are too many; lengthen cycle_seconds, raise "
-        "prometheus.concurrency, or give each training job a worker (--training-job) and replica of its own",
+        "time for them, or there are too many; raise prometheus.concurrency, lengthen "
+        f"cycle_seconds (up to {LONGEST_CYCLE_SECONDS:.0f}), or give each training job a worker "
+        "(--training-job) and replica of its own",
     )

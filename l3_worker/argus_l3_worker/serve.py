@@ -207,12 +207,11 @@ async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announ
         report = await worker.cycle(stamp, stamp - config.settle_seconds, budget)
     except ArgusWorkerError as error:
         log.error("cycle failed", error=error)
-        await worker.report_failure(stamp)
-        return str(error)
+        return await _failed(worker, stamp, str(error))
     except Exception:
         # The worker watches many jobs: one surprise must not end the watch over all of them.
         log.exception("cycle failed unexpectedly, please report this")
-        return "the cycle failed unexpectedly, see the log"
+        return await _failed(worker, stamp, "the cycle failed unexpectedly, see the log")
     announcer.announce(report)
     log.info(
         "cycle done",
@@ -226,6 +225,14 @@ async def _cycle(worker: Worker, config: Config, stamp: float, announcer: Announ
         delivered=report.delivered,
     )
     return report.problem or None
+
+
+async def _failed(worker: Worker, stamp: float, why: str) -> str:
+    try:
+        await worker.report_failure(stamp)
+    except Exception:
+        log.exception("a failed cycle could not be reported, please report this")
+    return why
 
 
 def next_tick(now: float, cycle: float) -> float:

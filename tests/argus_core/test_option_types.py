@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from argus_core.option_types import WrongValue, duration, number, whole_number
+from argus_core.option_types import WrongValue, duration, moment, number, whole_number
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,7 @@ from argus_core.option_types import WrongValue, duration, number, whole_number
         (duration, "1.5m", 90.0),
         (duration, "2h", 7200.0),
         (duration, "1d", 86400.0),
+        (moment, "1700000000.5", 1_700_000_000.5),
         (whole_number(), "0", 0),
         (whole_number(1, 8), "8", 8),
         (number(zero=True), "0", 0.0),
@@ -32,6 +33,10 @@ def test_values_are_read(read: Callable[[str], float], text: str, value: float) 
     [
         (duration, "soon", "a number with ms, s, m, h or d"),
         (duration, "-1s", "a number with ms, s, m, h or d"),
+        (moment, "nan", "Unix time in seconds"),
+        (moment, "-1", "Unix time in seconds"),
+        (moment, "1e300", "Unix time in seconds"),
+        (moment, "now", "Unix time in seconds"),
         (whole_number(1, 8), "9", "a whole number from 1 to 8"),
         (whole_number(), "-1", "a whole number from 0"),
         (whole_number(), "²", "a whole number from 0"),

@@ -31,6 +31,10 @@ from l3_worker.published_fleet import Fleet
     [
         ("judge: {windows_needed: 9}", "judge.windows_needed cannot be set, it is always 2"),
         ("cycle_seconds: -1", "cycle_seconds is -1"),
+        (
+            "cycle_seconds: 91",
+            "cycle_seconds is 91.0; allowed: up to 90, as the rules look back three minutes",
+        ),
         ("prometheus: {url: localhost}", "http://"),
         ("web: {listen_address: '9878'}", "HOST:PORT"),
         ("cycle_seconds: soon", "cycle_seconds is 'soon'"),
@@ -51,6 +55,28 @@ def test_a_flag_is_checked_like_its_key(capsys: pytest.CaptureFixture[str]) -> N
     """A cycle of no length: exit 2."""
     assert main(["once", "--cycle", "0s"]) == 2
     assert "command line: cycle_seconds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["once", "--time", "nan"], "'nan' is no time; allowed: Unix time in seconds"),
+        (["once", "--time", "1e300"], "'1e300' is no time"),
+        (["explain", "--job", "llm", "--time", "-1"], "'-1' is no time"),
+        (["explain", "--job", "llm", "--since", "0s"], "--since is 0 s; allowed: longer than 0 s"),
+        (["diagnose", "--job", "llm", "--since", "99999999d"], "and not before 1970"),
+    ],
+)
+def test_a_time_that_is_none_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
+) -> None:
+    """Exit 2 and a line, before anybody is asked."""
+    try:
+        status = main(arguments)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    message = capsys.readouterr().err
+    assert status == 2 and named in message and "Traceback" not in message
 
 
 def test_prometheus_away_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ import pytest
 from bench.servers import PrometheusServer
 
 from argus_core import catalogue, remote_write
+from argus_l3_worker import job
 from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
 from argus_l3_worker.errors import QueryError
@@ -356,6 +357,45 @@ def test_an_incomplete_answer_is_not_judged_and_its_window_is_judged_later(mark:
     assert (mark.get("warnings") or ["isPartial"])[0] in abstention.detail
     assert second.windows_judged == 3
     assert "partial-answer" not in {one.reason for one in second.abstentions}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (422, {"status": "error", "errorType": "execution", "error": "max-series"}, "not-answered"),
+        (200, vector({"metric": {"rank": "0"}, "value": [0, "1"]}), "failed"),
+    ],
+)
+def test_why_the_only_job_was_not_judged_is_written_though_the_cycle_failed(
+    monkeypatch: pytest.MonkeyPatch, status: int, body: dict[str, Any], reason: str
+) -> None:
+    """Its reason ends with the next good cycle; of a success that never was nothing is said."""
+    broken = True
+
+    def answer(query: str) -> tuple[int, Any]:
+        if query.startswith("argus_rank_info{}"):
+            return 200, vector({"metric": {"training_job": "llm", "rank": "0"}, "value": [0, "1"]})
+        return (status, body) if broken and "argus_kernel_window_steps" in query else (200, vector())
+
+    async def two_cycles(worker: Worker) -> None:
+        nonlocal broken
+        with monkeypatch.context() as defect, pytest.raises((QueryError, ZeroDivisionError)):
+            defect.setattr(job, "due", lambda *_: 1 // 0)
+            await worker.cycle(60.0, 60.0)
+        await worker.report_failure(60.0)
+        broken = False
+        await worker.cycle(120.0, 120.0)
+
+    with Backend(answer) as backend:
+        cycles(backend.url, two_cycles)
+    written = [
+        dict(remote_write.decode_labels(one))
+        for request in backend.requests
+        if request.path == "/api/v1/write"
+        for one in remote_write.unpack(request.body)
+    ]
+    said = [labels.get("reason") for labels in written if labels["__name__"] == "argus_l3_abstain"]
+    assert said[0] == reason and sorted(map(str, said[1:])) == sorted([reason, "no-kernels"])
 
 
 @pytest.mark.parametrize("refused", ["big", "big|small"])

@@ -176,3 +176,20 @@ def test_far_launches_that_go_along_with_more_work_are_no_tail() -> None:
         return np.flatnonzero(outcome.tail_evidence).tolist()
 
     assert (evidence(rank), evidence(replace(rank, work=more))) == ([40], [])
+
+
+def test_a_rack_that_holds_most_of_the_ranks_is_named() -> None:
+    """Its far launches are what is usual among the ranks, though not among the racks."""
+    ranks = 8
+    stuttering = RoleTriples(
+        "llm",
+        "pp0",
+        Window(128, 64),
+        tuple(map(str, range(ranks))),
+        (pair_triples("gemm", "compute0", [(rank, [(1e-3, 1.1e-3, 1000.0)]) for rank in range(ranks)]),),
+        np.zeros(ranks),
+        {"rack": ("a", "b", "c", *"ddddd")},
+        np.array([0.0, 0.0, 0.0, *[50.0] * 5]),
+    )
+    (found,) = judge_groups(JobTriples([stuttering]), CONFIG, frozenset())
+    assert (found.coordinate, found.value, found.in_tail) == ("rack", "d", True)

@@ -215,6 +215,9 @@ def kernels(storage: Storage) -> None:
                 team=team,
                 **where,
             )
+    storage.job("kernels-uneven")
+    whole = {"training_job": "kernels-uneven", "kernel": "all", "cause": "workload", "team": "algorithm"}
+    storage.ratio("argus_l3_anomaly", 0.06, **whole, **where)
     shift = {"role": "r", "stream": "compute"}
     for kernel, cause, value in [
         ("gemm", "gpu-compute", 0.2),

@@ -142,6 +142,18 @@ class TestKernels:
         job.expect(query, "7m", told)
         job.run()
 
+    @pytest.mark.parametrize("ranks", [(), (1, 2)])
+    def test_uneven_work_of_a_whole_role_counts_no_rank(self, ranks: tuple[int, ...]) -> None:
+        """The worker names no rank of it; where it names some, these are told."""
+        job = self._job()
+        for rank in ranks:
+            self._anomaly(job, f"0.1x{SAMPLES}", rank, "k", "workload")
+        where = {"kernel": "all", "stream": "all", "verdict": "culprit"}
+        job.add("argus_l3_anomaly", f"0.06x{SAMPLES}", **where, cause="workload", team="algorithm")
+        told = 'count by (severity, team) (ALERTS{alertname="ArgusKernelDegraded", alertstate="firing"})'
+        job.expect(told, "7m", {'{severity="info", team="algorithm"}': 1.0})
+        job.run()
+
     @pytest.mark.parametrize(("shift", "told"), [(0.029, False), (0.031, True)])
     def test_three_percent_are_enough(self, shift: float, told: bool) -> None:
         job = self._job()

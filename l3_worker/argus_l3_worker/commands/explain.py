@@ -16,7 +16,7 @@ import aiohttp
 
 from argus_core.command_line import Prints
 from argus_core.errors import UserError
-from argus_core.option_types import duration
+from argus_core.option_types import duration, moment
 from argus_l3_worker.flags import add_flags, configuration
 from argus_l3_worker.read.prometheus import Prometheus
 from argus_l3_worker.reports import card_text
@@ -48,7 +48,7 @@ def add_question(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--since", type=duration, default=7200.0, metavar="DURATION", help="how far back (default: 2h)"
     )
-    parser.add_argument("--time", type=float, metavar="UNIX", help="end of the time (default: now)")
+    parser.add_argument("--time", type=moment, metavar="UNIX", help="end of the time (default: now)")
     parser.add_argument(
         "--runbook-url", default=RUNBOOK_URL, metavar="URL", help="URL of runbooks, %%s for the alert's name"
     )
@@ -74,6 +74,8 @@ def answer(options: argparse.Namespace, ask: Ask[T]) -> tuple[T, card_text.Links
         raise UserError(f"--runbook-url is {options.runbook_url!r}; allowed: a URL with one %s")
     job = {"training_job": name} | ({"cluster": options.cluster} if options.cluster else {})
     end = math.floor(time.time()) if options.time is None else options.time
+    if not 0.0 < options.since <= end:
+        raise UserError(f"--since is {options.since:g} s; allowed: longer than 0 s, and not before 1970")
 
     async def asked() -> T:
         async with aiohttp.ClientSession() as session:

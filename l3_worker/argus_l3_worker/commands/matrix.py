@@ -13,6 +13,7 @@ import aiohttp
 
 from argus_core import catalogue
 from argus_core.errors import UserError
+from argus_core.option_types import moment
 from argus_l3_worker.config import Config
 from argus_l3_worker.errors import ArgusWorkerError
 from argus_l3_worker.flags import add_flags, configuration
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", required=True, metavar="NAME", help="the kernel label of its series")
     parser.add_argument("--stream", metavar="NAME", help="the stream label; default: the only one there is")
     parser.add_argument("--role", metavar="NAME", help="ranks of this role; default: all ranks of the job")
-    parser.add_argument("--time", type=float, metavar="UNIX", help="look at this Unix time (default: now)")
+    parser.add_argument("--time", type=moment, metavar="UNIX", help="look at this Unix time (default: now)")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="picture to write: .html or .png"
     )

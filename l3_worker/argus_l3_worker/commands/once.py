@@ -7,6 +7,7 @@ import asyncio
 import sys
 import time
 
+from argus_core.option_types import moment
 from argus_l3_worker.errors import DeliveryError
 from argus_l3_worker.flags import add_flags, configuration
 from argus_l3_worker.reports import report
@@ -17,7 +18,7 @@ from argus_l3_worker.telemetry import Telemetry
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time",
-        type=float,
+        type=moment,
         metavar="UNIX",
         help="judge what Prometheus held at this Unix time (default: now)",
     )

@@ -16,7 +16,8 @@ from scipy.special import bdtrc
 # Ranks of a job that one look may accuse by chance. The worker looks at each window, up to 10,080 times a
 # week: 0 to 2 false episodes a fleet-week by rate and size, 0.3 on average (simulated, 16 to 1,024 ranks, as
 # in tests/l3_worker/test_recurrence.py), where 0.0005 made 0.75. Its price: two of twelve windows are enough
-# in jobs of 575 ranks and more only, where the others' rate is known well; smaller jobs need three.
+# in jobs of 575 ranks and more only, where the others' rate is known well; smaller jobs need three,
+# those of ten ranks and fewer four.
 _CHANCE: Final = 0.0002
 
 

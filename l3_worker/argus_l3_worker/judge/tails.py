@@ -171,7 +171,7 @@ def _best(tails: Tails, candidates: Sequence[list[TailGroup]]) -> list[TailGroup
 
     def explained(groups: list[TailGroup]) -> float:
         members = np.any([one.members for one in groups], axis=0)
-        return float(above[members].sum() / above.sum())
+        return float(above[members].sum() / max(above.sum(), 1.0))
 
     def excess(groups: list[TailGroup]) -> float:
         return min(one.excess for one in groups)
