@@ -260,7 +260,13 @@ class Job:
         take several cycles: each as many as there is time for. `each`: seconds that a window takes.
         """
         while self._older and (until is None or context.monotonic() + each < until):
-            _, _, found = await _look(context, self.name, self._older.pop(), until)
+            try:
+                _, _, found = await _look(context, self.name, self._older.pop(), until)
+            except QueryError as error:
+                # What the new windows say is written all the same.
+                log.warning("windows before the start not read", training_job=self.name, error=error)
+                self._older.clear()
+                return
             for name, state in self._roles.items():
                 outcome = found.outcomes.get(name)
                 state.history.add_older_tails(outcome if isinstance(outcome, RoleJudgement) else None)

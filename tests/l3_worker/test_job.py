@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from argus_l3_worker.config import Config
+from argus_l3_worker.errors import QueryError
 from argus_l3_worker.job import CycleContext, Job
 from argus_l3_worker.read.prometheus import Prometheus, Sample, Series
 from argus_l3_worker.telemetry import Telemetry
@@ -197,6 +198,22 @@ def test_a_start_finds_bursts_in_windows_before_the_last_three() -> None:
     assert worker.at(40) == 11
     assert worker.accused == {("3", "gpu-memory")}
     assert worker.at(41) == 1
+
+
+def test_older_windows_that_cannot_be_read_hold_up_no_new_one() -> None:
+    """As where Prometheus is at its limit, which it is after a start sooner than ever."""
+    published = bursts()
+    published.slow = lambda rank, _: rank == 7
+
+    async def refused(query: str, at: float) -> bytes:
+        if minute(at) < 38:
+            raise QueryError("too many samples")
+        return await Published.ask(published, query, at)
+
+    published.ask = refused  # type: ignore[method-assign]
+    worker = Cycles(published)
+    assert [worker.at(number) for number in (40, 41)] == [3, 1]
+    assert worker.accused == {("7", "gpu-compute")}
 
 
 def test_a_start_looks_for_bursts_as_far_as_a_cycle_has_time_for() -> None:
