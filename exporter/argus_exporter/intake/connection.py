@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 
 from argus_core import wire
 from argus_core.log import Log
@@ -24,6 +25,9 @@ log = Log(__name__)
 
 _PACKETS_A_TURN = 64
 """Packets read from one connection before the others get their turn."""
+_TURN_S = 0.002
+"""Time after which they get it too: sixty times what a turn of the event loop costs. A packet full of
+iterations alone takes 40 ms."""
 _PACKET_LIMIT = wire.MAX_MESSAGE_BYTES + 1
 _DESCRIPTORS = 3
 """Descriptors taken with HELLO: one more than allowed, to tell; the kernel closes what is beyond."""
@@ -62,6 +66,7 @@ class Connection:
         Raises:
             WireError: the peer does not speak our protocol.
         """
+        until = time.perf_counter() + _TURN_S
         for _ in range(_PACKETS_A_TURN):
             try:
                 # Descriptors come with HELLO only: of any that are sent later, recv lets the kernel dispose.
@@ -74,6 +79,8 @@ class Connection:
                 return False
             for header, payload in wire.messages(packet):
                 self._handle(header, payload)
+            if time.perf_counter() > until:
+                break
         return True
 
     def close(self) -> None:

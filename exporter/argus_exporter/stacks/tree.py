@@ -10,6 +10,8 @@ from argus_exporter.names import NameTable
 from argus_exporter.stacks.folded import DEPTH_LIMIT, STACKS_LIMIT, Stack, thread_name
 
 _NODES_LIMIT: Final = 65_536
+_FRAMES_LIMIT: Final = 65_536
+"""Frames kept of a window, of all its stacks together: each goes into the trace ring with its text."""
 
 
 class StackTree:
@@ -21,6 +23,7 @@ class StackTree:
     def __init__(self) -> None:
         self._nodes: dict[int, tuple[int, str]] = {}
         self._pending: Counter[Stack] = Counter()
+        self._pending_frames = 0
         self._first_ns = 0
         self._last_ns = 0
 
@@ -43,8 +46,11 @@ class StackTree:
             WireError: a node or name that was never sent.
         """
         stack = Stack(thread_name(names.text(record.thread_id)), self._frames(record.node_id))
-        if stack not in self._pending and len(self._pending) >= STACKS_LIMIT:
-            return False
+        if stack not in self._pending:
+            frames = self._pending_frames + len(stack.frames)
+            if len(self._pending) >= STACKS_LIMIT or frames > _FRAMES_LIMIT:
+                return False
+            self._pending_frames = frames
         self._pending[stack] += record.count
         self._first_ns = min(self._first_ns or record.time_ns, record.time_ns)
         self._last_ns = max(self._last_ns, record.time_ns)
@@ -53,7 +59,7 @@ class StackTree:
     def take(self) -> tuple[int, int, Counter[Stack]]:
         """Begin and end (Unix nanoseconds) and samples since the last call."""
         taken = self._first_ns, self._last_ns, self._pending
-        self._pending, self._first_ns, self._last_ns = Counter(), 0, 0
+        self._pending, self._pending_frames, self._first_ns, self._last_ns = Counter(), 0, 0, 0
         return taken
 
     def _frames(self, node_id: int) -> tuple[str, ...]:

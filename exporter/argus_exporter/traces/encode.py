@@ -157,7 +157,7 @@ def _write_nested(writer: TraceWriter, name: str, slices: Sequence[_Slice]) -> N
             while open_until and open_until[-1] <= start:
                 thread.end(open_until.pop())
             thread.begin(start, category, slice_name, annotations)
-            open_until.append(end)
+            open_until.append(min((end, *open_until[-1:])))  # less only where there are too many lanes
         while open_until:
             thread.end(open_until.pop())
 
@@ -180,7 +180,14 @@ def _write_kernels(writer: TraceWriter, window: TraceWindow) -> None:
         for lane in range(int(lanes.max()) + 1):
             mine = places[lanes == lane]
             thread = writer.thread(_lane_name(f"stream {name}", lane))
-            _write_stream(thread, window, kernels[mine], flows[mine])
+            _write_stream(thread, window, _cut_off(kernels[mine]), flows[mine])
+
+
+def _cut_off(kernels: KernelArray) -> KernelArray:
+    """Kernels of one lane, ascending by start: one that overlaps the next ends where that begins."""
+    gaps = np.diff(kernels["start_ns"], append=np.iinfo(kernels["start_ns"].dtype).max)
+    kernels["duration_ns"] = np.minimum(kernels["duration_ns"], gaps)
+    return kernels
 
 
 def _write_stream(

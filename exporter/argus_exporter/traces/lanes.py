@@ -6,14 +6,20 @@ by a little (programmatic dependent launch, clock steps), and spans of two Pytho
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 Times = NDArray[np.int64]
 
+LANES: Final = 64
+"""More than anybody looks at. What is beyond crosses others in the last: there a slice is cut off where
+the next one begins, or where the one that it began in ends."""
+
 
 def side_by_side(starts: Times, ends: Times) -> NDArray[np.intp]:
-    """Lane of each slice so that no two of a lane overlap: the lowest that is free.
+    """Lane of each slice so that no two of a lane overlap, but in the last one: the lowest that is free.
 
     Args:
         starts: ascending, shape (n,).
@@ -25,16 +31,17 @@ def side_by_side(starts: Times, ends: Times) -> NDArray[np.intp]:
     free_at: list[int] = []
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         lane = next((lane for lane, free in enumerate(free_at) if free <= start), len(free_at))
-        if lane == len(free_at):
+        if lane == len(free_at) < LANES:
             free_at.append(end)
         else:
-            free_at[lane] = end
+            lane = min(lane, LANES - 1)
+            free_at[lane] = max(end, free_at[lane])
         lanes[index] = lane
     return lanes
 
 
 def nested(starts: Times, ends: Times) -> NDArray[np.intp]:
-    """Lane of each slice so that two of a lane are apart, or one lies within the other.
+    """Lane of each slice so that two of a lane are apart or nested, but in the last one.
 
     Args:
         starts: ascending, and of equal starts the longest first, shape (n,).
@@ -48,11 +55,11 @@ def nested(starts: Times, ends: Times) -> NDArray[np.intp]:
             stack = open_until[lane]
             while stack and stack[-1] <= start:
                 stack.pop()
-            if not stack or stack[-1] >= end:
+            if not stack or stack[-1] >= end or lane == LANES - 1:
                 break
             lane += 1
         else:
             open_until.append([])
-        open_until[lane].append(end)
+        open_until[lane].append(min((end, *open_until[lane][-1:])))
         lanes[index] = lane
     return lanes

@@ -328,6 +328,7 @@ class _Collected:
         begin, end = int(content["begin_ns"]), int(content["end_ns"])
         if begin < self.end_ns and end > self.begin_ns:
             counts = {(thread, tuple(frames)): int(count) for thread, frames, count in content["stacks"]}
+            self._count(sum(counts.values()))  # each becomes one of its own in the file
             self.samples.append(Samples(begin, end, counts))
 
 

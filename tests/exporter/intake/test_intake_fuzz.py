@@ -113,6 +113,27 @@ def test_any_packets_end_in_a_reason_and_leave_a_scrape_that_works(packets: list
         connection.close()
 
 
+def test_a_flood_takes_its_turn_by_time():
+    """A packet may hold a thousand records: not 64 of them at once, but all of them in the end."""
+    each, packets = 200, 8
+    ranks = RankRegistry(ExporterConfig())
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    connection = Connection(ours, ranks, peer_of(ours), 0.0)
+    with theirs:
+        theirs.send(wire.pack_message(wire.MessageType.HELLO, HELLO.pack(), 1, 1, 0))
+        for packet in range(packets):
+            steps = range(packet * each + 1, packet * each + each + 1)
+            payload = b"".join(wire.Iteration(n, n, 1, n, 1.0, 1.0).pack() for n in steps)
+            theirs.send(wire.pack_message(wire.MessageType.ITERATIONS, payload, each, 1, 0))
+        assert connection.read()
+        (state,) = ranks
+        assert state.iterations is None or state.iterations.last.step < packets * each
+        while state.iterations is None or state.iterations.last.step < packets * each:
+            assert connection.read()
+    connection.close()
+
+
 @given(st.binary(max_size=400))
 @settings(max_examples=300, deadline=None)
 def test_any_script_of_hostile_producers_leaves_the_rank_beside_them_exact(script: bytes):

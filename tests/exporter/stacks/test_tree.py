@@ -69,3 +69,20 @@ def test_stacks_between_two_takes_are_bounded(names: NameTable) -> None:
         tree.sample(wire.StackSample(1, 10 + node, node, 1), names) for node in range(1, STACKS_LIMIT + 2)
     ]
     assert kept == [True] * STACKS_LIMIT + [False]
+
+
+def test_frames_between_two_takes_are_bounded(names: NameTable) -> None:
+    """Of all stacks together, as each is written with the text of its frames; then it begins anew."""
+    tree = StackTree()
+    for node in range(1, DEPTH_LIMIT):
+        tree.node(wire.StackNode(node, node - 1, 2), names)
+    for leaf in range(1000):
+        names.bind(wire.Name(10 + leaf, f"{chr(0x4E00 + leaf)} (m)".encode()))
+        tree.node(wire.StackNode(1000 + leaf, DEPTH_LIMIT - 1, 10 + leaf), names)
+
+    def frames_kept() -> int:
+        for leaf in range(1000):
+            tree.sample(wire.StackSample(1, 1, 1000 + leaf, 1), names)
+        return sum(len(stack.frames) for stack in tree.take()[2])
+
+    assert frames_kept() == frames_kept() == 65_536 // DEPTH_LIMIT * DEPTH_LIMIT

@@ -16,7 +16,8 @@ from argus_exporter.kernels.communicator_streams import Members, stream_of
 from argus_exporter.kernels.pairs import stream_keys
 from argus_exporter.place.topology import Identity
 from argus_exporter.traces.encode import encode
-from argus_exporter.traces.window import TraceWindow
+from argus_exporter.traces.lanes import LANES
+from argus_exporter.traces.window import LayerSample, TraceWindow
 from exporter.traces.trace_windows import (
     BEGIN,
     STEP_NS,
@@ -284,6 +285,25 @@ def test_an_empty_window_is_still_a_trace(tmp_path: Path) -> None:
     with open_trace(encode(given), folder=tmp_path) as trace:
         assert trace.rows("select category, name from slice") == [("argus", "window")]
         assert trace.rows("select name from process") == [("rank 0",)]
+
+
+def test_more_slices_at_a_time_than_lanes_are_cut_off_and_all_there(tmp_path: Path) -> None:
+    """200 kernels and 200 layers that all cross each other: none is left open, and none is lost."""
+    records = kernels(200)
+    records["stream"], records["device"], records["operation"] = 7, 0, wire.Operation.KERNEL
+    records["start_ns"], records["duration_ns"] = BEGIN + np.arange(200) * 1000, 1_000_000
+    records["issue_ns"] = -1
+    layers = [
+        LayerSample("block", n, 0, 1, wire.Source.HOST, BEGIN + n * 1000, 1_000_000) for n in range(200)
+    ]
+    given = TraceWindow(
+        identity(), BEGIN, BEGIN + STEP_NS, texts=TEXTS, kernels=records, streams=STREAMS, layers=layers
+    )
+    with open_trace(encode(given), folder=tmp_path) as trace:
+        rows = trace.rows(f"select category, count(*), min(dur) from ({SLICES}) group by category")
+        lanes = trace.value("select count(*) from thread where name like 'stream %'")
+    assert rows == [("argus", 1, 0), ("kernel", 200, 1000), ("layer", 200, 864_000)]
+    assert lanes == LANES
 
 
 def test_times_near_zero_and_hour_long_kernels_fit(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from argus_exporter.traces.lanes import nested, side_by_side
+from argus_exporter.traces.lanes import LANES, nested, side_by_side
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=40)
 
@@ -50,3 +51,12 @@ def test_kernels_one_after_another_are_one_lane() -> None:
     """The usual stream."""
     starts = np.arange(0, 100, 10)
     assert side_by_side(starts, starts + 10).tolist() == [0] * 10
+
+
+@pytest.mark.parametrize("lanes_of", [side_by_side, nested])
+def test_lanes_are_bounded_and_so_is_their_making(lanes_of) -> None:
+    """A hundred thousand slices that all cross: who sends them may not stop the encoder for hours."""
+    starts = np.arange(100_000)
+    lanes = lanes_of(starts, starts + 10**9)
+    assert lanes.max() == LANES - 1
+    assert lanes[: 2 * LANES].tolist() == [*range(LANES), *[LANES - 1] * LANES]

@@ -236,6 +236,16 @@ def test_folded_stacks_are_kept(ring: Ring) -> None:
     assert samples.counts == folded
 
 
+def test_a_stack_is_a_record_for_each_of_its_samples(ring: Ring) -> None:
+    """One record on the wire may tell of four billion, and each becomes a packet of the file."""
+    producer = Producer(ring)
+    producer.step()
+    ring.stacks(KEY, producer.begin, producer.begin + 1, {("MainThread", ("main",)): 2**32 - 1})
+    ring.flush()
+    with pytest.raises(TooManyRecords):
+        window_of_steps(ring.folder, KEY, 0, 0)
+
+
 def test_the_oldest_go_when_the_budget_is_reached(tmp_path: Path) -> None:
     """Of all ranks; what is gone is counted in bytes, and the ring stays within its budget."""
     ring = Ring(tmp_path, budget_bytes=200_000, age_s=3600, segment_bytes=20_000)
