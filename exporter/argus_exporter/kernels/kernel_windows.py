@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +33,8 @@ _COLLECTIVES_KEPT: Final = 4096
 _MARKS_KEPT: Final = 65_536
 _LATEST_NS: Final = 2**62
 """The year 2116: later times are nonsense, and must fit 64 bits with a sign."""
+_AHEAD_NS: Final = 60_000_000_000
+"""How far the time of a kernel may be ahead of the host's: one beyond would hold up all windows."""
 _LATE_RECORDS: Final = 5
 """Settling times that a window waits for a first later kernel: the channel delivers in batches."""
 _UNMARKED_AFTER: Final = 4
@@ -104,6 +108,8 @@ class KernelWindows:
     names: dict[int, str]
     steps: int | None = None
     """Fixed window length; None derives it from `seconds`."""
+    unix_ns: Callable[[], int] = time.time_ns
+    """The host's clock. It may be set back."""
     dropped: int = 0
     _length: WindowLength = field(default_factory=WindowLength)
     _records: list[KernelArray] = field(default_factory=list)
@@ -124,7 +130,8 @@ class KernelWindows:
             return
         self._records.append(records)
         self._pending += len(records)
-        self._newest_ns = max(self._newest_ns, int(records["start_ns"].max()))
+        newest_ns = max(self._newest_ns, int(records["start_ns"].max()))
+        self._newest_ns = min(newest_ns, self.unix_ns() + _AHEAD_NS)
         if now >= self._marks_until:
             self._mark_by_time(now)
 
@@ -138,7 +145,7 @@ class KernelWindows:
 
         Whether the job marks its iterations is remembered, for a while.
         """
-        self._records, self._pending = [], 0
+        self._records, self._pending, self._newest_ns = [], 0, 0
         self._boundaries.clear()
         self._marks.clear()
         self._opened_at = self._time_index = self._last_mark = None

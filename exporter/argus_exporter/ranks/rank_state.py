@@ -119,9 +119,10 @@ class RankState:
         elif self.peer_pid is None:
             self.peer_pid = attachment.pid
         if page is not None:
+            if self.page is None or page.memory != self.page.memory:
+                self.nccl_totals = NcclTotals()  # of another process
             self.close()
             self.page = page
-            self.nccl_totals = NcclTotals()
         if not is_trusted(attachment.uid):
             self.uid = attachment.uid
         self.channels.attach(attachment)

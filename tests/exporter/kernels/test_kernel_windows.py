@@ -153,6 +153,22 @@ def test_without_marks_windows_are_cut_by_time():
     assert {len(w.records) for w in complete} == {10}
 
 
+@pytest.mark.parametrize("ahead_s", [0, 3600, -3600])
+def test_a_clock_that_jumps_holds_up_no_windows_by_time(ahead_s: int):
+    """One record of another time, or a host's clock that is set back, costs a few windows."""
+    host = 1_700_000_000
+    collect = KernelWindows(60.0, 1.0, dict(NAMES), unix_ns=lambda: host * 10**9)
+    closed = []
+    for tick in range(0, 1800, 5):
+        host += 5
+        if tick == 300:
+            host += min(ahead_s, 0)
+            collect.add(kernels(((host + max(ahead_s, 0)) * 10**9, 10, 1, 7)), now=tick)
+        collect.add(kernels((host * 10**9, 10, 1, 7)), now=tick)
+        closed += collect.take_complete(now=tick)
+    assert len(closed) >= 24
+
+
 def test_a_single_lost_mark_is_inferred_from_the_next_one():
     """Step 9 says when step 8 ended; the window that 8 closes is complete."""
     collect = windows()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.metrics_core import Metric
 
@@ -39,7 +39,7 @@ class CollectorRunner:
         self._own = own
 
     def collect(self) -> Iterator[Metric]:
-        states = [s for s in self._ranks if self._rank is None or s.identity.rank == self._rank]
+        states = list(self._ranks)
         now = self._ranks.clock()
         state_family = FamilyBuilder(catalogue.EXPORTER_COLLECTOR_STATE)
         seconds_family = FamilyBuilder(catalogue.EXPORTER_COLLECTOR_SECONDS)
@@ -54,7 +54,7 @@ class CollectorRunner:
             except Exception:  # one broken collector must not take the others with it
                 log.exception("collector failed", collector=collector.name)
                 outcome = "error"
-            yield from families
+            yield from families if self._rank is None else _of_rank(families, str(self._rank))
             for state in _STATES:
                 state_family.add({"collector": collector.name, "state": state}, 1 if state == outcome else 0)
             seconds_family.add({"collector": collector.name}, time.perf_counter() - began)
@@ -62,3 +62,11 @@ class CollectorRunner:
             yield state_family.metric
             yield seconds_family.metric
             yield from self._own()
+
+
+def _of_rank(families: Iterable[Metric], rank: str) -> Iterator[Metric]:
+    """The families with the samples of one rank: all were asked, as some tell a rank by the others."""
+    for family in families:
+        family.samples = [sample for sample in family.samples if sample.labels.get("rank", rank) == rank]
+        if family.samples:
+            yield family

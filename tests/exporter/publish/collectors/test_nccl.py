@@ -12,11 +12,13 @@ from argus_core.nccl_page import NcclPageReader
 from argus_core.shared_page import PageReader, PageWriter
 from argus_exporter.config import ExporterConfig
 from argus_exporter.place.topology import Identity
+from argus_exporter.publish.collectors import CollectorRunner
 from argus_exporter.publish.collectors.base import NoData
 from argus_exporter.publish.collectors.nccl import NcclCollector
 from argus_exporter.ranks.channels import Attachment
 from argus_exporter.ranks.live import Clock, LivePage, adopt_page
 from argus_exporter.ranks.rank_registry import RankRegistry
+from argus_exporter.ranks.rank_state import RankState
 from exporter.exporter_process import greeting
 from nccl_memory import (
     Oldest,
@@ -150,3 +152,58 @@ def test_what_is_no_memory_of_nccl_costs_nothing_but_that() -> None:
     assert adopted is not None
     assert adopted.read_nccl() is None
     adopted.close()
+
+
+def connect(
+    ranks: RankRegistry, rank: int, page: PageWriter, memory: int, attachment: Attachment
+) -> RankState:
+    """A rank of a job of 2 by 2 says HELLO, with its page and NCCL's memory."""
+    place = {"coordinates": {"dp": 0, "tp": rank}, "sizes": {"dp": 2, "tp": 2}, "world_size": 4}
+    hello = greeting(rank, shares_page=True, shares_nccl=True, **place)()
+    adopted = adopt_page(hello, [os.dup(page.fd), os.dup(memory)])
+    return ranks.hello(Identity.from_hello(hello), attachment, adopted)
+
+
+def counted(ranks: RankRegistry, rank: int | None = None) -> dict[tuple[str, str], float]:
+    """Collectives by rank and group, as a scrape shows them."""
+    return {
+        (sample.labels["rank"], sample.labels["group"]): sample.value
+        for family in CollectorRunner([NcclCollector()], ranks, rank=rank).collect()
+        for sample in family.samples
+        if sample.name == "argus_nccl_collectives_total"
+    }
+
+
+def test_who_asks_for_one_rank_moves_no_count_to_another_group() -> None:
+    """A group is known by all of its members that are here, whoever is shown."""
+    ranks = RankRegistry(ExporterConfig())
+    memories = [nccl_page.make() for _ in range(2)]
+    for rank, memory in enumerate(memories):
+        write_header(memory, communicators=1, state=1)
+        write_communicator(memory, 0, hash=0xAB, rank=rank, ranks=2, generation=1)
+        write_operation(memory, 0, "AllReduce", 100, 101)
+        connect(ranks, rank, PageWriter(), memory, ATTACHMENT)
+    assert counted(ranks) == {("0", "tp:dp0"): 100, ("1", "tp:dp0"): 100}
+    for memory in memories:
+        write_operation(memory, 0, "AllReduce", 1100, 1101)
+    assert counted(ranks, 0) == {("0", "tp:dp0"): 1100}
+    assert counted(ranks) == {("0", "tp:dp0"): 1100, ("1", "tp:dp0"): 1100}
+
+
+def test_counts_go_on_where_the_process_connects_again_and_begin_anew_with_another() -> None:
+    """What former communicators did is in no memory any more: the totals keep it."""
+    ranks = RankRegistry(ExporterConfig())
+    page, memory = PageWriter(), nccl_page.make()
+    write_header(memory, communicators=1, state=1)
+    state = connect(ranks, 0, page, memory, ATTACHMENT)
+    for generation, count in ((1, 1000), (2, 10)):  # the slot was given to another communicator
+        write_communicator(memory, 0, hash=generation, rank=0, ranks=3, generation=generation)
+        write_operation(memory, 0, "AllReduce", count, count)
+        counts = counted(ranks)
+    assert counts == {("0", "unknown"): 1010}
+    ranks.detach(state, ATTACHMENT, said_bye=False)
+    connect(ranks, 0, page, memory, ATTACHMENT)
+    write_operation(memory, 0, "AllReduce", 11, 11)
+    assert counted(ranks) == {("0", "unknown"): 1011}
+    connect(ranks, 0, PageWriter(), memory, ATTACHMENT)
+    assert counted(ranks) == {("0", "unknown"): 11}
