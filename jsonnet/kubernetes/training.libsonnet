@@ -52,7 +52,7 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
             resources: { limits: { 'nvidia.com/gpu': '8' } },
             volumeMounts: [
               { name: 'argus-producer', mountPath: producer, readOnly: true },
-              { name: 'argus-socket', mountPath: config.socketFolder },
+              { name: 'argus-socket', mountPath: config.socketFolder, readOnly: true },  // enough to connect
             ],
           }],
           volumes: [{ name: 'argus-producer', emptyDir: { sizeLimit: '64Mi' } }] + volumes,

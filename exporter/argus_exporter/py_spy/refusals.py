@@ -6,7 +6,9 @@ import contextlib
 from pathlib import Path
 
 from argus_core.log import Log
+from argus_core.replaced_file import new_text
 from argus_core.stack_refusals import all_refusals, refusal_path
+from argus_exporter.place.topology import Identity
 
 log = Log(__name__)
 
@@ -16,7 +18,8 @@ class Refusals:
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self._marks: set[Path] = set()
+        self._marks: dict[tuple[str, int], Path] = {}
+        """By rank: in containers the same ranks of two jobs may have the same pid, and so one mark."""
 
     def clear(self) -> None:
         """Remove every mark: at the start those of an exporter that was killed, at the end our own."""
@@ -25,22 +28,23 @@ class Refusals:
                 mark.unlink()
         self._marks.clear()
 
-    def set(self, rank: int, pid: int, reason: str) -> None:
-        """Mark a rank as refused; `pid` is the one its HELLO says."""
-        mark = refusal_path(self._socket, rank, pid)
-        if mark in self._marks:
+    def set(self, rank: Identity, reason: str) -> None:
+        """Mark a rank as refused."""
+        mark = refusal_path(self._socket, rank.rank, rank.pid)
+        if self._marks.get(rank.key) == mark:
             return
-        try:
-            mark.write_text(f"{reason}\n")
-        except OSError as error:
-            log.warning("no fallback for stacks, the mark cannot be written", path=mark, error=error)
-        else:
-            self._marks.add(mark)
+        self.unset(rank)
+        if mark not in self._marks.values():
+            try:
+                new_text(mark, f"{reason}\n")
+            except OSError as error:
+                log.warning("no fallback for stacks, the mark cannot be written", path=mark, error=error)
+                return
+        self._marks[rank.key] = mark
 
-    def unset(self, rank: int, pid: int) -> None:
-        """Take a rank's mark away."""
-        mark = refusal_path(self._socket, rank, pid)
-        if mark in self._marks:
-            self._marks.discard(mark)
+    def unset(self, rank: Identity) -> None:
+        """Take a rank's mark away, unless it is another one's too."""
+        mark = self._marks.pop(rank.key, None)
+        if mark is not None and mark not in self._marks.values():
             with contextlib.suppress(OSError):
                 mark.unlink()

@@ -19,10 +19,13 @@ from argus_exporter.py_spy.watch import Sampler, Watch, deliver
 from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.ranks.rank_state import RankState
 from argus_exporter.stacks.folded import Sink
+from argus_exporter.stacks.state import Outside
 
 log = Log(__name__)
 
 _TICK_S: Final = 1.0
+_DISABLED: Final = "disabled"
+"""Reason of a channel that is down because the configuration wants that: no alert tells of it."""
 _GOLDEN: Final = 0.6180339887
 """Multiples of the golden ratio, modulo 1, lie evenly apart however many there are."""
 
@@ -141,8 +144,9 @@ class StackSupervisor:
     def _end(self, key: tuple[str, int]) -> None:
         watch, task = self._watches.pop(key)
         task.cancel()
-        watch.state.stacks.outside = None
-        self._refusals.unset(watch.state.identity.rank, watch.state.identity.pid)
+        watch.state.stacks.outside = None if self._config.enabled else Outside(_DISABLED)
+        watch.state.settle_stacks()
+        self._refusals.unset(watch.state.identity)
 
     def _collect(self, states: list[RankState]) -> None:
         """Once a window: what ranks have sampled of themselves."""

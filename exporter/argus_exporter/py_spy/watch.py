@@ -96,7 +96,7 @@ class Watch:
     def _sampled(self, window: Window) -> None:
         if self._outside.reason:
             log.info("stacks sampled again", **self.state.identity.names)
-            self._refusals.unset(self.state.identity.rank, self.state.identity.pid)
+            self._refusals.unset(self.state.identity)
         self._outside.reason = ""
         self.state.stacks.outside_cpu_seconds += window.cpu_seconds
         before, self._outside.hertz = self._outside.hertz, self._governor.level.mean_hertz
@@ -122,7 +122,7 @@ class Watch:
             log.warning("stacks not sampled", **self.state.identity.names, reason=reason, detail=detail)
         self._outside.reason = reason
         self._outside.hertz = 0.0
-        self._refusals.set(self.state.identity.rank, self.state.identity.pid, reason)
+        self._refusals.set(self.state.identity, reason)
         self._settle()
 
     def _settle(self) -> None:
@@ -130,7 +130,7 @@ class Watch:
         self.state.settle_stacks()
 
     def _stand_aside(self) -> None:
-        self._refusals.unset(self.state.identity.rank, self.state.identity.pid)
+        self._refusals.unset(self.state.identity)
         self._outside = Outside()
         self._retry_s = _FIRST_RETRY_S
         self.state.stacks.outside = None

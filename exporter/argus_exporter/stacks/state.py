@@ -54,12 +54,12 @@ class StackState:
 
     @property
     def reason(self) -> str | None:
-        """Why the channel is down; empty while it observes; None when nobody samples from outside.
+        """Why the channel is down; empty while it observes; None where the sampler inside decides.
 
         A sampler inside the process does not make good for a refused py-spy: it is blind while the GIL is
         held, so the channel stays down, and the reason tells that something is left.
         """
-        if self.outside is None:
+        if self.outside is None or (self.inside and self.by_choice):
             return None
         if not self.outside.reason:
             return ""

@@ -60,8 +60,10 @@ class Sampler:
         return Window(begin_ns, end_ns, FOLDED, 10, 1, 2, self.cpu_seconds)
 
 
-def rank(ranks: RankRegistry, number: int, peer_pid: int | None, said_pid: int | None = None) -> RankState:
-    identity = Identity("job", number, pid=said_pid or peer_pid or 0)
+def rank(
+    ranks: RankRegistry, number: int, peer_pid: int | None, said_pid: int | None = None, job: str = "job"
+) -> RankState:
+    identity = Identity(job, number, pid=said_pid or peer_pid or 0)
     state = ranks.hello(identity, Attachment(frozenset({wire.Channel.PHASES}), os.getuid(), peer_pid or 0))
     state.peer_pid = peer_pid
     return state
@@ -221,6 +223,51 @@ async def test_marks_of_a_killed_exporter_are_removed_at_start(tmp_path: Path) -
     stale.write_text("permission\n")
     async with supervised(RankRegistry(ExporterConfig()), tmp_path, Sampler()):
         assert not stale.exists()
+
+
+async def test_the_end_of_one_job_leaves_the_mark_of_another(tmp_path: Path) -> None:
+    """Two containers: the same rank, and the same pid inside. The mark goes with the second of them."""
+    ranks = RankRegistry(ExporterConfig())
+    first, second = (rank(ranks, 0, 0, said_pid=20, job=job) for job in ("a", "b"))
+    mark = refusal_path(tmp_path / "s", 0, 20)
+    async with supervised(ranks, tmp_path, Sampler()) as supervisor:
+        await until(lambda: all(wire.Channel.STACKS in state.channels for state in (first, second)))
+        for state, stays in ((second, True), (first, False)):
+            state.detach(state.channels.attachments[0], said_bye=True)
+            supervisor.reconcile()
+            assert mark.exists() == stays
+
+
+async def test_a_mark_is_not_written_through_a_link(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    """Whoever may write to the socket's folder could lead root to any file."""
+    ranks, sampler = RankRegistry(ExporterConfig()), Sampler(refuse="permission")
+    precious = tmp_path / "authorized_keys"
+    precious.write_text("ssh-ed25519 mine")
+    mark = refusal_path(tmp_path / "s", 3, sleeper.pid)
+    async with supervised(ranks, tmp_path, sampler):
+        mark.symlink_to(precious)
+        rank(ranks, 3, sleeper.pid)
+        await until(lambda: not mark.is_symlink())
+        assert mark.read_text() == "permission\n"
+    assert precious.read_text() == "ssh-ed25519 mine"
+
+
+async def test_a_channel_that_is_switched_off_says_so(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """It is not up for ever, and no alert tells of it; switched on it comes back."""
+    ranks, sampler = RankRegistry(ExporterConfig()), Sampler()
+    channel = rank(ranks, 0, sleeper.pid).channel(wire.Channel.STACKS)
+    chosen = rank(ranks, 1, 0, job="other")
+    from_inside(chosen, up=True, reason=BY_CHOICE)
+    off = StacksConfig(window_seconds=1, enabled=False)
+    async with supervised(ranks, tmp_path, sampler) as supervisor:
+        await until(lambda: len(sampler.asked) > 0)
+        supervisor.reconfigure(off)
+        assert (channel.up, channel.reason) == (False, "disabled")
+        assert chosen.channel(wire.Channel.STACKS).up, "it samples itself because its user wants that"
+        supervisor.reconfigure(CONFIG)
+        await until(lambda: channel.up)
 
 
 def from_inside(state: RankState, *, up: bool, reason: str = "") -> NameTable:
