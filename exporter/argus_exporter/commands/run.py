@@ -19,7 +19,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,8 @@ _ELSEWHERE = "name another place with --socket"
 _START_LIMIT_S = 20.0
 """How long an exporter may take until it listens: its imports from a cold network disk."""
 _STOP_LIMIT_S = 5.0
+_WITNESS_S = 0.5
+"""How long a signal that came to us is waited for elsewhere: Slurm sends it to one after another."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _SI_KERNEL = 0x80
 _PR_SET_PDEATHSIG = 1
@@ -127,7 +129,7 @@ def _ras_address() -> dict[str, str]:
 def _exporter(path: Path, listen_address: str) -> Iterator[None]:
     """An exporter of our own while the block runs; a warning instead where it cannot start."""
     try:
-        log = path.with_suffix(".log")
+        log = path.with_name(f"{path.name}.log")  # train.log beside train.sock is the job's
         exporter = _start_exporter(path, listen_address, log)
     except OSError as error:
         _say(f"no exporter, the command runs without one: {error}")
@@ -169,7 +171,8 @@ def _start_exporter(path: Path, listen_address: str, log: Path) -> subprocess.Po
     Raises:
         OSError: it cannot be started, ended at once, or did not get ready in time.
     """
-    command = [sys.executable, "-m", "argus_exporter.cli", "serve", "--socket", str(path)]
+    # -P: what lies in the working folder is the job's, and may be called as what the exporter imports.
+    command = [sys.executable, "-P", "-m", "argus_exporter.cli", "serve", "--socket", str(path)]
     command += ["--web.listen-address", listen_address]
     with os.fdopen(_open_log(log), "wb") as output:
         exporter = subprocess.Popen(
@@ -194,6 +197,53 @@ def _start_exporter(path: Path, listen_address: str, log: Path) -> subprocess.Po
         time.sleep(0.02)
     _stop(exporter)
     raise OSError(f"it was not ready after {_START_LIMIT_S:.0f} s; see {log}")
+
+
+class _Witness:
+    """A process beside the command that only sleeps: a signal that ends it was sent to the command too.
+
+    As one for the process group is, or one that systemd or Slurm sends to all of a job.
+    """
+
+    def __init__(self, mask: Set[int]) -> None:
+        self._mask = mask
+        self._process = self._start()
+
+    def saw(self, number: signal.Signals) -> bool:
+        """Whether the signal, which has just come, was for it too."""
+        if self._process is None:
+            return False
+        try:
+            ended = self._process.wait(_WITNESS_S)
+        except subprocess.TimeoutExpired:
+            return False
+        self._process = self._start()
+        if ended == -number:
+            signal.sigtimedwait({number}, 0)  # `timeout` sends it to us, and then to the group
+        return ended == -number
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        def prepare() -> None:
+            _die_with_parent()
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+        nothing = subprocess.DEVNULL
+        try:  # without an environment, which may name a rank
+            return subprocess.Popen(
+                ["sleep", "infinity"],
+                env={},
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+                preexec_fn=prepare,
+            )
+        except OSError:
+            return None
 
 
 @dataclass
@@ -221,13 +271,15 @@ def _supervise(program: str, argv: list[str], environment: dict[str, str]) -> in
             )
         except OSError as error:
             return _refuse(f"cannot run {program}: {error.strerror}", NOT_EXECUTABLE)
+        witness = _Witness(before)
         while (status := command.status()) is None:
             received = signal.sigwaitinfo(watched)
             number = signal.Signals(received.si_signo)
             # Ctrl-C reaches the whole foreground group: the command has it already, a second one would cut
             # torchrun's orderly shutdown short.
-            if number is not signal.SIGCHLD and received.si_code != _SI_KERNEL:
+            if number is not signal.SIGCHLD and not (witness.saw(number) or received.si_code == _SI_KERNEL):
                 command.process.send_signal(number)
+        witness.end()
         return status
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -22,7 +22,9 @@ WAIT = (
 )
 
 
-def start(socket: Path, *command: str, address: str = "127.0.0.1:0") -> subprocess.Popen[str]:
+def start(
+    socket: Path, *command: str, address: str = "127.0.0.1:0", start_new_session: bool = False
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "argus_exporter.cli", "run", "--socket", str(socket)),
@@ -31,6 +33,7 @@ def start(socket: Path, *command: str, address: str = "127.0.0.1:0") -> subproce
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=start_new_session,
     )
 
 
@@ -66,6 +69,31 @@ def test_sigterm_is_forwarded(tmp_path: Path) -> None:
     run.communicate(timeout=60)
     assert run.returncode == 9
     assert not (tmp_path / "s").exists()
+
+
+COUNTED = """
+import signal, sys
+seen = []
+signal.signal(signal.SIGTERM, lambda *_: (seen.append(1), print("up", flush=True)))
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(len(seen)))
+print("up", flush=True)
+while True: signal.pause()
+"""
+
+
+def test_a_signal_for_all_reaches_the_command_once(tmp_path: Path) -> None:
+    """As `timeout`, systemd or Slurm send it: a second one would cut an orderly end short."""
+    run = start(tmp_path / "s", *python(COUNTED), start_new_session=True)
+    assert run.stdout is not None
+    for _ in range(2):
+        assert run.stdout.readline() == "up\n"
+        os.killpg(run.pid, signal.SIGTERM)
+    assert run.stdout.readline() == "up\n"
+    run.send_signal(signal.SIGUSR1)  # for the command alone
+    run.communicate(timeout=60)
+    assert run.returncode == 2
+    with pytest.raises(ProcessLookupError):
+        os.killpg(run.pid, 0)  # nothing is left of us
 
 
 def test_listening_exporter_is_used(tmp_path: Path) -> None:
@@ -178,25 +206,45 @@ def test_nothing_is_written_where_another_user_may_write(
     precious = tmp_path / "authorized_keys"
     precious.write_text("ssh-ed25519 mine")
     folder = place(tmp_path)
-    (folder / "exporter.log").symlink_to(precious)
+    (folder / "exporter.sock.log").symlink_to(precious)
     run = start(folder / "exporter.sock", *python("print('trained')"))
     out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (0, "trained\n")
     (line,) = told(err)
     assert f"no exporter, the command runs without one: {folder}" in line
     assert precious.read_text() == "ssh-ed25519 mine"
-    assert [path.name for path in folder.iterdir()] == ["exporter.log"]
+    assert [path.name for path in folder.iterdir()] == ["exporter.sock.log"]
 
 
 def test_a_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     """Nor in a folder of our own: what lies there may be older than its mode."""
     precious = tmp_path / "authorized_keys"
     precious.write_text("ssh-ed25519 mine")
-    (tmp_path / "exporter.log").symlink_to(precious)
+    (tmp_path / "exporter.sock.log").symlink_to(precious)
     run = start(tmp_path / "exporter.sock", *python("print('trained')"))
     out, _ = run.communicate(timeout=60)
     assert (run.returncode, out) == (0, "trained\n")
     assert precious.read_text() == "ssh-ed25519 mine"
+
+
+def test_a_log_of_the_job_beside_the_socket_stays(tmp_path: Path) -> None:
+    """`--socket train.sock` writes no `train.log`."""
+    (tmp_path / "train.log").write_text("three weeks of training")
+    run = start(tmp_path / "train.sock", *python("pass"))
+    run.communicate(timeout=60)
+    assert (tmp_path / "train.log").read_text() == "three weeks of training"
+    assert "serving metrics" in (tmp_path / "train.sock.log").read_text()
+
+
+def test_a_module_of_the_job_is_none_of_the_exporters(tmp_path: Path) -> None:
+    """It runs in the job's folder, where `statistics.py` may be anything."""
+    (tmp_path / "statistics.py").write_text("raise SystemExit('the statistics of the job')")
+    program = str(Path(sys.executable).with_name("argus-exporter"))
+    command = [program, "run", "--socket", str(tmp_path / "s")]
+    command += ["--web.listen-address", "127.0.0.1:0", "--", *python("print('trained')")]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert run.stdout == "trained\n"
+    assert "serving http://" in run.stderr
 
 
 @as_root
