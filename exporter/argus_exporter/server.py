@@ -30,7 +30,7 @@ from argus_exporter.errors import ArgusExporterError
 from argus_exporter.hangs.flight_dumps import FlightDumps
 from argus_exporter.hangs.ras_watch import RasWatch
 from argus_exporter.intake import process
-from argus_exporter.intake.intake import Intake
+from argus_exporter.intake.intake import KEPT_WARNING, Intake
 from argus_exporter.intake.listener import SocketTaken
 from argus_exporter.intake.unattached import UnattachedProcesses
 from argus_exporter.place.topology_file import load_topology
@@ -55,7 +55,6 @@ log = Log(__name__)
 _KEPT = (
     "web.",
     "socket.path",
-    "socket.group",
     "discovery.",
     "traces.enabled",
     "traces.folder",
@@ -240,8 +239,9 @@ async def _start_http(
             f"cannot listen on {listen_address}: {error.strerror or error}; "
             "name another with --web.listen-address HOST:PORT (port 0 takes any free one)"
         ) from error
-    bound_host, bound_port = runner.addresses[0][:2]
-    shown = "127.0.0.1" if bound_host in ("0.0.0.0", "::") else bound_host
+    # With port 0 IPv4, whose addresses have two parts, and IPv6 have ports of their own: one is told.
+    bound_host, bound_port = min(runner.addresses, key=len)[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound_host, bound_host)
     scheme = "https" if context is not None else "http"
     return _Site(runner, f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{bound_port}")
 
@@ -299,7 +299,10 @@ def _application(
                 text=f"rank is {wanted[:40]!r}; allowed: a whole number, as in /metrics?rank=3\n"
             )
         rank = int(wanted) if wanted is not None else None
-        encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
+        try:
+            encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
+        except (TypeError, ValueError):  # of a version that is no number
+            encoder, content_type = choose_encoder("")
         runner = CollectorRunner(ALL_COLLECTORS, ranks, rank=rank, own=own if rank is None else None)
         body = exposition.render(runner.collect(), encoder, (content_type, rank))
         headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
@@ -351,7 +354,7 @@ async def serve(config: ExporterConfig, read_config: Callable[[], ExporterConfig
                 log.info("configuration reloaded")
                 kept = [key for key in changed_keys(config, wanted) if key.startswith(_KEPT)]
                 if kept:
-                    log.warning("settings that need a restart keep their value", keys=", ".join(kept))
+                    log.warning(KEPT_WARNING, keys=", ".join(kept))
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gzip
 import socket
 import subprocess
@@ -16,6 +17,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from argus_core import wire
 from argus_core.catalogue import SAMPLE_NAMES
 from argus_exporter.errors import ArgusExporterError
+from argus_exporter.publish.config import WebConfig
+from argus_exporter.publish.web_listener import WebListener, listeners
 from argus_exporter.server import RunningExporter
 from exporter.exporter_process import Rank, config, exporter, get, scrape, value, wait_for
 
@@ -95,6 +98,28 @@ def test_kernel_modes_of_a_complete_window_appear_with_their_step(path: Path):
         assert value(samples, "argus_kernel_coverage_ratio", rank="0") == 1
 
 
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("listen_address", [":0", *(["[::1]:0"] if has_ipv6() else [])])
+def test_the_address_that_is_told_is_one_that_answers(
+    path: Path, monkeypatch: pytest.MonkeyPatch, listen_address: str
+):
+    """With port 0 IPv4 and IPv6 have two ports, in any order: the one that is said goes with its address."""
+
+    async def ipv6_first(host: str | None, port: int) -> list[WebListener]:
+        return sorted(await listeners(host, port), key=lambda bound: bound.family, reverse=True)
+
+    monkeypatch.setattr("argus_exporter.server.listeners", ipv6_first)
+    with exporter(dataclasses.replace(config(path), web=WebConfig(listen_address))) as running:
+        assert get(f"{running.url}/healthz")[1] == b"ok\n"
+
+
 def test_openmetrics_is_served_to_who_asks_for_it(running: RunningExporter):
     """prometheus_client's strict parser accepts it."""
     rank = Rank(running.socket, 0)
@@ -103,6 +128,13 @@ def test_openmetrics_is_served_to_who_asks_for_it(running: RunningExporter):
     content_type, body = get(f"{running.url}/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert "argus_rank_up" in {family.name for family in parse_openmetrics(body.decode())}
+
+
+@pytest.mark.parametrize("version", ["foo", "1.0.0;escaping=bogus", ";;="])
+def test_a_format_that_does_not_exist_is_the_classic_one(running: RunningExporter, version: str):
+    """Whoever asks has an answer."""
+    _, body = get(f"{running.url}/metrics", Accept=f"application/openmetrics-text;version={version}")
+    assert b"argus_exporter_build_info" in body
 
 
 def test_promtool_finds_nothing_to_complain_about(running: RunningExporter):

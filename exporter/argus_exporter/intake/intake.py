@@ -7,6 +7,7 @@ import errno
 import socket
 from collections import Counter
 from pathlib import Path
+from typing import Final
 
 from argus_core import wire
 from argus_core.background import BackgroundTask
@@ -21,6 +22,8 @@ from argus_exporter.ranks.rank_registry import RankRegistry
 from argus_exporter.traces.ring import Ring
 
 log = Log(__name__)
+
+KEPT_WARNING: Final = "settings that need a restart keep their value"
 
 _TICK_S = 0.25
 _HELLO_LIMIT_S = 10.0
@@ -47,6 +50,7 @@ class Intake:
     ) -> None:
         self._path = path
         self._config = config
+        self._access = access_of(config)
         self._allowed = AllowedUsers(config.allowed_users)
         self._ranks = ranks
         self._ring = ring
@@ -79,7 +83,7 @@ class Intake:
             SocketTaken: a live exporter has the socket.
             OSError: the folder cannot be made or the socket not bound.
         """
-        self._listener = listen(self._path, access_of(self._config))
+        self._listener = listen(self._path, self._access)
         loop = asyncio.get_running_loop()
         loop.add_reader(self._listener, self._accept)
         self._task.start(self._tick())
@@ -89,6 +93,8 @@ class Intake:
         """Take new users and limits, for connections to come; the socket stays as it is."""
         self._config = config
         self._allowed = AllowedUsers(config.allowed_users)
+        if access_of(config) != self._access:
+            log.warning(KEPT_WARNING, keys="mode of the socket by socket.allowed_users, socket.group")
 
     async def stop(self) -> None:
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 import socket
@@ -58,6 +59,7 @@ def is_trusted(uid: int) -> bool:
     return uid in (0, os.getuid())
 
 
+@functools.lru_cache(maxsize=256)  # asked on the event loop; a directory service may be slow
 def user_name(uid: int) -> str:
     """For log lines: the name where the host knows one, else the number."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,8 @@ class RingConfig:
     def __post_init__(self) -> None:
         if self.bytes < 1 << 20:
             raise ValueError(f"bytes is {self.bytes!r}; allowed: 1048576 or more")
-        if not self.seconds >= 60:
-            raise ValueError(f"seconds is {self.seconds!r}; allowed: 60 or more")
+        if not 60 <= self.seconds < math.inf:
+            raise ValueError(f"seconds is {self.seconds!r}; allowed: 60 or more, and finite")
 
 
 @dataclass(frozen=True)

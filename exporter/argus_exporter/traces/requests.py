@@ -20,6 +20,8 @@ _BODY_LIMIT = 64 * 1024
 _BODY_S = 10.0
 """How long a request may take to arrive."""
 _RANKS_LIMIT = 256
+_JOB_LIMIT = 64
+"""Bytes of a job's name, as in HELLO: there is no longer one."""
 _KEYS = ("training_job", "ranks", "start", "end", "steps")
 _EXAMPLE = (
     '{"training_job": "NAME", "ranks": [3], "start": UNIX_SECONDS, "end": UNIX_SECONDS}, '
@@ -53,8 +55,8 @@ def parse_request(content: object, config: RequestsConfig) -> TraceRequest:
     if unknown:
         raise BadRequest(f"unknown key {unknown[0]!r}; allowed: {', '.join(_KEYS)}")
     job, ranks = content.get("training_job"), content.get("ranks")
-    if not isinstance(job, str) or not job:
-        raise BadRequest(f"training_job is {job!r}; allowed: a text")
+    if not isinstance(job, str) or not 0 < len(job.encode("utf-8", "replace")) <= _JOB_LIMIT:
+        raise BadRequest(f"training_job is {job!r}; allowed: a text of 1 to {_JOB_LIMIT} bytes")
     if not isinstance(ranks, list) or not 0 < len(ranks) <= _RANKS_LIMIT or not all(map(_is_rank, ranks)):
         raise BadRequest(f"ranks must be a list of 1 to {_RANKS_LIMIT} whole numbers of 0 or more")
     chosen = tuple(sorted(set(ranks)))

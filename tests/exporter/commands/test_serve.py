@@ -78,6 +78,14 @@ def test_sighup_takes_a_new_configuration(config_file: Path, serving: Serving):
     assert "traces.ring.seconds" in said and "routing" not in said
 
 
+def test_users_who_are_allowed_too_late_are_told_of(config_file: Path, serving: Serving):
+    """The socket is its owner's alone; that others may reach it is settled where it is made."""
+    config_file.write_text("socket: {allowed_users: ['*']}\n")
+    serving.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "need a restart" in serving.log.read_text(), "the word")
+    assert "socket.allowed_users" in serving.log.read_text()
+
+
 def test_a_wrong_configuration_is_refused_and_the_old_one_kept(config_file: Path, serving: Serving):
     """One log line with file and key, a metric to alert on, and everything goes on."""
     config_file.write_text("routng: {}\n")
