@@ -167,7 +167,7 @@ def measure_ring(folder: Path, seconds: int = 20) -> dict[str, float]:
 
 
 def _take(tap: Tap, type_: wire.MessageType, payload: bytes, count: int) -> None:
-    tap.take(wire.Header(type_, count, 0, 0), memoryview(payload))
+    tap.take(wire.Header(type_, count, 0, 0), memoryview(payload), 0)
 
 
 def main() -> int:

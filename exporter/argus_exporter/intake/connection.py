@@ -141,6 +141,7 @@ class Connection:
     def _handle(self, header: wire.Header, payload: memoryview) -> None:
         state, names, attachment = self.state, self._names, self._attachment
         assert state is not None and names is not None and attachment is not None
+        lost = 0
         if header.dropped:
             lost = state.channels.sender_dropped(attachment, header.dropped)
             if lost and attachment.main_channel is not wire.Channel.STACKS:
@@ -157,4 +158,4 @@ class Connection:
             case _:
                 records.take(state, header, payload, names)
         if self._tap is not None:
-            self._tap.take(header, payload)
+            self._tap.take(header, payload, lost)

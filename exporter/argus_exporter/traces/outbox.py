@@ -15,6 +15,8 @@ from argus_core.store.keys import check_key
 _SEPARATOR: Final = "+"
 """Stands for the `/` of a key in a file's name; no key contains it."""
 _TEMPORARY: Final = ".writing-"
+_NAME_LIMIT: Final = 200
+"""Characters of a file's name, of which file systems take 255; a job's name in a key may have 192."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,9 @@ class Waiting:
 
 
 class Outbox:
-    """A folder of files, one a trace. Any thread may put; one takes.
+    """A folder of files, one a trace, those of a job with a long name in a folder of their own.
+
+    Any thread may put; one takes.
 
     Args:
         folder: of its own; made when needed.
@@ -42,11 +46,12 @@ class Outbox:
         self.dropped: Counter[str] = Counter()
         """Traces that are lost, by reason: budget, disk, refused."""
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        found = [path for path in folder.rglob("*") if not _removed_if_empty(path)]
+        for path in sorted(found, key=lambda path: path.stat().st_mtime_ns):
             if path.name.startswith(_TEMPORARY):
                 path.unlink()
             else:
-                key = path.name.replace(_SEPARATOR, "/")
+                key = path.relative_to(folder).as_posix().replace(_SEPARATOR, "/")
                 self._waiting[key] = Waiting(key, path, path.stat().st_size)
 
     @property
@@ -65,12 +70,13 @@ class Outbox:
     def put(self, key: str, content: bytes) -> bool:
         """Keep a trace until it is uploaded. False, and counted, where there is no room for it."""
         check_key(key)
-        path = self._folder / key.replace("/", _SEPARATOR)
+        path = self._place(key)
         if len(content) > self._budget:
             self.dropped["budget"] += 1
             return False
-        temporary = self._folder / f"{_TEMPORARY}{path.name}"
+        temporary = path.with_name(f"{_TEMPORARY}{path.name}")
         try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
             with temporary.open("wb") as target:
                 target.write(content)
                 target.flush()
@@ -91,6 +97,12 @@ class Outbox:
         with self._lock:
             return next(iter(self._waiting.values()), None)
 
+    def later(self, waiting: Waiting) -> None:
+        """The store refuses this one for now: it goes behind all others."""
+        with self._lock:
+            if self._waiting.get(waiting.key) is waiting:
+                self._waiting[waiting.key] = self._waiting.pop(waiting.key)
+
     def done(self, waiting: Waiting) -> None:
         """It is in the store."""
         self._remove(waiting)
@@ -99,6 +111,13 @@ class Outbox:
         """The store will never take it."""
         if self._remove(waiting):
             self.dropped["refused"] += 1
+
+    def _place(self, key: str) -> Path:
+        name = key.replace("/", _SEPARATOR)
+        if len(name) <= _NAME_LIMIT:
+            return self._folder / name
+        job, _, rest = key.partition("/")
+        return self._folder / job / rest.replace("/", _SEPARATOR)
 
     def _remove(self, waiting: Waiting) -> bool:
         with self._lock:
@@ -122,3 +141,12 @@ def _unlink(path: Path) -> None:
     """What a broken disk keeps is uploaded once more after a restart: that ends no thread."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def _removed_if_empty(path: Path) -> bool:
+    """Whether it is a folder, which is removed where nothing waits in it."""
+    if not path.is_dir():
+        return False
+    with contextlib.suppress(OSError):
+        path.rmdir()
+    return True

@@ -54,14 +54,15 @@ class Tap:
         self._rank = rank
         self.number = number
         self.names: dict[int, bytes] = {}
-        self._lost = 0
 
-    def take(self, header: wire.Header, payload: memoryview) -> None:
-        """A message that was checked. The memory of the payload must stay as it is."""
+    def take(self, header: wire.Header, payload: memoryview, lost: int) -> None:
+        """A message that was checked, and how many records its sender has lost since the one before.
+
+        The memory of the payload must stay as it is.
+        """
         type_ = header.type
-        if header.dropped > self._lost:  # the sender's total so far
-            self._put(FrameType.DROPPED, (header.dropped - self._lost).to_bytes(8, "little"))
-            self._lost = header.dropped
+        if lost:
+            self._put(FrameType.DROPPED, lost.to_bytes(8, "little"))
         if int(type_) in RECORDED:
             self._put(FrameType(int(type_)), payload)
         elif type_ is wire.MessageType.NAMES:
@@ -289,6 +290,7 @@ class Ring:
                 self._append(rank, frames)
             except OSError as error:
                 self.dropped_bytes["disk"] += size
+                self._close_segment(rank)  # the next one begins with all names, those that were lost too
                 if not self._failing:
                     log.error("trace ring cannot be written, records are dropped", error=error)
                 self._failing = True

@@ -1,4 +1,4 @@
-"""Brings the outbox to the store, oldest first, for as long as it takes."""
+"""Brings the outbox to the store, oldest first and what was denied last, for as long as it takes."""
 
 from __future__ import annotations
 
@@ -94,6 +94,7 @@ class Uploader:
             return error
         except StoreError as error:
             self.results["denied"] += 1
+            self._outbox.later(waiting)  # it may be this one alone, as where a policy allows some jobs
             return error
         except FileNotFoundError:  # the budget dropped it before we began
             return None

@@ -42,7 +42,7 @@ class Producer:
         self.begin = begin if begin is not None else time.time_ns() - 60 * 10**9
         self.steps = 0
         self.lost = 0
-        """What the sender says that it has lost in all."""
+        """What the sender has lost since its last message."""
         ids = ids or count(1)
         self.phase, self.kernel, self.compiler = next(ids), next(ids), next(ids)
         self._send(
@@ -90,7 +90,8 @@ class Producer:
         self.message(type_, b"".join(record.pack() for record in records), len(records))
 
     def message(self, type_: wire.MessageType, payload: bytes, count: int) -> None:
-        self.tap.take(wire.Header(type_, count, 0, self.lost), memoryview(payload))
+        self.tap.take(wire.Header(type_, count, 0, 0), memoryview(payload), self.lost)
+        self.lost = 0
 
 
 def segments(folder: Path) -> list[Path]:

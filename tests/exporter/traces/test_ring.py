@@ -213,7 +213,7 @@ def test_drops_on_the_way_are_counted_in_the_window(tmp_path: Path) -> None:
     ring.open()
     producer = Producer(ring, begin=clock.now)
     producer.step()
-    for lost, after in ((5, 0), (12, STEP_NS // 2), (112, STEP_NS)):
+    for lost, after in ((5, 0), (7, STEP_NS // 2), (100, STEP_NS)):
         clock.now += after
         producer.lost = lost
         producer.pauses()
@@ -489,6 +489,26 @@ def test_a_full_disk_drops_the_oldest_then_what_comes_and_recovers(
         window_of_steps(tmp_path, KEY, 20, 20)
     assert ring.size == sum(path.stat().st_size for path in segments(tmp_path))
     ring.close()
+
+
+def test_names_that_came_while_the_disk_was_full_are_known_later(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are sent once a connection: the segment that lacks them is ended."""
+    disk = FullDisk()
+    monkeypatch.setattr(ring_module.os, "write", disk)
+    old = Producer(ring)
+    old.step()
+    ring.flush()
+    disk.full = True
+    new = Producer(ring, begin=old.begin + STEP_NS)
+    new.step()
+    assert ring.flush()
+    disk.full = False
+    new.step()
+    ring.flush()
+    window = window_of_time(ring.folder, KEY, new.begin, new.begin + 2 * STEP_NS)
+    assert {window.texts[name] for name in window.kernels["name_id"].tolist()} == {"gemm"}
 
 
 def test_a_disk_that_hangs_costs_records_and_no_memory(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import sys
+import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -14,6 +16,7 @@ from typing import Any
 import bcrypt
 import pytest
 
+from argus_core import wire
 from argus_core.link import default_socket_path
 from argus_core.store import StoreConfig, open_store
 from argus_core.store.base import read
@@ -23,8 +26,10 @@ from argus_exporter.errors import ArgusExporterError
 from argus_exporter.publish.config import WebConfig
 from argus_exporter.server import RunningExporter
 from argus_exporter.traces import service
-from argus_exporter.traces.config import RequestsConfig, SamplingConfig, TracesConfig
-from exporter.exporter_process import Rank, config, exporter, scrape, value, wait_for
+from argus_exporter.traces.config import RequestsConfig, RingConfig, SamplingConfig, TracesConfig
+from argus_exporter.traces.segments import FrameType, read_frames
+from exporter.exporter_process import Rank, config, exporter, greeting, scrape, value, wait_for
+from exporter.traces.rings import segments
 from trace_processor import open_trace
 
 LIMIT_S = 60.0
@@ -104,6 +109,28 @@ def test_a_request_for_steps_becomes_a_trace_in_the_store(tmp_path: Path) -> Non
         assert kernels == 30
 
 
+def test_what_a_sender_has_lost_in_its_life_is_counted_once(tmp_path: Path) -> None:
+    """It tells its total with every message, and again on each new connection."""
+    with exporter(traced(tmp_path)) as running:
+        for step in (1, 2, 3):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sender:
+                sender.connect(str(running.socket))
+                mark = wire.Iteration(step, time.time_ns(), 10**9, step, 1.0, 1.0)
+                for record in (greeting(1)(), mark):
+                    sender.send(wire.pack_message(record.TYPE, record.pack(), 1, 1, 500))
+                name = "argus_iteration_last_step"
+                wait_for(lambda: value(scrape(running.url), name, rank="1") == step, "the step")  # noqa: B023
+        assert running.traces is not None
+        assert running.traces.ring.flush()
+        frames = [
+            int.from_bytes(frame.payload, "little")
+            for path in segments(running.traces.ring.folder)
+            for frame in read_frames(path)
+            if frame.type is FrameType.DROPPED
+        ]
+    assert frames == [500]
+
+
 def test_the_same_window_is_made_once(tmp_path: Path) -> None:
     """Two alerts name one rank: one trace, one key."""
     with exporter(traced(tmp_path)) as running:
@@ -138,6 +165,7 @@ def test_a_request_by_time_names_the_steps_of_that_time(tmp_path: Path) -> None:
         ([], "must be a JSON object"),
         ({"job": "x"}, "unknown key 'job'; allowed: training_job, ranks, start, end, steps"),
         ({"ranks": [1], "steps": [1, 2]}, "training_job is None"),
+        ({"training_job": "j" * 300, "ranks": [1], "steps": [1, 2]}, "allowed: a text of 1 to 64 bytes"),
         ({"training_job": "j", "ranks": [], "steps": [1, 2]}, "ranks must be a list of 1 to 256"),
         ({"training_job": "j", "ranks": [True], "steps": [1, 2]}, "ranks must be a list"),
         ({"training_job": "j", "ranks": [1], "steps": [2, 1]}, "steps is [2, 1]; allowed: first <= last"),
@@ -288,3 +316,9 @@ def test_a_folder_that_cannot_be_used_is_refused_where_it_was_named(tmp_path: Pa
         ),
     ):
         pass
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 59.0])
+def test_a_ring_without_end_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="allowed: 60 or more, and finite"):
+        RingConfig(seconds=seconds)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from argus_core.store import ObjectStore, StoreConfig, open_store
-from argus_core.store.base import read
+from argus_core.store.base import StoreDenied, read
 from argus_core.store.folder import FolderStore
+from argus_core.store.keys import DumpKey, TraceKey
 from argus_exporter.traces.outbox import Outbox
 from argus_exporter.traces.uploads import Uploader
 from exporter.exporter_process import wait_for
@@ -230,6 +231,47 @@ def test_one_trace_that_can_never_be_stored_does_not_stop_the_others(
     assert uploading(outbox, Stubborn(store)).wait_until_empty(LIMIT_S)
     assert set(stored(store)) == {key(1)}
     assert outbox.dropped == {"refused": 1}
+
+
+class Selective:
+    """A store that denies one key."""
+
+    name = "selective"
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def put(self, key_: str, source) -> None:
+        if key_ == key(0):
+            raise StoreDenied("not this one")
+        self._store.put(key_, source)
+
+
+def test_one_trace_that_is_denied_lets_the_others_pass(outbox: Outbox, tmp_path: Path, uploading) -> None:
+    """A policy may allow some jobs only. It waits behind them, until a person acts."""
+    store = open_store(StoreConfig(folder=tmp_path / "store"))
+    for number in range(4):
+        outbox.put(key(number), content(number))
+    uploading(outbox, Selective(store))
+    wait_for(lambda: outbox.files == 1, "all others", LIMIT_S)
+    assert set(stored(store)) == {key(1), key(2), key(3)}
+    assert key(0) in outbox
+
+
+@pytest.mark.parametrize("name", ["训" * 21, "(" * 64, "a"])
+def test_a_job_of_any_name_has_traces_and_dumps(tmp_path: Path, uploading, name: str) -> None:
+    """A key has three characters for a byte that is no letter, and a file's name 255 bytes."""
+    keys = [
+        str(TraceKey(name, 99_999, 1, 2, 10**18)),
+        str(DumpKey(name, 99_999, 10**18, 10**18, "nccl1")),
+    ]
+    outbox = Outbox(tmp_path / "outbox", 1 << 20)
+    assert all(outbox.put(key_, key_.encode()) for key_ in keys)
+    store = open_store(StoreConfig(folder=tmp_path / "store"))
+    assert uploading(Outbox(tmp_path / "outbox", 1 << 20), store).wait_until_empty(LIMIT_S)
+    assert stored(store) == {key_: key_.encode() for key_ in keys}
+    Outbox(tmp_path / "outbox", 1 << 20)
+    assert list((tmp_path / "outbox").iterdir()) == []
 
 
 def test_a_new_version_of_a_waiting_trace_is_not_lost(outbox: Outbox) -> None:
