@@ -16,8 +16,24 @@ local boards = import 'dashboards/generated/index.libsonnet';
     [if c.traceUrl != '' && it.name == 'traces' then 'query']: c.traceUrl,
     [if c.traceUrl != '' && it.name == 'traces' then 'current']: { text: c.traceUrl, value: c.traceUrl },
   },
+  // Queries and colours by the severities of the alerts; the chart does the same by text (dashboards.yaml). The result is a
+  // matcher of another form, so that no name is taken for another's.
+  local renamed = std.filter(function(name) c.severities[name] != name, std.objectFields(c.severities)),
+  local query(text) = std.foldl(
+    function(text, name) std.strReplace(text, 'severity="%s"' % name, 'severity=~"%s"' % c.severities[name]),
+    renamed,
+    std.strReplace(text, '"page|ticket"', '"%(page)s|%(ticket)s"' % c.severities),
+  ),
+  local said(it) =
+    if std.isObject(it) then {
+      [if std.member(renamed, field) then c.severities[field] else field]: said(it[field])
+      for field in std.objectFields(it)
+    }
+    else if std.isArray(it) then std.map(said, it)
+    else if std.isString(it) then query(it)
+    else it,
   grafanaDashboards+:: {
-    [name]: boards[name] { templating+: { list: std.map(variable, super.list) } }
+    [name]: (if renamed == [] then boards[name] else said(boards[name])) { templating+: { list: std.map(variable, super.list) } }
     for name in std.objectFields(boards)
   },
 }

@@ -80,6 +80,9 @@ local duration = import 'lib/duration.libsonnet';
             receiver: name(to),
           } + pace(to.severity) + during(to.severity)
           for to in byTeam
+        ] + [
+          // Of a team of the site's own, or by the severity that it calls pages: no page is left for the morning.
+          { matchers: ['severity=~"page|critical"'], receiver: 'argus-operations-page' } + pace('page') + during('page'),
         ],
       },
       inhibit_rules: inhibition(jobLabels),

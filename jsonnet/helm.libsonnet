@@ -11,6 +11,9 @@ local kubernetes = import 'kubernetes.libsonnet';
 local name = '{{ include "argus.fullname" . }}';
 local values = function(path) '.Values.' + path;
 
+local labels = 'include "argus.labels" . | fromYaml';
+local ours = '{{> %s }}' % labels;
+
 local accountName(of, suffix) =
   '{{ default (printf "%%s-%s" (include "argus.fullname" .)) .Values.%s.serviceAccount.name }}' % [suffix, of];
 local account(of, suffix) = {
@@ -65,7 +68,15 @@ local changes = {
       },
     }
     + withContainer(container('l3Worker') { env+: ['{{+ .Values.l3Worker.extraEnv }}'] }),
-  PodMonitor: { metadata+: { labels+: { '{{> .Values.podMonitor.additionalLabels }}': null } } },
+  // One mapping: a label that is in both would be there twice.
+  PodMonitor: {
+    metadata+: {
+      labels+: {
+        [ours]:: null,
+        ['{{> merge (deepCopy .Values.podMonitor.additionalLabels) (%s) }}' % labels]: null,
+      },
+    },
+  },
 };
 
 local released(object) =
@@ -73,7 +84,7 @@ local released(object) =
   {
     metadata+: {
       [if std.startsWith(object.kind, 'ClusterRole') then null else 'namespace']: '{{ .Release.Namespace }}',
-      labels+: { '{{> include "argus.labels" . | fromYaml }}': null },
+      labels+: { [ours]: null },
     },
   }
   + std.get(changes, object.kind, {});
@@ -105,10 +116,6 @@ local released(object) =
       } else { when: values(part + '.enabled'), object: released(object) };
     local of(part, suffix, file) = [entry(part, suffix, object) for object in made.files[file]];
     local part(object) = if object.metadata.name == name + '-exporter' then 'exporter' else 'l3Worker';
-    local withPart(flag, objects) = [
-      { when: 'and %s %s' % [values(flag), values(part(object) + '.enabled')], object: released(object) }
-      for object in objects
-    ];
     local configMap(part, suffix, file) = {
       when: values(part + '.enabled'),
       object: released({
@@ -131,8 +138,33 @@ local released(object) =
           of('exporter', 'exporter', 'base/exporter.yaml') + [configMap('exporter', 'exporter', 'exporter.yaml')],
         'l3-worker.yaml':
           of('l3Worker', 'l3-worker', 'base/worker.yaml') + [configMap('l3Worker', 'l3-worker', 'l3-worker.yaml')],
-        'network.yaml': withPart('networkPolicy.enabled', made.files['base/network.yaml']),
-        'pod-monitors.yaml': withPart('podMonitor.enabled', made.podMonitors),
+        'network.yaml': [
+          {
+            when: 'and .Values.networkPolicy.enabled .Values.%s.enabled' % part(object),
+            object: released(object) + if part(object) == 'exporter' then {} else {
+              spec+: { egress+: ['{{+ .Values.networkPolicy.workerEgress }}'] },
+            },
+          }
+          for object in made.files['base/network.yaml']
+        ],
+        'pod-monitors.yaml': [
+          // Sidecars are found by the same one: it is of use without the DaemonSet.
+          if part(object) == 'exporter' then {
+            when: values('podMonitor.enabled'),
+            object: released(object) {
+              spec+: {
+                podMetricsEndpoints: [
+                  endpoint { '{{> .Values.podMonitor.exporterEndpoint }}': null }
+                  for endpoint in super.podMetricsEndpoints
+                ],
+              },
+            },
+          } else {
+            when: 'and .Values.podMonitor.enabled .Values.l3Worker.enabled',
+            object: released(object),
+          }
+          for object in made.podMonitors
+        ],
         'discovery.yaml': [
           { when: values('rbac.create'), object: released(object) }
           for object in made.files['base/prometheus.yaml']

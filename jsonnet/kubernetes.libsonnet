@@ -35,7 +35,8 @@ local version = import 'lib/version.libsonnet';
     workerResources: { requests: { cpu: '250m', memory: '512Mi' }, limits: { cpu: '2', memory: '4Gi' } },
   },
   // What a PodMonitor finds exporters by, whatever else their pod is: training pods keep their own names and ports.
-  found:: { label: { 'argus-exporter': 'true' }, port: 'argus-metrics' },
+  // `worker`: what the exporters' network policy admits, so the worker of another release too.
+  found:: { label: { 'argus-exporter': 'true' }, worker: { 'argus-l3-worker': 'true' }, port: 'argus-metrics' },
 
   new(mixin, overrides={}):: {
     local config =

@@ -44,10 +44,17 @@ OPEN: Final = frozenset(
             "disabled",
             "nodeSelector",
         ),
-        *("podAnnotations", "podLabels", "resources", "severities", "updateStrategy"),
+        *("podAnnotations", "podLabels", "resources", "severities", "updateStrategy", "exporterEndpoint"),
     )
 )
 """Mappings whose keys are not ours: labels, and what Kubernetes or our programs check themselves."""
+_TEXTS: Final = {"nodeSelector", "podAnnotations", "annotations", "severities"}
+_LABELS: Final = {"additionalLabels", "commonLabels", "podLabels"}
+_OURS: Final = (
+    r"^(app\.kubernetes\.io/(name|part-of|instance|managed-by|version)"
+    r"|helm\.sh/chart|argus-(exporter|l3-worker))$"
+)
+"""Labels that the chart sets: a second one of that name would be refused at the installation only."""
 
 
 def render(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
@@ -111,7 +118,9 @@ def schema_of(value: Any, key: str = "") -> dict[str, Any]:
     """JSON Schema of a value as values.yaml has it: its type, and no key but those that stand there."""
     if isinstance(value, dict):
         if key in OPEN:
-            return {"type": "object"}
+            texts = {"additionalProperties": {"type": "string"}} if key in _TEXTS | _LABELS else {}
+            names = {"propertyNames": {"not": {"pattern": _OURS}}} if key in _LABELS else {}
+            return {"type": "object", **texts, **names}
         properties = {name: schema_of(inner, name) for name, inner in value.items()}
         return {"type": "object", "additionalProperties": False, "properties": properties | _shared(key)}
     if isinstance(value, list):

@@ -58,14 +58,14 @@ def dashboard(
 
 
 def _alerts(name: str, matchers: str, severity: str, colour: str) -> Json:
-    labels = f"{JOB_LABELS}, alertname, team, cause, rank, set, group, phase"
+    labels = f"{JOB_LABELS}, alertname, severity, team, cause, rank, set, group, phase"
     return _annotation(
         name,
         f'topk({_ALERTS_MARKED}, max by ({labels}) (ALERTS{{{matchers}, alertstate="firing",'
         f' severity="{severity}"}}))',
         colour,
         "{{alertname}}",
-        f"{severity} to {{{{team}}}}: {{{{training_job}}}} {{{{cluster}}}}"
+        "{{severity}} to {{team}}: {{training_job}} {{cluster}}"
         " {{cause}} {{rank}} {{set}} {{group}} {{phase}}",
     )
 

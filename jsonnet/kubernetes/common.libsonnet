@@ -9,6 +9,7 @@
     allowPrivilegeEscalation: false,
     readOnlyRootFilesystem: true,
     capabilities: { drop: ['ALL'] },
+    seccompProfile: { type: 'RuntimeDefault' },
   },
   account(name):: {
     apiVersion: 'v1',

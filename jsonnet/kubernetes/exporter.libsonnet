@@ -48,7 +48,7 @@ local name = 'argus-exporter';
             nodeSelector: config.nodeSelector,
             tolerations: config.tolerations,
             // The owner of the host's folder; without capabilities it is root in name only.
-            securityContext: { runAsUser: 0, runAsGroup: 0, seccompProfile: { type: 'RuntimeDefault' } },
+            securityContext: { runAsUser: 0, runAsGroup: 0 },
             containers: [$.container(config) { securityContext: common.confined }],
             volumes: $.volumes(config.exporter) + [
               { name: 'argus-socket', hostPath: { path: config.socketFolder, type: 'DirectoryOrCreate' } },

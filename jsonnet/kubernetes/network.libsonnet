@@ -4,7 +4,7 @@ local common = import 'common.libsonnet';
 {
   objects(config)::
     local from(namespace) = { namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': namespace } } };
-    local worker = { podSelector: { matchLabels: { 'app.kubernetes.io/name': config.worker } } };
+    local worker = { podSelector: { matchLabels: config.found.worker } };
     local policy(name, spec) = {
       apiVersion: 'networking.k8s.io/v1',
       kind: 'NetworkPolicy',

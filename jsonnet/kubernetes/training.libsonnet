@@ -43,7 +43,10 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
             command: ['torchrun', '--nproc-per-node=8', 'train.py'],
             env: [
               { name: 'ARGUS_SOCKET', value: socket },
-              { name: 'ARGUS_JOB', valueFrom: { fieldRef: { fieldPath: "metadata.labels['job-name']" } } },
+              // Unlike another namespace's job of that name. Operators write labels of their own: docs/deployment.md.
+              { name: 'POD_NAMESPACE', valueFrom: { fieldRef: { fieldPath: 'metadata.namespace' } } },
+              { name: 'POD_JOB', valueFrom: { fieldRef: { fieldPath: "metadata.labels['batch.kubernetes.io/job-name']" } } },
+              { name: 'ARGUS_JOB', value: '$(POD_NAMESPACE).$(POD_JOB)' },
               { name: 'ARGUS_NODE', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } },
               // In front of your own, if the image sets one.
               { name: 'PYTHONPATH', value: producer + '/argus_training/boot' },
@@ -61,10 +64,10 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
     },
   },
 
-  // Beside the DaemonSet.
+  // Beside the DaemonSet. Where that is not, kubelet makes the folder, and training starts without an exporter.
   withDaemonSet(config)::
     job(config, config.socketFolder + '/exporter.sock', {}, [], [
-      { name: 'argus-socket', hostPath: { path: config.socketFolder, type: 'Directory' } },
+      { name: 'argus-socket', hostPath: { path: config.socketFolder, type: 'DirectoryOrCreate' } },
     ]),
 
   // With a sidecar: restartPolicy makes it one (Kubernetes 1.29); it starts first and ends with the training.

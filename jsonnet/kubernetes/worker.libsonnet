@@ -22,7 +22,7 @@ local common = import 'common.libsonnet';
           selector: { matchLabels: labels },
           strategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: 1, maxSurge: 0 } },
           template: {
-            metadata: { labels: common.metadata(name).labels },
+            metadata: { labels: common.metadata(name).labels + config.found.worker },
             spec: {
               serviceAccountName: name,
               automountServiceAccountToken: false,
@@ -31,7 +31,6 @@ local common = import 'common.libsonnet';
                 runAsUser: 65532,
                 runAsGroup: 65532,
                 fsGroup: 65532,
-                seccompProfile: { type: 'RuntimeDefault' },
               },
               topologySpreadConstraints: [{
                 maxSkew: 1,
@@ -69,7 +68,8 @@ local common = import 'common.libsonnet';
         apiVersion: 'policy/v1',
         kind: 'PodDisruptionBudget',
         metadata: common.metadata(name),
-        spec: { minAvailable: 1, selector: { matchLabels: labels } },
+        // Not minAvailable: of one replica that would let no node be emptied.
+        spec: { maxUnavailable: 1, selector: { matchLabels: labels } },
       },
       {
         // For people: /traces of the worker opens timelines.

@@ -61,8 +61,16 @@ def test_info_goes_to_nobody_in_particular(team: str) -> None:
 
 @needs_amtool
 def test_an_unknown_team_is_seen_by_somebody() -> None:
-    """An alert that no route matches is a ticket for operations."""
-    assert receiver_of("alertmanager.yaml", team="nobody", severity="page") == "argus-operations-ticket"
+    """An alert that no route matches is for operations: a page pages, also by the name that sites give it."""
+    for severity, kind in (
+        ("page", "page"),
+        ("critical", "page"),
+        ("ticket", "ticket"),
+        ("warning", "ticket"),
+    ):
+        for team in ("nobody", "operations"):
+            found = receiver_of("alertmanager.yaml", team=team, severity=severity)
+            assert found == f"argus-operations-{kind}"
 
 
 def test_webhooks_are_under_one_replaceable_base() -> None:

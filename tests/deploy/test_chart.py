@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 import shutil
 import subprocess
 import textwrap
@@ -11,6 +13,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import rjsonnet
 import yaml
 
 from argus_core.settings import load
@@ -143,6 +146,9 @@ def test_rules_and_dashboards_are_the_files_byte_for_byte(archive: Path) -> None
         ({"serviceMonitor": {"enabled": True}}, "'serviceMonitor' not allowed"),
         ({"l3Worker": {"replicas": "two"}}, "got string, want integer"),
         ({"exporter": {"image": {"tag": 1.5}}}, "got number, want string"),
+        ({"commonLabels": {"prod": True}}, "got boolean, want string"),
+        ({"commonLabels": {"app.kubernetes.io/part-of": "ml"}}, "part-of"),
+        ({"exporter": {"podLabels": {"argus-exporter": "no"}}}, "argus-exporter"),
     ],
 )
 def test_a_typo_is_refused(values: dict[str, Any], said: str, archive: Path) -> None:
@@ -234,6 +240,88 @@ def test_stacks_are_what_the_component_makes(archive: Path) -> None:
 
 
 @needs_helm
+def test_what_stands_in_a_mapping_is_taken_out_by_null(archive: Path) -> None:
+    """Helm merges mappings, so a pool of another label needs that."""
+    values = {
+        "nodeSelector": {"nvidia.com/gpu.present": None, "pool": "gpu"},
+        "resources": {"limits": {"cpu": None}},
+    }
+    found = of(chart.rendered(archive, {"exporter": values}), "DaemonSet", "argus-exporter")
+    assert pod_of(found)["spec"]["nodeSelector"] == {"pool": "gpu"}
+    assert next(iter(containers(found)))["resources"]["limits"] == {"memory": "512Mi"}
+
+
+@needs_helm
+def test_sidecars_are_found_without_the_daemonset(archive: Path) -> None:
+    found = chart.rendered(archive, {"exporter": {"enabled": False}})
+    assert of(found, "PodMonitor", "argus-exporter")["spec"]["namespaceSelector"] == {"any": True}
+    assert not [one for one in found if one["kind"] == "DaemonSet"]
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://[fd00::1]:9090", 9090),
+        ("http://[fd00::1]/x", 80),
+        ("https://prom.example", 443),
+        ("http://user:word@prom.example:81/x", 81),
+    ],
+)
+def test_the_worker_is_let_out_to_its_prometheus(archive: Path, url: str, port: int) -> None:
+    more = [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 443, "protocol": "TCP"}]}]
+    values = {"prometheus": {"url": url}, "networkPolicy": {"workerEgress": more}}
+    policy = of(chart.rendered(archive, values), "NetworkPolicy", "argus-l3-worker")
+    kubernetes_validate.validate(policy, "1.29", strict=True)
+    egress = policy["spec"]["egress"]
+    assert [one["ports"][0]["port"] for one in egress] == [53, port, 9877, 443]
+    assert egress[-1:] == more
+
+
+class OneKeyOnce(yaml.SafeLoader):
+    """As the API server reads: a key that is there twice is an error."""
+
+
+def _once(loader: OneKeyOnce, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    keys = [loader.construct_object(key, deep=True) for key, _ in node.value]
+    assert len(keys) == len(set(keys)), keys
+    return yaml.SafeLoader.construct_mapping(loader, node, deep)
+
+
+OneKeyOnce.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _once)
+
+
+@needs_helm
+def test_a_label_of_both_kinds_is_there_once(archive: Path) -> None:
+    """Of an object's own and of all: its own counts."""
+    values = {
+        "commonLabels": {"release": "all"},
+        "podMonitor": {"additionalLabels": {"release": "own"}},
+        "prometheusRule": {"additionalLabels": {"release": "own"}},
+    }
+    with chart.helm.Chart.load(archive) as loaded:
+        files = loaded.render(values, name="argus", namespace="argus")
+    for name in ("pod-monitors", "rules"):
+        for one in yaml.load_all(files[f"argus/templates/{name}.yaml"], OneKeyOnce):
+            assert one is None or one["metadata"]["labels"]["release"] == "own"
+
+
+@needs_helm
+@pytest.mark.parametrize("chosen", [{}, {"disabled": {"ArgusRankMissing": True}}], ids=["text", "chosen"])
+def test_alerts_lead_where_the_site_has_it(archive: Path, chosen: dict[str, Any]) -> None:
+    links = {"grafanaUrl": "https://grafana.example/", "runbookUrl": "https://wiki.example/%s?from=argus"}
+    values = {"prometheusRule": chosen | links, "podMonitor": {"exporterEndpoint": {"scheme": "https"}}}
+    found = chart.rendered(archive, values)
+    for (name, _), rule in alerts(found).items():
+        noted = rule["annotations"]
+        assert noted["runbook_url"] == f"https://wiki.example/{name}?from=argus"
+        assert noted["dashboard_url"].startswith("https://grafana.example/d/argus-")
+        assert "argus-for-prometheus" not in noted.get("card", "")
+    [endpoint] = of(found, "PodMonitor", "argus-exporter")["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"scheme": "https", "interval": "15s", "port": "argus-metrics"}
+
+
+@needs_helm
 def test_pods_follow_their_file(archive: Path) -> None:
     """Another configuration is another pod template."""
     sums = [
@@ -259,6 +347,45 @@ def test_alerts_can_be_left_out_and_called_otherwise(archive: Path) -> None:
         said.add(after)
         assert {"labels": {}} | rule == {"labels": {}} | every[name]
     assert {"critical", "ticket", of_series} <= said
+
+
+SEVERITIES = {"page": "critical", "ticket": "page"}
+"""One is a name of ours for something else."""
+
+
+def severities_of(text: str) -> tuple[set[str], set[str]]:
+    """Of a dashboard: the severities that its queries ask for, and those that its tables colour."""
+    asked = re.findall(r'severity=~?"([\w|]+)"', text.replace('\\"', '"'))
+    coloured: set[str] = set()
+
+    def look(value: Any) -> Any:
+        coloured.update(value.keys() & {"page", "ticket", "critical"} if isinstance(value, dict) else ())
+        return value
+
+    json.loads(text, object_hook=look)
+    return set(asked), coloured
+
+
+@needs_helm
+def test_dashboards_follow_the_severities(archive: Path) -> None:
+    """By the chart and by the mixin: nothing is green because it has another name."""
+    found = chart.rendered(archive, {"prometheusRule": {"severities": SEVERITIES}})
+    boards = {
+        name: text
+        for one in found
+        if one["kind"] == "ConfigMap"
+        for name, text in one["data"].items()
+        if name.endswith(".json")
+    }
+    mixin = f"(import 'mixin.libsonnet') {{ _config+:: {{ severities+: {json.dumps(SEVERITIES)} }} }}"
+    made = json.loads(rjsonnet.evaluate_snippet("site", f"({mixin}).grafanaDashboards", jpathdir=[str(ROOT)]))
+    assert {name: json.loads(text) for name, text in boards.items()} == made
+    ours = (ROOT / "dashboards/generated/argus-job.json").read_text()
+    assert severities_of(ours) == ({"page", "ticket", "info", "page|ticket"}, {"page", "ticket"})
+    assert severities_of(boards["argus-job.json"]) == (
+        {"critical", "page", "info", "critical|page"},
+        {"critical", "page"},
+    )
 
 
 @needs_helm

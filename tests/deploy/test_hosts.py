@@ -106,6 +106,30 @@ def test_what_the_job_set_stays(host: dict[str, str]) -> None:
     assert "CUDA_INJECTION64_PATH" not in found
 
 
+def test_an_exporter_that_restarts_is_awaited(host: dict[str, str]) -> None:
+    """Its folder is there, its socket is not: the ranks look for it until it is back."""
+    Path(host["ARGUS_SOCKET"]).unlink()
+    assert exports(host)["ARGUS_SOCKET"] == host["ARGUS_SOCKET"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({"SLURM_STEP_ID": "0"}, "llm-4711"),
+        ({"SLURM_STEP_ID": "1"}, "llm-4711.1"),
+        ({"SLURM_STEP_ID": "4294967290"}, "llm-4711"),  # the shell of salloc
+        ({"SLURM_STEP_ID": "3", "ARGUS_JOB": "llm-4711"}, "llm-4711.3"),  # a step that it starts
+        ({"SLURM_STEP_ID": "3", "ARGUS_JOB": "mine"}, "mine"),
+    ],
+    ids=str,
+)
+def test_steps_side_by_side_are_told_apart(
+    host: dict[str, str], environment: dict[str, str], name: str
+) -> None:
+    """Two steps of one allocation have the same job in Slurm, and are two trainings."""
+    assert exports({**host, **environment})["ARGUS_JOB"] == name
+
+
 def test_a_second_prolog_adds_nothing_to_the_path(host: dict[str, str]) -> None:
     assert "PYTHONPATH" not in exports({**host, **exports(host)})
 

@@ -112,8 +112,11 @@ def test_training_reaches_the_socket(workload: Manifest, config: str) -> None:
     assert variables["ARGUS_SOCKET"]["value"] == str(socket)
     folders = {str(folder) for folder in socket.parents}
     assert folders & {mount["mountPath"] for mount in train["volumeMounts"]}
-    known = {variable.name for variable in settings.TABLE} | {"PYTHONPATH"}
+    known = {variable.name for variable in settings.TABLE} | {"PYTHONPATH", "POD_NAMESPACE", "POD_JOB"}
     assert set(variables) <= known
+    names = list(variables)
+    assert variables["ARGUS_JOB"]["value"] == "$(POD_NAMESPACE).$(POD_JOB)"
+    assert names[:3] == ["ARGUS_SOCKET", "POD_NAMESPACE", "POD_JOB"], "Kubernetes fills in what stands before"
     exporter = EXPORTER if workload is TRAINING else SIDECAR
     mounts = [one["volumeMounts"] for one in containers(exporter) if one["name"] == "argus-exporter"]
     assert folders & {mount["mountPath"] for mount in mounts[0]}
@@ -212,6 +215,9 @@ def test_our_containers_have_limits_and_no_more_rights_than_they_need(workload: 
         assert context["readOnlyRootFilesystem"] is True
         assert context["allowPrivilegeEscalation"] is False
         assert context["capabilities"]["drop"] == ["ALL"]
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, (
+            "as the standard `restricted` wants it"
+        )
         if one["name"] != "argus-producer":  # copies files and ends
             assert set(one["resources"]["limits"]) == {"cpu", "memory"}
             assert {"livenessProbe", "readinessProbe"} <= set(one)
@@ -234,7 +240,7 @@ def test_two_workers_judge() -> None:
     assert WORKER["spec"]["replicas"] == 2
     [container] = ours(WORKER)
     assert "--replica=$(POD_NAME)" in container["args"]
-    assert the("PodDisruptionBudget", "argus-l3-worker")["spec"]["minAvailable"] == 1
+    assert the("PodDisruptionBudget", "argus-l3-worker")["spec"]["maxUnavailable"] == 1
 
 
 def test_the_network_is_open_where_it_must_be_and_closed_elsewhere() -> None:
@@ -246,6 +252,11 @@ def test_the_network_is_open_where_it_must_be_and_closed_elsewhere() -> None:
         [entry] = policy["ingress"]
         assert [port["port"] for port in entry["ports"]] == [ours(workload)[0]["ports"][0]["containerPort"]]
     assert exporter["egress"] == []
+    [admitted] = [one["podSelector"] for one in exporter["ingress"][0]["from"] if "podSelector" in one]
+    assert admitted["matchLabels"].items() <= pod_of(WORKER)["metadata"]["labels"].items()
+    assert not any("argus-l3-worker" in str(value) for value in admitted["matchLabels"].values()), (
+        "a name is of one release"
+    )
     assert sorted(port["port"] for rule in worker["egress"] for port in rule["ports"]) == [53, 53, 9090, 9877]
     assert ":9090" in load(Config, FOLDER / "base/config/l3-worker.yaml").prometheus.url
 

@@ -32,6 +32,8 @@ NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
 _ELSEWHERE = "name another place with --socket"
+_HOSTS = Path("/run/argus/exporter.sock")
+"""Where the exporter of the host listens. Twin: PLACES in argus_training/boot/_argus_boot.py."""
 _START_LIMIT_S = 20.0
 """How long an exporter may take until it listens: its imports from a cold network disk."""
 _STOP_LIMIT_S = 5.0
@@ -49,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "socket, or starts one for the time of the command. Returns COMMAND's exit status."
     )
     parser.add_argument(
-        "--socket", type=Path, help="socket of the exporter (default: $ARGUS_SOCKET or a private folder)"
+        "--socket",
+        type=Path,
+        help=f"socket of the exporter (default: $ARGUS_SOCKET, or a private folder, or {_HOSTS} where only "
+        "the host's exporter listens)",
     )
     parser.add_argument(
         "--web.listen-address",
@@ -69,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         return _refuse(
             "no command given; write it after --, as in: argus-exporter run -- torchrun train.py", NOT_USABLE
         )
-    path = (options.socket or default_socket_path()).absolute()
+    path = (options.socket or _usual_socket()).absolute()
     environment = child_environment(os.environ, path, options.job)
     program = shutil.which(argv[0])
     if program is None:
@@ -298,6 +303,14 @@ def _die_with_parent() -> None:
     """In the exporter, before exec: end when `run` is killed."""
     with contextlib.suppress(Exception):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _usual_socket() -> Path:
+    """The default one, unless the exporter of the host listens and nobody does there."""
+    path = default_socket_path()
+    if os.environ.get("ARGUS_SOCKET") or _is_listening(path) or not _is_listening(_HOSTS):
+        return path
+    return _HOSTS
 
 
 def _is_listening(path: Path) -> bool:

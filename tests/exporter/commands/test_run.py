@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from argus_exporter.commands import run as command
 from argus_exporter.commands.run import child_environment
 from argus_exporter.ras.client import Address
 from argus_training import boot_directory, injector
@@ -245,6 +247,42 @@ def test_a_module_of_the_job_is_none_of_the_exporters(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert run.stdout == "trained\n"
     assert "serving http://" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("named", "own", "hosts", "found"),
+    [
+        (False, False, True, "hosts"),
+        (False, True, True, "own"),
+        (False, False, False, "own"),
+        (True, False, True, "named"),
+    ],
+)
+def test_the_exporter_of_the_host_is_used(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    named: bool,
+    own: bool,
+    hosts: bool,
+    found: str,
+) -> None:
+    """Where nobody listens in the user's own place and no place was named: its port is taken, too."""
+    sockets = {name: tmp_path / name / "exporter.sock" for name in ("named", "own", "hosts")}
+    monkeypatch.delenv("ARGUS_SOCKET", raising=False)
+    monkeypatch.setattr(command, "_HOSTS", sockets["hosts"])
+    monkeypatch.setattr(command, "default_socket_path", lambda: sockets["named" if named else "own"])
+    if named:
+        monkeypatch.setenv("ARGUS_SOCKET", str(sockets["named"]))
+    with contextlib.ExitStack() as listening:
+        for path in [sockets["own"]] * own + [sockets["hosts"]] * hosts:
+            path.parent.mkdir(mode=0o700)
+            listening.enter_context(Reader(path))
+        assert command._usual_socket() == sockets[found]
+
+
+def test_run_and_the_boot_folder_agree_on_the_hosts_place() -> None:
+    boot = (boot_directory() / "_argus_boot.py").read_text(encoding="utf-8")
+    assert f'"{command._HOSTS}",' in boot
 
 
 @as_root

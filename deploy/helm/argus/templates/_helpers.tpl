@@ -27,7 +27,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{/* Of prometheus.url: where the network policy lets the worker out to. */}}
 {{- define "argus.prometheusPort" -}}
 {{- $url := urlParse .Values.prometheus.url -}}
-{{- if contains ":" $url.host }}{{ splitList ":" $url.host | last }}
+{{- with regexFind ":[0-9]+$" $url.host }}{{ trimPrefix ":" . }}
 {{- else }}{{ ternary 443 80 (eq $url.scheme "https") }}{{ end }}
 {{- end }}
 
