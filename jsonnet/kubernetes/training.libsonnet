@@ -43,10 +43,11 @@ local packages = '/opt/argus/lib/python3.11/site-packages';
             command: ['torchrun', '--nproc-per-node=8', 'train.py'],
             env: [
               { name: 'ARGUS_SOCKET', value: socket },
-              // Unlike another namespace's job of that name. Operators write labels of their own: docs/deployment.md.
+              // Unlike another namespace's job of that name, and the job first: 64 bytes count, and tell one from another of its
+              // own namespace. Operators write labels of their own: docs/deployment.md.
               { name: 'POD_NAMESPACE', valueFrom: { fieldRef: { fieldPath: 'metadata.namespace' } } },
               { name: 'POD_JOB', valueFrom: { fieldRef: { fieldPath: "metadata.labels['batch.kubernetes.io/job-name']" } } },
-              { name: 'ARGUS_JOB', value: '$(POD_NAMESPACE).$(POD_JOB)' },
+              { name: 'ARGUS_JOB', value: '$(POD_JOB).$(POD_NAMESPACE)' },
               { name: 'ARGUS_NODE', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } },
               // In front of your own, if the image sets one.
               { name: 'PYTHONPATH', value: producer + '/argus_training/boot' },

@@ -115,7 +115,7 @@ def test_training_reaches_the_socket(workload: Manifest, config: str) -> None:
     known = {variable.name for variable in settings.TABLE} | {"PYTHONPATH", "POD_NAMESPACE", "POD_JOB"}
     assert set(variables) <= known
     names = list(variables)
-    assert variables["ARGUS_JOB"]["value"] == "$(POD_NAMESPACE).$(POD_JOB)"
+    assert variables["ARGUS_JOB"]["value"] == "$(POD_JOB).$(POD_NAMESPACE)"
     assert names[:3] == ["ARGUS_SOCKET", "POD_NAMESPACE", "POD_JOB"], "Kubernetes fills in what stands before"
     exporter = EXPORTER if workload is TRAINING else SIDECAR
     mounts = [one["volumeMounts"] for one in containers(exporter) if one["name"] == "argus-exporter"]
