@@ -18,22 +18,23 @@ local boards = import 'dashboards/generated/index.libsonnet';
   },
   // Queries and colours by the severities of the alerts; the chart does the same by text (dashboards.yaml). The result is a
   // matcher of another form, so that no name is taken for another's.
-  local renamed = std.filter(function(name) c.severities[name] != name, std.objectFields(c.severities)),
+  local renamed = { [name]: c.severities[name] for name in std.objectFields(c.severities) if c.severities[name] != name },
+  local asks = { [text]: query(text) for text in boards.severities },
   local query(text) = std.foldl(
-    function(text, name) std.strReplace(text, 'severity="%s"' % name, 'severity=~"%s"' % c.severities[name]),
-    renamed,
+    function(text, name) std.strReplace(text, 'severity="%s"' % name, 'severity=~"%s"' % renamed[name]),
+    std.objectFields(renamed),
     std.strReplace(text, '"page|ticket"', '"%(page)s|%(ticket)s"' % c.severities),
   ),
   local said(it) =
     if std.isObject(it) then {
-      [if std.member(renamed, field) then c.severities[field] else field]: said(it[field])
+      [if std.objectHas(renamed, field) then renamed[field] else field]:
+        if field == 'expr' && std.objectHas(asks, it.expr) then asks[it.expr] else said(it[field])
       for field in std.objectFields(it)
     }
     else if std.isArray(it) then std.map(said, it)
-    else if std.isString(it) then query(it)
     else it,
   grafanaDashboards+:: {
-    [name]: (if renamed == [] then boards[name] else said(boards[name])) { templating+: { list: std.map(variable, super.list) } }
+    [name]: (if renamed == {} then boards[name] else said(boards[name])) { templating+: { list: std.map(variable, super.list) } }
     for name in std.objectFields(boards)
   },
 }

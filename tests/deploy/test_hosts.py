@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from argus_core import settings_file
 from deploy.manifests import ROOT
 
 UNITS = sorted((ROOT / "deploy/systemd").glob("*.service"))
@@ -58,6 +59,14 @@ def test_each_unit_has_a_state_folder_of_its_own() -> None:
         if "StateDirectory=" in line
     ]
     assert len(folders) == len(set(folders)) == len(UNITS)
+
+
+def test_settings_of_the_site_lie_where_training_looks() -> None:
+    """Beside the socket, in a folder that the unit makes and keeps."""
+    unit = (ROOT / "deploy/systemd/argus-exporter.service").read_text(encoding="utf-8")
+    [copy] = [line for line in unit.splitlines() if line.startswith("ExecStartPre=-")]
+    assert copy.split()[-1] == settings_file.beside("/run/argus/exporter.sock")
+    assert "RuntimeDirectory=argus\n" in unit and "RuntimeDirectoryPreserve=yes\n" in unit
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
 _ELSEWHERE = "name another place with --socket"
+_ADDRESS = ":9877"
 _HOSTS = Path("/run/argus/exporter.sock")
 """Where the exporter of the host listens. Twin: PLACES in argus_training/boot/_argus_boot.py."""
 _START_LIMIT_S = 20.0
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--web.listen-address",
         dest="listen_address",
-        default=":9877",
+        default=_ADDRESS,
         metavar="HOST:PORT",
         help="where an exporter started here serves /metrics (default: %(default)s)",
     )
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         return _refuse(
             "no command given; write it after --, as in: argus-exporter run -- torchrun train.py", NOT_USABLE
         )
-    path = (options.socket or _usual_socket()).absolute()
+    path = (options.socket or _usual_socket(options.listen_address)).absolute()
     environment = child_environment(os.environ, path, options.job)
     program = shutil.which(argv[0])
     if program is None:
@@ -305,12 +306,14 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _usual_socket() -> Path:
-    """The default one, unless the exporter of the host listens and nobody does there."""
+def _usual_socket(address: str) -> Path:
+    """The default one, unless the exporter of the host listens and nobody does there.
+
+    Who names another address wants an exporter of his own, as where the host's serves other users.
+    """
     path = default_socket_path()
-    if os.environ.get("ARGUS_SOCKET") or _is_listening(path) or not _is_listening(_HOSTS):
-        return path
-    return _HOSTS
+    named = os.environ.get("ARGUS_SOCKET") or address != _ADDRESS
+    return path if named or _is_listening(path) or not _is_listening(_HOSTS) else _HOSTS
 
 
 def _is_listening(path: Path) -> bool:

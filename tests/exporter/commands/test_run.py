@@ -250,12 +250,13 @@ def test_a_module_of_the_job_is_none_of_the_exporters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "own", "hosts", "found"),
+    ("named", "own", "hosts", "address", "found"),
     [
-        (False, False, True, "hosts"),
-        (False, True, True, "own"),
-        (False, False, False, "own"),
-        (True, False, True, "named"),
+        (False, False, True, ":9877", "hosts"),
+        (False, True, True, ":9877", "own"),
+        (False, False, False, ":9877", "own"),
+        (True, False, True, ":9877", "named"),
+        (False, False, True, ":9999", "own"),
     ],
 )
 def test_the_exporter_of_the_host_is_used(
@@ -264,6 +265,7 @@ def test_the_exporter_of_the_host_is_used(
     named: bool,
     own: bool,
     hosts: bool,
+    address: str,
     found: str,
 ) -> None:
     """Where nobody listens in the user's own place and no place was named: its port is taken, too."""
@@ -277,7 +279,7 @@ def test_the_exporter_of_the_host_is_used(
         for path in [sockets["own"]] * own + [sockets["hosts"]] * hosts:
             path.parent.mkdir(mode=0o700)
             listening.enter_context(Reader(path))
-        assert command._usual_socket() == sockets[found]
+        assert command._usual_socket(address) == sockets[found]
 
 
 def test_run_and_the_boot_folder_agree_on_the_hosts_place() -> None:
