@@ -58,7 +58,7 @@ function(c, l)
         "cause", "gpu-transfer", "part", "copy"), "cause", "host-cpu", "part", "idle")
       |||, {
         // The median of two is half-way between them.
-        gpu: pause + '{pause="gpu", part!="exposed"}',
+        gpu: pause + '{part=~"copy|idle"}',
         rank: l.rank,
         job: l.job,
         part: l.list(['rank', 'part']),

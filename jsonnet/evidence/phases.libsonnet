@@ -285,8 +285,6 @@ function(c, l) {
 
   // Of all phases, from the few ranks that stand out.
   local replicas = 'dp|edp|dp,edp',
-  // What a rank says of its phases, also while some scrapes fail, as those of a host without time do.
-  local told(matchers) = 'last_over_time(%s[%s])' % [l.raw('argus_phase_info', matchers), duration.range(c, 4 * c.scrapeInterval)],
   local at = {
     excess: excess,
     slow: slow,
@@ -303,7 +301,8 @@ function(c, l) {
     least: c.evidenceRatio,
     pauses: c.pausePhases,
     // Phases that hold no wait. What nobody knows of, or no longer, accuses nobody.
-    own: told(['kind="compute"', 'waits="none"']),
+    // Also while some scrapes fail, as those of a host without time do.
+    own: 'last_over_time(%s[%s])' % [l.raw('argus_phase_info', ['kind="compute"', 'waits="none"']), duration.range(c, 4 * c.scrapeInterval)],
     replicas: l.raw('argus_phase_info', ['kind="compute"', 'waits=~"' + replicas + '"']),
     // For others than the replicas, of which the collectives themselves tell.
     waiting: l.raw('argus_phase_info', ['kind="compute"', 'waits!~"none|unknown||' + replicas + '"']),
@@ -319,7 +318,7 @@ function(c, l) {
       share: c.setMostShare,
     }),
   }],
-  local sets = told(['kind="compute"', 'set!=""']),
+  local sets = l.raw('argus_phase_info', ['kind="compute"', 'set!=""']),
   local suspects = text.fill('max by (%(who)s, set) (%(slow)s{kind="compute", source!="gpu"} * on (%(rank)s, phase) group_left (set) topk by (%(rank)s, phase) (1, max by (%(rank)s, phase, set) (%(sets)s and on (%(rank)s, phase) %(slow)s)))', at { sets: sets }),
   evidence: [
     {
