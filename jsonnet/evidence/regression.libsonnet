@@ -230,11 +230,10 @@ function(c, l)
         or %(on)s (
           %(change)s and %(on)s min by (%(rank)s) (%(recent)s / on (%(rank)s, total) %(change)s) >= %(found)s
         )
-        or (0 * %(scan)s%(measures)s + Inf and %(on)s %(anew)s)
+        or (Inf * %(last)s and %(on)s %(anew)s)
       |||, at {
         last: last(healthy),
         start: count(start),
-        scan: scan,
         // What was held is overwritten, lest it is looked up again once the start is out of sight.
         anew: text.fill('%(start)s > time() - %(seconds)s', { start: of(start, { total: 'timestamp' }), seconds: 3 * c.interval }),
         holds: duration.range(c, holds),
