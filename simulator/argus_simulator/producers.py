@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.link import Link
 from argus_simulator.engine.compile import compile_plan
 from argus_simulator.engine.framework_hooks import FrameworkHooks, framework_hooks, waits
-from argus_simulator.engine.job import HostPause, JobShape, JobStep
+from argus_simulator.engine.job import NEVER, HostPause, JobShape, JobStep
 from argus_simulator.engine.network import Traffic
 from argus_simulator.engine.noise import generator
 from argus_simulator.engine.plan import SPAN_DTYPE, Plan
@@ -164,7 +165,9 @@ class Producer:
         self._link.flush()
 
     def close(self, exit_status: int | None) -> None:
-        """Leave with a BYE, or hang up without a word."""
+        """Leave with a BYE, and the stacks that are left, or hang up without a word."""
+        if exit_status is not None:
+            self._queue_stacks(math.inf, self._now())
         self._link.close(exit_status)
 
     def free(self) -> None:
@@ -229,13 +232,18 @@ class Producer:
             self._nccl.stands(waits, self._monotonic())
 
     def sample(self, done: JobStep, epoch_ns: int) -> None:
-        """Stacks of a step up to now; those of several seconds are queued together."""
+        """Stacks of a step, of one without an end up to now; those of several seconds are queued together."""
         if self._stacks is None or wire.Channel.STACKS in self.dark:
             return
-        until_ns = min(int(done.end_ns[self.rank]), self._clock() - epoch_ns)
+        end_ns = int(done.end_ns[self.rank])
+        until_ns = end_ns if end_ns != NEVER else self._clock() - epoch_ns
         self._stacks.sample(done, self.rank, until_ns / 1e9)
-        now_ns = epoch_ns + until_ns + self._host_clock.offset_ns
-        for record in self._stacks.take(self._link, until_ns / 1e9, now_ns):
+        self._queue_stacks(until_ns / 1e9, epoch_ns + until_ns + self._host_clock.offset_ns)
+
+    def _queue_stacks(self, now_s: float, unix_ns: int) -> None:
+        if self._stacks is None or wire.Channel.STACKS in self.dark:
+            return
+        for record in self._stacks.take(self._link, now_s, unix_ns):
             self._link.add(record)
 
     # -- parts ------------------------------------------------------------------
