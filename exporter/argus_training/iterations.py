@@ -6,7 +6,7 @@ time. The first one, and the first after a checkpoint or a call of the model wit
 rollout), begins with its first data fetch, forward or backward. Two ways to tell:
 
 * By its sequence, once that is known (`sequence.py`, EROICA's method, after ten repetitions). What does not
-  match the sequence is no iteration.
+  match the sequence is no iteration; of one optimizer alone each step is one.
 * By its cycle until then, and where no sequence ever repeats (a varying number of micro-batches): complete
   when every optimizer that stepped in the iteration before has stepped; the next fetch or forward closes it.
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from argus_training.sequence import Match, SequenceDetector, Step
+from argus_training.sequence import LONGEST, Match, SequenceDetector, Step
 from argus_training.step_progress import StepProgress
 
 WITHOUT_STEPS: Final = 64
@@ -87,6 +87,11 @@ class IterationDetector:
             self._fetched = False
         if self.learning:
             self._cycle.paused()
+
+    def abandoned(self) -> None:
+        """The forwards since the last optimizer step belong to none."""
+        self.progress.forwards = 0
+        self._cycle.trained = False
 
     def exhausted(self) -> None:
         """The loader had no more: if that fetch opened an iteration, it did not."""
@@ -164,7 +169,7 @@ class IterationDetector:
             return
         self._cycle.optimizer_ended(optimizer, time_ns)
         fetched, self._fetched = self._fetched, False
-        if self._sequence.learn(step, fetched=fetched):
+        if self._cycle.optimizers <= LONGEST and self._sequence.learn(step, fetched=fetched):
             self.learning = False
             sequence = self._sequence.sequence
             if len(sequence) == 1:
@@ -200,17 +205,17 @@ class IterationDetector:
         self.ended(start_ns, end_ns)
 
     def _match(self, step: Step, optimizer: int, opened_ns: int, time_ns: int) -> None:
-        rest = self._sequence.is_rest(step)
+        whole = self._sequence.is_whole(step)
         # More micro-batches than usual, once: a step that the gradient scaler skipped. Twice: that many now.
         again = self._sequence.missed and step == self._strange and len(self._sequence.sequence) == 1
-        if again and not rest:
+        if again and not (whole and step < self._sequence.sequence[0]):
             self._learn_anew(opened_ns)
             self._cycle.optimizer_ended(optimizer, time_ns)
             self._sequence.learn(step)
             return
         self._strange = step
         found = self._sequence.match(step)
-        if rest or found == Match.WHOLE:
+        if whole or found == Match.WHOLE:
             self.ended(opened_ns, time_ns)
         elif found == Match.FIRST:
             self._start_ns = opened_ns
@@ -246,7 +251,13 @@ class Cycle:
         """Where the next iteration begins, if the running one has ended: at its end, or after a pause."""
         self._fetches_open = False
         """The running iteration began with a fetch: while the cycle is unknown, the next fetch ends it."""
-        self._trained = False
+        self.trained = False
+        """A training forward ran since the last optimizer step."""
+
+    @property
+    def optimizers(self) -> int:
+        """How many step in an iteration."""
+        return len(self._cycle)
 
     def opening(self, time_ns: int, *, trains: bool = False) -> None:
         if not self._stepped:
@@ -257,10 +268,10 @@ class Cycle:
         else:
             self._opening_ns = self._opening_ns or time_ns
         if trains:
-            self._trained = True
+            self.trained = True
 
     def paused(self) -> None:
-        if not self._trained:
+        if not self.trained:
             if self._stepped:
                 self._opening_ns = 0
             else:
@@ -274,7 +285,7 @@ class Cycle:
     def optimizer_ended(self, optimizer: int, time_ns: int) -> None:
         self._stepped.add(optimizer)
         self._end_ns = self._opening_ns = time_ns
-        self._trained = False
+        self.trained = False
 
     def finish(self) -> None:
         """All is told: an iteration whose optimizers have all stepped is complete."""

@@ -2,9 +2,9 @@
 
 The sequence is made of optimizer steps; each stands for itself and for the training forwards since the step
 before it. Data fetches do not count: loaders look ahead by a batch or two, and not at the end of an epoch.
-After M = 10 identical repetitions it is known, and each later match is an iteration. What does not match (a
-step that the gradient scaler skipped) is none. After K = 200 events without a match it is looked for anew.
-Steps of one optimizer alone are an iteration each, also where short epochs repeat as a whole.
+After M = 10 identical repetitions it is known, and each later match is an iteration; what does not match is
+none. After K = 200 events without a match it is looked for anew. Steps of one optimizer alone are an
+iteration each, also where short epochs repeat as a whole, and with more or fewer forwards than usual.
 
 Source: EROICA 4.1, iteration detection; EROICA counts fetches too.
 """
@@ -103,13 +103,10 @@ class SequenceDetector:
         self._at = 0
         return Match.NONE
 
-    def is_rest(self, step: Step) -> bool:
-        """Whether it is the known step with fewer micro-batches: the rest of an epoch."""
-        return (
-            len(self.sequence) == 1
-            and 0 < step.forwards < self.sequence[0].forwards
-            and (step.optimizer == self.sequence[0].optimizer)
-        )
+    def is_whole(self, step: Step) -> bool:
+        """Whether it is the known step, with more or fewer forwards (a budget of tokens, an epoch's rest)."""
+        sequence = self.sequence
+        return len(sequence) == 1 and step.forwards > 0 and step.optimizer == sequence[0].optimizer
 
     def forget(self) -> None:
         self.sequence = ()

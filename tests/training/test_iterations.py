@@ -11,7 +11,8 @@ from argus_training.iterations import WITHOUT_STEPS, IterationDetector
 def iterations(story: str) -> list[tuple[int, int]]:
     """Play a story, an event a tick from 1.
 
-    d: fetch, f: forward, b: end of a backward, v: evaluation, x: no more data, A and B: steps.
+    d: fetch, f: forward, b: end of a backward, v: a forward without gradients, e: one of an evaluation,
+    x: no more data, capitals: steps.
     """
     ended: list[tuple[int, int]] = []
     detector = IterationDetector(lambda start, end: ended.append((start, end)))
@@ -25,6 +26,9 @@ def iterations(story: str) -> list[tuple[int, int]]:
                 if detector.awaits_step:
                     detector.backward_ended(time)
             case "v":
+                detector.paused()
+            case "e":
+                detector.abandoned()
                 detector.paused()
             case "x":
                 detector.opening(time)
@@ -138,11 +142,32 @@ def test_critic_steps_are_one_iteration_with_the_generator() -> None:
     assert found[-3:] == [(18 * start, 18 * start + 18) for start in (10, 11, 12)]
 
 
-def test_skipped_step_is_no_iteration() -> None:
-    """The gradient scaler leaves a step out: two batches before the next step are no slow iteration."""
+def test_a_step_that_was_skipped_is_part_of_the_next_iteration() -> None:
+    """The gradient scaler leaves it out, on all ranks alike: nothing tells it from a step of two forwards."""
     found = iterations("dfA" * 12 + "df dfA" + "dfA")
-    assert found[-2:] == [(33, 36), (41, 44)]
-    assert len(found) == 13
+    assert found[-3:] == [(33, 36), (36, 41), (41, 44)]
+    assert len(found) == 14
+
+
+def test_steps_of_the_one_optimizer_are_iterations_however_many_forwards_they_have() -> None:
+    """A regulariser each eighth step, or micro-batches by a budget of tokens: those are the slow ones."""
+    assert len(iterations(("dfA" * 7 + "dffA") * 20)) == 160
+    draw = random.Random(2)
+    parts = draw.choices((3, 4, 5), (1, 18, 1), k=400)
+    assert len(iterations("".join("df" * part + "A" for part in parts))) == 400
+
+
+def test_micro_batches_before_an_evaluation_are_left_over() -> None:
+    """An epoch ends in the middle of an accumulation: the next iteration begins after the evaluation."""
+    for known in (1, 12):
+        found = iterations("dfdfA" * known + "df eee dfdfA")
+        size = 5 * known
+        assert found[-2:] == [(size - 4 if known == 1 else size - 5, size), (size + 6, size + 10)][-2:]
+
+
+def test_an_iteration_of_more_optimizers_than_any_sequence_is_one() -> None:
+    """One for each parameter, stepped within the backward."""
+    assert len(iterations(("df" + "ABCDEFGHIJKLMNOPQRSTUVWXYZ") * 40)) == 40
 
 
 def test_a_new_optimizer_counts_from_its_first_step_on() -> None:
@@ -154,9 +179,9 @@ def test_a_new_optimizer_counts_from_its_first_step_on() -> None:
 
 
 def test_more_micro_batches_for_good_are_learnt_at_their_second_step() -> None:
-    """The first may be a step that was skipped, which is no iteration, however often that happens."""
-    assert len(iterations("dfA" * 30 + "dfdfA" * 30)) >= 58
-    assert len(iterations("dfA" * 30 + ("dfdfA" + "dfA" * 10) * 5)) == 30 + 5 * 10
+    """The first may be a step that was skipped. Each is an iteration, before and after."""
+    assert len(iterations("dfA" * 30 + "dfdfA" * 30)) == 60
+    assert len(iterations("dfA" * 30 + ("dfdfA" + "dfA" * 10) * 5)) == 30 + 5 * 11
 
 
 def test_changing_accumulation_is_always_seen() -> None:

@@ -110,5 +110,5 @@ def test_steps_of_one_optimizer_are_a_sequence_each() -> None:
     detector = SequenceDetector()
     learn(detector, (Step(2, 0), Step(2, 0), Step(2, 0), Step(1, 0)) * 10)
     assert detector.sequence == (Step(2, 0),)
-    assert detector.is_rest(Step(1, 0))
-    assert not any(map(detector.is_rest, (Step(2, 0), Step(3, 0), Step(0, 0), Step(1, 1))))
+    assert all(map(detector.is_whole, (Step(1, 0), Step(2, 0), Step(3, 0))))
+    assert not any(map(detector.is_whole, (Step(0, 0), Step(1, 1))))
