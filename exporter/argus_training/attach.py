@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import os
@@ -46,10 +47,11 @@ def attach(torch: Any) -> Observer | None:
         return None
     rank_layout = RankLayout(torch, os.environ, config.parallel, lambda text: _say(text))
     page = _shared_page()
+    gpu = _Gpu(torch)
     nccl_fd = injection.profiler_memory(os.environ) if config.nccl else None
     link = Link(
         socket,
-        lambda: _hello(rank_layout, config, torch, page, shares_nccl=nccl_fd is not None),
+        lambda: _hello(rank_layout, config, gpu, page, shares_nccl=nccl_fd is not None),
         page_fd=page.fd if page is not None else None,
         nccl_fd=nccl_fd,
     )
@@ -63,13 +65,13 @@ def attach(torch: Any) -> Observer | None:
         "off" if config.disable_stacks else config.stacks,
         config.ptracer,
         socket,
-        lambda: _hello(rank_layout, config, torch, None),
+        lambda: _hello(rank_layout, config, gpu, None),
     )
     begin_kernels = cupti_fallback.prepare(
         torch,
         config.kernels_fallback and not config.disable_kernels,
         socket,
-        lambda: _hello(rank_layout, config, torch, None),
+        lambda: _hello(rank_layout, config, gpu, None),
         lambda: recorder.step,
         config.watchdog_seconds,
     )
@@ -80,13 +82,15 @@ def attach(torch: Any) -> Observer | None:
         flush_ms=config.flush_milliseconds,
         background=True,
         facts=facts,
-        announce=functools.partial(_training_begins, lambda text: _say(text), begin_stacks, begin_kernels),
+        announce=functools.partial(
+            _training_begins, lambda text: _say(text), gpu.ask, begin_stacks, begin_kernels
+        ),
     )
     captures = GraphCaptures(torch.cuda.CUDAGraph)
     observer = Observer(
         recorder,
         Stopwatch(recorder),
-        use_events=functools.partial(_use_events, torch, config, captures),
+        use_events=lambda stopwatch: on_gpu(stopwatch),
         layout=rank_layout.layout,
         world_size=rank_layout.world_size,
         traced=config.traced_python_api,
@@ -102,6 +106,11 @@ def attach(torch: Any) -> Observer | None:
         place = rank_layout.place()
         if place is None or place.local_rank <= 0:  # what all ranks of a host would say alike is said by one
             recorder.host.say(text)
+
+    def on_gpu(stopwatch: Stopwatch) -> None:
+        if gpu.ask() and recorder.training:  # a collective was told of before CUDA was in use
+            recorder.outbox.introduce_again()
+        _use_events(torch, config, captures, stopwatch)
 
     hooks = attach_hooks(torch, observer, leave_out=config.disable_hooks)
     os.register_at_fork(after_in_child=functools.partial(_forked, torch, observer))
@@ -126,7 +135,9 @@ def attach(torch: Any) -> Observer | None:
 def attach_hooks(torch: Any, observer: Observer, leave_out: tuple[str, ...] = ()) -> list[Hook]:
     """Put every hook in place; one that does not fit the installed torch is reported and left out."""
     from argus_training.torch_hooks import ALL
+    from argus_training.torch_hooks.compiling import skip_our_code
 
+    observer.public.when_imported("torch._dynamo", skip_our_code)
     hooks = []
     for type_ in ALL:
         if type_.name in leave_out:
@@ -148,7 +159,7 @@ def attach_hooks(torch: Any, observer: Observer, leave_out: tuple[str, ...] = ()
 def _hello(
     rank_layout: RankLayout,
     config: settings.Settings,
-    torch: Any,
+    gpu: _Gpu,
     page: PageWriter | None,
     *,
     shares_nccl: bool = False,
@@ -165,7 +176,7 @@ def _hello(
         place,
         _job(config.job),
         rank_layout.layout(),
-        _gpu_uuid(torch),
+        gpu.uuid,
         node=config.node,
         shares_page=page is not None,
         shares_nccl=shares_nccl,
@@ -275,17 +286,24 @@ def _step_marks(config: settings.Settings) -> Callable[[int, int, int], bool] | 
         return None
 
 
-def _gpu_uuid(torch: Any) -> str:
-    """UUID of the GPU in use; empty without one. Never the first to touch CUDA."""
-    try:
-        if not torch.cuda.is_initialized():
-            return ""
-        return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
-    except Exception:
-        return ""
+class _Gpu:
+    """The GPU in use, once it is known. To the thread that sends it is the first that is visible."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.uuid = ""
+
+    def ask(self) -> bool:
+        """On the thread that trains: whether it is known from now on. Never the first to touch CUDA."""
+        cuda = self._torch.cuda
+        with contextlib.suppress(Exception):
+            if not self.uuid and cuda.is_initialized():
+                self.uuid = f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}"
+                return True
+        return False
 
 
-def _training_begins(say: Callable[[str], None], *begin: Callable[[], None]) -> None:
+def _training_begins(say: Callable[[str], None], *begin: Callable[[], object]) -> None:
     """Before the first record is sent, on the thread that trains."""
     # Python processes that this rank starts inherit its RANK: they must not report for it.
     if not process_environment.name_producer():

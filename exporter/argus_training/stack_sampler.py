@@ -242,7 +242,9 @@ class StackSampler:
         if known is None:
             if len(self._labels) >= _NAMES_LIMIT:
                 return "other"
-            known = self._labels[id(code)] = f"{code.co_qualname} ({short_file(code.co_filename)})"
+            known = self._labels[id(code)] = (
+                f"{getattr(code, 'co_qualname', code.co_name)} ({short_file(code.co_filename)})"
+            )
         return known
 
     def _end(self, reason: str) -> None:

@@ -291,6 +291,39 @@ def test_exporter_restart_is_survived(tmp_path: Path) -> None:
         job.wait()
 
 
+ON_ITS_GPU = """
+import threading, torch
+class Current(threading.local):
+    device = 0
+current = Current()
+torch.cuda.is_initialized = lambda: True
+torch.cuda.current_device = lambda: current.device
+torch.cuda.get_device_properties = lambda device: type("Properties", (), {"uuid": device})
+current.device = 1
+"""
+
+
+def test_an_exporter_that_comes_back_hears_of_the_same_gpu(tmp_path: Path) -> None:
+    """The thread that sends introduces the rank anew; a current device is one thread's, in others it is 0."""
+    stop = tmp_path / "stop"
+    program = ON_ITS_GPU + LOOP + f"while not __import__('os').path.exists({str(stop)!r}): train()\n"
+    first = Reader(tmp_path / "s")
+    env = environment(tmp_path / "s", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    job = subprocess.Popen([sys.executable, "-c", program], env=env)
+    try:
+        until(lambda: first.ranks[0].hellos != [], "the first HELLO")
+        first.close()
+        with Reader(tmp_path / "s") as second:
+            until(lambda: second.ranks[0].hellos != [], "the next")
+            stop.touch()
+            assert job.wait(60) == 0
+        for reader in (first, second):
+            assert wire.decode_text(reader.ranks[0].hellos[-1].gpu_uuid) == "GPU-1"
+    finally:
+        job.kill()
+        job.wait()
+
+
 def test_throwing_hooks_are_contained(reader: Reader) -> None:
     """Our own code raises in every hook: same result as without it, each hook says so once and is gone."""
     broken = (

@@ -78,6 +78,26 @@ STORIES = {
         "    return x + 1\n"
         "def step(x): whole(reduced(x))\n"
     ),
+    "step that fetches, saves and waits": (
+        "torch.distributed.init_process_group(\n"
+        "    'gloo', init_method='file://' + tempfile.mktemp(), rank=0, world_size=1)\n"
+        "whole = step\n"
+        "@torch.compile(backend='eager')\n"
+        "def fetched(batches):\n"
+        "    return next(batches) + 1\n"
+        "@torch.compile(backend='eager')\n"
+        "def saved(x):\n"
+        "    torch.save(x, os.devnull)\n"
+        "    return x + 1\n"
+        "@torch.compile(backend='eager')\n"
+        "def reduced(x):\n"
+        "    work = torch.distributed.all_reduce(x, async_op=True)\n"
+        "    y = x + 1\n"
+        "    work.wait()\n"
+        "    return y\n"
+        "endless = iter(torch.utils.data.DataLoader(torch.rand(100, 8), batch_size=4))\n"
+        "def step(x): whole(reduced(saved(x + fetched(endless))))\n"
+    ),
     "model": "model = torch.compile(model, backend='eager')\n",
     "DDP with buffers": (
         "torch.distributed.init_process_group(\n"
@@ -88,7 +108,12 @@ STORIES = {
         "model = torch.compile(model, backend='eager')\n"
     ),
 }
-SHORT = ("whole step, backward compiled late", "reset before", "DDP with buffers")
+SHORT = (
+    "whole step, backward compiled late",
+    "reset before",
+    "step that fetches, saves and waits",
+    "DDP with buffers",
+)
 """Each of the hooks is in one of them; `make verify` has the others."""
 END = """
 for _ in range(20): step(torch.arange(32.0).view(4, 8))

@@ -159,6 +159,12 @@ class Strategy:
     def training_step(self, *args): return self.module.training_step(*args)
     def validation_step(self, *args): return self.module.validation_step(*args)
 """,
+    "lightning/pytorch/trainer/__init__.py": "",
+    "lightning/pytorch/trainer/trainer.py": """
+import io, torch
+class Trainer:
+    def save_checkpoint(self, path): torch.save({}, io.BytesIO())
+""",
 }
 
 
@@ -266,6 +272,8 @@ def test_lightning_s_training_step_is_the_forward(tmp_path: Path, reader: Reader
         "for epoch in range(12):\n"
         "    for batch in range(5):\n"
         "        optimizer.step(closure) if batch in (1, 3, 4) else closure()\n"
+        "from lightning.pytorch.trainer.trainer import Trainer\n"
+        "Trainer().save_checkpoint('of no matter: it is pickled into memory')\n"
     )
     run(tmp_path, LIGHTNING, program)
     said = reader.ended()
@@ -274,6 +282,7 @@ def test_lightning_s_training_step_is_the_forward(tmp_path: Path, reader: Reader
     assert said.work == {"samples": 120}
     assert sorted(said.seconds("forward"))[30] > 0.01
     assert sorted(said.seconds("optimizer"))[18] < 0.005
+    assert wire.Activity.CHECKPOINT in said.activities
 
 
 def test_layout_that_comes_late_is_told_again(tmp_path: Path, reader: Reader) -> None:

@@ -3,6 +3,8 @@
 Patched: `Strategy.training_step`, through which every strategy calls it. Lightning runs it, and the backward,
 within the optimizer's step, as its closure: without this the work of a step outside of modules would count as
 `optimizer`. Its iterations end with that step, as everywhere.
+
+Patched too: `Trainer.save_checkpoint`: Lightning has torch pickle into memory and writes the file itself.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any, Final
 from argus_core import wire
 from argus_training.frameworks.timing import timed
 from argus_training.hook import Hook
+from argus_training.torch_hooks.checkpoint import saving
 from argus_training.torch_hooks.input_work import counter
 
 PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
@@ -29,5 +32,9 @@ class LightningHook(Hook):
             step = timed(self, class_.training_step, "forward", wire.Kind.COMPUTE, trains=True, count=count)
             self.replace(class_, "training_step", step)
 
+        def attach_trainer(module: Any) -> None:
+            self.replace(module.Trainer, "save_checkpoint", saving(self, module.Trainer.save_checkpoint))
+
         for package in PACKAGES:
             self.when_imported(f"{package}.strategies.strategy", attach_strategy)
+            self.when_imported(f"{package}.trainer.trainer", attach_trainer)

@@ -97,7 +97,8 @@ class Awaited:
         # Of a subclass in Python, C++ takes this for its override, which calls C++: again and again, but that
         # pybind11 knows an override that calls by the name of its code and by its first argument.
         wrapper: Any = call
-        wrapper.__code__ = wrapper.__code__.replace(co_name=name)
+        code = wrapper.__code__ = wrapper.__code__.replace(co_name=name)
+        hook.when_imported("torch._dynamo", lambda dynamo: dynamo.eval_frame.skip_code(code))
         return call
 
     def _wrap_functional(

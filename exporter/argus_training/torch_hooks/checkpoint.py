@@ -21,8 +21,7 @@ class CheckpointHook(Hook):
     name = "checkpoint"
 
     def attach(self, torch: Any) -> None:
-        self._phase = self.recorder.phase("checkpoint", wire.Kind.HOST)
-        wrapper = self._wrap(torch.serialization.save, _into_memory)
+        wrapper = saving(self, torch.serialization.save, _into_memory)
         self.replace(torch.serialization, "save", wrapper)
         self.replace(torch, "save", wrapper)
         self.when_imported("torch.distributed.checkpoint", self._attach_distributed)
@@ -30,39 +29,45 @@ class CheckpointHook(Hook):
     def _attach_distributed(self, checkpoint: Any) -> None:
         from torch.distributed.checkpoint import state_dict_saver
 
-        wrapper = self._wrap(state_dict_saver.save, lambda *_, **__: False)
+        wrapper = saving(self, state_dict_saver.save)
         self.replace(state_dict_saver, "save", wrapper)
         self.replace(checkpoint, "save", wrapper)
 
-    def _wrap(self, original: Callable[..., Any], leave_out: Callable[..., bool]) -> Callable[..., Any]:
-        recorder = self.recorder
 
-        @functools.wraps(original)
-        def save(*args: Any, **kwargs: Any) -> Any:
-            entered = False
-            try:
-                if (
-                    self.alive
-                    and threading.current_thread() is threading.main_thread()
-                    and not leave_out(*args, **kwargs)
-                ):
-                    recorder.begin(self._phase)
-                    entered = True
-                    recorder.enter(wire.Activity.CHECKPOINT, urgent=True)
-            except Exception as error:
-                self.failed(error)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                if entered:
-                    try:
-                        recorder.leave(wire.Activity.CHECKPOINT)
-                        recorder.broken(self._phase)
-                        self.observer.iterations.paused()
-                    except Exception as error:
-                        self.failed(error)
+def saving(
+    hook: Hook, original: Callable[..., Any], leave_out: Callable[..., bool] = lambda *_, **__: False
+) -> Callable[..., Any]:
+    """`original`, whose calls in the main thread are checkpoints; `leave_out` is asked with the arguments."""
+    recorder = hook.recorder
+    phase = recorder.phase("checkpoint", wire.Kind.HOST)
 
-        return save
+    @functools.wraps(original)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        entered = False
+        try:
+            if (
+                hook.alive
+                and threading.current_thread() is threading.main_thread()
+                and not leave_out(*args, **kwargs)
+            ):
+                recorder.begin(phase)
+                entered = True
+                recorder.enter(wire.Activity.CHECKPOINT, urgent=True)
+        except Exception as error:
+            hook.failed(error)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if entered:
+                try:
+                    recorder.leave(wire.Activity.CHECKPOINT)
+                    recorder.broken(phase)
+                    hook.observer.iterations.paused()
+                except Exception as error:
+                    hook.failed(error)
+
+    hook.hide_from_dynamo((save,))
+    return save
 
 
 def _into_memory(*args: Any, **kwargs: Any) -> bool:

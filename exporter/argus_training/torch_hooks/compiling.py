@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any, Final
 
 _NEVER_EXPORTING: Final = SimpleNamespace(_is_compiling_flag=False)
@@ -20,3 +21,26 @@ def compiling(torch: Any) -> tuple[Callable[[], bool], Any]:
     if hasattr(compiler, "is_dynamo_compiling") and hasattr(compiler, "_is_compiling_flag"):
         return compiler.is_dynamo_compiling, compiler
     return compiler.is_compiling, _NEVER_EXPORTING
+
+
+def skip_our_code(dynamo: Any) -> None:
+    """What a compiled function of the user's calls beside its graph is no frame for dynamo where it is ours.
+
+    Nothing of it is asked when we run. What dynamo traces within such a function it traces as before; so do
+    our public functions, which a user may compile themselves.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("argus_training.", "argus_core.")):
+            for one in list(vars(module).values()):
+                for defined in list(vars(one).values()) if isinstance(one, type) else [one]:
+                    function = getattr(defined, "__func__", getattr(defined, "fget", defined))
+                    if isinstance(function, FunctionType) and function.__module__ == name:
+                        _skip(function.__code__, dynamo.eval_frame.skip_code)
+
+
+def _skip(code: CodeType, skip_code: Callable[[CodeType], object]) -> None:
+    """And what is defined within."""
+    skip_code(code)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _skip(constant, skip_code)
