@@ -21,6 +21,7 @@ from argus_training.waits import PhaseWaits
 
 FAILURES_LIMIT: Final = 3
 _PERIOD_NS: Final = 1_000_000_000
+_BY_BACKWARD: Final = "iterations_by_backward"
 
 
 class Observer:
@@ -85,8 +86,7 @@ class Observer:
         self.user_phases: set[str] = set()
         """Names of the user's own spans."""
         recorder.outbox.waits = PhaseWaits(self).of
-        self.reducers: list[Any] = []
-        """Outermost modules that reduce gradients at the end of the backward: DDP and FSDP."""
+        self.reducers: list[weakref.ref[Any]] = []  # DDP and FSDP, outermost
         self.compiles_model: bool = False
         """A graph of a compiler's may hold collectives of the model's."""
         self.compiles_dp: bool = False
@@ -125,9 +125,13 @@ class Observer:
 
     def new_optimizer(self, optimizer: Any) -> None:
         """An optimizer steps for the first time: its parameters tell where the model is."""
-        parameters = {id(p): p for group in optimizer.param_groups for p in group["params"]}
-        self._time_on_gpu(parameters.values())
-        self._trained(lambda parameter: id(parameter) in parameters)
+        if self.recorder.host.limit == _BY_BACKWARD:
+            self.recorder.host.limited("")
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._time_on_gpu(parameters)
+        # Weakly: who looks for them later keeps no model alive.
+        trained = {id(parameter): weakref.ref(parameter) for parameter in parameters}
+        self._trained(lambda parameter: id(parameter) in trained and trained[id(parameter)]() is parameter)
 
     def backward_ended(self) -> None:
         """As long as no optimizer has stepped: after many backwards gradients tell where the model is."""
@@ -135,7 +139,7 @@ class Observer:
         if self.iterations.backward_ended(end):
             self._trained(lambda parameter: parameter.grad is not None)
             self._time_on_gpu(parameter for root in self._roots for parameter in root.parameters())
-            self.recorder.host.limited("iterations_by_backward")
+            self.recorder.host.limited(_BY_BACKWARD)
             self.recorder.host.say(
                 "no optimizer of torch's steps: an iteration is from one training forward to the next, "
                 "and an update has no phase"
@@ -176,26 +180,22 @@ class Observer:
         for listener in self.on_topology:
             listener()
 
-    def evaluates(self, module: Any) -> None:
-        """A trained module runs without gradients: evaluation, where it is in evaluation mode too.
-
-        Not within an iteration: a forward without gradients between a training forward and the optimizer's
-        step (a teacher, a generator's sample for its critic) is part of it.
-        """
-        if not module.training:
-            self._trains_not(wire.Activity.EVALUATION)
+    def evaluates(self) -> None:
+        """What is trained is evaluated: micro-batches that came before are left over, of no iteration."""
+        self.iterations.abandoned()
+        self._trains_not(wire.Activity.EVALUATION)
         self.iterations.paused()
 
     def generates(self, module: Any) -> None:
-        """A module generates; where it is trained, that is a rollout (reinforcement learning)."""
+        """A module generates; where it is trained, that is a rollout, but within an iteration part of it."""
+        if self.iterations.trains:
+            return
         if any(module is part for root in self._roots for part in root.modules()):
             self._trains_not(wire.Activity.ROLLOUT)
             self.iterations.paused()
 
     def _trains_not(self, activity: wire.Activity) -> None:
-        """But for this, until `trains`; not within an iteration."""
-        if self.iterations.trains:
-            return
+        """But for this, until `trains`."""
         if not self.evaluating:
             self.evaluating, self._meanwhile = True, activity
             self.progress.steady = False
@@ -223,7 +223,7 @@ class Observer:
             for kind in type(module).__mro__
         ):
             self.gradients_sharded = sharded
-            self.reducers.append(module)
+            self.reducers.append(weakref.ref(module, self.reducers.remove))
             for listener in self.on_reducer:
                 listener(module)
 
@@ -238,9 +238,10 @@ class Observer:
 
     def reduces_gradients(self) -> bool:
         """Whether the next backward ends with a wait for peers; not within DDP's `no_sync`."""
-        for module in self.reducers:  # noqa: SIM110  (every backward: a generator costs as much again)
+        for reducer in self.reducers:
+            module = reducer()
             # In the instance's own dict: a module's getattr is slow for what is not there (FSDP).
-            if module.__dict__.get("require_backward_grad_sync", True):
+            if module is not None and module.__dict__.get("require_backward_grad_sync", True):
                 return True
         return False
 
@@ -326,7 +327,6 @@ class Hook(abc.ABC):
             Exception: it is none of ours: a signal came, and its handler raises it wherever training stands.
         """
         if _of_a_signal(error):
-            self.observer.progress.forwarding = False  # the forward that was about to be timed
             raise error
         self.failures += 1
         if self.failures >= FAILURES_LIMIT and self.alive:

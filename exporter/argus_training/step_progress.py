@@ -5,11 +5,7 @@ One object with slots for all of it: after a step's work every object that is to
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-
-class _Attributes(Protocol):
-    def __getitem__(self, name: str, /) -> Any: ...
+from collections import defaultdict
 
 
 class StepProgress:
@@ -24,7 +20,6 @@ class StepProgress:
         "forwards",
         "look_at",
         "opened_ns",
-        "reducer",
         "steady",
         "step_began_ns",
         "stepping",
@@ -41,8 +36,9 @@ class StepProgress:
         """A forward pass is being timed: modules and functions within it are part of it."""
         self.forwarded = False
         """The forward that is being timed is a function of a framework's: the model is called within."""
-        self.communicating = 0
-        """Spans of communication that frameworks have opened: collectives and waits are part of them."""
+        self.communicating: defaultdict[int, int] = defaultdict(int)
+        """Spans of communication that frameworks have opened, by thread: its collectives and waits are part
+        of them."""
         self.forwards = 0
         """Training forwards since `ended_ns`."""
         self.opened_ns = 0
@@ -51,8 +47,6 @@ class StepProgress:
         """When the latest optimizer step ended; where none steps, the latest backward."""
         self.counts_work = True
         """The user tells no work: it is counted from the shapes of the model's inputs."""
-        self.reducer: _Attributes = {}
-        """The dict of the DDP, which says whether the next backward ends with a wait for peers."""
         self.stepping = 0
         """Id of the optimizer that steps; a reference would keep it alive where its step raised."""
         self.step_began_ns = 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Final
 
 from argus_core import wire
@@ -51,6 +52,7 @@ class MegatronHook(Hook):
     def attach(self, torch: Any) -> None:
         self._tasks: dict[str, Task] = {}
         self._open: dict[str, Mark | None] = {}
+        self._communicating = self.observer.progress.communicating
         self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
         self.when_imported("megatron.core.parallel_state", self._attach_groups)
@@ -143,7 +145,7 @@ class MegatronHook(Hook):
                 task = self._tasks[name] = self.observer.stopwatch.task(*TIMERS[name])
             runs = name in self._open
             self._open[name] = self.observer.stopwatch.begin(task)
-            self.observer.progress.communicating += TIMERS[name][1] == wire.Kind.COMM and not runs
+            self._communicating[get_ident()] += TIMERS[name][1] == wire.Kind.COMM and not runs
         except Exception as error:
             self.failed(error)
 
@@ -153,7 +155,7 @@ class MegatronHook(Hook):
             if name not in self._open:
                 return
             begin = self._open.pop(name)
-            self.observer.progress.communicating -= TIMERS[name][1] == wire.Kind.COMM
+            self._communicating[get_ident()] -= TIMERS[name][1] == wire.Kind.COMM
             if begin is not None and self.alive:
                 self.observer.stopwatch.span(self._tasks[name], begin)
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from argus_core import wire
@@ -52,14 +53,14 @@ def timed(
             hook.failed(error)
         if trains:
             progress.forwarding, progress.forwarded = True, count is None
-        progress.communicating += communicates
+        progress.communicating[get_ident()] += communicates
         try:
             result = original(*args, **kwargs)
         except BaseException:
             stopwatch.discard(task, begin)
             raise
         finally:
-            progress.communicating -= communicates
+            progress.communicating[get_ident()] -= communicates
             if trains:
                 progress.forwarding = progress.forwarded = False
         try:

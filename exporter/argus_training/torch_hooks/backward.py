@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from argus_core import wire
 from argus_training.hook import Hook, Observer
 from argus_training.spans import now
 from argus_training.stopwatch import Mark
-
-_REDUCES: Final = "require_backward_grad_sync"
-"""DDP's attribute: whether the next backward ends with a wait for peers. False within `no_sync`."""
 
 
 class BackwardHook(Hook):
@@ -35,8 +32,6 @@ class BackwardHook(Hook):
         self._wait_sharded = task("dp-reduce-scatter", wire.Kind.COMM)
         self._tensor_type: Any = type(None)
         self._gradients_begin: Callable[[Any], None]
-        observer.progress.reducer = {_REDUCES: False}
-        self._on_parameters = False
         # The state of the one backward that runs, if that is not as usual.
         self._mark: Mark | None = None
         self._waits = False  # gradients are computed, their reduction is waited for
@@ -47,6 +42,7 @@ class BackwardHook(Hook):
         original = autograd.backward
         queue_callback = autograd.Variable._execution_engine.queue_callback
         recorder, progress, wait = self.recorder, self.observer.progress, self._wait_whole
+        reducers = self.observer.reducers
         words, put = recorder.words, recorder.put
         slot, code, wait_slot, wait_code = self._compute.slot, self._compute.code, wait.slot, wait.code
         sequence = recorder.collectives("dp")
@@ -63,16 +59,21 @@ class BackwardHook(Hook):
             if running:
                 return within(*args, **kwargs)
             running = True
+            splits = False
             begin = computed_ns = 0
             try:
-                if progress.steady:
-                    splits = progress.reducer[_REDUCES]
-                    begin = words[slot] = now()
-                elif self.alive:
-                    splits = self._begins(args[0] if args else kwargs.get("tensors"))
-            except Exception as error:
-                self.failed(error)
-            try:
+                try:
+                    if progress.steady:
+                        for reducer in reducers:  # reduces_gradients, without a call; here all are DDP
+                            module = reducer()
+                            if module is not None and module.require_backward_grad_sync:
+                                splits = True
+                                break
+                        begin = words[slot] = now()
+                    elif self.alive:
+                        splits = self._begins(args[0] if args else kwargs.get("tensors"))
+                except Exception as error:
+                    self.failed(error)
                 result = original(*args, **kwargs)
             except BaseException:
                 running = False
@@ -80,6 +81,8 @@ class BackwardHook(Hook):
                 raise
             running = False
             try:
+                if splits:
+                    self._not_split()
                 if not begin or not progress.steady:
                     self._ended(begin, computed_ns)
                 elif computed_ns:
@@ -124,11 +127,13 @@ class BackwardHook(Hook):
             except Exception as error:
                 self.failed(error)
 
+        # A parameter that goes to another process goes without its hooks: of others than this torch warns.
+        gradients_begin.__torch_unserializable__ = True  # type: ignore[attr-defined]
         self._gradients_begin, self._tensor_type = gradients_begin, torch.Tensor
         self.observer.on_reducer.append(self._new_reducer)
         self.replace(autograd, "backward", backward)
         entries = (backward, gradients_begin, gradients_computed)
-        self.hide_from_dynamo(entries, "_begins", "_computed", "_ended", "_broken")
+        self.hide_from_dynamo(entries, "_begins", "_computed", "_ended", "_broken", "_not_split")
 
     def _begins(self, tensor: Any) -> bool:
         """One that is not as usual, or not known to be. Whether it ends with a wait for peers."""
@@ -136,8 +141,8 @@ class BackwardHook(Hook):
         self._waits, self._mark = False, None
         if not observer.progress.opened_ns:  # a forward that nobody saw: there is no optimizer yet
             observer.iterations.opening(now())
-        splits = bool(observer.reducers) and observer.reduces_gradients()
-        if splits and not self._on_parameters and isinstance(tensor, self._tensor_type):
+        splits = observer.reduces_gradients()
+        if splits and observer.splits_by_loss and isinstance(tensor, self._tensor_type):
             self._handle = tensor.register_hook(self._gradients_begin) if tensor.requires_grad else None
         self._mark = self._stopwatch.begin(self._compute)
         return splits
@@ -180,6 +185,11 @@ class BackwardHook(Hook):
         except Exception as error:
             self.failed(error)
 
+    def _not_split(self) -> None:
+        """No parameter tells the end of every backward (other heads, checkpointing): the loss does."""
+        self.observer.splits_by_loss = True
+        self.observer.progress.steady = False
+
     def _new_reducer(self, module: Any) -> None:
         """Under DDP one parameter's hook is enough, and cheaper than one on every loss (4 us against 9).
 
@@ -196,21 +206,5 @@ class BackwardHook(Hook):
         ]
         if with_gradient:
             self.remove_at_detach(with_gradient[-1].register_hook(self._gradients_begin))
-            self._on_parameters = True
-        if not with_gradient:
-            observer.splits_by_loss = True
-            observer.progress.steady = False
-        elif len(observer.reducers) == 1 and _REDUCES in vars(module):
-            observer.progress.reducer = vars(module)
         else:
-            observer.progress.reducer = _AnyOf(observer)
-
-
-class _AnyOf:
-    """Stands for the dict of the one DDP where there are several modules that reduce gradients."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def __getitem__(self, key: str) -> bool:
-        return self._observer.reduces_gradients()
+            self._not_split()

@@ -81,7 +81,7 @@ class CollectivesHook(Hook):
 
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
-        self._inside = False
+        self._inside: dict[int, None] = {}  # by thread; a call to a set would cost more
         self._distributed: Any = None
         self._groups: dict[str, str] = {}
         observer.on_topology.append(self._groups.clear)
@@ -231,37 +231,38 @@ class CollectivesHook(Hook):
         stopwatch, is_compiling = self.observer.stopwatch, self._is_compiling
         progress, recorder, outbox = self.observer.progress, self.recorder, self.recorder.outbox
         words, put, waiting = recorder.words, recorder.put, outbox.log.waiting
+        inside, communicating = self._inside, progress.communicating
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             # First: a compiler that traces the user's function sees no more of us.
-            if is_compiling() or self._inside or not self.alive:
+            if is_compiling() or (thread := get_ident()) in inside or not self.alive:
                 return original(*args, **kwargs)
-            self._inside = True
+            inside[thread] = None
             task: Task | None = None
             begin: Mark | None = None
             group, usual = "", False
             try:
-                task, group = begins(args, kwargs)
-                if progress.communicating:  # a framework's own name for it tells more
-                    task = None
-                if task is not None:
-                    # A step may hold thousands: then somebody has to look at how many wait.
-                    usual = progress.steady and waiting() < outbox.room and get_ident() == recorder.thread
-                    if usual:
-                        begin = words[task.slot] = now()
-                    else:
-                        begin = stopwatch.begin(task)
-            except Exception as error:
-                self.failed(error)
-            try:
+                try:
+                    task, group = begins(args, kwargs)
+                    if communicating and communicating[thread]:  # a framework's own name for it tells more
+                        task = None
+                    if task is not None:
+                        # A step may hold thousands: then somebody has to look at how many wait.
+                        usual = progress.steady and waiting() < outbox.room and thread == recorder.thread
+                        if usual:
+                            begin = words[task.slot] = now()
+                        else:
+                            begin = stopwatch.begin(task)
+                except Exception as error:
+                    self.failed(error)
                 result = original(*args, **kwargs)
             except BaseException:
-                self._inside = False
+                del inside[thread]
                 if task is not None:
                     stopwatch.discard(task, begin)
                 raise
-            self._inside = False
+            del inside[thread]
             try:
                 is_span = result is None or ended is None or ended(result, group)
                 if task is not None:

@@ -25,24 +25,45 @@ from argus_training.torch_hooks.compiling import compiling
 from argus_training.torch_hooks.inert import Inert, called_by
 from argus_training.torch_hooks.input_work import counter
 
-_SCANS_LIMIT: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
+_SCANS_AT_ONCE: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
+_SCAN_NS: Final = 10_000_000_000  # beyond that one in ten seconds: a program may train model after model
 _DEPTH_LIMIT: Final = 3
-_PATIENCE: Final = 64  # steps of other optimizers, after which the one that found a root counts no more
+_PATIENCE: Final = 64  # iterations, after which the optimizer that found a root counts no more
 
 
 class _Root:
     """One outermost module."""
 
-    __slots__ = ("called", "depth", "finder", "module", "reviews", "settled")
+    __slots__ = (
+        "called",
+        "counts",
+        "depth",
+        "family",
+        "finder",
+        "first_pass",
+        "found",
+        "module",
+        "reviewed",
+        "settled",
+    )
 
-    def __init__(self, module: weakref.ref[Any], depth: int, finder: int) -> None:
+    def __init__(
+        self, module: weakref.ref[Any], depth: int, finder: int, found: int, family: list[int]
+    ) -> None:
         self.module = module
         self.finder = finder
         """Id of the optimizer whose step found it: at its next an iteration has passed, also where several
         share the module."""
+        self.found = found
+        """The iteration in which it was."""
         self.depth = depth
         self.called = False
-        self.reviews = 0
+        self.reviewed = False
+        self.family = family
+        """Of children that took the place of one module the first that is called counts their work."""
+        self.counts = depth == 0
+        self.first_pass = False
+        """It is called before the backward: what calls it within one runs it again (checkpointing)."""
         self.settled = False
         """It is called, or there is nothing to hand over to."""
 
@@ -68,10 +89,12 @@ class ForwardHook(Hook):
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
         self._torch: Any = None
-        self._scans = 0
+        self._scans_ns = 0
+        self._unfound: list[Callable[[Any], bool]] = []
         self._roots: dict[int, _Root] = {}
         self._classes: set[type] = set()
         self._task = observer.stopwatch.task("forward", wire.Kind.COMPUTE)
+        self._backward = observer.stopwatch.task("backward", wire.Kind.COMPUTE).slot
         self._mark: Mark | None = None  # of a forward that is not as usual
 
     def attach(self, torch: Any) -> None:
@@ -83,34 +106,54 @@ class ForwardHook(Hook):
         self.hide_from_dynamo((self._count,), "_evaluates", "_begins", "_ended", "_broken", "_counts")
 
     def _find(self, is_trained: Callable[[Any], bool]) -> None:
-        """Find and wrap the roots of parameters that are trained."""
-        if not self.alive or self._scans >= _SCANS_LIMIT:
+        """Find and wrap the roots of parameters that are trained: soon, where that was done often of late."""
+        if not self._unfound:
+            self.observer.periodic.append(self._scan)
+        self._unfound.append(is_trained)
+        self._scan()
+
+    def _scan(self) -> None:
+        began = now()
+        scans = max(self._scans_ns, began - _SCANS_AT_ONCE * _SCAN_NS) + _SCAN_NS
+        if scans > began:
             return
-        self._scans += 1
+        self._scans_ns, unfound = scans, self._unfound
+        self._unfound = []
+        self.observer.periodic.remove(self._scan)
+        if not self.alive:
+            return
         try:
             models = outermost(self._torch.nn.Module)
             for listener in self.observer.on_models:
                 listener(models)
             finder = self.observer.progress.stepping
+            if len(unfound) > 1:  # optimizers of one parameter each: their model is known
+                known = [p for root in self._roots.values() for p in _parameters(root)]
+                unfound = [is_trained for is_trained in unfound if not any(map(is_trained, known))]
             for module in models:
-                if id(module) not in self._roots and any(is_trained(p) for p in module.parameters()):
-                    self._watch(module, 0, finder)
+                if id(module) not in self._roots and any(
+                    is_trained(p) for p in module.parameters() for is_trained in unfound
+                ):
+                    self._watch(module, 0, finder, [])
+            if not self._roots and gc.get_freeze_count():
+                self.recorder.host.say(
+                    "gc.freeze() before the first optimizer step hides the model: no forward is seen"
+                )
         except Exception as error:
             self.failed(error)
 
     def _new_root(self, module: Any) -> None:
         """A framework named it, whose optimizer does not hold the module's own parameters."""
         if self.alive and id(module) not in self._roots:
-            self._watch(module, 0, 0)
+            self._watch(module, 0, 0, [])
             self._roots[id(module)].settled = True
 
-    def _watch(self, module: Any, depth: int, finder: int) -> None:
+    def _watch(self, module: Any, depth: int, finder: int, family: list[int]) -> None:
         key = id(module)
-        self._roots[key] = _Root(weakref.ref(module, lambda _: self._roots.pop(key, None)), depth, finder)
+        ref = weakref.ref(module, lambda _: self._roots.pop(key, None))
+        self._roots[key] = _Root(ref, depth, finder, self.recorder.step, family)
         self.observer.note_root(module)
-        if type(module) not in self._classes:
-            self._classes.add(type(module))
-            self._wrap(type(module))
+        self._wrap(type(module))
         if self._review not in self.observer.on_optimizer_step:
             self.observer.on_optimizer_step.append(self._review)
 
@@ -122,24 +165,29 @@ class ForwardHook(Hook):
                 self.observer.on_optimizer_step.remove(self._review)
             for key, root in waiting:
                 module = root.module()
-                whole = root.finder in (0, self.observer.stepped) or root.reviews > _PATIENCE
+                waited = self.recorder.step - root.found
+                whole = root.finder in (0, self.observer.stepped) or waited > _PATIENCE
                 if root.called or root.depth >= _DEPTH_LIMIT or module is None:
                     root.settled = True
-                elif not (root.reviews and whole):  # the first comes in the very step that found the root
-                    root.reviews += 1
+                elif not (root.reviewed and whole):  # the first comes in the very step that found the root
+                    root.reviewed = True
                 else:
                     del self._roots[key]
                     for child in module.children():
                         if any(p.requires_grad for p in child.parameters()):
-                            self._watch(child, root.depth + 1, root.finder)
+                            self._watch(child, root.depth + 1, root.finder, root.family)
         except Exception as error:
             self.failed(error)
 
     def _evaluates(self, module: Any) -> None:
         """A forward without gradients: what was fetched for it opened no iteration."""
         try:
-            if self.alive:
-                self.observer.evaluates(module)
+            if not self.alive:
+                return
+            if not module.training:
+                self.observer.evaluates()
+            else:  # a teacher, a generator's sample for its critic
+                self.observer.iterations.paused()
         except Exception as error:
             self.failed(error)
 
@@ -150,10 +198,15 @@ class ForwardHook(Hook):
         observer = self.observer
         if observer.evaluating:
             observer.trains()
-        self._roots[id(args[0])].called = True
+        key = id(args[0])
+        root = self._roots[key]
+        root.called = True
+        root.first_pass |= not self.recorder.words[self._backward]
+        root.family[:] = root.family or [key]
+        root.counts = root.family[0] == key
         observer.iterations.opening(now(), trains=True)
         self._mark = observer.stopwatch.begin(self._task)
-        if observer.progress.counts_work:
+        if observer.progress.counts_work and root.counts:
             self._count(args, kwargs)
 
     def _ended(self, begin: int) -> None:
@@ -178,11 +231,14 @@ class ForwardHook(Hook):
         self.observer.stopwatch.discard(self._task, mark)
 
     def _wrap(self, class_: Any) -> None:
+        if class_ in self._classes:
+            return
+        self._classes.add(class_)
         original, base = class_.__call__, called_by(class_, "__call__")
         inherited = "__call__" not in vars(class_)
         is_grad_enabled = self._torch.is_grad_enabled
         is_compiling, exporting = compiling(self._torch)
-        tracing = self._torch._C._get_tracing_state
+        tracing, backward = self._torch._C._get_tracing_state, self._backward
         slot, code = self._task.slot, self._task.code
         tensor, float32 = self._torch.Tensor, self._torch.float32
         # What the function holds is pickled with a class of the user's that is pickled by value.
@@ -194,38 +250,43 @@ class ForwardHook(Hook):
             if is_compiling() or exporting._is_compiling_flag or not ours:
                 return base.__call__(*args, **kwargs)
             progress = ours.progress
-            if progress.forwarding or id(args[0]) not in ours.roots:
-                if progress.forwarded and id(args[0]) in ours.roots:
+            key = id(args[0])
+            if progress.forwarding or key not in ours.roots:
+                if progress.forwarded and key in ours.roots:
                     ours.hook._counts(args, kwargs)
                 return base.__call__(*args, **kwargs)
             if not is_grad_enabled():
                 ours.hook._evaluates(args[0])
                 return base.__call__(*args, **kwargs)
+            root = ours.roots[key]
+            if root.first_pass and ours.words[backward]:
+                return base.__call__(*args, **kwargs)
             progress.forwarding = True
             begin = 0
             try:
-                if progress.steady:
-                    begin = ours.words[slot] = now()
-                    progress.forwards += 1
-                    if not progress.opened_ns:
-                        progress.opened_ns = begin
-                    if progress.counts_work:
-                        given: Any = args[1] if len(args) > 1 else None
-                        # What `count` does with most inputs: a call of ours costs as much again.
-                        if (
-                            type(given) is tensor
-                            and given.dtype is float32
-                            and tracing() is None
-                            and (shape := given.shape)
-                        ):
-                            ours.totals["samples"] += shape[0]
-                        else:
-                            ours.count(args, kwargs)
-                else:
-                    ours.hook._begins(args, kwargs)
-            except Exception as error:
-                ours.hook.failed(error)
-            try:
+                try:
+                    if progress.steady:
+                        begin = ours.words[slot] = now()
+                        progress.forwards += 1
+                        if not progress.opened_ns:
+                            progress.opened_ns = begin
+                        if progress.counts_work and root.counts:
+                            given: Any = args[1] if len(args) > 1 else None
+                            # What `count` does with most inputs: a call of ours costs as much again.
+                            if (
+                                type(given) is tensor
+                                and given.dtype is float32
+                                and not given.is_nested
+                                and tracing() is None
+                                and (shape := given.shape)
+                            ):
+                                ours.totals["samples"] += shape[0]
+                            else:
+                                ours.count(args, kwargs)
+                    else:
+                        ours.hook._begins(args, kwargs)
+                except Exception as error:
+                    ours.hook.failed(error)
                 # An empty dict that is made and handed on costs as much as a reading of the clock.
                 result = base.__call__(*args, **kwargs) if kwargs else base.__call__(*args)
             except BaseException:
@@ -256,6 +317,11 @@ class ForwardHook(Hook):
                     class_.__call__ = original
 
         self._undo.append(undo)
+
+
+def _parameters(root: _Root) -> list[Any]:
+    module = root.module()
+    return [] if module is None else list(module.parameters())
 
 
 def outermost(module_type: type) -> list[Any]:
