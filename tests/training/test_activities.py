@@ -68,6 +68,56 @@ def test_evaluation_is_an_activity_until_training_goes_on(reader: Reader) -> Non
     assert len(said.iterations) == 30
 
 
+EVALUATED = """
+import torch
+torch.set_num_threads(1)
+file = "file://" + __import__("tempfile").mktemp()
+torch.distributed.init_process_group("gloo", init_method=file, rank=0, world_size=1)
+Ddp = torch.nn.parallel.DistributedDataParallel
+inner = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
+model, loader = Ddp(inner), torch.utils.data.DataLoader(torch.rand(100, 8), batch_size=2)
+average = torch.optim.swa_utils.AveragedModel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train():
+    for index, x in enumerate(loader):
+        model(x).sum().backward()
+        if index % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+def evaluate(by, batches):
+    with torch.no_grad():
+        for x in batches: by(x)
+for _ in range(3): train()
+inner.eval()
+evaluate(inner, loader)
+inner.train()
+train()
+optimizer.step()
+average.eval()
+evaluate(average, loader)
+train()
+teach = torch.nn.Linear(8, 8)
+for x in loader:
+    evaluate(teach, [next(iter(loader)), next(iter(loader))])
+    model(x).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_an_evaluation_is_seen_by_the_module_within_or_by_the_data(reader: Reader) -> None:
+    """By DDP's module, after micro-batches that are left over; by an average of the weights.
+
+    The latter by batches that are fetched without gradients. A loop that fetches so in each iteration
+    evaluates once at most: before that is known.
+    """
+    result = run_rank(EVALUATED, reader.path, **AT_ONCE)
+    assert (result.returncode, result.stderr) == (0, "")
+    said = reader.ended()
+    assert changes(said)[:5] == [Activity.TRAIN, *[Activity.EVALUATION, Activity.TRAIN] * 2]
+    assert changes(said).count(Activity.EVALUATION) <= 3
+    assert len(said.iterations) >= 5 * 12 + 45
+
+
 def test_dynamo_compilation_is_counted_and_an_activity(reader: Reader) -> None:
     """torch.compile with the eager backend: its own callbacks tell begin and end."""
     program = (

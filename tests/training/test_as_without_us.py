@@ -123,3 +123,47 @@ def test_what_a_signal_handler_raises_within_us_reaches_the_program(tmp_path: Pa
         "assert all(hook.alive and not hook.failures for hook in argus_training._observer.hooks)\n"
     )
     assert outcome(program, tmp_path) == "arrived\n" * 3
+
+
+def test_what_a_signal_ended_within_us_begins_anew(tmp_path: Path) -> None:
+    """Ctrl-C in a notebook, or a time limit, in the hook of each call: the next call is seen."""
+    program = TRAINED + (
+        "import argus_training, signal, tempfile\n"
+        "torch.distributed.init_process_group(\n"
+        "    'gloo', init_method='file://' + tempfile.mktemp(), rank=0, world_size=1)\n"
+        "observer = argus_training._observer\n"
+        "loader = torch.utils.data.DataLoader(torch.ones(8, 4))\n"
+        "calls = {\n"
+        "    'data': lambda: next(iter(loader)),\n"
+        "    'forward': lambda: model(torch.ones(8, 4)),\n"
+        "    'backward': lambda: torch.ones(1, requires_grad=True).backward(),\n"
+        "    'all_reduce': lambda: torch.distributed.all_reduce(torch.ones(1)),\n"
+        "}\n"
+        "observer.unsettle()\n"
+        "stopwatch, recorder = observer.stopwatch, observer.recorder\n"
+        "begins = stopwatch.begin, recorder.begin\n"
+        "begun = []\n"
+        "class Limit(Exception):\n"
+        "    pass\n"
+        "def raising(*_):\n"
+        "    begun.append(1)\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "for error in (KeyboardInterrupt, Limit):\n"
+        "    def handler(*_):\n"
+        "        raise error\n"
+        "    signal.signal(signal.SIGINT, handler)\n"
+        "    for name, call in calls.items():\n"
+        "        stopwatch.begin = recorder.begin = raising\n"
+        "        for _ in range(2):\n"
+        "            try:\n"
+        "                call()\n"
+        "            except error:\n"
+        "                print(name)\n"
+        "        stopwatch.begin, recorder.begin = begins\n"
+        "        call()\n"
+        "assert all(hook.alive and not hook.failures for hook in observer.hooks)\n"
+    )
+    assert (
+        outcome(program, tmp_path).split()
+        == ["data", "data", "forward", "forward", "backward", "backward", "all_reduce", "all_reduce"] * 2
+    )

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.torch
 
 TOKENS = torch.zeros(8, 512, dtype=torch.int64)
 IMAGES = torch.zeros(4, 3, 8, 8)
+LENGTHS = torch.nested.nested_tensor([torch.zeros(3, dtype=torch.int64), torch.zeros(5, dtype=torch.int64)])
 
 
 def counted(*args: Any, **kwargs: Any) -> dict[str, float]:
@@ -46,6 +47,13 @@ def counted(*args: Any, **kwargs: Any) -> dict[str, float]:
         ),
         ((IMAGES,), {}, {"samples": 4}),
         ((), {"inputs_embeds": IMAGES}, {"samples": 4}),
+        ((LENGTHS,), {}, {"tokens": 8, "samples": 2}),
+        ((LENGTHS.float(),), {}, {"samples": 2}),
+        (
+            (torch.nested.as_nested_tensor(list(LENGTHS.unbind()), layout=torch.jagged),),
+            {},
+            {"tokens": 8, "samples": 2},
+        ),
         ((torch.tensor(3),), {}, {}),
         (("text",), {"return_dict": True}, {}),
         ((), {}, {}),
@@ -61,6 +69,9 @@ def counted(*args: Any, **kwargs: Any) -> dict[str, float]:
         "packed, with lengths elsewhere than on the host",
         "images",
         "embedded",
+        "nested",
+        "nested, no tokens",
+        "nested, jagged",
         "a number",
         "text",
         "none",

@@ -81,6 +81,21 @@ def test_metrics_say_how_iterations_are_found(tmp_path: Path) -> None:
             process.wait()
 
 
+def test_an_optimizer_that_steps_at_last_ends_what_limited_the_iterations(reader: Reader) -> None:
+    """More micro-batches than are waited for, before its first step."""
+    program = f"""
+import torch
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range({STEPS}):
+    model(torch.ones(4, 8)).sum().backward()
+optimizer.step()
+"""
+    result = run_rank(program, reader.path)
+    assert (result.returncode, result.stderr.count("argus:")) == (0, 1)
+    assert reader.ended().channels[-1][1] == ""
+
+
 def test_backwards_of_an_optimizer_that_steps_are_not_counted(reader: Reader) -> None:
     """Any number of them, with an optimizer that has stepped once."""
     program = f"""

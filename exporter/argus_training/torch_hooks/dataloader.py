@@ -7,6 +7,7 @@ switched off belong to evaluation and are left out, and so are those of a thread
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
@@ -23,6 +24,10 @@ class DataHook(Hook):
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
         self._phase = self.recorder.phase("data", wire.Kind.HOST)
+        # Of fetches without gradients: the step of the last, and how many in it; none was in the one before.
+        self._step = 0
+        self._fetches = 0
+        self._unusual = False
 
     def attach(self, torch: Any) -> None:
         from torch.utils.data import dataloader
@@ -39,20 +44,23 @@ class DataHook(Hook):
         @functools.wraps(original)
         def fetch(loader: Any) -> Any:
             nonlocal inside
-            if inside or not grad_enabled() or get_ident() != (recorder.thread or get_ident()):
+            if inside or get_ident() != (recorder.thread or get_ident()):
+                return original(loader)
+            if not grad_enabled():
+                self._without_gradients()
                 return original(loader)
             inside = True
             begin = 0
             try:
-                if progress.steady:
-                    begin = words[slot] = now()
-                    if not progress.opened_ns:
-                        progress.opened_ns = begin
-                elif self.alive:
-                    begin = self._begins()
-            except Exception as error:
-                self.failed(error)
-            try:
+                try:
+                    if progress.steady:
+                        begin = words[slot] = now()
+                        if not progress.opened_ns:
+                            progress.opened_ns = begin
+                    elif self.alive:
+                        begin = self._begins()
+                except Exception as error:
+                    self.failed(error)
                 batch = original(loader)
             except BaseException:
                 inside = False
@@ -71,12 +79,33 @@ class DataHook(Hook):
             return batch
 
         self.replace(iterator, "__next__", fetch)
+        self.hide_from_dynamo((fetch,), "_begins", "_void", "_without_gradients")
 
     def _begins(self) -> int:
         """One that is not as usual."""
         begin = self.recorder.begin(self._phase)
         self.observer.iterations.opening(begin)
         return begin
+
+    def _without_gradients(self) -> None:
+        """An evaluation, by whatever module (an average of the weights), or part of each iteration.
+
+        The former is certain where only what DDP wraps is in evaluation mode; and where the sequence of an
+        iteration is known, none runs, the one before had no such fetch, and a second one comes.
+        """
+        try:
+            if not self.alive:
+                return
+            observer, step = self.observer, self.recorder.step
+            if step != self._step:
+                self._unusual = step > self._step + 1
+                self._step, self._fetches = step, 0
+            self._fetches += 1
+            between = not (observer.iterations.trains or observer.iterations.learning)
+            if (between and self._unusual and self._fetches > 1) or any(map(_evaluated, observer.reducers)):
+                observer.evaluates()
+        except Exception as error:
+            self.failed(error)
 
     def _void(self) -> None:
         """The loader is exhausted (StopIteration), or the dataset raised."""
@@ -85,3 +114,10 @@ class DataHook(Hook):
             self.observer.iterations.exhausted()
         except Exception as error:
             self.failed(error)
+
+
+def _evaluated(reducer: Callable[[], Any]) -> bool:
+    """Whether it trains, and the module within does not."""
+    module = reducer()
+    inner = None if module is None else module._modules.get("module")
+    return inner is not None and module.training and not inner.training

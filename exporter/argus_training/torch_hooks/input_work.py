@@ -54,6 +54,11 @@ def counter(
         # torch.jit.trace records what a shape is asked for, and the name of what it is asked of.
         if tracing() is not None:
             return
+        if found.is_nested:  # of several lengths; it has no shape of plain numbers
+            totals["samples"] += found.size(0)
+            if found.dtype in whole:
+                totals["tokens"] += found.numel()
+            return
         shape = found.shape
         if not shape or type(samples := shape[0]) is not int:  # a symbol: make_fx
             return
