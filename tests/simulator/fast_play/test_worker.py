@@ -55,4 +55,5 @@ def test_the_slow_ranks_are_found_by_their_cause_and_nobody_else_is(row: str, ca
 
         slow = {(str(rank), cause) for rank in fault.ranks}
         assert found('argus_l3_anomaly{verdict="culprit"}') == slow
-        assert found('rank:argus_finding:lost_ratio{level="L2"}') == slow
+        # What is told: a finding of 15 s, by chance, is nothing yet.
+        assert found('rank:argus_decision:lost_ratio{level="L2"}') == slow
