@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import functools
 import os
@@ -47,7 +46,7 @@ def attach(torch: Any) -> Observer | None:
         return None
     rank_layout = RankLayout(torch, os.environ, config.parallel, lambda text: _say(text))
     page = _shared_page()
-    gpu = _Gpu(torch)
+    gpu = _Gpu(torch, lambda text: _say(text))
     nccl_fd = injection.profiler_memory(os.environ) if config.nccl else None
     link = Link(
         socket,
@@ -289,18 +288,24 @@ def _step_marks(config: settings.Settings) -> Callable[[int, int, int], bool] | 
 class _Gpu:
     """The GPU in use, once it is known. To the thread that sends it is the first that is visible."""
 
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
+    def __init__(self, torch: Any, say: Callable[[str], None]) -> None:
+        self._torch, self._say = torch, say
         self.uuid = ""
 
     def ask(self) -> bool:
         """On the thread that trains: whether it is known from now on. Never the first to touch CUDA."""
         cuda = self._torch.cuda
-        with contextlib.suppress(Exception):
-            if not self.uuid and cuda.is_initialized():
-                self.uuid = f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}"
-                return True
-        return False
+        if self.uuid or not cuda.is_initialized():
+            return False
+        try:
+            known = getattr(
+                cuda.get_device_properties(cuda.current_device()), "uuid", ""
+            )  # not of older torch
+        except Exception as error:
+            self._say(f"the GPU's UUID is not known: {error}")
+            return False
+        self.uuid = f"GPU-{known}" if known else ""
+        return bool(known)
 
 
 def _training_begins(say: Callable[[str], None], *begin: Callable[[], object]) -> None:

@@ -206,9 +206,9 @@ class IterationDetector:
 
     def _match(self, step: Step, optimizer: int, opened_ns: int, time_ns: int) -> None:
         whole = self._sequence.is_whole(step)
-        # More micro-batches than usual, once: a step that the gradient scaler skipped. Twice: that many now.
+        # Another optimizer than the only one, twice: it is the one now.
         again = self._sequence.missed and step == self._strange and len(self._sequence.sequence) == 1
-        if again and not (whole and step < self._sequence.sequence[0]):
+        if again and not whole:
             self._learn_anew(opened_ns)
             self._cycle.optimizer_ended(optimizer, time_ns)
             self._sequence.learn(step)

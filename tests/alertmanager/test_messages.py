@@ -215,21 +215,26 @@ def silenced(text: str) -> str:
     return unquote(re.search(r"/#/silences/new\?filter=([^\s|>\"]+)", text)[1])  # type: ignore[index]
 
 
+def paged(office: Office, words: str) -> str:
+    """What fires, by the first page that has these words."""
+    return wait_for(
+        lambda: [
+            firing
+            for one in office.http.deliveries("/pagerduty")
+            if words in (firing := one.body["payload"]["custom_details"]["firing"])
+        ],
+        PATIENCE_S,
+        f"the page: {words}",
+    )[0]
+
+
 def test_a_silence_takes_no_alert_of_others(office: Office) -> None:
     """Several alerts of ARGUS itself have neither a job nor a name in common."""
     shared = {"severity": "page", "team": "infrastructure", "cluster": "itself"}
     office.alertmanager.fire(
         {"alertname": "ArgusRulesBehind", **shared}, {"alertname": "ArgusL3WorkerBehind", **shared}
     )
-    (text, *_) = wait_for(
-        lambda: [
-            text
-            for one in office.http.deliveries("/pagerduty")
-            if "cluster itself" in (text := one.body["payload"]["custom_details"]["firing"])
-        ],
-        PATIENCE_S,
-        "the page",
-    )
+    text = paged(office, "cluster itself")
     assert silenced(text) == '{alertname=~"Argus.+", cluster="itself"}'
 
 
@@ -249,15 +254,7 @@ def test_twins_are_named_and_silenced_by_cluster(office: Office) -> None:
     office.alertmanager.fire(
         labels("ArgusStragglerRank", "page", "twin", rank="3", cluster="a"), annotations=ANNOTATIONS
     )
-    pager = wait_for(
-        lambda: [
-            details
-            for one in office.http.deliveries("/pagerduty")
-            if "Job twin" in (details := one.body["payload"]["custom_details"]["firing"])
-        ],
-        PATIENCE_S,
-        "the page",
-    )[0]
+    pager = paged(office, "Job twin")
     assert pager.startswith("Job twin, cluster a\n")
     assert silenced(pager) == '{alertname="ArgusStragglerRank", training_job="twin", cluster="a"}'
 
