@@ -77,7 +77,7 @@ class Observer:
         """Trained modules run without gradients: an evaluation, or a rollout."""
         self._meanwhile = wire.Activity.EVALUATION
         self.never_steady = False
-        """A hook has failed, or there is nothing more to observe: hooks look at their `alive` each time."""
+        """Steps are within the backward, a hook has failed, or all is over: hooks look at `alive`."""
         self.splits_by_loss = False
         """The end of the backward is found anew in each, from its loss."""
         self._period_ends = 0

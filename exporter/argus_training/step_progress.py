@@ -6,6 +6,10 @@ One object with slots for all of it: after a step's work every object that is to
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Final
+
+THE_BACKWARD: Final = object()
+"""Steps in place of all optimizers that step within a backward."""
 
 
 class StepProgress:

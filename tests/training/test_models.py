@@ -103,8 +103,8 @@ def test_a_thread_that_waits_in_a_collective_hides_no_other_s(tmp_path: Path) ->
     assert said_of(program, tmp_path / "s").count()["all_reduce"] == 5
 
 
-def test_optimizers_that_step_within_the_backward_leave_the_model_whole(tmp_path: Path) -> None:
-    """One for each parameter: all of them step before the model is called again."""
+def test_optimizers_that_step_within_the_backward_are_part_of_it(tmp_path: Path) -> None:
+    """One for each parameter, before the model is called again: the backward ends with the step."""
     program = (
         "import torch\n"
         "torch.set_num_threads(1)\n"
@@ -117,6 +117,32 @@ def test_optimizers_that_step_within_the_backward_leave_the_model_whole(tmp_path
     said = said_of(program, tmp_path / "s")
     assert said.work == {"samples": 11 * 8}
     assert said.count()["forward"] == len(said.iterations) - 1 == 11
+    assert said.count()["backward"] == 12
+    assert "optimizer" not in said.count()
+
+
+def test_a_model_that_is_checkpointed_whole_trains(tmp_path: Path) -> None:
+    """Reentrant: it is called without gradients, and again within the backward."""
+    program = (
+        "import time\n"
+        "import torch\n"
+        "from torch.utils.checkpoint import checkpoint\n"
+        "torch.set_num_threads(1)\n"
+        "class Model(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        time.sleep(0.01)\n"
+        "        return super().forward(x)\n"
+        "model = Model(4, 4)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "x = torch.ones(8, 4, requires_grad=True)\n"
+        "for _ in range(12):\n"
+        "    checkpoint(lambda x: model(x), x, use_reentrant=True).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    said = said_of(program, tmp_path / "s")
+    assert said.work == {"samples": 11 * 8}
+    assert said.count()["forward"] == 11
+    assert all(one.duration_ns >= 20e6 for one in said.iterations[1:]), "both passes are in its iteration"
 
 
 def test_a_frozen_heap_is_told(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from argus_core import wire
 from argus_training.hook import Hook, Observer
 from argus_training.spans import now
+from argus_training.step_progress import THE_BACKWARD
 from argus_training.stopwatch import Mark
 
 
@@ -170,7 +171,9 @@ class BackwardHook(Hook):
             self._stopwatch.span(self._compute, begin)
         else:
             self._stopwatch.span(self._wait if self._waits else self._compute, mark)
-        if self.observer.iterations.awaits_step:
+        if self.observer.progress.stepping == id(THE_BACKWARD):
+            self.observer.step_ends(THE_BACKWARD)
+        elif self.observer.iterations.awaits_step:
             self.observer.backward_ended()
 
     def _broken(self, begin: int, computed_ns: int) -> None:
@@ -180,6 +183,8 @@ class BackwardHook(Hook):
             self._mark = self._handle = None
             if handle is not None:
                 handle.remove()
+            if self.observer.progress.stepping == id(THE_BACKWARD):
+                self.observer.progress.stepping = 0
             waited = computed_ns if begin else self._waits
             self._stopwatch.discard(self._wait if waited else self._compute, mark)
         except Exception as error:

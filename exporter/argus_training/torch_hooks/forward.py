@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Final
 
 from argus_core import wire
@@ -28,6 +30,7 @@ from argus_training.torch_hooks.input_work import counter
 _SCANS_AT_ONCE: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
 _SCAN_NS: Final = 10_000_000_000  # beyond that one in ten seconds: a program may train model after model
 _DEPTH_LIMIT: Final = 3
+_CHECKPOINT_DEPTH: Final = 4
 _PATIENCE: Final = 64  # iterations, after which the optimizer that found a root counts no more
 
 
@@ -179,17 +182,30 @@ class ForwardHook(Hook):
         except Exception as error:
             self.failed(error)
 
-    def _evaluates(self, module: Any) -> None:
-        """A forward without gradients: what was fetched for it opened no iteration."""
+    def _evaluates(self, module: Any) -> bool:
+        """A forward without gradients: what was fetched for it opened no iteration. False: it trains."""
         try:
             if not self.alive:
-                return
+                return True
             if not module.training:
                 self.observer.evaluates()
+            elif self._is_checkpointed():
+                return False
             else:  # a teacher, a generator's sample for its critic
                 self.observer.iterations.paused()
         except Exception as error:
             self.failed(error)
+        return True
+
+    def _is_checkpointed(self) -> bool:
+        """Reentrant checkpointing calls it without gradients now, and with them within the backward."""
+        code = self._torch.utils.checkpoint.CheckpointFunction.forward.__code__
+        caller: FrameType | None = sys._getframe(2)  # of the wrapper, perhaps through functions of the user's
+        for _ in range(_CHECKPOINT_DEPTH):
+            caller = caller and caller.f_back
+            if caller is None or caller.f_code is code:
+                break
+        return caller is not None and caller.f_code is code
 
     def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward that is not as usual, or not known to be."""
@@ -255,8 +271,7 @@ class ForwardHook(Hook):
                 if progress.forwarded and key in ours.roots:
                     ours.hook._counts(args, kwargs)
                 return base.__call__(*args, **kwargs)
-            if not is_grad_enabled():
-                ours.hook._evaluates(args[0])
+            if not is_grad_enabled() and ours.hook._evaluates(args[0]):
                 return base.__call__(*args, **kwargs)
             root = ours.roots[key]
             if root.first_pass and ours.words[backward]:

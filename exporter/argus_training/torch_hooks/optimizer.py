@@ -1,7 +1,9 @@
 """The optimizer step: phase `optimizer`, kind compute, and the clock of iterations.
 
 Source: torch's global optimizer step hooks (`register_optimizer_step_pre_hook`), which every optimizer class
-passes. An optimizer that steps another (ZeroRedundancyOptimizer) is one step.
+passes. An optimizer that steps another (ZeroRedundancyOptimizer) is one step. Optimizers that step within
+the backward (one for each parameter, so that a gradient is freed as soon as it is there) are part of it: a
+model has hundreds, and a span of each would cost a percent. Such a backward ends with the step.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from argus_core.shared_page import STEP_WORD
 from argus_training.hook import Hook, Observer
 from argus_training.spans import now
 from argus_training.step_log import ITERATION
+from argus_training.step_progress import THE_BACKWARD
 from argus_training.stopwatch import Mark
 
 _LOOK_NS: Final = 50_000_000
@@ -31,6 +34,15 @@ class OptimizerHook(Hook):
         self._task = observer.stopwatch.task("optimizer", wire.Kind.COMPUTE)
         self._known: dict[int, weakref.ref[Any]] = {}
         self._mark: Mark | None = None  # of a step that is not a usual one
+        self._backward = [
+            observer.stopwatch.task(*phase).slot
+            for phase in (
+                ("backward", wire.Kind.COMPUTE),
+                ("dp-allreduce", wire.Kind.COMM),
+                ("dp-reduce-scatter", wire.Kind.COMM),
+            )
+        ]
+        """Words of the page that tell that a backward runs, or waits for its gradients."""
         self._steppers: set[CodeType] = set()
         """What steps: torch's wrapper of every `step`, and a framework's."""
 
@@ -48,11 +60,13 @@ class OptimizerHook(Hook):
 
     def _before(self) -> Callable[..., None]:
         progress, words, slot = self.observer.progress, self.recorder.words, self._task.slot
+        known, by_backward = self._known, id(THE_BACKWARD)
 
         def before(stepper: Any, _args: Any = None, _kwargs: Any = None) -> None:
             key = id(stepper)
             if not progress.steady or progress.usual_optimizer != key or progress.stepping:
-                self._begins(stepper, stepper)
+                if progress.stepping != by_backward or key not in known:
+                    self._begins(stepper, stepper)
                 return
             try:
                 progress.stepping = key
@@ -101,18 +115,21 @@ class OptimizerHook(Hook):
             if caller is not None and caller.f_code is self._before_code:
                 caller = caller.f_back
             # One whose last step raised is still noted as stepping: it begins anew, and hinders no other.
-            if progress.stepping and progress.stepping != key and self._is_within_a_step(caller):
+            if progress.stepping not in (0, key) and self._is_within_a_step(caller):
                 return
             if caller is not None:
                 self._steppers.add(caller.f_code)
             progress.stepping, progress.step_began_ns, self._mark = key, 0, None
+            if any(self.recorder.words[slot] for slot in self._backward):
+                progress.stepping, progress.steady, self.observer.never_steady = id(THE_BACKWARD), False, True
             if key not in self._known:
                 self._known[key] = weakref.ref(stepper, lambda _: self._gone(key))
                 self.observer.new_optimizer(optimizer)
             if self.observer.evaluating:
                 self.observer.trains()
-            self.observer.iterations.optimizer_begins(key)
-            self._mark = self.observer.stopwatch.begin(self._task)
+            self.observer.iterations.optimizer_begins(progress.stepping)
+            if progress.stepping == key:
+                self._mark = self.observer.stopwatch.begin(self._task)
         except Exception as error:
             self.failed(error)
 
