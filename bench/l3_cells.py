@@ -53,7 +53,7 @@ class _Judge(Protocol):
     def restart(self, what: str) -> None: ...
 
 
-class _Worker:
+class ShippedWorker:
     """The shipped worker and what it has written."""
 
     def __init__(self, method: Method) -> None:
@@ -100,7 +100,8 @@ class _Played:
         self.fleet = fleet
         self._at = 1e9
         self.judges: dict[str, _Judge] = {
-            method: _NvrxJob() if method == NVRX else _Worker(cast(Method, method)) for method in methods
+            method: _NvrxJob() if method == NVRX else ShippedWorker(cast(Method, method))
+            for method in methods
         }
 
     def window(self, slow: Mapping[int, float]) -> dict[str, Accused]:

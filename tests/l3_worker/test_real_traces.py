@@ -1,17 +1,20 @@
-"""Judgements on kernels of real GPU traces. Faults are injected into a real trace: none is public."""
+"""Judgements on kernels of real GPU traces. Faults, and how chips differ, are injected: none is public."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.l3_cells import ShippedWorker
 from bench.l3_tables import judge_role, pair_triples
 
 from argus_core.modes import ModeConfig, find_modes
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import History, culprits, decide
+from argus_l3_worker.read.assemble import JobWindow
 from argus_l3_worker.roles import Abstention
 from argus_l3_worker.triples import Floats, RoleTriples, Window, kind_of
 from l3_worker.kineto import durations
@@ -110,6 +113,86 @@ def test_two_runs_of_one_healthy_job_are_alike(traces: Path, repeats: tuple[int,
             assert isinstance(result, RoleJudgement)
             history.add(result)
         assert decide("trace", [("all", history)]) == []
+
+
+Modes = dict[tuple[str, str], list[list[tuple[float, float, float]]]]
+"""By pair, of some windows of one healthy rank."""
+
+
+@pytest.fixture(scope="module")
+def windows(resnet: Events) -> Modes:
+    """Windows of 30 steps whose events are drawn from the trace with replacement."""
+    random = np.random.default_rng(0)
+    return {
+        key: [
+            [(mode.p50, mode.p99, float(mode.count)) for mode in find_modes(events, CLOCK).modes]
+            for events in (random.choice(values, 5 * len(values)) for _ in range(24))
+        ]
+        for key, values in resnet.items()
+    }
+
+
+class ChipsApart:
+    """A job of 16 ranks in roles of one size, each rank on a chip of its own: 2 % apart, for life."""
+
+    def __init__(self, windows: Modes, size: int, seed: int) -> None:
+        self._windows, self._size = windows, size
+        self._random = np.random.default_rng([seed, size])
+        self.slowness = np.exp(0.02 * self._random.standard_normal(16))
+        self._worker = ShippedWorker("modes")
+        self._at = 1e9
+        self._number = 0
+
+    def accused(self, cycles: int, every_s: float = 60.0) -> set[str]:
+        """Ranks that the shipped worker accuses in the next cycles."""
+        found: set[str] = set()
+        for _ in range(cycles):
+            self._at += every_s
+            self._number += 1
+            ranks, _ = self._worker.look(self._at, JobWindow(tuple(self._roles()), (), (), {}))
+            found |= {rank.split()[0] for rank in ranks}
+        return found
+
+    def _roles(self) -> Iterator[RoleTriples]:
+        unknown = np.full(self._size, np.nan)
+        for begin in range(0, 16, self._size):
+            ranks = [str(rank) for rank in range(begin, begin + self._size)]
+            pairs = []
+            for (kernel, stream), drawn in self._windows.items():
+                chips = self.slowness[begin:] if kind_of(kernel) == "compute" else np.ones(self._size)
+                modes = [
+                    (
+                        place,
+                        [(chips[place] * p50, chips[place] * p99, count) for p50, p99, count in of_window],
+                    )
+                    for place in range(self._size)
+                    if (of_window := drawn[self._random.integers(len(drawn))])
+                ]
+                if modes:
+                    pairs.append(pair_triples(kernel, stream, modes))
+            gpus = tuple(f"GPU-{rank}" for rank in ranks)
+            window = Window(64 * self._number, 64)
+            yield RoleTriples("trace", f"pp{begin}", window, tuple(ranks), tuple(pairs), unknown, gpus=gpus)
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_chips_two_percent_apart_are_healthy(windows: Modes, size: int) -> None:
+    """Three windows of a job, again and again."""
+    jobs = [ChipsApart(windows, size, seed) for seed in range(180 if LONG else 8)]
+    assert [job.accused(WINDOWS) for job in jobs] == [set()] * len(jobs)
+
+
+@pytest.mark.parametrize("factor", [1.2, 1.07] if LONG else [1.07])
+@pytest.mark.parametrize("size", [4, 8])
+def test_a_chip_that_becomes_slower_is_named_within_two_hours(
+    windows: Modes, size: int, factor: float
+) -> None:
+    """Among chips 2 % apart a change of 7 % shows in the GPU's own past, which is three hours long here."""
+    for seed in range(20 if LONG else 1):
+        job = ChipsApart(windows, size, seed)
+        assert job.accused(18, every_s=600.0) == set()
+        job.slowness[SICK] *= factor
+        assert job.accused(45, every_s=110.0) == {str(SICK)}, seed
 
 
 def test_one_short_step_of_eight_real_ranks_is_not_judged(traces: Path) -> None:
