@@ -199,7 +199,10 @@ class ForwardHook(Hook):
 
     def _is_checkpointed(self) -> bool:
         """Reentrant checkpointing calls it without gradients now, and with them within the backward."""
-        code = self._torch.utils.checkpoint.CheckpointFunction.forward.__code__
+        checkpoint = sys.modules.get("torch.utils.checkpoint")
+        if checkpoint is None:
+            return False
+        code = checkpoint.CheckpointFunction.forward.__code__
         caller: FrameType | None = sys._getframe(2)  # of the wrapper, perhaps through functions of the user's
         for _ in range(_CHECKPOINT_DEPTH):
             caller = caller and caller.f_back
