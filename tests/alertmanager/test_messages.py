@@ -199,6 +199,30 @@ def test_what_is_not_known_leaves_no_hole(office: Office) -> None:
     assert "/d/argus-job/argus-job" not in html, "a link that leads nowhere from a mail"
 
 
+def test_links_lead_to_what_the_title_names(office: Office) -> None:
+    """Not to an alert of the group that is over and sorts first."""
+
+    def links(rank: str) -> dict[str, str]:
+        wanted = ("dashboard_url", "runbook_url", "trace_url")
+        return {name: f"https://{name}.example/{rank}" for name in wanted} | {"summary": f"Rank {rank}."}
+
+    first, second = (labels("ArgusStragglerRank", "page", "linked", rank=rank) for rank in "12")
+    office.alertmanager.fire(first, annotations=links("1"))
+    paged(office, "Rank 1.")
+    office.alertmanager.resolve(first, annotations=links("1"))
+    office.alertmanager.fire(second, annotations=links("2"))
+    paged(office, "Rank 2.")
+    (pager,) = [
+        one.body
+        for one in office.http.deliveries("/pagerduty")
+        if one.body["payload"]["summary"] == "PAGE: Rank 2."
+    ]
+    assert "Rank 1." in pager["payload"]["custom_details"]["resolved"], "what sorts first is told with it"
+    assert {link["href"] for link in pager["links"]} == {
+        link for name, link in links("2").items() if name != "summary"
+    }
+
+
 def test_what_is_about_no_job_is_about_argus(office: Office) -> None:
     """The worker, or the rules."""
     behind = {"alertname": "ArgusRulesBehind", "severity": "ticket", "team": "infrastructure"}
@@ -257,6 +281,9 @@ def test_twins_are_named_and_silenced_by_cluster(office: Office) -> None:
     pager = paged(office, "Job twin")
     assert pager.startswith("Job twin, cluster a\n")
     assert silenced(pager) == '{alertname="ArgusStragglerRank", training_job="twin", cluster="a"}'
+    office.alertmanager.fire(labels("ArgusStragglerRank", "page", "twin", rank="3", cluster="eu west"))
+    silence = silenced(paged(office, "cluster eu west"))
+    assert silence == '{alertname="ArgusStragglerRank", training_job="twin", cluster=~"eu.west"}'
 
 
 def test_a_set_of_ranks_is_one_of_them(office: Office) -> None:

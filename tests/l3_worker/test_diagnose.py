@@ -22,6 +22,7 @@ from argus_l3_worker.reports.questions import page_of, table
 ROOT = Path(__file__).parents[2]
 STEP = 15
 HOUR = 3600
+DAY = 24 * HOUR
 
 pytestmark = pytest.mark.servers
 
@@ -334,6 +335,28 @@ def test_a_healthy_job_has_a_short_report(story: Story, tmp_path: Path, capsys: 
     assert "iteration: stable" in said and "none of 4 ranks stands out" in said
     assert "runbooks" not in said
     assert page.read_text().count("Nothing recorded.") == 2
+
+
+def test_a_long_time_hides_nothing_and_keeps_nothing_up(story: Story, capsys: Capsys) -> None:
+    """Of a week: twenty minutes are found, and what ended half an hour ago is over."""
+    story.tell("argus_rank_info", 1.0, -DAY, rank="1", node="host0")
+    story.tell("argus_rank_info", 1.0, -DAY, rank="2", node="host1")
+    for rank, begin, end in (("1", -10_000, -8_800), ("2", -3600, -1800)):
+        finding = {"rank": rank, "cause": "gpu-compute", "team": "operations", "level": "L2", "most": "page"}
+        story.tell("rank:argus_finding:lost_ratio", 0.1, begin, end, **finding)
+        story.tell("rank:argus_decision:lost_ratio", 0.1, begin, end, severity="page", **finding)
+    story.tell("job:argus_ranks:count", 2.0, -DAY)
+    story.write()
+    common = ["--prometheus.url", story.server.url, "--job", "llm", "--time", str(story.end)]
+    assert main(["diagnose", *common, "--since", "7d", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["name"], one["accusations"][0]["active"]) for one in found["subjects"]] == [
+        ("rank 2", False),
+        ("rank 1", False),
+    ]
+    assert found["costs"]["gpu_hours"] == pytest.approx(0.1 * 2 * 3000 / HOUR, rel=0.1)
+    assert main(["explain", *common, "--since", "7d"]) == 0
+    assert capsys.readouterr().out.startswith("[over] llm: rank 2 on host1")
 
 
 def test_an_unknown_job_is_an_error(story: Story, capsys: Capsys) -> None:
