@@ -30,7 +30,10 @@ from argus_l3_worker.reports.subjects import (
 )
 from argus_l3_worker.roles import natural
 
-_POINTS: Final = 360
+_POINTS: Final = 5000
+"""Of what accuses: Prometheus gives 11,000, and what lasts for less than a step may fall between two."""
+_PLOTTED: Final = 360
+"""Of what is only drawn, and reads a series of every rank."""
 _FINEST_STEP: Final = 15.0  # the rules' interval
 _WORST_FIRST: Final = ("both", "regression", "jitter", "stable")
 
@@ -121,7 +124,7 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
         QueryError: Prometheus cannot be asked, or its answer is incomplete.
         ArgusWorkerError: there is no such job in that time.
     """
-    step = max(_FINEST_STEP, (end - start) / _POINTS)
+    step = _step(start, end, _POINTS)
     seconds = f"[{end - start:.0f}s]"
 
     def of(name: str, **matchers: str) -> str:
@@ -149,12 +152,19 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
         # Who comes late to a collective has less of it: below zero.
         largest("rank, cause, team", f"abs({of(catalogue.L3_ANOMALY.name, verdict='culprit')})"),
         largest("role, coordinate, value, cause, team", f"{of(catalogue.L3_GROUP_SHIFT.name)} > 0"),
+    )
+    pace = (
         f"max(rate({of(catalogue.ITERATION_DURATION.name + '_sum')}[2m]) / "
-        f"rate({of(catalogue.ITERATION_DURATION.name + '_count')}[2m]))",
+        f"rate({of(catalogue.ITERATION_DURATION.name + '_count')}[2m]))"
     )
     instants, ranges = await asyncio.gather(
         together(prometheus.instant(query, end) for query in now),
-        together(prometheus.range(query, start, end, step) for query in over),
+        together(
+            [
+                *(_range(prometheus, query, start, end, step) for query in over),
+                _range(prometheus, pace, start, end, _step(start, end, _PLOTTED)),
+            ]
+        ),
     )
     info, traces, left_out, abstained, alerts = instants
     classes, findings, hanging, stalled, counts, anomalies, shifts, iteration = ranges
@@ -165,7 +175,7 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
             "check its name, --since and --time"
         )
     ranks = ranks_of(counts, len(labels))
-    known = _Job(job, labels, ranks, end - 2.0 * step, step)
+    known = _Job(job, labels, ranks, end - 2.0 * _FINEST_STEP, step)
     seen = {one.labels.get("class", "") for one in classes}
     kept = {
         (of_["rank"], of_["trace_key"], of_.get("suspect") == "true")
@@ -190,6 +200,16 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
         tuple(_not_judged(abstained, left_out)),
         iteration[0].points if iteration else (),
     )
+
+
+def _step(start: float, end: float, points: int) -> float:
+    """Between so many points at most; whole seconds, which all add up to the end."""
+    return max(_FINEST_STEP, math.ceil((end - start) / points))
+
+
+async def _range(prometheus: Prometheus, query: str, start: float, end: float, step: float) -> list[Series]:
+    """The last point is at the end: what has none there does not hold then, however long the steps are."""
+    return await prometheus.range(query, end - (end - start) // step * step, end, step)
 
 
 def _of_rules(findings: Iterable[Series], job: _Job) -> Iterator[Accusation]:
