@@ -19,6 +19,7 @@ class Fleet:
     server: PrometheusServer
     training_job: str = "llm"
     role: str = "pp0.tp0"
+    cluster: str = ""
 
     def publish(
         self,
@@ -31,9 +32,10 @@ class Fleet:
         """Store one scrape at Unix time `at`: modes by rank and (kernel, stream)."""
         stamp = round(at * 1000)
         series = []
+        job = {"training_job": self.training_job} | ({"cluster": self.cluster} if self.cluster else {})
 
         def add(family: catalogue.Family, value: float, **labels: str) -> None:
-            named = remote_write.labels_of(family.name, training_job=self.training_job, **labels)
+            named = remote_write.labels_of(family.name, **job, **labels)
             series.append(remote_write.encode_series(named, value, stamp))
 
         for rank, pairs in modes.items():

@@ -123,6 +123,20 @@ def test_ranks_that_are_lost_silent_or_elsewhere_are_counted(
     assert states(found)["windows of llm"] == states(found)["ranks of llm"] == "warn"
 
 
+def test_a_job_that_is_not_judged_for_its_name_is_not_well(
+    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The worker refuses a name that is in two clusters; the other job is judged."""
+    now = time.time()
+    for cluster in ("x", "y"):
+        Fleet(prometheus, cluster=cluster).publish(now, 64, fleet(4))
+    Fleet(prometheus, "other", cluster="y").publish(now, 64, fleet(4))
+    found = examined(capsys, prometheus.url, tmp_path, status=1)
+    assert (states(found)["series of llm"], states(found)["series of other"]) == ("fail", "ok")
+    assert "clusters x, y" in found["series of llm"]["detail"]
+    assert "ranks of llm" not in found
+
+
 def test_scrapes_that_are_too_far_apart_for_the_rules_are_told(
     prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -128,3 +128,18 @@ def test_the_command_draws_what_prometheus_holds(
     ):
         assert main([*command, *arguments]) == status
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.servers
+def test_jobs_of_one_name_are_not_one_picture(
+    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rank 3 of each, of which one would stand for both."""
+    now = time.time()
+    for cluster, slow in (("x", {}), ("y", {"3": 1.5})):
+        Fleet(prometheus, cluster=cluster).publish(now, 64, fleet(8, slow=slow))
+    command = ["matrix", "--prometheus.url", prometheus.url, "--time", str(now), "--training-job", "llm"]
+    page = tmp_path / "map.html"
+    assert main([*command, "--out", str(page), "--kernel", GEMM[0]]) == 1
+    assert "jobs of several clusters are called llm (x, y)" in capsys.readouterr().err
+    assert not page.exists()

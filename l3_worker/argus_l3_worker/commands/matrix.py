@@ -43,7 +43,8 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         UserError: an option, or the picture's file, cannot be used.
-        ArgusWorkerError: no such job, kernel, stream or role, or Prometheus cannot be asked.
+        ArgusWorkerError: no such job, kernel, stream or role, jobs of several clusters have the name, or
+            Prometheus cannot be asked.
     """
     if options.out.suffix not in (".html", ".png"):
         raise UserError(f"--out is {options.out}; allowed: a file that ends in .html or .png")
@@ -78,6 +79,12 @@ async def _asked(config: Config, options: argparse.Namespace, at: float) -> tupl
         if not samples.rank_info:
             raise ArgusWorkerError(
                 f"no argus_rank_info of job {config.training_job} at {at:.0f}: see --training-job and --time"
+            )
+        clusters = sorted({one.labels.get("cluster", "") or "(none)" for one in samples.rank_info})
+        if len(clusters) > 1:
+            raise ArgusWorkerError(
+                f"jobs of several clusters are called {config.training_job} ({', '.join(clusters)}): "
+                "ask the Prometheus of one of them (--prometheus.url)"
             )
         if not samples.modes.pairs:
             raise ArgusWorkerError(await _no_such_kernel(prometheus, config.training_job, options.kernel, at))

@@ -210,6 +210,8 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
 
     try:
         known = await by_job(counted(catalogue.RANK_INFO))
+        info = selector(catalogue.RANK_INFO.name, matchers)
+        places = await prometheus.instant(f"count by (training_job, cluster) ({info})", at)
         modes = await by_job(counted(catalogue.KERNEL_MODE_EVENTS))
         publishing = await by_job(counted(catalogue.KERNEL_WINDOW_LAST_STEP))
         lost = await by_job(f"{counted(catalogue.RANK_UP)[:-1]} == 0)")
@@ -250,6 +252,19 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
         )
         return
     for job, ranks in sorted(known.items()):
+        clusters = sorted(
+            one.labels.get("cluster", "") or "(none)"
+            for one in places
+            if one.labels.get("training_job", "") == job
+        )
+        if len(clusters) > 1:
+            yield Check(
+                f"series of {job}",
+                "fail",
+                f"jobs of clusters {', '.join(clusters)} have this name, so the worker judges none of them",
+                "give each cluster a worker that reads its own Prometheus",
+            )
+            continue
         if scrapes.get(job, math.inf) < _LEAST_SCRAPES:
             yield Check(
                 f"scrapes of {job}",
