@@ -51,24 +51,26 @@ local beat = 'argus_rules_interval_seconds';
         expr: 'vector(1)',
       },
       words.alert(about='coverage', alert={
-        about:: 'One for all ranks that a job has lost, however many. Who never came is missing from the job, or from groups of its topology. Two scrapers in one store hide the latter, as counting each rank of each group once takes three times as long.',
+        about:: 'One for all ranks that a job has lost, however many, and for who is missing besides: of the size of the job, where it is known, all that do not live. Who never came is missing from the job, or from groups of its topology. Two scrapers in one store hide the latter, as counting each rank of each group once takes three times as long.',
         alert: 'ArgusRankMissing',
         expr: text.fill(|||
-          count by (%(job)s) (max by (%(rank)s) (%(up)s) == 0)
-          or on (%(job)s) max by (%(job)s) (
-            group:argus_ranks:expected - on (%(group)s) count by (%(group)s) (%(expected)s) > 0
-            or max by (%(job)s) (%(world)s) - on (%(job)s) count by (%(job)s) (max by (%(rank)s) (%(up)s)) > 0
-          ) and on (%(job)s) job:argus_ranks:count
+          max by (%(job)s) (
+            max by (%(job)s) (%(world)s) - on (%(job)s) job:argus_ranks:count > 0
+            or count by (%(job)s) (max by (%(rank)s) (%(up)s) == 0)
+            or group:argus_ranks:expected - on (%(group)s) count by (%(group)s) (%(expected)s) > 0 and on (%(job)s) job:argus_ranks:count
+          )
         |||, at { up: l.raw('argus_rank_up'), expected: l.raw('argus_group_expected_ranks'), world: l.raw('argus_job_world_size') }),
         'for': duration.of(h.missing),
         labels: ticket('operations'),
         annotations: {
           local lost = 'bottomk(' + most + ', max by (rank) (argus_rank_number{<job>}) and on (rank) max by (rank) (argus_rank_up{<job>}) == 0)',
+          local missing = 'max(argus_job_world_size{<job>}) - count(max by (rank) (argus_rank_up{<job>})) > 0',
           local groups = 'topk(3, group:argus_ranks:expected{<job>} - on (group) count by (group) (argus_group_expected_ranks{<job>}) > 0)',
           summary: words.text(ranks(words.ranks(
             lost,
             before='lost: ',
-            after='{{ if gt $value ' + most + '.0 }} and others{{ end }}',
+            after='{{ if and (eq (len .) ' + most + ') (gt $value ' + most + '.0) }} and others{{ end }}'
+                  + words.number(missing, '%.0f', before=', or missing: '),
             otherwise='missing' + words.each(groups, '{{ $one.Labels.group }}', before=' from ', order='group')
           )) + '.'),
           description: 'Lost: the processes ended in failure or without a word, crashed or killed, or the host is gone. Missing: the job should have them, by its world size or its topology, and no exporter reports them.',

@@ -84,6 +84,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
     told = [one for place, cluster in enumerate(COSTS) for one in series(cluster, place)] + [
         *a_set("a"),
         *a_stall(),
+        *a_move("a"),
     ]
     try:
         server.start()
@@ -120,6 +121,22 @@ def a_stall() -> Iterator[tuple[Labels, float]]:
         yield remote_write.labels_of(name, cluster="a", training_job="still", **labels), value
 
 
+def a_move(cluster: str) -> Iterator[tuple[Labels, float]]:
+    """The same job once more, of which rank 1 moved: its old host is still there beside the new one.
+
+    Of twelve ranks that it should have it lost one, and nine are on hosts that nobody hears.
+    """
+    job = {"cluster": cluster, "training_job": "moved"}
+    yield remote_write.labels_of("argus_job_world_size", **job, rank="0"), 12
+    yield remote_write.labels_of("argus_rank_up", **job, rank="5"), 0
+    for labels, value in series(cluster, 0):
+        moved = dict(labels) | ({"training_job": "moved"} if "training_job" in dict(labels) else {})
+        name = moved.pop("__name__")
+        yield remote_write.labels_of(name, **moved), value
+        if name == "argus_rank_info" and moved["rank"] == "1":
+            yield remote_write.labels_of(name, **moved | {"node": "new", "gpu_uuid": "GPU-new"}), value
+
+
 def ask(source: Source, uid: str, cluster: str, job: str = JOB) -> list[Answer]:
     given = {"training_job": job, "cluster": cluster, "kernel": "k", "role": "pp0", "rank": "1"}
     values = resolve(source, load(uid), given)
@@ -127,11 +144,11 @@ def ask(source: Source, uid: str, cluster: str, job: str = JOB) -> list[Answer]:
     return [source.ask(query, values) for query in asked]
 
 
-@pytest.mark.parametrize("cluster", [".*", "a"])
+@pytest.mark.parametrize(("cluster", "job"), [(".*", JOB), ("a", JOB), ("a", "moved")])
 @pytest.mark.parametrize("uid", all_uids())
-def test_no_query_is_refused(uid: str, cluster: str, source: Source) -> None:
-    """Whether a cluster is chosen or all of them."""
-    assert [(one.query.panel, one.error) for one in ask(source, uid, cluster) if one.error] == []
+def test_no_query_is_refused(uid: str, cluster: str, job: str, source: Source) -> None:
+    """Whether a cluster is chosen or all of them, and while a rank is on two hosts."""
+    assert [(one.query.panel, one.error) for one in ask(source, uid, cluster, job) if one.error] == []
 
 
 @pytest.mark.parametrize("job", [JOB, "tp", "still"])
@@ -187,6 +204,13 @@ def test_ranks_of_a_group_are_missing_in_each_cluster(source: Source) -> None:
         answers = ask(source, "argus-job", cluster)
         [missing] = [one for one in answers if one.query.panel == "Ranks missing"]
         assert float(missing.result[0]["value"][1]) == 1
+
+
+def test_who_is_lost_hides_nobody_who_is_missing(source: Source) -> None:
+    """All that do not live are missing from a job whose size is known."""
+    answers = ask(source, "argus-job", "a", "moved")
+    [missing] = [one for one in answers if one.query.panel == "Ranks missing"]
+    assert float(missing.result[0]["value"][1]) == 10
 
 
 def test_without_data_nothing_is_said_to_be_well(source: Source) -> None:

@@ -242,6 +242,13 @@ def health(storage: Storage) -> None:
             storage.add(
                 "argus_rank_info", f"1x{SAMPLES}", **who, node=f"gpu-{rank // 4}", gpu_uuid=f"GPU-{rank}"
             )
+    # A host is gone with its exporter, and elsewhere a process dies of it.
+    for rank in RANKS:
+        who = {"training_job": "host-gone", "rank": rank}
+        later = "stale" if rank < 8 else f"0x{SAMPLES}" if rank == 15 else f"1x{SAMPLES}"
+        storage.add("argus_rank_up", f"1x{BEGIN} {later}", **who)
+        storage.ratio("argus_rank_number", rank, **who)
+        storage.ratio("argus_job_world_size", 16, **who)
     for rank in range(6):
         who = {"training_job": "incomplete", "rank": rank}
         storage.ratio("argus_rank_up", 1, **who)

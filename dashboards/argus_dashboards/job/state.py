@@ -114,11 +114,11 @@ MISSING: Final = stat(
     Ranks that ended in failure or without a word, or that the job should have and no exporter reports: the
     alert ArgusRankMissing, in the next section. The job may wait for them, or go on without them.
     """,
-    f"count({_UP} == 0)\n"
-    f"or max({_EXPECTED} - on ({JOB_LABELS}, group)"
-    f" count by ({JOB_LABELS}, group) (argus_group_expected_ranks{{{JOB}}}) > 0\n"
-    f"or max by ({JOB_LABELS}) (argus_job_world_size{{{JOB}}})"
-    f" - on ({JOB_LABELS}) count by ({JOB_LABELS}) ({_UP}) > 0)\n"
+    f"max(max by ({JOB_LABELS}) (argus_job_world_size{{{JOB}}})"
+    f" - on ({JOB_LABELS}) job:argus_ranks:count{{{JOB}}} > 0\n"
+    f"or count by ({JOB_LABELS}) ({_UP} == 0)\n"
+    f"or {_EXPECTED} - on ({JOB_LABELS}, group)"
+    f" count by ({JOB_LABELS}, group) (argus_group_expected_ranks{{{JOB}}}) > 0)\n"
     f"or {_WATCHED}",
     unit=EXACT,
     thresholds=steps(GOOD, {TICKET: 1}),

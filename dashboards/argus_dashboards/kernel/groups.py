@@ -15,7 +15,8 @@ _SHOWN: Final = 12
 _ROWS: Final = 40
 # A label of one name, whatever the coordinate: a table can rename only what it knows.
 _INFO = f'label_replace(argus_rank_info{{{JOB}, role=~"$role"}}, "place", "${{1}}", "$coordinate", "(.*)")'
-_PLACES = f"max by (cluster, rank, place) ({_INFO})"
+# One of two: a rank that moved to another node has both for five minutes.
+_PLACES = f"topk by (cluster, rank) (1, max by (cluster, rank, place) ({_INFO}))"
 _MEAN = f"avg by (place, mode, stream) ({P50} * on (cluster, rank) group_left (place) {_PLACES})"
 
 _SHIFTS = table(
