@@ -360,6 +360,22 @@ def test_a_long_time_hides_nothing_and_keeps_nothing_up(story: Story, capsys: Ca
     assert capsys.readouterr().out.startswith("[over] llm: rank 2 on host1")
 
 
+def test_a_rank_is_where_it_was_when_it_was_slow(story: Story, capsys: Capsys) -> None:
+    """Rank 1 was drained from one host and is slow on another: neither card names the other's host."""
+    story.tell("job:argus_ranks:count", 2.0)
+    story.tell("argus_rank_info", 1.0, rank="0", node="host0")
+    places = (("1", "host9", -HOUR, -2400), ("1", "host1", -1800, 0), ("2", "host1", -HOUR, -2400))
+    for rank, node, begin, end in (*places, ("2", "host9", -1800, 0)):
+        story.tell("argus_rank_info", 1.0, begin, end, rank=rank, node=node)
+    finding = {"cause": "gpu-compute", "team": "operations", "level": "L2", "most": "page"}
+    story.tell("rank:argus_finding:lost_ratio", 0.2, -600, 0, rank="1", **finding)
+    story.tell("rank:argus_finding:lost_ratio", 0.1, -3000, -2700, rank="2", **finding)
+    story.write()
+    now, before = json.loads(report(story, capsys, "--json"))["cards"]
+    assert (now["subject"]["name"], now["subject"]["nodes"]) == ("rank 1", ["host1"])
+    assert (before["subject"]["name"], before["subject"]["nodes"]) == ("rank 2", ["host1"])
+
+
 def test_an_unknown_job_is_an_error(story: Story, capsys: Capsys) -> None:
     """Exit 1 and what to check."""
     assert main(["diagnose", "--prometheus.url", story.server.url, "--training-job", "none"]) == 1

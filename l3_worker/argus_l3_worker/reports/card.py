@@ -16,7 +16,7 @@ from typing import Final
 from argus_core.causes import HANGS, WORDS
 from argus_l3_worker.read.prometheus import Prometheus, selector
 from argus_l3_worker.reports.costs import STALLED
-from argus_l3_worker.reports.diagnosis import Diagnosis, diagnose
+from argus_l3_worker.reports.diagnosis import Diagnosis, diagnose, info_at
 from argus_l3_worker.reports.questions import Question, filled, page_of, questions, quoted, table
 from argus_l3_worker.reports.subjects import Accusation, Subject, hosts_of
 from argus_l3_worker.roles import natural
@@ -143,6 +143,7 @@ async def card_of(
 ) -> Card:
     """A card on the first of `accused`, when it was last there; without one, why nobody is."""
     at = accused[0].last if accused else found.end
+    found = replace(found, info=await info_at(prometheus, found, at))
     empty = Card("", "none", found.clusters[0], found.training_job, at, reasons=found.not_judged)
     if len(found.clusters) > 1:
         why = f"jobs of several clusters have this name ({', '.join(found.clusters)}): say --cluster"

@@ -45,7 +45,7 @@ class Diagnosis:
     Attributes:
         job: its labels, `training_job` and `cluster` where that was said.
         clusters: that have a job with these labels.
-        info: labels of `argus_rank_info` by rank.
+        info: labels of `argus_rank_info` by rank, at the end where it is there.
         subjects: who was accused, what still holds first and then by cost.
         traces: (rank, key, suspect?).
         not_judged: of what nothing is said at the end, and why.
@@ -138,6 +138,7 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
     hangs = selector(verdicts, {**job, "verdict": "culprit"}, cause=HANGS)
     now = (
         f"last_over_time({of(catalogue.RANK_INFO.name)}{seconds})",
+        of(catalogue.RANK_INFO.name),
         f"last_over_time({of(catalogue.L3_TRACE_INFO.name)}{seconds})",
         of(catalogue.L3_ABSTAIN.name),
         largest("phase, group, cause", of(verdicts, verdict="abstain")),
@@ -166,9 +167,9 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
             ]
         ),
     )
-    info, traces, left_out, abstained, alerts = instants
+    info, info_now, traces, left_out, abstained, alerts = instants
     classes, findings, hanging, stalled, counts, anomalies, shifts, iteration = ranges
-    labels = {one.labels["rank"]: one.labels for one in info if one.labels.get("rank")}
+    labels = _by_rank(info) | _by_rank(info_now)  # one that moved is on both hosts in that time
     if not labels:
         raise ArgusWorkerError(
             f"no argus_rank_info of job {job['training_job']} in the time asked for: "
@@ -200,6 +201,18 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
         tuple(_not_judged(abstained, left_out)),
         iteration[0].points if iteration else (),
     )
+
+
+async def info_at(prometheus: Prometheus, found: Diagnosis, at: float) -> Mapping[str, Labels]:
+    """Labels of `argus_rank_info` by rank, of those that were there at Unix time `at` as they were then."""
+    if at == found.end:
+        return found.info
+    then = await prometheus.instant(selector(catalogue.RANK_INFO.name, found.job), at)
+    return {**found.info, **_by_rank(then)}
+
+
+def _by_rank(info: Iterable[Sample]) -> dict[str, Labels]:
+    return {one.labels["rank"]: one.labels for one in info if one.labels.get("rank")}
 
 
 def _step(start: float, end: float, points: int) -> float:
