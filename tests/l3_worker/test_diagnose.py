@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from bench.servers import PrometheusServer
+from bench.servers import PrometheusServer, VictoriaMetricsServer
 
 from argus_core import remote_write
 from argus_core.causes import HANGS
@@ -358,6 +359,26 @@ def test_a_long_time_hides_nothing_and_keeps_nothing_up(story: Story, capsys: Ca
     assert found["costs"]["gpu_hours"] == pytest.approx(0.1 * 2 * lasted / HOUR, rel=0.1)
     assert main(["explain", *common, "--since", "7d"]) == 0
     assert capsys.readouterr().out.startswith("[over] llm: rank 2 on host1")
+
+
+@pytest.mark.skipif(not shutil.which("victoria-metrics"), reason="victoria-metrics is not on PATH")
+def test_what_holds_now_holds_in_a_week_of_victoria_metrics(tmp_path: Path, capsys: Capsys) -> None:
+    """Which moves the end of a time to a multiple of the step, where nothing is yet."""
+    server = VictoriaMetricsServer(tmp_path).start()
+    try:
+        story = Story(server)
+        story.tell("argus_rank_info", 1.0, rank="1", node="host0")
+        finding = {"rank": "1", "cause": "gpu-compute", "team": "operations", "level": "L2", "most": "page"}
+        story.tell("rank:argus_finding:lost_ratio", 0.1, -600, 0, **finding)
+        story.write()
+        server.flush()
+        for back in (0, 45, 90):
+            at = ["--time", str(story.end - back), "--since", "7d", "--json"]
+            assert main(["diagnose", "--prometheus.url", server.url, "--job", "llm", *at]) == 0
+            (accused,) = json.loads(capsys.readouterr().out)["subjects"]
+            assert accused["accusations"][0]["active"]
+    finally:
+        server.stop()
 
 
 def test_a_rank_is_where_it_was_when_it_was_slow(story: Story, capsys: Capsys) -> None:
