@@ -36,3 +36,16 @@ def test_the_longest_is_accused_in_health_too():
     """There is always a longest rank."""
     assert len(said(1.0)[baselines.LONGEST]) == 1
     assert said(1.0)[baselines.Z_SCORE] == ()
+
+
+def test_a_rank_that_collected_longer_garbage_is_not_accused_of_it():
+    """A dozen collections of random length differ by more than a tenth in the healthiest of jobs."""
+
+    def query(promql: str) -> Samples:
+        if "w1" in promql:
+            return []
+        return samples(1.0) + ([] if 'phase!="gc"' in promql else samples(1.2, "gc"))
+
+    found = baselines.named(query, "job", 0.0, 30.0)
+    found.pop(baselines.LONGEST)
+    assert set(found.values()) == {()}
