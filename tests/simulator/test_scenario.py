@@ -65,6 +65,7 @@ def test_a_group_finding_names_the_group_as_the_exporter_does(tmp_path: Path):
 
 
 FAULT = "faults: {f: {mechanism: kernels, ranks: [1], factor: 2, "
+RESTART = "faults: {r: {mechanism: restart, where: all, onset_step: 3, "
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,17 @@ FAULT = "faults: {f: {mechanism: kernels, ranks: [1], factor: 2, "
         ("truth: {findings: [{of: [g]}]}", "truth.findings.0..of names 'g'; allowed: no fault exists"),
         ("truth: {control: true, findings: [{}]}", "truth.findings: a control has none"),
         ("magnitudes: {huge: {}}", "magnitudes has 'huge'; allowed: low, mid, high"),
+        ("faults: {f: {mechanism: [kernels], where: rank}}", r"faults.f.mechanism is \['kernels'\]"),
+        (
+            "faults: {f: {mechanism: data, ranks: [0]}}\ntruth: {findings: [{scope: group, dimension: dq}]}",
+            "truth.findings.0..dimension is 'dq'; allowed: .*dp",
+        ),
+        (RESTART + "dp: 3}}\ntopology: {ep: 2}", "faults.r.dp is 3: ep is 2; allowed: a divisor of dp"),
+        (RESTART + "dp: 300}}", "faults.r.dp is 300: .*allowed: 256 ranks together"),
+        (
+            RESTART + "dp: 2}, f: {mechanism: data, ranks: [3], seconds: 1}}",
+            "faults.f.ranks has 3; allowed: 0 to 1, as many as are left after a restart",
+        ),
         ("topologies: [1]", "topologies must map names"),
         ("[1, 2]", "must be a mapping"),
         ("a: [", "not valid YAML"),

@@ -94,10 +94,22 @@ class _Target:
                 hops = links_of(plan.topology, members, fault.ranks, inward=fault.inward)
                 found.append((members[0], slots[own], [(group, *ends) for ends in hops]))
         if fault.dimension in ("", "pp"):
+            sender = _senders(plan)[plan.comm]
+            slot_of = np.full(len(plan.rank), -1)
+            slot_of[plan.comm] = slots
             for rank in fault.ranks:
                 own = (exchange < 0) & (plan.rank[plan.comm] == rank) & chosen
-                found.append((rank, slots[own], []))
+                own &= (sender != plan.comm) == fault.inward
+                found.append((rank, slot_of[sender[own]], []))
         return found
+
+
+def _senders(plan: Plan) -> Ints:
+    """Of each node that receives the one that sends, whose length is the transfer's; of others themselves."""
+    found = np.arange(len(plan.rank))
+    for level in plan.levels:
+        found[level.receives : level.collectives] = level.sends
+    return found
 
 
 class Damages:
@@ -231,11 +243,12 @@ class Damages:
             damage.lost[exchange] = hop
 
     def _together(self, slot: int, target: _Target) -> Ints:
-        """The slots of all members of a collective, which ends for all or for none; of a transfer its own."""
+        """Of all members of a collective, which ends for all or none; of a transfer its sender's."""
         plan = self._plan
-        exchange = plan.exchange[target.slot_node[slot]]
+        node = target.slot_node[slot]
+        exchange = plan.exchange[node]
         if exchange < 0:
-            return np.array([slot])
+            return plan.units.size + np.flatnonzero(plan.comm == _senders(plan)[node])
         return plan.units.size + np.flatnonzero(plan.exchange[plan.comm] == exchange)
 
     def _work(self, number: int, fault: Fault, target: _Target, step: int, damage: Damage) -> None:

@@ -106,7 +106,8 @@ def record(
     places = Places({training_job: JobTopology(model=model)})
     config = ExporterConfig(kernels=KernelsConfig(top_pairs)) if top_pairs else ExporterConfig()
     hosts = []
-    for index in range(topology.host_index(topology.ranks - 1) + 1):
+    most = max(one.ranks for one in scenario.topologies)
+    for index in range(topology.host_index(most - 1) + 1):
         instance = instance_of(training_job, index)
         offset = (scrape_offsets_ms or {}).get(instance, zlib.crc32(instance.encode()))
         hosts.append(Host(clock, instance, offset, places, every_ms=scrape_ms, config=config))
@@ -146,14 +147,15 @@ def record(
     series: Series = {}
     for host in hosts:
         series |= host.series()
-    series |= _counters(scenario, training_job, begin_ns // 1_000_000, player.progress)
+    series |= _counters(scenario, training_job, begin_ns // 1_000_000, end_ms, player.progress)
     return History(training_job, begin_ns // 1_000_000, end_ms, series, player.progress)
 
 
-def _counters(scenario: Scenario, training_job: str, begin_ms: int, progress: Progress) -> Series:
-    """What was scraped meanwhile from dcgm-exporter, where the scenario says what it shows."""
+def _counters(
+    scenario: Scenario, training_job: str, begin_ms: int, end_ms: int, progress: Progress
+) -> Series:
+    """What was scraped meanwhile from dcgm-exporter, where the scenario says what it shows; in a hang too."""
     topology = scenario.topology.build()
-    end_ms = round(progress.step_ends[-1] * 1000) if progress.step_ends else begin_ms
     times = np.arange(begin_ms - begin_ms % SCRAPE_MS + SCRAPE_MS, end_ms, SCRAPE_MS)
     steps = np.searchsorted(np.array(progress.step_ends), times / 1000, side="right").tolist()
     found: Series = {}

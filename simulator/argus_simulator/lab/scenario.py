@@ -84,11 +84,32 @@ class Scenario:
             )
         if not 0.02 <= self.step_seconds <= 600:
             raise ValueError(f"step_seconds is {self.step_seconds!r}; allowed: 0.02 to 600")
-        ranks = self.topology.build().ranks
+        first, *later = self.topologies
         for name, fault in self.faults.items():
-            beyond = [rank for rank in fault.ranks if rank >= ranks]
-            if beyond:
-                raise ValueError(f"faults.{name}.ranks has {beyond[0]}; allowed: 0 to {ranks - 1}")
+            # What restarts is the job, whoever is there then.
+            for topology in (first,) if fault.mechanism == "restart" else (first, *later):
+                beyond = [rank for rank in fault.ranks if rank >= topology.ranks]
+                if beyond:
+                    after = "" if topology is first else ", as many as are left after a restart"
+                    allowed = f"0 to {topology.ranks - 1}{after}"
+                    raise ValueError(f"faults.{name}.ranks has {beyond[0]}; allowed: {allowed}")
+
+    @property
+    def topologies(self) -> tuple[Topology, ...]:
+        """Of the job, and of what it restarts as.
+
+        Raises:
+            ValueError: it cannot restart with so many replicas.
+        """
+        found = [self.topology.build()]
+        for name, fault in self.faults.items():
+            if fault.mechanism == "restart" and fault.dp:
+                try:
+                    settings = dataclasses.replace(self.topology, dp=fault.dp)
+                except ValueError as error:
+                    raise ValueError(f"faults.{name}.dp is {fault.dp}: {error}") from error
+                found.append(settings.build())
+        return tuple(found)
 
     @cached_property
     def truth(self) -> Truth:
@@ -297,7 +318,7 @@ def _with_ranks(content: dict[str, Any], where: str) -> dict[str, Any]:
                     raise SettingsError(f"{where}: faults.{name}.{error}") from error
             rest = {key: value for key, value in fault.items() if key != "where"}
             ranks, inward = chosen[text]
-            if "inward" in KEYS.get(rest.get("mechanism", ""), ()):
+            if "inward" in KEYS.get(str(rest.get("mechanism", "")), ()):
                 rest = {"inward": inward, **rest}
             placed[name] = fault if rest.get("ranks") else {**rest, "ranks": ranks}
         else:

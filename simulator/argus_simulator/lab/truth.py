@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from argus_core.settings import setting
-from argus_simulator.engine.faults import Fault
+from argus_simulator.engine.faults import Dimension, Fault
 from argus_simulator.engine.ring import links_of
 from argus_simulator.topology import GROUP_DIMENSIONS, Topology
 
@@ -28,7 +28,7 @@ class FindingSettings:
 
     of: tuple[str, ...] = setting((), "names of the faults whose ranks are to blame; none: all of them")
     scope: Scope = setting("ranks", "whom the verdict names: ranks, a process group, a host, or the job")
-    dimension: str = setting("", "scope group: of which dimension")
+    dimension: Dimension = setting("", "scope group: of which dimension")
     causes: tuple[str, ...] = setting((), "causes of which any is right, most specific first")
     team: Team = setting("operations", "who has to act first")
     also_teams: tuple[Team, ...] = setting((), "teams that are right too")

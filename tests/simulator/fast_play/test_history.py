@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from argus_core import wire
 from argus_exporter.intake import records
 from argus_exporter.ranks.rank_state import RankState
+from argus_simulator.engine.faults import Fault
 from argus_simulator.fast_play.history import History, InProcess, record
 from argus_simulator.lab import load_scenario
 
@@ -83,6 +84,26 @@ def test_hardware_counters_say_what_the_fault_does_to_the_gpu():
         for labels, values in named(history, "DCGM_FI_DEV_CLOCKS_EVENT_REASONS")
     }
     assert reasons == {rank: 64.0 if rank == slow else 0.0 for rank in range(16)}
+
+
+def test_hardware_counters_go_on_where_the_job_hangs():
+    """A GPU that has fallen off the bus: its Xid comes when no step ends any more."""
+    hanging = load_scenario("faults/hang-noncomm", topology="pipeline", seed=1).compressed(0.5)
+    [(name, fault)] = hanging.faults.items()
+    lost = dataclasses.replace(fault, onset_step=5, counters="xid-79")
+    history = record(dataclasses.replace(hanging, faults={name: lost}), "a", BEGIN_NS, 60.0)
+    assert history.progress.hung
+    of_rank = [values[-1] for _, values in named(history, "DCGM_FI_DEV_XID_ERRORS")]
+    assert sorted(of_rank) == [0.0] * 15 + [79.0]
+
+
+def test_a_job_restarts_on_more_hosts_than_it_had():
+    """Those have exporters too."""
+    fewer = dataclasses.replace(SCENARIO.topology, dp=2)
+    grows = Fault("restart", tuple(range(8)), onset_step=5, dp=4)
+    scenario = dataclasses.replace(SCENARIO, topology=fewer, faults={"grows": grows})
+    history = record(scenario, "a", BEGIN_NS, 60.0)
+    assert {labels["rank"] for labels, _ in named(history, "argus_rank_info")} == set(map(str, range(16)))
 
 
 def test_without_counters_nobody_asks_the_hardware():
