@@ -95,7 +95,7 @@ def _play(options: argparse.Namespace, engine: Engine, scenes: list[Scene]) -> i
     reporter.say(
         f"{len(scenes)} scenarios, signals {options.signals}, rules {options.rules}, late {engine.late}"
     )
-    where, began = score.machine(), time.monotonic()
+    scored, where, began = score.product(), score.machine(), time.monotonic()
     played: list[Batch] = []
     for batch in play_all(scenes, engine, options.processes):
         score.tell(batch, reporter, quiet=bool(options.held_out))
@@ -104,7 +104,7 @@ def _play(options: argparse.Namespace, engine: Engine, scenes: list[Scene]) -> i
     results = [result for batch in played for result in batch.results]
     failures = sorted({failure for batch in played for failure in batch.failures})
     minutes = sum(batch.job_seconds for batch in played) / 60
-    line = score.told(options, where, results, failures, reporter)
+    line = score.told(options, scored, where, results, failures, reporter)
     reporter.say(f"\n{minutes:.0f} job-minutes in {machine_s:.0f} s: {minutes / machine_s:.2f} a second")
     line |= {
         "rules": str(options.rules),

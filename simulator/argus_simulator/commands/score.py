@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import os
 import platform
@@ -19,6 +20,7 @@ from argus_core.version import installed_version
 from argus_simulator.contract import LEVELS
 from argus_simulator.demo.progress import Reporter
 from argus_simulator.fast_play.score import Batch, Engine, play_all
+from argus_simulator.lab import shipped
 from argus_simulator.score import baselines, report
 from argus_simulator.score.batches import Capacity, batches
 from argus_simulator.score.field import Field
@@ -30,6 +32,9 @@ from argus_simulator.stack.repository import find_repository, rule_files
 
 _LAST_SEED = 999
 """Those above are held out."""
+_CHANGED = "-dirty-"
+_PLAYED = ("rules", "alertmanager", "simulator", "exporter", "l3_worker")
+"""Folders of which a new file may change what is scored."""
 RANKS_A_CORE = 80
 """Ranks that a core carries together with the stack; a player that falls behind is reported."""
 
@@ -104,10 +109,11 @@ def seeds(text: str) -> tuple[int, ...]:
 def run(options: argparse.Namespace) -> int:
     """Play a suite and print the score; 1 where not all of it was played, or a rule failed."""
     reporter, where = Reporter(sys.stderr if options.json else sys.stdout), machine()
+    scored = product()  # as it is now: whoever commits meanwhile scores what was there before
     scenes = chosen(options, COMPRESSED if options.live else SHIPPED)
     way = "live" if options.live else "virtual time"
     file = (
-        ResultFile(options.resume, f"{product()}, signals {options.signals}, {way}")
+        ResultFile(options.resume, f"{scored}{files(scenes)}, signals {options.signals}, {way}")
         if options.resume is not None
         else None
     )
@@ -130,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
         failures = _live(left, _capacity(options.jobs), reporter, finished, quiet=quiet)
     elif left:
         failures = _fast(left, reporter, finished, quiet=quiet)
-    print(json.dumps(told(options, where, results, failures, reporter)), flush=True)
+    print(json.dumps(told(options, scored, where, results, failures, reporter)), flush=True)
     return 1 if failures else 0
 
 
@@ -141,19 +147,22 @@ def chosen(options: argparse.Namespace, pace: Pace) -> list[Scene]:
         UserError: there is no such scenario.
     """
     held_out = bool(options.held_out)
-    numbers = held_out_seeds(product(), options.held_out) if held_out else options.seed
+    numbers = options.seed
+    if held_out:  # no file that is touched draws others
+        numbers = held_out_seeds(product().partition(_CHANGED)[0], options.held_out)
     found = [one for suite in options.suite for one in playables(suite, numbers, held_out=held_out)]
     return [Scene(dataclasses.replace(one, signals=options.signals), pace) for one in dict.fromkeys(found)]
 
 
 def told(
     options: argparse.Namespace,
+    scored: str,
     where: str,
     results: Sequence[Result],
     failures: Sequence[str],
     reporter: Reporter,
 ) -> dict[str, Any]:
-    """The last line, after what it says in words."""
+    """The last line, after what it says in words. `scored`: the product when it began to be played."""
     compared = baselines.compare(results)
     held_out = bool(options.held_out)
     for line in (
@@ -163,7 +172,7 @@ def told(
         *failures,
     ):
         reporter.say(line)
-    return report.content(product(), options.signals, where, results, compared, held_out=held_out)
+    return report.content(scored, options.signals, where, results, compared, held_out=held_out)
 
 
 def _fast(
@@ -242,10 +251,34 @@ def machine() -> str:
 
 
 def product() -> str:
-    """What is scored: the commit, with a mark where files differ from it; without git the version."""
-    command = ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    """What is scored: the commit, with a digest of what differs from it; without git the version."""
+    folder = find_repository()
+
+    def git(*arguments: str) -> bytes:
+        return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True).stdout
+
     try:
-        done = subprocess.run(command, cwd=find_repository(), capture_output=True, text=True, check=True)
+        commit = git("rev-parse", "HEAD").decode().strip()
+        changed = git("diff", "--binary", "HEAD")
+        # New ones too, but for what a score itself may write beside them.
+        added = git("ls-files", "-z", "--others", "--exclude-standard", "--", *_PLAYED).decode()
     except (OSError, subprocess.CalledProcessError):
         return f"version {installed_version()}"
-    return done.stdout.strip()
+    new = [name for name in added.split("\0") if name]
+    if not changed and not new:
+        return commit
+    content = (part for name in new for part in (name.encode(), (folder / name).read_bytes()))
+    return f"{commit}{_CHANGED}{_digest(changed, *content)}"
+
+
+def files(scenes: Sequence[Scene]) -> str:
+    """A digest of the scenario files that are no part of the product; nothing where all are."""
+    own = sorted({scene.playable.name for scene in scenes} - set(shipped()))
+    return f", files {_digest(*(Path(name).read_bytes() for name in own))}" if own else ""
+
+
+def _digest(*content: bytes) -> str:
+    found = hashlib.sha256()
+    for part in content:
+        found.update(b"%d " % len(part) + part)
+    return found.hexdigest()[:12]

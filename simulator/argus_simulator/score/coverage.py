@@ -130,9 +130,15 @@ def _summary(scores: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         "false accusations in healthy job-hours",
         (f"{score['false_accusations']} in {score['healthy_job_hours']:.0f}" for score in scores),
     )
-    yield row("commit", (f"`{str(score['product'])[:12]}`" for score in scores))
+    yield row("commit", (f"`{_commit(str(score['product']))}`" for score in scores))
     yield row("machine", (str(score["machine"]) for score in scores))
     yield ""
+
+
+def _commit(product: str) -> str:
+    """Short, with the mark of files that differed from it."""
+    commit, *changed = product.split("-")
+    return "-".join([commit[:12], *changed])
 
 
 def _which(score: Mapping[str, Any]) -> str:

@@ -62,7 +62,9 @@ class Playable:
 
     @property
     def title(self) -> str:
-        words = (self.name.rpartition("/")[2], self.magnitude, self.topology)
+        # Files of two folders may be called alike.
+        short = self.name if self.name.endswith(".yaml") else self.name.rpartition("/")[2]
+        words = (short, self.magnitude, self.topology)
         return " ".join(word for word in words if word)
 
 

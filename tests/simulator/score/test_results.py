@@ -146,6 +146,8 @@ def test_the_page_names_what_falls_short_and_why():
     text = page([score, held_out], {"row": "the reason"}, ["row", "still", "other"])
     assert "| over the high-severity rows | hooks, seed 0 | kernels, 1 held-out seed |" in text
     assert "| commit | `0123456789ab` | `0123456789ab` |" in text
+    changed = page([{**score, "product": "0123456789abcdef-dirty-77"}], {}, [])
+    assert "| commit | `0123456789ab-dirty-77` |" in changed
     assert "**1 of 3 rows were not played**, so the totals are not those of the catalogue: other." in text
     assert "the reason; named rank 4, right is rank 3 (low); not found (high)" in text
     assert "| L2 | 3 | 0.667 | 20 |" in text
