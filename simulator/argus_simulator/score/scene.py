@@ -110,8 +110,11 @@ class Scene:
     def has_history(self) -> bool:
         """Whether an earlier, healthy run of the same model is played first.
 
-        What is wrong with the whole job from its first step shows in no comparison but with its past.
+        What is wrong with the whole job from its first step shows in no comparison but with its past. Whether
+        a past accuses falsely shows in controls to which nothing happens.
         """
+        if self.truth.control:
+            return not self.scenario.faults and not self.playable.brief
         findings = self.truth.findings
         whole = bool(findings) and all(finding.scope == "job" for finding in findings)
         return whole and self.onset_step == 0

@@ -57,7 +57,7 @@ class Totals:
     cost_within: Share
     """Rows where that error is at most 0.05 of the wall time."""
     f1: float | None
-    """Of precision and recall of ranks, over the rows with culprits."""
+    """Of precision and recall of ranks, over the rows with culprits: an `info` costs precision alone."""
     set_recall: Share
     """Recall where a culprit that is named only as one of n suspects counts 1/n."""
     named_alone: Share
@@ -121,7 +121,7 @@ def totals(results: Iterable[Result]) -> Totals:
         first_right_s=(_quantile(first, 0.5), _quantile(first, 0.9)),
         cost_error_p50=statistics.median(errors) if errors else None,
         cost_within=_share([error <= COST_ERROR for error in errors]),
-        f1=f1([(row.judgement.named, row.expected) for row in culprits]),
+        f1=_harmonic([(row.judgement.precision, row.judgement.recall or 0.0) for row in culprits]),
         set_recall=_share([_set_recall(row) for row in rows]),
         named_alone=_share(
             [
@@ -158,11 +158,20 @@ def _set_size(row: Result) -> int | None:
 def f1(pairs: Iterable[tuple[Iterable[int], Iterable[int]]]) -> float | None:
     """Of (named, true) ranks: the harmonic mean of the mean precision of the named and the mean recall."""
     sets = [(set(named), set(true)) for named, true in pairs]
-    said = [len(named & true) / len(named) for named, true in sets if named]
+    return _harmonic(
+        [
+            (len(named & true) / len(named) if named else None, len(named & true) / len(true))
+            for named, true in sets
+        ]
+    )
+
+
+def _harmonic(rows: Sequence[tuple[float | None, float]]) -> float | None:
+    """Of the mean precision of rows that have one, and the mean recall of all."""
+    said = [precision for precision, _ in rows if precision is not None]
     if not said:
-        return 0.0 if sets else None
-    precision = statistics.mean(said)
-    recall = statistics.mean(len(named & true) / len(true) for named, true in sets)
+        return 0.0 if rows else None
+    precision, recall = statistics.mean(said), statistics.mean(recall for _, recall in rows)
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 

@@ -86,6 +86,18 @@ def test_hardware_counters_say_what_the_fault_does_to_the_gpu():
     assert reasons == {rank: 64.0 if rank == slow else 0.0 for rank in range(16)}
 
 
+def test_a_healthy_job_has_hardware_counters_too():
+    """Or whoever has some would be at fault: an Xid of one GPU that is as fast as before."""
+    control = load_scenario("controls/benign-events", topology="dense", seed=1).compressed(0.5)
+    [(name, event)] = control.faults.items()
+    control = dataclasses.replace(control, faults={name: dataclasses.replace(event, onset_step=10)})
+    history = record(control, "a", BEGIN_NS, 1000.0, steps=60)
+    last = sorted(values[-1] for _, values in named(history, "DCGM_FI_DEV_XID_ERRORS"))
+    assert last == [0.0] * 15 + [63.0]
+    healthy = record(dataclasses.replace(control, faults={}), "a", BEGIN_NS, 1000.0, steps=60)
+    assert history.progress.step_ends == healthy.progress.step_ends
+
+
 def test_hardware_counters_go_on_where_the_job_hangs():
     """A GPU that has fallen off the bus: its Xid comes when no step ends any more."""
     hanging = load_scenario("faults/hang-noncomm", topology="pipeline", seed=1).compressed(0.5)

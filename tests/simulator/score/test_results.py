@@ -206,6 +206,14 @@ def test_each_shape_is_measured_beside_the_best_simple_rule():
     assert (shape["best_simple"], shape["best_simple_f1"]) == ("z > 3", 1.0)
 
 
+def test_a_name_in_an_info_counts_for_f1_as_it_does_for_recall():
+    """Nobody is told of it: of two rows one is recalled, and both are precise."""
+    quiet = result(judged(truth(finding()), said(RANK_3, "info")), scenario="row low")
+    both = totals([RIGHT, quiet])
+    assert (both.precision.value, both.recall.value) == (1.0, 0.5)
+    assert both.f1 == pytest.approx(2 / 3)
+
+
 SUSPECTS = {**SLOW, "cause": "suspect-set", "set": "dp.tp:pp0"}
 
 

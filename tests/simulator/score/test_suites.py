@@ -59,10 +59,15 @@ def test_held_out_seeds_are_no_development_seeds():
 
 
 def test_what_only_its_past_can_tell_has_a_past():
-    """Faults of the whole job from its first step on; all others show in the job itself."""
+    """Faults of the whole job from its first step on; all others show in the job itself.
+
+    And healthy jobs, or whoever has a past would be at fault: but for the short ones of a test.
+    """
     with_history = {scene.playable.name for scene in map(Scene, playables("dev", [0])) if scene.has_history}
     assert {"faults/mask-64k", "faults/no-overlap", "faults/rl-colocation"} <= with_history
-    assert not {"faults/gpu-throttle", "faults/edp-pcie-link", "controls/stage-barrier"} & with_history
+    assert {"controls/cpu-embedding", "controls/stage-barrier", "controls/vlm-shapes"} <= with_history
+    assert not {"faults/gpu-throttle", "faults/edp-pcie-link", "controls/mixed-gpu"} & with_history
+    assert not any(scene.has_history for scene in map(Scene, playables("smoke", [0])))
 
 
 def test_time_is_compressed_alike():
