@@ -18,7 +18,7 @@ from argus_core.kernel_records import KERNEL_DTYPE
 from argus_core.link import Link
 from argus_simulator.engine.compile import compile_plan
 from argus_simulator.engine.framework_hooks import FrameworkHooks, framework_hooks, waits
-from argus_simulator.engine.job import NEVER, HostPause, JobShape, JobStep
+from argus_simulator.engine.job import NEVER, TOKENS_A_MICROBATCH, HostPause, JobShape, JobStep
 from argus_simulator.engine.network import Traffic
 from argus_simulator.engine.noise import generator
 from argus_simulator.engine.plan import SPAN_DTYPE, Plan
@@ -101,6 +101,14 @@ class _Totals:
         return self.paused[kind]
 
 
+def _work(totals: _Totals, microbatches: int, *, experts: bool) -> dict[str, float]:
+    """By unit. Who has which expert changes what is routed to a rank, and not what it is given."""
+    if not experts:
+        return {"tokens": totals.tokens}
+    given = totals.count * microbatches
+    return {"routed_tokens": totals.tokens, "samples": given, "tokens": given * TOKENS_A_MICROBATCH}
+
+
 def gpu_uuid(rank: int) -> str:
     """As the rank's producer tells it."""
     return f"GPU-{rank:08x}-0000-4000-8000-{rank:012x}"
@@ -128,6 +136,7 @@ class Producer:
         """Channels that are lost."""
         self.dark_reason = ""
         self._clock, self._host_clock, self._topology = clock, host_clock, shape.topology
+        self._microbatches = shape.model.microbatches
         self._monotonic = monotonic
         self._quantum_ns = shape.clocks.quantum_ns
         self.page = HostPage(rank, monotonic)
@@ -304,8 +313,8 @@ class Producer:
         totals.iteration((end - start) / 1e9)
         totals.tokens += float(done.tokens[self.rank])
         shown = epoch_ns + end + self._host_clock.offset_ns + round(end * self._host_clock.drift)
-        unit = "tokens" if self._topology.ep == 1 else "routed_tokens"
-        self._link.add(wire.Work(totals.tokens, self._link.name_id(unit)))
+        for unit, amount in _work(totals, self._microbatches, experts=self._topology.ep > 1).items():
+            self._link.add(wire.Work(amount, self._link.name_id(unit)))
         self._link.add(
             wire.Iteration(done.step, shown, end - start, totals.count, totals.seconds, totals.squared)
         )

@@ -45,7 +45,10 @@ def parse_fault(text: str, topology: Topology, step_seconds: float, warm_steps: 
                 values[_STEPS[key]] = warm_steps + round(duration(value) / step_seconds)
             else:
                 values[key] = _value(value)
-        return from_mapping(Fault, values, f"--fault {text}")
+        fault = from_mapping(Fault, values, f"--fault {text}")
+        if fault.dp:  # the replicas that are played stand for the fleet's
+            raise WrongFault(f"--fault {text}: dp is {fault.dp}; allowed: 0, a fleet restarts as it was")
+        return fault
     except (WrongValue, ValueError) as error:
         raise WrongFault(f"--fault {text}: {error}") from error
     except SettingsError as error:

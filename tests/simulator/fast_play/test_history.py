@@ -123,6 +123,22 @@ def test_without_counters_nobody_asks_the_hardware():
     assert named(record(SCENARIO, "a", BEGIN_NS, 40.0), "DCGM_FI_DEV_SM_CLOCK") == []
 
 
+def test_experts_have_the_units_of_work_that_megatrons_hooks_count():
+    """Only what is routed to a rank depends on its experts: samples and tokens are as many on all ranks."""
+    experts = load_scenario("faults/moe-imbalance", topology="moe", seed=1).compressed(0.5)
+    [(name, fault)] = experts.faults.items()
+    [popular] = fault.ranks
+    experts = dataclasses.replace(experts, faults={name: dataclasses.replace(fault, onset_step=0)})
+    done: dict[str, dict[int, float]] = {}
+    for labels, values in named(record(experts, "a", BEGIN_NS, 60.0), "argus_work_units_total"):
+        done.setdefault(labels["unit"], {})[int(labels["rank"])] = values[np.isfinite(values)][-1]
+    assert set(done) == {"routed_tokens", "samples", "tokens"}
+    a_step = {unit: of[popular] / done["samples"][popular] for unit, of in done.items()}
+    others = {unit: of[popular ^ 8] / done["samples"][popular ^ 8] for unit, of in done.items()}
+    assert a_step["tokens"] == others["tokens"] == others["routed_tokens"]
+    assert a_step["routed_tokens"] > 1.5 * others["routed_tokens"]
+
+
 def test_a_job_has_the_model_that_it_is_given():
     """By which it is compared with its past."""
     history = record(SCENARIO, "a", BEGIN_NS, 40.0, model="m")

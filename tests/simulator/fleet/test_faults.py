@@ -48,6 +48,7 @@ def test_times_become_steps_after_those_before_the_history() -> None:
         ("mechanism=leave,ranks=16", "ranks=16: no such ranks among 16"),
         ("mechanism=leave,ranks=ep0", "ranks=ep0: no such ranks among 16"),
         ("mechanism=leave,ranks=pp2", "ranks=pp2: no such ranks among 16"),
+        ("mechanism=restart,ranks=0-15,dp=32", "dp is 32; allowed: 0, a fleet restarts as it was"),
     ],
 )
 def test_a_wrong_fault_is_refused(text: str, message: str) -> None:
