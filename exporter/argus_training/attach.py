@@ -298,9 +298,8 @@ class _Gpu:
         if self.uuid or not cuda.is_initialized():
             return False
         try:
-            known = getattr(
-                cuda.get_device_properties(cuda.current_device()), "uuid", ""
-            )  # not of older torch
+            properties = cuda.get_device_properties(cuda.current_device())
+            known = getattr(properties, "uuid", "")  # older torch has none
         except Exception as error:
             self._say(f"the GPU's UUID is not known: {error}")
             return False

@@ -361,7 +361,9 @@ def test_a_long_time_hides_nothing_and_keeps_nothing_up(story: Story, capsys: Ca
     assert capsys.readouterr().out.startswith("[over] llm: rank 2 on host1")
 
 
-@pytest.mark.skipif(not shutil.which("victoria-metrics"), reason="victoria-metrics is not on PATH")
+@pytest.mark.skipif(
+    not shutil.which("victoria-metrics"), reason="no victoria-metrics on PATH: run tools/setup.sh"
+)
 def test_what_holds_now_holds_in_a_week_of_victoria_metrics(tmp_path: Path, capsys: Capsys) -> None:
     """Which moves the end of a time to a multiple of the step, where nothing is yet."""
     server = VictoriaMetricsServer(tmp_path).start()

@@ -30,7 +30,9 @@ from argus_training.torch_hooks.input_work import counter
 _SCANS_AT_ONCE: Final = 8  # a scan of all objects takes tens of ms; a job has a handful of optimizers
 _SCAN_NS: Final = 10_000_000_000  # beyond that one in ten seconds: a program may train model after model
 _DEPTH_LIMIT: Final = 3
-_CHECKPOINT_DEPTH: Final = 4
+_CHECKPOINT_DEPTH: Final = (
+    5  # frames from our wrapper to checkpointing: functions of the user's may lie between
+)
 _PATIENCE: Final = 64  # iterations, after which the optimizer that found a root counts no more
 
 
@@ -203,12 +205,12 @@ class ForwardHook(Hook):
         if checkpoint is None:
             return False
         code = checkpoint.CheckpointFunction.forward.__code__
-        caller: FrameType | None = sys._getframe(2)  # of the wrapper, perhaps through functions of the user's
+        caller: FrameType | None = sys._getframe(2)
         for _ in range(_CHECKPOINT_DEPTH):
+            if caller is not None and caller.f_code is code:
+                return True
             caller = caller and caller.f_back
-            if caller is None or caller.f_code is code:
-                break
-        return caller is not None and caller.f_code is code
+        return False
 
     def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward that is not as usual, or not known to be."""

@@ -21,9 +21,8 @@ from argus_l3_worker.triples import Floats
 
 # Of fewer half hours neither the median nor the spread is known: two hours.
 _LEAST_BLOCKS: Final = 4
-# Share of the change that the newest window must still show: who has recovered is not accused any longer, and
-# who was warm for half an hour cools down while the median of the hour is still to be seen.
-_STILL: Final = 0.75
+# Share of the change that the newest window must still show: who has recovered is not accused any longer.
+_STILL: Final = 0.5
 # The error of a median of n normal values, in their deviations, squared and times n.
 _MEDIAN_ERROR: Final = np.pi / 2.0
 
