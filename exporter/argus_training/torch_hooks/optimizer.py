@@ -43,10 +43,12 @@ class OptimizerHook(Hook):
             )
         ]
         """Words of the page that tell that a backward runs, or waits for its gradients."""
+        self._graph_task: Callable[[], int]
         self._steppers: set[CodeType] = set()
         """What steps: torch's wrapper of every `step`, and a framework's."""
 
-    def attach(self, torch: Any) -> None:  # noqa: ARG002  (imported below, where its type is known)
+    def attach(self, torch: Any) -> None:
+        self._graph_task = torch._C._current_graph_task_id
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         before, after = self._before(), self._after()
@@ -120,7 +122,8 @@ class OptimizerHook(Hook):
             if caller is not None:
                 self._steppers.add(caller.f_code)
             progress.stepping, progress.step_began_ns, self._mark = key, 0, None
-            if any(self.recorder.words[slot] for slot in self._backward):
+            # The words alone are left behind where the backward's hook has failed.
+            if self._graph_task() >= 0 and any(self.recorder.words[slot] for slot in self._backward):
                 progress.stepping, progress.steady, self.observer.never_steady = id(THE_BACKWARD), False, True
             if key not in self._known:
                 self._known[key] = weakref.ref(stepper, lambda _: self._gone(key))

@@ -176,7 +176,7 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
             "check its name, --since and --time"
         )
     ranks = ranks_of(counts, len(labels))
-    known = _Job(job, labels, ranks, end // step * step - 2.0 * _FINEST_STEP, step)
+    known = _Job(job, labels, ranks, end - 2.0 * _FINEST_STEP, step)
     seen = {one.labels.get("class", "") for one in classes}
     kept = {
         (of_["rank"], of_["trace_key"], of_.get("suspect") == "true")
@@ -216,13 +216,13 @@ def _by_rank(info: Iterable[Sample]) -> dict[str, Labels]:
 
 
 def _step(start: float, end: float, points: int) -> float:
-    """Whole seconds between so many points at most."""
+    """Between so many points at most; whole seconds, which all add up to the end."""
     return max(_FINEST_STEP, math.ceil((end - start) / points))
 
 
 async def _range(prometheus: Prometheus, query: str, start: float, end: float, step: float) -> list[Series]:
-    """At multiples of the step, to which caches and VictoriaMetrics move what is asked."""
-    return await prometheus.range(query, math.ceil(start / step) * step, end // step * step, step)
+    """The last point is at the end: what has none there does not hold then, however long the steps are."""
+    return await prometheus.range(query, end - (end - start) // step * step, end, step)
 
 
 def _of_rules(findings: Iterable[Series], job: _Job) -> Iterator[Accusation]:
