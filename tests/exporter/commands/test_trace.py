@@ -160,7 +160,11 @@ def test_torchs_own_analyser_reads_the_dumps_of_a_hang(
     assert "missing ranks: {1}" in said.stderr + said.stdout
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", gzip.compress(b"{"), gzip.compress(b"[" * 100_000)])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", gzip.compress(b"{"), gzip.compress(b"[" * 100_000)],
+    ids=["nothing", "not-gzip", "half-json", "deep-json"],  # gzip's bytes hold the second they were made in
+)
 def test_a_dump_that_is_none_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
