@@ -9,18 +9,21 @@ import numpy as np
 from scipy.stats import norm
 
 from argus_core.modes import find_modes
+from argus_l3_worker.judge.baseline import own_evidence
 from argus_l3_worker.judge.clusters import splits
 from argus_l3_worker.judge.config import JudgeConfig
 from argus_l3_worker.judge.role_judgement import significant
 from argus_l3_worker.judge.segments import Segments, robust_deviation
 from argus_l3_worker.judge.shifts import mode_shifts
 from argus_l3_worker.judge.wasserstein import Mixtures, mean_distances, upper_fence
-from argus_l3_worker.triples import Bools, Floats
+from argus_l3_worker.triples import Bools, Floats, Ints
 from bench.evidence.table import Table
 from bench.l3_tables import pair_triples
 
 _RANKS, _EVENTS, _SLOW = 300, 300, 10
 _CONFIG = JudgeConfig()
+# Ranks whose temperature wanders, minutes of a half hour, and when some become slow.
+_WANDERING, _HALF_HOUR, _ILL_FROM = 1_024, 30, 720
 
 
 def tables(seed: int) -> Iterator[Table]:
@@ -30,6 +33,7 @@ def tables(seed: int) -> Iterator[Table]:
     yield errors_of_quantiles(seed)
     yield modes_by_chance(seed)
     yield when_many_are_bad(seed)
+    yield own_past_by_hours(seed)
 
 
 def when_counts_differ(seed: int) -> Table:
@@ -153,3 +157,55 @@ def _judges(bad: Bools, rng: np.random.Generator) -> dict[str, Bools]:
         "5 deviations": shift > _CONFIG.deviations * robust_deviation(shift),
         "two clusters": np.zeros(bad.size, dtype=bool) if clusters is None else clusters.slow,
     }
+
+
+def own_past_by_hours(seed: int) -> Table:
+    """Chips 2 % apart whose temperature wanders by 1 %, 0.9 from minute to minute, over twelve hours.
+
+    Then one in every fourth role is 5 % slower for two hours. A change is of the median of the recent half
+    hours against those before, as in `judge/baseline.py`, of which the judgement is that shipped.
+    """
+    rows: dict[str, dict[str, float]] = {f"{30 * recent} minutes": {} for recent in (1, 2, 3, 4)}
+    for size in (8, 4):
+        sick = np.arange(0, _WANDERING, 4 * size)
+        minutes = _wandering(np.random.default_rng([seed, size]), size, sick)
+        by_role = Segments([size] * (_WANDERING // size))
+        for recent, row in zip((1, 2, 3, 4), rows.values(), strict=True):
+            changes, found = [], np.full(sick.size, np.nan)
+            for now in range((recent + 4) * _HALF_HOUR, len(minutes), 5):
+                lately = np.median(minutes[now - recent * _HALF_HOUR : now], axis=0)
+                past = _half_hours(minutes, now // _HALF_HOUR - recent)
+                if now <= _ILL_FROM:
+                    changes.append(by_role.centred(lately - np.nanmedian(past, axis=1)))
+                    continue
+                evidence = own_evidence(minutes[now - 1], lately, past, by_role, _CONFIG, recent)
+                found[(evidence[sick] > 0.0) & np.isnan(found)] = now - _ILL_FROM
+            deviation = float(np.std(np.concatenate(changes)))
+            row[f"{size}: deviation, %"] = 100.0 * deviation
+            row[f"{size}: 3.5 % in deviations"] = float(np.log1p(_CONFIG.own_effect)) / deviation
+            row[f"{size}: +5 % found"] = float((~np.isnan(found)).mean())
+            row[f"{size}: after minutes"] = float(np.nanmedian(found))
+    return Table("A GPU against its own past, by the length of what is held against it", rows)
+
+
+def _half_hours(minutes: Floats, until: int) -> Floats:
+    """Medians of the newest twelve hours of whole half hours, shape (ranks, half hours)."""
+    return np.transpose(
+        [
+            np.median(minutes[_HALF_HOUR * at : _HALF_HOUR * (at + 1)], axis=0)
+            for at in range(max(until - 24, 0), until)
+        ]
+    )
+
+
+def _wandering(rng: np.random.Generator, size: int, sick: Ints) -> Floats:
+    """Log shift of each rank against its role in each minute, shape (minutes, ranks)."""
+    warmth = 0.01 * rng.standard_normal(_WANDERING)
+    chip = 0.02 * rng.standard_normal(_WANDERING)
+    minutes = np.empty((_ILL_FROM + 120, _WANDERING))
+    for minute in range(len(minutes)):
+        warmth = 0.9 * warmth + np.sqrt(1.0 - 0.9**2) * 0.01 * rng.standard_normal(_WANDERING)
+        minutes[minute] = chip + warmth + 0.0015 * rng.standard_normal(_WANDERING)
+    minutes[_ILL_FROM:, sick] += np.log(1.05)
+    roles = minutes.reshape(len(minutes), -1, size)
+    return (roles - np.median(roles, axis=2, keepdims=True)).reshape(minutes.shape)

@@ -27,7 +27,7 @@ from argus_l3_worker.judge.verdicts import History, Verdict, decide
 from argus_l3_worker.presence import Presence
 from argus_l3_worker.read.assemble import JobWindow, NotJudged, assemble, roles_of
 from argus_l3_worker.read.fetch import Fetched, fetch_window, mean_seconds
-from argus_l3_worker.read.past_shifts import BLOCKS, Gpu, PastShifts
+from argus_l3_worker.read.past_shifts import BLOCKS, RECENT_BLOCKS, Gpu, PastShifts
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.read.windows import Span, due, published_windows
 from argus_l3_worker.roles import AbstainReason, Abstention
@@ -114,6 +114,7 @@ class Found:
             np.array([shifts.past.get(gpu, unknown) for gpu in gpus]),
             by_role,
             judge,
+            RECENT_BLOCKS,
         )
         for of, own in zip(judgements, by_role.slices, strict=True):
             of.own_evidence[:] = evidence[own]

@@ -192,7 +192,7 @@ def test_a_chip_that_becomes_slower_is_named_within_two_hours(
         job = ChipsApart(windows, size, seed)
         assert job.accused(18, every_s=600.0) == set()
         job.slowness[SICK] *= factor
-        assert job.accused(45, every_s=110.0) == {str(SICK)}, seed
+        assert job.accused(65, every_s=110.0) == {str(SICK)}, seed
 
 
 def test_one_short_step_of_eight_real_ranks_is_not_judged(traces: Path) -> None:

@@ -27,17 +27,20 @@ _STILL: Final = 0.5
 _MEDIAN_ERROR: Final = np.pi / 2.0
 
 
-def own_evidence(now: Floats, recent: Floats, past: Floats, by_role: Segments, config: JudgeConfig) -> Floats:
+def own_evidence(
+    now: Floats, recent: Floats, past: Floats, by_role: Segments, config: JudgeConfig, recent_blocks: int
+) -> Floats:
     """Log shift of each rank against its GPU's own past, where it counts as an anomaly, else 0.
 
-    Noise is the largest of two: how far the GPU's own half hours lie apart, of which the recent are two; and
-    how far the changes of the ranks do, in its role and in all roles of the job.
+    Noise is the largest of two: how far the GPU's own half hours lie apart, of which `recent` is of some;
+    and how far the changes of the ranks do, in its role and in all roles of the job.
 
     Args:
-        now, recent: log shift against the role in the newest window, and median of the last hour, shape
-            (ranks,), NaN where unknown.
+        now, recent: log shift against the role in the newest window, and median of the recent half hours,
+            shape (ranks,), NaN where unknown.
         past: medians of the half hours before that, shape (ranks, half hours), NaN where unknown.
         by_role: the ranks of each role.
+        recent_blocks: half hours that `recent` is of.
     """
     each = Segments([past.shape[1]] * len(past))
     known = (~np.isnan(past)).sum(axis=1)
@@ -45,7 +48,7 @@ def own_evidence(now: Floats, recent: Floats, past: Floats, by_role: Segments, c
     # The standard deviation: of a handful of values a robust one is twice as uncertain.
     squares = np.where(np.isnan(past), 0.0, past - usual[:, None]) ** 2
     apart = np.sqrt(np.nan_to_num(squares).sum(axis=1) / np.maximum(known - 1, 1))
-    error = apart * np.sqrt(0.5 + _MEDIAN_ERROR / np.maximum(known, 1))
+    error = apart * np.sqrt(1.0 / recent_blocks + _MEDIAN_ERROR / np.maximum(known, 1))
     change, still = by_role.centred(recent - usual), by_role.centred(now - usual)
     found = significant(change, error, float(np.log1p(config.own_effect)), config, parts=by_role)
     return np.where((found > 0.0) & (still > _STILL * found), found, 0.0)

@@ -47,7 +47,7 @@ class JudgeConfig:
     own_effect: float = constant(
         0.035,
         "least change of all compute kernels against the GPU's own past that is an anomaly: above what "
-        "temperature makes of an hour; chosen on a simulated fleet (docs/evidence/shifts.md)",
+        "temperature makes of an hour and a half; chosen on a simulated fleet (docs/evidence/shifts.md)",
     )
     censored_effect: float = constant(
         0.25,

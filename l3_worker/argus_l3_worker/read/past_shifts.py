@@ -19,14 +19,15 @@ from argus_l3_worker.triples import Floats
 
 Gpu = tuple[str, str]
 """(gpu_uuid, role)."""
-RECENT_SECONDS: Final = 3600.0
-"""What is held against the past: temperature moves a GPU by 1 % over tens of minutes, and its mean over an
-hour by half of that."""
 BLOCK_SECONDS: Final = 1800.0
 """The past is known by its median of each half hour, whose spread tells how far such medians wander."""
+RECENT_BLOCKS: Final = 3
+"""What is held against the past: the median of fewer half hours wanders too far with temperature, that of
+more tells too late who has become slow (docs/evidence/shifts.md)."""
+RECENT_SECONDS: Final = RECENT_BLOCKS * BLOCK_SECONDS
 BLOCKS: Final = 24
 """Twelve hours: who becomes slow is so against them for six, while most of them are of before."""
-# Of the cycles of the last hour: a few would have the noise of a few.
+# Of the recent cycles: a few would have the noise of a few.
 _LEAST_SHARE: Final = 0.5
 
 
