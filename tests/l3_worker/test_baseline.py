@@ -35,15 +35,21 @@ def found(
     slower: Mapping[int, float] | None = None,
     moved: Mapping[int, float] | None = None,
     now: Mapping[int, float] | None = None,
+    came: Mapping[int, float] | None = None,
     blocks: int = BLOCKS,
     chip: float = 0.03,
 ) -> dict[int, float]:
     """Ranks with evidence. `slower`: log shift of the recent half hours, `now` of the newest window where it
-    differs; `moved`: what came over several ranks of a role at once."""
+    differs; `moved`: what came over several ranks of a role at once; `came`: by how much the shifts of others
+    fell when this rank's GPU came into the role."""
     random = np.random.default_rng(3)
     chips = chip * random.standard_normal((RANKS, 1))
     past: Floats = chips + 0.006 * random.standard_normal((RANKS, BLOCKS))
-    past[:, blocks:] = np.nan
+    past[:, : BLOCKS - blocks] = np.nan
+    for newcomer, moves in (came or {}).items():
+        role = slice(newcomer // 4 * 4, newcomer // 4 * 4 + 4)
+        past[role, :-5] += moves
+        past[newcomer, :-5] = np.nan
     recent = chips[:, 0] + 0.005 * random.standard_normal(RANKS)
     for rank, shift in {**(slower or {}), **(moved or {})}.items():
         recent[rank] += shift
@@ -73,6 +79,11 @@ def test_one_that_became_faster_or_has_recovered_is_not_accused() -> None:
 def test_what_moves_a_whole_role_is_not_a_gpu_of_it() -> None:
     """Another GPU in the role moved its median: three of four have the same change."""
     assert found(moved={16: 0.06, 17: 0.06, 18: 0.06}) == {}
+
+
+def test_a_gpu_that_replaces_another_has_not_changed() -> None:
+    """It moved the median of its role; the three others have a past of before, and it has none."""
+    assert found(came={17: 0.06}) == {}
 
 
 def test_less_than_two_hours_are_no_past() -> None:

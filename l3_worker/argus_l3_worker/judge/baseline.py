@@ -5,7 +5,8 @@ from its peers. It does not hide it from what the GPU itself was in the same rol
 what makes chips differ does not change. One that is slow from the start is left to its peers.
 
 All is in shifts against the role, so that a change of work for all is none. Whatever else moves all ranks of
-a role, as when one GPU is replaced and the role's median moves, is taken off with the median change.
+a role, as when one GPU is replaced and the role's median moves, is taken off with the median change since
+the GPU has been there: what came with it is no change of its own.
 """
 
 from __future__ import annotations
@@ -38,17 +39,24 @@ def own_evidence(
     Args:
         now, recent: log shift against the role in the newest window, and median of the recent half hours,
             shape (ranks,), NaN where unknown.
-        past: medians of the half hours before that, shape (ranks, half hours), NaN where unknown.
+        past: medians of the half hours before that, the oldest first, shape (ranks, half hours), NaN where
+            unknown.
         by_role: the ranks of each role.
         recent_blocks: half hours that `recent` is of.
     """
-    each = Segments([past.shape[1]] * len(past))
-    known = (~np.isnan(past)).sum(axis=1)
-    usual = np.where(known >= _LEAST_BLOCKS, each.medians(past.ravel()), np.nan)
+    there = ~np.isnan(past)
+    known, began = there.sum(axis=1), there.argmax(axis=1)
+    usual, change = np.full((2, len(past)), np.nan)
+    for begin in np.unique(began[known >= _LEAST_BLOCKS]).tolist():
+        since = past[:, begin:]
+        of_then = Segments([since.shape[1]] * len(since)).medians(since.ravel())
+        chosen = (began == begin) & (known >= _LEAST_BLOCKS)
+        usual[chosen] = of_then[chosen]
+        change[chosen] = by_role.centred(recent - of_then)[chosen]
     # The standard deviation: of a handful of values a robust one is twice as uncertain.
-    squares = np.where(np.isnan(past), 0.0, past - usual[:, None]) ** 2
+    squares = np.where(there, past - usual[:, None], 0.0) ** 2
     apart = np.sqrt(np.nan_to_num(squares).sum(axis=1) / np.maximum(known - 1, 1))
     error = apart * np.sqrt(1.0 / recent_blocks + _MEDIAN_ERROR / np.maximum(known, 1))
-    change, still = by_role.centred(recent - usual), by_role.centred(now - usual)
+    still = change + by_role.centred(now - recent)
     found = significant(change, error, float(np.log1p(config.own_effect)), config, parts=by_role)
     return np.where((found > 0.0) & (still > _STILL * found), found, 0.0)
