@@ -51,7 +51,7 @@ local beat = 'argus_rules_interval_seconds';
         expr: 'vector(1)',
       },
       words.alert(about='coverage', alert={
-        about:: 'One for all ranks that a job has lost, however many, and for who is missing besides: of the size of the job, where it is known, all that do not live. Who never came is missing from the job, or from groups of its topology. Two scrapers in one store hide the latter, as counting each rank of each group once takes three times as long.',
+        about:: 'One for all ranks that a job has lost, and for who is missing besides: of the size of the job, where it is known, all that do not live. Who never came is missing from the job, or from groups of its topology: hidden by two scrapers in one store, as counting each rank once takes three times as long.',
         alert: 'ArgusRankMissing',
         expr: text.fill(|||
           max by (%(job)s) (
