@@ -321,7 +321,7 @@ class Job:
         step = min(max(config.cycle_seconds / 4.0, low), high)
         step = max(step, config.history_seconds / _TIMELINE_POINTS)
         last_step = selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, in_job)
-        timeline = await prometheus.range(
+        timeline = await prometheus.until(
             f'count_values("last_step", {last_step})', at - config.history_seconds, at, step
         )
         seen = published_windows(timeline)

@@ -8,6 +8,7 @@ import shutil
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from argus_l3_worker.cli import main
 from argus_l3_worker.commands.explain import RUNBOOK_URL
 from argus_l3_worker.reports.costs import STALLED
 from argus_l3_worker.reports.questions import page_of, table
+from l3_worker.backends import Backend
 
 ROOT = Path(__file__).parents[2]
 STEP = 15
@@ -365,7 +367,7 @@ def test_a_long_time_hides_nothing_and_keeps_nothing_up(story: Story, capsys: Ca
     not shutil.which("victoria-metrics"), reason="no victoria-metrics on PATH: run tools/setup.sh"
 )
 def test_what_holds_now_holds_in_a_week_of_victoria_metrics(tmp_path: Path, capsys: Capsys) -> None:
-    """Which moves the end of a time to a multiple of the step, where nothing is yet."""
+    """The steps of a week do not end where it does, and nothing has been written after it."""
     server = VictoriaMetricsServer(tmp_path).start()
     try:
         story = Story(server)
@@ -381,6 +383,18 @@ def test_what_holds_now_holds_in_a_week_of_victoria_metrics(tmp_path: Path, caps
             assert accused["accusations"][0]["active"]
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("since", ["5m", "3h", "7d"])
+def test_what_is_asked_over_time_is_at_multiples_of_the_step(since: str, capsys: Capsys) -> None:
+    """Of whatever moment it is asked: results caches move other times, and each its own way."""
+    with Backend() as backend:
+        options = ["--job", "llm", "--time", "1700001793.7", "--since", since]
+        assert main(["diagnose", "--prometheus.url", backend.url, *options]) == 1
+        asked = [parse_qs(one.body.decode()) for one in backend.requests if one.path.endswith("_range")]
+    assert "no argus_rank_info of job llm" in capsys.readouterr().err
+    times = [[round(float(one[name][0]) * 1e3) for name in ("start", "end", "step")] for one in asked]
+    assert times and all(start % step == end % step == 0 for start, end, step in times)
 
 
 def test_a_rank_is_where_it_was_when_it_was_slow(story: Story, capsys: Capsys) -> None:

@@ -60,7 +60,7 @@ class Published(Prometheus):
                 ]
         return []
 
-    async def range(self, query: str, begin: float, end: float, step: float) -> list[Series]:
+    async def until(self, query: str, begin: float, end: float, step: float) -> list[Series]:
         assert query.startswith("count_values")
         points: dict[int, list[tuple[float, float]]] = {}
         for at in np.arange(begin, end + 0.1, step).tolist():

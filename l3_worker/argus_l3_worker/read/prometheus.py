@@ -173,11 +173,29 @@ class Prometheus:
         return await self._ask("query", query, time=f"{time:.3f}")
 
     async def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
-        """The range vector of `query`."""
-        times = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
-        # VictoriaMetrics moves both to multiples of the step unless told not to; others do not know the word.
-        answer = await self._ask("query_range", query, **times, nocache="1")
+        """The range vector of `query` at the multiples of `step` from `start` to `end`, all in seconds.
+
+        Results caches and VictoriaMetrics move other times to multiples, each in its own way.
+        """
+        every = math.ceil(step * 1e3)
+        first, last = math.ceil(start * 1e3 / every) * every, math.floor(end * 1e3 / every) * every
+        if first > last:
+            return []
+        times = {"start": first, "end": last, "step": every}
+        seconds = {name: f"{milliseconds / 1e3:.3f}" for name, milliseconds in times.items()}
+        answer = await self._ask("query_range", query, **seconds)
         return await _decoded(answer, decode_matrix)
+
+    async def until(self, query: str, start: float, end: float, step: float) -> list[Series]:
+        """As `range`, and a last point at `end` itself: what has none there does not hold then."""
+        points = {
+            frozenset(one.labels.items()): one.points
+            for one in await self.range(query, start, end - step, step)
+        }
+        for now in await self.instant(query, end):
+            labels = frozenset(now.labels.items())
+            points[labels] = (*points.get(labels, ()), (end, now.value))
+        return [Series(dict(labels), of) for labels, of in points.items()]
 
     async def get(self, path: str) -> tuple[int, bytes, Mapping[str, str]]:
         """(status, body, headers) of a page that is no query, such as `/api/v1/rules`.

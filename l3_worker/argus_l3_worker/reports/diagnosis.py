@@ -162,8 +162,8 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
         together(prometheus.instant(query, end) for query in now),
         together(
             [
-                *(_range(prometheus, query, start, end, step) for query in over),
-                _range(prometheus, pace, start, end, _step(start, end, _PLOTTED)),
+                *(prometheus.until(query, start, end, step) for query in over),
+                prometheus.range(pace, start, end, _step(start, end, _PLOTTED)),
             ]
         ),
     )
@@ -216,13 +216,8 @@ def _by_rank(info: Iterable[Sample]) -> dict[str, Labels]:
 
 
 def _step(start: float, end: float, points: int) -> float:
-    """Between so many points at most; whole seconds, which all add up to the end."""
+    """Whole seconds between so many points at most."""
     return max(_FINEST_STEP, math.ceil((end - start) / points))
-
-
-async def _range(prometheus: Prometheus, query: str, start: float, end: float, step: float) -> list[Series]:
-    """The last point is at the end: what has none there does not hold then, however long the steps are."""
-    return await prometheus.range(query, end - (end - start) // step * step, end, step)
 
 
 def _of_rules(findings: Iterable[Series], job: _Job) -> Iterator[Accusation]:
