@@ -1,10 +1,11 @@
 """The scores of nvidia-resiliency-ext's straggler detection, for comparison.
 
-Written from its usage guide and its reference of reports: a kernel's score on a rank is the reference median
+Written anew from its usage guide, its reference of reports and what its own generator of reports answers
+(tests/bench/test_nvrx.py compares the two): a kernel's score on a rank is the reference median
 of its durations over the rank's own; the GPU's score is their mean, weighted by the rank's time in each
 kernel. The relative score's reference is the fastest rank of the workload, the individual score's the rank's
 own best so far. A score under 0.75, the default of both, is a straggler, in every report by itself. It knows
-no roles: kernels are compared over all ranks that run them. Collectives are left out, as there.
+no roles: a kernel is compared over all ranks, if all run it. Collectives are left out, as there.
 """
 
 from __future__ import annotations
@@ -38,18 +39,19 @@ class Nvrx:
         """Ranks with a relative or an individual score under the threshold."""
         whole = merged("", list(roles))
         ranks = len(whole.ranks)
-        relative, individual, weights = np.zeros((3, ranks))
+        scores, weights = np.zeros((2, 2, ranks))  # relative, individual
         for pair in whole.pairs:
             if pair.kind == "collective":
                 continue
             median = medians(pair)
-            known = self._best.setdefault((pair.kernel, pair.stream), np.full(ranks, np.inf))
-            known[pair.ranks] = np.minimum(known[pair.ranks], median)
-            weights[pair.ranks] += pair.seconds
-            relative[pair.ranks] += pair.seconds * median.min() / median
-            individual[pair.ranks] += pair.seconds * known[pair.ranks] / median
-        worst = np.minimum(relative, individual) / np.maximum(weights, 1e-300)
-        return {whole.ranks[rank] for rank in np.flatnonzero((weights > 0.0) & (worst < THRESHOLD))}
+            best = self._best.setdefault((pair.kernel, pair.stream), np.full(ranks, np.inf))
+            best[pair.ranks] = np.minimum(best[pair.ranks], median)
+            common = len(pair.ranks) == ranks
+            for which, reference in [(1, best[pair.ranks]), *([(0, median.min())] if common else [])]:
+                weights[which, pair.ranks] += pair.seconds
+                scores[which, pair.ranks] += pair.seconds * reference / median
+        low = (weights > 0.0) & (scores < THRESHOLD * weights)
+        return {whole.ranks[rank] for rank in np.flatnonzero(low.any(axis=0))}
 
 
 def medians(pair: PairTriples) -> Floats:

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from argus_l3_worker.judge.config import JudgeConfig
+from argus_l3_worker.config import Config
+from argus_l3_worker.judge.recurrence import Occurrences, recurring
 from argus_l3_worker.judge.tails import Tails, rank_excess
 from bench.evidence.table import Table
 
 _RANKS, _WINDOWS = 64, 200
-_CONFIG = JudgeConfig()
+_CONFIG = Config().judge
+LOOKS_A_WEEK = round(7 * 86_400 / Config().cycle_seconds)
+RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 
 
 def tables(seed: int) -> Iterator[Table]:
@@ -31,3 +34,38 @@ def tables(seed: int) -> Iterator[Table]:
             f"{share:.0%} far": hits / _WINDOWS for share, hits in found.items()
         }
     yield Table("Share of rank-windows with evidence of far launches", rows)
+    rows = {
+        f"{ranks} ranks": {
+            f"{rate:.2%}": float(
+                np.mean([false_episodes(ranks, rate, seed + week, LOOKS_A_WEEK) for week in range(4)])
+            )
+            for rate in RATES
+        }
+        for ranks in (4, 8, 16, 64, 256, 1024, 10_240)
+    }
+    yield Table(
+        "False episodes a week, by the share of windows in which a healthy rank has far launches", rows
+    )
+
+
+def false_episodes(ranks: int, rate: float, seed: int, looks: int) -> int:
+    """How often so many looks begin to accuse a rank, where chance alone visits all at the same rate."""
+    rng = np.random.default_rng([ranks, seed])
+    windows = _CONFIG.tail_windows
+    seen = rng.random((windows, ranks)) < rate
+    episodes, held = 0, frozenset[str]()
+    for look in range(looks):
+        seen[look % windows] = rng.random(ranks) < rate
+        visits = seen.sum(axis=0)
+        most = int(visits.max())
+        found = frozenset[str]()
+        # Where the rank that was visited most is not accused, nobody is.
+        rest = Occurrences(int(visits.sum()) - most, windows)
+        if "most" in recurring(
+            {"most": Occurrences(most, windows), "rest": rest}, ranks * windows, _CONFIG.windows_needed
+        ):
+            visited = {str(rank): Occurrences(int(visits[rank]), windows) for rank in np.flatnonzero(visits)}
+            found = recurring(visited, ranks * windows, _CONFIG.windows_needed)
+        episodes += len(found - held)
+        held = found
+    return episodes

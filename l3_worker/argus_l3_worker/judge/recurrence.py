@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from scipy.special import bdtrc
+import numpy as np
+from scipy.special import betaln, binom
 
-# Ranks of a job that one look may accuse by chance. The worker looks at each window, up to 10,080 times a
-# week: 0 to 2 false episodes a fleet-week by rate and size, 0.3 on average (simulated, 16 to 1,024 ranks, as
-# in tests/l3_worker/test_recurrence.py), where 0.0005 made 0.75. Its price: two of twelve windows are enough
-# in jobs of 575 ranks and more only, where the others' rate is known well; smaller jobs need three,
-# those of ten ranks and fewer four.
+# Ranks of a job that one look may accuse by chance. The worker looks at each window, 10,080 times a week, and
+# two looks in a row see nearly the same: at most one false episode a fleet-week in jobs of 8 to 10,240 ranks,
+# up to a tenth of the windows (docs/evidence/far-launches.md).
 _CHANCE: Final = 0.0002
 
 
@@ -38,13 +37,24 @@ def recurring(occurrences: Mapping[str, Occurrences], rank_windows: int, needed:
         needed: windows below which nothing recurs.
     """
     total = sum(one.windows for one in occurrences.values())
-    found = set()
-    for rank, one in occurrences.items():
-        if one.windows < needed:
-            continue
-        # Half a visit more than was seen: nothing was seen on few ranks in few windows by luck as well.
-        rate = min((total - one.windows + 0.5) / max(rank_windows - one.looked_at, 1), 1.0)
-        ranks = rank_windows / one.looked_at
-        if ranks * float(bdtrc(one.windows - 1, one.looked_at, rate)) <= _CHANCE:
-            found.add(rank)
-    return frozenset(found)
+    recur = {
+        one
+        for one in set(occurrences.values())
+        if one.windows >= needed
+        and rank_windows / one.looked_at * _by_chance(one, total - one.windows, rank_windows - one.looked_at)
+        <= _CHANCE
+    }
+    return frozenset(rank for rank, one in occurrences.items() if one in recur)
+
+
+def _by_chance(one: Occurrences, visits: int, rank_windows: int) -> float:
+    """How probable so many windows or more are, by so many visits in those of the others.
+
+    Their rate is known from few windows where ranks are few, so it has a distribution itself: Jeffreys'
+    posterior, which makes one's own windows beta-binomial. Taken for exact it accused a job of four ranks
+    eleven times a week.
+    """
+    windows = np.arange(one.windows, one.looked_at + 1)
+    alpha, beta = visits + 0.5, max(rank_windows - visits, 0) + 0.5
+    log_odds = betaln(windows + alpha, one.looked_at - windows + beta) - betaln(alpha, beta)
+    return float((binom(one.looked_at, windows) * np.exp(log_odds)).sum())
