@@ -21,9 +21,9 @@ local of(team, severity) = std.join('-', std.filter(function(part) part != '', [
     slack_configs: [{
       api_url_file: '%s/slack-%s' % [secrets, if team == '' then severity else team],
       send_resolved: true,
-      title: title,
+      title: '{{ template "argus.slack.title" . }}',
       title_link: '{{ template "argus.link" . }}',
-      fallback: title,
+      fallback: '{{ template "argus.slack.title" . }}',
       text: '{{ template "argus.slack.text" . }}',
       color: '{{ template "argus.slack.colour" . }}',
       mrkdwn_in: ['text'],
@@ -39,7 +39,7 @@ local of(team, severity) = std.join('-', std.filter(function(part) part != '', [
       severity: { page: 'critical', ticket: 'warning', info: 'info' }[severity],
       group: '{{ .GroupLabels.training_job }}',
       component: '{{ with .CommonLabels.rank }}rank {{ . }}{{ end }}',
-      class: '{{ .CommonLabels.cause }}',
+      class: '{{ template "argus.class" . }}',
       client: 'ARGUS',
       client_url: '{{ template "argus.link" . }}',
       details: {

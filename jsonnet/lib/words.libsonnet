@@ -70,8 +70,10 @@ function(c) {
     runbook_url: std.strReplace(c.runbookUrl, '%s', alert),
     dashboard_url: dashboard,
   },
-  jobUrl:: c.dashboardUrl + '?' + variables(site + ['rank']) + 'var-training_job={{ $labels.training_job | urlquery }}',
-  local itselfUrl = c.itselfUrl + '?' + variables(site),
+  // A site's address may have a query of its own, as `?orgId=2`.
+  local asked(url) = url + if std.member(url, '?') then '&' else '?',
+  jobUrl:: asked(c.dashboardUrl) + variables(site + ['rank']) + 'var-training_job={{ $labels.training_job | urlquery }}',
+  local itselfUrl = asked(c.itselfUrl) + variables(site),
   // Where the worker asked for one.
   local trace(found) = words.text('{{ if $labels.rank }}' + words.first(asks.rank, found)
                                   + '{{ else }}' + words.first(asks.other, found) + '{{ end }}'),

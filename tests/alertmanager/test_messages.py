@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -221,6 +222,26 @@ def test_links_lead_to_what_the_title_names(office: Office) -> None:
     assert {link["href"] for link in pager["links"]} == {
         link for name, link in links("2").items() if name != "summary"
     }
+
+
+def test_a_group_of_several_causes_has_the_class_that_its_title_names(office: Office) -> None:
+    """And a name with signs of Slack's markup is no markup in the title."""
+    for rank, cause in (("1", "gpu-compute"), ("2", "host-cpu")):
+        slow = labels("ArgusStragglerRank", "page", "mixed", cause=cause, rank=rank)
+        office.alertmanager.fire(slow, annotations={"summary": f"Rank {rank} of <mixed> & co: {cause}."})
+    title = "PAGE: Rank 1 of <mixed> & co: gpu-compute. (+1)"
+
+    def with_both() -> list[Any]:
+        pages = (one.body["payload"] for one in office.http.deliveries("/pagerduty"))
+        return [page for page in pages if page["summary"] == title]
+
+    assert wait_for(with_both, PATIENCE_S, "the page of both")[0]["class"] == "gpu-compute"
+
+    def in_chat() -> bool:
+        chats = (one.body["attachments"][0] for one in office.http.deliveries("/slack/operations"))
+        return any(title == unescape(one["title"]) != one["title"] for one in chats)
+
+    wait_for(in_chat, PATIENCE_S, "the same in chat")
 
 
 def test_what_is_about_no_job_is_about_argus(office: Office) -> None:

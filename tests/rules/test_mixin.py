@@ -171,7 +171,7 @@ def test_a_site_has_labels_severities_and_addresses_of_its_own() -> None:
         alertLabels: { site: 'north' },
         severities: { page: 'critical', ticket: 'warning', info: 'none' },
         runbookUrl: 'https://wiki/%s',
-        dashboardUrl: 'https://grafana/job',
+        dashboardUrl: 'https://grafana/job?orgId=2',
         itselfUrl: 'https://grafana/itself',
         traceUrl: 'https://argus',
     }"""
@@ -184,7 +184,7 @@ def test_a_site_has_labels_severities_and_addresses_of_its_own() -> None:
         assert not re.search(r'"(page|ticket|info)"', rule["expr"] + str(rule["labels"]))
         links = rule["annotations"]
         assert links["runbook_url"] == f"https://wiki/{rule['alert']}"
-        assert links["dashboard_url"].startswith("https://grafana/")
+        assert links["dashboard_url"].startswith(("https://grafana/job?orgId=2&", "https://grafana/itself?"))
         assert ("trace_url" in links) == ("trace_key" in links)
 
 
