@@ -17,6 +17,7 @@ from argus_l3_worker import cross_checks
 from argus_l3_worker.config import Config
 from argus_l3_worker.cross_checks import CrossChecks, cross_check
 from argus_l3_worker.errors import PartialAnswer, QueryError
+from argus_l3_worker.identity import ambiguity
 from argus_l3_worker.job import CycleContext, Job, SkippedModes
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.role_judgement import RoleJudgement
@@ -103,7 +104,10 @@ class Worker:
                 selector(catalogue.RANK_INFO.name, self._config.matchers), at
             )
             report = await self._judge(info, at, begun, budget)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, PartialAnswer):  # where it is one job's, the others go on
+                for job in self._jobs.values():
+                    job.could_not_be_judged(error)
             self._telemetry.cycles.labels("failure").inc()
             self._telemetry.cycle_seconds.set(self._monotonic() - begun)
             raise
@@ -166,8 +170,8 @@ class Worker:
         asked, failed = 0, []
         for number, name in enumerate(names):
             job = self._jobs.setdefault(name, Job(name))
-            if len(self._clusters[name]) > 1:
-                job.in_several_clusters(self._clusters[name])
+            if why := ambiguity(infos[name]):
+                job.is_not_one(why)
                 continue
             until = None if budget is None else context.share_of(begun + budget, len(names) - number)
             asked += 1

@@ -189,11 +189,10 @@ class Job:
             reason = "partial-answer" if isinstance(error, PartialAnswer) else "not-answered"
         self._not_looked_at = (Abstention(self.name, "all", reason, str(error)),)
 
-    def in_several_clusters(self, clusters: Sequence[str]) -> None:
-        """Two jobs have one name: as one they are not judged, and what was said is of nobody knows which."""
+    def is_not_one(self, why: str) -> None:
+        """Several jobs have one name: as one they are not judged, and nothing is said of them."""
         self._forget()
-        detail = f"ranks of this name are in clusters {', '.join(name or '(none)' for name in clusters)}"
-        self._not_looked_at = (Abstention(self.name, "all", "several-clusters", detail),)
+        self._not_looked_at = (Abstention(self.name, "all", "not-one-job", why),)
 
     async def judge(
         self, context: CycleContext, info: Sequence[Sample], at: float, until: float | None

@@ -1,4 +1,4 @@
-"""Which ranks of a job were there, and whether too many of them vanished for it to be judged.
+"""Which ranks of a job there should be, and whether too many of them are missing for it to be judged.
 
 A store that lost a part of its sources answers without a warning, and half of a job looks like a job: ranks
 are judged among others than before. So the worker waits for them, and then judges those who are there.
@@ -22,17 +22,17 @@ _LEAST: Final = 2
 
 @dataclass(frozen=True)
 class Absence:
-    """So many of a job's ranks vanished; `waited`: for long enough, the others are judged."""
+    """So many of a job's ranks are missing; `waited`: for long enough, the others are judged."""
 
     missing: int
     known: int
     waited: bool
 
     def __str__(self) -> str:
-        gone = f"{self.missing} of {self.known} ranks vanished without leaving"
+        gone = f"{self.missing} of {self.known} ranks are missing"
         if self.waited:
-            return f"{gone} more than {PATIENCE_SECONDS / 60:.0f} minutes ago: those who are there are judged"
-        return f"{gone}: does the store hear all exporters?"
+            return f"{gone} for more than {PATIENCE_SECONDS / 60:.0f} minutes: those who are there are judged"
+        return f"{gone}, and none said that it leaves: does the store hear all exporters?"
 
 
 @dataclass
@@ -45,9 +45,9 @@ class Presence:
     async def absence(
         self, prometheus: Prometheus, job: str, here: Collection[str], at: float
     ) -> Absence | None:
-        """Whether too many ranks that were there before are not any more, at Unix time `at`.
+        """Whether too many ranks are missing at Unix time `at`: of those seen before, and of the job's size.
 
-        None, too, where those who are there say that their groups are whole: the others have left.
+        None, too, where those who are there are as many as they say: the others have left.
 
         Args:
             here: ranks that have an identity now; those whose process was lost are not there.
@@ -57,18 +57,18 @@ class Presence:
         """
         in_job = {"training_job": job}
         down = await prometheus.instant(f"{selector(catalogue.RANK_UP.name, in_job)} == 0", at)
+        sizes = await prometheus.instant(f"max({selector(catalogue.JOB_WORLD_SIZE.name, in_job)})", at)
         lost = {one.labels.get("rank", "") for one in down}
         present = set(here) - lost
-        self._known |= present
-        missing = len(self._known - present)
-        if missing < _LEAST or missing <= _SHARE * len(self._known):
+        size = int(max((one.value for one in sizes), default=0.0))
+        left = 0 < size <= len(present) and not lost
+        self._known = present if left else self._known | present
+        # A worker that has just started has seen nobody: it knows the size alone.
+        known = max(len(self._known), size)
+        missing = known - len(present)
+        if missing < _LEAST or missing <= _SHARE * known:
             self._since = None
-            return None
-        expected = selector(catalogue.GROUP_EXPECTED_RANKS.name, in_job)
-        lacking = await prometheus.instant(f"max by (group) ({expected}) - count by (group) ({expected})", at)
-        if lacking and not lost and all(one.value <= 0.0 for one in lacking):
-            self._known, self._since = present, None
             return None
         if self._since is None:
             self._since = at
-        return Absence(missing, len(self._known), at - self._since >= PATIENCE_SECONDS)
+        return Absence(missing, known, at - self._since >= PATIENCE_SECONDS)

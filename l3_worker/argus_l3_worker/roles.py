@@ -22,7 +22,7 @@ AbstainReason = Literal[
     "not-answered",
     "failed",
     "ranks-missing",
-    "several-clusters",
+    "not-one-job",
     "overload",
 ]
 

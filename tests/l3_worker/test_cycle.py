@@ -20,7 +20,7 @@ from argus_core import catalogue, remote_write
 from argus_l3_worker import job
 from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import CycleReport, Worker
-from argus_l3_worker.errors import QueryError
+from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.judge.verdicts import culprits
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.read.fetch import shards, work_of_steps
@@ -292,39 +292,62 @@ def test_an_implausible_tail_is_not_known(prometheus: PrometheusServer, rubbish:
 # Incomplete answers
 
 
-def in_clusters(*clusters: str) -> Callable[[str], tuple[int, Any]]:
-    """Two ranks without kernels in each; none: no such label."""
+def ranks_of(*series: dict[str, str]) -> Callable[[str], tuple[int, Any]]:
+    """Ranks of a job without kernels, with these labels besides; the number of a rank is its place."""
     info = [
-        {
-            "metric": {"training_job": "llm", "rank": rank} | ({"cluster": one} if one else {}),
-            "value": [0, "1"],
-        }
-        for one in clusters
-        for rank in "01"
+        {"metric": {"training_job": "llm", "rank": str(rank)} | one, "value": [0, "1"]}
+        for rank, one in enumerate(series)
     ]
     return lambda query: (200, vector(*info) if query.startswith("argus_rank_info") else vector())
 
 
 @pytest.mark.parametrize(
-    ("clusters", "reason", "written"),
+    ("series", "written"),
     [
-        (("",), "no-kernels", None),
-        (("a",), "no-kernels", "a"),
-        (("a", "b"), "several-clusters", None),
-        (("", "b"), "several-clusters", None),
+        ([{}, {}], None),
+        ([{"cluster": "a"}, {"cluster": "a"}], "a"),
+        (
+            [{"node": "host0", "instance": "host0:1"}, {"rank": "0", "node": "host1", "instance": "host1:1"}],
+            None,
+        ),
     ],
+    ids=["no cluster", "one cluster", "a rank that moved"],
 )
 def test_what_is_written_of_a_job_is_in_its_cluster(
-    clusters: tuple[str, ...], reason: str, written: str | None
+    series: list[dict[str, str]], written: str | None
 ) -> None:
-    """Rules know a job by cluster and name; two jobs of one name are not judged as one."""
-    with Backend(in_clusters(*clusters)) as backend:
+    """Rules know a job by cluster and name."""
+    with Backend(ranks_of(*series)) as backend:
         report = cycles(backend.url, lambda worker: worker.cycle(60.0, 60.0))
-    assert [one.reason for one in report.abstentions] == [reason]
-    bodies = [request.body for request in backend.requests if request.path == "/api/v1/write"]
-    series = [dict(remote_write.decode_labels(one)) for body in bodies for one in remote_write.unpack(body)]
-    (abstention,) = [labels for labels in series if labels["__name__"] == "argus_l3_abstain"]
-    assert (abstention["reason"], abstention.get("cluster")) == (reason, written)
+        (abstention,) = abstentions_written(backend)
+    assert [one.reason for one in report.abstentions] == ["no-kernels"]
+    assert (abstention["reason"], abstention.get("cluster")) == ("no-kernels", written)
+
+
+@pytest.mark.parametrize(
+    ("series", "why"),
+    [
+        ([{"cluster": "a"}, {"cluster": "b"}], "differ in cluster: a, b"),
+        ([{}, {"cluster": "b"}], "differ in cluster: (none), b"),
+        ([{"__tenant_id__": "a"}, {"__tenant_id__": "b"}], "differ in __tenant_id__: a, b"),
+        ([{"vm_account_id": "1"}, {"vm_account_id": "2"}], "differ in vm_account_id: 1, 2"),
+        (
+            [
+                {"instance": "host0:1", "prometheus": "x"},
+                {"rank": "0", "instance": "host0:1", "prometheus": "y"},
+            ],
+            "rank 0 is there twice and differs in prometheus",
+        ),
+    ],
+    ids=["clusters", "one without", "tenants of Mimir", "of VictoriaMetrics", "two servers"],
+)
+def test_two_jobs_of_one_name_are_not_judged_as_one(series: list[dict[str, str]], why: str) -> None:
+    """Nor what two servers tell of one job, where nobody made one of both."""
+    with Backend(ranks_of(*series)) as backend:
+        report = cycles(backend.url, lambda worker: worker.cycle(60.0, 60.0))
+        (abstention,) = abstentions_written(backend)
+    ((reason, detail),) = [(one.reason, one.detail) for one in report.abstentions]
+    assert (reason, abstention["reason"]) == ("not-one-job", "not-one-job") and detail.endswith(why)
 
 
 @pytest.mark.parametrize(
@@ -359,6 +382,17 @@ def test_an_incomplete_answer_is_not_judged_and_its_window_is_judged_later(mark:
     assert "partial-answer" not in {one.reason for one in second.abstentions}
 
 
+def abstentions_written(backend: Backend) -> list[dict[str, str]]:
+    """Their labels, those that end as well, in order."""
+    written = [
+        dict(remote_write.decode_labels(one))
+        for request in backend.requests
+        if request.path == "/api/v1/write"
+        for one in remote_write.unpack(request.body)
+    ]
+    return [labels for labels in written if labels["__name__"] == "argus_l3_abstain"]
+
+
 @pytest.mark.parametrize(
     ("status", "body", "reason"),
     [
@@ -388,14 +422,33 @@ def test_why_the_only_job_was_not_judged_is_written_though_the_cycle_failed(
 
     with Backend(answer) as backend:
         cycles(backend.url, two_cycles)
-    written = [
-        dict(remote_write.decode_labels(one))
-        for request in backend.requests
-        if request.path == "/api/v1/write"
-        for one in remote_write.unpack(request.body)
-    ]
-    said = [labels.get("reason") for labels in written if labels["__name__"] == "argus_l3_abstain"]
+        said = [labels["reason"] for labels in abstentions_written(backend)]
     assert said[0] == reason and sorted(map(str, said[1:])) == sorted([reason, "no-kernels"])
+
+
+def test_a_store_that_does_not_say_which_jobs_there_are_is_the_reason_of_all() -> None:
+    """The first answer of a cycle is incomplete: of jobs that are known it is said why they are not judged."""
+    info = vector({"metric": {"training_job": "llm", "rank": "0"}, "value": [0, "1"]})
+    warning = {"warnings": ["store 10.0.0.3:10901 is not reachable"]}
+    broken = False
+
+    def answer(query: str) -> tuple[int, Any]:
+        if query.startswith("argus_rank_info{}"):
+            return 200, (info | warning if broken else info)
+        return 200, vector()
+
+    async def two_cycles(worker: Worker) -> None:
+        nonlocal broken
+        await worker.cycle(60.0, 60.0)
+        broken = True
+        with pytest.raises(PartialAnswer):
+            await worker.cycle(120.0, 120.0)
+        await worker.report_failure(120.0)
+
+    with Backend(answer) as backend:
+        cycles(backend.url, two_cycles)
+        *_, last = abstentions_written(backend)
+    assert (last["training_job"], last["reason"]) == ("llm", "partial-answer")
 
 
 @pytest.mark.parametrize("refused", ["big", "big|small"])
@@ -423,10 +476,11 @@ def test_a_job_whose_queries_are_refused_ends_no_watch_over_others(refused: str)
     }
 
 
-def test_remarks_of_promql_are_no_missing_data() -> None:
-    """Prometheus 2.48 and later put hints on the query beside the warnings of stores."""
+@pytest.mark.parametrize("said_by", ["", "remote query warning (10.0.0.2:10901): "])
+def test_remarks_of_promql_are_no_missing_data(said_by: str) -> None:
+    """Prometheus 2.48 and later put hints on the query beside warnings of stores; Thanos hands them on."""
     hint = "PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket"
-    with Backend(lambda _: (200, vector(warnings=[hint]))) as backend:
+    with Backend(lambda _: (200, vector(warnings=[said_by + hint]))) as backend:
         assert one_cycle(backend.url, 1000.0).abstentions == ()
 
 

@@ -1,4 +1,4 @@
-"""Jobs of which ranks vanish: who is waited for, and for how long."""
+"""Jobs of which ranks are missing: who is waited for, and for how long."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ class Answers:
             return 200, vector(*map(_sample, self.ranks))
         if query.startswith("argus_rank_up"):
             return 200, vector(*(_sample(rank, "0") for rank in self.lost))
-        if query.startswith("max by (group)") and self.size is not None:
-            lacking = self.size - len(list(self.ranks))
-            return 200, vector({"metric": {"group": "dp"}, "value": [0, str(lacking)]})
+        if query.startswith("max(argus_job_world_size") and self.size is not None:
+            return 200, vector({"metric": {}, "value": [0, str(self.size)]})
         if query.startswith("argus_kernel_window_steps"):
             return 200, vector(*(_sample(rank, "0") for rank in self.ranks))
         return 200, vector()
@@ -72,11 +71,11 @@ def test_half_of_a_job_is_not_judged_for_half_an_hour_and_then_said(how: dict[st
     assert (missing(whole), whole.windows_judged > 0) == ([], True)
     for waiting in (first, still):
         assert missing(waiting) == [
-            "10 of 20 ranks vanished without leaving: does the store hear all exporters?"
+            "10 of 20 ranks are missing, and none said that it leaves: does the store hear all exporters?"
         ]
         assert waiting.windows_judged == 0
     assert missing(after) == [
-        "10 of 20 ranks vanished without leaving more than 30 minutes ago: those who are there are judged"
+        "10 of 20 ranks are missing for more than 30 minutes: those who are there are judged"
     ]
     assert after.windows_judged > 0
 
@@ -105,15 +104,25 @@ def test_one_rank_is_no_reason_to_wait() -> None:
 
 @pytest.mark.parametrize(("size", "said"), [(20, 1), (10, 0), (None, 1)])
 def test_ranks_have_left_where_the_others_say_that_they_are_all(size: int | None, said: int) -> None:
-    """A job that went on with half of its ranks, by its own topology."""
+    """A job that went on with half of its ranks, by the size that they say."""
     _, report = played((0.0, {"size": 20}), (60.0, {"ranks": range(10), "size": size}))
     assert len(missing(report)) == said
 
 
-def test_a_job_whose_ranks_are_all_there_is_asked_one_question_more() -> None:
-    """About the lost ones."""
+def test_a_worker_that_starts_in_an_outage_waits_for_ranks_it_never_saw() -> None:
+    """Half of the job is there, and says how large it is; nothing says it where no rank tells."""
+    half = {"ranks": range(10)}
+    first, after = played((0.0, {**half, "size": 20}), (1800.0, {}))
+    assert (len(missing(first)), first.windows_judged) == (1, 0)
+    assert (len(missing(after)), after.windows_judged > 0) == (1, True)
+    (untold,) = played((0.0, half))
+    assert (missing(untold), untold.windows_judged > 0) == ([], True)
+
+
+def test_a_job_is_asked_two_questions_more() -> None:
+    """About the lost ones and its size."""
     answers = Answers()
     with Backend(answers) as backend:
         cycles(backend.url, lambda worker: worker.cycle(0.0, 0.0))
-    assert sum("argus_rank_up" in query for query in answers.asked) == 1
-    assert not any("expected" in query for query in answers.asked)
+    for asked in ("argus_rank_up", "argus_job_world_size"):
+        assert sum(asked in query for query in answers.asked) == 1

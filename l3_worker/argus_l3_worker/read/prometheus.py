@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import math
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,6 +47,10 @@ def decoding() -> Iterator[None]:
         finally:
             if was_enabled:
                 gc.enable()
+
+
+# "(10.0.0.2:10901)": the querier below, of a Thanos Query in distributed mode.
+_REMARK: Final = re.compile(r"(remote query warning \([^)]*\): )*PromQL ")
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,8 @@ def result_of(answer: bytes, kind: str) -> list[Any]:
 
     Raises:
         PartialAnswer: the backend says that series are missing: `isPartial` of VictoriaMetrics, `warnings` of
-            Thanos and Mimir. Remarks of PromQL itself on the query ("PromQL info: ...") are no such warnings.
+            Thanos and Mimir. Remarks of PromQL itself on the query ("PromQL info: ...") are no such warnings,
+            nor where Thanos says besides which of its queriers made them.
         QueryError: an error answer, another kind of result, or no such answer at all.
     """
     with readable(answer):
@@ -116,7 +122,7 @@ def result_of(answer: bytes, kind: str) -> list[Any]:
         result: list[Any] = content["data"]["result"]
         if not isinstance(result, list):
             raise TypeError
-    warnings = [str(text) for text in content.get("warnings") or () if not str(text).startswith("PromQL ")]
+    warnings = [text for text in map(str, content.get("warnings") or ()) if not _REMARK.match(text)]
     if content.get("isPartial") or warnings:
         raise PartialAnswer(
             f"the answer is incomplete ({'; '.join(warnings)[:300] or 'isPartial'}), so nothing is concluded "
