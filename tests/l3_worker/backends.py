@@ -32,6 +32,7 @@ class Backend:
         answer: (status, content) of a query, by its text.
         write_statuses: what remote write answers next; 204 once they are used up.
         requests: all but those in remote write 2.0, which it does not take.
+        pages: (status, content) of what is no query, by path.
     """
 
     answer: Callable[[str], tuple[int, Any]] = lambda _: (200, vector())
@@ -39,6 +40,7 @@ class Backend:
     redirect_to: str = ""
     clock_offset: float = 0.0
     requests: list[Request] = field(default_factory=list)
+    pages: dict[str, tuple[int, Any]] = field(default_factory=dict)
 
     def __enter__(self) -> Backend:
         backend = self
@@ -66,7 +68,8 @@ class Backend:
                     self._send(status, b"", {})
 
             def do_GET(self) -> None:
-                self._send(404, b"", {})
+                status, page = backend.pages.get(self.path, (404, {}))
+                self._send(status, json.dumps(page).encode(), {})
 
             def date_time_string(self, timestamp: float | None = None) -> str:
                 return super().date_time_string((timestamp or time.time()) + backend.clock_offset)

@@ -427,7 +427,7 @@ def test_why_the_only_job_was_not_judged_is_written_though_the_cycle_failed(
 
 
 def test_a_store_that_does_not_say_which_jobs_there_are_is_the_reason_of_all() -> None:
-    """The first answer of a cycle is incomplete: of jobs that are known it is said why they are not judged."""
+    """The first answer of a cycle is incomplete: each known job is said not to be judged, and why."""
     info = vector({"metric": {"training_job": "llm", "rank": "0"}, "value": [0, "1"]})
     warning = {"warnings": ["store 10.0.0.3:10901 is not reachable"]}
     broken = False

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from bench.servers import PrometheusServer
+from bench.servers import PrometheusServer, VictoriaMetricsServer
 
 from argus_core import catalogue, remote_write
 from argus_core.store.config import StoreConfig
@@ -90,6 +91,85 @@ def test_an_empty_prometheus_lacks_rules_and_exporters(
     assert "argus-exporter" in found["series"]["remedy"]
 
 
+@pytest.mark.skipif(not shutil.which("victoria-metrics"), reason="victoria-metrics is not on PATH")
+def test_rules_that_another_evaluates_are_known_by_what_they_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """VictoriaMetrics lists no rules unless it is told where vmalert is; without any rule it is not well."""
+    server = VictoriaMetricsServer(tmp_path).start()
+    try:
+        now = time.time() - 5.0  # it answers from what is a second old
+        Fleet(server).publish(now, 64, fleet(8))
+        server.flush()
+        assert states(examined(capsys, server.url, tmp_path, status=1))["rules"] == "fail"
+        info = remote_write.labels_of("argus_rules_info", flavour="rules", version="9.9")
+        server.write([remote_write.encode_series(info, 1.0, round(now * 1000))])
+        server.flush()
+        found = examined(capsys, server.url, tmp_path, status=0)
+    finally:
+        server.stop()
+    assert found["rules"]["detail"].endswith("this backend lists none: rules 9.9")
+    assert set(states(found).values()) == {"ok"}
+
+
+def test_a_store_that_keeps_the_modes_of_some_ranks_alone_is_told(
+    prometheus: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cortex keeps 50,000 series of a metric: those of 1,280 ranks."""
+    now = time.time()
+    Fleet(prometheus).publish(now, 64, fleet(4))
+    for rank in range(4, 8):
+        of_rank = {"training_job": "llm", "rank": str(rank)}
+        prometheus.write(
+            [
+                remote_write.encode_series(remote_write.labels_of(name, **of_rank), value, round(now * 1000))
+                for name, value in (
+                    (catalogue.RANK_INFO.name, 1.0),
+                    (catalogue.KERNEL_WINDOW_LAST_STEP.name, 64.0),
+                )
+            ]
+        )
+    told = examined(capsys, prometheus.url, tmp_path, status=1)["modes of llm"]
+    assert told["state"] == "warn" and "max_global_series_per_metric" in told["remedy"]
+    assert told["detail"] == "kernel modes are there of 4 of 8 ranks that publish windows"
+
+
+@pytest.mark.parametrize(
+    ("status", "page"),
+    [(404, {}), (200, {"status": "success", "data": {"groups": []}})],
+    ids=["Cortex without a ruler", "Thanos Query without --rule"],
+)
+def test_backends_that_list_no_rules_are_asked_for_what_rules_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: int, page: dict[str, Any]
+) -> None:
+    """As their query side answers; half of a Thanos is a warning, and ranks of two tenants are no job."""
+    info = [
+        {"metric": {"training_job": "llm", "rank": str(rank), "__tenant_id__": tenant}, "value": [0, "1"]}
+        for rank, tenant in enumerate("ab")
+    ]
+    rules = {"metric": {"flavour": "rules", "version": "9.9"}, "value": [0, "1"]}
+
+    def answer(query: str) -> tuple[int, Any]:
+        if query == "argus_rules_info":
+            return 200, vector(rules)
+        if query.startswith("argus_rank_info"):
+            return 200, vector(*info)
+        if query.startswith("count by (training_job) (argus_rank_info"):
+            return 200, vector({"metric": {"training_job": "llm"}, "value": [0, "2"]})
+        return 200, vector()
+
+    with Backend(answer, pages={"/api/v1/rules": (status, page)}) as backend:
+        found = examined(capsys, backend.url, tmp_path, status=1)
+        assert found["rules"]["state"] == "ok"
+        assert (
+            found["series of llm"]["state"] == "fail" and "__tenant_id__" in found["series of llm"]["detail"]
+        )
+    partial = vector(warnings=["remote query warning (10.0.0.2:10901): store 10.0.0.3:10901 is away"])
+    with Backend(lambda _: (200, partial), pages={"/api/v1/rules": (status, page)}) as backend:
+        found = examined(capsys, backend.url, tmp_path, status=1)
+    assert (found["prometheus"]["state"], found["series"]["state"]) == ("warn", "fail")
+
+
 def test_nobody_there_is_one_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What needs Prometheus is not asked; what does not, is."""
     found = examined(capsys, "http://127.0.0.1:1", tmp_path, status=1)
@@ -133,7 +213,7 @@ def test_a_job_that_is_not_judged_for_its_name_is_not_well(
     Fleet(prometheus, "other", cluster="y").publish(now, 64, fleet(4))
     found = examined(capsys, prometheus.url, tmp_path, status=1)
     assert (states(found)["series of llm"], states(found)["series of other"]) == ("fail", "ok")
-    assert "clusters x, y" in found["series of llm"]["detail"]
+    assert "differ in cluster: x, y" in found["series of llm"]["detail"]
     assert "ranks of llm" not in found
 
 
@@ -148,7 +228,8 @@ def test_scrapes_that_are_too_far_apart_for_the_rules_are_told(
         info = remote_write.labels_of(catalogue.RANK_INFO.name, training_job=job, rank="0")
         for back in range(since, -1, -every):
             stamp = round((now - back) * 1000)
-            prometheus.write([remote_write.encode_series(one, 1.0, stamp) for one in (labels, info)])
+            series = (labels,) if job == "llm" else (labels, info)  # the fleet has said who that rank is
+            prometheus.write([remote_write.encode_series(one, 1.0, stamp) for one in series])
     found = examined(capsys, prometheus.url, tmp_path, status=1)
     told = {name: check for name, check in found.items() if name.startswith("scrapes of")}
     assert list(told) == ["scrapes of llm"]

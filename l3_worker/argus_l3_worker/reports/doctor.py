@@ -26,6 +26,7 @@ from argus_core.store.config import open_store
 from argus_l3_worker import PROGRAM
 from argus_l3_worker.config import Config
 from argus_l3_worker.errors import PartialAnswer, QueryError
+from argus_l3_worker.identity import ambiguity
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.telemetry import Telemetry
 
@@ -80,7 +81,7 @@ async def examine(config: Config, clock: Callable[[], float] = time.time) -> lis
         found = [check async for check in _backend(prometheus, config, clock)]
         if found[0].state != "fail":
             found.append(await _receiver(session, config))
-            found.append(await _rules(prometheus))
+            found.append(await _rules(prometheus, clock()))
             found += [check async for check in _series(prometheus, config, clock())]
     found.append(await asyncio.to_thread(_store, config))
     found.append(await asyncio.to_thread(_spool, config))
@@ -156,7 +157,7 @@ async def _receiver(session: aiohttp.ClientSession, config: Config) -> Check:
     return Check("remote write", "ok", f"{config.write_url} takes remote write {sender.version}.0")
 
 
-async def _rules(prometheus: Prometheus) -> Check:
+async def _rules(prometheus: Prometheus, now: float) -> Check:
     try:
         status, body, _ = await prometheus.get("/api/v1/rules")
         groups = json.loads(body)["data"]["groups"] if status == 200 else None
@@ -164,11 +165,13 @@ async def _rules(prometheus: Prometheus) -> Check:
         names = {str(rule["name"]) for rule in rules}
     except (QueryError, ValueError, KeyError, TypeError):
         groups, rules, names = None, [], set()
+    if not groups and (elsewhere := await _evaluated(prometheus, now)):
+        return Check("rules", "ok", f"evaluated elsewhere, this backend lists none: {elsewhere}")
     if groups is None:
         return Check(
             "rules",
             "warn",
-            "this backend does not say which rules are loaded",
+            "this backend does not say which rules are loaded, and holds no argus_rules_info",
             "load rules/*.yaml in what evaluates rules for it (Prometheus, ruler, vmalert) and look there",
         )
     wanted = (*RECORDED, *ALERTS)
@@ -178,7 +181,8 @@ async def _rules(prometheus: Prometheus) -> Check:
             "fail" if len(missing) == len(wanted) else "warn",
             f"{len(missing)} of {len(wanted)} rules are not loaded: {', '.join(missing[:5])}"
             + (", ..." if len(missing) > 5 else ""),
-            "add all of rules/argus*.yaml to rule_files and reload Prometheus",
+            "add all of rules/argus*.yaml to rule_files and reload Prometheus; where another evaluates them "
+            "(a ruler, vmalert), its remote write must come here: argus_rules_info shows it",
         )
     ours = [rule for rule in rules if "argus" in str(rule["name"]).lower()]
     if broken := [rule for rule in ours if rule.get("health") == "err"]:
@@ -198,6 +202,16 @@ async def _rules(prometheus: Prometheus) -> Check:
     return Check("rules", "ok", f"all alerts and recorded series are loaded ({len(names)} names)")
 
 
+async def _evaluated(prometheus: Prometheus, now: float) -> str:
+    """Which rules record into this backend, wherever they are evaluated; empty: none."""
+    try:
+        told = await prometheus.instant("argus_rules_info", now)
+    except QueryError:
+        return ""
+    of = sorted({f"{one.labels.get('flavour', '')} {one.labels.get('version', '')}" for one in told})
+    return ", ".join(of)
+
+
 async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIterator[Check]:
     matchers, at = config.matchers, now - config.settle_seconds
 
@@ -210,9 +224,10 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
 
     try:
         known = await by_job(counted(catalogue.RANK_INFO))
-        info = selector(catalogue.RANK_INFO.name, matchers)
-        places = await prometheus.instant(f"count by (training_job, cluster) ({info})", at)
+        info = await prometheus.instant(selector(catalogue.RANK_INFO.name, matchers), at)
         modes = await by_job(counted(catalogue.KERNEL_MODE_EVENTS))
+        events = selector(catalogue.KERNEL_MODE_EVENTS.name, matchers)
+        with_modes = await by_job(f"count by (training_job) (count by (training_job, rank) ({events}))")
         publishing = await by_job(counted(catalogue.KERNEL_WINDOW_LAST_STEP))
         lost = await by_job(f"{counted(catalogue.RANK_UP)[:-1]} == 0)")
         last_step = selector(catalogue.KERNEL_WINDOW_LAST_STEP.name, matchers)
@@ -252,17 +267,12 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
         )
         return
     for job, ranks in sorted(known.items()):
-        clusters = sorted(
-            one.labels.get("cluster", "") or "(none)"
-            for one in places
-            if one.labels.get("training_job", "") == job
-        )
-        if len(clusters) > 1:
+        if mixed := ambiguity(one for one in info if one.labels.get("training_job", "") == job):
             yield Check(
                 f"series of {job}",
                 "fail",
-                f"jobs of clusters {', '.join(clusters)} have this name, so the worker judges none of them",
-                "give each cluster a worker that reads its own Prometheus",
+                f"not one job, so the worker does not judge it: {mixed}",
+                "give each cluster, tenant or server a worker that reads its own Prometheus",
             )
             continue
         if scrapes.get(job, math.inf) < _LEAST_SCRAPES:
@@ -309,6 +319,14 @@ async def _series(prometheus: Prometheus, config: Config, now: float) -> AsyncIt
             f"{share:.0%} of the ranks publish kernel windows, {gone:.0f} are lost",
             "argus_rank_up == 0 names the lost ones; argus_channel_up == 0 those without kernels",
         )
+        if (told := with_modes.get(job, 0.0)) < _LEAST_COVERAGE * publishing.get(job, 0.0):
+            yield Check(
+                f"modes of {job}",
+                "warn",
+                f"kernel modes are there of {told:.0f} of {publishing[job]:.0f} ranks that publish windows",
+                "the store refuses a part: raise its limit of series a metric (Cortex and Mimir: "
+                "max_global_series_per_metric, 50,000 in Cortex), or lower top_pairs of the exporter",
+            )
         alike = max((one.value for one in steps if one.labels.get("training_job", "") == job), default=0.0)
         same = alike / max(publishing.get(job, 0.0), 1.0)
         yield _expected(
