@@ -47,12 +47,21 @@ class Unavailable(Exception):
     """The receiver did not take a request now, but may later: network fault, 5xx, 429, or who we are.
 
     `remedy` is empty where time mends it. `retry_after_seconds` is the receiver's wish, None without one.
+    `turned_away`: it answered 4xx, which may be about who we are, or about this request, as by a filter.
     """
 
-    def __init__(self, happened: str, remedy: str = "", retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        happened: str,
+        remedy: str = "",
+        retry_after_seconds: float | None = None,
+        *,
+        turned_away: bool = False,
+    ) -> None:
         super().__init__(f"{happened}: {remedy}" if remedy else happened)
         self.happened, self.remedy = happened, remedy
         self.retry_after_seconds = retry_after_seconds
+        self.turned_away = turned_away
 
 
 @dataclass(frozen=True)
@@ -167,6 +176,7 @@ class Sender:
             f"{self._url} answers HTTP {answer.status}: {answer.text}",
             hint(answer.status, answer.text, self._access.key),
             retry_after_seconds(answer.retry_after, self._clock()),
+            turned_away=400 <= answer.status < 500 and answer.status not in (408, 429),
         )
 
 

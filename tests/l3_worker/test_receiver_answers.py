@@ -247,6 +247,37 @@ async def test_a_torn_spool_file_is_dropped_and_the_next_ones_are_delivered(
     assert (dropped, len(after.spool), list(tmp_path.glob("*.rw"))) == (1.0, 0, [])
 
 
+@pytest.mark.parametrize("status", [401, 403, 404, 405, 407])
+async def test_a_request_that_is_turned_away_alone_holds_up_the_others_for_five_tries(status: int) -> None:
+    """A filter that dislikes a label: once another request is taken, it is known not to be about us."""
+    writing = Writing(refusing(status, "forbidden by rule 941100"), per_request=2)
+    async with writing.delivery() as delivery:
+        for cycle in range(4):
+            assert not await delivery.send(series(*([14, 13] if cycle == 0 else [cycle])))
+        assert writing.taken == []
+        assert not await delivery.send(series(4))
+        assert ranks_of(writing.taken) == [1, 2, 3, 4]
+        assert not await delivery.send(series(13, 15), series(5))
+        assert ranks_of(writing.taken) == [1, 2, 3, 4, 5]
+        assert not await delivery.send(series(6))
+    assert ranks_of(writing.taken) == [1, 2, 3, 4, 5, 6], "another like it is known at once"
+    assert len(writing.spool) == 2 and writing.counted("refused") == 0
+
+
+async def test_a_receiver_that_turns_all_away_gets_them_in_order() -> None:
+    """A password that is wrong for long: two requests a cycle show it, and nothing changes its place."""
+    mended = False
+    writing = Writing(lambda _: (204, "") if mended else (401, "no"), per_request=2)
+    async with writing.delivery() as delivery:
+        for cycle in range(20):
+            before = len(writing.requests)
+            assert not await delivery.send(series(cycle))
+            assert len(writing.requests) - before <= 2
+        mended = True
+        assert await delivery.send(series(20))
+    assert ranks_of(writing.taken) == list(range(21))
+
+
 async def test_poison_that_stepped_aside_is_still_the_oldest() -> None:
     """Behind the others when they are sent, before them when the spool's bounds end it."""
     writing = Writing(lambda labels: (503, "away") if len(labels) == 1 else (400, "bad"))

@@ -78,6 +78,7 @@ class Delivery:
         self.problem = ""
         missing = set(needed)
         unsettled: Unavailable | None = None
+        taken, doubtful = False, None
         # Oldest first, and what the receiver will not let us sort out behind all that it takes.
         waiting = sorted(self._spool.waiting(), key=lambda entry: entry.refusals >= REFUSALS_UNTIL_ASIDE)
         try:
@@ -93,10 +94,18 @@ class Delivery:
                 try:
                     await self._deliver(entry, series)
                 except Unavailable as error:
-                    if entry.refusals < REFUSALS_UNTIL_ASIDE:
+                    entry.turned_away += error.turned_away
+                    if error.turned_away and (taken or entry.alone):
+                        entry.alone = True
+                    elif error.turned_away and entry.turned_away >= REFUSALS_UNTIL_ASIDE and not doubtful:
+                        doubtful = entry  # the next one shows whether it is about us
+                    elif entry.refusals < REFUSALS_UNTIL_ASIDE:
                         raise
                     unsettled = error
                     continue
+                taken = True
+                if doubtful:
+                    doubtful.alone = True
                 self._spool.remove(entry)
                 if (len(self._refused), self._unwritten) == lost:
                     missing.discard(body)
@@ -175,7 +184,8 @@ class Delivery:
             except Unavailable as error:
                 asked = error.retry_after_seconds
                 wait = backoff if asked is None else asked
-                if attempt < self._config.attempts and wait <= _LONGEST_BACKOFF_SECONDS:
+                soon = wait <= _LONGEST_BACKOFF_SECONDS and not error.turned_away
+                if attempt < self._config.attempts and soon:
                     await asyncio.sleep(wait)
                     backoff *= 2.0
                     continue

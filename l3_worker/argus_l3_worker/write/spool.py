@@ -39,6 +39,10 @@ class Entry:
     body: bytes | None
     refusals: int = 0
     """How often the receiver refused its content in this run."""
+    turned_away: int = 0
+    """How often it was not taken for another reason that may be its own."""
+    alone: bool = False
+    """Another one was taken when it was turned away."""
 
     @property
     def file_name(self) -> str:
