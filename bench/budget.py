@@ -56,7 +56,7 @@ def fleet_series(fleet: Fleet) -> Iterator[Series]:
                     rising = 1.0 if counts and not still else slope
                     yield Series(remote_write.labels_of(name, **labels), 1.0, rising)
         for replica in range(fleet.replicas if fleet.pairs else 0):
-            where = {"training_job": "bench", "rank": str(rank), "replica": f"argus-l3-worker-{replica}"}
+            where = {"training_job": "bench", "rank": str(rank), "worker": f"argus-l3-worker-{replica}"}
             for name in ("argus_l3_rank_shift_ratio", "argus_l3_rhythm_divergence"):
                 yield Series(remote_write.labels_of(name, **where), float(rng.uniform(0, 0.01)), 0.0)
 

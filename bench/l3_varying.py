@@ -218,7 +218,7 @@ def _bank(
 
 
 class WrittenShifts:
-    """What Prometheus would answer the worker about its own series: medians of an hour and of half hours.
+    """What Prometheus would answer the worker about its own series: medians of 90 minutes and of 30.
 
     The two forms of query that `PastShifts` asks.
     """

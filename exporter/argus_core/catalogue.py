@@ -599,7 +599,7 @@ def _worker(
     name: str, labels: tuple[str, ...], help_: str, *, rank: bool = True, optional: tuple[str, ...] = ()
 ) -> Family:
     base = RANK if rank else ("training_job",)
-    return Family(name, "gauge", base + labels, help_, "worker", optional_labels=(*optional, "replica"))
+    return Family(name, "gauge", base + labels, help_, "worker", optional_labels=(*optional, "worker"))
 
 
 L3_KERNEL_W1 = _worker(
@@ -666,7 +666,7 @@ L3_CYCLE_SECONDS = Family(
     (),
     "Duration of the last cycle.",
     "worker",
-    optional_labels=("replica",),
+    optional_labels=("worker",),
 )
 L3_LAST_SUCCESS = Family(
     "argus_l3_last_success_timestamp_seconds",
@@ -674,7 +674,7 @@ L3_LAST_SUCCESS = Family(
     (),
     "Unix time of the last cycle whose results Prometheus took.",
     "worker",
-    optional_labels=("replica",),
+    optional_labels=("worker",),
 )
 
 

@@ -41,7 +41,7 @@ local common = import 'common.libsonnet';
               containers: [{
                 name: 'argus-l3-worker',
                 image: config.workerImage,
-                args: ['serve', '--config=/etc/argus/l3-worker.yaml', '--replica=$(POD_NAME)'],
+                args: ['serve', '--config=/etc/argus/l3-worker.yaml', '--worker=$(POD_NAME)'],
                 env: [{ name: 'POD_NAME', valueFrom: { fieldRef: { fieldPath: 'metadata.name' } } }],
                 ports: [{ name: config.found.port, containerPort: 9878 }],
                 readinessProbe: common.get('/healthz', config.found.port),

@@ -69,7 +69,9 @@ class Config:
         "teams by cause, where they are not those of the table of causes: what the mixin was told, as rules "
         "and worker must name the same",
     )
-    replica: str = setting("", "value of a `replica` label on all results; empty: no such label")
+    worker: str = setting(
+        "", "name of this worker, where there are several: a label `worker` on all results; empty: none"
+    )
 
     def __post_init__(self) -> None:
         require_positive(self, "cycle_seconds", "history_seconds", "unmarked_window_seconds")

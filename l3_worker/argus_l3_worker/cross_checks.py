@@ -76,8 +76,8 @@ def divergences(launches: Iterable[Series], ranks: Sequence[str], seed: int) -> 
     return {rank: float(score) for rank, score in zip(ranks, scores, strict=True) if np.isfinite(score)}
 
 
-def series_of(checks: CrossChecks, replica: str) -> Iterator[tuple[Labels, float]]:
+def series_of(checks: CrossChecks, worker: str) -> Iterator[tuple[Labels, float]]:
     """As series."""
     job = checks.training_job
     for rank, score in checks.rhythm.items():
-        yield labels_of(catalogue.L3_RHYTHM.name, training_job=job, rank=rank, replica=replica), score
+        yield labels_of(catalogue.L3_RHYTHM.name, training_job=job, rank=rank, worker=worker), score

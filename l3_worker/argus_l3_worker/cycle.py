@@ -138,15 +138,15 @@ class Worker:
         """
         if self._delivery is None:
             return
-        replica, stamp_ms = self._config.replica, round(stamp * 1000)
+        name, stamp_ms = self._config.worker, round(stamp * 1000)
         said = [one for job in self._jobs.values() for one in job.abstentions]
-        abstained = {self._placed(labels): value for labels, value in results.of_abstentions(said, replica)}
+        abstained = {self._placed(labels): value for labels, value in results.of_abstentions(said, name)}
         if self._live is not None:
             self._live |= abstained.keys()
         reasons = [remote_write.encode_series(*one, stamp_ms) for one in abstained.items()]
         success = []
         if self._last_success is not None:
-            labels = remote_write.labels_of(catalogue.L3_LAST_SUCCESS.name, replica=replica)
+            labels = remote_write.labels_of(catalogue.L3_LAST_SUCCESS.name, worker=name)
             success = [remote_write.encode_series(labels, self._last_success, stamp_ms)]
         await self._delivery.send(reasons, success)
 
@@ -215,7 +215,7 @@ class Worker:
         matchers = self._config.matchers
         try:
             if not self._traces_restored:
-                own = {**matchers, "replica": self._config.replica}
+                own = {**matchers, "worker": self._config.worker}
                 earlier = await self._prometheus.instant(selector(catalogue.L3_TRACE_INFO.name, own), at)
                 self._traces.restore(earlier, at)
                 self._traces_restored = True
@@ -231,29 +231,29 @@ class Worker:
 
     async def _series_of_earlier_workers(self, at: float) -> set[Labels]:
         """Series that a worker before this one left: this one ends them when they no longer hold."""
-        own = {**self._config.matchers, "replica": self._config.replica}
+        own = {**self._config.matchers, "worker": self._config.worker}
         found = await asyncio.gather(
             *(self._prometheus.instant(selector(name, own), at) for name in results.ENDED_BY_ANY_WORKER)
         )
-        return {tuple(sorted(sample.labels.items())) for samples in found for sample in samples}
+        return {results.own_labels(sample.labels) for samples in found for sample in samples}
 
     def _encode(self, report: CycleReport, stamp: float) -> tuple[list[bytes], list[bytes]]:
         """(all else that was found, what rules read)."""
-        replica, stamp_ms = self._config.replica, round(stamp * 1000)
+        name, stamp_ms = self._config.worker, round(stamp * 1000)
         series: dict[Labels, float] = {}
         verdicts_of, shifts_of = _by_role(report.verdicts), _by_role(report.group_shifts)
         for judgement in report.judgements:
             job, role = judgement.training_job, judgement.role
             shifts = [one for scope in {role, stage_of(role)} for one in shifts_of[job, scope]]
-            series.update(results.of_judgement(judgement, verdicts_of[job, role], shifts, replica))
-        series.update(results.of_verdicts(report.verdicts, replica))
-        series.update(results.of_group_shifts(report.group_shifts, replica))
+            series.update(results.of_judgement(judgement, verdicts_of[job, role], shifts, name))
+        series.update(results.of_verdicts(report.verdicts, name))
+        series.update(results.of_group_shifts(report.group_shifts, name))
         for of_job in report.cross_checks:
-            series.update(cross_checks.series_of(of_job, replica))
-        series.update(results.of_abstentions(report.abstentions, replica))
-        series.update(results.of_cycle(report.seconds, stamp, replica))
+            series.update(cross_checks.series_of(of_job, name))
+        series.update(results.of_abstentions(report.abstentions, name))
+        series.update(results.of_cycle(report.seconds, stamp, name))
         if self._traces is not None:
-            series.update(self._traces.published(replica))
+            series.update(self._traces.published(name))
         series = {self._placed(labels): value for labels, value in series.items()}
         ended = (self._live or set()) - series.keys()
         self._live = set(series)

@@ -20,7 +20,7 @@ _FLAGS = (
     Flag("--history", "history_seconds", "DURATION", duration),
     Flag("--spool.dir", "write.spool_dir", "FOLDER", Path),
     Flag("--training-job", "training_job", "NAME"),
-    Flag("--replica", "replica", "NAME"),
+    Flag("--worker", "worker", "NAME"),
 )
 
 

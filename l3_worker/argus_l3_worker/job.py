@@ -421,5 +421,5 @@ def _overload(job: str, left_out: Sequence[str], kernels: int) -> Abstention:
         f"{len(left_out)} of {kernels} kernels, the smallest, are left out ({named}): a cycle has too little "
         "time for them, or there are too many; raise prometheus.concurrency, lengthen "
         f"cycle_seconds (up to {LONGEST_CYCLE_SECONDS:.0f}), or give each training job a worker "
-        "(--training-job) and replica of its own",
+        "(--training-job) and name (--worker) of its own",
     )

@@ -23,7 +23,7 @@ def reloaded(running: Config, wanted: Config) -> tuple[Config, list[str]]:
     if not running.write.url and prometheus.url != running.prometheus.url:
         prometheus = replace(prometheus, url=running.prometheus.url)
         ignored.append("prometheus.url (results go there too)")
-    if wanted.replica != running.replica:
-        kept["replica"] = running.replica  # its series would never be ended
-        ignored.append("replica")
+    if wanted.worker != running.worker:
+        kept["worker"] = running.worker  # its series would never be ended
+        ignored.append("worker")
     return replace(wanted, write=write, prometheus=prometheus, **kept), ignored

@@ -239,7 +239,7 @@ def test_two_workers_judge() -> None:
     """Each under a name of its own, which rules drop; one is there while a node is emptied."""
     assert WORKER["spec"]["replicas"] == 2
     [container] = ours(WORKER)
-    assert "--replica=$(POD_NAME)" in container["args"]
+    assert "--worker=$(POD_NAME)" in container["args"]
     assert the("PodDisruptionBudget", "argus-l3-worker")["spec"]["maxUnavailable"] == 1
 
 

@@ -42,7 +42,7 @@ def test_too_few_scrapes_say_nothing() -> None:
 
 
 def test_opinions_as_series() -> None:
-    """One score a rank; an empty replica is no label."""
+    """One score a rank; a worker without a name has no label."""
     assert dict(series_of(CrossChecks("llm", {"3": 0.25}), "")) == {
         (("__name__", "argus_l3_rhythm_divergence"), ("rank", "3"), ("training_job", "llm")): 0.25,
     }

@@ -87,8 +87,8 @@ def a_slow_gpu(story: Story) -> None:
     abstains = {"cause": "coverage", "verdict": "abstain", "team": "none", "level": "L2"}
     story.tell("rank:argus_verdict:active", 1.0, -300, 0, phase="optimizer", group="dp", **abstains)
     anomaly = {"rank": "3", "cause": "gpu-compute", "team": "operations", "verdict": "culprit"}
-    story.tell("argus_l3_anomaly", 0.2, -1500, 0, kernel="all", stream="all", replica="a", **anomaly)
-    story.tell("argus_l3_anomaly", 0.21, -1400, 0, kernel="all", stream="all", replica="b", **anomaly)
+    story.tell("argus_l3_anomaly", 0.2, -1500, 0, kernel="all", stream="all", worker="a", **anomaly)
+    story.tell("argus_l3_anomaly", 0.21, -1400, 0, kernel="all", stream="all", worker="b", **anomaly)
     story.tell(
         "argus_l3_trace_info",
         1.0,

@@ -50,13 +50,13 @@ def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]
 class Writer:
     """A worker's writing half: one cycle each second of sample time."""
 
-    def __init__(self, url: str, replica: str = "", **keys: int) -> None:
+    def __init__(self, url: str, worker: str = "", **keys: int) -> None:
         self.telemetry = Telemetry()
         # All stamps of a minute's outage lie in the past: VictoriaMetrics answers queries about the present
         # second with what it held a second ago.
         self.begin = int(time.time()) - 3000
         self.stamps: list[int] = []
-        self.replica = replica
+        self.worker = worker
         self._url = url
         self._config = WriteConfig(
             **{"attempts": 2, "backoff_seconds": 0.05, "series_per_request": 100, **keys}
@@ -79,9 +79,7 @@ class Writer:
         self.stamps.append(stamp)
         return await self._delivery.send(
             [
-                encode_series(
-                    labels_of(NAME, rank=str(rank), replica=self.replica), float(stamp), stamp * 1000
-                )
+                encode_series(labels_of(NAME, rank=str(rank), worker=self.worker), float(stamp), stamp * 1000)
                 for rank in range(SERIES)
             ]
         )
@@ -126,16 +124,16 @@ async def test_a_receiver_killed_in_mid_cycle_loses_nothing(receiver: Server) ->
 
 
 async def test_two_replicas_write_side_by_side(receiver: Server) -> None:
-    """The replica label keeps them apart: the same stamps twice, neither refused."""
-    replicas = [Writer(f"{receiver.url}/api/v1/write", replica) for replica in ("a", "b")]
-    for replica in replicas:
-        async with replica as writer:
+    """The worker label keeps them apart: the same stamps twice, neither refused."""
+    replicas = [Writer(f"{receiver.url}/api/v1/write", worker) for worker in ("a", "b")]
+    for worker in replicas:
+        async with worker as writer:
             for _ in range(3):
                 assert await writer.cycle()
     receiver.flush()
     (stamp, *_) = replicas[0].stamps
-    assert receiver.query(f"count by (replica) ({NAME} == {stamp})", float(stamp))
-    found = receiver.query(f"count(max without (replica) ({NAME}))", float(stamp))
+    assert receiver.query(f"count by (worker) ({NAME} == {stamp})", float(stamp))
+    found = receiver.query(f"count(max without (worker) ({NAME}))", float(stamp))
     assert found == [({}, float(SERIES))]
     assert [writer.counted("samples_total", result="refused") for writer in replicas] == [0, 0]
     assert receiver.refusals() == 0

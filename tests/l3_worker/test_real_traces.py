@@ -144,13 +144,13 @@ class ChipsApart:
         self._number = 0
 
     def accused(self, cycles: int, every_s: float = 60.0) -> set[str]:
-        """Ranks that the shipped worker accuses in the next cycles."""
+        """Ranks, and groups of them, that the shipped worker accuses in the next cycles."""
         found: set[str] = set()
         for _ in range(cycles):
             self._at += every_s
             self._number += 1
-            ranks, _ = self._worker.look(self._at, JobWindow(tuple(self._roles()), (), (), {}))
-            found |= {rank.split()[0] for rank in ranks}
+            ranks, groups = self._worker.look(self._at, JobWindow(tuple(self._roles()), (), (), {}))
+            found |= {rank.split()[0] for rank in ranks} | set(groups)
         return found
 
     def _roles(self) -> Iterator[RoleTriples]:

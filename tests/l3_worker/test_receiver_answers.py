@@ -65,7 +65,7 @@ class Writing:
 
 
 def series(*ranks: int, name: str = "argus_l3_rank_shift_ratio") -> list[bytes]:
-    return [encode_series(labels_of(name, rank=str(rank), replica=""), 1.0, 1_000) for rank in ranks]
+    return [encode_series(labels_of(name, rank=str(rank), worker=""), 1.0, 1_000) for rank in ranks]
 
 
 def ranks_of(labels: Sequence[Labels]) -> list[int]:

@@ -86,13 +86,13 @@ def test_one_burst_is_not_yet_a_verdict() -> None:
 
 def test_far_launches_that_make_a_mode_of_their_own_count_too() -> None:
     """400 launches at ten times the median are a mode for the exporter; no other rank has it."""
-    (found,) = judged([window({}, number=n, modes={7: 400}) for n in range(3)])
+    (found,) = judged([window({}, number=n, modes={7: 400}) for n in range(6)])
     assert (found.rank, found.cause) == ("7", "gpu-memory")
 
 
 def test_a_rare_mode_that_every_rank_has_is_no_tail() -> None:
     """A kernel that is now and then called with a large shape."""
-    assert judged([window({}, number=n, modes=dict.fromkeys(range(RANKS), 400)) for n in range(3)]) == []
+    assert judged([window({}, number=n, modes=dict.fromkeys(range(RANKS), 400)) for n in range(6)]) == []
 
 
 def test_bursts_that_wander_within_a_rack_are_the_rack() -> None:
@@ -100,7 +100,7 @@ def test_bursts_that_wander_within_a_rack_are_the_rack() -> None:
     random = np.random.default_rng(0)
     windows = [
         window(dict.fromkeys(random.choice(np.arange(32, 48), 6, replace=False).tolist(), 0.04), number=n)
-        for n in range(3)
+        for n in range(6)
     ]
     for one in windows:
         (found,) = judge_groups(JobTriples([one]), CONFIG)
@@ -148,7 +148,7 @@ def test_far_launches_in_all_stages_of_a_replica_are_its_data() -> None:
 
     def verdicts(far: dict[tuple[int, int], float]) -> set[tuple[str, str]]:
         histories = [(f"pp{stage}", History(3, 2, 12)) for stage in range(2)]
-        for number in range(3):
+        for number in range(6):
             roles = replicas(far, number)
             excused = of_the_data(JobTriples(roles), CONFIG)
             for role, (_, history) in zip(roles, histories, strict=True):

@@ -96,7 +96,7 @@ class TestWorker:
         job = Scenario(("job", "health"))
         job.ranks(range(2), WORKER_SAMPLES)
         for index, values in enumerate(replicas):
-            job.inputs.append({"series": f'{LAST}{{replica="{index}"}}', "values": values})
+            job.inputs.append({"series": f'{LAST}{{worker="{index}"}}', "values": values})
         job.expect(fires("ArgusL3WorkerBehind"), at(56), {"{}": 1} if told else {})
         job.run()
 

@@ -11,7 +11,7 @@ from argus_dashboards.panels import lines, table
 from argus_dashboards.promql import CULPRITS_SHOWN, JOB, RANKS, with_kernel_name
 from argus_dashboards.theme import GOOD, NOTICE, RATIO, SECONDS, steps
 
-# Two workers publish under `replica`; the aggregations drop it.
+# Two workers publish under `worker`; the aggregations drop it.
 _LABELS = "rank, kernel, stream, cause, verdict, team"
 # "all" is the worker's word for a GPU on which every kernel is slow, and no kernel to look at.
 _ALL = f'max by ({_LABELS}) (argus_l3_anomaly{{{JOB}, verdict!="victim", kernel!="all"}})'

@@ -7,6 +7,7 @@ them is the rate by which a rank would have them, too, if nothing were wrong wit
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,16 +16,20 @@ import numpy as np
 from scipy.special import betaln, binom
 
 # Ranks of a job that one look may accuse by chance. The worker looks at each window, 10,080 times a week, and
-# two looks in a row see nearly the same: at most one false episode a fleet-week in jobs of 8 to 10,240 ranks,
+# two looks in a row see nearly the same: at most one false episode a fleet-week in jobs of 4 to 10,240 ranks,
 # up to a tenth of the windows (docs/evidence/far-launches.md).
 _CHANCE: Final = 0.0002
+# Before anything is known of a job, visits taken to have ended with their window: of eleven one lasts. More,
+# and samples that come in runs accuse; fewer, and what is always there is told late.
+_ENDS: Final = 10.0
 
 
 @dataclass(frozen=True)
 class Occurrences:
-    """Windows in which something was seen on a rank, `looked_at` of which were judged."""
+    """Windows in which something was seen on a rank, in how many runs, and how many windows were judged."""
 
     windows: int
+    runs: int
     looked_at: int
 
 
@@ -36,25 +41,39 @@ def recurring(occurrences: Mapping[str, Occurrences], rank_windows: int, needed:
         rank_windows: windows that were judged, summed over all ranks.
         needed: windows below which nothing recurs.
     """
-    total = sum(one.windows for one in occurrences.values())
-    recur = {
-        one
-        for one in set(occurrences.values())
-        if one.windows >= needed
-        and rank_windows / one.looked_at * _by_chance(one, total - one.windows, rank_windows - one.looked_at)
-        <= _CHANCE
-    }
-    return frozenset(rank for rank, one in occurrences.items() if one in recur)
+    found = beyond_chance(Counter(occurrences.values()), rank_windows, needed)
+    return frozenset(rank for rank, one in occurrences.items() if one in found)
 
 
-def _by_chance(one: Occurrences, visits: int, rank_windows: int) -> float:
-    """How probable so many windows or more are, by so many visits in those of the others.
+def beyond_chance(ranks: Mapping[Occurrences, int], rank_windows: int, needed: int) -> set[Occurrences]:
+    """Which occurrences the others' cannot account for; `ranks`: how many have these."""
+    windows = sum(one.windows * count for one, count in ranks.items())
+    runs = sum(one.runs * count for one, count in ranks.items())
+    found = set()
+    for one in ranks:
+        others = Occurrences(windows - one.windows, runs - one.runs, rank_windows - one.looked_at)
+        looks = rank_windows / one.looked_at  # one a rank
+        if one.windows >= needed and looks * _came(one, others) * _stayed(one, others) <= _CHANCE:
+            found.add(one)
+    return found
 
-    Their rate is known from few windows where ranks are few, so it has a distribution itself: Jeffreys'
-    posterior, which makes one's own windows beta-binomial. Taken for exact it accused a job of four ranks
-    eleven times a week.
+
+def _came(one: Occurrences, others: Occurrences) -> float:
+    """How probable it is by chance to come so many times or more, as often as to the others.
+
+    How often that is is known from few windows where ranks are few, so it has a distribution itself, the
+    posterior of Jeffreys' prior, which makes one's own runs beta-binomial. Taken for exact it accused a job
+    of four ranks eleven times a week.
     """
-    windows = np.arange(one.windows, one.looked_at + 1)
-    alpha, beta = visits + 0.5, max(rank_windows - visits, 0) + 0.5
-    log_odds = betaln(windows + alpha, one.looked_at - windows + beta) - betaln(alpha, beta)
-    return float((binom(one.looked_at, windows) * np.exp(log_odds)).sum())
+    runs = np.arange(one.runs, one.looked_at + 1)
+    alpha, beta = others.runs + 0.5, max(others.looked_at - others.windows, 0) + 0.5
+    log_odds = betaln(runs + alpha, one.looked_at - runs + beta) - betaln(alpha, beta)
+    return float((binom(one.looked_at, runs) * np.exp(log_odds)).sum())
+
+
+def _stayed(one: Occurrences, others: Occurrences) -> float:
+    """How probable it is by chance that so many runs last so many windows or more: beta-negative-binomial."""
+    longer = np.arange(one.windows - one.runs)
+    alpha, beta = others.windows - others.runs + 1.0, others.runs + _ENDS
+    log_odds = betaln(longer + alpha, one.runs + beta) - betaln(alpha, beta)
+    return 1.0 - float((binom(one.runs + longer - 1, longer) * np.exp(log_odds)).sum())

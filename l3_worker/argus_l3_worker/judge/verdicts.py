@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -141,6 +141,16 @@ class History:
                 seen.setdefault(rank, []).append(shift)
         return seen
 
+    def occurrences(self) -> dict[str, Occurrences]:
+        """The same as windows and runs of windows, by rank."""
+        windows, runs = Counter[str](), Counter[str]()
+        before = set[str]()
+        for window in self._all:
+            windows.update(window.tails.keys())
+            runs.update(window.tails.keys() - before)
+            before = set(window.tails)
+        return {rank: Occurrences(windows[rank], runs[rank], len(self._all)) for rank in windows}
+
     def looked_for_tails(self) -> int:
         """Ranks times windows in which tails were looked for."""
         return sum(window.ranks for window in self._all)
@@ -224,9 +234,9 @@ def decide(
 def _stuttering(histories: Sequence[History], in_tail_groups: Collection[str]) -> frozenset[str]:
     """Ranks to which launches far beyond the usual come back, more often than to the others of the job."""
     occurrences = {
-        rank: Occurrences(len(shifts), history.tail_windows)
+        rank: one
         for history in histories
-        for rank, shifts in history.tails().items()
+        for rank, one in history.occurrences().items()
         if rank not in in_tail_groups
     }
     needed = min((history.needed for history in histories), default=0)

@@ -131,7 +131,7 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
         return selector(name, {**job, **matchers})
 
     def largest(labels: str, series: str) -> str:
-        """Whatever else tells series apart, such as the replica of a worker, says the same."""
+        """Whatever else tells series apart, such as the name of a worker, says the same."""
         return f"max by ({labels}) ({series})"
 
     verdicts = "rank:argus_verdict:active"

@@ -143,7 +143,7 @@ class TraceRequests:
                 log.warning("exporters too slow, traces asked for again later", urls=len(batches))
         self._forget(at)
 
-    def published(self, replica: str) -> Iterator[tuple[Labels, float]]:
+    def published(self, worker: str) -> Iterator[tuple[Labels, float]]:
         """One series a rank with a promised trace."""
         for (job, rank), trace in self._known.items():
             labels = labels_of(
@@ -152,7 +152,7 @@ class TraceRequests:
                 rank=rank,
                 trace_key=trace.key,
                 suspect="true" if trace.suspect else "false",
-                replica=replica,
+                worker=worker,
             )
             yield labels, 1.0
 

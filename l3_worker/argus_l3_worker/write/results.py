@@ -37,7 +37,7 @@ _FURTHEST = 30
 
 
 def of_judgement(
-    judgement: RoleJudgement, verdicts: Iterable[Verdict], shifts: Iterable[GroupShift], replica: str
+    judgement: RoleJudgement, verdicts: Iterable[Verdict], shifts: Iterable[GroupShift], worker: str
 ) -> Iterator[tuple[Labels, float]]:
     """Of every rank what its GPU is compared with later on; of kernels that deviate what shows by how much.
 
@@ -47,7 +47,7 @@ def of_judgement(
     job, role = judgement.training_job, judgement.role
     for rank, gpu, shift in zip(judgement.ranks, judgement.gpus, judgement.rank_shift, strict=True):
         if np.isfinite(shift):
-            where = {"training_job": job, "rank": rank, "role": role, "gpu_uuid": gpu, "replica": replica}
+            where = {"training_job": job, "rank": rank, "role": role, "gpu_uuid": gpu, "worker": worker}
             yield labels_of(catalogue.L3_RANK_SHIFT.name, **where), float(np.expm1(shift))
     accused: dict[tuple[str, str], set[str]] = {}
     for verdict in verdicts:
@@ -62,18 +62,18 @@ def of_judgement(
         accused.setdefault((costliest.kernel, costliest.stream), set()).update(whole)
     for pair in judgement.pairs:
         if (ranks := accused.get((pair.kernel, pair.stream))) is not None:
-            yield from _of_pair(judgement, pair, ranks, replica)
+            yield from _of_pair(judgement, pair, ranks, worker)
 
 
 def _of_pair(
-    judgement: RoleJudgement, pair: PairJudgement, ranks: Collection[str], replica: str
+    judgement: RoleJudgement, pair: PairJudgement, ranks: Collection[str], worker: str
 ) -> Iterator[tuple[Labels, float]]:
     """Fence and IQR over the whole role; W1 and shift of these ranks and of those furthest away."""
     where = {
         "training_job": judgement.training_job,
         "kernel": pair.kernel,
         "stream": pair.stream,
-        "replica": replica,
+        "worker": worker,
     }
     if pair.w1 is not None:
         in_role = {**where, "role": judgement.role}
@@ -91,37 +91,44 @@ def _of_pair(
             yield labels_of(catalogue.L3_KERNEL_SHIFT.name, rank=rank, **where), shift
 
 
-def _labels_of(family: catalogue.Family, one: object, replica: str) -> Labels:
+def own_labels(read: Mapping[str, str]) -> Labels:
+    """Those of a series that was read which a worker wrote: a store may have put its own beside them."""
+    family = catalogue.BY_NAME[read["__name__"]]
+    written = {"__name__", "cluster", *family.labels, *family.optional_labels}
+    return tuple(sorted((name, value) for name, value in read.items() if name in written))
+
+
+def _labels_of(family: catalogue.Family, one: object, worker: str) -> Labels:
     """Its labels are named as the attributes."""
     values = {name: str(getattr(one, name)) for name in family.labels}
-    return labels_of(family.name, **values, replica=replica)
+    return labels_of(family.name, **values, worker=worker)
 
 
-def of_verdicts(verdicts: Iterable[Verdict], replica: str) -> Iterator[tuple[Labels, float]]:
+def of_verdicts(verdicts: Iterable[Verdict], worker: str) -> Iterator[tuple[Labels, float]]:
     """One `argus_l3_anomaly` a verdict; the value is the signed shift."""
     for verdict in verdicts:
-        yield _labels_of(catalogue.L3_ANOMALY, verdict, replica), float(np.expm1(verdict.shift))
+        yield _labels_of(catalogue.L3_ANOMALY, verdict, worker), float(np.expm1(verdict.shift))
 
 
-def of_group_shifts(shifts: Iterable[GroupShift], replica: str) -> Iterator[tuple[Labels, float]]:
+def of_group_shifts(shifts: Iterable[GroupShift], worker: str) -> Iterator[tuple[Labels, float]]:
     """One `argus_l3_group_shift` a value of a coordinate: where medians and tails both say it, the larger."""
     found: dict[Labels, float] = {}
     for shift in shifts:
-        labels = _labels_of(catalogue.L3_GROUP_SHIFT, shift, replica)
+        labels = _labels_of(catalogue.L3_GROUP_SHIFT, shift, worker)
         found[labels] = max(found.get(labels, 0.0), float(np.expm1(shift.shift)), key=abs)
     yield from found.items()
 
 
-def of_abstentions(abstentions: Iterable[Abstention], replica: str) -> Iterator[tuple[Labels, float]]:
+def of_abstentions(abstentions: Iterable[Abstention], worker: str) -> Iterator[tuple[Labels, float]]:
     """One `argus_l3_abstain` a role that was not judged."""
     for abstention in abstentions:
-        yield _labels_of(catalogue.L3_ABSTAIN, abstention, replica), 1.0
+        yield _labels_of(catalogue.L3_ABSTAIN, abstention, worker), 1.0
 
 
-def of_cycle(seconds: float, stamp: float, replica: str) -> Iterator[tuple[Labels, float]]:
+def of_cycle(seconds: float, stamp: float, worker: str) -> Iterator[tuple[Labels, float]]:
     """How the worker itself does."""
-    yield labels_of(catalogue.L3_CYCLE_SECONDS.name, replica=replica), seconds
-    yield labels_of(catalogue.L3_LAST_SUCCESS.name, replica=replica), stamp
+    yield labels_of(catalogue.L3_CYCLE_SECONDS.name, worker=worker), seconds
+    yield labels_of(catalogue.L3_LAST_SUCCESS.name, worker=worker), stamp
 
 
 def rounded(series: Mapping[Labels, float]) -> dict[Labels, float]:
