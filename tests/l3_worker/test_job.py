@@ -14,6 +14,7 @@ import pytest
 from argus_l3_worker.config import Config
 from argus_l3_worker.errors import QueryError
 from argus_l3_worker.job import CycleContext, Job
+from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.read.prometheus import Prometheus, Sample, Series
 from argus_l3_worker.telemetry import Telemetry
 
@@ -93,11 +94,12 @@ class Cycles:
         self,
         prometheus: Published,
         monotonic: Callable[[], float] = time.monotonic,
+        asking: PrometheusConfig = PrometheusConfig(),  # noqa: B008 (frozen)
         history_seconds: float = 600.0,
     ) -> None:
         self.job = Job("llm")
         self._prometheus = prometheus
-        config = Config(history_seconds=history_seconds)
+        config = Config(history_seconds=history_seconds, prometheus=asking)
         self._context = CycleContext(prometheus, config, Telemetry(), monotonic)
 
     def at(self, number: int, until: float | None = None) -> int:
@@ -234,3 +236,29 @@ def test_a_start_looks_for_bursts_as_far_as_a_cycle_has_time_for() -> None:
             assert not worker.accused
     assert looked == [3, 3, 3, 2, 1, 1]
     assert worker.accused == {("3", "gpu-memory")}
+
+
+def test_asking_ends_while_there_is_time_to_judge() -> None:
+    """Twenty kernels of which each takes 6 s to ask for, in a cycle of 48 s: seven tenths of it."""
+    published, now, kernels = Published(), 0.0, [f"gemm{number}" for number in range(20)]
+    asked: list[float] = []
+
+    async def instant(query: str, at: float) -> list[Sample]:
+        if query.startswith("count by (kernel)"):
+            return [Sample({"kernel": one}, float(RANKS)) for one in kernels]
+        return await Published.instant(published, query, at)
+
+    async def slowly(query: str, at: float) -> bytes:
+        nonlocal now
+        now += 2.0  # three queries a kernel
+        asked.append(now)
+        return await Published.ask(published, query, at)
+
+    published.instant, published.ask = instant, slowly  # type: ignore[method-assign]
+    worker = Cycles(published, lambda: now, PrometheusConfig(shard_series=1, concurrency=1))
+    worker.at(40)  # three windows without a limit
+    asked.clear()
+    begun = now
+    assert worker.at(41, until=begun + 48.0) == 1
+    assert 0.5 * 48.0 < asked[-1] - begun <= 0.7 * 48.0 + 6.0, "what is under way ends"
+    assert [one.reason for one in worker.job.abstentions] == ["overload"]
