@@ -220,7 +220,7 @@ def _bank(
 class WrittenShifts:
     """What Prometheus would answer the worker about its own series: medians of 90 minutes and of 30.
 
-    The two forms of query that `PastShifts` asks.
+    Its two forms of query for shifts; nobody was accused before a start here.
     """
 
     def __init__(self) -> None:
@@ -244,8 +244,10 @@ class WrittenShifts:
             if value == value
         ]
 
-    async def range(self, _query: str, start: float, end: float, step: float) -> list[Series]:
+    async def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
         """The median of each `step` seconds."""
+        if "argus_l3_anomaly" in query:
+            return []
         times = np.arange(start, end + step / 2.0, step).tolist()
         rows = [self._medians(at - step, at, 1.0) for at in times]
         found = []

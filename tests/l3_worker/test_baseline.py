@@ -106,18 +106,43 @@ def test_the_past_is_what_the_worker_wrote_whatever_the_rank(prometheus: Prometh
     nameless = labels_of("argus_l3_rank_shift_ratio", training_job="llm", rank="1", role="pp0.tp0")
     prometheus.write([*reversed(series), encode_series(nameless, 0.5, round(at * 1000))])
 
-    async def read() -> PastShifts:
-        config = PrometheusConfig(url=prometheus.url)
-        async with aiohttp.ClientSession() as session:
-            past = PastShifts()
-            client = Prometheus(session, config, Telemetry())
-            await past.read(client, "llm", at, CONFIG.cycle_seconds, ())
-            return past
-
-    past = asyncio.run(read())
+    past = read(prometheus, at)
     gpu = "GPU-a", "pp0.tp0"
     assert past.recent == {gpu: pytest.approx(np.log(1.08))}
     known = past.past[gpu][~np.isnan(past.past[gpu])]
     assert list(past.past) == [gpu]
     assert known == pytest.approx(np.log(1.02))
     assert known.size in (5, 6)
+
+
+@pytest.mark.servers
+def test_a_worker_that_starts_does_not_take_an_illness_for_the_past(prometheus: PrometheusServer) -> None:
+    """Both GPUs have been slow for nine hours; one of them was accused of it for eight."""
+    at = 1_700_000_000 // BLOCK_SECONDS * BLOCK_SECONDS
+    series = []
+    for minute in range(13 * 60, -1, -1):
+        stamp = at - 60.0 * minute
+        for rank, gpu in (("5", "GPU-a"), ("6", "GPU-b")):
+            where = {"training_job": "llm", "rank": rank, "role": "pp0.tp0"}
+            labels = labels_of("argus_l3_rank_shift_ratio", gpu_uuid=gpu, **where)
+            series.append(encode_series(labels, 0.08 if minute < 9 * 60 else 0.02, round(stamp * 1000)))
+            if rank == "5" and minute < 8 * 60:
+                said = labels_of("argus_l3_anomaly", **where, kernel="all", stream="all", verdict="culprit")
+                series.append(encode_series(said, 0.08, round(stamp * 1000)))
+    prometheus.write(series)
+    past = read(prometheus, at).past
+    accused, other = (np.nanmedian(past[gpu, "pp0.tp0"]) for gpu in ("GPU-a", "GPU-b"))
+    assert (accused, other) == (pytest.approx(np.log(1.02)), pytest.approx(np.log(1.08)))
+
+
+def read(prometheus: PrometheusServer, at: float) -> PastShifts:
+    """What a worker that has just started knows of the past."""
+
+    async def asked() -> PastShifts:
+        config = PrometheusConfig(url=prometheus.url)
+        async with aiohttp.ClientSession() as session:
+            past = PastShifts()
+            await past.read(Prometheus(session, config, Telemetry()), "llm", at, CONFIG.cycle_seconds, ())
+            return past
+
+    return asyncio.run(asked())

@@ -1,8 +1,7 @@
 """What a GPU's shift against its role was, from the series that the worker itself has written.
 
-So a GPU keeps its past when it becomes another rank of the same role, and over restarts of job and worker.
-But a worker that restarts does not know who was accused: whoever has been slow for more than half of the past
-counts as it is.
+So a GPU keeps its past when it becomes another rank of the same role, and over restarts of job and worker:
+one that starts leaves out the half hours in which the GPU was accused, as its illness is not what it was.
 """
 
 from __future__ import annotations
@@ -71,10 +70,21 @@ class PastShifts:
         self._until = until  # if it fails, the next time is in half an hour
         begin = until - (BLOCKS - 1) * BLOCK_SECONDS
         past = {gpu: self.past[gpu] for gpu in accused if gpu in self.past}
-        for series in await prometheus.range(medians(BLOCK_SECONDS), begin, until, BLOCK_SECONDS):
-            gpu = series.labels.get("gpu_uuid", ""), series.labels.get("role", "")
-            blocks = np.full(BLOCKS, np.nan)
-            for time, value in series.points:
-                blocks[round((time - begin) / BLOCK_SECONDS)] = np.log1p(value)
-            past.setdefault(gpu, blocks)
-        self.past = past
+
+        async def by_block(query: str) -> dict[Gpu, Floats]:
+            found = {}
+            for series in await prometheus.range(query, begin, until, BLOCK_SECONDS):
+                blocks = np.full(BLOCKS, np.nan)
+                for time, value in series.points:
+                    blocks[round((time - begin) / BLOCK_SECONDS)] = np.log1p(value)
+                found[series.labels.get("gpu_uuid", ""), series.labels.get("role", "")] = blocks
+            return found
+
+        written_then = await by_block(medians(BLOCK_SECONDS))
+        if not self.past:
+            of = {"training_job": job, "kernel": "all", "verdict": "culprit"}
+            ill = f"{written} and on (rank) {selector(catalogue.L3_ANOMALY.name, of)}"
+            for gpu, blocks in (await by_block(f"max by (gpu_uuid, role) ({ill})")).items():
+                if gpu in written_then:
+                    written_then[gpu][~np.isnan(blocks)] = np.nan
+        self.past = written_then | past
