@@ -256,6 +256,7 @@ def long_forms(_: Options) -> Iterator[Promise]:
     yield passing_tests("training: all ways to compile, and to wait", *training)
     yield passing_tests("remote write 1.0 and 2.0 into Prometheus", "tests/l3_worker/test_remote_write.py")
     yield passing_tests("manifests by the reference jsonnet", "tests/deploy/test_mixin_import.py")
+    yield passing_tests("the GPU day on stand-ins, all steps", "tests/bench/test_gpu_day.py")
 
 
 def dist(_: Options) -> Iterator[Promise]:

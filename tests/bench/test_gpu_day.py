@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -463,17 +462,15 @@ def stops(step: Step) -> bool:
 
 
 def one_of_a_kind(steps: Iterable[Step]) -> list[Step]:
-    """Of steps that differ in lengths alone, which a dry run cuts down, one. The long form has all.
+    """Of steps of one module, which differ in options, one. The long form has all.
 
     The one of most ranks, which does all that one of fewer does.
     """
     if LONG:
         return list(steps)
-    lengths = {"step_ms", "rounds", "blocks", "steps", "ranks"}
-    kinds: dict[tuple[str, frozenset[tuple[str, Any]]], Step] = {}
+    kinds: dict[str, Step] = {}
     for step in sorted(steps, key=lambda step: -step.options.get("ranks", 1)):
-        rest = frozenset((name, value) for name, value in step.options.items() if name not in lengths)
-        kinds.setdefault((step.module, rest), step)
+        kinds.setdefault(step.module, step)
     return list(kinds.values())
 
 
