@@ -105,7 +105,7 @@ class Worker:
             )
             report = await self._judge(info, at, begun, budget)
         except Exception as error:
-            if isinstance(error, PartialAnswer):  # where it is one job's, the others go on
+            if isinstance(error, PartialAnswer):  # about all jobs: that about one is its own reason alone
                 for job in self._jobs.values():
                     job.could_not_be_judged(error)
             self._telemetry.cycles.labels("failure").inc()
