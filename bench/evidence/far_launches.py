@@ -69,14 +69,17 @@ def false_episodes(ranks: int, rate: float, seed: int, looks: int, run: float = 
         if look < 0:
             continue
         visits = seen.sum(axis=0)
+        if visits.max() < _CONFIG.windows_needed:
+            held[:] = False
+            continue
         runs = (seen[1:] & ~seen[:-1]).sum(axis=0) + seen[0]
         codes, counts = np.unique(visits * (windows + 1) + runs, return_counts=True)
-        ranks_of = {
+        how_many = {
             Occurrences(code // (windows + 1), code % (windows + 1), windows): count
             for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
             if code
         }
-        telling = beyond_chance(ranks_of, ranks * windows, _CONFIG.windows_needed)
+        telling = beyond_chance(how_many, ranks * windows, _CONFIG.windows_needed)
         found = np.isin(
             visits * (windows + 1) + runs, [one.windows * (windows + 1) + one.runs for one in telling]
         )

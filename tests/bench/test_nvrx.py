@@ -78,7 +78,10 @@ def summaries(role: RoleTriples) -> list[dict[str, tuple[float, float, float]]]:
     return by_rank
 
 
-@pytest.mark.skipif(not (PACKAGES / "nvidia_resiliency_ext").exists(), reason="`make frameworks` was not run")
+@pytest.mark.skipif(
+    not (PACKAGES / "nvidia_resiliency_ext").exists(),
+    reason="nvidia-resiliency-ext is absent: `make frameworks` has it for Python 3.11 and 3.12 on x86-64",
+)
 def test_the_real_one_calls_the_same_ranks_stragglers(tmp_path: Path) -> None:
     """nvidia-resiliency-ext's own reports, of four processes that meet on gloo."""
     ranks = 4

@@ -127,7 +127,8 @@ def test_a_worker_that_starts_does_not_take_an_illness_for_the_past(prometheus: 
             labels = labels_of("argus_l3_rank_shift_ratio", gpu_uuid=gpu, **where)
             series.append(encode_series(labels, 0.08 if minute < 9 * 60 else 0.02, round(stamp * 1000)))
             if rank == "5" and minute < 8 * 60:
-                said = labels_of("argus_l3_anomaly", **where, kernel="all", stream="all", verdict="culprit")
+                slow = {"kernel": "all", "stream": "all", "cause": "gpu-compute", "verdict": "culprit"}
+                said = labels_of("argus_l3_anomaly", **where, **slow)
                 series.append(encode_series(said, 0.08, round(stamp * 1000)))
     prometheus.write(series)
     past = read(prometheus, at).past

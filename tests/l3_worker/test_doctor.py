@@ -137,12 +137,12 @@ def test_a_store_that_keeps_the_modes_of_some_ranks_alone_is_told(
 @pytest.mark.parametrize(
     ("status", "page"),
     [(404, {}), (200, {"status": "success", "data": {"groups": []}})],
-    ids=["Cortex without a ruler", "Thanos Query without --rule"],
+    ids=["no such page", "no groups"],
 )
 def test_backends_that_list_no_rules_are_asked_for_what_rules_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], status: int, page: dict[str, Any]
 ) -> None:
-    """As their query side answers; half of a Thanos is a warning, and ranks of two tenants are no job."""
+    """As a query side without a ruler; half of a Thanos is a warning, and ranks of two tenants are no job."""
     info = [
         {"metric": {"training_job": "llm", "rank": str(rank), "__tenant_id__": tenant}, "value": [0, "1"]}
         for rank, tenant in enumerate("ab")

@@ -10,7 +10,7 @@ import pytest
 
 from argus_l3_worker.cycle import CycleReport, Worker
 from l3_worker.backends import Backend, vector
-from l3_worker.test_cycle import cycles
+from l3_worker.cycles import cycles
 
 pytestmark = pytest.mark.servers
 

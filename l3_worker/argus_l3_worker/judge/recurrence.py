@@ -17,7 +17,7 @@ from scipy.special import betaln, binom
 
 # Ranks of a job that one look may accuse by chance. The worker looks at each window, 10,080 times a week, and
 # two looks in a row see nearly the same: at most one false episode a fleet-week in jobs of 4 to 10,240 ranks,
-# up to a tenth of the windows (docs/evidence/far-launches.md).
+# up to a tenth of the windows, if these are independent; more in runs (docs/evidence/far-launches.md).
 _CHANCE: Final = 0.0002
 # Before anything is known of a job, visits taken to have ended with their window: of eleven one lasts. More,
 # and samples that come in runs accuse; fewer, and what is always there is told late.

@@ -1,7 +1,8 @@
 """What a GPU's shift against its role was, from the series that the worker itself has written.
 
 So a GPU keeps its past when it becomes another rank of the same role, and over restarts of job and worker:
-one that starts leaves out the half hours in which the GPU was accused, as its illness is not what it was.
+one that starts leaves out the half hours at whose end it was called slow, as its illness is not what it was.
+Of fewer than two hours besides nothing is known.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class PastShifts:
 
         written_then = await by_block(medians(BLOCK_SECONDS))
         if not self.past:
-            of = {"training_job": job, "kernel": "all", "verdict": "culprit"}
+            of = {"training_job": job, "kernel": "all", "cause": "gpu-compute", "verdict": "culprit"}
             ill = f"{written} and on (rank) {selector(catalogue.L3_ANOMALY.name, of)}"
             for gpu, blocks in (await by_block(f"max by (gpu_uuid, role) ({ill})")).items():
                 if gpu in written_then:
