@@ -27,6 +27,7 @@ from argus_core.catalogue import SAMPLE_NAMES
 from argus_core.kernel_names import kernel_id
 from argus_l3_worker.config import Config
 from argus_l3_worker.cycle import Worker
+from argus_l3_worker.judge.config import CrossCheckConfig
 from argus_l3_worker.read.config import PrometheusConfig
 from argus_l3_worker.read.prometheus import Prometheus
 from argus_l3_worker.telemetry import Telemetry
@@ -224,6 +225,7 @@ def _worker(session: aiohttp.ClientSession, url: str) -> tuple[Worker, Telemetry
     config = Config(
         prometheus=PrometheusConfig(url=url, timeout_seconds=300.0),
         write=WriteConfig(url=f"{url}/api/v1/write", timeout_seconds=60.0),
+        witness=CrossCheckConfig(enabled=True),
     )
     telemetry = Telemetry()
     spool = Spool(None, 64 << 20, 3_600_000)

@@ -648,6 +648,12 @@ L3_RHYTHM = _worker(
     (),
     "Mean Kolmogorov-Smirnov distance of the rank's completions over time to its role's (KAIR).",
 )
+L3_PATTERN = _worker(
+    "argus_l3_pattern_distance",
+    ("part",),
+    "Share of the rank's peers that its GPU time is unlike in this part (EROICA's differential distance over "
+    "share, mean and deviation of utilisation), where it is abnormal.",
+)
 L3_ABSTAIN = _worker(
     "argus_l3_abstain",
     ("role", "reason"),

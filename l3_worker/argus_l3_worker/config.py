@@ -46,7 +46,7 @@ class Config:
     prometheus: PrometheusConfig = section(PrometheusConfig, "where triples are read")
     write: WriteConfig = section(WriteConfig, "where results go")
     judge: JudgeConfig = section(JudgeConfig, "what counts as an anomaly")
-    witness: CrossCheckConfig = section(CrossCheckConfig, "KAIR beside the verdicts")
+    witness: CrossCheckConfig = section(CrossCheckConfig, "KAIR and EROICA beside the verdicts")
     web: WebConfig = section(WebConfig, "the worker's own /metrics and /healthz")
     traces: TracesConfig = section(TracesConfig, "traces of single ranks: store, links, requests")
     cycle_seconds: float = setting(

@@ -22,7 +22,7 @@ from argus_l3_worker.job import CycleContext, Job, SkippedModes
 from argus_l3_worker.judge.group_shifts import GroupShift
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.judge.verdicts import Verdict
-from argus_l3_worker.read.assemble import NotJudged, roles_of
+from argus_l3_worker.read.assemble import NotJudged
 from argus_l3_worker.read.prometheus import Prometheus, Sample, selector
 from argus_l3_worker.roles import Abstention, stage_of
 from argus_l3_worker.telemetry import Telemetry
@@ -177,9 +177,6 @@ class Worker:
             asked += 1
             try:
                 windows_judged += await job.judge(context, infos[name], at, until)
-                if self._config.witness.enabled:
-                    roles = roles_of(infos[name])
-                    checked.append(await cross_check(self._prometheus, name, roles, at, self._config.witness))
             except PartialAnswer as error:
                 job.could_not_be_judged(error)
             except Exception as error:
@@ -188,6 +185,8 @@ class Worker:
                 say("job not judged, tried again in the next cycle", training_job=name, error=error)
                 job.could_not_be_judged(error)
                 failed.append(error)
+            if self._config.witness.enabled:
+                checked += await self._cross_checked(name, infos[name], at)
         if failed and len(failed) == asked:
             raise failed[-1]
         jobs = [self._jobs[name] for name in names]
@@ -203,6 +202,14 @@ class Worker:
             windows_judged,
             self._monotonic() - begun,
         )
+
+    async def _cross_checked(self, job: str, info: Sequence[Sample], at: float) -> list[CrossChecks]:
+        """One, or none: what makes no verdict takes none back either."""
+        try:
+            return [await cross_check(self._prometheus, job, info, at, self._config.witness)]
+        except QueryError as error:
+            log.warning("cross-checks left out in this cycle", training_job=job, error=error)
+            return []
 
     def _for_team(self, one: _Told) -> _Told:
         """With the team that the configuration names, where it does."""

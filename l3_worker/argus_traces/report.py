@@ -9,19 +9,25 @@ from typing import Any, Final
 
 from argus_traces.blame import Blame
 from argus_traces.chain import chain
-from argus_traces.summary import Summary
+from argus_traces.summary import Summary, UnlikeFunction
 
 _TOP: Final = 5
 
 
-def text(blame: Blame | None, summaries: Sequence[Summary], *, details: bool) -> str:
+def text(
+    blame: Blame | None,
+    summaries: Sequence[Summary],
+    unlike: Sequence[UnlikeFunction] = (),
+    *,
+    details: bool,
+) -> str:
     """What is wrong first, why second, each rank's time last. `details`: all phases and functions."""
     lines = (
         _verdict(blame)
         if blame is not None
         else ["One rank: give the traces of several to find who waits for whom."]
     )
-    lines += ["", *_ranks(summaries)]
+    lines += ["", *_ranks(summaries), *_unlike(unlike)]
     for summary in summaries if details else ():
         lines += ["", *_rank(summary)]
     return "\n".join(lines) + "\n"
@@ -78,6 +84,19 @@ def _ranks(summaries: Sequence[Summary]) -> list[str]:
     return lines
 
 
+def _unlike(found: Sequence[UnlikeFunction]) -> list[str]:
+    if not found:
+        return []
+    return [
+        "Critical for longer than on the others (EROICA's patterns; a cross-check, no verdict):",
+        *(
+            f"  rank {one.rank}: {one.function} ({one.category}) {one.beta:.1%} of the time, the others "
+            f"{one.usual:.1%}"
+            for one in found[:_TOP]
+        ),
+    ]
+
+
 def _rank(one: Summary) -> list[str]:
     lines = [
         f"{one.name}: {one.seconds:.3f} s",
@@ -98,10 +117,11 @@ def _rank(one: Summary) -> list[str]:
     return lines
 
 
-def as_json(blame: Blame | None, summaries: Sequence[Summary]) -> str:
+def as_json(blame: Blame | None, summaries: Sequence[Summary], unlike: Sequence[UnlikeFunction] = ()) -> str:
     """The same for programs."""
     found: dict[str, Any] = {
-        "ranks": [asdict(one) | {"overlap_ratio": one.overlap_ratio} for one in summaries]
+        "ranks": [asdict(one) | {"overlap_ratio": one.overlap_ratio} for one in summaries],
+        "unlike": [asdict(one) for one in unlike],
     }
     if blame is not None:
         found |= {

@@ -62,6 +62,17 @@ class FunctionBeta:
 
 
 @dataclass(frozen=True)
+class UnlikeFunction:
+    """A function whose beta on a rank is above that of the others. `usual`: their median."""
+
+    rank: int
+    function: str
+    category: str
+    beta: float
+    usual: float
+
+
+@dataclass(frozen=True)
 class Voids:
     """FLARE's void percentages as shares, and the idle time within steps in which no launch was waiting.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -14,44 +13,20 @@ import pytest
 import yaml
 from bench.servers import PrometheusServer, VictoriaMetricsServer
 
-from argus_core import remote_write
 from argus_core.causes import HANGS
 from argus_l3_worker.cli import main
 from argus_l3_worker.commands.explain import RUNBOOK_URL
 from argus_l3_worker.reports.costs import STALLED
 from argus_l3_worker.reports.questions import page_of, table
 from l3_worker.backends import Backend
+from l3_worker.stories import DAY, HOUR, Story
 
 ROOT = Path(__file__).parents[2]
-STEP = 15
-HOUR = 3600
-DAY = 24 * HOUR
 
 pytestmark = pytest.mark.servers
 
 
 Capsys = pytest.CaptureFixture[str]
-
-
-class Story:
-    """Series of one job over the last hour, a sample each 15 s."""
-
-    def __init__(self, server: PrometheusServer) -> None:
-        self.server = server
-        self.end = int(time.time()) // STEP * STEP
-        self._by_time: dict[int, list[bytes]] = {}
-
-    def tell(self, name: str, number: Any, begin: int = -HOUR, end: int = 0, **labels: str) -> None:
-        """From `begin` to `end` seconds before now; `number`, or a function of that time."""
-        named = remote_write.labels_of(name, training_job="llm", **labels)
-        for back in range(begin, end + 1, STEP):
-            value = number(back) if callable(number) else number
-            at = self.end + back
-            self._by_time.setdefault(at, []).append(remote_write.encode_series(named, value, at * 1000))
-
-    def write(self) -> None:
-        for at in sorted(self._by_time):
-            self.server.write(self._by_time[at])
 
 
 @pytest.fixture

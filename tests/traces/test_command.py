@@ -14,7 +14,7 @@ import pytest
 from argus_core.store.folder import FolderStore
 from argus_l3_worker.cli import main
 from argus_l3_worker.commands import trace
-from argus_simulator.traces.cases import Case
+from argus_simulator.traces.cases import Case, make
 from argus_traces.reader import read
 from argus_traces.tables import RankTrace
 
@@ -61,6 +61,30 @@ def test_details_add_phases_streams_and_functions(
     assert "One rank: give the traces of several" in text
     for part in ("recv_backward", "compute0", "flash_bwd_dq_dk_dv_loop_kernel", "beta"):
         assert part in text
+
+
+def test_a_function_that_is_critical_for_longer_stands_below(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """EROICA's patterns over the ranks of a role: the data loader of rank 1, which the verdict names too."""
+    case = make("data", 11)
+    files = [tmp_path / f"{rank}.perfetto-trace" for rank in range(len(case.files))]
+    for path, data in zip(files, case.files, strict=True):
+        path.write_bytes(data)
+    assert main(["trace", *map(str, files)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("ROOT CAUSE: data-input, rank 1")
+    assert "a cross-check, no verdict):\n  rank 1: data (host) " in text
+    assert main(["trace", "--json", *map(str, files)]) == 0
+    first = json.loads(capsys.readouterr().out)["unlike"][0]
+    assert (first["rank"], first["function"], first["category"]) == (1, "data", "host")
+    assert first["beta"] > 10 * first["usual"]
+
+
+def test_ranks_of_other_roles_are_no_peers(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Roles of two: the last stage's kernels are its own, and nobody is unlike anybody."""
+    assert main(["trace", "--json", *map(str, files)]) == 0
+    assert json.loads(capsys.readouterr().out)["unlike"] == []
 
 
 def test_json_says_the_same_to_programs(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,9 +116,39 @@ _GROUP_SHIFTS = table(
     empty="No part of a role differs from the others",
 )
 
+_RHYTHM = lines(
+    "Cross-check: rhythm (KAIR)",
+    """
+    Mean Kolmogorov-Smirnov distance of the rank's completions over five minutes to those of its role, the
+    ten farthest. It makes no verdict: one rank far above the others agrees that it is behind, all close
+    together do not excuse it. Empty: `witness.enabled` of the worker is off, as it is by default.
+    """,
+    [("rank {{rank}}", f"topk(10, max by (rank) (argus_l3_rhythm_divergence{{{JOB}}}))")],
+    unit=RATIO,
+    empty="Off (witness.enabled), or too few ranks",
+)
+
+_PATTERNS = table(
+    "Cross-check: what GPU time consists of (EROICA)",
+    """
+    Ranks whose GPU spends its time otherwise than its role's, in shares of compute, copies, communication
+    that nothing hides, and idle, with the utilisation that dcgm-exporter has beside. It makes no verdict, and
+    sees nothing below +40 %. Empty: none, or `witness.enabled` of the worker is off.
+    """,
+    [f"topk(20, max by (rank, part) (argus_l3_pattern_distance{{{JOB}}}))"],
+    {"rank": "Rank", "part": "Part", "Value": "Unlike peers"},
+    overrides=[columns.RANK, column("Part", custom__width=110), column("Unlike peers", unit=RATIO)],
+    sort="Unlike peers",
+    empty="No rank is unlike its peers, or off (witness.enabled)",
+)
+
 SECTION: Final = Section(
     7,
     "Kernels (L3)",
-    [Line(9, [(24, _ANOMALIES)]), Line(9, [(7, _RANK_SHIFT), (7, _W1), (10, _GROUP_SHIFTS)])],
+    [
+        Line(9, [(24, _ANOMALIES)]),
+        Line(9, [(7, _RANK_SHIFT), (7, _W1), (10, _GROUP_SHIFTS)]),
+        Line(7, [(12, _RHYTHM), (12, _PATTERNS)]),
+    ],
     folded=True,
 )

@@ -16,6 +16,7 @@ from argus_core.store.base import ObjectStore, StoreMissing
 from argus_core.store.config import StoreConfig, default_folder, open_store
 from argus_core.store.keys import SUFFIX, TraceKey, WrongKey, of_one_step
 from argus_l3_worker.flags import add_flags, configuration
+from argus_l3_worker.reports.patterns import unlike_functions
 from argus_traces import report
 from argus_traces.blame import Blame, blame
 from argus_traces.marked import write_marked
@@ -75,10 +76,11 @@ def run(options: argparse.Namespace) -> int:
     _check(traces)
     answer = _for_teams(_blame(traces, options), config.teams) if len(traces) > 1 else None
     summaries = [summarise(trace) for trace in traces]
+    unlike = unlike_functions(summaries, [trace.window.role for trace in traces])
     if options.json:
-        sys.stdout.write(report.as_json(answer, summaries) + "\n")
+        sys.stdout.write(report.as_json(answer, summaries, unlike) + "\n")
     else:
-        sys.stdout.write(report.text(answer, summaries, details=options.details))
+        sys.stdout.write(report.text(answer, summaries, unlike, details=options.details))
     if options.out is not None:
         if answer is None:
             raise UserError("--out marks the chain between ranks: give the traces of at least two")

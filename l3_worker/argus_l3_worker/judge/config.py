@@ -85,10 +85,15 @@ class JudgeConfig:
 
 @dataclass(frozen=True)
 class CrossCheckConfig:
-    """Beside the verdicts: KAIR's execution rhythm."""
+    """Beside the verdicts: KAIR's execution rhythm and EROICA's patterns."""
 
     enabled: bool = setting(
-        False, "publish argus_l3_rhythm_divergence: a range query over all launch counts in each cycle"
+        False,
+        "publish argus_l3_rhythm_divergence and argus_l3_pattern_distance: in each cycle a range query over "
+        "all launch counts, and what GPU time consists of; needs kernels, and dcgm-exporter adds to it",
     )
     window_seconds: float = constant(300.0, "time that it looks at: five cycles, and slices of 10 s")
+    pattern_window_seconds: float = constant(
+        1800.0, "time of EROICA's patterns: of 20 scrapes a deviation would differ by 16 % between equal GPUs"
+    )
     slices: int = constant(30, "slices of it in which completions are counted; each at least a scrape long")

@@ -49,6 +49,8 @@ class Diagnosis:
         subjects: who was accused, what still holds first and then by cost.
         traces: (rank, key, suspect?).
         not_judged: of what nothing is said at the end, and why.
+        rhythm: K-S distance of each rank to its peers at the end, farthest first; empty: not asked for.
+        unlike: (rank, part of GPU time, share of the peers that it is unlike) at the end.
         iteration: its duration over time, seconds.
     """
 
@@ -63,6 +65,8 @@ class Diagnosis:
     costs: Costs
     traces: tuple[tuple[str, str, bool], ...]
     not_judged: tuple[str, ...]
+    rhythm: tuple[tuple[str, float], ...]
+    unlike: tuple[tuple[str, str, float], ...]
     iteration: Points
 
     @property
@@ -143,6 +147,8 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
         of(catalogue.L3_ABSTAIN.name),
         largest("phase, group, cause", of(verdicts, verdict="abstain")),
         f"max_over_time({of('ALERTS', alertstate='firing')}{seconds})",
+        largest("rank", of(catalogue.L3_RHYTHM.name)),
+        largest("rank, part", of(catalogue.L3_PATTERN.name)),
     )
     over = (
         of("job:argus_iteration:class"),
@@ -167,7 +173,7 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
             ]
         ),
     )
-    info, info_now, traces, left_out, abstained, alerts = instants
+    info, info_now, traces, left_out, abstained, alerts, rhythm, unlike = instants
     classes, findings, hanging, stalled, counts, anomalies, shifts, iteration = ranges
     labels = _by_rank(info) | _by_rank(info_now)  # one that moved is on both hosts in that time
     if not labels:
@@ -199,6 +205,13 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
         costs_of(findings, stalled, ranks, step),
         tuple(sorted(kept, key=lambda one: (not one[2], natural(one[0]), one[1]))),
         tuple(_not_judged(abstained, left_out)),
+        tuple(sorted(((one.labels["rank"], one.value) for one in rhythm), key=lambda one: -one[1])),
+        tuple(
+            sorted(
+                ((one.labels["rank"], one.labels["part"], one.value) for one in unlike),
+                key=lambda one: (-one[2], natural(one[0]), one[1]),
+            )
+        ),
         iteration[0].points if iteration else (),
     )
 

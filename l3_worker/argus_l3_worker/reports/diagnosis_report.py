@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from argus_l3_worker.reports.card import Card
 from argus_l3_worker.reports.card_text import Links
 from argus_l3_worker.reports.costs import Points
 from argus_l3_worker.reports.diagnosis import Diagnosis
+from argus_l3_worker.reports.subjects import listed
 
 # In escaped text: without quotes.
 _URL: Final = re.compile(r"https?://[^\s&<>]+(?:&amp;[^\s&<>]+)*")
@@ -47,8 +49,25 @@ def _lines(found: Diagnosis, cards: Sequence[Card], links: Links) -> Iterator[st
         yield f"cost: {found.costs.gpu_hours:.2f} GPU-hours of the whole job; by cause {by_cause}"
     for left_out in found.not_judged[:_MOST_ROWS]:
         yield f"not judged now: {left_out}"
+    yield from _cross_checks(found)
     if keys := [key for _, key, _ in found.traces[:_MOST_TRACES]]:
         yield f"compare traces: argus-l3-worker trace {' '.join(keys)}"
+
+
+def _cross_checks(found: Diagnosis) -> Iterator[str]:
+    """What makes no verdict: whether it points at whom the verdicts name."""
+    said = []
+    if found.rhythm:
+        rank, distance = found.rhythm[0]
+        usual = statistics.median(one for _, one in found.rhythm)
+        said.append(f"rhythm (KAIR) farthest on rank {rank}, {distance:.2f}, median {usual:.2f}")
+    if found.unlike:
+        texts = [
+            f"rank {rank} unlike {share:.0%} of its peers in {part}" for rank, part, share in found.unlike
+        ]
+        said.append(f"GPU time (EROICA): {listed(texts, 4)}")
+    if said:
+        yield f"cross-checks: {'; '.join(said)}"
 
 
 def as_json(found: Diagnosis, cards: Sequence[Card], links: Links) -> str:

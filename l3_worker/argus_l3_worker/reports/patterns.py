@@ -1,0 +1,52 @@
+"""EROICA's patterns of single functions over ranks whose traces are read together: a cross-check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from argus_l3_worker.judge import eroica
+from argus_traces.summary import FunctionBeta, Summary, UnlikeFunction
+
+_LEAST_RANKS: Final = 4
+_CLASSES: Final[dict[str, eroica.FunctionClass]] = {
+    "compute": "compute",
+    "memory": "memory",
+    "communication": "comm",
+    "host": "host",
+    "python": "host",
+}
+"""EROICA's class by category of a function."""
+
+
+def unlike_functions(summaries: Sequence[Summary], roles: Sequence[str]) -> tuple[UnlikeFunction, ...]:
+    """Functions that are critical for longer on a rank than on the others of its role, the farthest first.
+
+    beta alone is compared: a trace of some steps is over before dcgm-exporter has looked twice.
+
+    Args:
+        roles: of each summary; fewer than four of one role say nothing.
+
+    Source: EROICA 4.3, equations 7 to 11.
+    """
+    found: list[UnlikeFunction] = []
+    for role in sorted(set(roles)):
+        of_role = [one for one, its in zip(summaries, roles, strict=True) if its == role]
+        if len(of_role) >= _LEAST_RANKS:
+            found += _of_role(of_role)
+    return tuple(sorted(found, key=lambda one: one.usual - one.beta))
+
+
+def _of_role(ranks: Sequence[Summary]) -> Iterator[UnlikeFunction]:
+    betas = [{(one.function, one.category): one for one in rank.betas} for rank in ranks]
+    for name in sorted({name for of_rank in betas for name in of_rank}):
+        none = FunctionBeta(*name, 0.0, 0.0)
+        beta = np.minimum([of_rank.get(name, none).beta for of_rank in betas], 1.0)
+        judged = eroica.distances(beta[:, None], _CLASSES[name[1]])
+        far = (beta > eroica.LEAST_BETA) & (judged.differential > judged.bar)
+        usual = float(np.median(beta))
+        for rank, share, is_far in zip(ranks, beta, far & (beta > usual), strict=True):
+            if is_far:
+                yield UnlikeFunction(rank.rank, *name, float(share), usual)
