@@ -9,11 +9,13 @@ back. In the quiet after a round each part must be as it was in the first quiet 
 soak is once lost ranks are forgotten.
 
 The last line is JSON. `fds_growth`, `rss_growth_mb`: the most that the exporter or the worker had more than
-in that first quiet; a few descriptors are connections that a client keeps for its next request. `files_left`:
-requests, traces and drafts that wait at the end in spool and outbox. `lost_uncounted`: kernel records and
-steps that ranks sent to an exporter that lived and that it neither shows nor counts as dropped, and cycles
-that the worker calls delivered and Prometheus does not have. `sent_not_written`: samples that a receiver
-refused or did not write, and requests that the spool dropped.
+in that first quiet; a few descriptors are connections that a client keeps for its next request.
+`series_growth`: likewise of the series on their pages that are of no job; `series_left`: the most that pages
+and Prometheus had of jobs that were over for longer than lost ranks are remembered. `files_left`: requests,
+traces and drafts that wait at the end in spool and outbox. `lost_uncounted`: kernel records and steps that
+ranks sent to an exporter that lived and that it neither shows nor counts as dropped, steps that it neither
+wrote remotely nor counts, and cycles that the worker calls delivered and Prometheus does not have.
+`sent_not_written`: samples that a receiver refused or did not write, and requests that the spool dropped.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import json
 import os
 import random
 import re
+import signal
 import socket
 import sys
 import time
@@ -40,6 +43,7 @@ from argus_core import wire
 from argus_core.link import Link
 from argus_exporter.ranks.config import RanksConfig
 from argus_simulator.stack import Stack, WaitTimeout, wait_for
+from argus_simulator.stack.processes import Server
 
 PARTS: Final = ("exporter", "worker", "prometheus", "store")
 _ROUND_S: Final = 1.0
@@ -96,6 +100,7 @@ class Life:
     since: float
     fds: int = 0
     rss_mb: float = 0.0
+    series: int = 0
 
 
 @dataclass
@@ -109,13 +114,20 @@ class Soak:
     rounds: int = 0
     fds_growth: int = 0
     rss_growth_mb: float = 0.0
+    series_growth: int = 0
+    series_left: int = 0
+    steps: int = 0
+    """Of ranks that an exporter had read all of, so that it owes them to Prometheus."""
     lost_uncounted: int = 0
     sent_not_written: int = 0
     cycles: int = 0
     lives: dict[str, Life] = field(default_factory=dict)
+    ended: dict[str, float] = field(default_factory=dict)
+    """When a job was over, on the monotonic clock."""
 
     def play(self, seconds: float) -> None:
         """Rounds for so long, and each part killed once at least."""
+        _write_steps(self.stack)
         begun, killed = time.monotonic(), 0
         # What an exporter remembers of lost ranks is no growth.
         self.warm_s = min(RanksConfig.forget_seconds + _SETTLES_S, seconds / _KILLS)
@@ -127,6 +139,7 @@ class Soak:
             self.rounds += 1
         self.round()
         self._count_writes()
+        self._count_steps()
 
     def round(self) -> None:
         """A job of its own, garbage, and the quiet after it."""
@@ -150,6 +163,7 @@ class Soak:
             self._compare(ranks)
         for rank in ranks:
             rank.link.close(0)
+            self.ended[rank.job] = time.monotonic()
         self._quiet()
 
     def kill(self, part: str) -> None:
@@ -166,6 +180,7 @@ class Soak:
         if part == "store":
             self._store_away(meanwhile)
         elif part == "exporter":
+            self._count_steps()
             self.stack.restart(self.stack.exporter, meanwhile)
             # Totals travel with every step: a new exporter knows all of them after the next.
             connected = rank.link.connects
@@ -246,6 +261,7 @@ class Soak:
                     lost += max(0, rank.kernels - round(seen + counted))
             return lost
 
+        self.steps += sum(rank.steps for rank in ranks) if kernels else 0
         with contextlib.suppress(WaitTimeout):
             wait_for(lambda: missing() == 0, _SETTLES_S / 4, "the exporter to have read all")
             return
@@ -253,22 +269,37 @@ class Soak:
 
     def _quiet(self) -> None:
         """All peers are gone: each part must come back to what it was."""
-        for part, pid in (("exporter", self.stack.exporter.child.pid), ("worker", self._worker_pid())):
+        for part, server in self._watched():
+            pid = server.child.pid
             life = self.lives.get(part)
             if life is None or life.pid != pid:
                 life = self.lives[part] = Life(pid, time.monotonic())
             if not life.fds:
                 if time.monotonic() >= life.since + self.warm_s:
-                    life.fds, life.rss_mb = fds(pid), rss_mb(pid)
+                    life.fds, life.rss_mb, life.series = fds(pid), rss_mb(pid), _of_no_job(server.url)
                 continue
             with contextlib.suppress(WaitTimeout):
                 wait_for(partial(_as_before, life), _CLOSES_S, f"descriptors of the {part}")
             self.fds_growth = max(self.fds_growth, fds(pid) - life.fds)
             self.rss_growth_mb = max(self.rss_growth_mb, rss_mb(pid) - life.rss_mb)
+            self.series_growth = max(self.series_growth, _of_no_job(server.url) - life.series)
+        self._look_for_the_past()
 
-    def _worker_pid(self) -> int:
+    def _watched(self) -> Iterator[tuple[str, Server]]:
         assert self.stack.l3_worker is not None
-        return self.stack.l3_worker.child.pid
+        yield from (("exporter", self.stack.exporter), ("worker", self.stack.l3_worker))
+
+    def _look_for_the_past(self) -> None:
+        """Series of jobs that nobody remembers any more."""
+        until = time.monotonic() - RanksConfig.forget_seconds - _SETTLES_S
+        past = {job for job, ended in self.ended.items() if ended < until}
+        if not past:
+            return
+        pages = [samples(server.url) for _, server in self._watched()]
+        stored = self.stack.query('count by (training_job) ({__name__=~"argus_.*", training_job!=""})')
+        left = sum(labels.get("training_job") in past for page in pages for _, labels, _ in page)
+        left += round(sum(value for labels, value in stored if labels["training_job"] in past))
+        self.series_left = max(self.series_left, left)
 
     def _count_writes(self) -> None:
         """Once all that the worker keeps is delivered: what it sent against what was written."""
@@ -284,6 +315,24 @@ class Soak:
         self.cycles += round(total(page, "argus_l3_worker_cycles_total", result="success"))
         stored = self.stack.query("count_over_time(argus_l3_last_success_timestamp_seconds[1d])")
         self.lost_uncounted += max(0, self.cycles - round(sum(value for _, value in stored)))
+
+    def _count_steps(self) -> None:
+        """What the exporter owes to Prometheus, against what is there."""
+
+        def missing() -> int:
+            stored = self.stack.query(
+                'sum(count_over_time(argus_iteration_seconds{training_job=~"soak-.*"}[1d]))'
+            )
+            page = list(samples(self.stack.exporter.url))
+            reasons = ("remote_write_queue", "remote_write_refused", "remote_write_order")
+            counted = sum(total(page, "argus_records_dropped_total", reason=reason) for reason in reasons)
+            counted += total(page, "argus_exporter_remote_write_lost_samples_total")
+            return self.steps - round(sum(value for _, value in stored) + counted)
+
+        with contextlib.suppress(WaitTimeout):
+            wait_for(lambda: missing() <= 0, 2 * _SETTLES_S, "steps to be written")
+            return
+        self.lost_uncounted += missing()
 
     def files_left(self) -> int:
         """Undelivered requests, traces that wait, and drafts, once what can be delivered is."""
@@ -322,6 +371,17 @@ def total(page: Iterator[Sample] | list[Sample], name: str, **labels: str) -> fl
     )
 
 
+def _write_steps(stack: Stack) -> None:
+    """Have the exporter write each step to Prometheus, as it is not told to when it starts."""
+    with (stack.folder / "exporter.yml").open("a") as config:
+        config.write(f"remote_write: {{url: '{stack.prometheus.url}/api/v1/write'}}\n")
+    os.kill(stack.exporter.child.pid, signal.SIGHUP)
+
+
+def _of_no_job(url: str) -> int:
+    return sum("training_job" not in labels for _, labels, _ in samples(url))
+
+
 def _as_before(life: Life) -> bool:
     return fds(life.pid) <= life.fds
 
@@ -345,6 +405,9 @@ def soak(minutes: float, seed: int, say: Callable[[str], None]) -> dict[str, flo
             "cycles": played.cycles,
             "fds_growth": played.fds_growth,
             "rss_growth_mb": round(played.rss_growth_mb, 1),
+            "series_growth": played.series_growth,
+            "series_left": played.series_left,
+            "steps_written": played.steps,
             "files_left": played.files_left(),
             "traces_stored": played.traces_stored(),
             "lost_uncounted": played.lost_uncounted,

@@ -245,6 +245,8 @@ def soak(_: Options) -> Iterator[Promise]:
     result = benchmark("bench.soak", "--minutes", "60")
     yield at_most("soak: descriptors more than at first", result["fds_growth"], 8)
     yield at_most("soak: memory more than at first", result["rss_growth_mb"], 32, " MB")
+    yield at_most("soak: series of no job more than at first", result["series_growth"], 10)
+    yield at_most("soak: series of jobs that are over", result["series_left"], 0)
     yield at_most("soak: files left", result["files_left"], 0)
     yield at_most("soak: lost and not counted", result["lost_uncounted"], 0)
     yield at_most("soak: sent and not written", result["sent_not_written"], 0)

@@ -48,7 +48,7 @@ class Receiver:
 
     Attributes:
         answer: to a request that it could read.
-        bad: in 2.0, series that it does not store although it stores the others: 400 and the count.
+        bad: series that it does not store although it stores the others: 400, and in 2.0 the count.
         refuses_1: whether it answers 415 to 1.0.
         counts: what it says of how many of a number of series are written, in 2.0.
         answer_headers: further headers of every answer.
@@ -111,7 +111,7 @@ class Receiver:
     def _answered(self, series: list[Written], version: int) -> web.Response:
         status, text = self.answer([one.labels for one in series])
         stored = series if status < 300 else []
-        if version == 2 and self.bad is not None and any(self.bad(one.labels) for one in series):
+        if self.bad is not None and any(self.bad(one.labels) for one in series):
             status, text = 400, "out of order sample"
             stored = [one for one in series if not self.bad(one.labels)]
         self.taken += stored

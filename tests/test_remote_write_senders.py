@@ -293,6 +293,23 @@ async def test_a_part_that_is_stored_is_not_sent_again(
 
 
 @every_program
+async def test_a_part_that_is_stored_in_1_0_is_found_by_halves(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """1.0 stores what it can, too, and cannot say how much: what is sent twice is the same sample again."""
+    receiver = Receiver(bad=lambda labels: ("rank", str(BAD)) in labels, takes="1.0")
+    async with sending(start, receiver) as program:
+        await program.give([(number, 1) for number in range(64)])
+        await program.until(lambda: program.lost() == 1 and program.settled())
+        await program.give([(100, 1)])
+        await program.until(lambda: ("rank", "100") in receiver.taken[-1].labels)
+        assert (program.lost(), program.unwritten()) == (1, 0)
+    assert len(receiver.requests) == 2 + 12 + 1
+    assert set(ranks([one.labels for one in receiver.taken])) == {*range(BAD), *range(BAD + 1, 64), 100}
+    assert re.search(r"\b(count|samples)=1\b", line_of(caplog, "out of order sample"))
+
+
+@every_program
 async def test_a_part_that_is_stored_with_a_wish_to_retry_is_sent_again(start: Start) -> None:
     """503 after a part was written: all of it comes once more, as the specification has it."""
     receiver = Receiver(first((503, "half of it")))

@@ -47,7 +47,7 @@ class Unavailable(Exception):
     """The receiver did not take a request now, but may later: network fault, 5xx, 429, or who we are.
 
     `remedy` is empty where time mends it. `retry_after_seconds` is the receiver's wish, None without one.
-    `turned_away`: it answered 4xx, which may be about who we are, or about this request, as by a filter.
+    `as_refusal`: it answered 4xx, about who we are, or about this request, as a filter does: then this.
     """
 
     def __init__(
@@ -56,12 +56,17 @@ class Unavailable(Exception):
         remedy: str = "",
         retry_after_seconds: float | None = None,
         *,
-        turned_away: bool = False,
+        as_refusal: Refused | None = None,
     ) -> None:
         super().__init__(f"{happened}: {remedy}" if remedy else happened)
         self.happened, self.remedy = happened, remedy
         self.retry_after_seconds = retry_after_seconds
-        self.turned_away = turned_away
+        self.as_refusal = as_refusal
+
+    @property
+    def turned_away(self) -> bool:
+        """Whether it may be about this request, although others are taken."""
+        return self.as_refusal is not None
 
 
 @dataclass(frozen=True)
@@ -172,11 +177,12 @@ class Sender:
             # 413 comes from before the samples are looked at.
             sorted_out = self._stores_parts and bool(answer.counts) and answer.status != 413
             raise Refused(answer.status, answer.text, written, sorted_out)
+        turned_away = 400 <= answer.status < 500 and answer.status not in (408, 429)
         raise Unavailable(
             f"{self._url} answers HTTP {answer.status}: {answer.text}",
             hint(answer.status, answer.text, self._access.key),
             retry_after_seconds(answer.retry_after, self._clock()),
-            turned_away=400 <= answer.status < 500 and answer.status not in (408, 429),
+            as_refusal=Refused(answer.status, answer.text) if turned_away else None,
         )
 
 

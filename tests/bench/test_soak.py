@@ -15,7 +15,9 @@ def test_what_comes_and_goes_leaves_nothing_and_loses_nothing() -> None:
         f"{part} is killed" for part in ("exporter", "worker", "prometheus", "store")
     ]
     assert result["cycles"] > 0
+    assert result["steps_written"] > 0
     assert result["traces_stored"] > 0
     assert (result["lost_uncounted"], result["sent_not_written"], result["files_left"]) == (0, 0, 0)
     assert result["fds_growth"] <= 8
+    assert result["series_growth"] <= 10
     assert result["rss_growth_mb"] <= 40

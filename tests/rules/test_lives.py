@@ -1,6 +1,8 @@
-"""What jobs go through in weeks: they are started anew, their work changes, scrapes of a host fail."""
+"""What jobs go through in weeks: started anew, other work, scrapes that fail, exporters without time."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pytest
@@ -37,6 +39,33 @@ def missing(series: Series, rank: int, every: int) -> Series:
             values = values.copy()
             values[every - 1 :: every] = STALE
         found[labels] = times, values
+    return found
+
+
+def starved(series: Series, ranks: Collection[int], every: int, scrapes: int) -> Series:
+    """Now and then the exporter of some ranks has no time: what it says stands still, and then jumps."""
+    found: Series = {}
+    for labels, (times, values) in series.items():
+        if int(dict(labels).get("rank") or -1) in ranks:
+            values = values.copy()
+            for begin in range(every, len(values) - scrapes - 1, every):
+                values[begin : begin + scrapes] = values[begin - 1]
+        found[labels] = times, values
+    return found
+
+
+def by_step(series: Series, name: str, share: Mapping[int, float] | float, **labels: str) -> Series:
+    """Totals that each rank has beside its steps, so much a second of them."""
+    found: Series = {}
+    for known, drawn in series.items():
+        of_rank = dict(known)
+        if of_rank["__name__"] == "argus_iteration_duration_seconds_sum":
+            a_second = share if isinstance(share, float) else share[int(of_rank["rank"])]
+            times, seconds = drawn
+            total = np.where(
+                np.isnan(seconds), seconds, a_second * np.nan_to_num(seconds)
+            )  # stale stays stale
+            found[tuple(sorted({**of_rank, "__name__": name, **labels}.items()))] = times, total
     return found
 
 
@@ -83,6 +112,13 @@ def told() -> list[Told]:
             lasting_s=LASTING_S,
         ).series(),
     ]
+    busy = Job("stood-still", ranks=8, lasting_s=LASTING_S).series()
+    for part, share in (("compute", 0.8), ("exposed", 0.12), ("copy", 0.03), ("idle", 0.05)):
+        busy |= by_step(busy, "argus_iteration_gpu_seconds_total", share, part=part)
+    jobs.append(starved(busy, range(4, 8), every=20, scrapes=3))
+    for name, work in (("even-work", 1000.0), ("more-work", {0: 1000.0, 1: 1000.0, 2: 1000.0, 3: 1300.0})):
+        even = Job(name, step_s=4, lasting_s=LASTING_S).series()
+        jobs.append(even | by_step(even, "argus_work_units_total", work, unit="tokens"))
     return played(jobs, LASTING_S)
 
 
@@ -114,3 +150,14 @@ def test_a_run_that_is_slower_from_its_start_is_no_regression_of_the_one_before(
 def test_work_that_becomes_uneven_makes_nobody_slow(told: list[Told]) -> None:
     """Now one rank comes last and now another; what was usual is of when they were alike."""
     assert {one.rank for one in of(told, "becomes-uneven")} <= {""}
+
+
+def test_an_exporter_without_time_accuses_nobody(told: list[Told]) -> None:
+    """For 45 s what it says of its ranks and GPUs stands still, and then it catches up in one scrape."""
+    assert of(told, "stood-still") == []
+
+
+def test_work_that_is_even_is_so_at_every_moment_of_a_scrape(told: list[Told]) -> None:
+    """Between two scrapes 4 s of a step more or less: hosts are scraped at different times."""
+    assert of(told, "even-work") == []
+    assert [one.alertname for one in of(told, "more-work")] == ["ArgusGroupImbalance"]

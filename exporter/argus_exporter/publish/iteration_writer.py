@@ -74,6 +74,8 @@ class IterationWriter:
         self._unwritten = 0
         self._unsettled = 0
         """Tries in a row in which a refused batch was not sorted out, as the receiver failed on a part."""
+        self._turned_away = 0
+        """Tries, since the last that sorted out, in which 4xx turned us away, or a sample of ours."""
 
     def start(self) -> None:
         """Begin to send, where there is somewhere to send to.
@@ -182,7 +184,7 @@ class IterationWriter:
                 self._queue.extendleft(reversed(batch))
                 batch.clear()
                 raise
-        self._unsettled = 0
+        self._unsettled = self._turned_away = 0
 
     def _report_lost(self) -> None:
         if self._refused:
@@ -199,27 +201,46 @@ class IterationWriter:
             self._unwritten = 0
 
     async def _deliver(self, session: aiohttp.ClientSession, batch: list[Sample]) -> None:
-        """Send a batch and empty it. A receiver refuses all for one bad sample: halves find and drop it."""
+        """Send a batch and empty it. A receiver refuses all for one bad sample: halves find and drop it.
+
+        One that turned us away for several tries is asked for halves too, as a filter may dislike a sample.
+        That is lost where another is taken; where none is, it is about us, and all wait.
+        """
         parts: list[list[Sample]] = [list(batch)]
-        refused = False
+        refused = taken = False
+        sorts_out = self._turned_away >= remote_write.REFUSALS_UNTIL_ASIDE
+        doubtful: remote_write.Refused | None = None  # of the first, before any was taken
         while parts:
             part = parts.pop()
+            why = None
             try:
                 await self._post(session, part)
             except remote_write.Refused as error:
-                refused = True
-                if len(part) > 1 and not error.final:
-                    middle = len(part) // 2
-                    parts += [part[middle:], part[:middle]]
+                refused, why = True, error
+            except Unavailable as error:
+                self._turned_away = 0 if sorts_out else self._turned_away + error.turned_away
+                why = error.as_refusal if sorts_out else None
+                if len(part) == 1 and why is not None and not taken and doubtful is None and parts:
+                    doubtful = why
                     continue
-                self._drop_refused(part, error)
-            except Unavailable:
-                if refused:
-                    self._unsettled += 1
-                    if self._unsettled >= remote_write.REFUSALS_UNTIL_ASIDE:
-                        del batch[: len(part)]
-                        self._queue.extend(part)  # what is good goes before it
-                raise
+                if why is None or (len(part) == 1 and not taken):
+                    if refused:
+                        self._unsettled += 1
+                        if self._unsettled >= remote_write.REFUSALS_UNTIL_ASIDE:
+                            del batch[: len(part)]
+                            self._queue.extend(part)  # what is good goes before it
+                    raise
+            if why is not None and len(part) > 1 and not why.final:
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]
+                continue
+            taken = True
+            if doubtful is not None:
+                self._drop_refused(batch[:1], doubtful)
+                del batch[:1]
+                doubtful = None
+            if why is not None:
+                self._drop_refused(part, why)
             del batch[: len(part)]
 
     async def _post(self, session: aiohttp.ClientSession, part: Sequence[Sample]) -> None:

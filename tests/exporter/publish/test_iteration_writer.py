@@ -155,6 +155,35 @@ async def test_poison_steps_aside():
     assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
 
 
+@pytest.mark.parametrize("place", [0, 1, 5, 7])
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_sample_that_a_filter_turns_away_is_lost_alone(status: int, place: int):
+    """Wherever it stands: after five tries the others go, in their order, and it is counted."""
+    bad, good = rank(1), rank(2)
+    async with receiver(refusing(status, "no")) as there, writing(there.url) as writer:
+        for end in range(8):
+            writer.take(bad if end == place else good, step(end))
+        await until(lambda: len(there.taken) == 7 and writer.pending == 0)
+        stamps = [one.samples[0][1] for one in there.taken]
+        assert stamps == [end for end in range(8) if end != place]
+        there.answer = refusing()
+    assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
+
+
+async def test_whoever_is_turned_away_with_everything_loses_nothing():
+    """Wrong credentials for a while: no sample is taken, so it is about us; then all are, in their order."""
+    state = rank(2)
+    async with receiver(lambda _: (401, "who are you?")) as there, writing(there.url) as writer:
+        for end in range(100):
+            writer.take(state, step(end))
+        await until(lambda: len(there.requests) > 12)  # five tries, and halves down to two samples
+        assert (dropped(state), writer.pending) == ({}, 100)
+        there.answer = lambda _: (204, "")
+        await until(lambda: writer.pending == 0)
+        assert [one.samples[0][1] for one in there.taken] == list(range(100))
+    assert dropped(state) == {}
+
+
 async def test_a_step_that_does_not_end_after_the_one_before_is_not_sent():
     """Prometheus takes samples of a series in order only."""
     state = rank()
