@@ -295,11 +295,14 @@ class Soak:
         past = {job for job, ended in self.ended.items() if ended < until}
         if not past:
             return
-        pages = [samples(server.url) for _, server in self._watched()]
-        stored = self.stack.query('count by (training_job) ({__name__=~"argus_.*", training_job!=""})')
-        left = sum(labels.get("training_job") in past for page in pages for _, labels, _ in page)
-        left += round(sum(value for labels, value in stored if labels["training_job"] in past))
-        self.series_left = max(self.series_left, left)
+        stored = self.stack.query('{__name__=~"argus_.*", training_job!=""}')
+        pages = [(name, labels) for _, server in self._watched() for name, labels, _ in samples(server.url)]
+        series = [*pages, *((labels["__name__"], labels) for labels, _ in stored)]
+        left = sorted({name for name, labels in series if labels.get("training_job") in past})
+        if left:
+            self.say(f"series of jobs that are over: {', '.join(left)}")
+        count = sum(labels.get("training_job") in past for _, labels in series)
+        self.series_left = max(self.series_left, count)
 
     def _count_writes(self) -> None:
         """Once all that the worker keeps is delivered: what it sent against what was written."""

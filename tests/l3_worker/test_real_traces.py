@@ -21,7 +21,7 @@ from l3_worker.kineto import durations
 from long_forms import LONG
 
 pytestmark = [pytest.mark.traces, pytest.mark.slow]
-SEEDS = 20 if LONG else 8
+SEEDS = 180 if LONG else 8
 
 RANKS, SICK, WINDOWS, TOP_PAIRS = 8, 3, 3, 20
 CLOCK = ModeConfig(tick_seconds=1e-6)
@@ -67,8 +67,12 @@ def accused(trace: Events, seed: int, factor: float, repeats: int) -> list[str]:
     history = History(CONFIG.windows, CONFIG.windows_needed)
     for window in range(WINDOWS):
         result = judge_role(role(resampled(trace, random, factor, repeats), 64 * (window + 1)), CONFIG)
-        assert isinstance(result, RoleJudgement), result
-        history.add(result)
+        if isinstance(result, Abstention):
+            # Of six steps some windows have too few launches; longer ones are always judged.
+            assert (result.reason, repeats) == ("too-few-events", 1)
+            history.add(None)
+        else:
+            history.add(result)
     return culprits(decide("trace", [("all", history)]))
 
 

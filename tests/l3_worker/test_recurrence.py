@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 from bench.evidence.far_launches import LOOKS_A_WEEK, RATES, false_episodes
 
 from argus_l3_worker.config import Config
-from argus_l3_worker.judge.recurrence import Occurrences, recurring
+from argus_l3_worker.judge.recurrence import Occurrences, Visits, recurring
 
 CONFIG = Config()
 RANKS, WINDOWS = 16, CONFIG.judge.tail_windows
@@ -21,9 +21,19 @@ def occurrences(seen: str) -> Occurrences:
     return Occurrences(seen.count("x"), len(seen.replace(".", " ").split()), len(seen))
 
 
-def found(*seen: str, needed: int = 2, ranks: int = RANKS) -> frozenset[str]:
+NEW = Visits({}, 0.0)
+"""The past of a job that begins."""
+
+
+def visits(seen: Sequence[str], ranks: int) -> Visits:
+    """Of so many ranks, of which the first have seen something."""
+    looked_at = len(seen[0]) if seen else WINDOWS
+    return Visits({str(rank): occurrences(of) for rank, of in enumerate(seen)}, ranks * looked_at)
+
+
+def found(*seen: str, needed: int = 2, ranks: int = RANKS, past: Visits = NEW) -> frozenset[str]:
     """Ranks that recur, by what was seen on the first ranks, of 16 in 12 windows; nothing on the others."""
-    return recurring({str(rank): occurrences(of) for rank, of in enumerate(seen)}, ranks * WINDOWS, needed)
+    return recurring(visits(seen, ranks), past, needed)
 
 
 def hour(ranks: int, rate: float, ill: float, seed: int) -> Iterator[frozenset[str]]:
@@ -48,6 +58,16 @@ def test_what_lasts_from_one_window_to_the_next_came_once() -> None:
     assert (found("....xxxxx..."), found("....xxxxxx..")) == (frozenset(), {"0"})
     in_runs = ("..xxxx......", "xxx....xxxx.", ".......xxxxx")
     assert found("....xxxxxx..", *in_runs) == frozenset(), "where others' last as long"
+
+
+def test_visits_that_used_to_last_explain_one_that_does() -> None:
+    """Of others, hours ago; what the rank itself had explains nothing, and a time without visits neither."""
+    long_ago = "." * 80 + "xxxxx" + "." * 10
+    others = ["." * len(long_ago), long_ago, long_ago, long_ago]
+    assert found("....xxxxxx..", past=visits(others, RANKS)) == frozenset()
+    assert found("....xxxxxx..", past=visits([long_ago], RANKS)) == {"0"}
+    quiet = Visits({}, 720.0 * RANKS)
+    assert found("x..x.x..x...", *["....x......."] * 5, past=quiet) == frozenset()
 
 
 def test_a_few_visits_are_chance_where_others_are_visited_too() -> None:
@@ -87,4 +107,4 @@ def test_several_ranks_may_recur() -> None:
 
 def test_nothing_recurs_without_visits() -> None:
     """No window at all, or none with anything in it."""
-    assert found() == found("............") == recurring({}, 0, 2) == frozenset()
+    assert found() == found("............") == recurring(NEW, NEW, 2) == frozenset()

@@ -2,78 +2,144 @@
 
 Launches far beyond the usual are rare where kernels always do the same. Where samples differ in size they
 come in runs to any rank, and in a job of many ranks some rank has them twice soon. How often the others have
-them is the rate by which a rank would have them, too, if nothing were wrong with it.
+them, and for how long, is what a rank would have of them, too, if nothing were wrong with it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from scipy.special import betaln, binom
 
+from argus_l3_worker.triples import Bools, Floats
+
 # Ranks of a job that one look may accuse by chance. The worker looks at each window, 10,080 times a week, and
 # two looks in a row see nearly the same: at most one false episode a fleet-week in jobs of 4 to 10,240 ranks,
-# up to a tenth of the windows, if these are independent; more in runs (docs/evidence/far-launches.md).
+# up to a tenth of the windows, if these are independent (docs/evidence/far-launches.md).
 _CHANCE: Final = 0.0002
 # Before anything is known of a job, visits taken to have ended with their window: of eleven one lasts. More,
 # and samples that come in runs accuse; fewer, and what is always there is told late.
 _ENDS: Final = 10.0
+KEPT: Final = 1.0 - 1.0 / 720.0
+"""Of the past, from one window to the next: half a day of minutes, as other data may bring longer runs."""
 
 
 @dataclass(frozen=True)
 class Occurrences:
-    """Windows in which something was seen on a rank, in how many runs, and how many windows were judged."""
+    """Windows in which something was seen on a rank, in how many runs, and how many windows were judged.
 
-    windows: int
-    runs: int
-    looked_at: int
+    Of all ranks of a job together these are sums over the ranks; of the past, forgotten by and by.
+    """
+
+    windows: float = 0.0
+    runs: float = 0.0
+    looked_at: float = 0.0
+
+    def __add__(self, other: Occurrences) -> Occurrences:
+        return Occurrences(
+            self.windows + other.windows, self.runs + other.runs, self.looked_at + other.looked_at
+        )
+
+    def __mul__(self, share: float) -> Occurrences:
+        return Occurrences(share * self.windows, share * self.runs, share * self.looked_at)
 
 
-def recurring(occurrences: Mapping[str, Occurrences], rank_windows: int, needed: int) -> frozenset[str]:
-    """Ranks that are visited more often than the others can account for.
+NONE: Final = Occurrences()
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Of some ranks, or of a job.
+
+    Attributes:
+        ranks: by rank; those of none may be left out.
+        looked_at: windows that were judged, summed over all ranks.
+    """
+
+    ranks: Mapping[str, Occurrences]
+    looked_at: float
+
+    def total(self) -> Occurrences:
+        """Of all ranks together."""
+        seen = sum(self.ranks.values(), NONE)
+        return Occurrences(seen.windows, seen.runs, self.looked_at)
+
+
+def recurring(lately: Visits, past: Visits, needed: int) -> frozenset[str]:
+    """Ranks that are visited more often, or for longer, than the others can account for.
 
     Args:
-        occurrences: by rank; those of none may be left out.
-        rank_windows: windows that were judged, summed over all ranks.
+        lately: in the windows that are looked at.
+        past: in those before them.
         needed: windows below which nothing recurs.
     """
-    found = beyond_chance(Counter(occurrences.values()), rank_windows, needed)
-    return frozenset(rank for rank, one in occurrences.items() if one in found)
+    ranks = [rank for rank, one in lately.ranks.items() if one.windows >= needed]
+    if not ranks:
+        return frozenset()
+    own, own_past = (_table([of.ranks.get(rank, NONE) for rank in ranks]) for of in (lately, past))
+    own_past[:, 2] = own[:, 2] * past.looked_at / lately.looked_at  # it was there for as long as the others
+    found = beyond_chance(own, own_past, _table([lately.total()])[0], _table([past.total()])[0])
+    return frozenset(ranks[place] for place in np.flatnonzero(found))
 
 
-def beyond_chance(ranks: Mapping[Occurrences, int], rank_windows: int, needed: int) -> set[Occurrences]:
-    """Which occurrences the others' cannot account for; `ranks`: how many have these."""
-    windows = sum(one.windows * count for one, count in ranks.items())
-    runs = sum(one.runs * count for one, count in ranks.items())
-    found = set()
-    for one in ranks:
-        others = Occurrences(windows - one.windows, runs - one.runs, rank_windows - one.looked_at)
-        looks = rank_windows / one.looked_at  # one a rank
-        if one.windows >= needed and looks * _came(one, others) * _stayed(one, others) <= _CHANCE:
-            found.add(one)
-    return found
+def _table(occurrences: Sequence[Occurrences]) -> Floats:
+    return np.array([(one.windows, one.runs, one.looked_at) for one in occurrences])
 
 
-def _came(one: Occurrences, others: Occurrences) -> float:
+def beyond_chance(own: Floats, own_past: Floats, lately: Floats, past: Floats) -> Bools:
+    """Of which ranks what they have lately is beyond chance, by what the others have.
+
+    By what they had lately, and by that with what they had before: the past tells how long visits last, and a
+    time in which there was other data does not hold down the rate of late.
+
+    Args:
+        own, own_past: windows, runs, windows looked at, shape (ranks, 3); of `own` whole numbers.
+        lately, past: the same of all ranks of the job together, shape (3,).
+    """
+    # Of thousands of ranks few differ in what they had lately.
+    distinct, which = np.unique(own, axis=0, return_inverse=True)
+    chance = _CHANCE * own[:, 2] / lately[2]  # one look a rank
+    beyond: Bools = _chance(distinct, lately - distinct)[which.ravel()] <= chance
+    some = np.flatnonzero(beyond)
+    if some.size:
+        others = lately + past - own[some] - own_past[some]
+        beyond[some] = _chance(own[some], others) <= chance[some]
+    return beyond
+
+
+def _chance(own: Floats, others: Floats) -> Floats:
+    """How probable it is that one has so many windows or more, if it is as the others are."""
+    windows, runs, looked_at = own.T
+    return _came(runs, looked_at, others) * _stayed(windows, runs, others)
+
+
+def _came(runs: Floats, looked_at: Floats, others: Floats) -> Floats:
     """How probable it is by chance to come so many times or more, as often as to the others.
 
     How often that is is known from few windows where ranks are few, so it has a distribution itself, the
     posterior of Jeffreys' prior, which makes one's own runs beta-binomial. Taken for exact it accused a job
     of four ranks eleven times a week.
     """
-    runs = np.arange(one.runs, one.looked_at + 1)
-    alpha, beta = others.runs + 0.5, max(others.looked_at - others.windows, 0) + 0.5
-    log_odds = betaln(runs + alpha, one.looked_at - runs + beta) - betaln(alpha, beta)
-    return float((binom(one.looked_at, runs) * np.exp(log_odds)).sum())
+    their_windows, their_runs, they_looked_at = others.T[:, :, None]
+    most = looked_at[:, None]
+    number = np.arange(looked_at.max() + 1.0)
+    alpha, beta = their_runs + 0.5, np.maximum(they_looked_at - their_windows, 0.0) + 0.5
+    log_odds = betaln(number + alpha, np.maximum(most - number, 0.0) + beta) - betaln(alpha, beta)
+    counts = (number >= runs[:, None]) & (number <= most)
+    found: Floats = np.where(counts, binom(most, number) * np.exp(log_odds), 0.0).sum(axis=1)
+    return found
 
 
-def _stayed(one: Occurrences, others: Occurrences) -> float:
+def _stayed(windows: Floats, runs: Floats, others: Floats) -> Floats:
     """How probable it is by chance that so many runs last so many windows or more: beta-negative-binomial."""
-    longer = np.arange(one.windows - one.runs)
-    alpha, beta = others.windows - others.runs + 1.0, others.runs + _ENDS
-    log_odds = betaln(longer + alpha, one.runs + beta) - betaln(alpha, beta)
-    return 1.0 - float((binom(one.runs + longer - 1, longer) * np.exp(log_odds)).sum())
+    their_windows, their_runs, _ = others.T[:, :, None]
+    own = runs[:, None]
+    longer = np.arange(max((windows - runs).max(), 1.0))
+    alpha, beta = their_windows - their_runs + 1.0, their_runs + _ENDS
+    log_odds = betaln(longer + alpha, own + beta) - betaln(alpha, beta)
+    shorter = longer < (windows - runs)[:, None]
+    less: Floats = np.where(shorter, binom(own + longer - 1.0, longer) * np.exp(log_odds), 0.0).sum(axis=1)
+    return 1.0 - less

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from argus_l3_worker.judge.causes import (
     WORKLOAD,
     team_of,
 )
-from argus_l3_worker.judge.recurrence import Occurrences, recurring
+from argus_l3_worker.judge.recurrence import KEPT, NONE, Occurrences, Visits, recurring
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.roles import natural
 from argus_l3_worker.triples import kind_of
@@ -26,6 +27,8 @@ ALL_KERNELS = "all"
 
 Key = tuple[str, str, str]
 """(rank, kernel, stream)."""
+_FORGOTTEN: Final = 0.01
+"""Windows of a rank that count no more among those of a job."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +113,26 @@ class History:
 
     def __init__(self, windows: int, needed: int, tail_windows: int = 0) -> None:
         self._all: deque[WindowEvidence] = deque(maxlen=max(tail_windows, windows))
+        self._past: dict[str, Occurrences] = {}
+        self._past_looked_at = 0.0
+        self._newest_past: frozenset[str] = frozenset()
         self._recent = windows
         self.needed = needed
 
     def add(self, judgement: RoleJudgement | None) -> None:
         """Take the next window; older ones fall out. None, a window that was not judged, has no evidence."""
+        if len(self._all) == self._all.maxlen:
+            self._remember(self._all[0])
         self._all.append(WindowEvidence() if judgement is None else evidence_of(judgement))
+
+    def _remember(self, window: WindowEvidence) -> None:
+        """The oldest window falls out: of its tails that remains what visits are like in this job."""
+        self._past = {rank: one * KEPT for rank, one in self._past.items() if one.windows > _FORGOTTEN}
+        for rank in window.tails:
+            begun = float(rank not in self._newest_past)
+            self._past[rank] = self._past.get(rank, NONE) + Occurrences(1.0, begun)
+        self._newest_past = frozenset(window.tails)
+        self._past_looked_at = KEPT * self._past_looked_at + window.ranks
 
     def add_older_tails(self, judgement: RoleJudgement | None) -> None:
         """Take the window before the oldest that is known, for its tails."""
@@ -141,7 +158,7 @@ class History:
                 seen.setdefault(rank, []).append(shift)
         return seen
 
-    def occurrences(self) -> dict[str, Occurrences]:
+    def visits(self) -> Visits:
         """The same as windows and runs of windows, by rank."""
         windows, runs = Counter[str](), Counter[str]()
         before = set[str]()
@@ -149,11 +166,12 @@ class History:
             windows.update(window.tails.keys())
             runs.update(window.tails.keys() - before)
             before = set(window.tails)
-        return {rank: Occurrences(windows[rank], runs[rank], len(self._all)) for rank in windows}
+        lately = {rank: Occurrences(windows[rank], runs[rank], len(self._all)) for rank in windows}
+        return Visits(lately, sum(window.ranks for window in self._all))
 
-    def looked_for_tails(self) -> int:
-        """Ranks times windows in which tails were looked for."""
-        return sum(window.ranks for window in self._all)
+    def past_visits(self) -> Visits:
+        """Of the windows before the last ones."""
+        return Visits(self._past, self._past_looked_at)
 
     def work_spread(self) -> tuple[float, int]:
         """(newest log spread of uneven work, windows that show it); 0 where too few do."""
@@ -232,15 +250,19 @@ def decide(
 
 
 def _stuttering(histories: Sequence[History], in_tail_groups: Collection[str]) -> frozenset[str]:
-    """Ranks to which launches far beyond the usual come back, more often than to the others of the job."""
-    occurrences = {
-        rank: one
-        for history in histories
-        for rank, one in history.occurrences().items()
-        if rank not in in_tail_groups
-    }
+    """Ranks to which launches far beyond the usual come back, more than to the others of the job."""
+
+    def together(visits: Iterable[Visits]) -> Visits:
+        ranks: dict[str, Occurrences] = {}
+        looked_at = 0.0
+        for one in visits:
+            ranks |= {rank: seen for rank, seen in one.ranks.items() if rank not in in_tail_groups}
+            looked_at += one.looked_at
+        return Visits(ranks, looked_at)
+
     needed = min((history.needed for history in histories), default=0)
-    return recurring(occurrences, sum(history.looked_for_tails() for history in histories), needed)
+    lately = together(history.visits() for history in histories)
+    return recurring(lately, together(history.past_visits() for history in histories), needed)
 
 
 def culprits(verdicts: Sequence[Verdict]) -> list[str]:
