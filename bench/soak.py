@@ -293,16 +293,20 @@ class Soak:
         """Series of jobs that nobody remembers any more."""
         until = time.monotonic() - RanksConfig.forget_seconds - _SETTLES_S
         past = {job for job, ended in self.ended.items() if ended < until}
-        if not past:
-            return
-        stored = self.stack.query('{__name__=~"argus_.*", training_job!=""}')
-        pages = [(name, labels) for _, server in self._watched() for name, labels, _ in samples(server.url)]
-        series = [*pages, *((labels["__name__"], labels) for labels, _ in stored)]
-        left = sorted({name for name, labels in series if labels.get("training_job") in past})
-        if left:
-            self.say(f"series of jobs that are over: {', '.join(left)}")
-        count = sum(labels.get("training_job") in past for _, labels in series)
-        self.series_left = max(self.series_left, count)
+
+        def left() -> list[str]:
+            stored = self.stack.query('{__name__=~"argus_.*", training_job!=""}')
+            shown = [(name, of) for _, server in self._watched() for name, of, _ in samples(server.url)]
+            series = [*shown, *((of["__name__"], of) for of, _ in stored)]
+            return [name for name, of in series if of.get("training_job") in past]
+
+        if past:
+            with contextlib.suppress(WaitTimeout):
+                wait_for(lambda: not left(), _SETTLES_S, "jobs to be forgotten")
+                return
+            names = left()
+            self.series_left = max(self.series_left, len(names))
+            self.say(f"left of jobs that are over: {', '.join(sorted(set(names)))}")
 
     def _count_writes(self) -> None:
         """Once all that the worker keeps is delivered: what it sent against what was written."""
@@ -351,10 +355,6 @@ class Soak:
             wait_for(lambda: not waiting(), _SETTLES_S, "what waits to be delivered")
         return len(waiting())
 
-    def traces_stored(self) -> int:
-        """Those that were asked for while the store was away."""
-        return sum(len(names) for _, _, names in os.walk(self.stack.trace_store))
-
 
 def samples(url: str) -> Iterator[Sample]:
     """Of a metrics page."""
@@ -379,6 +379,11 @@ def _write_steps(stack: Stack) -> None:
     with (stack.folder / "exporter.yml").open("a") as config:
         config.write(f"remote_write: {{url: '{stack.prometheus.url}/api/v1/write'}}\n")
     os.kill(stack.exporter.child.pid, signal.SIGHUP)
+
+
+def _traces_stored(stack: Stack) -> int:
+    """Those that were asked for while the store was away."""
+    return sum(len(names) for _, _, names in os.walk(stack.trace_store))
 
 
 def _of_no_job(url: str) -> int:
@@ -412,7 +417,7 @@ def soak(minutes: float, seed: int, say: Callable[[str], None]) -> dict[str, flo
             "series_left": played.series_left,
             "steps_written": played.steps,
             "files_left": played.files_left(),
-            "traces_stored": played.traces_stored(),
+            "traces_stored": _traces_stored(stack),
             "lost_uncounted": played.lost_uncounted,
             "sent_not_written": played.sent_not_written,
         }

@@ -218,10 +218,10 @@ def _id() -> str:
         for kind, of in (("", "slow_rank"), (_HANG, _HANG))
     }
     name = _named(*(f"av1-$card_cause-{who}-" for who in ("job", "${1}", "${1}", "${1}")))
+    since = _of_kinds({kind: [texts.stamp(f"({query})")] for kind, query in began.items()})
     again = texts.constant("  argus-l3-worker explain --job $training_job", _WHOSE)
-    return texts.joined(
-        [name, f"({_of_kinds({kind: [texts.stamp(f'({query})')] for kind, query in began.items()})})", again]
-    )
+    where = texts.put(f"topk(1, argus_rank_info{{{JOB}}})", " --cluster ${1}", "cluster", "(.+)")
+    return texts.joined([name, f"({since})", again, where])
 
 
 def _lines() -> Iterator[tuple[str, str]]:
