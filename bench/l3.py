@@ -147,7 +147,7 @@ def series_of(found: Found) -> int:
     """Series that a cycle writes of a healthy job: shifts, and the rhythm of each rank."""
     judgements = [one for one in found.outcomes.values() if isinstance(one, RoleJudgement)]
     rhythm = CrossChecks("bench", dict.fromkeys(found.ranks, 0.0), {})
-    written = [series for one in judgements for series in results.of_judgement(one, (), (), "")]
+    written = [series for one in judgements for series in results.of_ranks(one, "")]
     return len(written) + len(list(cross_checks.series_of(rhythm, "")))
 
 

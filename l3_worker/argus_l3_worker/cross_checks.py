@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,6 @@ from argus_core.remote_write import Labels, labels_of
 from argus_l3_worker.judge import eroica, rhythm
 from argus_l3_worker.judge.config import CrossCheckConfig
 from argus_l3_worker.read.assemble import roles_of
-from argus_l3_worker.read.fetch import together
 from argus_l3_worker.read.prometheus import Prometheus, Sample, Series, selector
 from argus_l3_worker.triples import Floats
 
@@ -38,8 +37,8 @@ _UTILISATION: Final[dict[str, tuple[str, ...]]] = {
 }
 """Shares in [0, 1] that dcgm-exporter has, the best first; it has none of a network or a Python thread."""
 
-Patterns = Mapping[str, Mapping[str, tuple[float, ...]]]
-"""By name of the series, and rank: values."""
+Values = Mapping[str, Mapping[str, tuple[float, ...]]]
+"""By part or name of the series, and rank or GPU."""
 
 
 @dataclass(frozen=True)
@@ -57,65 +56,75 @@ class CrossChecks:
     unlike: Mapping[tuple[str, str], float]
 
 
-async def cross_check(
-    prometheus: Prometheus, training_job: str, info: Sequence[Sample], at: float, config: CrossCheckConfig
-) -> CrossChecks:
-    """Ask Prometheus, and judge role by role: stages and tensor indices do other work.
+async def cross_checks(
+    prometheus: Prometheus, jobs: Mapping[str, Sequence[Sample]], at: float, config: CrossCheckConfig
+) -> AsyncIterator[CrossChecks]:
+    """Ask Prometheus, and judge job by job and role by role: stages and tensor indices do other work.
 
     Args:
-        info: `argus_rank_info` of the job.
+        jobs: `argus_rank_info` by job.
         at: Unix time.
 
     Raises:
         QueryError: Prometheus could not be asked.
     """
+    utilisation = await _utilisation(prometheus, at, config.pattern_window_seconds) if jobs else {}
+    for training_job, info in jobs.items():
+        yield await _of_job(prometheus, training_job, info, utilisation, at, config)
+
+
+async def _of_job(
+    prometheus: Prometheus,
+    training_job: str,
+    info: Sequence[Sample],
+    utilisation: Values,
+    at: float,
+    config: CrossCheckConfig,
+) -> CrossChecks:
     job = {"training_job": training_job}
-    window = f"[{config.pattern_window_seconds:.0f}s]"
-    gpu = selector(catalogue.ITERATION_GPU.name, job)
-    names = [name for of_part in _UTILISATION.values() for name in of_part]
-    ranges, instants = await asyncio.gather(
-        together(
-            [
-                prometheus.range(
-                    f"sum by (rank) ({selector(catalogue.KERNEL_LAUNCHES.name, job)})",
-                    at - config.window_seconds,
-                    at,
-                    config.window_seconds / config.slices,
-                )
-            ]
-        ),
-        together(
-            prometheus.instant(query, at)
-            for query in (
-                f"sum by (rank, part) (increase({gpu}{window}))",
-                *(_of_gpus(f"{kind}_over_time({name}{window})", job) for name in names for kind in _MOMENTS),
-            )
-        ),
+    launches = await prometheus.range(
+        f"sum by (rank) ({selector(catalogue.KERNEL_LAUNCHES.name, job)})",
+        at - config.window_seconds,
+        at,
+        config.window_seconds / config.slices,
     )
+    gpu = f"{selector(catalogue.ITERATION_GPU.name, job)}[{config.pattern_window_seconds:.0f}s]"
+    shares = _shares(await prometheus.instant(f"sum by (rank, part) (increase({gpu}))", at))
+    gpus = {one.labels["rank"]: one.labels.get("gpu_uuid", "") for one in info if one.labels.get("rank")}
+    of_ranks = {
+        name: {rank: of_gpu[gpu] for rank, gpu in gpus.items() if gpu in of_gpu}
+        for name, of_gpu in utilisation.items()
+    }
     members: dict[str, list[str]] = {}
     for rank, role in roles_of(info).items():
         members.setdefault(role, []).append(rank)
     seed = zlib.crc32(training_job.encode())
-    shares, utilisation = _shares(instants[0]), _by_rank(names, instants[1:], info)
     divergence: dict[str, float] = {}
     unlike: dict[tuple[str, str], float] = {}
     for ranks in members.values():
         if len(ranks) >= _LEAST_RANKS:
-            divergence |= await asyncio.to_thread(divergences, ranges[0], ranks, seed)
-            unlike |= await asyncio.to_thread(unlike_peers, shares, utilisation, ranks, seed)
+            divergence |= await asyncio.to_thread(divergences, launches, ranks, seed)
+            unlike |= await asyncio.to_thread(unlike_peers, shares, of_ranks, ranks, seed)
     return CrossChecks(training_job, divergence, unlike)
 
 
-_MOMENTS: Final = ("avg", "stddev")
+async def _utilisation(prometheus: Prometheus, at: float, seconds: float) -> Values:
+    """By name of dcgm-exporter's series and GPU: mean and deviation, of all GPUs that it knows."""
+    found = {}
+    for names in _UTILISATION.values():
+        for name in names:
+            mean, deviation = [
+                {one.labels.get("UUID", ""): one.value for one in await prometheus.instant(query, at)}
+                for query in (
+                    f"avg by (UUID) ({moment}_over_time({name}[{seconds:.0f}s]))"
+                    for moment in ("avg", "stddev")
+                )
+            ]
+            found[name] = {gpu: (mean[gpu], deviation[gpu]) for gpu in mean.keys() & deviation}
+    return found
 
 
-def _of_gpus(series: str, job: Mapping[str, str]) -> str:
-    """dcgm-exporter's, of the job's GPUs alone, by `gpu_uuid`."""
-    by_gpu = f'label_replace(avg by (UUID) ({series}), "gpu_uuid", "$1", "UUID", "(.+)")'
-    return f"{by_gpu} and on (gpu_uuid) {selector(catalogue.RANK_INFO.name, job)}"
-
-
-def _shares(parts: Iterable[Sample]) -> Patterns:
+def _shares(parts: Iterable[Sample]) -> Values:
     """By part and rank: its share of the rank's GPU time; none where a rank had no iteration."""
     seconds: dict[str, dict[str, float]] = defaultdict(dict)
     for one in parts:
@@ -131,23 +140,8 @@ def _shares(parts: Iterable[Sample]) -> Patterns:
     }
 
 
-def _by_rank(names: Sequence[str], answers: Sequence[Sequence[Sample]], info: Iterable[Sample]) -> Patterns:
-    """By name of dcgm-exporter's series and rank: mean and deviation of the rank's GPU."""
-    ranks = {one.labels["rank"]: one.labels.get("gpu_uuid", "") for one in info if one.labels.get("rank")}
-    found = {}
-    for number, name in enumerate(names):
-        mean, deviation = (
-            {one.labels.get("gpu_uuid", ""): one.value for one in answer}
-            for answer in answers[len(_MOMENTS) * number : len(_MOMENTS) * (number + 1)]
-        )
-        found[name] = {
-            rank: (mean[gpu], deviation[gpu]) for rank, gpu in ranks.items() if gpu in mean.keys() & deviation
-        }
-    return found
-
-
 def unlike_peers(
-    shares: Patterns, utilisation: Patterns, ranks: Sequence[str], seed: int
+    shares: Values, utilisation: Values, ranks: Sequence[str], seed: int
 ) -> dict[tuple[str, str], float]:
     """EROICA's differential distance of each part of the GPU's time, where it is beyond the bar.
 

@@ -13,9 +13,9 @@ from typing import TypeVar
 from argus_core import catalogue, remote_write
 from argus_core.log import Log
 from argus_core.remote_write import Labels
-from argus_l3_worker import cross_checks
 from argus_l3_worker.config import Config
-from argus_l3_worker.cross_checks import CrossChecks, cross_check
+from argus_l3_worker.cross_checks import CrossChecks, cross_checks
+from argus_l3_worker.cross_checks import series_of as series_of_cross_checks
 from argus_l3_worker.errors import PartialAnswer, QueryError
 from argus_l3_worker.identity import ambiguity
 from argus_l3_worker.job import CycleContext, Job, SkippedModes
@@ -43,6 +43,7 @@ class CycleReport:
 
     time: float
     judgements: tuple[RoleJudgement, ...]
+    telling: Mapping[tuple[str, str], Sequence[RoleJudgement]]
     abstentions: tuple[Abstention, ...]
     not_judged: tuple[NotJudged, ...]
     verdicts: tuple[Verdict, ...]
@@ -85,6 +86,8 @@ class Worker:
         self._live: set[Labels] | None = None
         self._last_success: float | None = None
         self._traces_restored = False
+        self._of_no_job: tuple[Abstention, ...] = ()
+        """Why nothing was judged in the last cycle, where no job is known."""
 
     async def cycle(self, stamp: float, at: float, budget: float | None = None) -> CycleReport:
         """Judge what Prometheus held at Unix time `at` and write results stamped `stamp`.
@@ -97,6 +100,7 @@ class Worker:
             QueryError: Prometheus could not be asked; nothing is concluded, and nothing ends.
         """
         begun = self._monotonic()
+        self._of_no_job = ()
         try:
             if self._delivery is not None and self._live is None:
                 self._live = await self._series_of_earlier_workers(at)
@@ -108,6 +112,8 @@ class Worker:
             if isinstance(error, PartialAnswer):  # about all jobs: that about one is its own reason alone
                 for job in self._jobs.values():
                     job.could_not_be_judged(error)
+                if not self._jobs:
+                    self._of_no_job = (Abstention("", "all", "partial-answer", str(error)),)
             self._telemetry.cycles.labels("failure").inc()
             self._telemetry.cycle_seconds.set(self._monotonic() - begun)
             raise
@@ -139,7 +145,7 @@ class Worker:
         if self._delivery is None:
             return
         name, stamp_ms = self._config.worker, round(stamp * 1000)
-        said = [one for job in self._jobs.values() for one in job.abstentions]
+        said = [*self._of_no_job, *(one for job in self._jobs.values() for one in job.abstentions)]
         abstained = {self._placed(labels): value for labels, value in results.of_abstentions(said, name)}
         if self._live is not None:
             self._live |= abstained.keys()
@@ -185,14 +191,16 @@ class Worker:
                 say("job not judged, tried again in the next cycle", training_job=name, error=error)
                 job.could_not_be_judged(error)
                 failed.append(error)
-            if self._config.witness.enabled:
-                checked += await self._cross_checked(name, infos[name], at)
         if failed and len(failed) == asked:
             raise failed[-1]
+        if self._config.witness.enabled:
+            one_each = {name: infos[name] for name in names if not ambiguity(infos[name])}
+            checked = await self._cross_checked(one_each, at, None if budget is None else begun + budget)
         jobs = [self._jobs[name] for name in names]
         return CycleReport(
             at,
             tuple(one for job in jobs for one in job.judgements),
+            {role: judgements for job in jobs for role, judgements in job.telling.items()},
             tuple(one for job in jobs for one in job.abstentions),
             tuple(one for job in jobs for one in job.not_judged),
             tuple(self._for_team(one) for job in jobs for one in job.verdicts),
@@ -203,13 +211,21 @@ class Worker:
             self._monotonic() - begun,
         )
 
-    async def _cross_checked(self, job: str, info: Sequence[Sample], at: float) -> list[CrossChecks]:
-        """One, or none: what makes no verdict takes none back either."""
+    async def _cross_checked(
+        self, jobs: Mapping[str, Sequence[Sample]], at: float, until: float | None
+    ) -> list[CrossChecks]:
+        """In what is left of the cycle. What makes no verdict takes none back either, if it fails."""
+        checked: list[CrossChecks] = []
         try:
-            return [await cross_check(self._prometheus, job, info, at, self._config.witness)]
-        except QueryError as error:
-            log.warning("cross-checks left out in this cycle", training_job=job, error=error)
-            return []
+            async with asyncio.timeout(None if until is None else max(until - self._monotonic(), 0.0)):
+                async for one in cross_checks(self._prometheus, jobs, at, self._config.witness):
+                    checked.append(one)  # noqa: PERF401, what is there stays if the rest fails
+        except TimeoutError:
+            log.warning("no time for all cross-checks in this cycle", checked=len(checked), jobs=len(jobs))
+        except Exception as error:
+            say = log.warning if isinstance(error, QueryError) else log.exception
+            say("cross-checks left out in this cycle", checked=len(checked), jobs=len(jobs), error=error)
+        return checked
 
     def _for_team(self, one: _Told) -> _Told:
         """With the team that the configuration names, where it does."""
@@ -250,13 +266,14 @@ class Worker:
         series: dict[Labels, float] = {}
         verdicts_of, shifts_of = _by_role(report.verdicts), _by_role(report.group_shifts)
         for judgement in report.judgements:
-            job, role = judgement.training_job, judgement.role
+            series.update(results.of_ranks(judgement, name))
+        for (job, role), judgements in report.telling.items():
             shifts = [one for scope in {role, stage_of(role)} for one in shifts_of[job, scope]]
-            series.update(results.of_judgement(judgement, verdicts_of[job, role], shifts, name))
+            series.update(results.of_deviations(judgements, verdicts_of[job, role], shifts, name))
         series.update(results.of_verdicts(report.verdicts, name))
         series.update(results.of_group_shifts(report.group_shifts, name))
         for of_job in report.cross_checks:
-            series.update(cross_checks.series_of(of_job, name))
+            series.update(series_of_cross_checks(of_job, name))
         series.update(results.of_abstentions(report.abstentions, name))
         series.update(results.of_cycle(report.seconds, stamp, name))
         if self._traces is not None:

@@ -172,6 +172,15 @@ class Job:
         return [*self._not_looked_at, *of_roles]
 
     @property
+    def telling(self) -> dict[tuple[str, str], list[RoleJudgement]]:
+        """By job and role: the newest judgement and the last with evidence, from which verdicts are shown."""
+        found: dict[tuple[str, str], list[RoleJudgement]] = {}
+        for role, state in self._roles.items():
+            latest = [state.latest] if isinstance(state.latest, RoleJudgement) else []
+            found[self.name, role] = [*latest, *state.history.telling()]
+        return found
+
+    @property
     def group_shifts(self) -> list[GroupShift]:
         """Those that persist over the last windows."""
         return self._groups.persistent() if self._groups is not None else []
@@ -211,16 +220,16 @@ class Job:
         self._not_looked_at = ()
         published = await self._windows_to_judge(context, at)
         windows = published or []
-        if self._roles:
-            del self._older[: len(windows)]
-        else:
-            self._older, windows = windows[: -judge.windows], windows[-judge.windows :]
         here = [one.labels.get("rank", "") for one in info]
         absence = await self._presence.absence(context.prometheus, job, here, at)
         if absence is not None:
             self._not_looked_at = (Abstention(job, "all", "ranks-missing", str(absence)),)
             if not absence.waited:
                 return 0
+        if self._roles:
+            del self._older[: len(windows)]
+        else:
+            self._older, windows = windows[: -judge.windows], windows[-judge.windows :]
         if self._roles and not windows and self._outlived(context.config, at):
             log.info("no window of kernels comes any more, verdicts are withdrawn", training_job=job)
             self._forget_windows()

@@ -136,14 +136,35 @@ def test_a_worker_that_starts_does_not_take_an_illness_for_the_past(prometheus: 
     assert (accused, other) == (pytest.approx(np.log(1.02)), pytest.approx(np.log(1.08)))
 
 
-def read(prometheus: PrometheusServer, at: float) -> PastShifts:
-    """What a worker that has just started knows of the past."""
+@pytest.mark.servers
+def test_an_illness_that_is_over_is_no_past_either(prometheus: PrometheusServer) -> None:
+    """Slow for five hours, accused of it for four of them, and mended two hours ago: as it was before."""
+    at = 1_700_000_000 // BLOCK_SECONDS * BLOCK_SECONDS
+    where = {"training_job": "llm", "rank": "5", "role": "pp0.tp0"}
+    slow = {"kernel": "all", "stream": "all", "cause": "gpu-compute", "verdict": "culprit"}
+    series = []
+    for minute in range(13 * 60, -1, -1):
+        stamp = round(1000 * (at - 60.0 * minute))
+        shift = 0.08 if 120 <= minute < 7 * 60 else 0.02
+        labels = labels_of("argus_l3_rank_shift_ratio", gpu_uuid="GPU-a", **where)
+        series.append(encode_series(labels, shift, stamp))
+        if 120 <= minute < 6 * 60:
+            series.append(encode_series(labels_of("argus_l3_anomaly", **where, **slow), 0.08, stamp))
+    prometheus.write(series)
+    past = read(prometheus, at - 3 * BLOCK_SECONDS, at).past["GPU-a", "pp0.tp0"]
+    assert np.nanmedian(past) == pytest.approx(np.log(1.02))
+    assert np.isnan(past).sum() >= 6, "those in which it was called slow"
+
+
+def read(prometheus: PrometheusServer, *times: float) -> PastShifts:
+    """What a worker knows of the past that starts, and looks at these times."""
 
     async def asked() -> PastShifts:
         config = PrometheusConfig(url=prometheus.url)
         async with aiohttp.ClientSession() as session:
             past = PastShifts()
-            await past.read(Prometheus(session, config, Telemetry()), "llm", at, CONFIG.cycle_seconds, ())
+            for at in times:
+                await past.read(Prometheus(session, config, Telemetry()), "llm", at, CONFIG.cycle_seconds, ())
             return past
 
     return asyncio.run(asked())

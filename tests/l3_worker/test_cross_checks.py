@@ -10,7 +10,7 @@ import pytest
 from bench.servers import PrometheusServer
 
 from argus_l3_worker.cli import main
-from argus_l3_worker.cross_checks import CrossChecks, Patterns, divergences, series_of, unlike_peers
+from argus_l3_worker.cross_checks import CrossChecks, Values, divergences, series_of, unlike_peers
 from argus_l3_worker.read.prometheus import Series
 from l3_worker.stories import HOUR, STEP, Story
 
@@ -48,7 +48,7 @@ def test_too_few_scrapes_say_nothing() -> None:
     assert divergences([], RANKS, seed=0) == {}
 
 
-def shares(compute: dict[str, float]) -> Patterns:
+def shares(compute: dict[str, float]) -> Values:
     """Of eight ranks half of the time is compute, unless said; what is left is exposed, idle and copies."""
     of = {rank: compute.get(rank, 0.5) for rank in RANKS}
     return {
@@ -62,7 +62,7 @@ def shares(compute: dict[str, float]) -> Patterns:
 def test_a_rank_whose_gpu_time_is_unlike_its_peers() -> None:
     """Who computes for 90 % of the time exposes little; 60 % is too little for EROICA's 0.4."""
     found = unlike_peers(shares({"3": 0.9}), {}, RANKS, seed=0)
-    assert found == {("3", part): 7 / 8 for part in ("compute", "exposed", "idle")}
+    assert found == {("3", part): 1.0 for part in ("compute", "exposed", "idle")}
     assert unlike_peers(shares({"3": 0.6}), {}, RANKS, seed=0) == {}
     assert unlike_peers(shares({}), {}, RANKS, seed=0) == {}
 
@@ -77,7 +77,7 @@ def test_utilisation_counts_where_all_ranks_of_the_role_have_it() -> None:
     busy = {rank: (0.4 if rank == "3" else 0.9, 0.1) for rank in RANKS}
     alike = dict.fromkeys(RANKS, (0.99, 0.01))
     sm, engine = "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
-    assert unlike_peers(shares({}), {sm: busy, engine: alike}, RANKS, seed=0) == {("3", "compute"): 7 / 8}
+    assert unlike_peers(shares({}), {sm: busy, engine: alike}, RANKS, seed=0) == {("3", "compute"): 1.0}
     without_one = {rank: values for rank, values in busy.items() if rank != "7"}
     assert unlike_peers(shares({}), {sm: without_one, engine: alike}, RANKS, seed=0) == {}
     assert unlike_peers(shares({}), {sm: without_one}, RANKS, seed=0) == {}
@@ -133,7 +133,7 @@ def test_from_series_to_a_line_of_diagnose(
     config.write_text("witness: {enabled: true}\n")
     assert main(["once", *at, "--config", str(config), "--write"]) == 0
     ((labels, share),) = prometheus.query("argus_l3_pattern_distance", story.end)
-    assert (labels["rank"], labels["part"], share) == ("3", "compute", 7 / 8)
+    assert (labels["rank"], labels["part"], share) == ("3", "compute", 1.0)
     assert len(prometheus.query("argus_l3_rhythm_divergence", story.end)) == 8
 
     capsys.readouterr()
@@ -141,7 +141,7 @@ def test_from_series_to_a_line_of_diagnose(
     (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("cross-checks"))
     said = re.fullmatch(
         r"cross-checks: rhythm \(KAIR\) farthest on rank 3, (0\.\d\d), median (0\.\d\d); "
-        r"GPU time \(EROICA\): rank 3 unlike 88% of its peers in compute",
+        r"GPU time \(EROICA\): rank 3 unlike 100% of its peers in compute",
         line,
     )
     assert said is not None

@@ -64,6 +64,9 @@ def a_slow_gpu(story: Story) -> None:
     anomaly = {"rank": "3", "cause": "gpu-compute", "team": "operations", "verdict": "culprit"}
     story.tell("argus_l3_anomaly", 0.2, -1500, 0, kernel="all", stream="all", worker="a", **anomaly)
     story.tell("argus_l3_anomaly", 0.21, -1400, 0, kernel="all", stream="all", worker="b", **anomaly)
+    for rank in range(8):
+        w1, kernel = (2e-4 if rank == 3 else 3e-5), {"kernel": "gemm 64x64", "stream": "compute0"}
+        story.tell("argus_l3_kernel_w1_seconds", w1, -300, 0, rank=str(rank), worker="a", **kernel)
     story.tell(
         "argus_l3_trace_info",
         1.0,
@@ -91,6 +94,7 @@ def test_a_slow_gpu_from_the_iteration_to_the_trace(story: Story, tmp_path: Path
     traces = ("--traces-url", "http://l3:9878/")
     found = json.loads(report(story, capsys, "--json", "--html", str(page), *traces))
     assert found["iteration_class"] == "regression"
+    assert found["farthest"] == ["3", "gemm 64x64", 2e-4]
     (accused,) = found["subjects"]
     l2, l3 = accused["accusations"]
     assert (l2["rank"], l2["level"], l2["lost"], l2["active"]) == ("3", "L2", 0.17, True)

@@ -177,6 +177,31 @@ def test_a_store_that_does_not_say_which_jobs_there_are_is_the_reason_of_all() -
     assert (last["training_job"], last["reason"]) == ("llm", "partial-answer")
 
 
+def test_a_worker_that_knows_no_job_yet_says_that_it_cannot_learn_of_them() -> None:
+    """It starts while the store answers in part: a series of no job, which the first good cycle ends."""
+    info = vector({"metric": {"training_job": "llm", "rank": "0"}, "value": [0, "1"]})
+    broken = True
+
+    def answer(query: str) -> tuple[int, Any]:
+        return 200, (
+            info | {"warnings": ["no store"] if broken else []}
+        ) if "rank_info{}" in query else vector()
+
+    async def two_cycles(worker: Worker) -> None:
+        nonlocal broken
+        with pytest.raises(PartialAnswer):
+            await worker.cycle(60.0, 60.0)
+        await worker.report_failure(60.0)
+        broken = False
+        await worker.cycle(120.0, 120.0)
+
+    with Backend(answer) as backend:
+        cycles(backend.url, two_cycles)
+        first, *others = abstentions_written(backend)
+    assert (first.get("training_job"), first["reason"]) == (None, "partial-answer")
+    assert {one["reason"] for one in others} == {"partial-answer", "no-kernels"}, "the former is ended"
+
+
 def test_a_restarted_worker_ends_what_it_finds_with_labels_of_the_store() -> None:
     """Thanos and a pair put `replica` and its like beside ours; the series ends that was written."""
     written = {

@@ -70,13 +70,31 @@ def test_a_published_anomaly_carries_w1_fence_and_iqr_over_the_whole_role(ranks:
         history.add(judgement)
     found = decide("llm", [("pp0.tp0", history)])
     assert culprits(found) == ["1"]
-    written = [dict(labels) for labels, _ in results.of_judgement(judgement, found, (), "")]
+    written = [dict(labels) for labels, _ in results.of_deviations([judgement], found, (), "")]
     for verdict in found:
         of_kernel = [
             one["__name__"] for one in written if verdict.kernel in ("all", one.get("kernel"))
             and one.get("rank", verdict.rank) == verdict.rank
         ]  # fmt: skip
         assert {f"argus_l3_kernel_w1{of}_seconds" for of in ("", "_fence", "_iqr")} <= set(of_kernel)
+
+
+def test_an_anomaly_keeps_its_w1_over_a_window_without_its_kernel() -> None:
+    """The verdict holds on two of three windows; W1 is of the newest that has the kernel."""
+    slow = fleet(8, slow={"1": 2.0})
+    other = {
+        rank: {key: of for key, of in kernels.items() if key != GEMM} for rank, kernels in fleet(8).items()
+    }
+    history, latest = History(3, 2), judged(other, "modes")
+    for one in (judged(slow, "modes"), judged(slow, "modes"), latest):
+        history.add(one)
+    found = [one for one in decide("llm", [("pp0.tp0", history)]) if one.kernel == GEMM[0]]
+    assert [one.rank for one in found] == ["1"]
+    for newest in ([latest], []):  # the last was judged, or abstained
+        written = [dict(of) for of, _ in results.of_deviations([*newest, *history.telling()], found, (), "")]
+        assert {one["kernel"] for one in written if one["__name__"] == "argus_l3_kernel_w1_seconds"} == {
+            GEMM[0]
+        }
 
 
 def test_a_method_that_nobody_knows_is_refused_with_those_that_are_allowed() -> None:

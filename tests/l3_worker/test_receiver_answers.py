@@ -264,15 +264,27 @@ async def test_a_request_that_is_turned_away_alone_holds_up_the_others_for_five_
     assert len(writing.spool) == 2 and writing.counted("refused") == 0
 
 
+async def test_two_requests_in_a_row_that_are_turned_away_hold_up_the_others_for_ten_tries() -> None:
+    """The second is asked for once the first has had its five."""
+    writing = Writing(refusing(403, "forbidden by rule 941100"), per_request=1)
+    async with writing.delivery() as delivery:
+        assert not await delivery.send(series(13))
+        assert not await delivery.send(series(13))
+        for cycle in range(10):
+            assert not await delivery.send(series(20 + cycle))
+        assert ranks_of(writing.taken) == list(range(20, 30))
+    assert len(writing.spool) == 2 and writing.counted("refused") == 0
+
+
 async def test_a_receiver_that_turns_all_away_gets_them_in_order() -> None:
-    """A password that is wrong for long: two requests a cycle show it, and nothing changes its place."""
+    """A password that is wrong for long: four requests a cycle show it, and nothing changes its place."""
     mended = False
     writing = Writing(lambda _: (204, "") if mended else (401, "no"), per_request=2)
     async with writing.delivery() as delivery:
         for cycle in range(20):
             before = len(writing.requests)
             assert not await delivery.send(series(cycle))
-            assert len(writing.requests) - before <= 2
+            assert len(writing.requests) - before <= 4
         mended = True
         assert await delivery.send(series(20))
     assert ranks_of(writing.taken) == list(range(21))

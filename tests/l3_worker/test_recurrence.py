@@ -9,7 +9,8 @@ import pytest
 from bench.evidence.far_launches import LOOKS_A_WEEK, RATES, false_episodes
 
 from argus_l3_worker.config import Config
-from argus_l3_worker.judge.recurrence import Occurrences, Visits, recurring
+from argus_l3_worker.judge.recurrence import Occurrences, Visits, recurring, together
+from long_forms import long_only
 
 CONFIG = Config()
 RANKS, WINDOWS = 16, CONFIG.judge.tail_windows
@@ -70,15 +71,26 @@ def test_visits_that_used_to_last_explain_one_that_does() -> None:
     assert found("x..x.x..x...", *["....x......."] * 5, past=quiet) == frozenset()
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_rank_that_moved_to_another_role_keeps_its_visits(order: int) -> None:
+    """Two in each role, which are four that do not follow each other, whichever role is looked at first."""
+    roles = [visits(["x..x.x......"], RANKS // 2), visits(["x..x.....x.."], RANKS // 2)]
+    assert recurring(together(roles[::order]), NEW, 2) == {"0"}
+    assert recurring(together(roles, left_out=["0"]), NEW, 2) == frozenset()
+
+
 def test_a_few_visits_are_chance_where_others_are_visited_too() -> None:
     """Sizes of samples: a rank has a large one four times, five others once."""
     assert found("x..x.x..x...", *["....x......."] * 5) == frozenset()
 
 
-@pytest.mark.parametrize("ranks", [4, 8, 16, 64, 256, pytest.param(10_240, marks=pytest.mark.slow)])
-def test_a_healthy_fleet_is_accused_at_most_once_a_week(ranks: int) -> None:
-    """One and a half weeks, a sixth at each rate, at which windows are visited by chance alone."""
-    assert sum(false_episodes(ranks, rate, seed, LOOKS_A_WEEK // 4) for seed, rate in enumerate(RATES)) <= 1
+@pytest.mark.parametrize(
+    ("ranks", "share"), [(4, 4), (8, 4), (16, 4), (64, 8), (256, 8), *long_only([(10_240, 8)])]
+)
+def test_a_healthy_fleet_is_accused_at_most_once_a_week(ranks: int, share: int) -> None:
+    """Windows are visited by chance alone: at each of six rates for a fourth of a week, or an eighth."""
+    looks = LOOKS_A_WEEK // share
+    assert sum(false_episodes(ranks, rate, seed, looks) for seed, rate in enumerate(RATES)) <= 1
 
 
 @pytest.mark.parametrize(("ranks", "ill"), [(8, 0.4), (16, 0.35), (64, 0.25), (256, 0.25)])
@@ -90,9 +102,12 @@ def test_an_ill_rank_is_found_within_the_hour(ranks: int, ill: float) -> None:
 
 @pytest.mark.parametrize("ranks", [4, 16, 64, 256])
 def test_samples_that_come_in_runs_accuse_seldom(ranks: int) -> None:
-    """A half of the visits lasts into the next window: counted one by one they accuse hundreds a week."""
+    """A half of the visits lasts into the next window: counted one by one they accuse hundreds a week.
+
+    In the first hours nothing is known of it, so the mean over a fourth of a week may be above one.
+    """
     weeks = [false_episodes(ranks, rate, seed, LOOKS_A_WEEK // 4, 2.0) for seed, rate in enumerate(RATES)]
-    assert 4.0 * np.mean(weeks) <= 30.0
+    assert 4.0 * np.mean(weeks) <= 3.0
 
 
 def test_a_rank_that_is_visited_most_of_the_time_recurs_beside_others() -> None:

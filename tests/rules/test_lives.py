@@ -115,6 +115,8 @@ def told() -> list[Told]:
     busy = Job("stood-still", ranks=8, lasting_s=LASTING_S).series()
     for part, share in (("compute", 0.8), ("exposed", 0.12), ("copy", 0.03), ("idle", 0.05)):
         busy |= by_step(busy, "argus_iteration_gpu_seconds_total", share, part=part)
+    for kernel, share in (("gemm", 0.7), ("norm", 0.1)):
+        busy |= by_step(busy, "argus_kernel_duration_seconds_total", share, kernel=kernel, stream="compute0")
     jobs.append(starved(busy, range(4, 8), every=20, scrapes=3))
     for name, work in (("even-work", 1000.0), ("more-work", {0: 1000.0, 1: 1000.0, 2: 1000.0, 3: 1300.0})):
         even = Job(name, step_s=4, lasting_s=LASTING_S).series()

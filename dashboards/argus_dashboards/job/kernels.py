@@ -19,7 +19,6 @@ _WORST = f"{_ALL}\nand topk({CULPRITS_SHOWN}, abs({_ALL}))"
 # Of the rank: what its kernels lose together, on each of its rows.
 _LOST = f'max by (rank) (rank:argus_evidence:lost_ratio{{{JOB}, cause="kernel"}})'
 _COST = f"({_WORST}) ^ 0\n* on (rank) group_left () {_LOST}"
-_FLAGGED = f"and on (kernel, stream) argus_l3_anomaly{{{RANKS}}}"
 
 _ANOMALIES = table(
     "Kernel anomalies",
@@ -69,20 +68,25 @@ _RANK_SHIFT = lines(
 )
 
 _W1 = lines(
-    "W1 of flagged kernels and its fence",
+    "W1 of flagged kernels, its fence and IQR",
     """
-    Mean Wasserstein distance to the other ranks of the role, for kernels with an anomaly. Above its fence
-    the rank is an outlier of its role. Below it and still flagged: many ranks are bad at once and moved the
-    fence.
+    Mean Wasserstein distance to the other ranks of the role, for kernels with an anomaly, or the costliest of
+    a GPU that is slow as a whole. Above its fence the rank is an outlier of its role. Below it and still
+    flagged: many ranks are bad at once and moved the fence, which lies three interquartile ranges (IQR) above
+    the third quartile.
     """,
     [
         (
             "rank {{rank}} {{kernel}} {{stream}}",
-            f"topk(10, max by (rank, kernel, stream) (argus_l3_kernel_w1_seconds{{{RANKS}}} {_FLAGGED}))",
+            f"topk(10, max by (rank, kernel, stream) (argus_l3_kernel_w1_seconds{{{RANKS}}}))",
         ),
         (
             "fence {{kernel}} {{stream}}",
-            f"topk(10, max by (kernel, stream) (argus_l3_kernel_w1_fence_seconds{{{JOB}}} {_FLAGGED}))",
+            f"topk(10, max by (kernel, stream) (argus_l3_kernel_w1_fence_seconds{{{JOB}}}))",
+        ),
+        (
+            "IQR {{kernel}} {{stream}}",
+            f"topk(10, max by (kernel, stream) (argus_l3_kernel_w1_iqr_seconds{{{JOB}}}))",
         ),
     ],
     unit=SECONDS,
@@ -133,7 +137,7 @@ _PATTERNS = table(
     """
     Ranks whose GPU spends its time otherwise than its role's, in shares of compute, copies, communication
     that nothing hides, and idle, with the utilisation that dcgm-exporter has beside. It makes no verdict, and
-    sees nothing below +40 %. Empty: none, or `witness.enabled` of the worker is off.
+    sees only what differs by 40 % in one of them, or in their sum. Empty: none, or `witness.enabled` is off.
     """,
     [f"topk(20, max by (rank, part) (argus_l3_pattern_distance{{{JOB}}}))"],
     {"rank": "Rank", "part": "Part", "Value": "Unlike peers"},

@@ -39,6 +39,8 @@ _SAMPLES_PER_REQUEST: Final = 2000
 _LONGEST_BACKOFF_S: Final = 30.0
 _FAREWELL_S: Final = 2.0
 """For the last samples at the end of the exporter."""
+_DOUBTFUL: Final = 8
+"""Samples in a row that are turned away alone, before it is taken to be about us: a few requests each."""
 _SERIES_LIMIT: Final = 8192
 """Series whose last time is remembered, the oldest forgotten first."""
 
@@ -203,45 +205,48 @@ class IterationWriter:
     async def _deliver(self, session: aiohttp.ClientSession, batch: list[Sample]) -> None:
         """Send a batch and empty it. A receiver refuses all for one bad sample: halves find and drop it.
 
-        One that turned us away for several tries is asked for halves too, as a filter may dislike a sample.
-        That is lost where another is taken; where none is, it is about us, and all wait.
+        One that turned us away for several tries is asked for halves too, as a filter may dislike samples.
+        Those are lost where another is taken; where none is, it is about us, and all wait.
         """
-        parts: list[list[Sample]] = [list(batch)]
+        samples, waiting = tuple(batch), set(range(len(batch)))
+        parts = [range(len(samples))]
         refused = taken = False
         sorts_out = self._turned_away >= remote_write.REFUSALS_UNTIL_ASIDE
-        doubtful: remote_write.Refused | None = None  # of the first, before any was taken
-        while parts:
-            part = parts.pop()
-            why = None
-            try:
-                await self._post(session, part)
-            except remote_write.Refused as error:
-                refused, why = True, error
-            except Unavailable as error:
-                self._turned_away = 0 if sorts_out else self._turned_away + error.turned_away
-                why = error.as_refusal if sorts_out else None
-                if len(part) == 1 and why is not None and not taken and doubtful is None and parts:
-                    doubtful = why
-                    continue
-                if why is None or (len(part) == 1 and not taken):
-                    if refused:
-                        self._unsettled += 1
+        doubtful: list[range] = []  # turned away alone, before any was taken
+        try:
+            while parts:
+                part = parts.pop()
+                why = None
+                try:
+                    await self._post(session, samples[part.start : part.stop])
+                    taken = True
+                except remote_write.Refused as error:
+                    refused, why = True, error
+                except Unavailable as error:
+                    self._turned_away = 0 if sorts_out else self._turned_away + error.turned_away
+                    why = error.as_refusal if sorts_out else None
+                    if why is None:
+                        self._unsettled += refused
                         if self._unsettled >= remote_write.REFUSALS_UNTIL_ASIDE:
-                            del batch[: len(part)]
-                            self._queue.extend(part)  # what is good goes before it
-                    raise
-            if why is not None and len(part) > 1 and not why.final:
-                middle = len(part) // 2
-                parts += [part[middle:], part[:middle]]
-                continue
-            taken = True
-            if doubtful is not None:
-                self._drop_refused(batch[:1], doubtful)
-                del batch[:1]
-                doubtful = None
-            if why is not None:
-                self._drop_refused(part, why)
-            del batch[: len(part)]
+                            waiting -= set(part)
+                            self._queue.extend(samples[part.start : part.stop])  # what is good goes before it
+                        raise
+                    if len(part) == 1 and not (taken or refused):
+                        doubtful.append(part)
+                        if len(doubtful) == _DOUBTFUL or not parts:
+                            raise
+                        continue
+                if why is not None and len(part) > 1 and not why.final:
+                    middle = (part.start + part.stop) // 2
+                    parts += [range(middle, part.stop), range(part.start, middle)]
+                    continue
+                if why is not None:
+                    self._drop_refused(samples[part.start : part.stop], why)
+                waiting -= set(part)
+                parts += reversed(doubtful)  # once more: it may be that we were let in meanwhile
+                doubtful.clear()
+        finally:
+            batch[:] = [samples[place] for place in sorted(waiting)]
 
     async def _post(self, session: aiohttp.ClientSession, part: Sequence[Sample]) -> None:
         series = [encode_series(one.labels, one.seconds, one.end_ms) for one in part]

@@ -96,4 +96,6 @@ class CrossCheckConfig:
     pattern_window_seconds: float = constant(
         1800.0, "time of EROICA's patterns: of 20 scrapes a deviation would differ by 16 % between equal GPUs"
     )
-    slices: int = constant(30, "slices of it in which completions are counted; each at least a scrape long")
+    slices: int = constant(
+        30, "slices of it in which completions are counted: 10 s, so that most have a scrape"
+    )

@@ -85,8 +85,13 @@ def _normalised(patterns: Floats) -> Floats:
 
 def _differential(patterns: Floats, seed: int) -> Floats:
     ranks = len(patterns)
-    peers = patterns
+    drawn = np.arange(ranks)
     if ranks > _PEERS:
-        peers = patterns[np.random.default_rng(seed).choice(ranks, _PEERS, replace=False)]
+        drawn = np.random.default_rng(seed).choice(ranks, _PEERS, replace=False)
+    peers = patterns[drawn]
     parts = (patterns[begin : begin + _RANKS_AT_ONCE] for begin in range(0, ranks, _RANKS_AT_ONCE))
-    return np.concatenate([(cdist(part, peers, "cityblock") >= _DELTA).mean(axis=1) for part in parts])
+    unlike = np.concatenate([(cdist(part, peers, "cityblock") >= _DELTA).sum(axis=1) for part in parts])
+    # A rank among its own peers is at distance 0 and does not count.
+    itself = np.isin(np.arange(ranks), drawn)
+    share: Floats = unlike / np.maximum(drawn.size - itself, 1)
+    return share

@@ -7,7 +7,7 @@ them, and for how long, is what a rank would have of them, too, if nothing were 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,6 +66,18 @@ class Visits:
         """Of all ranks together."""
         seen = sum(self.ranks.values(), NONE)
         return Occurrences(seen.windows, seen.runs, self.looked_at)
+
+
+def together(visits: Iterable[Visits], left_out: Collection[str] = ()) -> Visits:
+    """Of a whole job, by those of its roles; a rank that moved between two has been visited in both."""
+    ranks: dict[str, Occurrences] = {}
+    looked_at = 0.0
+    for one in visits:
+        for rank, seen in one.ranks.items():
+            if rank not in left_out:
+                ranks[rank] = ranks.get(rank, NONE) + seen
+        looked_at += one.looked_at
+    return Visits(ranks, looked_at)
 
 
 def recurring(lately: Visits, past: Visits, needed: int) -> frozenset[str]:

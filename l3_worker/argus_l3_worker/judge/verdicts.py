@@ -17,7 +17,7 @@ from argus_l3_worker.judge.causes import (
     WORKLOAD,
     team_of,
 )
-from argus_l3_worker.judge.recurrence import KEPT, NONE, Occurrences, Visits, recurring
+from argus_l3_worker.judge.recurrence import KEPT, NONE, Occurrences, Visits, recurring, together
 from argus_l3_worker.judge.role_judgement import RoleJudgement
 from argus_l3_worker.roles import natural
 from argus_l3_worker.triples import kind_of
@@ -116,6 +116,7 @@ class History:
         self._past: dict[str, Occurrences] = {}
         self._past_looked_at = 0.0
         self._newest_past: frozenset[str] = frozenset()
+        self._telling: deque[RoleJudgement] = deque(maxlen=windows)
         self._recent = windows
         self.needed = needed
 
@@ -123,7 +124,14 @@ class History:
         """Take the next window; older ones fall out. None, a window that was not judged, has no evidence."""
         if len(self._all) == self._all.maxlen:
             self._remember(self._all[0])
-        self._all.append(WindowEvidence() if judgement is None else evidence_of(judgement))
+        window = WindowEvidence() if judgement is None else evidence_of(judgement)
+        self._all.append(window)
+        if judgement is not None and (window.shifts or window.tails):
+            self._telling.appendleft(judgement)
+
+    def telling(self) -> Sequence[RoleJudgement]:
+        """The last judgements with evidence, newest first: one of them has what a verdict is about."""
+        return self._telling
 
     def _remember(self, window: WindowEvidence) -> None:
         """The oldest window falls out: of its tails that remains what visits are like in this job."""
@@ -238,6 +246,7 @@ def decide(
         slow = {one.rank for one in accused}
         for rank, shifts in sorted(history.tails().items()):
             if rank in stuttering and rank not in slow:
+                stuttering -= {rank}  # one that moved between roles is told of once
                 key, of = (rank, ALL_KERNELS, ALL_KERNELS), history.tail_windows
                 accused.append(verdict(key, GPU_MEMORY, "culprit", max(shifts), len(shifts), of))
         spread, windows = history.work_spread()
@@ -251,18 +260,10 @@ def decide(
 
 def _stuttering(histories: Sequence[History], in_tail_groups: Collection[str]) -> frozenset[str]:
     """Ranks to which launches far beyond the usual come back, more than to the others of the job."""
-
-    def together(visits: Iterable[Visits]) -> Visits:
-        ranks: dict[str, Occurrences] = {}
-        looked_at = 0.0
-        for one in visits:
-            ranks |= {rank: seen for rank, seen in one.ranks.items() if rank not in in_tail_groups}
-            looked_at += one.looked_at
-        return Visits(ranks, looked_at)
-
     needed = min((history.needed for history in histories), default=0)
-    lately = together(history.visits() for history in histories)
-    return recurring(lately, together(history.past_visits() for history in histories), needed)
+    lately = together((history.visits() for history in histories), in_tail_groups)
+    past = together((history.past_visits() for history in histories), in_tail_groups)
+    return recurring(lately, past, needed)
 
 
 def culprits(verdicts: Sequence[Verdict]) -> list[str]:

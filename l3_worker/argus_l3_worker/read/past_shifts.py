@@ -1,8 +1,8 @@
 """What a GPU's shift against its role was, from the series that the worker itself has written.
 
-So a GPU keeps its past when it becomes another rank of the same role, and over restarts of job and worker:
-one that starts leaves out the half hours at whose end it was called slow, as its illness is not what it was.
-Of fewer than two hours besides nothing is known.
+So a GPU keeps its past when it becomes another rank of the same role, and over restarts of job and worker.
+Half hours at whose end it was called slow are left out, as its illness is not what it was; of fewer than two
+hours besides nothing is known.
 """
 
 from __future__ import annotations
@@ -82,10 +82,9 @@ class PastShifts:
             return found
 
         written_then = await by_block(medians(BLOCK_SECONDS))
-        if not self.past:
-            of = {"training_job": job, "kernel": "all", "cause": "gpu-compute", "verdict": "culprit"}
-            ill = f"{written} and on (rank) {selector(catalogue.L3_ANOMALY.name, of)}"
-            for gpu, blocks in (await by_block(f"max by (gpu_uuid, role) ({ill})")).items():
-                if gpu in written_then:
-                    written_then[gpu][~np.isnan(blocks)] = np.nan
+        of = {"training_job": job, "kernel": "all", "cause": "gpu-compute", "verdict": "culprit"}
+        ill = f"{written} and on (rank) {selector(catalogue.L3_ANOMALY.name, of)}"
+        for gpu, blocks in (await by_block(f"max by (gpu_uuid, role) ({ill})")).items():
+            if gpu in written_then:
+                written_then[gpu][~np.isnan(blocks)] = np.nan
         self.past = written_then | past

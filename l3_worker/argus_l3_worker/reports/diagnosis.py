@@ -51,6 +51,7 @@ class Diagnosis:
         not_judged: of what nothing is said at the end, and why.
         rhythm: K-S distance of each rank to its peers at the end, farthest first; empty: not asked for.
         unlike: (rank, part of GPU time, share of the peers that it is unlike) at the end.
+        farthest: (rank, kernel, W1 in seconds) of the rank that lies farthest from its role at the end.
         iteration: its duration over time, seconds.
     """
 
@@ -67,6 +68,7 @@ class Diagnosis:
     not_judged: tuple[str, ...]
     rhythm: tuple[tuple[str, float], ...]
     unlike: tuple[tuple[str, str, float], ...]
+    farthest: tuple[str, str, float] | None
     iteration: Points
 
     @property
@@ -149,6 +151,7 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
         f"max_over_time({of('ALERTS', alertstate='firing')}{seconds})",
         largest("rank", of(catalogue.L3_RHYTHM.name)),
         largest("rank, part", of(catalogue.L3_PATTERN.name)),
+        f"topk(1, {largest('rank, kernel', of(catalogue.L3_KERNEL_W1.name))})",
     )
     over = (
         of("job:argus_iteration:class"),
@@ -173,7 +176,7 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
             ]
         ),
     )
-    info, info_now, traces, left_out, abstained, alerts, rhythm, unlike = instants
+    info, info_now, traces, left_out, abstained, alerts, rhythm, unlike, apart = instants
     classes, findings, hanging, stalled, counts, anomalies, shifts, iteration = ranges
     labels = _by_rank(info) | _by_rank(info_now)  # one that moved is on both hosts in that time
     if not labels:
@@ -212,6 +215,7 @@ async def diagnose(prometheus: Prometheus, job: Mapping[str, str], start: float,
                 key=lambda one: (-one[2], natural(one[0]), one[1]),
             )
         ),
+        next(((one.labels["rank"], one.labels["kernel"], one.value) for one in apart), None),
         iteration[0].points if iteration else (),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -50,6 +51,13 @@ def _lines(found: Diagnosis, cards: Sequence[Card], links: Links) -> Iterator[st
     for left_out in found.not_judged[:_MOST_ROWS]:
         yield f"not judged now: {left_out}"
     yield from _cross_checks(found)
+    if found.farthest is not None:
+        rank, kernel, seconds = found.farthest
+        command = f"argus-l3-worker matrix --training-job {shlex.quote(found.training_job)}"
+        yield (
+            f"kernels: rank {rank} lies farthest from its role, W1 {seconds * 1e6:.3g} us; all of them: "
+            f"{command} --kernel {shlex.quote(kernel)} --out map.html"
+        )
     if keys := [key for _, key, _ in found.traces[:_MOST_TRACES]]:
         yield f"compare traces: argus-l3-worker trace {' '.join(keys)}"
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from argus_l3_worker.judge import eroica
-from argus_traces.summary import FunctionBeta, Summary, UnlikeFunction
+from argus_traces.summary import Summary, UnlikeFunction
 
 _LEAST_RANKS: Final = 4
 _CLASSES: Final[dict[str, eroica.FunctionClass]] = {
@@ -40,13 +41,20 @@ def unlike_functions(summaries: Sequence[Summary], roles: Sequence[str]) -> tupl
 
 
 def _of_role(ranks: Sequence[Summary]) -> Iterator[UnlikeFunction]:
-    betas = [{(one.function, one.category): one for one in rank.betas} for rank in ranks]
+    betas = [_by_function(rank) for rank in ranks]
     for name in sorted({name for of_rank in betas for name in of_rank}):
-        none = FunctionBeta(*name, 0.0, 0.0)
-        beta = np.minimum([of_rank.get(name, none).beta for of_rank in betas], 1.0)
+        beta = np.minimum([of_rank[name] for of_rank in betas], 1.0)
         judged = eroica.distances(beta[:, None], _CLASSES[name[1]])
         far = (beta > eroica.LEAST_BETA) & (judged.differential > judged.bar)
         usual = float(np.median(beta))
         for rank, share, is_far in zip(ranks, beta, far & (beta > usual), strict=True):
             if is_far:
                 yield UnlikeFunction(rank.rank, *name, float(share), usual)
+
+
+def _by_function(rank: Summary) -> Mapping[tuple[str, str], float]:
+    """beta by function and category: a function of Python is on several stacks."""
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    for one in rank.betas:
+        found[one.function, one.category] += one.beta
+    return found

@@ -25,6 +25,8 @@ _LONGEST_BACKOFF_SECONDS: Final = 10.0
 """A receiver that wants a longer pause gets it, as then the requests wait for a later cycle."""
 # Requests spent on finding the bad series of one request. One bad of 2,000 takes 22.
 _BISECTION_LIMIT: Final = 200
+_DOUBTFUL: Final = 3
+"""Requests in a row that are turned away five times, before it is taken to be about us."""
 
 
 class Delivery:
@@ -78,7 +80,8 @@ class Delivery:
         self.problem = ""
         missing = set(needed)
         unsettled: Unavailable | None = None
-        taken, doubtful = False, None
+        taken = False
+        doubtful: list[Entry] = []
         # Oldest first, and what the receiver will not let us sort out behind all that it takes.
         waiting = sorted(self._spool.waiting(), key=lambda entry: entry.refusals >= REFUSALS_UNTIL_ASIDE)
         try:
@@ -97,15 +100,20 @@ class Delivery:
                     entry.turned_away += error.turned_away
                     if error.turned_away and (taken or entry.alone):
                         entry.alone = True
-                    elif error.turned_away and entry.turned_away >= REFUSALS_UNTIL_ASIDE and not doubtful:
-                        doubtful = entry  # the next one shows whether it is about us
+                    elif (
+                        error.turned_away
+                        and entry.turned_away >= REFUSALS_UNTIL_ASIDE
+                        and len(doubtful) < _DOUBTFUL
+                    ):
+                        doubtful.append(entry)  # the next one shows whether it is about us
                     elif entry.refusals < REFUSALS_UNTIL_ASIDE:
                         raise
                     unsettled = error
                     continue
                 taken = True
-                if doubtful:
-                    doubtful.alone = True
+                for one in doubtful:
+                    one.alone = True
+                doubtful.clear()
                 self._spool.remove(entry)
                 if (len(self._refused), self._unwritten) == lost:
                     missing.discard(body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -36,33 +36,42 @@ VERDICTS = (
 _FURTHEST = 30
 
 
-def of_judgement(
-    judgement: RoleJudgement, verdicts: Iterable[Verdict], shifts: Iterable[GroupShift], worker: str
-) -> Iterator[tuple[Labels, float]]:
-    """Of every rank what its GPU is compared with later on; of kernels that deviate what shows by how much.
-
-    Args:
-        verdicts, shifts: of the role; shifts of its stage, too.
-    """
+def of_ranks(judgement: RoleJudgement, worker: str) -> Iterator[tuple[Labels, float]]:
+    """Of every rank what its GPU is compared with later on."""
     job, role = judgement.training_job, judgement.role
     for rank, gpu, shift in zip(judgement.ranks, judgement.gpus, judgement.rank_shift, strict=True):
         if np.isfinite(shift):
             where = {"training_job": job, "rank": rank, "role": role, "gpu_uuid": gpu, "worker": worker}
             yield labels_of(catalogue.L3_RANK_SHIFT.name, **where), float(np.expm1(shift))
+
+
+def of_deviations(
+    judgements: Sequence[RoleJudgement],
+    verdicts: Iterable[Verdict],
+    shifts: Iterable[GroupShift],
+    worker: str,
+) -> Iterator[tuple[Labels, float]]:
+    """Of kernels that deviate what shows by how much, as the newest window says that has them.
+
+    Args:
+        judgements: of one role, newest first. A verdict holds over a window that was not judged, or without
+            its kernel.
+        verdicts, shifts: of the role; shifts of its stage, too.
+    """
     accused: dict[tuple[str, str], set[str]] = {}
     for verdict in verdicts:
-        if verdict.rank:
-            accused.setdefault((verdict.kernel, verdict.stream), set()).add(verdict.rank)
+        accused.setdefault((verdict.kernel, verdict.stream), set()).update({verdict.rank} - {""})
     for group in shifts:
         accused.setdefault((group.kernel, group.stream), set())
     whole = accused.pop((ALL_KERNELS, ALL_KERNELS), None)
-    compute = [pair for pair in judgement.pairs if pair.kind == "compute"]
+    compute = [pair for pair in judgements[0].pairs if pair.kind == "compute"] if judgements else []
     if whole is not None and compute:
         costliest = max(compute, key=lambda pair: float(pair.share.sum()))
         accused.setdefault((costliest.kernel, costliest.stream), set()).update(whole)
-    for pair in judgement.pairs:
-        if (ranks := accused.get((pair.kernel, pair.stream))) is not None:
-            yield from _of_pair(judgement, pair, ranks, worker)
+    for judgement in judgements:
+        for pair in judgement.pairs:
+            if (ranks := accused.pop((pair.kernel, pair.stream), None)) is not None:
+                yield from _of_pair(judgement, pair, ranks, worker)
 
 
 def _of_pair(

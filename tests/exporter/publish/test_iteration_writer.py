@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import random
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from argus_core.settings import SettingsError, from_mapping
 from argus_exporter.config import ExporterConfig
 from argus_exporter.errors import ArgusExporterError
 from argus_exporter.place.topology import Identity
+from argus_exporter.publish import iteration_writer
 from argus_exporter.publish.config import RemoteWriteConfig
 from argus_exporter.publish.iteration_writer import IterationWriter
 from argus_exporter.ranks.channels import Attachment
@@ -56,11 +58,13 @@ async def receiver(answer: Answer = lambda _: (204, ""), takes: Takes = "2.0") -
         yield there
 
 
-def refusing(status: int = 400, text: str = "out of bounds", alone: int | None = None) -> Answer:
-    """All requests that have a sample of rank 1 in them; `alone`: those that have nothing else."""
+def refusing(
+    status: int = 400, text: str = "out of bounds", alone: int | None = None, rank: str = "1"
+) -> Answer:
+    """All requests that have a sample of the rank in them; `alone`: those that have nothing else."""
 
     def answer(series: Sequence[Labels]) -> tuple[int, str]:
-        bad = [("rank", "1") in labels for labels in series]
+        bad = [("rank", rank) in labels for labels in series]
         if alone is not None and all(bad):
             return alone, text
         return (status, text) if any(bad) else (204, "")
@@ -155,23 +159,47 @@ async def test_poison_steps_aside():
     assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
 
 
-@pytest.mark.parametrize("place", [0, 1, 5, 7])
+@pytest.mark.parametrize("places", [{0}, {1}, {5}, {7}, {0, 1}, {3, 4}, {0, 7}, {0, 1, 2, 3, 4}])
 @pytest.mark.parametrize("status", [401, 403, 404])
-async def test_a_sample_that_a_filter_turns_away_is_lost_alone(status: int, place: int):
-    """Wherever it stands: after five tries the others go, in their order, and it is counted."""
+async def test_samples_that_a_filter_turns_away_are_lost_alone(status: int, places: set[int]):
+    """Wherever they stand: after five tries the others go, in their order, and these are counted."""
     bad, good = rank(1), rank(2)
     async with receiver(refusing(status, "no")) as there, writing(there.url) as writer:
         for end in range(8):
-            writer.take(bad if end == place else good, step(end))
-        await until(lambda: len(there.taken) == 7 and writer.pending == 0)
+            writer.take(bad if end in places else good, step(end))
+        await until(lambda: len(there.taken) == 8 - len(places) and writer.pending == 0)
         stamps = [one.samples[0][1] for one in there.taken]
-        assert stamps == [end for end in range(8) if end != place]
-        there.answer = refusing()
-    assert (dropped(bad), dropped(good)) == ({"remote_write_refused": 1}, {})
+        assert stamps == [end for end in range(8) if end not in places]
+    assert (dropped(bad), dropped(good)) == ({"remote_write_refused": len(places)}, {})
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_a_receiver_answers_each_sample_is_taken_or_counted(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Refusals, filters and failures by chance: in the end nothing is lost uncounted."""
+    monkeypatch.setattr(iteration_writer, "_LONGEST_BACKOFF_S", 0.01)
+    draw = random.Random(seed)
+    statuses = [400, 403, 503, 204]
+
+    def answer(series: Sequence[Labels]) -> tuple[int, str]:
+        return draw.choice([400, 403, 503] if len(series) > 1 else statuses), "by chance"
+
+    states = [rank(number) for number in range(5)]
+    async with receiver(answer) as there, writing(there.url, interval_seconds=0.001) as writer:
+        for number, state in enumerate(states):
+            writer.take(state, step(number))
+        await until(lambda: len(there.requests) > 40 or writer.pending == 0)
+        there.answer = lambda _: (204, "")
+        await until(lambda: writer.pending == 0)
+        taken = {int(dict(one.labels)["rank"]) for one in there.taken}
+        lost = {number for number, state in enumerate(states) if dropped(state)}
+        assert (taken | lost, taken & lost) == (set(range(5)), set())
+        assert len(there.taken) == len(taken), "and none is sent again that was taken"
 
 
 async def test_whoever_is_turned_away_with_everything_loses_nothing():
-    """Wrong credentials for a while: no sample is taken, so it is about us; then all are, in their order."""
+    """Wrong credentials for a while: no sample is taken, so it is about us; then all are, each once."""
     state = rank(2)
     async with receiver(lambda _: (401, "who are you?")) as there, writing(there.url) as writer:
         for end in range(100):
@@ -180,7 +208,7 @@ async def test_whoever_is_turned_away_with_everything_loses_nothing():
         assert (dropped(state), writer.pending) == ({}, 100)
         there.answer = lambda _: (204, "")
         await until(lambda: writer.pending == 0)
-        assert [one.samples[0][1] for one in there.taken] == list(range(100))
+        assert sorted(one.samples[0][1] for one in there.taken) == list(range(100))
     assert dropped(state) == {}
 
 
