@@ -15,11 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from argus_core.errors import UserError
 from argus_core.option_types import whole_number
 from argus_core.version import installed_version
 from argus_simulator.contract import LEVELS
 from argus_simulator.demo.progress import Reporter
 from argus_simulator.fast_play.score import Batch, Engine, play_all
+from argus_simulator.fast_play.worker import METHODS, Method
 from argus_simulator.lab import shipped
 from argus_simulator.score import baselines, report
 from argus_simulator.score.batches import Capacity, batches
@@ -51,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(1),
         default=None,
         help="with --live: scenarios at a time (default: what this machine carries)",
+    )
+    parser.add_argument(
+        "--judge-method",
+        choices=METHODS,
+        default="modes",
+        help="judge.method of the L3 worker, which judges where signals have kernels (default: modes)",
     )
     parser.add_argument(
         "--resume",
@@ -108,12 +116,15 @@ def seeds(text: str) -> tuple[int, ...]:
 
 def run(options: argparse.Namespace) -> int:
     """Play a suite and print the score; 1 where not all of it was played, or a rule failed."""
+    if options.live and options.judge_method != "modes":
+        raise UserError("--judge-method is for virtual time: leave --live out, whose worker judges by modes")
     reporter, where = Reporter(sys.stderr if options.json else sys.stdout), machine()
     scored = product()  # as it is now: whoever commits meanwhile scores what was there before
     scenes = chosen(options, COMPRESSED if options.live else SHIPPED)
     way = "live" if options.live else "virtual time"
+    by = "" if options.judge_method == "modes" else f", judged by {options.judge_method}"
     file = (
-        ResultFile(options.resume, f"{scored}{files(scenes)}, signals {options.signals}, {way}")
+        ResultFile(options.resume, f"{scored}{files(scenes)}, signals {options.signals}, {way}{by}")
         if options.resume is not None
         else None
     )
@@ -121,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
     results = [known[scene.key] for scene in scenes if scene.key in known]
     left = [scene for scene in scenes if scene.key not in known]
     reporter.say(
-        f"ARGUS score, {way}: {len(scenes)} scenarios, signals {options.signals}"
+        f"ARGUS score, {way}: {len(scenes)} scenarios, signals {options.signals}{by}"
         + (f"; {len(results)} are in {options.resume} already" if results else "")
     )
 
@@ -135,7 +146,7 @@ def run(options: argparse.Namespace) -> int:
     if left and options.live:
         failures = _live(left, _capacity(options.jobs), reporter, finished, quiet=quiet)
     elif left:
-        failures = _fast(left, reporter, finished, quiet=quiet)
+        failures = _fast(left, options.judge_method, reporter, finished, quiet=quiet)
     print(json.dumps(told(options, scored, where, results, failures, reporter)), flush=True)
     return 1 if failures else 0
 
@@ -172,16 +183,24 @@ def told(
         *failures,
     ):
         reporter.say(line)
-    return report.content(scored, options.signals, where, results, compared, held_out=held_out)
+    content = report.content(scored, options.signals, where, results, compared, held_out=held_out)
+    return content | {"judge_method": getattr(options, "judge_method", "modes")}
 
 
 def _fast(
-    scenes: Sequence[Scene], reporter: Reporter, finished: Callable[[Result], None], *, quiet: bool
+    scenes: Sequence[Scene],
+    method: Method,
+    reporter: Reporter,
+    finished: Callable[[Result], None],
+    *,
+    quiet: bool,
 ) -> list[str]:
     """Play in virtual time; what went wrong: rules that failed."""
     repository, cores = find_repository(), len(os.sched_getaffinity(0))
     engine = Engine(
-        tuple(rule_files(repository / "rules")), repository / "alertmanager" / "alertmanager.yaml"
+        tuple(rule_files(repository / "rules")),
+        repository / "alertmanager" / "alertmanager.yaml",
+        method=method,
     )
     failures: set[str] = set()
     for batch in play_all(scenes, engine, cores):

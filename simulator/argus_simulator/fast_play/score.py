@@ -46,11 +46,13 @@ class Engine:
         alertmanager: its configuration, which says what is told.
         late: whether rules see recorded series late; groups are then evaluated at multiples of their
             intervals, as vmalert does.
+        method: `judge.method` of the L3 worker.
     """
 
     rules: tuple[Path, ...]
     alertmanager: Path
     late: Late = "none"
+    method: worker.Method = "modes"
 
 
 @dataclass
@@ -112,7 +114,8 @@ def play(scenes: Sequence[Scene], engine: Engine) -> Batch:
         end_ms = max(_judged_ms(one) for one in played)
         if any(scene.playable.signals != "hooks" for scene in scenes):
             judging = time.perf_counter()
-            batch.failures = [f"worker: {why}" for why in worker.judge(storage.url, _EPOCH_MS, end_ms)]
+            problems = worker.judge(storage.url, _EPOCH_MS, end_ms, engine.method)
+            batch.failures = [f"worker: {why}" for why in problems]
             batch.judge_s = time.perf_counter() - judging
         evaluator = Evaluator(storage, rules, engine.late)
         evaluator.advance(_EPOCH_MS, end_ms)
