@@ -90,6 +90,7 @@ _W1 = lines(
         ),
     ],
     unit=SECONDS,
+    dashed=["/^(fence|IQR)/"],
     empty="No kernel of these ranks is flagged",
 )
 

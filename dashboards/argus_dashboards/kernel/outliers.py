@@ -63,7 +63,9 @@ _TABLE = table(
     "Ranks furthest from their role",
     f"""
     The {_ROWS} ranks with the largest shift where the kernel has an anomaly, and where they are. Ranks that
-    share a host or GPU model share the cause. Click a rank for all its phases and kernels.
+    share a host or GPU model share the cause. Click a rank for all its phases and kernels. W1 is a rank's
+    mean distance to all others. All pairs are drawn by
+    `argus-l3-worker matrix --training-job $training_job --kernel $kernel --out map.html`.
     """,
     [
         with_place(f"{_SHIFT} and {_FURTHEST}", JOB),
