@@ -42,7 +42,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from argus_core import wire
 from argus_core.link import Link
 from argus_exporter.ranks.config import RanksConfig
-from argus_simulator.stack import Stack, WaitTimeout, wait_for
+from argus_simulator.stack import Stack, WaitTimeout, pace, wait_for
 from argus_simulator.stack.processes import Server
 
 PARTS: Final = ("exporter", "worker", "prometheus", "store")
@@ -55,6 +55,8 @@ _KILLS: Final = 8
 # What a part may take to close what its peers have closed, and to deliver what it kept.
 _CLOSES_S: Final = 2.0
 _SETTLES_S: Final = 20.0
+# A Prometheus that was killed does not know what has ended meanwhile: its lookback goes by, and some cycles.
+_FORGETS_S: Final = pace.LOOKBACK_S + _SETTLES_S
 
 Sample = tuple[str, dict[str, str], float]
 
@@ -302,7 +304,7 @@ class Soak:
 
         if past:
             with contextlib.suppress(WaitTimeout):
-                wait_for(lambda: not left(), _SETTLES_S, "jobs to be forgotten")
+                wait_for(lambda: not left(), _FORGETS_S, "jobs to be forgotten")
                 return
             names = left()
             self.series_left = max(self.series_left, len(names))
