@@ -220,7 +220,8 @@ def _id() -> str:
     name = _named(*(f"av1-$card_cause-{who}-" for who in ("job", "${1}", "${1}", "${1}")))
     since = _of_kinds({kind: [texts.stamp(f"({query})")] for kind, query in began.items()})
     again = texts.constant("  argus-l3-worker explain --job $training_job", _WHOSE)
-    where = texts.put(f"topk(1, argus_rank_info{{{JOB}}})", " --cluster ${1}", "cluster", "(.+)")
+    named = f"topk(1, argus_rank_info{{{JOB}}} and on () {_WHOSE})"
+    where = texts.put(named, " --cluster ${1}", "cluster", "(.+)")
     return texts.joined([name, f"({since})", again, where])
 
 
