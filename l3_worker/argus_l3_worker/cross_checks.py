@@ -23,7 +23,6 @@ from argus_l3_worker.read.assemble import roles_of
 from argus_l3_worker.read.prometheus import Prometheus, Sample, Series, selector
 from argus_l3_worker.triples import Floats
 
-_LEAST_RANKS: Final = 4
 _PARTS: Final[dict[str, eroica.FunctionClass]] = {
     "compute": "compute",
     "copy": "memory",
@@ -102,7 +101,7 @@ async def _of_job(
     divergence: dict[str, float] = {}
     unlike: dict[tuple[str, str], float] = {}
     for ranks in members.values():
-        if len(ranks) >= _LEAST_RANKS:
+        if len(ranks) >= eroica.LEAST_RANKS:
             divergence |= await asyncio.to_thread(divergences, launches, ranks, seed)
             unlike |= await asyncio.to_thread(unlike_peers, shares, of_ranks, ranks, seed)
     return CrossChecks(training_job, divergence, unlike)
@@ -156,7 +155,7 @@ def unlike_peers(
     Source: EROICA 4.2 and 4.3, equations 2 and 7 to 11.
     """
     known = [rank for rank in ranks if rank in shares["compute"]]
-    if len(known) < _LEAST_RANKS:
+    if len(known) < eroica.LEAST_RANKS:
         return {}
     unlike: dict[tuple[str, str], float] = {}
     for part, class_ in _PARTS.items():
@@ -166,8 +165,7 @@ def unlike_peers(
                 pattern = np.hstack((pattern, _columns(utilisation[name], known)))
                 break
         found = eroica.distances(np.clip(pattern, 0.0, 1.0), class_, seed)
-        far = (pattern[:, 0] > eroica.LEAST_BETA) & (found.differential > found.bar)
-        unlike |= {(known[row], part): float(found.differential[row]) for row in np.flatnonzero(far)}
+        unlike |= {(known[row], part): float(found.differential[row]) for row in np.flatnonzero(found.unlike)}
     return unlike
 
 

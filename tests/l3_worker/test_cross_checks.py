@@ -118,11 +118,12 @@ def test_from_series_to_a_line_of_diagnose(
             continue
         story.tell("argus_rank_info", 1.0, rank=str(rank), role="pp0", gpu_uuid=gpu["UUID"])
         stops = 120 if rank == 3 else 0
+        stream = {"rank": str(rank), "stream": "compute0"}
         story.tell(
             "argus_kernel_launches_total",
             lambda at, stops=stops: 100.0 * (HOUR + at - max(at + stops, 0)),
-            -HOUR, rank=str(rank), stream="compute0",
-        )  # fmt: skip
+            **stream,
+        )
         for part, share in (("compute", 0.5), ("exposed", 0.3), ("copy", 0.05), ("idle", 0.15)):
             of_part = {"rank": str(rank), "part": part}
             story.tell("argus_iteration_gpu_seconds_total", lambda at, of=share: of * (HOUR + at), **of_part)

@@ -119,6 +119,23 @@ def abstentions_written(backend: Backend) -> list[dict[str, str]]:
     return [labels for labels in written if labels["__name__"] == "argus_l3_abstain"]
 
 
+def abstentions_of_two_cycles(
+    answer: Callable[[str], tuple[int, Any]], mend: Callable[[], None]
+) -> list[dict[str, str]]:
+    """What is written of a cycle that fails, and of the next, which is good."""
+
+    async def two_cycles(worker: Worker) -> None:
+        with pytest.raises((QueryError, ZeroDivisionError)):
+            await worker.cycle(60.0, 60.0)
+        await worker.report_failure(60.0)
+        mend()
+        await worker.cycle(120.0, 120.0)
+
+    with Backend(answer) as backend:
+        cycles(backend.url, two_cycles)
+        return abstentions_written(backend)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "reason"),
     [
@@ -137,18 +154,13 @@ def test_why_the_only_job_was_not_judged_is_written_though_the_cycle_failed(
             return 200, vector({"metric": {"training_job": "llm", "rank": "0"}, "value": [0, "1"]})
         return (status, body) if broken and "argus_kernel_window_steps" in query else (200, vector())
 
-    async def two_cycles(worker: Worker) -> None:
+    def mend() -> None:
         nonlocal broken
-        with monkeypatch.context() as defect, pytest.raises((QueryError, ZeroDivisionError)):
-            defect.setattr(job, "due", lambda *_: 1 // 0)
-            await worker.cycle(60.0, 60.0)
-        await worker.report_failure(60.0)
         broken = False
-        await worker.cycle(120.0, 120.0)
+        monkeypatch.undo()
 
-    with Backend(answer) as backend:
-        cycles(backend.url, two_cycles)
-        said = [labels["reason"] for labels in abstentions_written(backend)]
+    monkeypatch.setattr(job, "due", lambda *_: 1 // 0)
+    said = [labels["reason"] for labels in abstentions_of_two_cycles(answer, mend)]
     assert said[0] == reason and sorted(map(str, said[1:])) == sorted([reason, "no-kernels"])
 
 
@@ -187,17 +199,11 @@ def test_a_worker_that_knows_no_job_yet_says_that_it_cannot_learn_of_them() -> N
             info | {"warnings": ["no store"] if broken else []}
         ) if "rank_info{}" in query else vector()
 
-    async def two_cycles(worker: Worker) -> None:
+    def mend() -> None:
         nonlocal broken
-        with pytest.raises(PartialAnswer):
-            await worker.cycle(60.0, 60.0)
-        await worker.report_failure(60.0)
         broken = False
-        await worker.cycle(120.0, 120.0)
 
-    with Backend(answer) as backend:
-        cycles(backend.url, two_cycles)
-        first, *others = abstentions_written(backend)
+    first, *others = abstentions_of_two_cycles(answer, mend)
     assert (first.get("training_job"), first["reason"]) == (None, "partial-answer")
     assert {one["reason"] for one in others} == {"partial-answer", "no-kernels"}, "the former is ended"
 

@@ -97,6 +97,20 @@ def test_an_anomaly_keeps_its_w1_over_a_window_without_its_kernel() -> None:
         }
 
 
+def test_a_gpu_that_is_slow_as_a_whole_keeps_the_w1_of_its_costliest_kernel() -> None:
+    """No kernel of it is beyond its own bar, and the newest window was not judged."""
+    history = History(3, 2)
+    for seed in (1, 2):
+        history.add(judged(fleet(8, seed=seed, slow={"1": 1.07}), "modes"))
+    history.add(None)
+    found = decide("llm", [("pp0.tp0", history)])
+    assert {(one.rank, one.kernel) for one in found} == {("1", "all")}
+    assert all(len(judgement.pairs) == 1 for judgement in history.telling()), "and holds no other"
+    written = [dict(of) for of, _ in results.of_deviations(history.telling(), found, (), "")]
+    names = {one["__name__"] for one in written if one.get("rank", "1") == "1"}
+    assert {f"argus_l3_kernel_w1{of}_seconds" for of in ("", "_fence", "_iqr")} <= names
+
+
 def test_a_method_that_nobody_knows_is_refused_with_those_that_are_allowed() -> None:
     """`judge.method` in the worker's file."""
     with pytest.raises(SettingsError, match="'z-score'; allowed: modes, w1-iqr, eroica"):

@@ -21,7 +21,9 @@ from argus_l3_worker.triples import Bools, Floats
 
 FunctionClass = Literal["compute", "memory", "comm", "host"]
 
-LEAST_BETA: Final = 0.01
+LEAST_RANKS: Final = 4
+"""Of fewer nobody can say which of them is unlike the others."""
+_LEAST_BETA: Final = 0.01
 """Functions below this share of the critical path raise nothing (equation 11)."""
 EXPECTED_BETA: Final[dict[FunctionClass, float]] = {"host": 0.01, "comm": 0.3, "memory": 0.3, "compute": 1.0}
 """Largest expected beta by class (equation 6); copies, which the paper does not list, as communication."""
@@ -41,12 +43,14 @@ class Distances:
         expectation: Manhattan distance to the expected range, 0 inside.
         differential: share of the sampled peers whose pattern differs, in [0, 1].
         bar: what the differential distance of a healthy rank stays below.
-        abnormal: equation 11.
+        unlike: beyond the bar, in a function that matters.
+        abnormal: equation 11: unlike, or outside of the expected range.
     """
 
     expectation: Floats
     differential: Floats
     bar: float
+    unlike: Bools
     abnormal: Bools
 
 
@@ -71,8 +75,9 @@ def distances(patterns: Floats, class_: FunctionClass, seed: int = 0) -> Distanc
     middle = float(np.median(differential))
     deviation = float(np.median(np.abs(differential - middle)))
     bar = middle + max(_DEVIATIONS * deviation, _FLOOR)
-    abnormal = (beta > LEAST_BETA) & ((expectation > 0.0) | (differential > bar))
-    return Distances(expectation, differential, bar, abnormal)
+    matters = beta > _LEAST_BETA
+    unlike = matters & (differential > bar)
+    return Distances(expectation, differential, bar, unlike, unlike | (matters & (expectation > 0.0)))
 
 
 def _normalised(patterns: Floats) -> Floats:

@@ -8,7 +8,7 @@ a verdict is decided over windows (verdicts.py).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -133,6 +133,18 @@ class RoleJudgement:
     not_compared: tuple[tuple[str, str, str], ...]
     gpus: tuple[str, ...]
     own_evidence: Floats
+
+    @property
+    def costliest(self) -> PairJudgement | None:
+        """Of the compute kernels that with the largest share of all ranks' time; None without any."""
+        compute = [pair for pair in self.pairs if pair.kind == "compute"]
+        return max(compute, key=lambda pair: float(pair.share.sum()), default=None)
+
+    def telling(self) -> RoleJudgement:
+        """Itself with the kernels alone that have evidence, and the costliest, which stands for all."""
+        costliest = self.costliest
+        shown = (pair for pair in self.pairs if pair.evidence.any() or pair is costliest)
+        return replace(self, pairs=tuple(shown))
 
 
 def judge_roles(

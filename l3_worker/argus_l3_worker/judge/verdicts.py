@@ -127,7 +127,7 @@ class History:
         window = WindowEvidence() if judgement is None else evidence_of(judgement)
         self._all.append(window)
         if judgement is not None and (window.shifts or window.tails):
-            self._telling.appendleft(judgement)
+            self._telling.appendleft(judgement.telling())
 
     def telling(self) -> Sequence[RoleJudgement]:
         """The last judgements with evidence, newest first: one of them has what a verdict is about."""

@@ -11,7 +11,6 @@ import numpy as np
 from argus_l3_worker.judge import eroica
 from argus_traces.summary import Summary, UnlikeFunction
 
-_LEAST_RANKS: Final = 4
 _CLASSES: Final[dict[str, eroica.FunctionClass]] = {
     "compute": "compute",
     "memory": "memory",
@@ -35,7 +34,7 @@ def unlike_functions(summaries: Sequence[Summary], roles: Sequence[str]) -> tupl
     found: list[UnlikeFunction] = []
     for role in sorted(set(roles)):
         of_role = [one for one, its in zip(summaries, roles, strict=True) if its == role]
-        if len(of_role) >= _LEAST_RANKS:
+        if len(of_role) >= eroica.LEAST_RANKS:
             found += _of_role(of_role)
     return tuple(sorted(found, key=lambda one: one.usual - one.beta))
 
@@ -43,12 +42,10 @@ def unlike_functions(summaries: Sequence[Summary], roles: Sequence[str]) -> tupl
 def _of_role(ranks: Sequence[Summary]) -> Iterator[UnlikeFunction]:
     betas = [_by_function(rank) for rank in ranks]
     for name in sorted({name for of_rank in betas for name in of_rank}):
-        beta = np.minimum([of_rank[name] for of_rank in betas], 1.0)
-        judged = eroica.distances(beta[:, None], _CLASSES[name[1]])
-        far = (beta > eroica.LEAST_BETA) & (judged.differential > judged.bar)
-        usual = float(np.median(beta))
-        for rank, share, is_far in zip(ranks, beta, far & (beta > usual), strict=True):
-            if is_far:
+        beta = np.minimum([of_rank.get(name, 0.0) for of_rank in betas], 1.0)
+        unlike, usual = eroica.distances(beta[:, None], _CLASSES[name[1]]).unlike, float(np.median(beta))
+        for rank, share, is_unlike in zip(ranks, beta, unlike, strict=True):
+            if is_unlike and share > usual:
                 yield UnlikeFunction(rank.rank, *name, float(share), usual)
 
 

@@ -64,9 +64,8 @@ def of_deviations(
     for group in shifts:
         accused.setdefault((group.kernel, group.stream), set())
     whole = accused.pop((ALL_KERNELS, ALL_KERNELS), None)
-    compute = [pair for pair in judgements[0].pairs if pair.kind == "compute"] if judgements else []
-    if whole is not None and compute:
-        costliest = max(compute, key=lambda pair: float(pair.share.sum()))
+    costliest = judgements[0].costliest if judgements else None
+    if whole is not None and costliest is not None:
         accused.setdefault((costliest.kernel, costliest.stream), set()).update(whole)
     for judgement in judgements:
         for pair in judgement.pairs:
